@@ -1,0 +1,248 @@
+"""The nouns and protocols of the lab. Everything imports this module; it imports only torch.
+
+Tensor names end in their shape:
+
+    P prompts (groups)   G samples of one group   B rows = P * G
+    S prompt tokens, left-padded   T response tokens, right-padded   V vocabulary
+
+A sample written at weight version w and trained on in round v is v - w rounds old (its lag).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+Clock = Callable[[], float]
+Metrics = dict[str, Any]
+
+
+class UserError(ValueError):
+    """Something the user can mend. The message names the key, the value and the remedy."""
+
+
+class Split(str, Enum):
+    """Part of a task's data. The policy is trained on train, judged on validation or test."""
+
+    train = "train"
+    validation = "validation"
+    test = "test"
+
+
+class Finish(str, Enum):
+    """Why a sample ended: it wrote the end token, or it ran out of length."""
+
+    eos = "eos"
+    length = "length"
+
+
+class Reduction(str, Enum):
+    """How token terms become one number. Weights always sum to one per update."""
+
+    sequence_mean = "sequence_mean"
+    token_mean = "token_mean"
+
+
+@dataclass(frozen=True)
+class Example:
+    """One row of a task.
+
+    prompt + reference is a full training text; `hidden` is what only judges and verifiers see.
+    """
+
+    uid: str
+    prompt: str
+    reference: str
+    hidden: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """An example at its place in a run's prompt stream. `id` keys its randomness."""
+
+    id: int
+    tokens: tuple[int, ...]
+    example: Example
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A completion: response tokens (the end token included, if written) and who wrote it.
+
+    `logps` are natural-log probabilities of each token under the policy that wrote it, at the
+    sampling temperature. `version` is that policy's weight version.
+    """
+
+    tokens: tuple[int, ...]
+    logps: tuple[float, ...]
+    version: int
+    finish: Finish
+    text: str
+
+
+@dataclass(frozen=True)
+class Group:
+    """The samples of one prompt with their proxy rewards (empty until scored)."""
+
+    prompt: Prompt
+    samples: tuple[Sample, ...]
+    rewards: tuple[float, ...] = ()
+
+    def scored(self, rewards: Sequence[float]) -> Group:
+        """The same group with one reward per sample."""
+        if len(rewards) != len(self.samples):
+            raise ValueError(f"{len(rewards)} rewards for {len(self.samples)} samples")
+        return replace(self, rewards=tuple(rewards))
+
+
+@dataclass(frozen=True)
+class Weights:
+    """One immutable version of the policy: number and tensors travel as one object."""
+
+    version: int
+    state: Mapping[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """The unit of generation: a fixed list of prompts of one round, the same in every mode."""
+
+    round: int
+    index: int
+    prompts: tuple[Prompt, ...]
+    group_size: int
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """A generated and scored chunk, with the seconds its worker spent per phase."""
+
+    chunk: Chunk
+    groups: tuple[Group, ...]
+    version: int
+    seconds: Mapping[str, float]
+    tokens: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Rows of whole groups, in group order, as tensors on the engine's device."""
+
+    prompt_BS: Tensor
+    prompt_mask_BS: Tensor
+    response_BT: Tensor
+    mask_BT: Tensor
+    behavior_logp_BT: Tensor
+    reference_logp_BT: Tensor
+    credit_BT: Tensor
+    weight_BT: Tensor
+    group_B: Tensor
+    version_B: Tensor
+
+    def __len__(self) -> int:
+        return int(self.response_BT.shape[0])
+
+    def rows(self, index_B: Tensor) -> Batch:
+        """The rows selected by an index or boolean tensor, in that order."""
+        return Batch(**{name: tensor[index_B] for name, tensor in vars(self).items()})
+
+
+@dataclass(frozen=True)
+class Credit:
+    """What an algorithm thinks of each row: a value per token, and whether to train on it."""
+
+    value_BT: Tensor
+    keep_B: Tensor
+
+
+@dataclass(frozen=True)
+class PolicyOutput:
+    """What a forward pass tells a loss: log-probs of the response tokens at the temperature."""
+
+    logp_BT: Tensor
+    entropy_BT: Tensor
+
+
+@dataclass(frozen=True)
+class LossOutput:
+    """A scalar to minimise and metrics that add up over micro-batches."""
+
+    loss: Tensor
+    metrics: Mapping[str, Tensor] = field(default_factory=dict)
+
+
+class Algorithm(Protocol):
+    """Two pure methods. Never sees a model, a device, a clock or a random number."""
+
+    @property
+    def reduction(self) -> Reduction: ...
+
+    @property
+    def min_group_size(self) -> int: ...
+
+    def credit(self, reward_PG: Tensor, batch: Batch) -> Credit: ...
+
+    def loss(self, policy: PolicyOutput, batch: Batch) -> LossOutput: ...
+
+
+class Task(Protocol):
+    """Prompts, reference answers and the task's own rule of what is good.
+
+    `tokenizer()` is the tokenizer that the task brings for models trained from nothing, else None.
+    `judge` scores one answer (`finished` says whether the end token was written).
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def max_prompt_tokens(self) -> int: ...
+
+    @property
+    def max_response_tokens(self) -> int: ...
+
+    def examples(self, split: Split) -> Sequence[Example]: ...
+
+    def tokenizer(self) -> Any | None: ...
+
+    def judge(self, example: Example, text: str, finished: bool) -> float: ...
+
+
+class Reward(Protocol):
+    """Scores groups: one float per sample, in order. A judge is one too."""
+
+    def score(self, groups: Sequence[Group]) -> list[tuple[float, ...]]: ...
+
+
+class Generator(Protocol):
+    """A function of its arguments: the same weights and chunk give the same groups."""
+
+    def generate(self, weights: Weights, chunk: Chunk) -> tuple[Group, ...]: ...
+
+
+class Engine(Protocol):
+    """The only owner of trainable state."""
+
+    def reference_logp(self, batch: Batch) -> Tensor: ...
+
+    def update(self, batch: Batch, algo: Algorithm) -> Metrics: ...
+
+    def weights(self, version: int) -> Weights: ...
+
+
+class Tracker(Protocol):
+    """Where metrics go. JSONL is the record, the others are mirrors."""
+
+    def log(self, metrics: Metrics, step: int) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def num_parameters(model: torch.nn.Module) -> int:
+    """Parameters of a model, tied ones counted once."""
+    return sum(parameter.numel() for parameter in model.parameters())
