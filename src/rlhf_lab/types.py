@@ -194,7 +194,8 @@ class Task(Protocol):
     """Prompts, reference answers and the task's own rule of what is good.
 
     `tokenizer()` is the tokenizer that the task brings for models trained from nothing, else None.
-    `judge` scores one answer (`finished` says whether the end token was written).
+    `judge` scores one answer (`finished` says whether the end token was written); a task without
+    a rule of its own (`has_rule` is False) is judged by a reward model instead.
     """
 
     @property
@@ -205,6 +206,9 @@ class Task(Protocol):
 
     @property
     def max_response_tokens(self) -> int: ...
+
+    @property
+    def has_rule(self) -> bool: ...
 
     def examples(self, split: Split) -> Sequence[Example]: ...
 
@@ -230,7 +234,7 @@ class Engine(Protocol):
 
     def reference_logp(self, batch: Batch) -> Tensor: ...
 
-    def update(self, batch: Batch, algo: Algorithm) -> Metrics: ...
+    def update(self, batch: Batch, algo: Algorithm, learning_rate: float) -> Metrics: ...
 
     def weights(self, version: int) -> Weights: ...
 

@@ -1,0 +1,53 @@
+"""Proximal RLOO: leave-one-out baseline, clipped sequence ratio (arXiv:2410.18252, section 3.3)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from rlhf_lab.algos.common import (
+    clipped_surrogate,
+    k1,
+    keep_all,
+    leave_one_out,
+    per_token,
+    require_in,
+    sequence_sum,
+    sequence_value,
+    sequence_weight,
+)
+from rlhf_lab.types import Batch, Credit, LossOutput, PolicyOutput, Reduction
+
+
+@dataclass(frozen=True)
+class ProximalRLOO:
+    """kl_coef: reward lost per nat of behaviour-to-reference KL (k1). clip: ratio within 1 +- it."""
+
+    name: str = "proximal_rloo"
+    kl_coef: float = 0.05
+    clip: float = 0.2
+    reduction: Reduction = Reduction.sequence_mean
+    min_group_size: int = 2
+
+    def __post_init__(self) -> None:
+        require_in("algo.kl_coef", self.kl_coef, 0.0, 100.0)
+        require_in("algo.clip", self.clip, 0.0, 1.0)
+
+    def credit(self, reward_PG: Tensor, batch: Batch) -> Credit:
+        """Reward less KL, less the mean of the same over the group's other samples."""
+        kl_B = sequence_sum(k1(batch.behavior_logp_BT, batch.reference_logp_BT), batch)
+        advantage_PG = leave_one_out(reward_PG - self.kl_coef * kl_B.view_as(reward_PG))
+        return Credit(per_token(advantage_PG, batch), keep_B=keep_all(reward_PG))
+
+    def loss(self, policy: PolicyOutput, batch: Batch) -> LossOutput:
+        """Clipped surrogate on whole-sequence ratios to the behaviour policy."""
+        ratio_B = sequence_sum(policy.logp_BT - batch.behavior_logp_BT, batch).exp()
+        loss_B, clipped_B = clipped_surrogate(
+            ratio_B, sequence_value(batch.credit_BT, batch), self.clip, self.clip
+        )
+        weight_B = sequence_weight(batch)
+        return LossOutput(
+            (loss_B * weight_B).sum(),
+            {"ratio/mean": (ratio_B * weight_B).sum(), "ratio/clipped": (clipped_B * weight_B).sum()},
+        )

@@ -1,0 +1,116 @@
+"""Groups -> padded tensors -> minibatches -> micro-batches, and the weight of every token."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from rlhf_lab.types import Batch, Credit, Group, Reduction
+
+
+def pad_left(rows: Sequence[Sequence[int]], fill: int) -> tuple[Tensor, Tensor]:
+    """Rows of token ids right-aligned in a rectangle, and the mask of real tokens (both BS)."""
+    width = max(len(row) for row in rows)
+    tokens = torch.full((len(rows), width), fill, dtype=torch.long)
+    mask = torch.zeros((len(rows), width), dtype=torch.long)
+    for index, row in enumerate(rows):
+        if row:
+            tokens[index, width - len(row) :] = torch.tensor(row, dtype=torch.long)
+            mask[index, width - len(row) :] = 1
+    return tokens, mask
+
+
+def pad_right(rows: Sequence[Sequence[float]], dtype: torch.dtype) -> Tensor:
+    """Rows of numbers left-aligned in a rectangle of zeros, BT."""
+    width = max(len(row) for row in rows)
+    out = torch.zeros((len(rows), width), dtype=dtype)
+    for index, row in enumerate(rows):
+        out[index, : len(row)] = torch.tensor(row, dtype=dtype)
+    return out
+
+
+def collate(groups: Sequence[Group], pad_id: int) -> Batch:
+    """All samples of some groups as one batch, in order; credit, weight and reference are zero."""
+    rows = [(index, group, sample) for index, group in enumerate(groups) for sample in group.samples]
+    prompt_BS, prompt_mask_BS = pad_left([group.prompt.tokens for _, group, _ in rows], pad_id)
+    response_BT = pad_right([sample.tokens for _, _, sample in rows], torch.long)
+    mask_BT = pad_right([[1.0] * len(sample.tokens) for _, _, sample in rows], torch.float32)
+    return Batch(
+        prompt_BS=prompt_BS,
+        prompt_mask_BS=prompt_mask_BS,
+        response_BT=response_BT.masked_fill(mask_BT == 0, pad_id),
+        mask_BT=mask_BT,
+        behavior_logp_BT=pad_right([sample.logps for _, _, sample in rows], torch.float32),
+        reference_logp_BT=torch.zeros_like(mask_BT),
+        credit_BT=torch.zeros_like(mask_BT),
+        weight_BT=torch.zeros_like(mask_BT),
+        group_B=torch.tensor([index for index, _, _ in rows]),
+        version_B=torch.tensor([sample.version for _, _, sample in rows]),
+    )
+
+
+def rewards_of(groups: Sequence[Group]) -> Tensor:
+    """Proxy rewards, PG."""
+    return torch.tensor([group.rewards for group in groups], dtype=torch.float32)
+
+
+def token_weights(mask_BT: Tensor, reduction: Reduction) -> Tensor:
+    """How much each token counts in an update; sums to one, so no loss divides again."""
+    length_B1 = mask_BT.sum(dim=1, keepdim=True).clamp(min=1)
+    if reduction is Reduction.token_mean:
+        return mask_BT / length_B1.sum()
+    return mask_BT / length_B1 / mask_BT.shape[0]
+
+
+def minibatches(
+    batch: Batch,
+    credit: Credit,
+    reduction: Reduction,
+    num: int,
+    order_P: Tensor,
+) -> Iterator[Batch]:
+    """One pass over a round: whole groups in the given order, in `num` equal minibatches.
+
+    Rows without credit are left out, so a minibatch may be smaller than the others, or empty; its
+    place in the count of updates stays, so that lag in updates remains exact.
+    """
+    batch = replace(batch, credit_BT=credit.value_BT)
+    rows_of_group = [torch.where(batch.group_B == group)[0] for group in range(len(order_P))]
+    for part in order_P.view(num, -1):
+        index_B = torch.cat([rows_of_group[group] for group in part.tolist()])
+        rows = batch.rows(index_B[credit.keep_B[index_B]])
+        yield replace(rows, weight_BT=token_weights(rows.mask_BT, reduction))
+
+
+def micro_batches(batch: Batch, max_rows: int) -> Iterator[Batch]:
+    """Consecutive whole groups of at most `max_rows` rows (or one group, if it is larger).
+
+    Padding that none of the rows needs is cut. Token weights are those of the whole update, so the
+    losses of the parts add up to the loss of the whole.
+    """
+    start = 0
+    boundaries = [*(torch.where(batch.group_B.diff() != 0)[0] + 1).tolist(), len(batch)]
+    end = 0
+    for boundary in boundaries:
+        if boundary - start > max_rows and end > start:
+            yield trimmed(batch, start, end)
+            start = end
+        end = boundary
+    if end > start:
+        yield trimmed(batch, start, end)
+
+
+def trimmed(batch: Batch, start: int, end: int) -> Batch:
+    """Rows start..end without the columns that are padding in all of them."""
+    part = {name: tensor[start:end] for name, tensor in vars(batch).items()}
+    first = int(part["prompt_mask_BS"].any(dim=0).float().argmax())
+    last = int(part["mask_BT"].sum(dim=1).max())
+    for name, tensor in part.items():
+        if name.endswith("_BS"):
+            part[name] = tensor[:, first:]
+        elif name.endswith("_BT"):
+            part[name] = tensor[:, :last]
+    return Batch(**part)

@@ -1,0 +1,242 @@
+"""What each `rlhf-lab` command does with a checked config."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import traceback
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+
+from rlhf_lab import build, runs
+from rlhf_lab.config import Config
+from rlhf_lab.ledger import Ledger
+from rlhf_lab.loop import Loop
+from rlhf_lab.models.causal_lm import load_policy, save_policy
+from rlhf_lab.models.reward_model import load_reward_model
+from rlhf_lab.rewards.model import ModelReward
+from rlhf_lab.stages.products import Product, Stages
+from rlhf_lab.trackers.console import Bar, Console
+from rlhf_lab.trackers.jsonl import JsonlTracker
+from rlhf_lab.trackers.mirrors import mirrors
+from rlhf_lab.types import Metrics, Split, UserError, Weights, num_parameters
+
+Record = Mapping[str, Any]
+
+
+def sft(config: Config, console: Console) -> None:
+    """Fine-tune config.model on the task's references."""
+    report(console, "sft", Stages(config, console).sft(config.model))
+
+
+def label(config: Config, console: Console) -> None:
+    """Sample pairs from the SFT policy and order them by the judge."""
+    report(console, "label", Stages(config, console).labels())
+
+
+def reward_model(config: Config, console: Console) -> None:
+    """Train the proxy reward model on the labelled pairs."""
+    report(console, "reward model", Stages(config, console).reward_model())
+
+
+def report(console: Console, stage: str, product: Product) -> None:
+    """Name a product, where it is, and how good."""
+    numbers = ", ".join(f"{name} {value:.3f}" for name, value in product.metrics.items())
+    origin = "from cache" if product.was_cached else "made"
+    console.say(f"{stage}: {origin} {product.folder} ({numbers})")
+
+
+def pipeline(config: Config, console: Console, facts: Record) -> Path:
+    """All stages, each reported, then training and evaluation."""
+    stages = Stages(config, console)
+    report(console, f"sft {config.model.name}", stages.sft(config.model))
+    if isinstance(config.reward, ModelReward) and not config.reward.path:
+        report(console, "label", stages.labels())
+        report(console, f"proxy reward model {config.proxy.name}", stages.reward_model())
+    return train(config, console, facts)
+
+
+def train(config: Config, console: Console, facts: Record) -> Path:
+    """One run: its folder holds the manifest, the config, metrics, weights and evaluation."""
+    folder = claim_folder(config)
+    record = runs.RunDirectory.create(folder, facts["manifest"], facts["config_yaml"])
+    console.say(f"run {folder}")
+    try:
+        sources = Stages(config, console).sources()
+        digest = learn(config, sources, folder, console, facts)
+        if config.eval.snapshots:
+            evaluate_run(config, sources, folder, console)
+    except KeyboardInterrupt:
+        record.finish("interrupted")
+        raise
+    except BaseException:
+        record.finish("failed", error=traceback.format_exc())
+        raise
+    record.finish("finished", weights_digest=digest)
+    return folder
+
+
+def claim_folder(config: Config) -> Path:
+    """The folder that the user named, or a new one named after the run."""
+    if config.output.dir:
+        return Path(config.output.dir)
+    name = f"{config.task.name}-{config.algo.name}-{config.mode.name}-{config.model.name}"
+    label_ = f"{name}-N{config.run.updates_per_round}-seed{config.seed}"
+    return runs.new_folder(Path(config.output.root), label_)
+
+
+def learn(
+    config: Config, sources: build.Sources, folder: Path, console: Console, facts: Record
+) -> str:
+    """The timed part: from the first rollout to the last update. Returns the weights' digest."""
+    torch.set_num_threads(config.engine.threads)
+    model, tokenizer = load_policy(sources.policy, None, config.seed)
+    build.check_context(config, model)
+    keep = set(config.eval.versions(config.run.num_rounds))
+    trackers = [JsonlTracker(folder / "metrics.jsonl")]
+    trackers += mirrors(config.tracker, folder, facts["resolved"])
+    pipe = build.pipeline(config, sources, tokenizer)
+    try:
+        with pipe, console.stage(title(config), total=config.run.num_rounds) as bar:
+            loop = Loop(
+                algo=config.algo,
+                engine=build.engine(config, model),
+                pipeline=pipe,
+                recipe=config.run,
+                optim=config.optim,
+                ledger=Ledger(
+                    build.num_devices(config), num_parameters(model), proxy_size(config, sources)
+                ),
+                seed=config.seed,
+                pad_id=build.pad_id(tokenizer),
+                log=logger(trackers, bar),
+                save=saver(folder, keep),
+            )
+            weights = loop.train()
+    finally:
+        for tracker in trackers:
+            tracker.close()
+    model.load_state_dict(weights.state, strict=False)
+    save_policy(model, tokenizer, folder / "policy")
+    return weights_digest(weights)
+
+
+def title(config: Config) -> str:
+    """What the bar of a run says."""
+    return (
+        f"{config.algo.name} {config.mode.name} N={config.run.updates_per_round} "
+        f"S={config.mode.max_staleness}"
+    )
+
+
+def proxy_size(config: Config, sources: build.Sources) -> int:
+    """Parameters of the reward model that scores the rollouts, 0 for a rule."""
+    if not isinstance(config.reward, ModelReward):
+        return 0
+    return num_parameters(load_reward_model(config.reward.path or sources.proxy)[0])
+
+
+def logger(trackers: list[Any], bar: Bar) -> Callable[[Metrics, int], None]:
+    """Write a round everywhere, and show what matters."""
+
+    def log(metrics: Metrics, round_: int) -> None:
+        for tracker in trackers:
+            tracker.log(metrics, round_)
+        wall = metrics["seconds/wall"]
+        bar.advance(
+            1,
+            reward=metrics["reward/mean"],
+            kl=metrics["kl/sampled_reference_k1"],
+            lag=metrics.get("lag/updates_mean", 0.0),
+            waiting=metrics["seconds/wait"] / wall if wall else 0.0,
+        )
+
+    return log
+
+
+def saver(folder: Path, keep: set[int]) -> Callable[[Weights], None]:
+    """Keep the versions that will be evaluated."""
+    (folder / "weights").mkdir(exist_ok=True)
+
+    def save(weights: Weights) -> None:
+        if weights.version in keep:
+            save_file(dict(weights.state), folder / "weights" / f"{weights.version:06d}.safetensors")
+
+    return save
+
+
+def weights_digest(weights: Weights) -> str:
+    """SHA-256 over names and bytes: equal digests mean bit-identical weights."""
+    digest = hashlib.sha256()
+    for name in sorted(weights.state):
+        digest.update(name.encode())
+        digest.update(weights.state[name].contiguous().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+def evaluate_run(config: Config, sources: build.Sources, folder: Path, console: Console) -> None:
+    """Judge the saved versions of a run; evals.jsonl and samples.jsonl are written anew."""
+    saved = sorted((folder / "weights").glob("*.safetensors"))
+    if not saved:
+        raise UserError(
+            f"{folder} holds no saved weights to evaluate: train with eval.snapshots=1 or more"
+        )
+    judge = build.evaluator(config, sources)
+    rows = []
+    with console.stage("evaluate", total=len(saved)) as bar:
+        for path in saved:
+            metrics, table = judge.evaluate(Weights(int(path.stem), load_file(path)))
+            rows.append(metrics | {"eval/options": config.eval.name})
+            bar.advance(1, win_rate=metrics["gold/win_rate"], kl=metrics["kl/sft_k1"])
+    write_rows(folder / "evals.jsonl", rows)
+    write_rows(folder / "samples.jsonl", table[: config.eval.table_rows])
+    last = rows[-1]
+    console.say(
+        f"gold win-rate {last['gold/win_rate']:.3f} "
+        f"[{last['gold/win_rate_low']:.3f}, {last['gold/win_rate_high']:.3f}] against references, "
+        f"KL to SFT {last['kl/sft_k1']:.2f} nats a sequence (version {last['version']})"
+    )
+    show_samples(console, table[: config.eval.table_rows])
+
+
+def write_rows(path: Path, rows: list[Any]) -> None:
+    """Replace a JSONL file in one step."""
+    draft = path.with_suffix(".draft")
+    draft.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    draft.replace(path)
+
+
+def show_samples(console: Console, table: list[dict[str, Any]]) -> None:
+    """A table of what the policy writes now."""
+    if table:
+        console.table(
+            "samples of the last version",
+            ["prompt", "sample", "gold", "reference", "gold of reference"],
+            [
+                [
+                    row["prompt"],
+                    row["sample"],
+                    f"{row['gold']:.2f}",
+                    row["reference"],
+                    f"{row['reference_gold']:.2f}",
+                ]
+                for row in table
+            ],
+        )
+
+
+def evaluate(config: Config, console: Console) -> None:
+    """Judge the saved weights of a finished run again, with other eval options if wanted."""
+    folder = Path(config.output.dir)
+    evaluate_run(config, Stages(config, console).sources(), folder, console)
+
+
+def splits_are_readable(config: Config) -> None:
+    """Read the task's data now, so that a bad row is refused before the first step."""
+    for split in (Split.train, config.eval.split):
+        if not len(config.task.examples(split)):
+            raise UserError(f"task={config.task.name}: split {split.value} has no rows")

@@ -1,0 +1,163 @@
+"""The typed config: every part's own dataclass as a schema, and the tree that holds them.
+
+Hydra composes the tree from conf/; `live` turns it into the parts' frozen dataclasses, which check
+themselves. Nothing below this module sees a config object.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, get_type_hints
+
+from hydra.core.config_store import ConfigStore
+from omegaconf import MISSING, DictConfig, OmegaConf
+
+from rlhf_lab.algos.best_of_n import BestOfN
+from rlhf_lab.algos.grpo import GRPO
+from rlhf_lab.algos.online_dpo import OnlineDPO
+from rlhf_lab.algos.proximal_rloo import ProximalRLOO
+from rlhf_lab.engines.single import SingleEngineOptions
+from rlhf_lab.evals import EvalOptions
+from rlhf_lab.generators.hf import HFSampling
+from rlhf_lab.models.causal_lm import PretrainedModel, ScratchModel
+from rlhf_lab.optim import Optim
+from rlhf_lab.recipe import Recipe
+from rlhf_lab.rewards.model import ModelReward
+from rlhf_lab.rewards.rule import RuleReward
+from rlhf_lab.rollout.mode import Mode
+from rlhf_lab.stages.labels import LabelOptions
+from rlhf_lab.stages.reward_model import RewardModelOptions
+from rlhf_lab.stages.sft import SFTOptions
+from rlhf_lab.tasks.gsm8k import Gsm8k
+from rlhf_lab.tasks.tldr import Tldr
+from rlhf_lab.tasks.tldr_nano import TldrNano
+from rlhf_lab.trackers.options import TrackerOptions
+from rlhf_lab.types import UserError
+
+# Adding an algorithm: one file, one line here, one YAML, one golden test.
+ALGORITHMS: dict[str, type] = {
+    "online_dpo": OnlineDPO,
+    "proximal_rloo": ProximalRLOO,
+    "best_of_n": BestOfN,
+    "grpo": GRPO,
+}
+TASKS: dict[str, type] = {"tldr_nano": TldrNano, "gsm8k": Gsm8k, "tldr": Tldr}
+REWARDS: dict[str, type] = {"reward_model": ModelReward, "task_rule": RuleReward}
+MODELS: dict[str, type] = {"scratch": ScratchModel, "pretrained": PretrainedModel}
+GROUPS: dict[str, dict[str, type]] = {
+    "algo": ALGORITHMS,
+    "task": TASKS,
+    "reward": REWARDS,
+    "model": MODELS,
+    "budget": {"recipe": Recipe},
+    "mode": {"mode": Mode},
+    "generator": {"hf": HFSampling},
+    "engine": {"single": SingleEngineOptions},
+    "optim": {"adamw": Optim},
+    "eval": {"eval": EvalOptions},
+    "tracker": {"tracker": TrackerOptions},
+}
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """Config node `output`: where a run writes and how much it says.
+
+    dir: the run's folder; empty makes a new one below `root`, named after the run and the time.
+    cache: where products of the stages are kept, by the hash of what made them.
+    """
+
+    root: str = "runs"
+    dir: str = ""
+    cache: str = ".cache/rlhf_lab"
+    quiet: bool = False
+
+
+@dataclass(frozen=True)
+class Config:
+    """A whole run, resolved and checked."""
+
+    seed: int
+    run: Recipe
+    algo: Any
+    mode: Mode
+    task: Any
+    model: ScratchModel | PretrainedModel
+    proxy: ScratchModel | PretrainedModel
+    reward: ModelReward | RuleReward
+    judge: ModelReward | RuleReward
+    generator: HFSampling
+    engine: SingleEngineOptions
+    optim: Optim
+    eval: EvalOptions
+    tracker: TrackerOptions
+    sft: SFTOptions
+    labels: LabelOptions
+    reward_model: RewardModelOptions
+    output: RunOptions
+    evaluate: str = ""
+
+
+def schema_of(part: type) -> type:
+    """A mutable twin of a frozen dataclass, which Hydra can override and check by type."""
+    hints = get_type_hints(part)
+    columns = [
+        (f.name, hints[f.name], field(default=MISSING if f.default is dataclasses.MISSING else f.default))
+        for f in dataclasses.fields(part)
+        if f.default_factory is dataclasses.MISSING
+    ]
+    return dataclasses.make_dataclass(part.__name__, columns, namespace={"PART": part})
+
+
+def tree() -> type:
+    """The schema of the whole config. Group nodes are typed by the option that is chosen."""
+    stages = {"sft": SFTOptions, "labels": LabelOptions, "reward_model": RewardModelOptions}
+    columns: list[Any] = [("seed", int, field(default=1)), ("evaluate", str, field(default=""))]
+    for name in ("run", "algo", "mode", "task", "model", "proxy", "reward", "judge", "generator"):
+        columns.append((name, Any, field(default=MISSING)))
+    for name in ("engine", "optim", "eval", "tracker"):
+        columns.append((name, Any, field(default=MISSING)))
+    for name, part in (stages | {"output": RunOptions}).items():
+        schema = schema_of(part)
+        columns.append((name, schema, field(default_factory=schema)))
+    return dataclasses.make_dataclass("ConfigTree", columns)
+
+
+def register() -> None:
+    """Tell Hydra every schema: `schema` for the tree, `<group>/schema/<option>` for parts."""
+    store = ConfigStore.instance()
+    store.store(name="schema", node=tree())
+    for group, options in GROUPS.items():
+        for name, part in options.items():
+            store.store(group=f"{group}/schema", name=name, node=schema_of(part))
+
+
+def live(node: Any, key: str = "") -> Any:
+    """Turn a composed node into frozen parts. A part's complaint is passed on as it is."""
+    part = getattr(type(node), "PART", None)
+    if part is None:
+        return node
+    return part(**{f.name: live(getattr(node, f.name)) for f in dataclasses.fields(node)})
+
+
+def typed(cfg: DictConfig) -> Config:
+    """The checked config of a composed one."""
+    nodes = {}
+    for name in (f.name for f in dataclasses.fields(Config)):
+        if OmegaConf.is_missing(cfg, name):
+            raise UserError(f"{name}=??? is not set: pass {name}=<option>")
+        node = cfg[name]
+        nodes[name] = live(OmegaConf.to_object(node)) if OmegaConf.is_config(node) else node
+        if isinstance(nodes[name], Mapping):
+            raise UserError(f"{name}={nodes[name]} has no schema: choose an option of the group")
+    return Config(**nodes)
+
+
+def plain(part: Any) -> Any:
+    """A part as JSON-able data, enums by value, with the name of its class."""
+    if dataclasses.is_dataclass(part) and not isinstance(part, type):
+        values = {f.name: plain(getattr(part, f.name)) for f in dataclasses.fields(part)}
+        return {"part": type(part).__name__} | values
+    return getattr(part, "value", part)

@@ -1,0 +1,54 @@
+"""What a language model says of given responses. Shared by the engine and by evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rlhf_lab.types import Batch, PolicyOutput
+
+
+@contextmanager
+def torch_threads(count: int) -> Iterator[None]:
+    """Run with `count` threads per operation. Bits are comparable only at equal counts."""
+    before = torch.get_num_threads()
+    if before == count:
+        yield
+        return
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def positions(mask: Tensor) -> Tensor:
+    """Position of each token among the real ones of its row; padding gets 0."""
+    return (mask.cumsum(dim=1) - 1).clamp(min=0)
+
+
+def response_output(model: Any, batch: Batch, temperature: float) -> PolicyOutput:
+    """Log-probs of the response tokens at a temperature, with entropy (detached), BT; pads are 0.
+
+    The model must be in eval mode: dropout would make the ratio of a fresh sample differ from one
+    (arXiv:2403.17031, detail 7).
+    """
+    tokens = torch.cat([batch.prompt_BS, batch.response_BT], dim=1)
+    mask = torch.cat([batch.prompt_mask_BS, batch.mask_BT.long()], dim=1)
+    width = batch.response_BT.shape[1]
+    logits_BTV = model(
+        input_ids=tokens,
+        attention_mask=mask,
+        position_ids=positions(mask),
+        use_cache=False,
+        logits_to_keep=width + 1,
+    ).logits[:, :-1]
+    logp_BTV = torch.log_softmax(logits_BTV.float() / temperature, dim=-1)
+    logp_BT = logp_BTV.gather(2, batch.response_BT.unsqueeze(2)).squeeze(2) * batch.mask_BT
+    with torch.no_grad():
+        entropy_BT = -(logp_BTV.exp() * logp_BTV).sum(dim=2) * batch.mask_BT
+    return PolicyOutput(logp_BT, entropy_BT)

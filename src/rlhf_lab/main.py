@@ -1,0 +1,204 @@
+"""The door: Hydra in, a checked Config out, an exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import hydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from rlhf_lab import build, commands
+from rlhf_lab.config import Config, plain, register, typed
+from rlhf_lab.runs import config_hash
+from rlhf_lab.runs_table import show
+from rlhf_lab.trackers.console import Console
+from rlhf_lab.types import UserError
+
+INTERRUPTED = 130
+BAD_INPUT = 2
+
+ABOUT = {
+    "train": "train a policy (SFT, labels and proxy are made first, or found in the cache)",
+    "sft": "fine-tune the policy on reference answers",
+    "label": "sample pairs from the SFT policy and order them by the gold judge",
+    "reward-model": "train the proxy reward model on the labelled pairs",
+    "evaluate": "judge the saved weights of a run: rlhf-lab evaluate RUN [eval=full ...]",
+    "pipeline": "SFT, labels, proxy, training and evaluation, each reported",
+    "runs": "list the runs on disk: rlhf-lab runs [FOLDER]",
+}
+
+
+def conf_folder() -> Path:
+    """conf/ of the checkout that this package is installed from (editable installs)."""
+    folder = Path(__file__).resolve().parents[2] / "conf"
+    if not folder.is_dir():
+        raise UserError(f"{folder} is missing: install rlhf_lab from a checkout (pip install -e .)")
+    return folder
+
+
+def job(command: str, cfg: DictConfig) -> None:
+    """Run one command on one composed config: one job of a sweep, or the whole of it."""
+    config = typed(cfg)
+    build.check(config)
+    commands.splits_are_readable(config)
+    console = Console(quiet=config.output.quiet)
+    if command in ("train", "pipeline"):
+        getattr(commands, command)(config, console, facts(command, cfg, config))
+        return
+    getattr(commands, command.replace("-", "_"))(config, console)
+
+
+def facts(command: str, cfg: DictConfig, config: Config) -> dict[str, Any]:
+    """What a run's folder records about its config."""
+    resolved = plain(config)
+    manifest = {
+        "command": command,
+        "overrides": list(HydraConfig.get().overrides.task),
+        "seed": config.seed,
+        "task": config.task.name,
+        "algo": config.algo.name,
+        "mode": config.mode.name,
+        "model": config.model.name,
+        "num_rounds": config.run.num_rounds,
+        "config_hash": config_hash(resolved),
+    }
+    text = OmegaConf.to_yaml(cfg, resolve=True)
+    return {"manifest": manifest, "config_yaml": text, "resolved": resolved}
+
+
+# Launchers pickle the task function by name, so each command has one at the top of the module.
+def train_job(cfg: DictConfig) -> None:
+    job("train", cfg)
+
+
+def sft_job(cfg: DictConfig) -> None:
+    job("sft", cfg)
+
+
+def label_job(cfg: DictConfig) -> None:
+    job("label", cfg)
+
+
+def reward_model_job(cfg: DictConfig) -> None:
+    job("reward-model", cfg)
+
+
+def evaluate_job(cfg: DictConfig) -> None:
+    job("evaluate", cfg)
+
+
+def pipeline_job(cfg: DictConfig) -> None:
+    job("pipeline", cfg)
+
+
+JOBS: dict[str, Callable[[DictConfig], None]] = {
+    "train": train_job,
+    "sft": sft_job,
+    "label": label_job,
+    "reward-model": reward_model_job,
+    "evaluate": evaluate_job,
+    "pipeline": pipeline_job,
+}
+
+
+def usage() -> str:
+    """The commands, and how options are given."""
+    width = max(map(len, ABOUT))
+    lines = [f"  {name:<{width}}  {about}" for name, about in ABOUT.items()]
+    return "\n".join(
+        [
+            "rlhf-lab COMMAND [group=option ...] [key.subkey=value ...] [-m for a sweep]",
+            "",
+            *lines,
+            "",
+            "rlhf-lab COMMAND --help lists the groups and options, --cfg job shows the config.",
+        ]
+    )
+
+
+def command_help(command: str) -> str:
+    """The config groups and their options."""
+    conf = conf_folder()
+    groups = sorted(path for path in conf.iterdir() if path.is_dir())
+    width = max(len(group.name) for group in groups)
+    lines = [
+        f"  {group.name:<{width}}  {' '.join(sorted(p.stem for p in group.glob('*.yaml')))}"
+        for group in groups
+    ]
+    return "\n".join(
+        [
+            f"rlhf-lab {command}: {ABOUT[command]}",
+            "",
+            "Config groups (group=option):",
+            *lines,
+            "",
+            "budget is mounted at run (budget@run=paper), the proxy's model at proxy",
+            "(model@proxy=nano_m), the judge at judge (reward@judge=task_rule).",
+            "Single values: run.updates_per_round=4 mode.max_staleness=2 algo.beta=0.2 seed=3.",
+            "Sweeps: -m seed=1,2,3 mode=sync,async. All keys: docs/config.md, or --cfg job.",
+        ]
+    )
+
+
+def evaluate_arguments(arguments: list[str]) -> list[str]:
+    """`RUN [overrides]` -> the run's own overrides, then the given ones, then its folder."""
+    if not arguments or "=" in arguments[0] or arguments[0].startswith("-"):
+        raise UserError("rlhf-lab evaluate needs a run's folder: rlhf-lab evaluate RUN [eval=full]")
+    folder = Path(arguments[0])
+    path = folder / "manifest.json"
+    if not path.is_file():
+        raise UserError(f"{folder} is not a run: it has no manifest.json (see `rlhf-lab runs`)")
+    manifest = json.loads(path.read_text(encoding="utf-8"))
+    given = arguments[1:]
+    changed = {argument.split("=")[0] for argument in given}
+    kept = [text for text in manifest["overrides"] if text.split("=")[0] not in changed]
+    return [*kept, *given, f"output.dir={folder}"]
+
+
+def run_command(command: str, arguments: list[str]) -> int:
+    """Run one command; the caller turns exceptions into messages."""
+    if "--help" in arguments or "-h" in arguments:
+        sys.stdout.write(command_help(command) + "\n")
+        return 0
+    if command == "runs":
+        return show(Path(arguments[0] if arguments else "runs"), Console(quiet=False))
+    if command == "evaluate":
+        arguments = evaluate_arguments(arguments)
+    register()
+    sys.argv = ["rlhf-lab", *arguments]
+    wrap = hydra.main(version_base="1.3", config_path=str(conf_folder()), config_name="config")
+    wrap(JOBS[command])()
+    return 0
+
+
+def main() -> int:
+    """Console script. 0: done. 2: input refused. 130: interrupted. Other errors are raised."""
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises instead of printing and exiting
+    arguments = sys.argv[1:]
+    if not arguments or arguments[0] in ("-h", "--help"):
+        sys.stdout.write(usage() + "\n")
+        return 0
+    command = arguments[0]
+    if command not in ABOUT:
+        sys.stderr.write(f"rlhf-lab: unknown command {command!r}\n\n{usage()}\n")
+        return BAD_INPUT
+    try:
+        return run_command(command, arguments[1:])
+    except (UserError, HydraException, OmegaConfBaseException) as error:
+        sys.stderr.write(f"rlhf-lab {command}: {error}\n")
+        return BAD_INPUT
+    except KeyboardInterrupt:
+        sys.stderr.write(f"rlhf-lab {command}: interrupted; what was written stays readable\n")
+        return INTERRUPTED
+
+
+if __name__ == "__main__":
+    sys.exit(main())

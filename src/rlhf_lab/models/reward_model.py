@@ -1,0 +1,50 @@
+"""Reward models: a language model's body with a scalar head on the last token."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+from rlhf_lab.models.causal_lm import first_line, quiet_transformers, without_dropout
+from rlhf_lab.types import UserError
+
+OFFSET = "reward_offset"
+
+
+def reward_model_from(policy: Any, seed: int) -> Any:
+    """The policy's body under a fresh head, drawn from N(0, 1/sqrt(d+1)) (N+ detail 11)."""
+    config = policy.config.__class__.from_dict(policy.config.to_dict())
+    config.num_labels = 1
+    with quiet_transformers(), torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = AutoModelForSequenceClassification.from_config(config)
+        torch.nn.init.normal_(model.score.weight, std=1 / math.sqrt(config.hidden_size + 1))
+    model.base_model.load_state_dict(policy.base_model.state_dict())
+    return without_dropout(model.to(policy.dtype))
+
+
+def save_reward_model(model: Any, tokenizer: Any, folder: Path, offset: float) -> None:
+    """A folder that transformers loads; the offset travels in its config."""
+    setattr(model.config, OFFSET, offset)
+    with quiet_transformers():
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+
+
+def load_reward_model(path: str) -> tuple[Any, Any, float]:
+    """Model in eval mode, tokenizer, and the offset to subtract from its scores (0 if none)."""
+    try:
+        with quiet_transformers():
+            tokenizer = AutoTokenizer.from_pretrained(path)
+            model = AutoModelForSequenceClassification.from_pretrained(path, num_labels=1)
+    except (OSError, ValueError) as error:
+        raise UserError(
+            f"reward.path={path} could not be loaded as a folder or from the hub "
+            f"({first_line(error)}): pass reward.path=<local folder of a sequence-classification "
+            "model with one label>"
+        ) from error
+    return without_dropout(model), tokenizer, float(getattr(model.config, OFFSET, 0.0))

@@ -1,0 +1,122 @@
+"""What a run was made with: package versions, the commit of the code, the host, the process."""
+
+from __future__ import annotations
+
+import os
+import platform
+import socket
+import subprocess
+from collections.abc import Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+PACKAGES = (
+    "rlhf-lab",
+    "torch",
+    "transformers",
+    "tokenizers",
+    "numpy",
+    "hydra-core",
+    "omegaconf",
+)
+
+
+def provenance() -> dict[str, Any]:
+    """Everything below, under the keys `versions`, `git`, `host` and `process`."""
+    return {"versions": versions(), "git": commit(), "host": host(), "process": process()}
+
+
+def versions() -> dict[str, str | None]:
+    """Versions of Python and of the packages that decide results; None if not installed."""
+    return {"python": platform.python_version()} | {name: version(name) for name in PACKAGES}
+
+
+def version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def commit(source: Path = Path(__file__)) -> dict[str, Any] | None:
+    """Commit and whether anything differs from it; None unless git tracks `source`."""
+    # A copy in the site-packages of somebody's repository is not of that repository's commit.
+    if git(source.parent, "ls-files", "--error-unmatch", source.name) is None:
+        return None
+    head = git(source.parent, "rev-parse", "HEAD")
+    changes = git(source.parent, "status", "--porcelain")
+    return {"commit": head, "is_dirty": bool(changes)}
+
+
+def git(folder: Path, *arguments: str) -> str | None:
+    """What git prints, or None if it is not installed or refuses."""
+    command = ["git", "--no-optional-locks", "-C", str(folder), *arguments]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def host() -> dict[str, Any]:
+    """The machine: usable cores, bytes of memory, processor, platform."""
+    return {
+        "name": socket.gethostname(),
+        "platform": platform.platform(),
+        "cpu": cpu_model(),
+        "cores": usable_cores(),
+        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+    }
+
+
+def usable_cores() -> int:
+    """Cores that this process may use, which can be fewer than the machine has."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def cpu_model(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
+    """The processor's name as the system tells it."""
+    if cpuinfo.is_file():
+        for line in cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return platform.processor() or platform.machine()
+
+
+def process() -> dict[str, Any]:
+    """This process, so that others can tell later whether it still lives."""
+    pid = os.getpid()
+    return {"pid": pid, "born": birth(pid)}
+
+
+def birth(pid: int) -> str | None:
+    """When a process started, in the kernel's ticks; None if it ended or there is no /proc.
+
+    A pid alone may have passed to another process since.
+    """
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    # The command's name, in parentheses, may itself hold spaces and parentheses.
+    after_name = text.rpartition(")")[2].split()
+    return None if after_name[0] == "Z" else after_name[19]
+
+
+def is_alive(manifest: Mapping[str, Any]) -> bool:
+    """Whether the process of a manifest still runs. On another host it is taken to."""
+    if manifest["host"]["name"] != socket.gethostname():
+        return True
+    pid, born = manifest["process"]["pid"], manifest["process"]["born"]
+    if born is not None:
+        return birth(pid) == born
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

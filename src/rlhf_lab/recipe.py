@@ -1,0 +1,52 @@
+"""The four numbers that decide off-policyness, and the budget they divide."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rlhf_lab.types import UserError
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Config group `budget`, mounted at `run`.
+
+    updates: optimizer updates of the whole run, N*T per round.
+    groups_per_update: prompts in one minibatch.
+    updates_per_round (N): minibatches that one round of generation holds.
+    passes (T): sweeps over a round's rows.
+    group_size (K): completions per prompt.
+    (S, the maximum staleness in rounds, belongs to the mode.)
+    """
+
+    updates: int = 256
+    groups_per_update: int = 64
+    updates_per_round: int = 1
+    passes: int = 1
+    group_size: int = 2
+
+    def __post_init__(self) -> None:
+        for key in ("updates", "groups_per_update", "updates_per_round", "passes", "group_size"):
+            value = getattr(self, key)
+            if value < 1:
+                raise UserError(f"run.{key}={value} is out of range: choose 1 or more")
+        per_round = self.updates_per_round * self.passes
+        if self.updates % per_round:
+            below = self.updates // per_round * per_round
+            raise UserError(
+                f"run.updates={self.updates} is not divisible by run.updates_per_round * run.passes "
+                f"= {per_round}: choose run.updates={below or per_round} or {below + per_round}"
+            )
+
+    @property
+    def updates_a_round(self) -> int:
+        """N * T: how much older a sample gets when it waits for one round."""
+        return self.updates_per_round * self.passes
+
+    @property
+    def num_rounds(self) -> int:
+        return self.updates // self.updates_a_round
+
+    @property
+    def groups_per_round(self) -> int:
+        return self.groups_per_update * self.updates_per_round

@@ -1,0 +1,42 @@
+"""One generator with its reward: turns (weights, chunk) into a scored rollout."""
+
+from __future__ import annotations
+
+from time import perf_counter
+
+from rlhf_lab.types import Chunk, Clock, Generator, Reward, Rollout, Weights
+
+
+class RolloutWorker:
+    """A pure function of weights and chunk, but for the seconds it reports."""
+
+    def __init__(
+        self, generator: Generator, reward: Reward, is_model: bool, clock: Clock = perf_counter
+    ) -> None:
+        self._generator = generator
+        self._reward = reward
+        self._reward_reads_tokens = is_model
+        self._clock = clock
+
+    def run(self, weights: Weights, chunk: Chunk) -> Rollout:
+        """Generate and score. Whatever the generator or the reward raises stops the run."""
+        start = self._clock()
+        unscored = self._generator.generate(weights, chunk)
+        generated = self._clock()
+        rewards = self._reward.score(unscored)
+        groups = tuple(group.scored(row) for group, row in zip(unscored, rewards, strict=True))
+        scored = self._clock()
+        prompt_tokens = sum(len(group.prompt.tokens) for group in groups)
+        response_tokens = sum(len(s.tokens) for group in groups for s in group.samples)
+        read_tokens = prompt_tokens * chunk.group_size + response_tokens
+        return Rollout(
+            chunk=chunk,
+            groups=groups,
+            version=weights.version,
+            seconds={"generate": generated - start, "score": scored - generated},
+            tokens={
+                "prefill_tokens": prompt_tokens,
+                "generated_tokens": response_tokens,
+                "scored_tokens": read_tokens if self._reward_reads_tokens else 0,
+            },
+        )

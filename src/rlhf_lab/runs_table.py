@@ -1,0 +1,51 @@
+"""`rlhf-lab runs`: what was run, how it ended, and how good it was."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rlhf_lab.runs import RunSummary, list_runs
+from rlhf_lab.trackers.console import Console
+from rlhf_lab.types import UserError
+
+FACTS = ("command", "task", "algo", "mode", "seed")
+COLUMNS = ("run", "state", *FACTS, "rounds", "reward", "KL", "gold win-rate")
+
+
+def show(root: Path, console: Console) -> int:
+    """Print every run below root, and what is wrong with the damaged ones. Returns 0."""
+    if not root.is_dir():
+        raise UserError(
+            f"{root} is not a folder: rlhf-lab runs FOLDER lists the runs below FOLDER "
+            "(without it: below runs/)"
+        )
+    found = list_runs(root)
+    if not found:
+        console.say(f"no runs in {root}: `rlhf-lab train` makes one")
+        return 0
+    console.table(f"runs in {root}", COLUMNS, [row(run) for run in found])
+    for run in found:
+        if run.problem:
+            console.say(f"{run.name}: {run.problem}")
+    return 0
+
+
+def row(run: RunSummary) -> list[str]:
+    """One line of the table; what is not known is left empty."""
+    total = run.manifest.get("num_rounds")
+    return [
+        run.name,
+        run.state,
+        *(str(run.manifest.get(fact, "")) for fact in FACTS),
+        f"{run.rounds}/{total}" if total else str(run.rounds),
+        number(run.last, "reward/mean"),
+        number(run.last, "kl/sampled_reference_k1"),
+        number(run.last_eval, "gold/win_rate"),
+    ]
+
+
+def number(metrics: Mapping[str, Any], name: str) -> str:
+    value = metrics.get(name)
+    return f"{value:.3f}" if isinstance(value, int | float) else ""

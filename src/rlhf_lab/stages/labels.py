@@ -1,0 +1,107 @@
+"""Preference pairs: two samples of the SFT policy each, ordered by the gold judge."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+from rlhf_lab.randomness import uniforms
+from rlhf_lab.stages.supervised import Bar
+from rlhf_lab.types import Chunk, Finish, Generator, Group, Prompt, Reward, UserError, Weights
+
+
+class Noise(str, Enum):
+    """How the gold judge chooses: always the higher score, or by Bradley-Terry odds."""
+
+    none = "none"
+    bradley_terry = "bradley_terry"
+
+
+@dataclass(frozen=True)
+class LabelOptions:
+    """Config node `labels`. temperature: of the sampled pairs; 0 takes generator.temperature.
+
+    noise_scale: gold points that make the odds e : 1 under Bradley-Terry noise.
+    """
+
+    pairs: int = 4096
+    held_out_pairs: int = 512
+    temperature: float = 0.0
+    noise: Noise = Noise.none
+    noise_scale: float = 1.0
+    threads: int = 2
+
+    def __post_init__(self) -> None:
+        for key in ("pairs", "held_out_pairs", "threads"):
+            if getattr(self, key) < 1:
+                raise UserError(f"labels.{key}={getattr(self, key)}: choose 1 or more")
+        if self.noise_scale <= 0:
+            raise UserError(f"labels.noise_scale={self.noise_scale}: must be above 0")
+        if self.temperature < 0:
+            raise UserError(f"labels.temperature={self.temperature}: must be 0 or more")
+
+
+def sample_pairs(
+    generator: Generator,
+    weights: Weights,
+    prompts: Sequence[Prompt],
+    chunk_groups: int,
+    bar: Bar,
+) -> list[Group]:
+    """Two samples for each prompt."""
+    groups: list[Group] = []
+    for start in range(0, len(prompts), chunk_groups):
+        chosen = tuple(prompts[start : start + chunk_groups])
+        groups.extend(generator.generate(weights, Chunk(0, start, chosen, group_size=2)))
+        bar.advance(len(chosen))
+    return groups
+
+
+def prefers_first(scores: tuple[float, ...], options: LabelOptions, seed: int, id_: int) -> bool:
+    """Whether the judge takes the first of two; noise is keyed by the prompt."""
+    gap = scores[0] - scores[1]
+    if options.noise is Noise.none:
+        return gap >= 0
+    odds = 1 / (1 + math.exp(-max(-700.0, min(700.0, gap / options.noise_scale))))
+    return bool(uniforms(seed, id_, 1_000_003, 1)[0] < odds)
+
+
+def write_labels(
+    path: Path, groups: Sequence[Group], judge: Reward, options: LabelOptions, seed: int
+) -> dict[str, float]:
+    """One JSON object a line: prompt, both completions (text, tokens, end), gold scores.
+
+    Pairs of exactly equal gold score carry no preference: they are left out and counted.
+    """
+    ties = flips = 0
+    with path.open("w", encoding="utf-8") as out:
+        for group, scores in zip(groups, judge.score(groups), strict=True):
+            if scores[0] == scores[1]:
+                ties += 1
+                continue
+            first = prefers_first(scores, options, seed, group.prompt.id)
+            flips += first != (scores[0] > scores[1])
+            order = (0, 1) if first else (1, 0)
+            out.write(json.dumps(row(group, scores, order)) + "\n")
+    return {"ties": ties / len(groups), "flipped": flips / max(1, len(groups) - ties)}
+
+
+def row(group: Group, scores: tuple[float, ...], order: tuple[int, int]) -> dict[str, object]:
+    """A labelled pair as it is written."""
+    sides = {}
+    for side, number in zip(("chosen", "rejected"), order, strict=True):
+        sample = group.samples[number]
+        sides[side] = sample.text
+        sides[f"{side}_tokens"] = list(sample.tokens)
+        sides[f"{side}_finished"] = sample.finish is Finish.eos
+        sides[f"{side}_gold"] = scores[number]
+    example = group.prompt.example
+    return {
+        "uid": example.uid,
+        "prompt": example.prompt,
+        "prompt_tokens": list(group.prompt.tokens),
+    } | sides

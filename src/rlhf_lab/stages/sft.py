@@ -1,0 +1,102 @@
+"""Supervised fine-tuning on reference answers: the policy that RL starts from and is tied to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rlhf_lab.batching import collate
+from rlhf_lab.forward import response_output, torch_threads
+from rlhf_lab.stages.supervised import Bar, fit
+from rlhf_lab.types import Batch, Finish, Group, Prompt, Sample, UserError
+
+
+class LossOn(str, Enum):
+    """Which tokens the SFT loss counts. The paper's code counts all (N+ detail 9)."""
+
+    response = "response"
+    all = "all"
+
+
+@dataclass(frozen=True)
+class SFTOptions:
+    """Config node `sft`."""
+
+    steps: int = 400
+    batch: int = 64
+    lr: float = 3e-3
+    loss_on: LossOn = LossOn.response
+    threads: int = 2
+
+    def __post_init__(self) -> None:
+        for key in ("steps", "batch", "threads"):
+            if getattr(self, key) < 1:
+                raise UserError(f"sft.{key}={getattr(self, key)}: choose 1 or more")
+        if not 0 < self.lr < 1:
+            raise UserError(f"sft.lr={self.lr} is out of range: choose above 0 and below 1")
+
+
+def reference_groups(prompts: Sequence[Prompt], tokenizer: Any, max_tokens: int) -> list[Group]:
+    """References as if they were samples, ended by the end token, cut at the response length."""
+    return [
+        Group(prompt, (reference_sample(prompt, tokenizer, max_tokens),)) for prompt in prompts
+    ]
+
+
+def reference_sample(prompt: Prompt, tokenizer: Any, max_tokens: int) -> Sample:
+    """A reference answer in the form of a finished sample (log-probs unknown, set to 0)."""
+    text = prompt.example.reference
+    tokens = tokenizer(text, add_special_tokens=False)["input_ids"][: max_tokens - 1]
+    tokens = (*tokens, tokenizer.eos_token_id)
+    return Sample(tokens, (0.0,) * len(tokens), -1, Finish.eos, text.strip())
+
+
+def train_sft(
+    model: Any,
+    tokenizer: Any,
+    prompts: Sequence[Prompt],
+    held_out: Sequence[Prompt],
+    max_response_tokens: int,
+    options: SFTOptions,
+    bar: Bar,
+) -> dict[str, float]:
+    """Fit the model in place; `prompts[i]` may be asked for any i (a prompt stream)."""
+    pad = tokenizer.eos_token_id if tokenizer.pad_token_id is None else tokenizer.pad_token_id
+
+    def batch_of(chosen: Sequence[Prompt]) -> Batch:
+        return collate(reference_groups(chosen, tokenizer, max_response_tokens), pad)
+
+    def loss_of_step(step: int) -> Tensor:
+        chosen = [prompts[step * options.batch + row] for row in range(options.batch)]
+        return token_loss(model, batch_of(chosen), options.loss_on)
+
+    losses = fit(model, loss_of_step, options.steps, options.lr, options.threads, bar)
+    with torch_threads(options.threads), torch.inference_mode():
+        validation = float(token_loss(model, batch_of(held_out), LossOn.response))
+    tail = losses[-20:]
+    return {"train_loss": sum(tail) / len(tail), "validation_loss": validation}
+
+
+def token_loss(model: Any, batch: Batch, loss_on: LossOn) -> Tensor:
+    """Mean negative log-likelihood a token, in nats."""
+    if loss_on is LossOn.all:
+        batch = whole_sequence(batch)
+    logp_BT = response_output(model, batch, temperature=1.0).logp_BT
+    return -logp_BT.sum() / batch.mask_BT.sum()
+
+
+def whole_sequence(batch: Batch) -> Batch:
+    """The same rows with all but the first prompt column counted as response."""
+    prompt_BS, mask_BS = batch.prompt_BS, batch.prompt_mask_BS
+    return replace(
+        batch,
+        prompt_BS=prompt_BS[:, :1],
+        prompt_mask_BS=mask_BS[:, :1],
+        response_BT=torch.cat([prompt_BS[:, 1:], batch.response_BT], dim=1),
+        mask_BT=torch.cat([mask_BS[:, 1:].to(batch.mask_BT.dtype), batch.mask_BT], dim=1),
+    )

@@ -1,0 +1,143 @@
+"""`task=tldr_nano`: a procedurally generated TL;DR that keeps the paper's controlled experiment.
+
+Run as a module it writes rows as JSONL: python -m rlhf_lab.tasks.tldr_nano --help
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import WhitespaceSplit
+from transformers import PreTrainedTokenizerFast
+
+from rlhf_lab.tasks import tldr_nano_judge
+from rlhf_lab.tasks.tldr_nano_world import (
+    MAX_PROMPT,
+    MAX_RESPONSE,
+    Imperfection,
+    facts_of,
+    render_post,
+    render_reference,
+    vocabulary,
+)
+from rlhf_lab.types import Example, Split, UserError
+
+SPECIAL = ("<pad>", "<eos>", "<unk>")
+
+
+@dataclass(frozen=True)
+class TldrNano:
+    """A post tells seven hidden facts among other people's; its reference summary is imperfect.
+
+    drop_rate, garble_rate: chance that a reference leaves out a minor fact, or tells one wrongly.
+    num_distractors: sentences about others, as far as they fit into 64 words.
+    """
+
+    name: str = "tldr_nano"
+    world_seed: int = 0
+    train_size: int = 65536
+    validation_size: int = 2048
+    test_size: int = 2048
+    drop_rate: float = 0.3
+    garble_rate: float = 0.06
+    num_distractors: int = 2
+    max_prompt_tokens: int = MAX_PROMPT
+    max_response_tokens: int = MAX_RESPONSE
+    has_rule: bool = True
+
+    def __post_init__(self) -> None:
+        for key in ("train_size", "validation_size", "test_size"):
+            if getattr(self, key) < 1:
+                raise UserError(f"task.{key}={getattr(self, key)}: choose 1 or more")
+        for key in ("drop_rate", "garble_rate"):
+            if not 0 <= getattr(self, key) <= 1:
+                raise UserError(f"task.{key}={getattr(self, key)} is out of range: choose 0 to 1")
+        if self.num_distractors < 0:
+            raise UserError(f"task.num_distractors={self.num_distractors}: choose 0 or more")
+        if self.max_prompt_tokens < MAX_PROMPT:
+            raise UserError(
+                f"task.max_prompt_tokens={self.max_prompt_tokens}: posts have up to {MAX_PROMPT} "
+                "tokens; choose that or more"
+            )
+
+    def examples(self, split: Split) -> Sequence[Example]:
+        """Rows made on demand, the same whenever they are asked for."""
+        return Rows(self, split)
+
+    def tokenizer(self) -> PreTrainedTokenizerFast:
+        """One token a word of the closed vocabulary."""
+        return word_tokenizer()
+
+    def judge(self, example: Example, text: str, finished: bool) -> float:
+        """Gold points; see tldr_nano_judge."""
+        return tldr_nano_judge.score(example.hidden, text, finished)
+
+
+class Rows(Sequence[Example]):
+    """One split of a world, indexable without being held."""
+
+    def __init__(self, task: TldrNano, split: Split) -> None:
+        self._task = task
+        self._split = split
+
+    def __len__(self) -> int:
+        return int(getattr(self._task, f"{self._split.value}_size"))
+
+    def __getitem__(self, index: int) -> Example:  # type: ignore[override]
+        if not 0 <= index < len(self):
+            raise IndexError(f"row {index} of {len(self)}")
+        facts, rng = facts_of(self._task.world_seed, self._split, index)
+        post = render_post(facts, self._task.num_distractors, rng)
+        imperfection = Imperfection(self._task.drop_rate, self._task.garble_rate)
+        reference = render_reference(facts, imperfection, rng)
+        uid = f"tldr_nano/{self._split.value}/{index}"
+        return Example(uid, post, f" {reference}", facts)
+
+
+@functools.cache
+def word_tokenizer() -> PreTrainedTokenizerFast:
+    """A word-level tokenizer whose padding and end tokens differ."""
+    words = {word: number for number, word in enumerate([*SPECIAL, *vocabulary()])}
+    tokenizer = Tokenizer(WordLevel(words, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = WhitespaceSplit()
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        pad_token="<pad>",
+        eos_token="<eos>",
+        unk_token="<unk>",
+        clean_up_tokenization_spaces=False,
+    )
+
+
+def write_jsonl(task: TldrNano, split: Split, num: int, path: Path) -> None:
+    """Write the first `num` rows of a split: uid, prompt, reference, hidden."""
+    rows = task.examples(split)
+    if num > len(rows):
+        raise UserError(f"--num {num}: split {split.value} has {len(rows)} rows")
+    with path.open("w", encoding="utf-8") as out:
+        for index in range(num):
+            row: dict[str, Any] = asdict(rows[index])
+            out.write(json.dumps(row) + "\n")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Command line of the generator."""
+    parser = argparse.ArgumentParser(description="Write rows of tldr_nano as JSONL.")
+    parser.add_argument("--split", type=Split, choices=list(Split), default=Split.train)
+    parser.add_argument("--num", type=int, default=1000)
+    parser.add_argument("--seed", type=int, default=0, help="task.world_seed")
+    parser.add_argument("--out", type=Path, required=True)
+    given = parser.parse_args(arguments)
+    write_jsonl(TldrNano(world_seed=given.seed), given.split, given.num, given.out)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,182 @@
+"""The world of tldr_nano: hidden facts, posts that tell them, references that nearly do."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from rlhf_lab.randomness import stable_hash
+from rlhf_lab.types import Split
+
+Facts = dict[str, str]
+
+SLOTS: dict[str, tuple[str, ...]] = {
+    "who": tuple(
+        "sister brother mother father cousin uncle aunt grandma grandpa wife husband girlfriend "
+        "boyfriend roommate neighbor landlord boss coworker teacher coach dentist barber tutor "
+        "plumber banker driver waiter client intern mentor".split()
+    ),
+    "event": tuple(
+        "broke lost sold stole hid burned borrowed returned painted bought found ruined cleaned "
+        "repaired dropped locked kicked traded moved mailed copied washed wrecked scratched "
+        "smashed wrapped opened tested".split()
+    ),
+    "object": tuple(
+        "bike phone car laptop guitar camera watch wallet jacket couch lamp table mirror piano "
+        "tent kayak drone tablet printer blender toaster oven ladder hammer violin helmet "
+        "backpack suitcase necklace ring vase painting carpet telescope".split()
+    ),
+    "place": tuple(
+        "kitchen office park garage library gym cafe airport hotel beach school church museum "
+        "market station hospital theater basement attic garden bakery pharmacy stadium harbor "
+        "farm castle".split()
+    ),
+    "time": tuple(
+        "yesterday today monday tuesday wednesday thursday friday saturday sunday recently "
+        "january april june august october december".split()
+    ),
+    "feeling": tuple(
+        "angry sad confused happy worried scared jealous guilty proud tired bored hurt lonely "
+        "anxious furious relieved ashamed grateful nervous hopeful".split()
+    ),
+    "ask": tuple(
+        "apologize leave complain wait forgive sue move quit laugh talk pay write argue ignore "
+        "confess celebrate cry vent fight smile".split()
+    ),
+}
+
+# What a judge cares for, in points; the first three make the core of a story.
+IMPORTANCE: dict[str, float] = {
+    "who": 1.0,
+    "event": 1.0,
+    "object": 1.0,
+    "place": 0.6,
+    "time": 0.4,
+    "feeling": 0.6,
+    "ask": 0.8,
+}
+CORE = ("who", "event", "object")
+
+SUBREDDITS = ("r/relationships", "r/advice", "r/family", "r/work", "r/stories")
+
+# One sentence per line of facts; the author's own are told in the first person.
+SENTENCES: dict[str, tuple[str, ...]] = {
+    "core": (
+        "my {who} {event} my {object} .",
+        "so my {who} went and {event} my {object} .",
+        "my {who} just {event} my {object} again .",
+    ),
+    "place": (
+        "it happened in the {place} .",
+        "we were at the {place} then .",
+        "all of this was near the {place} .",
+    ),
+    "time": ("it was {time} .", "this was on {time} .", "that was {time} i think ."),
+    "feeling": ("i am so {feeling} .", "now i feel {feeling} .", "honestly i am {feeling} now ."),
+    "ask": ("should i {ask} ?", "do you think i should {ask} ?", "is it ok to {ask} ?"),
+}
+DISTRACTORS = (
+    "his {who} {event} her {object} .",
+    "her {who} was at his {place} .",
+    "his {who} felt {feeling} .",
+    "her {who} would {ask} .",
+    "his {object} came {time} .",
+)
+OPENERS = ("", "", "", "", "so ", "basically ", "long story but ")
+
+MAX_PROMPT = 64
+MAX_RESPONSE = 24
+
+
+@dataclass(frozen=True)
+class Imperfection:
+    """How human a reference is: chances that it drops or garbles a fact, per fact."""
+
+    drop_rate: float
+    garble_rate: float
+
+
+def draw_facts(rng: random.Random) -> Facts:
+    """Independent facts, each uniform over its slot."""
+    return {slot: rng.choice(values) for slot, values in SLOTS.items()}
+
+
+def split_of(facts: Mapping[str, str]) -> Split:
+    """The split that these facts belong to, whatever the sizes and seeds: 90, 5 and 5 percent."""
+    place = stable_hash(*(facts[slot] for slot in SLOTS)) % 20
+    return {18: Split.validation, 19: Split.test}.get(place, Split.train)
+
+
+def facts_of(world_seed: int, split: Split, index: int) -> tuple[Facts, random.Random]:
+    """The facts of row `index` of a split, and the generator that goes on to render them.
+
+    Draws until the facts fall in the split; the row depends on nothing but its arguments.
+    """
+    rng = random.Random(stable_hash(world_seed, "tldr_nano", split.value, index))
+    facts = draw_facts(rng)
+    while split_of(facts) is not split:
+        facts = draw_facts(rng)
+    return facts, rng
+
+
+def render_post(facts: Facts, num_distractors: int, rng: random.Random) -> str:
+    """A post of at most MAX_PROMPT words that tells all facts, in any order, among others'."""
+    sentences = [rng.choice(options).format(**facts) for options in SENTENCES.values()]
+    fixed = f"{rng.choice(SUBREDDITS)} post :", "tl;dr :"
+    room = MAX_PROMPT - sum(len(text.split()) for text in (*sentences, *fixed))
+    for _ in range(num_distractors):
+        sentence = rng.choice(DISTRACTORS).format(**others(facts, rng))
+        if len(sentence.split()) <= room:
+            sentences.append(sentence)
+            room -= len(sentence.split())
+    rng.shuffle(sentences)
+    return " ".join([fixed[0], *sentences, fixed[1]])
+
+
+def others(facts: Facts, rng: random.Random) -> Facts:
+    """Facts about somebody else: every value differs from the author's."""
+    return {slot: other_value(slot, facts[slot], rng) for slot in SLOTS}
+
+
+def other_value(slot: str, value: str, rng: random.Random) -> str:
+    """Any value of the slot but this one."""
+    return rng.choice([candidate for candidate in SLOTS[slot] if candidate != value])
+
+
+def render_summary(facts: Mapping[str, str]) -> str:
+    """The plain summary of the facts that are given; the core must be there."""
+    first = "my {who} {event} my {object}".format(**facts)
+    if "place" in facts:
+        first += f" in the {facts['place']}"
+    if "time" in facts:
+        first += f" {facts['time']}"
+    parts = [f"{first} ."]
+    if "feeling" in facts:
+        parts.append(f"i am {facts['feeling']} .")
+    if "ask" in facts:
+        parts.append(f"should i {facts['ask']} ?")
+    return " ".join(parts)
+
+
+def render_reference(facts: Facts, imperfection: Imperfection, rng: random.Random) -> str:
+    """What a person might have written: facts missing, facts wrong, words to spare."""
+    kept = {
+        slot: value
+        for slot, value in facts.items()
+        if slot in CORE or rng.random() >= imperfection.drop_rate
+    }
+    told = {
+        slot: other_value(slot, value, rng) if rng.random() < imperfection.garble_rate else value
+        for slot, value in kept.items()
+    }
+    return rng.choice(OPENERS) + render_summary(told)
+
+
+def vocabulary() -> list[str]:
+    """Every word that a post or a summary can hold, in a fixed order."""
+    texts = [*SUBREDDITS, "post : tl;dr :", *OPENERS, *DISTRACTORS]
+    texts += [text for options in SENTENCES.values() for text in options]
+    texts += [render_summary({slot: "" for slot in SLOTS})]
+    words = {word for text in texts for word in text.split() if "{" not in word}
+    return sorted(words) + [word for values in SLOTS.values() for word in values]

@@ -1,0 +1,59 @@
+"""A mirror of the metrics at Weights & Biases, or in a folder that `wandb sync` can send later."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rlhf_lab.types import Metrics, UserError
+
+
+@dataclass(frozen=True)
+class WandbOptions:
+    """Where and as what a run appears. Empty texts leave the choice to wandb.
+
+    mode: "online" or "offline".
+    """
+
+    mode: str
+    project: str
+    entity: str = ""
+    group: str = ""
+    name: str = ""
+    tags: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.mode not in ("online", "offline"):
+            raise UserError(f"tracker.wandb={self.mode}: choose online or offline")
+
+
+class WandbTracker:
+    """One wandb run whose files are in `folder`/wandb. The config is the run's, in plain data."""
+
+    def __init__(self, options: WandbOptions, folder: Path, config: Mapping[str, Any]) -> None:
+        try:
+            import wandb
+        except ImportError as error:
+            raise UserError(
+                f"tracker.wandb={options.mode} needs the package wandb: "
+                "pip install 'rlhf-lab[wandb]', or choose tracker=jsonl"
+            ) from error
+        self._run = wandb.init(
+            mode=options.mode,
+            project=options.project,
+            entity=options.entity or None,
+            group=options.group or None,
+            name=options.name or None,
+            tags=list(options.tags),
+            dir=str(folder),
+            config=dict(config),
+            settings=wandb.Settings(silent=True, console="off"),
+        )
+
+    def log(self, metrics: Metrics, step: int) -> None:
+        self._run.log(metrics, step=step)
+
+    def close(self) -> None:
+        self._run.finish()

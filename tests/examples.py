@@ -1,0 +1,62 @@
+"""Small hand-made nouns that several tests share."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rlhf_lab.batching import collate, rewards_of, token_weights
+from rlhf_lab.types import (
+    Algorithm,
+    Batch,
+    Example,
+    Finish,
+    Group,
+    PolicyOutput,
+    Prompt,
+    Sample,
+)
+
+
+def sample(logps: list[float], version: int = 0) -> Sample:
+    """A sample with these behaviour log-probs; its tokens are 5, 6, 7 ..."""
+    tokens = tuple(range(5, 5 + len(logps)))
+    return Sample(tokens, tuple(logps), version, Finish.eos, "text")
+
+
+def group(id_: int, logps: list[list[float]], rewards: list[float], prompt_len: int = 2) -> Group:
+    """A scored group; prompts differ in length on purpose when asked to."""
+    prompt = Prompt(id_, tuple(range(2, 2 + prompt_len)), Example(f"row/{id_}", "a b", " c"))
+    return Group(prompt, tuple(sample(row) for row in logps), tuple(rewards))
+
+
+def rows(algo: Algorithm, groups: list[Group], reference: list[list[float]]) -> Batch:
+    """The kept rows of some groups with credit and weights, as an engine would see them."""
+    batch = collate(groups, pad_id=0)
+    reference_BT = torch.zeros_like(batch.mask_BT)
+    for index, row in enumerate(reference):
+        reference_BT[index, : len(row)] = torch.tensor(row)
+    batch = replace(batch, reference_logp_BT=reference_BT)
+    credit = algo.credit(rewards_of(groups), batch)
+    kept = replace(batch, credit_BT=credit.value_BT).rows(credit.keep_B)
+    return replace(kept, weight_BT=token_weights(kept.mask_BT, algo.reduction))
+
+
+def policy_output(values: list[list[float]], batch: Batch) -> PolicyOutput:
+    """A forward pass that found these log-probs; they can be differentiated."""
+    logp_BT = torch.zeros_like(batch.mask_BT)
+    for index, row in enumerate(values):
+        logp_BT[index, : len(row)] = torch.tensor(row)
+    return PolicyOutput(logp_BT.requires_grad_(), torch.zeros_like(logp_BT))
+
+
+def gradient(algo: Algorithm, values: list[list[float]], batch: Batch) -> Tensor:
+    """d loss / d log-prob, BT."""
+    policy = policy_output(values, batch)
+    algo.loss(policy, batch).loss.backward()  # type: ignore[no-untyped-call]
+    grad: Any = policy.logp_BT.grad
+    assert grad is not None
+    return torch.as_tensor(grad)
