@@ -92,7 +92,9 @@ def test_grpo_by_hand() -> None:
     signs = [-1, 1, 1, -1]
     expected = 0.0
     for row in range(4):
-        tokens = zip(POLICY[row], TWO_GROUPS[row // 2].samples[row % 2].logps, REFERENCE[row], strict=True)
+        tokens = zip(
+            POLICY[row], TWO_GROUPS[row // 2].samples[row % 2].logps, REFERENCE[row], strict=True
+        )
         terms = [
             -min(
                 math.exp(p - b) * signs[row] * advantage,

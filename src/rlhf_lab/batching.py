@@ -34,7 +34,9 @@ def pad_right(rows: Sequence[Sequence[float]], dtype: torch.dtype) -> Tensor:
 
 def collate(groups: Sequence[Group], pad_id: int) -> Batch:
     """All samples of some groups as one batch, in order; credit, weight and reference are zero."""
-    rows = [(index, group, sample) for index, group in enumerate(groups) for sample in group.samples]
+    rows = [
+        (index, group, sample) for index, group in enumerate(groups) for sample in group.samples
+    ]
     prompt_BS, prompt_mask_BS = pad_left([group.prompt.tokens for _, group, _ in rows], pad_id)
     response_BT = pad_right([sample.tokens for _, _, sample in rows], torch.long)
     mask_BT = pad_right([[1.0] * len(sample.tokens) for _, _, sample in rows], torch.float32)

@@ -221,8 +221,10 @@ def engine(config: Config, model: Any) -> SingleEngine:
 def num_devices(config: Config) -> int:
     """Cores that the run holds: the trainer's, and those of generators beside it."""
     background = config.mode.num_background * config.generator.threads
-    return max(config.engine.threads, config.generator.threads) if not background else (
-        config.engine.threads + background
+    return (
+        max(config.engine.threads, config.generator.threads)
+        if not background
+        else (config.engine.threads + background)
     )
 
 

@@ -164,7 +164,9 @@ def saver(folder: Path, keep: set[int]) -> Callable[[Weights], None]:
 
     def save(weights: Weights) -> None:
         if weights.version in keep:
-            save_file(dict(weights.state), folder / "weights" / f"{weights.version:06d}.safetensors")
+            save_file(
+                dict(weights.state), folder / "weights" / f"{weights.version:06d}.safetensors"
+            )
 
     return save
 

@@ -62,7 +62,7 @@ GROUPS: dict[str, dict[str, type]] = {
 
 
 @dataclass(frozen=True)
-class RunOptions:
+class OutputOptions:
     """Config node `output`: where a run writes and how much it says.
 
     dir: the run's folder; empty makes a new one below `root`, named after the run and the time.
@@ -96,30 +96,33 @@ class Config:
     sft: SFTOptions
     labels: LabelOptions
     reward_model: RewardModelOptions
-    output: RunOptions
-    evaluate: str = ""
+    output: OutputOptions
 
 
 def schema_of(part: type) -> type:
     """A mutable twin of a frozen dataclass, which Hydra can override and check by type."""
     hints = get_type_hints(part)
     columns = [
-        (f.name, hints[f.name], field(default=MISSING if f.default is dataclasses.MISSING else f.default))
+        (f.name, hints[f.name], field(default=f.default if has_default(f) else MISSING))
         for f in dataclasses.fields(part)
-        if f.default_factory is dataclasses.MISSING
     ]
     return dataclasses.make_dataclass(part.__name__, columns, namespace={"PART": part})
+
+
+def has_default(column: dataclasses.Field[Any]) -> bool:
+    """Whether the part can be made without this value."""
+    return column.default is not dataclasses.MISSING
 
 
 def tree() -> type:
     """The schema of the whole config. Group nodes are typed by the option that is chosen."""
     stages = {"sft": SFTOptions, "labels": LabelOptions, "reward_model": RewardModelOptions}
-    columns: list[Any] = [("seed", int, field(default=1)), ("evaluate", str, field(default=""))]
+    columns: list[Any] = [("seed", int, field(default=1))]
     for name in ("run", "algo", "mode", "task", "model", "proxy", "reward", "judge", "generator"):
         columns.append((name, Any, field(default=MISSING)))
     for name in ("engine", "optim", "eval", "tracker"):
         columns.append((name, Any, field(default=MISSING)))
-    for name, part in (stages | {"output": RunOptions}).items():
+    for name, part in (stages | {"output": OutputOptions}).items():
         schema = schema_of(part)
         columns.append((name, schema, field(default_factory=schema)))
     return dataclasses.make_dataclass("ConfigTree", columns)

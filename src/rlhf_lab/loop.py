@@ -85,10 +85,12 @@ class Loop:
                 learning_rate = self.optim.learning_rate(
                     updates.number, round_, self.recipe.updates, self.recipe.num_rounds
                 )
-                rows = len(part)
-                updates.add(part, self.engine.update(part, self.algo, learning_rate) if rows else {})
+                has_rows = len(part) > 0
+                updates.add(
+                    part, self.engine.update(part, self.algo, learning_rate) if has_rows else {}
+                )
                 self.ledger.count(
-                    updates=1, updates_empty=int(not rows), trained_tokens=read_tokens(part)
+                    updates=1, updates_empty=int(not has_rows), trained_tokens=read_tokens(part)
                 )
         for rollout in rollouts:
             self.ledger.count_rollout(rollout)
@@ -167,7 +169,9 @@ def describe(groups: Sequence[Group], batch: Batch) -> Metrics:
         "reward/mean": float(reward_PG.mean()),
         "reward/std": float(reward_PG.std(unbiased=False)),
         "reward/best": float(reward_PG.amax(dim=1).mean()),
-        "reward/groups_tied": float((reward_PG.amax(dim=1) == reward_PG.amin(dim=1)).float().mean()),
+        "reward/groups_tied": float(
+            (reward_PG.amax(dim=1) == reward_PG.amin(dim=1)).float().mean()
+        ),
         "sample/length": float(batch.mask_BT.sum(dim=1).mean()),
         "sample/eos_rate": sum(s.finish is Finish.eos for s in samples) / len(samples),
         "sample/version": min(s.version for s in samples),

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
 
 from rlhf_lab.types import UserError
 
 
-class Schedule(str, Enum):
+class Schedule(StrEnum):
     """Shape of the learning rate over a run."""
 
     constant = "constant"
@@ -17,7 +17,7 @@ class Schedule(str, Enum):
     cosine = "cosine"
 
 
-class Per(str, Enum):
+class Per(StrEnum):
     """What moves the schedule on: each optimizer update, or each round (the paper's code)."""
 
     update = "update"
@@ -52,10 +52,7 @@ class Optim:
 
     def learning_rate(self, update: int, round_: int, num_updates: int, num_rounds: int) -> float:
         """Rate of update number `update` (from 0) in round `round_` (from 0)."""
-        if self.schedule_per is Per.round:
-            done = (round_ + 1) / num_rounds
-        else:
-            done = update / num_updates
+        done = (round_ + 1) / num_rounds if self.schedule_per is Per.round else update / num_updates
         warm = min(1.0, (update + 1) / (self.warmup_updates + 1))
         return self.lr * warm * decay(self.schedule, done)
 

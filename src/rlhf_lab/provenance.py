@@ -110,7 +110,8 @@ def is_alive(manifest: Mapping[str, Any]) -> bool:
     """Whether the process of a manifest still runs. On another host it is taken to."""
     if manifest["host"]["name"] != socket.gethostname():
         return True
-    pid, born = manifest["process"]["pid"], manifest["process"]["born"]
+    pid: int = manifest["process"]["pid"]
+    born: str | None = manifest["process"]["born"]
     if born is not None:
         return birth(pid) == born
     try:

@@ -34,8 +34,8 @@ class Recipe:
         if self.updates % per_round:
             below = self.updates // per_round * per_round
             raise UserError(
-                f"run.updates={self.updates} is not divisible by run.updates_per_round * run.passes "
-                f"= {per_round}: choose run.updates={below or per_round} or {below + per_round}"
+                f"run.updates={self.updates} is not divisible by run.updates_per_round * "
+                f"run.passes = {per_round}: choose run.updates={below or per_round} or {below + per_round}"
             )
 
     @property

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import Enum
+from enum import StrEnum
 from typing import Any, Protocol
 
 import torch
@@ -26,7 +26,7 @@ class UserError(ValueError):
     """Something the user can mend. The message names the key, the value and the remedy."""
 
 
-class Split(str, Enum):
+class Split(StrEnum):
     """Part of a task's data. The policy is trained on train, judged on validation or test."""
 
     train = "train"
@@ -34,14 +34,14 @@ class Split(str, Enum):
     test = "test"
 
 
-class Finish(str, Enum):
+class Finish(StrEnum):
     """Why a sample ended: it wrote the end token, or it ran out of length."""
 
     eos = "eos"
     length = "length"
 
 
-class Reduction(str, Enum):
+class Reduction(StrEnum):
     """How token terms become one number. Weights always sum to one per update."""
 
     sequence_mean = "sequence_mean"

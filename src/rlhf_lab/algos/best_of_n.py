@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -16,7 +17,7 @@ class BestOfN:
 
     name: str = "best_of_n"
     reduction: Reduction = Reduction.sequence_mean
-    min_group_size: int = 2
+    min_group_size: ClassVar[int] = 2
 
     def credit(self, reward_PG: Tensor, batch: Batch) -> Credit:
         """1 on the best sample; nothing else is trained on. A group of equals is dropped."""

@@ -1,8 +1,9 @@
-"""GRPO: group-standardised reward, clipped token ratio, k3 KL in the loss (arXiv:2402.03300, eq. 3)."""
+"""GRPO: group-standardised reward, clipped token ratio, k3 KL (arXiv:2402.03300, eq. 3)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -12,14 +13,14 @@ from rlhf_lab.types import Batch, Credit, LossOutput, PolicyOutput, Reduction
 
 @dataclass(frozen=True)
 class GRPO:
-    """clip: token ratio within 1 +- it. kl_coef: weight of KL(policy || reference), k3 per token."""
+    """clip: token ratio within 1 +- it. kl_coef: weight of KL(policy || reference), per token."""
 
     name: str = "grpo"
     clip: float = 0.2
     kl_coef: float = 0.04
     epsilon: float = 1e-4
     reduction: Reduction = Reduction.sequence_mean
-    min_group_size: int = 2
+    min_group_size: ClassVar[int] = 2
 
     def __post_init__(self) -> None:
         require_in("algo.clip", self.clip, 0.0, 1.0)

@@ -1,8 +1,9 @@
-"""Online DPO: best against worst of K by reward (arXiv:2402.04792; loss arXiv:2305.18290, eq. 7)."""
+"""Online DPO: best against worst of K (arXiv:2402.04792; loss of arXiv:2305.18290, eq. 7)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor
 from torch.nn.functional import logsigmoid
@@ -25,7 +26,7 @@ class OnlineDPO:
     name: str = "online_dpo"
     beta: float = 0.1
     reduction: Reduction = Reduction.sequence_mean
-    min_group_size: int = 2
+    min_group_size: ClassVar[int] = 2
 
     def __post_init__(self) -> None:
         require_in("algo.beta", self.beta, 1e-6, 100.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -22,13 +23,13 @@ from rlhf_lab.types import Batch, Credit, LossOutput, PolicyOutput, Reduction
 
 @dataclass(frozen=True)
 class ProximalRLOO:
-    """kl_coef: reward lost per nat of behaviour-to-reference KL (k1). clip: ratio within 1 +- it."""
+    """kl_coef: reward lost per nat of KL to the reference (k1). clip: ratio within 1 +- it."""
 
     name: str = "proximal_rloo"
     kl_coef: float = 0.05
     clip: float = 0.2
     reduction: Reduction = Reduction.sequence_mean
-    min_group_size: int = 2
+    min_group_size: ClassVar[int] = 2
 
     def __post_init__(self) -> None:
         require_in("algo.kl_coef", self.kl_coef, 0.0, 100.0)
@@ -49,5 +50,8 @@ class ProximalRLOO:
         weight_B = sequence_weight(batch)
         return LossOutput(
             (loss_B * weight_B).sum(),
-            {"ratio/mean": (ratio_B * weight_B).sum(), "ratio/clipped": (clipped_B * weight_B).sum()},
+            {
+                "ratio/mean": (ratio_B * weight_B).sum(),
+                "ratio/clipped": (clipped_B * weight_B).sum(),
+            },
         )

@@ -75,7 +75,9 @@ class SingleEngine:
                 policy = response_output(self._policy, part, self._temperature)
                 output = algo.loss(policy, part)
                 output.loss.backward()  # type: ignore[no-untyped-call]
-                metrics.update({name: float(value) for name, value in output.metrics.items()})
+                metrics.update(
+                    {name: float(value.detach()) for name, value in output.metrics.items()}
+                )
                 metrics.update(drift(policy, part) | {"loss": float(output.loss.detach())})
             norm = torch.nn.utils.clip_grad_norm_(self._policy.parameters(), self._max_grad_norm)
             if not torch.isfinite(norm):
@@ -89,8 +91,7 @@ class SingleEngine:
     def weights(self, version: int) -> Weights:
         """An immutable copy of the policy."""
         state = {
-            name: parameter.detach().clone()
-            for name, parameter in self._policy.named_parameters()
+            name: parameter.detach().clone() for name, parameter in self._policy.named_parameters()
         }
         return Weights(version, state)
 

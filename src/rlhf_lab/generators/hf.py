@@ -39,9 +39,7 @@ class HFSampling:
             )
         for key, least in (("chunk_groups", 1), ("max_new_tokens", 0), ("threads", 1)):
             if getattr(self, key) < least:
-                raise UserError(
-                    f"generator.{key}={getattr(self, key)}: choose {least} or more"
-                )
+                raise UserError(f"generator.{key}={getattr(self, key)}: choose {least} or more")
 
 
 class Tokenizer(Protocol):

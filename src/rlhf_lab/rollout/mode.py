@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
 
 from rlhf_lab.types import UserError
 
 
-class ExecutorKind(str, Enum):
+class ExecutorKind(StrEnum):
     """Where generation runs: in the trainer's time, in a thread, or in a process of its own."""
 
     inline = "inline"

@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
 from pathlib import Path
 
 from rlhf_lab.randomness import uniforms
@@ -14,7 +14,7 @@ from rlhf_lab.stages.supervised import Bar
 from rlhf_lab.types import Chunk, Finish, Generator, Group, Prompt, Reward, UserError, Weights
 
 
-class Noise(str, Enum):
+class Noise(StrEnum):
     """How the gold judge chooses: always the higher score, or by Bradley-Terry odds."""
 
     none = "none"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from enum import Enum
+from enum import StrEnum
 from typing import Any
 
 import torch
@@ -16,7 +16,7 @@ from rlhf_lab.stages.supervised import Bar, fit
 from rlhf_lab.types import Batch, Finish, Group, Prompt, Sample, UserError
 
 
-class LossOn(str, Enum):
+class LossOn(StrEnum):
     """Which tokens the SFT loss counts. The paper's code counts all (N+ detail 9)."""
 
     response = "response"
@@ -43,9 +43,7 @@ class SFTOptions:
 
 def reference_groups(prompts: Sequence[Prompt], tokenizer: Any, max_tokens: int) -> list[Group]:
     """References as if they were samples, ended by the end token, cut at the response length."""
-    return [
-        Group(prompt, (reference_sample(prompt, tokenizer, max_tokens),)) for prompt in prompts
-    ]
+    return [Group(prompt, (reference_sample(prompt, tokenizer, max_tokens),)) for prompt in prompts]
 
 
 def reference_sample(prompt: Prompt, tokenizer: Any, max_tokens: int) -> Sample:

@@ -11,7 +11,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
@@ -51,7 +51,7 @@ class TldrNano:
     num_distractors: int = 2
     max_prompt_tokens: int = MAX_PROMPT
     max_response_tokens: int = MAX_RESPONSE
-    has_rule: bool = True
+    has_rule: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         for key in ("train_size", "validation_size", "test_size"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 
 from rlhf_lab.tasks.tldr_nano_world import IMPORTANCE, OPENERS, SLOTS, render_summary
@@ -36,7 +37,7 @@ def score(facts: Mapping[str, str], text: str, finished: bool) -> float:
 def fluency(words: list[str]) -> float:
     """Share of neighbouring pairs, start and end among them, that a summary can contain."""
     classes = ["<start>", *(SLOT_OF.get(word, word) for word in words), "<end>"]
-    pairs = list(zip(classes, classes[1:], strict=False))
+    pairs = list(itertools.pairwise(classes))
     return sum(pair in PAIRS for pair in pairs) / len(pairs)
 
 
@@ -49,7 +50,7 @@ def grammar_pairs() -> set[tuple[str, str]]:
         facts = {slot: f"<{slot}>" for slot in ("who", "event", "object", *told)}
         for opener in OPENERS:
             words = ["<start>", *(opener + render_summary(facts)).split(), "<end>"]
-            pairs |= set(zip(words, words[1:], strict=False))
+            pairs |= set(itertools.pairwise(words))
     return pairs
 
 

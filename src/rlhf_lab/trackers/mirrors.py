@@ -23,7 +23,7 @@ def mirrors(options: TrackerOptions, folder: Path, config: Mapping[str, Any]) ->
         opened.append(TensorBoardTracker(folder / "tensorboard"))
     if options.wandb is not WandbMode.off:
         named = WandbOptions(
-            mode=options.wandb.value,
+            mode="online" if options.wandb is WandbMode.online else "offline",
             project=options.wandb_project,
             entity=options.wandb_entity,
             group=options.wandb_group or folder.absolute().parent.name,

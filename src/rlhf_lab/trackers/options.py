@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
 
 
-class WandbMode(str, Enum):
+class WandbMode(StrEnum):
     """Where Weights & Biases keeps the mirror."""
 
     off = "off"

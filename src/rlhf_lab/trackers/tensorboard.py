@@ -18,13 +18,13 @@ class TensorBoardTracker:
                 "tracker.tensorboard=true needs the package tensorboard: "
                 "pip install 'rlhf-lab[tensorboard]', or choose tracker=jsonl"
             ) from error
-        self._writer = SummaryWriter(str(folder))  # type: ignore[no-untyped-call]
+        self._writer = SummaryWriter(str(folder))
 
     def log(self, metrics: Metrics, step: int) -> None:
         for name, value in metrics.items():
             if isinstance(value, int | float):
-                self._writer.add_scalar(name, value, step)  # type: ignore[no-untyped-call]
-        self._writer.flush()  # type: ignore[no-untyped-call]
+                self._writer.add_scalar(name, value, step)
+        self._writer.flush()
 
     def close(self) -> None:
-        self._writer.close()  # type: ignore[no-untyped-call]
+        self._writer.close()

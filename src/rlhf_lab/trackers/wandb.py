@@ -5,28 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from rlhf_lab.types import Metrics, UserError
 
 
 @dataclass(frozen=True)
 class WandbOptions:
-    """Where and as what a run appears. Empty texts leave the choice to wandb.
+    """Where and as what a run appears. Empty texts leave the choice to wandb."""
 
-    mode: "online" or "offline".
-    """
-
-    mode: str
+    mode: Literal["online", "offline"]
     project: str
     entity: str = ""
     group: str = ""
     name: str = ""
     tags: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        if self.mode not in ("online", "offline"):
-            raise UserError(f"tracker.wandb={self.mode}: choose online or offline")
 
 
 class WandbTracker:

