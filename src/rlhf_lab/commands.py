@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +19,11 @@ from rlhf_lab.loop import Loop
 from rlhf_lab.models.causal_lm import load_policy, save_policy
 from rlhf_lab.models.reward_model import load_reward_model
 from rlhf_lab.rewards.model import ModelReward
-from rlhf_lab.stages.products import Product, Stages
+from rlhf_lab.products import Product, Stages
 from rlhf_lab.trackers.console import Bar, Console
 from rlhf_lab.trackers.jsonl import JsonlTracker
 from rlhf_lab.trackers.mirrors import mirrors
-from rlhf_lab.types import Metrics, Split, UserError, Weights, num_parameters
+from rlhf_lab.types import Metrics, Split, Tracker, UserError, Weights, num_parameters
 
 Record = Mapping[str, Any]
 
@@ -97,7 +97,7 @@ def learn(
     model, tokenizer = load_policy(sources.policy, None, config.seed)
     build.check_context(config, model)
     keep = set(config.eval.versions(config.run.num_rounds))
-    trackers = [JsonlTracker(folder / "metrics.jsonl")]
+    trackers: list[Tracker] = [JsonlTracker(folder / "metrics.jsonl")]
     trackers += mirrors(config.tracker, folder, facts["resolved"])
     pipe = build.pipeline(config, sources, tokenizer)
     try:
@@ -140,7 +140,7 @@ def proxy_size(config: Config, sources: build.Sources) -> int:
     return num_parameters(load_reward_model(config.reward.path or sources.proxy)[0])
 
 
-def logger(trackers: list[Any], bar: Bar) -> Callable[[Metrics, int], None]:
+def logger(trackers: Sequence[Tracker], bar: Bar) -> Callable[[Metrics, int], None]:
     """Write a round everywhere, and show what matters."""
 
     def log(metrics: Metrics, round_: int) -> None:

@@ -8,7 +8,7 @@ trainer generates by itself, so its wait is close to nothing.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from time import perf_counter
@@ -38,7 +38,7 @@ class Ledger:
         self._num_devices = num_devices
         self._policy_parameters = policy_parameters
         self._reward_parameters = reward_parameters
-        self._seconds: Counter[str] = Counter()
+        self._seconds: defaultdict[str, float] = defaultdict(float)
         self._counts: Counter[str] = Counter()
         self._started = clock()
         self._paused = 0.0
@@ -63,7 +63,8 @@ class Ledger:
 
     def add_seconds(self, seconds: Mapping[str, float]) -> None:
         """Add seconds that another lane measured."""
-        self._seconds.update(dict(seconds))
+        for phase, amount in seconds.items():
+            self._seconds[phase] += amount
 
     def count(self, **amounts: int) -> None:
         """Add to counts such as completions, updates or trained_tokens."""

@@ -32,10 +32,11 @@ class Recipe:
                 raise UserError(f"run.{key}={value} is out of range: choose 1 or more")
         per_round = self.updates_per_round * self.passes
         if self.updates % per_round:
-            below = self.updates // per_round * per_round
+            below = max(1, self.updates // per_round) * per_round
             raise UserError(
                 f"run.updates={self.updates} is not divisible by run.updates_per_round * "
-                f"run.passes = {per_round}: choose run.updates={below or per_round} or {below + per_round}"
+                f"run.passes = {per_round}: choose {below} or "
+                f"{below + per_round}"
             )
 
     @property

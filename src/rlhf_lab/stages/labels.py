@@ -92,7 +92,7 @@ def write_labels(
 
 def row(group: Group, scores: tuple[float, ...], order: tuple[int, int]) -> dict[str, object]:
     """A labelled pair as it is written."""
-    sides = {}
+    sides: dict[str, object] = {}
     for side, number in zip(("chosen", "rejected"), order, strict=True):
         sample = group.samples[number]
         sides[side] = sample.text
@@ -100,8 +100,9 @@ def row(group: Group, scores: tuple[float, ...], order: tuple[int, int]) -> dict
         sides[f"{side}_finished"] = sample.finish is Finish.eos
         sides[f"{side}_gold"] = scores[number]
     example = group.prompt.example
-    return {
+    prompt: dict[str, object] = {
         "uid": example.uid,
         "prompt": example.prompt,
         "prompt_tokens": list(group.prompt.tokens),
-    } | sides
+    }
+    return prompt | sides

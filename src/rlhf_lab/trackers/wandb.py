@@ -33,20 +33,29 @@ class WandbTracker:
                 f"tracker.wandb={options.mode} needs the package wandb: "
                 "pip install 'rlhf-lab[wandb]', or choose tracker=jsonl"
             ) from error
-        self._run = wandb.init(
-            mode=options.mode,
-            project=options.project,
-            entity=options.entity or None,
-            group=options.group or None,
-            name=options.name or None,
-            tags=list(options.tags),
-            dir=str(folder),
-            config=dict(config),
-            settings=wandb.Settings(silent=True, console="off"),
-        )
+        self._teardown = wandb.teardown
+        try:
+            self._run = wandb.init(
+                mode=options.mode,
+                project=options.project,
+                entity=options.entity or None,
+                group=options.group or None,
+                name=options.name or None,
+                tags=list(options.tags),
+                dir=str(folder),
+                config=dict(config),
+                settings=wandb.Settings(silent=True, console="off"),
+            )
+        except wandb.Error as error:
+            raise UserError(
+                f"tracker.wandb={options.mode}: {error}: run `wandb login`, or choose "
+                "tracker=wandb_offline and send the run later with `wandb sync`"
+            ) from error
 
     def log(self, metrics: Metrics, step: int) -> None:
         self._run.log(metrics, step=step)
 
     def close(self) -> None:
         self._run.finish()
+        # In offline mode finish returns before the service has written the file.
+        self._teardown()

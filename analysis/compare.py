@@ -1,0 +1,198 @@
+"""Compare runs side by side: a table in the terminal, and win-rate against cost and drift.
+
+python -m analysis.compare RUNS...  (folders of runs, or folders that hold runs)
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+from matplotlib.figure import Figure
+
+from rlhf_lab.runs import RunSummary, evals, list_runs, metrics
+from rlhf_lab.trackers.console import Console
+from rlhf_lab.types import UserError
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished run with its rounds and evaluations."""
+
+    name: str
+    manifest: Row
+    rounds: Sequence[Row]
+    evals: Sequence[Row]
+
+    @property
+    def wall(self) -> float:
+        """Seconds of training wall-clock."""
+        return float(self.rounds[-1]["seconds/wall"])
+
+    def wall_at(self, version: int) -> float:
+        """Wall-clock seconds at which a version was ready; version 0 was there at the start."""
+        return float(self.rounds[version - 1]["seconds/wall"]) if version else 0.0
+
+
+def load(folders: Sequence[Path]) -> tuple[list[Run], list[str]]:
+    """The runs that can be compared, and a line for each one that cannot, with the reason."""
+    found: list[RunSummary] = [run for folder in folders for run in list_runs(folder)]
+    runs, left_out = [], []
+    for summary in found:
+        rounds, judged = metrics(summary.folder), evals(summary.folder)
+        if summary.state != "finished" or not judged:
+            reason = summary.state if summary.state != "finished" else "not evaluated"
+            left_out.append(f"left out: {summary.folder} ({reason})")
+            continue
+        name = summary.name if summary.name != "." else summary.folder.name
+        runs.append(Run(name, summary.manifest, rounds, judged))
+    # The slowest mode is what the others are measured against: sync where it is there.
+    runs.sort(key=lambda run: (run.manifest["mode"] != "sync", run.name))
+    return runs, left_out
+
+
+def percent(row: Row) -> str:
+    """A win-rate with its interval, in percent."""
+    rate, low, high = (100 * row[f"gold/win_rate{part}"] for part in ("", "_low", "_high"))
+    return f"{rate:.1f} [{low:.1f}, {high:.1f}]"
+
+
+def table_row(run: Run, baseline: Run) -> list[str]:
+    """One run in numbers; speed-up is the baseline's wall-clock over this one's."""
+    first, last, end = run.evals[0], run.evals[-1], run.rounds[-1]
+    return [
+        run.name,
+        str(run.manifest["seed"]),
+        percent(first),
+        percent(last),
+        f"{last['kl/sft_k1']:.2f}",
+        f"{run.wall:.1f}",
+        f"{baseline.wall / run.wall:.2f}x",
+        f"{end['seconds/device']:.0f}",
+        f"{100 * end['seconds/wait'] / run.wall:.0f}",
+        f"{end.get('lag/updates_min', 0)}..{end.get('lag/updates_max', 0)}",
+    ]
+
+
+COLUMNS = [
+    "run",
+    "seed",
+    "SFT win-rate % [95%]",
+    "win-rate % [95%]",
+    "KL nats",
+    "wall s",
+    "speed-up",
+    "core s",
+    "waiting %",
+    "lag updates",
+]
+
+
+def phases_row(run: Run) -> list[str]:
+    """Seconds of an average round by phase, and what no phase accounts for."""
+    end, count = run.rounds[-1], len(run.rounds)
+    phases = [end[f"seconds/{name}"] for name in ("generate", "score", "train", "sync", "wait")]
+    trainer = sum(end[f"seconds/{name}"] for name in ("take", "train"))
+    return [
+        run.name,
+        *(f"{1000 * seconds / count:.0f}" for seconds in phases),
+        f"{100 * (run.wall - trainer) / run.wall:.1f}",
+    ]
+
+
+PHASES = [
+    "run",
+    "generate ms",
+    "score ms",
+    "train ms",
+    "sync ms",
+    "wait ms",
+    "neither generating, scoring, training nor waiting %",
+]
+
+
+def figure(runs: Sequence[Run]) -> Figure:
+    """Gold win-rate against wall-clock and against KL; bars are 95% Wilson intervals."""
+    drawn = Figure(figsize=(9, 3.8), layout="constrained")
+    left, right = drawn.subplots(1, 2, sharey=True)
+    for run in runs:
+        rate = [100 * row["gold/win_rate"] for row in run.evals]
+        error = [
+            [100 * (row["gold/win_rate"] - row["gold/win_rate_low"]) for row in run.evals],
+            [100 * (row["gold/win_rate_high"] - row["gold/win_rate"]) for row in run.evals],
+        ]
+        wall = [run.wall_at(row["version"]) for row in run.evals]
+        kl = [row["kl/sft_k1"] for row in run.evals]
+        for axes, x in ((left, wall), (right, kl)):
+            axes.errorbar(x, rate, yerr=error, marker="o", capsize=2, label=run.name)
+    left.set_xlabel("training wall-clock (s)")
+    right.set_xlabel("KL to SFT (nats a sequence)")
+    left.set_ylabel("gold win-rate against references (%)")
+    for axes in (left, right):
+        axes.spines[["top", "right"]].set_visible(False)
+    left.legend(frameon=False)
+    seeds = sorted({run.manifest["seed"] for run in runs})
+    drawn.suptitle(
+        f"{len(runs)} runs, seed {', '.join(map(str, seeds))}; bars: 95% Wilson interval over "
+        f"{runs[0].evals[-1]['eval/prompts']} prompts, not over seeds",
+        fontsize="small",
+    )
+    return drawn
+
+
+def save(drawn: Figure, folder: Path) -> list[Path]:
+    """Write the figure as PNG and PDF with editable text; returns the files."""
+    matplotlib.rcParams["pdf.fonttype"] = 42
+    paths = [folder / f"compare.{kind}" for kind in ("png", "pdf")]
+    for path in paths:
+        drawn.savefig(path, dpi=150)
+    return paths
+
+
+def report(folders: Sequence[Path], out: Path, console: Console) -> None:
+    """Print the tables, write the figure, name the files."""
+    runs, left_out = load(folders)
+    for line in left_out:
+        console.say(line)
+    if not runs:
+        raise UserError(
+            f"no finished, evaluated run in {', '.join(map(str, folders))}: `rlhf-lab runs` lists "
+            "what is there"
+        )
+    first = runs[0].manifest
+    console.say(
+        f"\n{first['algo']} on {first['task']} with {first['model']}: speed-up against "
+        f"{runs[0].name}. Win-rate: share of prompts whose sample beats the reference for the gold "
+        "judge. Lag: how many updates older than the policy the trained samples were at the end."
+    )
+    console.table("comparison", COLUMNS, [table_row(run, runs[0]) for run in runs])
+    console.table("an average round", PHASES, [phases_row(run) for run in runs])
+    if len({run.manifest["seed"] for run in runs}) < 3:
+        console.say("fewer than 3 seeds: these intervals are over prompts, not over training runs")
+    for path in save(figure(runs), out):
+        console.say(f"wrote {path}")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Command line; exit code 2 if nothing can be compared."""
+    parser = argparse.ArgumentParser(description="Compare runs: tables and a figure.")
+    parser.add_argument("folders", nargs="+", type=Path)
+    parser.add_argument("--out", type=Path, help="folder of the figure (default: the first one)")
+    given = parser.parse_args(arguments)
+    try:
+        report(given.folders, given.out or given.folders[0], Console(quiet=False))
+    except UserError as error:
+        sys.stderr.write(f"compare: {error}\n")
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

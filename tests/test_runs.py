@@ -1,0 +1,286 @@
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlhf_lab import provenance, runs, runs_table
+from rlhf_lab.runs import RunDirectory, RunSummary
+from rlhf_lab.trackers.console import Console
+from rlhf_lab.types import UserError
+
+FACTS: dict[str, Any] = {
+    "command": "train",
+    "task": "tldr_nano",
+    "algo": "online_dpo",
+    "mode": "async",
+    "seed": 3,
+    "num_rounds": 8,
+}
+
+
+def start(folder: Path) -> RunDirectory:
+    return RunDirectory.create(folder, FACTS, "seed: 3\n")
+
+
+def manifest_of(folder: Path) -> dict[str, Any]:
+    text = (folder / "manifest.json").read_text(encoding="utf-8")
+    manifest: dict[str, Any] = json.loads(text)
+    return manifest
+
+
+def only(root: Path) -> RunSummary:
+    (run,) = runs.list_runs(root)
+    return run
+
+
+def test_a_new_run_writes_down_what_it_is_and_where_it_runs(tmp_path: Path) -> None:
+    record = start(tmp_path / "deep" / "run")
+    manifest = manifest_of(record.folder)
+    assert manifest["state"] == "running"
+    assert manifest.items() >= FACTS.items()
+    assert manifest["versions"]["python"].startswith(f"3.{sys.version_info.minor}.")
+    assert set(provenance.PACKAGES) <= set(manifest["versions"])
+    assert manifest["host"]["cores"] >= 1
+    assert manifest["host"]["memory_bytes"] > 0
+    assert manifest["host"]["cpu"]
+    assert manifest["process"]["pid"] == os.getpid()
+    assert (record.folder / "config.yaml").read_text(encoding="utf-8") == "seed: 3\n"
+
+
+def test_the_commit_is_recorded_only_for_code_that_git_tracks(tmp_path: Path) -> None:
+    source = tmp_path / "module.py"
+    source.write_text("", encoding="utf-8")
+    assert provenance.commit(source) is None
+    author = ["-c", "user.name=a", "-c", "user.email=a@b.c", "-c", "commit.gpgsign=false"]
+    for arguments in (["init", "-q"], ["add", "module.py"], [*author, "commit", "-qm", "first"]):
+        subprocess.run(["git", "-C", str(tmp_path), *arguments], check=True)
+    clean = provenance.commit(source)
+    assert clean is not None and len(clean["commit"]) == 40 and clean["is_dirty"] is False
+    source.write_text("changed", encoding="utf-8")
+    assert provenance.commit(source) == clean | {"is_dirty": True}
+
+
+def test_without_git_there_is_no_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert provenance.commit() is None
+
+
+@pytest.mark.parametrize("end", ["finished", "failed", "interrupted"])
+def test_the_end_is_recorded_in_one_step_with_its_facts(tmp_path: Path, end: runs.End) -> None:
+    record = start(tmp_path / "run")
+    before = manifest_of(record.folder)
+    record.finish(end, error="ValueError: boom")
+    after = manifest_of(record.folder)
+    assert after == before | {"state": end, "ended": after["ended"], "error": "ValueError: boom"}
+    assert after["ended"] >= after["started"]
+    assert sorted(os.listdir(record.folder)) == ["config.yaml", "manifest.json"]
+    assert only(tmp_path).state == end
+
+
+def test_the_manifest_stays_readable_for_others(tmp_path: Path) -> None:
+    record = start(tmp_path / "run")
+    path = record.folder / "manifest.json"
+    mode = stat.S_IMODE(path.stat().st_mode)
+    record.finish("finished")
+    assert stat.S_IMODE(path.stat().st_mode) == mode
+
+
+@pytest.mark.parametrize("end", ["finished", None])
+def test_a_folder_with_a_run_is_refused_by_key_value_and_state(
+    tmp_path: Path, end: runs.End | None
+) -> None:
+    folder = tmp_path / "run"
+    record = start(folder)
+    if end:
+        record.finish(end)
+    before = manifest_of(folder)
+    with pytest.raises(UserError, match="already holds a run") as refusal:
+        start(folder)
+    assert f"output.dir={folder}" in str(refusal.value)
+    assert f"({end or 'running'})" in str(refusal.value)
+    assert "choose another folder" in str(refusal.value)
+    assert manifest_of(folder) == before
+
+
+def test_a_folder_with_other_things_is_refused_and_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("mine", encoding="utf-8")
+    with pytest.raises(UserError, match=r"not empty and not a run \(it holds thesis.tex\)"):
+        start(tmp_path)
+    assert os.listdir(tmp_path) == ["thesis.tex"]
+
+
+def test_a_file_in_the_way_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "run").write_text("", encoding="utf-8")
+    with pytest.raises(UserError, match=r"output\.dir=.*cannot be made"):
+        start(tmp_path / "run")
+
+
+def test_of_many_that_want_a_folder_exactly_one_gets_it(tmp_path: Path) -> None:
+    def attempt(_: int) -> bool:
+        try:
+            start(tmp_path / "run")
+        except UserError:
+            return False
+        return True
+
+    with ThreadPoolExecutor(8) as pool:
+        assert sum(pool.map(attempt, range(16))) == 1
+
+
+def test_new_folders_never_collide_and_are_named_after_the_label(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        made = list(pool.map(lambda _: runs.new_folder(tmp_path / "runs", "sync"), range(16)))
+    assert len(set(made)) == 16
+    assert all(folder.is_dir() and folder.name.startswith("sync-20") for folder in made)
+
+
+def write_rows(folder: Path, name: str, text: str) -> None:
+    (folder / name).write_text(text, encoding="utf-8")
+
+
+def test_rows_are_read_in_order(tmp_path: Path) -> None:
+    write_rows(tmp_path, "metrics.jsonl", '{"step": 0}\n{"step": 1}\n')
+    rows = runs.metrics(tmp_path)
+    assert rows == [{"step": 0}, {"step": 1}]
+    assert not rows.is_cut
+
+
+def test_a_run_without_rows_has_none(tmp_path: Path) -> None:
+    assert runs.metrics(tmp_path) == runs.evals(tmp_path) == []
+
+
+@pytest.mark.parametrize("length", range(1, len('{"step": 1}')))
+def test_a_last_line_that_a_kill_cut_is_left_out_and_told(tmp_path: Path, length: int) -> None:
+    write_rows(tmp_path, "evals.jsonl", '{"step": 0}\n' + '{"step": 1}'[:length])
+    rows = runs.evals(tmp_path)
+    assert rows == [{"step": 0}]
+    assert rows.is_cut
+
+
+def test_damage_before_the_last_line_is_refused_with_its_place(tmp_path: Path) -> None:
+    write_rows(tmp_path, "metrics.jsonl", '{"step": 0}\n{"st\n{"step": 2}\n')
+    with pytest.raises(UserError, match=r"metrics\.jsonl, line 2 is not JSON"):
+        runs.metrics(tmp_path)
+
+
+def test_the_list_tells_what_each_run_is_and_how_far_it_came(tmp_path: Path) -> None:
+    record = start(tmp_path / "demo" / "async")
+    write_rows(record.folder, "metrics.jsonl", '{"reward/mean": 0.5}\n{"reward/mean": 0.75}\n')
+    write_rows(record.folder, "evals.jsonl", '{"gold/win_rate": 0.25}\n')
+    run = only(tmp_path)
+    assert (run.name, run.state, run.rounds, run.problem) == ("demo/async", "running", 2, "")
+    assert run.manifest["algo"] == "online_dpo"
+    assert run.last == {"reward/mean": 0.75}
+    assert run.last_eval == {"gold/win_rate": 0.25}
+
+
+def test_the_list_skips_hidden_folders_and_finds_the_root_itself(tmp_path: Path) -> None:
+    start(tmp_path / ".multirun")
+    assert runs.list_runs(tmp_path) == []
+    start(tmp_path / "b")
+    start(tmp_path / "a")
+    assert [run.name for run in runs.list_runs(tmp_path)] == ["a", "b"]
+    assert [run.name for run in runs.list_runs(tmp_path / "a")] == ["."]
+
+
+def test_a_run_whose_process_is_gone_has_died(tmp_path: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path; from rlhf_lab.runs import RunDirectory\n"
+        "RunDirectory.create(Path(sys.argv[1]), {}, '')"
+    )
+    subprocess.run([sys.executable, "-c", code, str(tmp_path / "run")], check=True)
+    assert only(tmp_path).state == "died"
+
+
+def edit(folder: Path, section: str, **changes: Any) -> None:
+    manifest = manifest_of(folder)
+    manifest[section] |= changes
+    (folder / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+
+
+def test_a_process_that_inherited_the_number_is_not_the_run(tmp_path: Path) -> None:
+    folder = start(tmp_path / "run").folder
+    if manifest_of(folder)["process"]["born"] is None:
+        pytest.skip("this system does not tell when a process started")
+    edit(folder, "process", born="1")
+    assert only(tmp_path).state == "died"
+
+
+def test_where_births_are_unknown_the_process_number_decides(tmp_path: Path) -> None:
+    folder = start(tmp_path / "run").folder
+    edit(folder, "process", born=None)
+    assert only(tmp_path).state == "running"
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    edit(folder, "process", pid=gone.pid)
+    assert only(tmp_path).state == "died"
+
+
+def test_a_run_on_another_host_is_taken_to_live(tmp_path: Path) -> None:
+    folder = start(tmp_path / "run").folder
+    edit(folder, "process", pid=2**22 + 1, born="1")
+    edit(folder, "host", name="elsewhere")
+    assert only(tmp_path).state == "running"
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"state": "running"}', "\0\0"])
+def test_a_damaged_manifest_is_listed_as_unreadable(tmp_path: Path, text: str) -> None:
+    start(tmp_path / "good").finish("finished")
+    (tmp_path / "bad").mkdir()
+    write_rows(tmp_path / "bad", "manifest.json", text)
+    bad, good = runs.list_runs(tmp_path)
+    assert (bad.state, good.state) == ("unreadable", "finished")
+    with pytest.raises(UserError, match=r"already holds a run \(unreadable\)"):
+        start(tmp_path / "bad")
+
+
+def test_damaged_metrics_are_told_in_the_list(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, text in (("broken", '{\n{"step": 1}\n'), ("cut", '{"step": 0}\n{"st')):
+        folder = start(tmp_path / name).folder
+        write_rows(folder, "metrics.jsonl", text)
+    broken, cut = runs.list_runs(tmp_path)
+    assert "line 1 is not JSON" in broken.problem
+    assert (cut.rounds, cut.problem) == (1, "the last line of metrics.jsonl was cut")
+    runs_table.show(tmp_path, Console(quiet=False, is_terminal=False))
+    assert "cut: the last line of metrics.jsonl was cut" in capsys.readouterr().out
+
+
+def test_the_table_has_a_line_per_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    record = start(tmp_path / "run")
+    row = {"reward/mean": 0.5, "kl/sampled_reference_k1": 3}
+    write_rows(record.folder, "metrics.jsonl", json.dumps(row) + "\n")
+    record.finish("finished")
+    assert runs_table.show(tmp_path, Console(quiet=False, is_terminal=False)) == 0
+    line = capsys.readouterr().out.splitlines()[-1]
+    facts = "run finished train tldr_nano online_dpo async 3 1/8 0.500 3.000"
+    assert line.split() == facts.split()
+
+
+def test_a_root_without_runs_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert runs_table.show(tmp_path, Console(quiet=False, is_terminal=False)) == 0
+    assert f"no runs in {tmp_path}" in capsys.readouterr().out
+    with pytest.raises(UserError, match="is not a folder"):
+        runs_table.show(tmp_path / "absent", Console(quiet=True))
+
+
+def test_the_hash_sees_values_and_not_the_order_of_keys() -> None:
+    one = {"algo": {"beta": 0.1, "name": "dpo"}, "seed": 1}
+    assert runs.config_hash(one) == runs.config_hash(dict(reversed(one.items())))
+    assert runs.config_hash(one) != runs.config_hash(one | {"seed": 2})
+    assert runs.config_hash({}) == "44136fa355b3678a"
+
+
+def test_the_digest_is_that_of_the_bytes(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"abc")
+    known = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+    assert runs.file_digest(tmp_path / "file") == known
