@@ -18,8 +18,8 @@ from rlhf_lab.ledger import Ledger
 from rlhf_lab.loop import Loop
 from rlhf_lab.models.causal_lm import load_policy, save_policy
 from rlhf_lab.models.reward_model import load_reward_model
-from rlhf_lab.rewards.model import ModelReward
 from rlhf_lab.products import Product, Stages
+from rlhf_lab.rewards.model import ModelReward
 from rlhf_lab.trackers.console import Bar, Console
 from rlhf_lab.trackers.jsonl import JsonlTracker
 from rlhf_lab.trackers.mirrors import mirrors

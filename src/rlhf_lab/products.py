@@ -192,7 +192,14 @@ def code_digest() -> str:
     for part in ("models", "tasks", "stages", "generators", "rewards"):
         for path in sorted((root / part).rglob("*.py")):
             digest.update(path.read_bytes())
-    for name in ("batching.py", "build.py", "forward.py", "optim.py", "products.py", "randomness.py"):
+    for name in (
+        "batching.py",
+        "build.py",
+        "forward.py",
+        "optim.py",
+        "products.py",
+        "randomness.py",
+    ):
         digest.update((root / name).read_bytes())
     for library in ("torch", "transformers", "tokenizers", "numpy"):
         digest.update(version(library).encode())

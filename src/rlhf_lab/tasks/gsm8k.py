@@ -1,9 +1,90 @@
-"""Placeholder until its author delivers."""
+"""`task=gsm8k`: grade-school mathematics with the paper's prompt and answer rule."""
 
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from rlhf_lab.tasks.hub import read_split
+from rlhf_lab.types import Example, Split, UserError
+
+# arXiv:2410.18252, GSM8K: the first match decides.
+ANSWER = re.compile(r"#### (\-?[0-9\.\,]+)")
 
 
 @dataclass(frozen=True)
 class Gsm8k:
+    """path: a folder with train.jsonl and test.jsonl (fields question, answer), or a hub name.
+
+    template: the prompt around {question}. validation_size: rows held out from the end of train,
+    since GSM8K has no validation split.
+    """
+
     name: str = "gsm8k"
-    path: str = ""
+    path: str = "openai/gsm8k"
+    template: str = "[MATH_TASK] Problem:\n{question}\n\nSolution:"
+    validation_size: int = 256
+    max_prompt_tokens: int = 512
+    max_response_tokens: int = 128
+    has_rule: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if "{question}" not in self.template:
+            raise UserError(
+                f"task.template={self.template!r} has no {{question}}: say where the question goes"
+            )
+        for key in ("validation_size", "max_prompt_tokens", "max_response_tokens"):
+            if getattr(self, key) < 1:
+                raise UserError(f"task.{key}={getattr(self, key)}: choose 1 or more")
+
+    def examples(self, split: Split) -> Sequence[Example]:
+        """All rows of a split; validation is the end of the training file."""
+        rows = load(self.path, "test" if split is Split.test else "train", self.template)
+        if split is Split.test:
+            return rows
+        if len(rows) <= self.validation_size:
+            raise UserError(
+                f"task.validation_size={self.validation_size}, but {self.path} has only "
+                f"{len(rows)} training rows: lower it"
+            )
+        kept = len(rows) - self.validation_size
+        return rows[:kept] if split is Split.train else rows[kept:]
+
+    def tokenizer(self) -> Any | None:
+        """None: the model brings its own."""
+        return None
+
+    def judge(self, example: Example, text: str, finished: bool) -> float:
+        """1 if the first `#### number` of the text is the reference's number, else 0."""
+        return float(answer_of(text) == example.hidden["answer"])
+
+
+def answer_of(text: str) -> str | None:
+    """The first final answer of a solution, commas and a closing full stop removed."""
+    found = ANSWER.search(text)
+    return found.group(1).replace(",", "").rstrip(".") if found else None
+
+
+@functools.cache
+def load(path: str, file: str, template: str) -> tuple[Example, ...]:
+    """Rows of one file or hub split as examples."""
+    rows, source = read_split(
+        path, f"{file}.jsonl", {"name": "main", "split": file}, ("question", "answer")
+    )
+    return tuple(
+        example(row, f"{source}:{number}", template) for number, row in enumerate(rows, start=1)
+    )
+
+
+def example(row: dict[str, Any], uid: str, template: str) -> Example:
+    """One row; its own solution must end in an answer that parses."""
+    answer = answer_of(row["answer"])
+    if answer is None:
+        raise UserError(
+            f"{uid}: the field 'answer' has no final answer of the form '#### 42': correct the row"
+        )
+    prompt = template.replace("{question}", row["question"])
+    return Example(uid, prompt, f" {row['answer']}", {"answer": answer})
