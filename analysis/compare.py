@@ -46,10 +46,12 @@ def load(folders: Sequence[Path]) -> tuple[list[Run], list[str]]:
     found: list[RunSummary] = [run for folder in folders for run in list_runs(folder)]
     runs, left_out = [], []
     for summary in found:
+        if summary.state != "finished" or summary.problem:
+            left_out.append(f"left out: {summary.folder} ({summary.problem or summary.state})")
+            continue
         rounds, judged = metrics(summary.folder), evals(summary.folder)
-        if summary.state != "finished" or not judged:
-            reason = summary.state if summary.state != "finished" else "not evaluated"
-            left_out.append(f"left out: {summary.folder} ({reason})")
+        if not rounds or not judged:
+            left_out.append(f"left out: {summary.folder} (not evaluated)")
             continue
         name = summary.name if summary.name != "." else summary.folder.name
         runs.append(Run(name, summary.manifest, rounds, judged))

@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 
-from rlhf_lab import provenance, runs, runs_table
+from rlhf_lab import provenance, runs
 from rlhf_lab.runs import RunDirectory, RunSummary
-from rlhf_lab.trackers.console import Console
 from rlhf_lab.types import UserError
 
 FACTS: dict[str, Any] = {
@@ -169,108 +168,6 @@ def test_damage_before_the_last_line_is_refused_with_its_place(tmp_path: Path) -
     write_rows(tmp_path, "metrics.jsonl", '{"step": 0}\n{"st\n{"step": 2}\n')
     with pytest.raises(UserError, match=r"metrics\.jsonl, line 2 is not JSON"):
         runs.metrics(tmp_path)
-
-
-def test_the_list_tells_what_each_run_is_and_how_far_it_came(tmp_path: Path) -> None:
-    record = start(tmp_path / "demo" / "async")
-    write_rows(record.folder, "metrics.jsonl", '{"reward/mean": 0.5}\n{"reward/mean": 0.75}\n')
-    write_rows(record.folder, "evals.jsonl", '{"gold/win_rate": 0.25}\n')
-    run = only(tmp_path)
-    assert (run.name, run.state, run.rounds, run.problem) == ("demo/async", "running", 2, "")
-    assert run.manifest["algo"] == "online_dpo"
-    assert run.last == {"reward/mean": 0.75}
-    assert run.last_eval == {"gold/win_rate": 0.25}
-
-
-def test_the_list_skips_hidden_folders_and_finds_the_root_itself(tmp_path: Path) -> None:
-    start(tmp_path / ".multirun")
-    assert runs.list_runs(tmp_path) == []
-    start(tmp_path / "b")
-    start(tmp_path / "a")
-    assert [run.name for run in runs.list_runs(tmp_path)] == ["a", "b"]
-    assert [run.name for run in runs.list_runs(tmp_path / "a")] == ["."]
-
-
-def test_a_run_whose_process_is_gone_has_died(tmp_path: Path) -> None:
-    code = (
-        "import sys; from pathlib import Path; from rlhf_lab.runs import RunDirectory\n"
-        "RunDirectory.create(Path(sys.argv[1]), {}, '')"
-    )
-    subprocess.run([sys.executable, "-c", code, str(tmp_path / "run")], check=True)
-    assert only(tmp_path).state == "died"
-
-
-def edit(folder: Path, section: str, **changes: Any) -> None:
-    manifest = manifest_of(folder)
-    manifest[section] |= changes
-    (folder / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
-
-
-def test_a_process_that_inherited_the_number_is_not_the_run(tmp_path: Path) -> None:
-    folder = start(tmp_path / "run").folder
-    if manifest_of(folder)["process"]["born"] is None:
-        pytest.skip("this system does not tell when a process started")
-    edit(folder, "process", born="1")
-    assert only(tmp_path).state == "died"
-
-
-def test_where_births_are_unknown_the_process_number_decides(tmp_path: Path) -> None:
-    folder = start(tmp_path / "run").folder
-    edit(folder, "process", born=None)
-    assert only(tmp_path).state == "running"
-    gone = subprocess.Popen([sys.executable, "-c", ""])
-    gone.wait()
-    edit(folder, "process", pid=gone.pid)
-    assert only(tmp_path).state == "died"
-
-
-def test_a_run_on_another_host_is_taken_to_live(tmp_path: Path) -> None:
-    folder = start(tmp_path / "run").folder
-    edit(folder, "process", pid=2**22 + 1, born="1")
-    edit(folder, "host", name="elsewhere")
-    assert only(tmp_path).state == "running"
-
-
-@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"state": "running"}', "\0\0"])
-def test_a_damaged_manifest_is_listed_as_unreadable(tmp_path: Path, text: str) -> None:
-    start(tmp_path / "good").finish("finished")
-    (tmp_path / "bad").mkdir()
-    write_rows(tmp_path / "bad", "manifest.json", text)
-    bad, good = runs.list_runs(tmp_path)
-    assert (bad.state, good.state) == ("unreadable", "finished")
-    with pytest.raises(UserError, match=r"already holds a run \(unreadable\)"):
-        start(tmp_path / "bad")
-
-
-def test_damaged_metrics_are_told_in_the_list(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for name, text in (("broken", '{\n{"step": 1}\n'), ("cut", '{"step": 0}\n{"st')):
-        folder = start(tmp_path / name).folder
-        write_rows(folder, "metrics.jsonl", text)
-    broken, cut = runs.list_runs(tmp_path)
-    assert "line 1 is not JSON" in broken.problem
-    assert (cut.rounds, cut.problem) == (1, "the last line of metrics.jsonl was cut")
-    runs_table.show(tmp_path, Console(quiet=False, is_terminal=False))
-    assert "cut: the last line of metrics.jsonl was cut" in capsys.readouterr().out
-
-
-def test_the_table_has_a_line_per_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    record = start(tmp_path / "run")
-    row = {"reward/mean": 0.5, "kl/sampled_reference_k1": 3}
-    write_rows(record.folder, "metrics.jsonl", json.dumps(row) + "\n")
-    record.finish("finished")
-    assert runs_table.show(tmp_path, Console(quiet=False, is_terminal=False)) == 0
-    line = capsys.readouterr().out.splitlines()[-1]
-    facts = "run finished train tldr_nano online_dpo async 3 1/8 0.500 3.000"
-    assert line.split() == facts.split()
-
-
-def test_a_root_without_runs_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert runs_table.show(tmp_path, Console(quiet=False, is_terminal=False)) == 0
-    assert f"no runs in {tmp_path}" in capsys.readouterr().out
-    with pytest.raises(UserError, match="is not a folder"):
-        runs_table.show(tmp_path / "absent", Console(quiet=True))
 
 
 def test_the_hash_sees_values_and_not_the_order_of_keys() -> None:

@@ -1,0 +1,63 @@
+"""Every option of every group composes; the docs say what the schema says."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+from conftest import MakeConfig
+
+from rlhf_lab import build
+from rlhf_lab.config import ALGORITHMS, Config
+from rlhf_lab.main import conf_folder
+from rlhf_lab.reference import reference
+
+MOUNT = {"budget": "budget@run"}
+OPTIONS = sorted(
+    f"{MOUNT.get(path.parent.name, path.parent.name)}={path.stem}"
+    for path in conf_folder().glob("*/*.yaml")
+    if path.parent.name not in ("launcher", "debug")
+)
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+def test_every_option_composes_into_frozen_parts(make_config: MakeConfig, option: str) -> None:
+    extra = ["model.path=somewhere"] if option == "model=pretrained" else []
+    config = make_config(option, *extra)
+    for part in dataclasses.fields(Config):
+        value = getattr(config, part.name)
+        if part.name != "seed":
+            assert dataclasses.is_dataclass(value), part.name
+            with pytest.raises(dataclasses.FrozenInstanceError):
+                setattr(value, dataclasses.fields(value)[0].name, None)
+
+
+@pytest.mark.parametrize("mode", ["sync", "lagged", "async"])
+@pytest.mark.parametrize("algo", sorted(ALGORITHMS))
+def test_algorithms_and_modes_fit_each_other(make_config: MakeConfig, algo: str, mode: str) -> None:
+    build.check(make_config(f"algo={algo}", f"mode={mode}", "run.passes=2"))
+
+
+def test_every_algorithm_has_its_file_and_yaml_and_row() -> None:
+    root = conf_folder().parent
+    table = (root / "docs" / "algorithms.md").read_text(encoding="utf-8")
+    for name, algorithm in ALGORITHMS.items():
+        assert algorithm().name == name
+        assert (conf_folder() / "algo" / f"{name}.yaml").is_file()
+        assert f"`{name}`" in table
+        source = root / "src" / "rlhf_lab" / "algos" / f"{name}.py"
+        assert len(source.read_text(encoding="utf-8").splitlines()) <= 80
+
+
+def test_the_config_reference_is_current() -> None:
+    page = Path(conf_folder().parent / "docs" / "config.md")
+    assert page.read_text(encoding="utf-8") == reference(), "run `make docs`"
+
+
+def test_sweeps_say_their_question_and_sweep_the_seed() -> None:
+    for path in (conf_folder().parent / "sweeps").glob("*.yaml"):
+        text = path.read_text(encoding="utf-8")
+        assert text.startswith("# "), path
+        assert text.splitlines()[0].endswith("?"), path
+        assert "seed: 1,2,3" in text, path
