@@ -6,6 +6,8 @@ python -m analysis.compare RUNS...  (folders of runs, or folders that hold runs)
 from __future__ import annotations
 
 import argparse
+import math
+import statistics
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +16,7 @@ from typing import Any
 
 import matplotlib
 from matplotlib.figure import Figure
+from scipy.stats import t
 
 from rlhf_lab.runs import RunSummary, evals, list_runs, metrics
 from rlhf_lab.trackers.console import Console
@@ -76,7 +79,7 @@ def table_row(run: Run, baseline: Run) -> list[str]:
         percent(last),
         f"{last['kl/sft_k1']:.2f}",
         f"{run.wall:.1f}",
-        f"{baseline.wall / run.wall:.2f}x",
+        f"{baseline.wall / run.wall:.2f}",
         f"{end['seconds/device']:.0f}",
         f"{100 * end['seconds/wait'] / run.wall:.0f}",
         f"{end.get('lag/updates_min', 0)}..{end.get('lag/updates_max', 0)}",
@@ -98,26 +101,57 @@ COLUMNS = [
 
 
 def phases_row(run: Run) -> list[str]:
-    """Seconds of an average round by phase, and what no phase accounts for."""
+    """Milliseconds of an average round by phase, and the share of wall-clock outside of them."""
     end, count = run.rounds[-1], len(run.rounds)
-    phases = [end[f"seconds/{name}"] for name in ("generate", "score", "train", "sync", "wait")]
-    trainer = sum(end[f"seconds/{name}"] for name in ("take", "train"))
+    phases = [1000 * end[f"seconds/{name}"] / count for name in PHASE_NAMES]
     return [
         run.name,
-        *(f"{1000 * seconds / count:.0f}" for seconds in phases),
-        f"{100 * (run.wall - trainer) / run.wall:.1f}",
+        *(f"{milliseconds:.0f}" for milliseconds in phases),
+        f"{100 * end['seconds/other'] / run.wall:.1f}",
     ]
 
 
-PHASES = [
-    "run",
-    "generate ms",
-    "score ms",
-    "train ms",
-    "sync ms",
-    "wait ms",
-    "neither generating, scoring, training nor waiting %",
-]
+PHASE_NAMES = ("generate", "score", "train", "sync", "wait", "generator_wait")
+PHASES = ["run", *(f"{name.replace('_', ' ')} ms" for name in PHASE_NAMES), "other %"]
+
+
+def over_seeds(runs: Sequence[Run]) -> list[list[str]]:
+    """Per mode with several seeds: mean win-rates and speed-up with 95% t intervals over seeds.
+
+    Speed-ups are paired: each run against the sync run of its own seed.
+    """
+    rows = []
+    sync = {run.manifest["seed"]: run for run in runs if run.manifest["mode"] == "sync"}
+    for mode in dict.fromkeys(run.manifest["mode"] for run in runs):
+        chosen = [run for run in runs if run.manifest["mode"] == mode]
+        if len({run.manifest["seed"] for run in chosen}) < len(chosen) or len(chosen) < 2:
+            continue
+        before = [100 * run.evals[0]["gold/win_rate"] for run in chosen]
+        after = [100 * run.evals[-1]["gold/win_rate"] for run in chosen]
+        kl = [run.evals[-1]["kl/sft_k1"] for run in chosen]
+        faster = [
+            sync[run.manifest["seed"]].wall / run.wall
+            for run in chosen
+            if run.manifest["seed"] in sync
+        ]
+        texts = [interval(before, 1), interval(after, 1), interval(kl, 2), interval(faster, 2)]
+        rows.append([mode, str(len(chosen)), *texts])
+    return rows
+
+
+SEED_COLUMNS = ["mode", "seeds", "SFT win-rate %", "win-rate %", "KL nats", "speed-up"]
+
+
+def interval(values: Sequence[float], digits: int) -> str:
+    """Mean and 95% t interval; the mean alone of one value, nothing of none."""
+    if not values:
+        return ""
+    centre = statistics.fmean(values)
+    if len(values) == 1:
+        return f"{centre:.{digits}f}"
+    error = statistics.stdev(values) / math.sqrt(len(values))
+    half = float(t.ppf(0.975, len(values) - 1)) * error
+    return f"{centre:.{digits}f} [{centre - half:.{digits}f}, {centre + half:.{digits}f}]"
 
 
 def figure(runs: Sequence[Run]) -> Figure:
@@ -176,6 +210,8 @@ def report(folders: Sequence[Path], out: Path, console: Console) -> None:
     )
     console.table("comparison", COLUMNS, [table_row(run, runs[0]) for run in runs])
     console.table("an average round", PHASES, [phases_row(run) for run in runs])
+    if rows := over_seeds(runs):
+        console.table("mean over seeds, with 95% t interval", SEED_COLUMNS, rows)
     if len({run.manifest["seed"] for run in runs}) < 3:
         console.say("fewer than 3 seeds: these intervals are over prompts, not over training runs")
     for path in save(figure(runs), out):

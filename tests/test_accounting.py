@@ -95,7 +95,8 @@ def test_optimizer_options_out_of_range_are_refused(
 
 def test_the_ledger_splits_the_wall_clock_and_leaves_out_what_is_outside() -> None:
     now = [0.0]
-    ledger = Ledger(2, policy_parameters=10, reward_parameters=5, clock=lambda: now[0])
+    clock = lambda: now[0]  # noqa: E731
+    ledger = Ledger(2, 1, policy_parameters=10, reward_parameters=5, clock=clock)
 
     def sleep(seconds: float) -> None:
         now[0] += seconds
@@ -108,9 +109,23 @@ def test_the_ledger_splits_the_wall_clock_and_leaves_out_what_is_outside() -> No
         sleep(100)
     ledger.count(prefill_tokens=4, generated_tokens=6, reference_tokens=10)
     ledger.count(trained_tokens=7, scored_tokens=3)
-    totals = ledger.totals(seconds_in_caller=1.0)
+    ledger.add_seconds({"generate": 1.5, "score": 0.5})
+    totals = ledger.totals(seconds_in_caller=0.0)
     assert totals["seconds/wall"] == 5
     assert totals["seconds/device"] == 10
-    assert totals["seconds/wait"] == 2
+    assert totals["seconds/wait"] == 3
+    assert totals["seconds/generator_wait"] == 3
     assert totals["seconds/train"] == 2
+    assert totals["seconds/other"] == 0
     assert totals["total/flops"] == (2 * 20 + 6 * 7) * 10 + 2 * 3 * 5
+
+
+def test_a_trainer_that_generates_by_itself_does_not_wait() -> None:
+    now = [0.0]
+    ledger = Ledger(1, 0, policy_parameters=1, clock=lambda: now[0])
+    with ledger.span("take"):
+        now[0] += 4
+    ledger.add_seconds({"generate": 3.0, "score": 0.5})
+    totals = ledger.totals(seconds_in_caller=3.5)
+    assert totals["seconds/wait"] == totals["seconds/generator_wait"] == 0
+    assert totals["seconds/other"] == 0.5

@@ -17,7 +17,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from rlhf_lab import build, commands
 from rlhf_lab.config import GROUPS
-from rlhf_lab.main import conf_folder, main
+from rlhf_lab.main import conf_folder, main, message
 from rlhf_lab.products import Stages
 from rlhf_lab.trackers.console import Console
 from rlhf_lab.types import UserError
@@ -54,7 +54,7 @@ def test_a_bad_option_is_refused_at_composition(
     with pytest.raises(REFUSALS) as refused:
         make_config(*overrides)
     for part in parts:
-        assert part in str(refused.value)
+        assert part in message(refused.value)
 
 
 @pytest.mark.parametrize("algo", sorted(GROUPS["algo"]))

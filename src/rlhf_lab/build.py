@@ -67,7 +67,8 @@ def check(config: Config) -> None:
 
 def check_lengths(config: Config) -> None:
     """Prompt and response must fit the model's context, as far as it is known by now."""
-    for key, model in (("model", config.model), ("proxy", config.proxy)):
+    models = {"model": config.model} | ({"proxy": config.proxy} if trains_proxy(config) else {})
+    for key, model in models.items():
         if isinstance(model, ScratchModel):
             length = config.task.max_prompt_tokens + response_tokens(config)
             if length > model.max_positions:
@@ -76,6 +77,11 @@ def check_lengths(config: Config) -> None:
                     f"{response_tokens(config)} tokens do not fit {key}.max_positions="
                     f"{model.max_positions}: raise {key}.max_positions or lower the lengths"
                 )
+
+
+def trains_proxy(config: Config) -> bool:
+    """Whether the run's reward is the pipeline's own proxy."""
+    return isinstance(config.reward, ModelReward) and not config.reward.path
 
 
 def check_rewards(config: Config) -> None:

@@ -54,7 +54,7 @@ def pipeline(config: Config, console: Console, facts: Record) -> Path:
     """All stages, each reported, then training and evaluation."""
     stages = Stages(config, console)
     report(console, f"sft {config.model.name}", stages.sft(config.model))
-    if isinstance(config.reward, ModelReward) and not config.reward.path:
+    if build.trains_proxy(config):
         report(console, "label", stages.labels())
         report(console, f"proxy reward model {config.proxy.name}", stages.reward_model())
     return train(config, console, facts)
@@ -109,7 +109,10 @@ def learn(
                 recipe=config.run,
                 optim=config.optim,
                 ledger=Ledger(
-                    build.num_devices(config), num_parameters(model), proxy_size(config, sources)
+                    num_devices=build.num_devices(config),
+                    num_background=config.mode.num_background,
+                    policy_parameters=num_parameters(model),
+                    reward_parameters=proxy_size(config, sources),
                 ),
                 seed=config.seed,
                 pad_id=build.pad_id(tokenizer),

@@ -147,15 +147,29 @@ def live(node: Any, key: str = "") -> Any:
 
 def typed(cfg: DictConfig) -> Config:
     """The checked config of a composed one."""
+    refuse_extra("", cfg, Config)
     nodes = {}
     for name in (f.name for f in dataclasses.fields(Config)):
         if OmegaConf.is_missing(cfg, name):
             raise UserError(f"{name}=??? is not set: pass {name}=<option>")
         node = cfg[name]
         nodes[name] = live(OmegaConf.to_object(node)) if OmegaConf.is_config(node) else node
+        if OmegaConf.is_config(node):
+            refuse_extra(f"{name}.", node, type(nodes[name]))
         if isinstance(nodes[name], Mapping):
             raise UserError(f"{name}={nodes[name]} has no schema: choose an option of the group")
     return Config(**nodes)
+
+
+def refuse_extra(prefix: str, node: Any, part: type) -> None:
+    """Refuse keys that the schema does not have: Hydra lets `+key=value` through."""
+    known = [f.name for f in dataclasses.fields(part)] if dataclasses.is_dataclass(part) else node
+    extra = sorted(set(node) - set(known) - {"hydra"})
+    if extra:
+        raise UserError(
+            f"{prefix}{extra[0]}={node[extra[0]]} is not an option: choose one of "
+            f"{', '.join(prefix + name for name in known)}"
+        )
 
 
 def plain(part: Any) -> Any:

@@ -2,8 +2,9 @@
 
 Seconds are split by phase and lane. The trainer's lane: `take` (getting a round's groups),
 `train`, `sync`, `track`. The generators' lane: `generate` and `score`, reported by whoever did
-them. `wait` is the part of `take` in which the trainer did nothing: with an inline executor the
-trainer generates by itself, so its wait is close to nothing.
+them. With generators in the background, `wait` is the trainer's `take`, and `generator_wait` what
+the generators did not work; without, the trainer generates by itself and neither waits. `other` is
+the trainer's wall-clock that went neither into training, generating, scoring nor waiting.
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ from time import perf_counter
 
 from rlhf_lab.types import Clock, Rollout
 
-PHASES = ("generate", "score", "take", "wait", "train", "sync", "track")
+PHASES = ("generate", "score", "take", "train", "sync", "track")
 
 
 class Ledger:
     """Sums of seconds, counts and FLOPs. Evaluation never enters the timed region.
 
     num_devices: cores or accelerators that the run holds, for device-seconds.
+    num_background: generators that run beside the trainer.
     policy_parameters, reward_parameters: model sizes, for FLOPs.
     FLOPs are 2 per parameter and token forward and 6 for training (forward and backward), the
     usual estimate (arXiv:2001.08361, section 2.1); attention over the context is left out.
@@ -30,12 +32,14 @@ class Ledger:
     def __init__(
         self,
         num_devices: int,
+        num_background: int,
         policy_parameters: int,
         reward_parameters: int = 0,
         clock: Clock = perf_counter,
     ) -> None:
         self._clock = clock
         self._num_devices = num_devices
+        self._num_background = num_background
         self._policy_parameters = policy_parameters
         self._reward_parameters = reward_parameters
         self._seconds: defaultdict[str, float] = defaultdict(float)
@@ -99,10 +103,15 @@ class Ledger:
         seconds_in_caller: generation and scoring that the trainer did by itself inside `take`.
         """
         wall = self.wall
-        self._seconds["wait"] = max(0.0, self._seconds["take"] - seconds_in_caller)
         seconds: dict[str, float | int] = {
             f"seconds/{phase}": self._seconds[phase] for phase in PHASES
         }
+        spent = self._seconds
+        idle = self._num_background * wall - spent["generate"] - spent["score"]
+        wait = spent["take"] if self._num_background else 0.0
+        seconds["seconds/wait"] = wait
+        seconds["seconds/generator_wait"] = max(0.0, idle) if self._num_background else 0.0
+        seconds["seconds/other"] = wall - spent["train"] - wait - seconds_in_caller
         seconds["seconds/wall"] = wall
         seconds["seconds/device"] = wall * self._num_devices
         counts = {f"total/{name}": amount for name, amount in sorted(self._counts.items())}

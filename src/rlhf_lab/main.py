@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import hydra
+import torch
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
@@ -69,6 +70,7 @@ def facts(command: str, cfg: DictConfig, config: Config) -> dict[str, Any]:
         "model": config.model.name,
         "num_rounds": config.run.num_rounds,
         "config_hash": config_hash(resolved),
+        "accelerator": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
     }
     text = OmegaConf.to_yaml(cfg, resolve=True)
     return {"manifest": manifest, "config_yaml": text, "resolved": resolved}
@@ -179,6 +181,14 @@ def run_command(command: str, arguments: list[str]) -> int:
     return 0
 
 
+def message(error: BaseException) -> str:
+    """An error with the cause that Hydra keeps behind it: the key and what it may be."""
+    cause = error.__cause__
+    if isinstance(error, UserError) or cause is None:
+        return str(error)
+    return f"{error}: {cause}"
+
+
 def main() -> int:
     """Console script. 0: done. 2: input refused. 130: interrupted. Other errors are raised."""
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises instead of printing and exiting
@@ -193,7 +203,7 @@ def main() -> int:
     try:
         return run_command(command, arguments[1:])
     except (UserError, HydraException, OmegaConfBaseException) as error:
-        sys.stderr.write(f"rlhf-lab {command}: {error}\n")
+        sys.stderr.write(f"rlhf-lab {command}: {message(error)}\n")
         return BAD_INPUT
     except KeyboardInterrupt:
         sys.stderr.write(f"rlhf-lab {command}: interrupted; what was written stays readable\n")

@@ -16,7 +16,6 @@ from rlhf_lab import build
 from rlhf_lab.config import Config, plain
 from rlhf_lab.models.causal_lm import PretrainedModel, ScratchModel, load_policy, save_policy
 from rlhf_lab.models.reward_model import reward_model_from, save_reward_model
-from rlhf_lab.rewards.model import ModelReward
 from rlhf_lab.stages.cache import cached
 from rlhf_lab.stages.labels import sample_pairs, write_labels
 from rlhf_lab.stages.reward_model import train_reward_model
@@ -47,8 +46,7 @@ class Stages:
     def sources(self) -> build.Sources:
         """The policy a run starts from and the proxy it is scored by."""
         config = self._config
-        needs_proxy = isinstance(config.reward, ModelReward) and not config.reward.path
-        proxy = str(self.reward_model().folder) if needs_proxy else ""
+        proxy = str(self.reward_model().folder) if build.trains_proxy(config) else ""
         return build.Sources(self.policy(config.model), proxy)
 
     def policy(self, model: ScratchModel | PretrainedModel) -> PretrainedModel:

@@ -90,7 +90,7 @@ def load_policy(
             loaded, tokenizer = load_package(model)
         else:
             loaded, tokenizer = load_pretrained(model)
-    return without_dropout(loaded), with_padding(tokenizer)
+    return settled(loaded), with_padding(tokenizer)
 
 
 def scratch(model: ScratchModel, tokenizer: Any | None, seed: int) -> Any:
@@ -179,8 +179,13 @@ def load_package(model: PretrainedModel) -> tuple[Any, Any]:
     return fresh, tokenizer
 
 
-def without_dropout(model: Any) -> Any:
-    """Eval mode: a fresh sample's ratio must be exactly one (N+ detail 7)."""
+def settled(model: Any) -> Any:
+    """Eval mode, so that a fresh sample's ratio is exactly one (N+ detail 7), in memory of its own.
+
+    Weights read from a file lie wherever the file has them; arithmetic may round by alignment.
+    """
+    for parameter in model.parameters():
+        parameter.data = parameter.data.clone()
     return model.eval()
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-from rlhf_lab.models.causal_lm import first_line, quiet_transformers, without_dropout
+from rlhf_lab.models.causal_lm import first_line, quiet_transformers, settled
 from rlhf_lab.types import UserError
 
 OFFSET = "reward_offset"
@@ -24,7 +24,7 @@ def reward_model_from(policy: Any, seed: int) -> Any:
         model = AutoModelForSequenceClassification.from_config(config)
         torch.nn.init.normal_(model.score.weight, std=1 / math.sqrt(config.hidden_size + 1))
     model.base_model.load_state_dict(policy.base_model.state_dict())
-    return without_dropout(model.to(policy.dtype))
+    return settled(model.to(policy.dtype))
 
 
 def save_reward_model(model: Any, tokenizer: Any, folder: Path, offset: float) -> None:
@@ -47,4 +47,4 @@ def load_reward_model(path: str) -> tuple[Any, Any, float]:
             f"({first_line(error)}): pass reward.path=<local folder of a sequence-classification "
             "model with one label>"
         ) from error
-    return without_dropout(model), tokenizer, float(getattr(model.config, OFFSET, 0.0))
+    return settled(model), tokenizer, float(getattr(model.config, OFFSET, 0.0))

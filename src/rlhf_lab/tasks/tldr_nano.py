@@ -46,8 +46,8 @@ class TldrNano:
     train_size: int = 65536
     validation_size: int = 2048
     test_size: int = 2048
-    drop_rate: float = 0.4
-    garble_rate: float = 0.03
+    drop_rate: float = 0.6
+    garble_rate: float = 0.01
     num_distractors: int = 2
     max_prompt_tokens: int = MAX_PROMPT
     max_response_tokens: int = MAX_RESPONSE
