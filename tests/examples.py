@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor
 
 from rlhf_lab.batching import collate, rewards_of, token_weights
+from rlhf_lab.main import main
 from rlhf_lab.types import (
     Algorithm,
     Batch,
@@ -60,3 +63,13 @@ def gradient(algo: Algorithm, values: list[list[float]], batch: Batch) -> Tensor
     grad: Any = policy.logp_BT.grad
     assert grad is not None
     return torch.as_tensor(grad)
+
+
+# What a run records about its config, where a test does not care.
+FACTS = {"manifest": {"mode": "?"}, "config_yaml": "", "resolved": {}}
+
+
+def call(*arguments: str, monkeypatch: pytest.MonkeyPatch) -> int:
+    """The exit code of `rlhf-lab ARGUMENTS`."""
+    monkeypatch.setattr(sys, "argv", ["rlhf-lab", *arguments])
+    return main()

@@ -12,12 +12,13 @@ from pathlib import Path
 
 import pytest
 from conftest import MakeConfig
+from examples import call
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
 from rlhf_lab import build, commands
 from rlhf_lab.config import GROUPS
-from rlhf_lab.main import conf_folder, main, message
+from rlhf_lab.main import conf_folder, message
 from rlhf_lab.products import Stages
 from rlhf_lab.trackers.console import Console
 from rlhf_lab.types import UserError
@@ -189,11 +190,6 @@ def test_a_changed_setting_never_reuses_a_stale_product(make_config: MakeConfig)
     ):
         assert folder(change) != first, change
     assert folder("optim.lr=1e-2", "run.updates=8", "mode=lagged") == first
-
-
-def call(*arguments: str, monkeypatch: pytest.MonkeyPatch) -> int:
-    monkeypatch.setattr(sys, "argv", ["rlhf-lab", *arguments])
-    return main()
 
 
 def test_the_folder_of_another_run_is_refused_and_kept(

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlhf_lab.batching import collate
-from rlhf_lab.forward import response_output, torch_threads
+from rlhf_lab.forward import load_weights, response_output, torch_threads
 from rlhf_lab.generators.hf import HFGenerator, HFSampling, draw
 from rlhf_lab.models.causal_lm import PretrainedModel, ScratchModel, load_policy, save_policy
 from rlhf_lab.models.reward_model import load_reward_model, reward_model_from, save_reward_model
@@ -208,3 +208,11 @@ def test_threads_are_set_and_given_back() -> None:
     with torch_threads(before + 1):
         assert torch.get_num_threads() == before + 1
     assert torch.get_num_threads() == before
+
+
+def test_weights_of_another_model_are_refused() -> None:
+    model, _ = tiny()
+    state = dict(model.named_parameters())
+    state.pop("gpt_neox.final_layer_norm.bias")
+    with pytest.raises(ValueError, match=r"version 3 are of another model.*final_layer_norm.bias"):
+        load_weights(model, Weights(3, state))

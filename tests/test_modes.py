@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from conftest import MakeConfig
+from examples import FACTS
 
 from rlhf_lab import commands
 from rlhf_lab.config import ALGORITHMS, Config
@@ -15,8 +16,6 @@ from rlhf_lab.rollout.executor import InlineExecutor
 from rlhf_lab.rollout.worker import RolloutWorker
 from rlhf_lab.trackers.console import Console
 from rlhf_lab.types import Chunk, Group, Weights
-
-FACTS = {"manifest": {"mode": "?"}, "config_yaml": "", "resolved": {}}
 
 
 def run(config: Config) -> tuple[list[dict[str, Any]], str]:

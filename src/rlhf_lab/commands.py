@@ -14,6 +14,7 @@ from safetensors.torch import load_file, save_file
 
 from rlhf_lab import build, runs
 from rlhf_lab.config import Config
+from rlhf_lab.forward import load_weights
 from rlhf_lab.ledger import Ledger
 from rlhf_lab.loop import Loop
 from rlhf_lab.models.causal_lm import load_policy, save_policy
@@ -123,7 +124,7 @@ def learn(
     finally:
         for tracker in trackers:
             tracker.close()
-    model.load_state_dict(weights.state, strict=False)
+    load_weights(model, weights)
     save_policy(model, tokenizer, folder / "policy")
     return weights_digest(weights)
 

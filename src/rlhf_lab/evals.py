@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from rlhf_lab.batching import collate, micro_batches
-from rlhf_lab.forward import response_output, torch_threads
+from rlhf_lab.forward import load_weights, response_output, torch_threads
 from rlhf_lab.types import (
     Batch,
     Chunk,
@@ -127,7 +127,7 @@ class Evaluator:
 
     def _drift(self, weights: Weights, groups: list[Group]) -> Metrics:
         """KL per sequence on samples at the run's temperature; perplexity of the judged ones."""
-        self.policy.load_state_dict(weights.state, strict=False)
+        load_weights(self.policy, weights)
         is_same = self.sampled is self.judged
         drawn = groups if is_same else self._generate(self.sampled, weights)
         with torch_threads(self.options.threads), torch.inference_mode():

@@ -1,4 +1,4 @@
-"""What a language model says of given responses. Shared by the engine and by evaluation."""
+"""What a language model says of given responses, and how it takes new weights."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlhf_lab.types import Batch, PolicyOutput
+from rlhf_lab.types import Batch, PolicyOutput, Weights
 
 
 @contextmanager
@@ -24,6 +24,20 @@ def torch_threads(count: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def load_weights(model: Any, weights: Weights) -> None:
+    """Copy a version's tensors into a model. Every parameter must be there, and nothing else.
+
+    Tied parameters have one name among the parameters and more in the state, hence not `strict`.
+    """
+    names = {name for name, _ in model.named_parameters()}
+    if names != set(weights.state):
+        raise ValueError(
+            f"weights of version {weights.version} are of another model: they differ in "
+            f"{sorted(names ^ set(weights.state))[:3]}"
+        )
+    model.load_state_dict(weights.state, strict=False)
 
 
 def positions(mask: Tensor) -> Tensor:

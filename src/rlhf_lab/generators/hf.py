@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from rlhf_lab.batching import pad_left
-from rlhf_lab.forward import positions, torch_threads
+from rlhf_lab.forward import load_weights, positions, torch_threads
 from rlhf_lab.types import Chunk, Finish, Group, Prompt, Sample, UserError, Weights
 
 Uniforms = Callable[[int, int, int], np.ndarray]
@@ -77,7 +77,7 @@ class HFGenerator:
     def generate(self, weights: Weights, chunk: Chunk) -> tuple[Group, ...]:
         """Samples of every prompt of the chunk, K each, with their behaviour log-probs."""
         if self._loaded is not weights:
-            self._model.load_state_dict(weights.state, strict=False)
+            load_weights(self._model, weights)
             self._loaded = weights
         with torch_threads(self._sampling.threads), torch.inference_mode():
             tokens_BT, logp_BT = self._decode(chunk.prompts, chunk.group_size)
