@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
 from rlhf_lab import build, runs
 from rlhf_lab.config import Config
-from rlhf_lab.forward import load_weights
-from rlhf_lab.ledger import Ledger
-from rlhf_lab.loop import Loop
-from rlhf_lab.models.causal_lm import load_policy, save_policy
-from rlhf_lab.models.reward_model import load_reward_model
 from rlhf_lab.products import Product, Stages
-from rlhf_lab.rewards.model import ModelReward
-from rlhf_lab.trackers.console import Bar, Console
-from rlhf_lab.trackers.jsonl import JsonlTracker
-from rlhf_lab.trackers.mirrors import mirrors
-from rlhf_lab.types import Metrics, Split, Tracker, UserError, Weights, num_parameters
+from rlhf_lab.provenance import peak_memory_bytes
+from rlhf_lab.trackers.console import Console
+from rlhf_lab.training import learn
+from rlhf_lab.types import Split, UserError, Weights
 
 Record = Mapping[str, Any]
 
@@ -68,7 +60,7 @@ def train(config: Config, console: Console, facts: Record) -> Path:
     console.say(f"run {folder}")
     try:
         sources = Stages(config, console).sources()
-        digest = learn(config, sources, folder, console, facts)
+        digest = learn(config, sources, folder, console, facts["resolved"])
         if config.eval.snapshots:
             evaluate_run(config, sources, folder, console)
     except KeyboardInterrupt:
@@ -77,7 +69,7 @@ def train(config: Config, console: Console, facts: Record) -> Path:
     except BaseException:
         record.finish("failed", error=traceback.format_exc())
         raise
-    record.finish("finished", weights_digest=digest)
+    record.finish("finished", weights_digest=digest, peak_memory_bytes=peak_memory_bytes())
     return folder
 
 
@@ -88,100 +80,6 @@ def claim_folder(config: Config) -> Path:
     name = f"{config.task.name}-{config.algo.name}-{config.mode.name}-{config.model.name}"
     label_ = f"{name}-N{config.run.updates_per_round}-seed{config.seed}"
     return runs.new_folder(Path(config.output.root), label_)
-
-
-def learn(
-    config: Config, sources: build.Sources, folder: Path, console: Console, facts: Record
-) -> str:
-    """The timed part: from the first rollout to the last update. Returns the weights' digest."""
-    torch.set_num_threads(config.engine.threads)
-    model, tokenizer = load_policy(sources.policy, None, config.seed)
-    build.check_context(config, model)
-    keep = set(config.eval.versions(config.run.num_rounds))
-    trackers: list[Tracker] = [JsonlTracker(folder / "metrics.jsonl")]
-    trackers += mirrors(config.tracker, folder, facts["resolved"])
-    pipe = build.pipeline(config, sources, tokenizer)
-    try:
-        with pipe, console.stage(title(config), total=config.run.num_rounds) as bar:
-            loop = Loop(
-                algo=config.algo,
-                engine=build.engine(config, model),
-                pipeline=pipe,
-                recipe=config.run,
-                optim=config.optim,
-                ledger=Ledger(
-                    num_devices=build.num_devices(config),
-                    num_background=config.mode.num_background,
-                    policy_parameters=num_parameters(model),
-                    reward_parameters=proxy_size(config, sources),
-                ),
-                seed=config.seed,
-                pad_id=build.pad_id(tokenizer),
-                log=logger(trackers, bar),
-                save=saver(folder, keep),
-            )
-            weights = loop.train()
-    finally:
-        for tracker in trackers:
-            tracker.close()
-    load_weights(model, weights)
-    save_policy(model, tokenizer, folder / "policy")
-    return weights_digest(weights)
-
-
-def title(config: Config) -> str:
-    """What the bar of a run says."""
-    return (
-        f"{config.algo.name} {config.mode.name} N={config.run.updates_per_round} "
-        f"S={config.mode.max_staleness}"
-    )
-
-
-def proxy_size(config: Config, sources: build.Sources) -> int:
-    """Parameters of the reward model that scores the rollouts, 0 for a rule."""
-    if not isinstance(config.reward, ModelReward):
-        return 0
-    return num_parameters(load_reward_model(config.reward.path or sources.proxy)[0])
-
-
-def logger(trackers: Sequence[Tracker], bar: Bar) -> Callable[[Metrics, int], None]:
-    """Write a round everywhere, and show what matters."""
-
-    def log(metrics: Metrics, round_: int) -> None:
-        for tracker in trackers:
-            tracker.log(metrics, round_)
-        wall = metrics["seconds/wall"]
-        bar.advance(
-            1,
-            reward=metrics["reward/mean"],
-            kl=metrics["kl/sampled_reference_k1"],
-            lag=metrics.get("lag/updates_mean", 0.0),
-            waiting=metrics["seconds/wait"] / wall if wall else 0.0,
-        )
-
-    return log
-
-
-def saver(folder: Path, keep: set[int]) -> Callable[[Weights], None]:
-    """Keep the versions that will be evaluated."""
-    (folder / "weights").mkdir(exist_ok=True)
-
-    def save(weights: Weights) -> None:
-        if weights.version in keep:
-            save_file(
-                dict(weights.state), folder / "weights" / f"{weights.version:06d}.safetensors"
-            )
-
-    return save
-
-
-def weights_digest(weights: Weights) -> str:
-    """SHA-256 over names and bytes: equal digests mean bit-identical weights."""
-    digest = hashlib.sha256()
-    for name in sorted(weights.state):
-        digest.update(name.encode())
-        digest.update(weights.state[name].contiguous().view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()
 
 
 def evaluate_run(config: Config, sources: build.Sources, folder: Path, console: Console) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import platform
+import resource
 import socket
 import subprocess
+import sys
 from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
@@ -121,3 +123,12 @@ def is_alive(manifest: Mapping[str, Any]) -> bool:
     except PermissionError:
         return True
     return True
+
+
+def peak_memory_bytes() -> dict[str, int]:
+    """Largest resident size so far, of this process and of the largest child that has ended."""
+    unit = 1 if sys.platform == "darwin" else 1024
+    return {
+        name: resource.getrusage(who).ru_maxrss * unit
+        for name, who in (("self", resource.RUSAGE_SELF), ("child", resource.RUSAGE_CHILDREN))
+    }
