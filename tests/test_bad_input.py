@@ -12,11 +12,12 @@ from pathlib import Path
 
 import pytest
 from conftest import MakeConfig
-from examples import call
+from examples import FACTS, call
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
-from rlhf_lab import build, commands
+from rlhf_lab import commands
+from rlhf_lab.checks import check, splits_are_readable
 from rlhf_lab.config import GROUPS
 from rlhf_lab.main import conf_folder, message
 from rlhf_lab.products import Stages
@@ -61,7 +62,7 @@ def test_a_bad_option_is_refused_at_composition(
 @pytest.mark.parametrize("algo", sorted(GROUPS["algo"]))
 def test_one_completion_is_too_few_for_a_group_baseline(make_config: MakeConfig, algo: str) -> None:
     with pytest.raises(UserError, match=r"run.group_size=1 with algo=.*pass run.group_size=2"):
-        build.check(make_config(f"algo={algo}", "run.group_size=1"))
+        check(make_config(f"algo={algo}", "run.group_size=1"))
 
 
 @pytest.mark.parametrize(
@@ -81,7 +82,7 @@ def test_parts_that_do_not_fit_are_refused(
     make_config: MakeConfig, overrides: list[str], message: str
 ) -> None:
     with pytest.raises(UserError, match=message):
-        build.check(make_config(*overrides))
+        check(make_config(*overrides))
 
 
 def test_a_nano_model_needs_a_task_that_brings_a_tokenizer(
@@ -123,7 +124,7 @@ def test_a_bad_row_is_refused_with_file_and_line(
     (gsm8k / "train.jsonl").write_bytes(content)
     config = make_config("task=gsm8k", f"task.path={gsm8k}")
     with pytest.raises(UserError) as refused:
-        commands.splits_are_readable(config)
+        splits_are_readable(config)
     for part in ["train.jsonl", *parts]:
         assert part in str(refused.value)
 
@@ -134,7 +135,7 @@ def test_no_hub_says_what_to_pass_instead(
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     config = make_config("task=tldr", "task.path=nobody/nothing")
     with pytest.raises(UserError, match=r"task.path=nobody/nothing .*pass task.path=<local folder"):
-        commands.splits_are_readable(config)
+        splits_are_readable(config)
 
 
 def test_a_missing_model_says_what_to_pass_instead(
@@ -261,3 +262,16 @@ def test_ctrl_c_leaves_a_readable_run_and_exit_code_130(tmp_path: Path, cache: P
     assert "interrupted; what was written stays readable" in errors
     assert json.loads((folder / "manifest.json").read_text())["state"] == "interrupted"
     assert all(json.loads(line) for line in metrics.read_text().splitlines())
+
+
+def test_prompts_must_fit_the_context_of_a_loaded_model(
+    make_config: MakeConfig, tmp_path: Path
+) -> None:
+    policy = Stages(make_config(), Console(quiet=True)).sft(make_config().model).folder
+    config = make_config(
+        *("model=pretrained", f"model.path={policy}", "reward=task_rule"),
+        *("task.max_prompt_tokens=120", f"output.dir={tmp_path}/long"),
+    )
+    with pytest.raises(UserError, match=r"max_prompt_tokens=120 plus responses of 24 .*of 128"):
+        commands.train(config, Console(quiet=True), FACTS)
+    assert not (tmp_path / "long" / "metrics.jsonl").exists()

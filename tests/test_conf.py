@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from conftest import MakeConfig
 
-from rlhf_lab import build
+from rlhf_lab.checks import check
 from rlhf_lab.config import ALGORITHMS, Config
 from rlhf_lab.main import conf_folder
 from rlhf_lab.reference import reference
@@ -36,7 +36,7 @@ def test_every_option_composes_into_frozen_parts(make_config: MakeConfig, option
 @pytest.mark.parametrize("mode", ["sync", "lagged", "async"])
 @pytest.mark.parametrize("algo", sorted(ALGORITHMS))
 def test_algorithms_and_modes_fit_each_other(make_config: MakeConfig, algo: str, mode: str) -> None:
-    build.check(make_config(f"algo={algo}", f"mode={mode}", "run.passes=2"))
+    check(make_config(f"algo={algo}", f"mode={mode}", "run.passes=2"))
 
 
 def test_every_algorithm_has_its_file_and_yaml_and_row() -> None:

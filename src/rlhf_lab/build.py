@@ -8,18 +8,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from rlhf_lab.checks import response_tokens
 from rlhf_lab.config import Config
 from rlhf_lab.engines.single import SingleEngine
 from rlhf_lab.evals import Evaluator
 from rlhf_lab.generators.hf import HFGenerator
-from rlhf_lab.models.causal_lm import PretrainedModel, ScratchModel, load_policy
+from rlhf_lab.models.causal_lm import PretrainedModel, load_policy
 from rlhf_lab.models.reward_model import load_reward_model
 from rlhf_lab.randomness import stable_hash, uniforms
 from rlhf_lab.recipe import Recipe
 from rlhf_lab.rewards.model import ModelReward, ModelScorer
 from rlhf_lab.rewards.rule import RuleReward, RuleScorer
 from rlhf_lab.rollout.budget import StalenessBudget
-from rlhf_lab.rollout.executor import Executor, InlineExecutor, ProcessExecutor, ThreadExecutor
+from rlhf_lab.rollout.executor import (
+    Executor,
+    InlineExecutor,
+    ProcessExecutor,
+    ThreadExecutor,
+)
 from rlhf_lab.rollout.mode import ExecutorKind, Mode
 from rlhf_lab.rollout.pipeline import Pipeline
 from rlhf_lab.rollout.worker import RolloutWorker
@@ -34,83 +40,6 @@ class Sources:
 
     policy: PretrainedModel
     proxy: str = ""
-
-
-def response_tokens(config: Config) -> int:
-    """Longest response, the end token included."""
-    return config.generator.max_new_tokens or int(config.task.max_response_tokens)
-
-
-def check(config: Config) -> None:
-    """Refuse combinations that cannot work, before anything is loaded or computed."""
-    least = config.algo.min_group_size
-    if config.run.group_size < least:
-        raise UserError(
-            f"run.group_size={config.run.group_size} with algo={config.algo.name}: it compares the "
-            f"samples of a prompt and needs at least {least}; pass run.group_size={least}"
-        )
-    if config.mode.max_staleness >= config.run.num_rounds > 1:
-        raise UserError(
-            f"mode.max_staleness={config.mode.max_staleness} with {config.run.num_rounds} rounds: "
-            "every sample would be written by version 0; lower it or raise run.updates"
-        )
-    threads = (config.generator.threads, config.engine.threads)
-    if config.mode.executor is ExecutorKind.thread and threads[0] != threads[1]:
-        raise UserError(
-            f"generator.threads={threads[0]} and engine.threads={threads[1]} with "
-            "mode.executor=thread: threads of one process share the setting; make them equal or "
-            "pass mode.executor=process"
-        )
-    check_lengths(config)
-    check_rewards(config)
-
-
-def check_lengths(config: Config) -> None:
-    """Prompt and response must fit the model's context, as far as it is known by now."""
-    models = {"model": config.model} | ({"proxy": config.proxy} if trains_proxy(config) else {})
-    for key, model in models.items():
-        if isinstance(model, ScratchModel):
-            length = config.task.max_prompt_tokens + response_tokens(config)
-            if length > model.max_positions:
-                raise UserError(
-                    f"task.max_prompt_tokens={config.task.max_prompt_tokens} plus responses of "
-                    f"{response_tokens(config)} tokens do not fit {key}.max_positions="
-                    f"{model.max_positions}: raise {key}.max_positions or lower the lengths"
-                )
-
-
-def trains_proxy(config: Config) -> bool:
-    """Whether the run's reward is the pipeline's own proxy."""
-    return isinstance(config.reward, ModelReward) and not config.reward.path
-
-
-def check_rewards(config: Config) -> None:
-    """A rule must exist where it is asked for; a judge has no proxy of its own to fall back on."""
-    for key in ("reward", "judge"):
-        part = getattr(config, key)
-        if isinstance(part, RuleReward) and not config.task.has_rule:
-            raise UserError(
-                f"{key}=task_rule with task={config.task.name}: this task has no rule of its own; "
-                f"pass {'reward' if key == 'reward' else 'reward@judge'}=reward_model "
-                f"{key}.path=<hub name or folder of a reward model>"
-            )
-    if isinstance(config.judge, ModelReward) and not config.judge.path:
-        raise UserError(
-            "judge.path='' : a judging reward model must be named, since the proxy would judge "
-            "itself; pass judge.path=<hub name or folder>"
-        )
-
-
-def check_context(config: Config, model: Any) -> None:
-    """The same for a loaded model, whose context is known now."""
-    context = getattr(model.config, "max_position_embeddings", None)
-    needed = config.task.max_prompt_tokens + response_tokens(config)
-    if context is not None and needed > context:
-        raise UserError(
-            f"task.max_prompt_tokens={config.task.max_prompt_tokens} plus responses of "
-            f"{response_tokens(config)} tokens do not fit the model's context of {context} "
-            f"(model={config.model.name}): lower the lengths"
-        )
 
 
 def prompts(

@@ -11,12 +11,14 @@ from typing import Any
 from safetensors.torch import load_file
 
 from rlhf_lab import build, runs
+from rlhf_lab.checks import trains_proxy
 from rlhf_lab.config import Config
+from rlhf_lab.models.scratch import ScratchModel
 from rlhf_lab.products import Product, Stages
 from rlhf_lab.provenance import peak_memory_bytes
 from rlhf_lab.trackers.console import Console
 from rlhf_lab.training import learn
-from rlhf_lab.types import Split, UserError, Weights
+from rlhf_lab.types import UserError, Weights
 
 Record = Mapping[str, Any]
 
@@ -44,10 +46,11 @@ def report(console: Console, stage: str, product: Product) -> None:
 
 
 def pipeline(config: Config, console: Console, facts: Record) -> Path:
-    """All stages, each reported, then training and evaluation."""
+    """All stages that the run needs, each reported, then training and evaluation."""
     stages = Stages(config, console)
-    report(console, f"sft {config.model.name}", stages.sft(config.model))
-    if build.trains_proxy(config):
+    if isinstance(config.model, ScratchModel):
+        report(console, f"sft {config.model.name}", stages.sft(config.model))
+    if trains_proxy(config):
         report(console, "label", stages.labels())
         report(console, f"proxy reward model {config.proxy.name}", stages.reward_model())
     return train(config, console, facts)
@@ -137,10 +140,3 @@ def evaluate(config: Config, console: Console) -> None:
     """Judge the saved weights of a finished run again, with other eval options if wanted."""
     folder = Path(config.output.dir)
     evaluate_run(config, Stages(config, console).sources(), folder, console)
-
-
-def splits_are_readable(config: Config) -> None:
-    """Read the task's data now, so that a bad row is refused before the first step."""
-    for split in (Split.train, config.eval.split):
-        if not len(config.task.examples(split)):
-            raise UserError(f"task={config.task.name}: split {split.value} has no rows")

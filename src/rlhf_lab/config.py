@@ -21,7 +21,8 @@ from rlhf_lab.algos.proximal_rloo import ProximalRLOO
 from rlhf_lab.engines.single import SingleEngineOptions
 from rlhf_lab.evals import EvalOptions
 from rlhf_lab.generators.hf import HFSampling
-from rlhf_lab.models.causal_lm import PretrainedModel, ScratchModel
+from rlhf_lab.models.causal_lm import PretrainedModel
+from rlhf_lab.models.scratch import ScratchModel
 from rlhf_lab.optim import Optim
 from rlhf_lab.recipe import Recipe
 from rlhf_lab.rewards.model import ModelReward

@@ -16,7 +16,8 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from rlhf_lab import build, commands
+from rlhf_lab import commands
+from rlhf_lab.checks import check, splits_are_readable
 from rlhf_lab.config import Config, plain, register, typed
 from rlhf_lab.runs import config_hash
 from rlhf_lab.runs_table import show
@@ -48,8 +49,8 @@ def conf_folder() -> Path:
 def job(command: str, cfg: DictConfig) -> None:
     """Run one command on one composed config: one job of a sweep, or the whole of it."""
     config = typed(cfg)
-    build.check(config)
-    commands.splits_are_readable(config)
+    check(config)
+    splits_are_readable(config)
     console = Console(quiet=config.output.quiet)
     if command in ("train", "pipeline"):
         getattr(commands, command)(config, console, facts(command, cfg, config))

@@ -13,9 +13,11 @@ from typing import Any
 
 import rlhf_lab
 from rlhf_lab import build
+from rlhf_lab.checks import check_context, response_tokens, trains_proxy
 from rlhf_lab.config import Config, plain
-from rlhf_lab.models.causal_lm import PretrainedModel, ScratchModel, load_policy, save_policy
+from rlhf_lab.models.causal_lm import PretrainedModel, load_policy, save_policy
 from rlhf_lab.models.reward_model import reward_model_from, save_reward_model
+from rlhf_lab.models.scratch import ScratchModel
 from rlhf_lab.stages.cache import cached
 from rlhf_lab.stages.labels import sample_pairs, write_labels
 from rlhf_lab.stages.reward_model import train_reward_model
@@ -46,7 +48,7 @@ class Stages:
     def sources(self) -> build.Sources:
         """The policy a run starts from and the proxy it is scored by."""
         config = self._config
-        proxy = str(self.reward_model().folder) if build.trains_proxy(config) else ""
+        proxy = str(self.reward_model().folder) if trains_proxy(config) else ""
         return build.Sources(self.policy(config.model), proxy)
 
     def policy(self, model: ScratchModel | PretrainedModel) -> PretrainedModel:
@@ -105,7 +107,7 @@ class Stages:
     def _make_sft(self, model: Any, folder: Path) -> dict[str, float]:
         config = self._config
         policy, tokenizer = load_policy(model, config.task.tokenizer(), config.seed)
-        build.check_context(config, policy)
+        check_context(config, policy)
         train = build.prompts(config, tokenizer, Split.train, "sft")
         held_out = build.prompts(config, tokenizer, Split.validation, "sft", shuffle=False)
         num = min(256, len(config.task.examples(Split.validation)))
@@ -115,7 +117,7 @@ class Stages:
                 tokenizer,
                 train,
                 [held_out[index] for index in range(num)],
-                build.response_tokens(config),
+                response_tokens(config),
                 config.sft,
                 bar,
             )
@@ -154,7 +156,7 @@ class Stages:
         self._check_vocabulary(tokenizer)
         model = reward_model_from(start, config.seed)
         stream = build.prompts(config, tokenizer, Split.train, "reward_model")
-        limit = build.response_tokens(config)
+        limit = response_tokens(config)
         references = [
             [*stream[index].tokens, *reference_sample(stream[index], tokenizer, limit).tokens]
             for index in range(512)

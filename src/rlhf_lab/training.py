@@ -11,6 +11,7 @@ import torch
 from safetensors.torch import save_file
 
 from rlhf_lab import build
+from rlhf_lab.checks import check_context
 from rlhf_lab.config import Config
 from rlhf_lab.forward import load_weights
 from rlhf_lab.ledger import Ledger
@@ -37,7 +38,7 @@ def learn(
     """
     torch.set_num_threads(config.engine.threads)
     model, tokenizer = load_policy(sources.policy, None, config.seed)
-    build.check_context(config, model)
+    check_context(config, model)
     keep = set(config.eval.versions(config.run.num_rounds))
     trackers: list[Tracker] = [JsonlTracker(folder / "metrics.jsonl")]
     trackers += mirrors(config.tracker, folder, resolved)

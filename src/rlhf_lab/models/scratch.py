@@ -1,0 +1,74 @@
+"""Small policies from nothing: a GPTNeoX with random weights."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
+
+from rlhf_lab.types import UserError
+
+
+@dataclass(frozen=True)
+class ScratchModel:
+    """A GPTNeoX with random weights, drawn from the run's seed; the task brings the tokenizer.
+
+    hidden_size, num_layers, num_heads: its shape. max_positions: its context in tokens.
+    init_std: about 1/sqrt(hidden_size); at the usual 0.02 a model this narrow does not learn to
+    copy words within a thousand steps. rotary_dims: of each head, the rest is without position.
+    """
+
+    name: str
+    hidden_size: int
+    num_layers: int
+    num_heads: int
+    max_positions: int = 128
+    init_std: float = 0.08
+    tie_embeddings: bool = True
+    rotary_dims: int = 8
+
+    def __post_init__(self) -> None:
+        for key in ("hidden_size", "num_layers", "num_heads", "max_positions"):
+            if getattr(self, key) < 1:
+                raise UserError(f"model.{key}={getattr(self, key)}: choose 1 or more")
+        if self.hidden_size % self.num_heads:
+            raise UserError(
+                f"model.hidden_size={self.hidden_size} is not divisible by "
+                f"model.num_heads={self.num_heads}"
+            )
+        if self.rotary_dims % 2 or not 0 < self.rotary_dims <= self.hidden_size // self.num_heads:
+            raise UserError(
+                f"model.rotary_dims={self.rotary_dims}: choose an even number up to the width of a "
+                f"head, {self.hidden_size // self.num_heads}"
+            )
+
+
+def scratch(model: ScratchModel, tokenizer: Any | None, seed: int) -> Any:
+    """Random weights that depend on the seed alone; the global generator is left as it was."""
+    if tokenizer is None:
+        raise UserError(
+            f"model={model.name} has no tokenizer of its own, and this task brings none: pass "
+            "model=smollm2_135m, or model=pretrained model.path=<hub name or folder>"
+        )
+    config = GPTNeoXConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=model.hidden_size,
+        num_hidden_layers=model.num_layers,
+        num_attention_heads=model.num_heads,
+        intermediate_size=4 * model.hidden_size,
+        max_position_embeddings=model.max_positions,
+        initializer_range=model.init_std,
+        tie_word_embeddings=model.tie_embeddings,
+        # The share is rounded down to whole dimensions; the addend keeps it from falling short.
+        rotary_pct=(model.rotary_dims + 0.01) * model.num_heads / model.hidden_size,
+        bos_token_id=tokenizer.eos_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+        hidden_dropout=0.0,
+        attention_dropout=0.0,
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return GPTNeoXForCausalLM(config).eval()
