@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 
 # The real stages, without what debug=tiny cuts.
 REAL = (
-    "sft.steps=300",
+    "sft.steps=450",
     "sft.batch=64",
     "labels.pairs=6144",
     "labels.held_out_pairs=512",

@@ -27,7 +27,7 @@ class LossOn(StrEnum):
 class SFTOptions:
     """Config node `sft`."""
 
-    steps: int = 300
+    steps: int = 450
     batch: int = 64
     lr: float = 3e-3
     loss_on: LossOn = LossOn.response
