@@ -93,7 +93,7 @@ def test_optimizer_options_out_of_range_are_refused(
         Optim(**options)  # type: ignore[arg-type]
 
 
-def test_the_ledger_splits_the_wall_clock_and_leaves_out_what_is_outside() -> None:
+def test_the_ledger_splits_the_wall_clock() -> None:
     now = [0.0]
     clock = lambda: now[0]  # noqa: E731
     ledger = Ledger(2, 1, policy_parameters=10, reward_parameters=5, clock=clock)
@@ -105,8 +105,6 @@ def test_the_ledger_splits_the_wall_clock_and_leaves_out_what_is_outside() -> No
         sleep(3)
     with ledger.span("train"):
         sleep(2)
-    with ledger.outside():
-        sleep(100)
     ledger.count(prefill_tokens=4, generated_tokens=6, reference_tokens=10)
     ledger.count(trained_tokens=7, scored_tokens=3)
     ledger.add_seconds({"generate": 1.5, "score": 0.5})

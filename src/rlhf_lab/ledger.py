@@ -1,7 +1,7 @@
 """What a run has cost so far. Every x-axis of every figure comes from here.
 
 Seconds are split by phase and lane. The trainer's lane: `take` (getting a round's groups),
-`train`, `sync`, `track`. The generators' lane: `generate` and `score`, reported by whoever did
+`train`, `sync`, `track`, `save`. The generators' lane: `generate` and `score`, reported by whoever did
 them. With generators in the background, `wait` is the trainer's `take`, and `generator_wait` what
 the generators did not work; without, the trainer generates by itself and neither waits. `other` is
 the trainer's wall-clock that went neither into training, generating, scoring nor waiting.
@@ -16,11 +16,11 @@ from time import perf_counter
 
 from rlhf_lab.types import Clock, Rollout
 
-PHASES = ("generate", "score", "take", "train", "sync", "track")
+PHASES = ("generate", "score", "take", "train", "sync", "track", "save")
 
 
 class Ledger:
-    """Sums of seconds, counts and FLOPs. Evaluation never enters the timed region.
+    """Sums of seconds, counts and FLOPs of the rounds; evaluation comes after them.
 
     num_devices: cores or accelerators that the run holds, for device-seconds.
     num_background: generators that run beside the trainer.
@@ -45,7 +45,6 @@ class Ledger:
         self._seconds: defaultdict[str, float] = defaultdict(float)
         self._counts: Counter[str] = Counter()
         self._started = clock()
-        self._paused = 0.0
 
     @contextmanager
     def span(self, phase: str) -> Iterator[None]:
@@ -55,15 +54,6 @@ class Ledger:
             yield
         finally:
             self._seconds[phase] += self._clock() - start
-
-    @contextmanager
-    def outside(self) -> Iterator[None]:
-        """Seconds inside belong to nobody's wall-clock (saving weights for evaluation)."""
-        start = self._clock()
-        try:
-            yield
-        finally:
-            self._paused += self._clock() - start
 
     def add_seconds(self, seconds: Mapping[str, float]) -> None:
         """Add seconds that another lane measured."""
@@ -85,8 +75,8 @@ class Ledger:
 
     @property
     def wall(self) -> float:
-        """Seconds since the start, without what was spent outside."""
-        return self._clock() - self._started - self._paused
+        """Seconds since the start."""
+        return self._clock() - self._started
 
     def flops(self) -> int:
         """Estimated floating-point operations of generation, scoring, reference and training."""

@@ -32,7 +32,8 @@ class Loop:
     """Everything that a run is made of. `train` is the whole of its behaviour.
 
     log(metrics, round) receives one row per round; save(weights) receives every version, the
-    first included, outside the timed region.
+    first included. Saving is timed like everything else: with a generator at work beside it, time
+    that nobody counts would be given to asynchrony for nothing.
     """
 
     algo: Algorithm
@@ -67,7 +68,7 @@ class Loop:
         return weights
 
     def _save(self, weights: Weights) -> None:
-        with self.ledger.outside():
+        with self.ledger.span("save"):
             self.save(weights)
 
     def _learn(self, round_: int, rollouts: Sequence[Rollout]) -> Metrics:
