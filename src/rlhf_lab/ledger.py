@@ -1,10 +1,11 @@
 """What a run has cost so far. Every x-axis of every figure comes from here.
 
 Seconds are split by phase and lane. The trainer's lane: `take` (getting a round's groups),
-`train`, `sync`, `track`, `save`. The generators' lane: `generate` and `score`, reported by whoever did
-them. With generators in the background, `wait` is the trainer's `take`, and `generator_wait` what
-the generators did not work; without, the trainer generates by itself and neither waits. `other` is
-the trainer's wall-clock that went neither into training, generating, scoring nor waiting.
+`train`, `sync`, `track`, `save`. The generators' lane: `generate` and `score`, reported by whoever
+did them. With generators in the background, `wait` is the trainer's `take`, and `generator_wait`
+what the generators did not work; without, the trainer generates by itself and neither waits.
+`other` is the trainer's wall-clock that went neither into training, generating, scoring nor
+waiting.
 """
 
 from __future__ import annotations
