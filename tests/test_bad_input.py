@@ -238,8 +238,8 @@ def test_help_lists_commands_groups_and_options(
         assert path.stem in text
 
 
-def test_ctrl_c_leaves_a_readable_run_and_exit_code_130(tmp_path: Path, cache: Path) -> None:
-    folder = tmp_path / "interrupted"
+def start_long_run(folder: Path, cache: Path) -> subprocess.Popen[str]:
+    """An async run without end that has written its first round."""
     arguments = ["debug=tiny", "run.updates=100000", "mode=async", "eval=none"]
     process = subprocess.Popen(
         [
@@ -256,12 +256,40 @@ def test_ctrl_c_leaves_a_readable_run_and_exit_code_130(tmp_path: Path, cache: P
         assert process.poll() is None, process.communicate()[1]
         assert time.monotonic() < deadline, "the run never wrote a round"
         time.sleep(0.05)
+    return process
+
+
+def test_ctrl_c_leaves_a_readable_run_and_exit_code_130(tmp_path: Path, cache: Path) -> None:
+    folder = tmp_path / "interrupted"
+    process = start_long_run(folder, cache)
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=120)
     assert process.returncode == 130, errors
     assert "interrupted; what was written stays readable" in errors
     assert json.loads((folder / "manifest.json").read_text())["state"] == "interrupted"
-    assert all(json.loads(line) for line in metrics.read_text().splitlines())
+    rows = (folder / "metrics.jsonl").read_text().splitlines()
+    assert all(json.loads(line) for line in rows)
+
+
+def test_a_killed_trainer_leaves_no_generator_behind(tmp_path: Path, cache: Path) -> None:
+    process = start_long_run(tmp_path / "killed", cache)
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    assert children
+    process.kill()
+    process.communicate(timeout=60)
+    deadline = time.monotonic() + 60
+    while any(is_running(int(child)) for child in children):
+        assert time.monotonic() < deadline, "a generator outlived its trainer"
+        time.sleep(0.05)
+
+
+def is_running(pid: int) -> bool:
+    """Whether a process is there, and not a zombie that nobody has waited for."""
+    try:
+        status = Path(f"/proc/{pid}/stat").read_text()
+    except FileNotFoundError:
+        return False
+    return status.rpartition(")")[2].split()[0] not in ("Z", "X")
 
 
 def test_prompts_must_fit_the_context_of_a_loaded_model(

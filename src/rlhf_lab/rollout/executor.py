@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import tempfile
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from pathlib import Path
 from typing import Protocol
 
@@ -139,7 +140,16 @@ def _start_worker(make_worker: MakeWorker) -> None:
     global _worker
     # Ctrl-C reaches the whole process group; the trainer alone decides when generators stop.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_the_trainer, daemon=True).start()
     _worker = make_worker()
+
+
+def _end_with_the_trainer() -> None:
+    """A trainer that was killed cannot say so: its workers would wait for work for ever."""
+    trainer = parent_process()
+    if trainer is not None:
+        trainer.join()
+        os._exit(1)
 
 
 def _ready() -> bool:

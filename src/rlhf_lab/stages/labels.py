@@ -28,7 +28,7 @@ class LabelOptions:
     noise_scale: gold points that make the odds e : 1 under Bradley-Terry noise.
     """
 
-    pairs: int = 6144
+    pairs: int = 2560
     held_out_pairs: int = 512
     temperature: float = 0.0
     noise: Noise = Noise.none

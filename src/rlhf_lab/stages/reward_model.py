@@ -23,7 +23,7 @@ Row = dict[str, Any]
 class RewardModelOptions:
     """Config node `reward_model`: one epoch or more over the pairs (N+ details 10 to 15)."""
 
-    epochs: int = 2
+    epochs: int = 1
     batch: int = 64
     lr: float = 1e-3
     threads: int = 2

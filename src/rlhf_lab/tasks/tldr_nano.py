@@ -46,7 +46,7 @@ class TldrNano:
     train_size: int = 65536
     validation_size: int = 2048
     test_size: int = 2048
-    drop_rate: float = 0.6
+    drop_rate: float = 0.65
     garble_rate: float = 0.01
     num_distractors: int = 2
     max_prompt_tokens: int = MAX_PROMPT
