@@ -22,6 +22,7 @@ from rlhf_lab.models.scratch import ScratchModel, scratch
 from rlhf_lab.types import UserError
 
 PACKAGE = "package:"
+GGUF_NEEDS = ("accelerate", "gguf")
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
@@ -95,17 +96,17 @@ def load_package(model: PretrainedModel) -> tuple[Any, Any]:
     files = [p for place in spec.submodule_search_locations for p in Path(place).rglob("*.gguf")]
     if not files:
         raise UserError(f"model.path={model.path}: the package {package} holds no .gguf file")
-    folder, name = str(files[0].parent), files[0].name
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(folder, gguf_file=name)
-        quantised = AutoModelForCausalLM.from_pretrained(
-            folder, gguf_file=name, dtype=DTYPES[model.dtype]
-        )
-    except ImportError as error:
+    missing = [name for name in GGUF_NEEDS if importlib.util.find_spec(name) is None]
+    if missing:
         raise UserError(
-            f"model.path={model.path}: reading .gguf needs the package gguf; run "
+            f"model.path={model.path}: reading .gguf needs {' and '.join(missing)}; run "
             "pip install 'rlhf-lab[smollm2]'"
-        ) from error
+        )
+    folder, name = str(files[0].parent), files[0].name
+    tokenizer = AutoTokenizer.from_pretrained(folder, gguf_file=name)
+    quantised = AutoModelForCausalLM.from_pretrained(
+        folder, gguf_file=name, dtype=DTYPES[model.dtype]
+    )
     # A model read from GGUF refuses save_pretrained; the same tensors in a fresh one do not.
     config = quantised.config
     if hasattr(config, "quantization_config"):
