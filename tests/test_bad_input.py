@@ -240,6 +240,8 @@ def test_help_lists_commands_groups_and_options(
 
 def start_long_run(folder: Path, cache: Path) -> subprocess.Popen[str]:
     """An async run without end that has written its first round."""
+    # A shell's background jobs ignore SIGINT, and so would all that they start.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     arguments = ["debug=tiny", "run.updates=100000", "mode=async", "eval=none"]
     process = subprocess.Popen(
         [
@@ -263,7 +265,10 @@ def test_ctrl_c_leaves_a_readable_run_and_exit_code_130(tmp_path: Path, cache: P
     folder = tmp_path / "interrupted"
     process = start_long_run(folder, cache)
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=120)
+    try:
+        _, errors = process.communicate(timeout=120)
+    finally:
+        process.kill()
     assert process.returncode == 130, errors
     assert "interrupted; what was written stays readable" in errors
     assert json.loads((folder / "manifest.json").read_text())["state"] == "interrupted"
