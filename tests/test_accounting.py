@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,8 +12,8 @@ from rlhf_lab.ledger import Ledger
 from rlhf_lab.optim import Optim, Per, Schedule
 from rlhf_lab.recipe import Recipe
 from rlhf_lab.rollout.budget import StalenessBudget
-from rlhf_lab.rollout.mode import ExecutorKind, Mode
-from rlhf_lab.types import UserError
+from rlhf_lab.rollout.mode import AtBound, ExecutorKind, Mode, OnFailure, WeightPolicy
+from rlhf_lab.types import Chunk, Rollout, Span, UserError
 
 
 @given(st.integers(0, 6), st.integers(1, 4), st.integers(1, 12))
@@ -27,7 +29,7 @@ def test_every_chunk_is_admitted_once_by_the_version_of_the_closed_form(
         assert set(range((version + 1) * per_round)) <= set(written)
     assert sorted(written) == list(range(num_rounds * per_round))
     for number, version in written.items():
-        assert version == budget.version_of(number // per_round)
+        assert version == budget.version_of(number)
         assert version == max(0, number // per_round - staleness)
 
 
@@ -93,6 +95,12 @@ def test_optimizer_options_out_of_range_are_refused(
         Optim(**options)  # type: ignore[arg-type]
 
 
+def rollout(generate: float, score: float) -> Rollout:
+    """Nothing generated, in so many seconds."""
+    spans = (Span("generate", 0.0, generate), Span("score", generate, generate + score))
+    return Rollout(Chunk(0, 0, (), 2), (), ((0, 0),), {"generated_tokens": 0}, spans)
+
+
 def test_the_ledger_splits_the_wall_clock() -> None:
     now = [0.0]
     clock = lambda: now[0]  # noqa: E731
@@ -101,13 +109,13 @@ def test_the_ledger_splits_the_wall_clock() -> None:
     def sleep(seconds: float) -> None:
         now[0] += seconds
 
-    with ledger.span("take"):
+    with ledger.span("take", 0, 0):
         sleep(3)
-    with ledger.span("train"):
+    with ledger.span("update", 0, 0):
         sleep(2)
     ledger.count(prefill_tokens=4, generated_tokens=6, reference_tokens=10)
     ledger.count(trained_tokens=7, scored_tokens=3)
-    ledger.add_seconds({"generate": 1.5, "score": 0.5})
+    ledger.count_rollout(rollout(1.5, 0.5))
     totals = ledger.totals(seconds_in_caller=0.0)
     assert totals["seconds/wall"] == 5
     assert totals["seconds/device"] == 10
@@ -115,15 +123,106 @@ def test_the_ledger_splits_the_wall_clock() -> None:
     assert totals["seconds/generator_wait"] == 3
     assert totals["seconds/train"] == 2
     assert totals["seconds/other"] == 0
+    assert [(e["lane"], e["phase"], e["start"], e["end"]) for e in ledger.drain()] == [
+        ("trainer", "take", 0, 3),
+        ("trainer", "update", 3, 5),
+        ("trainer", "generate", 0, 1.5),
+        ("trainer", "score", 1.5, 2),
+    ]
+    assert ledger.drain() == []
     assert totals["total/flops"] == (2 * 20 + 6 * 7) * 10 + 2 * 3 * 5
 
 
 def test_a_trainer_that_generates_by_itself_does_not_wait() -> None:
     now = [0.0]
     ledger = Ledger(1, 0, policy_parameters=1, clock=lambda: now[0])
-    with ledger.span("take"):
+    with ledger.span("take", 0, 0):
         now[0] += 4
-    ledger.add_seconds({"generate": 3.0, "score": 0.5})
+    ledger.count_rollout(rollout(3.0, 0.5))
     totals = ledger.totals(seconds_in_caller=3.5)
     assert totals["seconds/wait"] == totals["seconds/generator_wait"] == 0
     assert totals["seconds/other"] == 0.5
+
+
+def test_a_token_that_is_lost_or_used_twice_breaks_the_ledger() -> None:
+    ledger = Ledger(1, 0, policy_parameters=1)
+    ledger.count(kept_tokens=10, tied_tokens=4, dropped_tokens=3)
+    ledger.check_tokens(generated=19, in_flight=2)
+    for generated in (18, 20):
+        with pytest.raises(RuntimeError, match=f"{generated} generated, but 10 trained . 4 tied"):
+            ledger.check_tokens(generated, in_flight=2)
+
+
+def test_a_restored_ledger_counts_on_and_knows_what_was_lost() -> None:
+    now = [100.0]
+    clock = lambda: now[0]  # noqa: E731
+    first = Ledger(1, 0, policy_parameters=1, clock=clock)
+    first.count(updates=3)
+    now[0] += 7
+    saved = json.loads(json.dumps(first.state()))
+    now[0] = 5000.0
+    second = Ledger(1, 0, policy_parameters=1, clock=clock)
+    # The last row of the run that was killed was written at 9 seconds: 2 were done in vain.
+    second.restore(saved, wall=9.0)
+    second.count(updates=1)
+    now[0] += 1
+    totals = second.totals(0.0)
+    assert totals["total/updates"] == 4
+    assert totals["seconds/wall"] == 10
+    assert totals["seconds/lost"] == 2
+
+
+def test_drawn_lags_admit_every_chunk_once_at_its_own_version() -> None:
+    lags = [0, 2, 1, 0, 2, 2, 1, 0, 1, 2]
+    budget = StalenessBudget(2, 2, 5, lag=lags.__getitem__)
+    written = {n: version for version in range(5) for n in budget.admit(version)}
+    assert written == {n: max(0, n // 2 - lags[n]) for n in range(10)}
+
+
+def test_a_refund_admits_one_more_chunk_even_at_the_end() -> None:
+    budget = StalenessBudget(1, 2, 3)
+    assert [budget.admit(v) for v in range(3)] == [[0, 1, 2, 3], [4, 5], []]
+    budget.refund()
+    assert budget.admit(2) == [6]
+
+
+def test_a_restored_budget_admits_nothing_twice_and_nothing_in_a_burst() -> None:
+    budget = StalenessBudget(2, 3, 8)
+    budget.admit(0)
+    saved = json.loads(json.dumps(budget.state()))
+    resumed = StalenessBudget(2, 3, 8)
+    resumed.restore(saved)
+    assert resumed.admit(0) == []
+    assert resumed.admit(1) == budget.admit(1) == [9, 10, 11]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"weights": WeightPolicy.newest}, "pass mode=free"),
+        ({"at_bound": AtBound.drop}, "mode.at_bound=drop"),
+        ({"weights": WeightPolicy.recorded}, "mode.schedule=''"),
+        ({"schedule": "runs/x"}, "mode.schedule=runs/x"),
+        ({"on_generator_failure": OnFailure.restart}, "mode.executor=process"),
+        ({"hang_seconds": 0.0}, "mode.hang_seconds=0.0"),
+        ({"max_restarts": -1}, "mode.max_restarts=-1"),
+        ({"prefetch": 0}, "mode.prefetch=0"),
+        ({"name": "lagged", "max_staleness": 1, "lag_probabilities": "1"}, "pass 2 numbers"),
+        ({"name": "lagged", "max_staleness": 1, "lag_probabilities": "0.5,0.6"}, "sum to 1"),
+        ({"name": "lagged", "max_staleness": 1, "lag_probabilities": "a,b"}, "'a,b'"),
+        (
+            {
+                "name": "free",
+                "executor": ExecutorKind.process,
+                "weights": WeightPolicy.newest,
+                "lag_probabilities": "1",
+            },
+            "pass mode=lagged",
+        ),
+    ],
+)
+def test_modes_that_contradict_themselves_are_refused(
+    options: dict[str, object], message: str
+) -> None:
+    with pytest.raises(UserError, match=message):
+        Mode(**options)  # type: ignore[arg-type]

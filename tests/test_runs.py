@@ -13,6 +13,7 @@ import pytest
 
 from rlhf_lab import provenance, runs
 from rlhf_lab.runs import RunDirectory, RunSummary
+from rlhf_lab.sealed import file_digest
 from rlhf_lab.types import UserError
 
 FACTS: dict[str, Any] = {
@@ -180,4 +181,4 @@ def test_the_hash_sees_values_and_not_the_order_of_keys() -> None:
 def test_the_digest_is_that_of_the_bytes(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"abc")
     known = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
-    assert runs.file_digest(tmp_path / "file") == known
+    assert file_digest(tmp_path / "file") == known

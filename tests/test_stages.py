@@ -11,7 +11,7 @@ import torch
 from conftest import MakeConfig
 from examples import call, group
 
-from rlhf_lab import build, training
+from rlhf_lab import build, forward
 from rlhf_lab.batching import collate
 from rlhf_lab.evals import EvalOptions, wilson
 from rlhf_lab.models.causal_lm import PretrainedModel, load_policy
@@ -159,6 +159,6 @@ def test_a_run_can_be_judged_again_with_other_options(
     assert [row["version"] for row in rows] == [0, 4]
     exported, _ = load_policy(PretrainedModel("exported", f"{folder}/policy"), None, 1)
     assert (
-        training.weights_digest(Weights(4, dict(exported.named_parameters())))
+        forward.weights_digest(Weights(4, dict(exported.named_parameters())))
         == json.loads((folder / "manifest.json").read_text())["weights_digest"]
     )

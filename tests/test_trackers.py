@@ -2,16 +2,18 @@ from __future__ import annotations
 
 import importlib
 import math
+import resource
+import signal
 import sys
 from pathlib import Path
 
 import pytest
 
 from rlhf_lab import runs
-from rlhf_lab.trackers.jsonl import JsonlTracker
-from rlhf_lab.trackers.mirrors import mirrors
+from rlhf_lab.trackers.jsonl import JsonlFile, JsonlTracker
+from rlhf_lab.trackers.mirrors import Mirror, mirrors
 from rlhf_lab.trackers.options import TrackerOptions, WandbMode
-from rlhf_lab.types import Metrics, UserError
+from rlhf_lab.types import Metrics, Tracker, UserError
 
 ROW: Metrics = {"reward/mean": 0.625, "lag/updates_histogram": {"0": 4}, "note": "text"}
 
@@ -48,13 +50,73 @@ def test_a_number_that_is_none_stops_the_run_by_its_name(
     assert runs.metrics(tmp_path) == []
 
 
+def opened(options: TrackerOptions, folder: Path, config: dict[str, object]) -> list[Tracker]:
+    return mirrors(options, folder, config, run_id="r1", start=0, say=print)
+
+
+class Broken:
+    """A tracker whose server is gone."""
+
+    def log(self, metrics: Metrics, step: int) -> None:
+        raise ConnectionError("unreachable")
+
+    def close(self) -> None:
+        raise ConnectionError("unreachable")
+
+
+def test_a_mirror_that_fails_is_told_once_and_the_run_goes_on() -> None:
+    said: list[str] = []
+    mirror = Mirror("wandb", Broken(), 0, said.append)
+    for step in range(3):
+        mirror.log(ROW, step)
+    mirror.close()
+    (line,) = said
+    assert "tracker wandb failed" in line and "unreachable" in line and "metrics.jsonl" in line
+
+
+def test_a_mirror_skips_what_it_has_from_before_the_run_was_resumed() -> None:
+    class Steps:
+        def __init__(self) -> None:
+            self.seen: list[int] = []
+
+        def log(self, metrics: Metrics, step: int) -> None:
+            self.seen.append(step)
+
+        def close(self) -> None:
+            pass
+
+    steps = Steps()
+    mirror = Mirror("tensorboard", steps, 2, print)
+    for step in range(4):
+        mirror.log(ROW, step)
+    assert steps.seen == [2, 3]
+
+
+def test_a_row_that_finds_no_room_leaves_no_half_behind(tmp_path: Path) -> None:
+    file = JsonlFile(tmp_path / "metrics.jsonl")
+    file.append({"step": 0})
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
+    try:
+        with pytest.raises(OSError, match="File too large") as caught:
+            file.append({"step": 1, "text": "x" * 200})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, handler)
+        file.close()
+    assert "ends with the row before" in caught.value.__notes__[0]
+    assert runs.metrics(tmp_path) == [{"step": 0}]
+    assert not runs.metrics(tmp_path).is_cut
+
+
 def test_no_mirror_is_opened_unless_asked_for(tmp_path: Path) -> None:
-    assert mirrors(TrackerOptions(), tmp_path, {}) == []
+    assert opened(TrackerOptions(), tmp_path, {}) == []
     assert list(tmp_path.iterdir()) == []
 
 
 def test_tensorboard_reads_back_the_numbers(tmp_path: Path) -> None:
-    (tracker,) = mirrors(TrackerOptions(tensorboard=True), tmp_path, {})
+    (tracker,) = opened(TrackerOptions(tensorboard=True), tmp_path, {})
     for step in range(3):
         tracker.log(ROW | {"round": step}, step)
     tracker.close()
@@ -75,7 +137,7 @@ def test_wandb_offline_keeps_metrics_config_and_group_in_the_run(
     for name in ("WANDB_CONFIG_DIR", "WANDB_CACHE_DIR", "WANDB_DATA_DIR"):
         monkeypatch.setenv(name, str(tmp_path / name))
     options = TrackerOptions(wandb=WandbMode.offline, wandb_project="my_project")
-    (tracker,) = mirrors(options, folder, {"algo": {"beta": 0.0375}})
+    (tracker,) = opened(options, folder, {"algo": {"beta": 0.0375}})
     tracker.log(ROW, 0)
     tracker.close()
     (file,) = folder.glob("wandb/offline-run-*/run-*.wandb")
@@ -104,7 +166,7 @@ def test_an_absent_package_is_named_with_its_remedy(
 ) -> None:
     monkeypatch.setitem(sys.modules, hidden, None)
     with pytest.raises(UserError, match=remedy):
-        mirrors(options, tmp_path, {})
+        opened(options, tmp_path, {})
 
 
 def test_wandb_online_without_login_is_refused_with_a_remedy(
@@ -117,7 +179,7 @@ def test_wandb_online_without_login_is_refused_with_a_remedy(
 
     monkeypatch.setattr(wandb, "init", refuse)
     with pytest.raises(UserError, match=r"No API key configured.*tracker=wandb_offline"):
-        mirrors(TrackerOptions(wandb=WandbMode.online), tmp_path, {})
+        opened(TrackerOptions(wandb=WandbMode.online), tmp_path, {})
 
 
 def test_rows_hold_only_what_json_has(tmp_path: Path) -> None:

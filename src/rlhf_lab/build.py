@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+from torch import Tensor
+
+from rlhf_lab.batching import collate, rewards_of
 from rlhf_lab.checks import response_tokens
 from rlhf_lab.config import Config
 from rlhf_lab.engines.single import SingleEngine
@@ -26,12 +31,26 @@ from rlhf_lab.rollout.executor import (
     ProcessExecutor,
     ThreadExecutor,
 )
-from rlhf_lab.rollout.mode import ExecutorKind, Mode
+from rlhf_lab.rollout.feeds import Segments
+from rlhf_lab.rollout.mode import AtBound, ExecutorKind, Mode
 from rlhf_lab.rollout.pipeline import Pipeline
+from rlhf_lab.rollout.process import Care
 from rlhf_lab.rollout.worker import RolloutWorker
+from rlhf_lab.rows import read_rows
+from rlhf_lab.runs import SCHEDULE
 from rlhf_lab.stages.sft import reference_groups
 from rlhf_lab.tasks.prompts import PromptStream
-from rlhf_lab.types import Chunk, Group, Prompt, Reward, Sample, Split, UserError
+from rlhf_lab.types import (
+    Chunk,
+    Example,
+    Finish,
+    Group,
+    Prompt,
+    Reward,
+    Sample,
+    Split,
+    UserError,
+)
 
 
 @dataclass(frozen=True)
@@ -116,14 +135,22 @@ def make_worker(config: Config, sources: Sources) -> RolloutWorker:
     )
 
 
-def executor(config: Config, sources: Sources) -> Executor:
-    """The executor that the mode names."""
+def executor(
+    config: Config,
+    sources: Sources,
+    state: Mapping[str, Tensor],
+    report: Callable[[str], None],
+) -> Executor:
+    """The executor that the mode names. state: tensors like those of the policy's versions."""
     work = functools.partial(make_worker, config, sources)
     mode: Mode = config.mode
     if mode.executor is ExecutorKind.process:
-        return ProcessExecutor(work, mode.num_generators)
+        care = Care(mode.on_generator_failure, mode.hang_seconds, mode.max_restarts, report)
+        # Versions in use, one that is being replaced, and one to spare.
+        slots = mode.max_staleness + 3
+        return ProcessExecutor(work, mode.num_generators, mode.prefetch, state, slots, care)
     if mode.executor is ExecutorKind.thread:
-        return ThreadExecutor(work, mode.num_generators)
+        return ThreadExecutor(work, mode.num_generators, mode.prefetch)
     return InlineExecutor(work)
 
 
@@ -132,9 +159,17 @@ def chunks_per_round(config: Config) -> int:
     return math.ceil(config.run.groups_per_round / config.generator.chunk_groups)
 
 
-def pipeline(config: Config, sources: Sources, tokenizer: Any) -> Pipeline:
+def pipeline(
+    config: Config,
+    sources: Sources,
+    tokenizer: Any,
+    state: Mapping[str, Tensor],
+    report: Callable[[str], None] = lambda _: None,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> Pipeline:
     """The run's stream of chunks behind its executor and staleness budget."""
     recipe: Recipe = config.run
+    mode: Mode = config.mode
     stream = prompts(config, tokenizer, Split.train, "rollout")
     per_round = chunks_per_round(config)
 
@@ -145,12 +180,84 @@ def pipeline(config: Config, sources: Sources, tokenizer: Any) -> Pipeline:
         chosen = tuple(stream[place] for place in range(start, end))
         return Chunk(round_, index, chosen, recipe.group_size)
 
-    budget = StalenessBudget(config.mode.max_staleness, per_round, recipe.num_rounds)
-    return Pipeline(executor(config, sources), budget, chunk, per_round)
+    recorded = schedule_of(Path(mode.schedule), mode, recipe) if mode.is_replay else None
+    return Pipeline(
+        executor(config, sources, state, report),
+        budget(config, per_round),
+        chunk,
+        per_round,
+        mode,
+        recorded,
+        should_stop,
+    )
+
+
+def budget(config: Config, per_round: int) -> StalenessBudget:
+    """What the mode admits: a replay one round at a time, a mode that drops a little too much."""
+    mode: Mode = config.mode
+    admitted = 0 if mode.is_replay else mode.max_staleness
+    if mode.at_bound is AtBound.drop and not mode.is_replay:
+        admitted += mode.ahead
+    lag = None
+    if mode.lag_shares:
+        shares = np.cumsum(mode.lag_shares)
+
+        def lag(number: int) -> int:
+            draw = uniforms(stable_hash(config.seed, "lag"), number, 0, 1)[0] * shares[-1]
+            return min(int(np.searchsorted(shares, draw, side="right")), mode.max_staleness)
+
+    return StalenessBudget(admitted, per_round, config.run.num_rounds, lag)
+
+
+def schedule_of(folder: Path, mode: Mode, recipe: Recipe) -> dict[int, Segments]:
+    """The recorded schedule of a run, by chunk. Refused if it is not of a run like this one."""
+    rows = read_rows(folder / SCHEDULE)
+    if not rows:
+        raise UserError(
+            f"mode.schedule={folder} has no {SCHEDULE}: name the folder of a run that trained"
+        )
+    if rows[-1]["round"] + 1 < recipe.num_rounds:
+        raise UserError(
+            f"mode.schedule={folder} ends at round {rows[-1]['round']}, this run has "
+            f"{recipe.num_rounds}: resume that run first, or lower run.updates"
+        )
+    lag = max(row["round"] - row["segments"][0][1] for row in rows if not row["dropped"])
+    if lag > mode.max_staleness:
+        raise UserError(
+            f"mode.max_staleness={mode.max_staleness}, but mode.schedule={folder} has samples "
+            f"{lag} rounds old: pass mode.max_staleness={lag}"
+        )
+    return {row["chunk"]: tuple((s, v) for s, v in row["segments"]) for row in rows}
 
 
 def engine(config: Config, model: Any) -> SingleEngine:
     return SingleEngine(model, config.optim, config.engine, config.generator.temperature)
+
+
+def compares(config: Config) -> bool:
+    """Whether the algorithm trains on a fixed number of a group's rows, whatever their number."""
+    size = 2 * max(2, config.algo.min_group_size)
+    example = Example("", "", "")
+    groups = [
+        Group(
+            Prompt(0, (0,), example),
+            tuple(Sample((0,), (0.0,), 0, Finish.eos, "") for _ in range(size)),
+            tuple(float(number) for number in range(size)),
+        )
+    ]
+    credit = config.algo.credit(rewards_of(groups), collate(groups, 0))
+    return bool(credit.keep_B.sum() < size)
+
+
+def settings(config: Config) -> dict[str, Any]:
+    """What decides a run's time, for `rlhf-lab plan`."""
+    return {
+        **{f.name: getattr(config.run, f.name) for f in fields(config.run)},
+        "max_staleness": config.mode.max_staleness,
+        "num_generators": config.mode.num_background,
+        "chunk_groups": config.generator.chunk_groups,
+        "compares": compares(config),
+    }
 
 
 def num_devices(config: Config) -> int:

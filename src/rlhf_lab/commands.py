@@ -10,15 +10,17 @@ from typing import Any
 
 from safetensors.torch import load_file
 
-from rlhf_lab import build, runs
+from rlhf_lab import build, plan, runs
 from rlhf_lab.checks import trains_proxy
 from rlhf_lab.config import Config
+from rlhf_lab.measurement import measured
 from rlhf_lab.models.scratch import ScratchModel
 from rlhf_lab.products import Product, Stages
 from rlhf_lab.provenance import peak_memory_bytes
+from rlhf_lab.signals import Stop, listening
 from rlhf_lab.trackers.console import Console
 from rlhf_lab.training import learn
-from rlhf_lab.types import UserError, Weights
+from rlhf_lab.types import StopRequested, UserError, Weights
 
 Record = Mapping[str, Any]
 
@@ -57,29 +59,71 @@ def pipeline(config: Config, console: Console, facts: Record) -> Path:
 
 
 def train(config: Config, console: Console, facts: Record) -> Path:
-    """One run: its folder holds the manifest, the config, metrics, weights and evaluation."""
+    """One run: its folder holds the manifest, the config, metrics, weights and evaluation.
+
+    Raises StopRequested on SIGTERM or SIGUSR1, once a checkpoint is saved.
+    """
     folder = claim_folder(config)
-    record = runs.RunDirectory.create(folder, facts["manifest"], facts["config_yaml"])
+    claim = runs.RunDirectory.resume if config.output.resume else runs.RunDirectory.create
+    manifest = {**facts["manifest"], "settings": build.settings(config)}
+    record = claim(folder, manifest, facts["config_yaml"])
+    if record.manifest["state"] == "finished":
+        console.say(f"run {folder} has finished already: nothing to do")
+        return folder
     console.say(f"run {folder}")
     try:
-        sources = Stages(config, console).sources()
-        digest = learn(config, sources, folder, console, facts["resolved"])
-        if config.eval.snapshots:
-            evaluate_run(config, sources, folder, console)
-    except KeyboardInterrupt:
-        record.finish("interrupted")
+        with listening() as stop:
+            finish_run(config, console, facts, record, stop)
+    except BaseException as error:
+        end_early(record, error)
         raise
-    except BaseException:
-        record.finish("failed", error=traceback.format_exc())
-        raise
-    record.finish("finished", weights_digest=digest, peak_memory_bytes=peak_memory_bytes())
+    record.finish("finished", peak_memory_bytes=peak_memory_bytes())
     return folder
+
+
+def finish_run(
+    config: Config, console: Console, facts: Record, record: runs.RunDirectory, stop: Stop
+) -> None:
+    """Train, unless a run that was cut off had trained to the end; then evaluate."""
+    folder = record.folder
+    sources = Stages(config, console).sources()
+    if "weights_digest" not in record.manifest:
+        given = {**facts, "run_id": record.manifest["run_id"]}
+        with stop.deferred():
+            digest = learn(config, sources, folder, console, given, lambda: stop.is_requested)
+        record.update(weights_digest=digest)
+        say_advice(folder, console)
+    if config.eval.snapshots:
+        evaluate_run(config, sources, folder, console)
+
+
+def say_advice(folder: Path, console: Console) -> None:
+    """Who waited, how close the run came to its ideal timeline, and what would help."""
+    measurement = measured(folder)
+    if measurement.is_whole:
+        console.say(plan.advice(measurement))
+
+
+def end_early(record: runs.RunDirectory, error: BaseException) -> None:
+    """Note how a run ended; the disk may be what failed, and then the error itself must be seen."""
+    ends: dict[type[BaseException], runs.End] = {
+        KeyboardInterrupt: "interrupted",
+        StopRequested: "stopped",
+    }
+    state = ends.get(type(error), "failed")
+    facts = {"error": traceback.format_exc()} if state == "failed" else {}
+    try:
+        record.finish(state, **facts)
+    except OSError as second:
+        error.add_note(f"{record.folder / runs.MANIFEST} could not be updated either: {second}")
 
 
 def claim_folder(config: Config) -> Path:
     """The folder that the user named, or a new one named after the run."""
     if config.output.dir:
         return Path(config.output.dir)
+    if config.output.resume:
+        raise UserError("output.resume=true goes on with a run: pass output.dir=<its folder>")
     name = f"{config.task.name}-{config.algo.name}-{config.mode.name}-{config.model.name}"
     label_ = f"{name}-N{config.run.updates_per_round}-seed{config.seed}"
     return runs.new_folder(Path(config.output.root), label_)

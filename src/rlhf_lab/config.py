@@ -18,6 +18,7 @@ from rlhf_lab.algos.best_of_n import BestOfN
 from rlhf_lab.algos.grpo import GRPO
 from rlhf_lab.algos.online_dpo import OnlineDPO
 from rlhf_lab.algos.proximal_rloo import ProximalRLOO
+from rlhf_lab.checkpoint import CheckpointOptions
 from rlhf_lab.engines.single import SingleEngineOptions
 from rlhf_lab.evals import EvalOptions
 from rlhf_lab.generators.hf import HFSampling
@@ -59,6 +60,7 @@ GROUPS: dict[str, dict[str, type]] = {
     "optim": {"adamw": Optim},
     "eval": {"eval": EvalOptions},
     "tracker": {"tracker": TrackerOptions},
+    "checkpoint": {"checkpoint": CheckpointOptions},
 }
 
 
@@ -68,10 +70,12 @@ class OutputOptions:
 
     dir: the run's folder; empty makes a new one below `root`, named after the run and the time.
     cache: where products of the stages are kept, by the hash of what made them.
+    resume: go on with the run in `dir`, if there is one that ended early.
     """
 
     root: str = "runs"
     dir: str = ""
+    resume: bool = False
     cache: str = ".cache/rlhf_lab"
     quiet: bool = False
 
@@ -94,6 +98,7 @@ class Config:
     optim: Optim
     eval: EvalOptions
     tracker: TrackerOptions
+    checkpoint: CheckpointOptions
     sft: SFTOptions
     labels: LabelOptions
     reward_model: RewardModelOptions
@@ -121,7 +126,7 @@ def tree() -> type:
     columns: list[Any] = [("seed", int, field(default=1))]
     for name in ("run", "algo", "mode", "task", "model", "proxy", "reward", "judge", "generator"):
         columns.append((name, Any, field(default=MISSING)))
-    for name in ("engine", "optim", "eval", "tracker"):
+    for name in ("engine", "optim", "eval", "tracker", "checkpoint"):
         columns.append((name, Any, field(default=MISSING)))
     for name, part in (stages | {"output": OutputOptions}).items():
         schema = schema_of(part)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -38,6 +39,16 @@ def load_weights(model: Any, weights: Weights) -> None:
             f"{sorted(names ^ set(weights.state))[:3]}"
         )
     model.load_state_dict(weights.state, strict=False)
+
+
+def weights_digest(weights: Weights) -> str:
+    """SHA-256 over names and bytes: equal digests mean bit-identical weights."""
+    digest = hashlib.sha256()
+    for name in sorted(weights.state):
+        digest.update(name.encode())
+        flat = weights.state[name].detach().contiguous().view(-1).view(torch.uint8)
+        digest.update(flat.numpy().data)
+    return digest.hexdigest()
 
 
 def positions(mask: Tensor) -> Tensor:

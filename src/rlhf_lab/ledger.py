@@ -1,11 +1,12 @@
 """What a run has cost so far. Every x-axis of every figure comes from here.
 
 Seconds are split by phase and lane. The trainer's lane: `take` (getting a round's groups),
-`train`, `sync`, `track`, `save`. The generators' lane: `generate` and `score`, reported by whoever
-did them. With generators in the background, `wait` is the trainer's `take`, and `generator_wait`
-what the generators did not work; without, the trainer generates by itself and neither waits.
-`other` is the trainer's wall-clock that went neither into training, generating, scoring nor
-waiting.
+`reference` (collating them and their reference log-probs), `update`, `probe`, `sync`, `track`,
+`save`, `checkpoint`; `train` is reference and update together. The generators' lane: `generate` and
+`score`, reported by whoever did them. With generators in the background, `wait` is the trainer's
+`take`, and `generator_wait` what the generators did not work; without, the trainer generates by
+itself and neither waits. `other` is the trainer's wall-clock that went neither into training,
+generating, scoring nor waiting. `lost` is wall-clock of work that a kill undid.
 """
 
 from __future__ import annotations
@@ -14,10 +15,15 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from time import perf_counter
+from typing import Any
 
 from rlhf_lab.types import Clock, Rollout
 
-PHASES = ("generate", "score", "take", "train", "sync", "track", "save")
+PHASES = (
+    *("generate", "score", "take", "reference", "update"),
+    *("probe", "sync", "track", "save", "checkpoint"),
+)
+Event = dict[str, Any]
 
 
 class Ledger:
@@ -45,21 +51,40 @@ class Ledger:
         self._reward_parameters = reward_parameters
         self._seconds: defaultdict[str, float] = defaultdict(float)
         self._counts: Counter[str] = Counter()
+        self._events: list[Event] = []
+        self.lost = 0.0
         self._started = clock()
 
     @contextmanager
-    def span(self, phase: str) -> Iterator[None]:
-        """Add the seconds spent inside to a phase."""
+    def span(self, phase: str, round_: int, version: int) -> Iterator[None]:
+        """Add the seconds spent inside to a phase, and note when that was."""
         start = self._clock()
         try:
             yield
         finally:
-            self._seconds[phase] += self._clock() - start
+            end = self._clock()
+            self._seconds[phase] += end - start
+            self._note("trainer", phase, start, end, round_, version, None)
 
-    def add_seconds(self, seconds: Mapping[str, float]) -> None:
-        """Add seconds that another lane measured."""
-        for phase, amount in seconds.items():
-            self._seconds[phase] += amount
+    def _note(
+        self,
+        lane: str,
+        phase: str,
+        start: float,
+        end: float,
+        round_: int,
+        version: int,
+        chunk: int | None,
+    ) -> None:
+        times = {"start": start - self._started, "end": end - self._started}
+        where = {"round": round_, "version": version, "chunk": chunk}
+        self._events.append({"lane": lane, "phase": phase, **times, **where})
+
+    def drain(self) -> list[Event]:
+        """What happened since the last call: lane, phase, start and end in seconds of the run,
+        round, version, and number of the chunk within its round (None in the trainer's phases)."""
+        events, self._events = self._events, []
+        return events
 
     def count(self, **amounts: int) -> None:
         """Add to counts such as completions, updates or trained_tokens."""
@@ -67,12 +92,40 @@ class Ledger:
 
     def count_rollout(self, rollout: Rollout) -> None:
         """Charge a rollout: prompts, completions, tokens and its worker's seconds."""
-        self.add_seconds(rollout.seconds)
+        lane = "trainer" if rollout.worker < 0 else f"generator-{rollout.worker}"
+        where = (rollout.chunk.round, rollout.version, rollout.chunk.index)
+        for span in rollout.spans:
+            self._seconds[span.phase] += span.end - span.start
+            self._note(lane, span.phase, span.start, span.end, *where)
         self._counts.update(rollout.tokens)
         self.count(
             prompts=len(rollout.groups),
             completions=sum(len(group.samples) for group in rollout.groups),
         )
+
+    def check_tokens(self, generated: int, in_flight: int) -> None:
+        """Every generated response token is trained on, tied, dropped or still in flight."""
+        counts = self._counts
+        trained, tied = counts["kept_tokens"], counts["tied_tokens"]
+        accounted = trained + tied + counts["dropped_tokens"] + in_flight
+        if generated != accounted:
+            raise RuntimeError(
+                f"token ledger broken: {generated} generated, but {trained} trained + {tied} tied "
+                f"+ {counts['dropped_tokens']} dropped + {in_flight} in flight = {accounted}"
+            )
+
+    def state(self) -> dict[str, Any]:
+        """Everything that `restore` needs to go on counting."""
+        spent = {"seconds": dict(self._seconds), "counts": dict(self._counts)}
+        return spent | {"wall": self.wall, "lost": self.lost}
+
+    def restore(self, state: Mapping[str, Any], wall: float) -> None:
+        """Go on from a saved state. wall: seconds that had passed when the run was cut off; what
+        lies between the saved state and it was done in vain, and is kept as seconds/lost."""
+        self._seconds = defaultdict(float, state["seconds"])
+        self._counts = Counter(state["counts"])
+        self.lost = state["lost"] + max(0.0, wall - state["wall"])
+        self._started = self._clock() - max(wall, state["wall"])
 
     @property
     def wall(self) -> float:
@@ -94,16 +147,19 @@ class Ledger:
         seconds_in_caller: generation and scoring that the trainer did by itself inside `take`.
         """
         wall = self.wall
+        spent = self._seconds
+        train = spent["reference"] + spent["update"]
         seconds: dict[str, float | int] = {
             f"seconds/{phase}": self._seconds[phase] for phase in PHASES
         }
-        spent = self._seconds
+        seconds["seconds/train"] = train
         idle = self._num_background * wall - spent["generate"] - spent["score"]
         wait = spent["take"] if self._num_background else 0.0
         seconds["seconds/wait"] = wait
         seconds["seconds/generator_wait"] = max(0.0, idle) if self._num_background else 0.0
-        seconds["seconds/other"] = wall - spent["train"] - wait - seconds_in_caller
+        seconds["seconds/other"] = wall - train - wait - seconds_in_caller
         seconds["seconds/wall"] = wall
+        seconds["seconds/lost"] = self.lost
         seconds["seconds/device"] = wall * self._num_devices
         counts = {f"total/{name}": amount for name, amount in sorted(self._counts.items())}
         return seconds | counts | {"total/flops": self.flops()}

@@ -2,38 +2,64 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from rlhf_lab.batching import collate, minibatches, rewards_of
+from rlhf_lab import off_policy
+from rlhf_lab.batching import collate, minibatches, pad_right, rewards_of
+from rlhf_lab.checkpoint import Checkpoints, Snapshot
 from rlhf_lab.ledger import Ledger
+from rlhf_lab.off_policy import gaps
 from rlhf_lab.optim import Optim
 from rlhf_lab.randomness import stable_hash
 from rlhf_lab.recipe import Recipe
-from rlhf_lab.rollout.pipeline import Pipeline
+from rlhf_lab.rollout.pipeline import Pipeline, Taken
 from rlhf_lab.types import (
     Algorithm,
     Batch,
+    Credit,
     Engine,
     Finish,
     Group,
     Metrics,
-    Rollout,
+    StopRequested,
+    Updated,
     Weights,
 )
+
+# Stands for the pass in the key of the probe's choice of groups.
+PROBE = -1
+
+
+@dataclass(frozen=True)
+class Hooks:
+    """What a run does besides learning. All of it is timed: with a generator at work beside it,
+    time that nobody counts would be given to asynchrony for nothing.
+
+    log(metrics, round) receives one row per round; record(schedule, events) what was taken and when
+    what happened; save(weights) every version, the first included; keep_batch(batch, groups, why)
+    a batch that could not be trained on. should_stop is asked between rounds.
+    """
+
+    log: Callable[[Metrics, int], None]
+    record: Callable[[Sequence[Mapping[str, Any]], Sequence[Mapping[str, Any]]], None]
+    save: Callable[[Weights], None]
+    keep_batch: Callable[[Batch, Sequence[Group], str], None]
+    should_stop: Callable[[], bool] = lambda: False
 
 
 @dataclass(frozen=True)
 class Loop:
     """Everything that a run is made of. `train` is the whole of its behaviour.
 
-    log(metrics, round) receives one row per round; save(weights) receives every version, the
-    first included. Saving is timed like everything else: with a generator at work beside it, time
-    that nobody counts would be given to asynchrony for nothing.
+    probe_groups: groups per round on which the three gaps are measured (see off_policy.gaps).
     """
 
     algo: Algorithm
@@ -44,38 +70,93 @@ class Loop:
     ledger: Ledger
     seed: int
     pad_id: int
-    log: Callable[[Metrics, int], None]
-    save: Callable[[Weights], None]
+    hooks: Hooks
+    checkpoints: Checkpoints
+    probe_groups: int = 0
 
-    def train(self) -> Weights:
-        """Run all rounds; the pipeline must be open. Returns the last weights."""
-        weights = self.engine.weights(version=0)
-        self._save(weights)
-        for round_ in range(self.recipe.num_rounds):
-            with self.ledger.span("take"):
-                rollouts = self.pipeline.take(weights)
-            with self.ledger.span("train"):
-                metrics = self._learn(round_, rollouts)
-            with self.ledger.span("sync"):
-                weights = self.engine.weights(version=round_ + 1)
-            with self.ledger.span("take"):
+    def train(self, start: Snapshot | None = None) -> Weights:
+        """Run all rounds that are left; the pipeline must be open. Returns the last weights.
+
+        Raises StopRequested when asked to stop, after a checkpoint was saved.
+        """
+        weights = self._begin(start)
+        for round_ in range(weights.version, self.recipe.num_rounds):
+            taken = self._take(weights)
+            metrics = self._learn(round_, taken)
+            with self._span("sync", round_):
+                new = self.engine.weights(version=round_ + 1)
+            with self._span("take", round_):
                 # The next rollouts start before this round is written down.
-                self.pipeline.fill(weights)
-            with self.ledger.span("track"):
-                totals = self.ledger.totals(self.pipeline.seconds_in_caller)
-                self.log(metrics | totals, round_)
-            self._save(weights)
+                self.pipeline.fill(new)
+            with self._span("probe", round_):
+                metrics |= self._gaps(round_, taken, weights, new)
+            weights = new
+            with self._span("track", round_):
+                self.hooks.record(taken.schedule, self.ledger.drain())
+                self.hooks.log(metrics | self._totals(), round_)
+            with self._span("save", round_):
+                self.hooks.save(weights)
+            is_stopping = self.hooks.should_stop()
+            if weights.version < self.recipe.num_rounds:
+                self._checkpoint(weights, is_forced=is_stopping)
+                if is_stopping:
+                    raise StopRequested
+        self.hooks.record((), self.ledger.drain())
         return weights
 
-    def _save(self, weights: Weights) -> None:
-        with self.ledger.span("save"):
-            self.save(weights)
+    def _span(self, phase: str, round_: int) -> AbstractContextManager[None]:
+        return self.ledger.span(phase, round_, round_)
 
-    def _learn(self, round_: int, rollouts: Sequence[Rollout]) -> Metrics:
-        groups = [group for rollout in rollouts for group in rollout.groups]
-        batch = collate(groups, self.pad_id)
-        batch = replace(batch, reference_logp_BT=self.engine.reference_logp(batch))
-        credit = self.algo.credit(rewards_of(groups), batch)
+    def _begin(self, start: Snapshot | None) -> Weights:
+        if start is None:
+            weights = self.engine.weights(version=0)
+            with self._span("save", 0):
+                self.hooks.save(weights)
+            return weights
+        weights = start.weights[start.round]
+        self.engine.restore(weights, start.optimizer)
+        self.pipeline.restore(start.counters, start.queue, start.weights)
+        return weights
+
+    def _take(self, weights: Weights) -> Taken:
+        """Nothing of the state changes here, so a run that ends while it waits is saved as it is:
+        when it is asked to stop, and when generators fail."""
+        with self._span("take", weights.version):
+            try:
+                return self.pipeline.take(weights)
+            except (Exception, StopRequested) as error:
+                if self.checkpoints.is_on:
+                    self._checkpoint(weights, is_forced=True)
+                    error.add_note(f"saved at round {weights.version}: `rlhf-lab resume` goes on")
+                raise
+
+    def _checkpoint(self, weights: Weights, is_forced: bool) -> None:
+        if not (is_forced and self.checkpoints.is_on) and not self.checkpoints.is_due(
+            weights.version
+        ):
+            return
+        with self._span("checkpoint", weights.version - 1):
+            counters, queue = self.pipeline.state()
+            self.checkpoints.save(
+                Snapshot(
+                    round=weights.version,
+                    weights={**self.pipeline.history(), weights.version: weights},
+                    optimizer=self.engine.state(),
+                    counters=counters,
+                    queue=queue,
+                    ledger=self.ledger.state(),
+                )
+            )
+
+    def _learn(self, round_: int, taken: Taken) -> Metrics:
+        groups = [group for rollout in taken.rollouts for group in rollout.groups]
+        with self._span("reference", round_):
+            batch = collate(groups, self.pad_id)
+            self._require_finite_rewards(batch, groups)
+            batch = replace(batch, reference_logp_BT=self.engine.reference_logp(batch))
+            credit = self.algo.credit(rewards_of(groups), batch)
+            self._count(taken, batch, credit)
+            described = describe(groups, batch, taken)
         updates = Updates(self.recipe, round_)
         for pass_ in range(self.recipe.passes):
             order_P = shuffled(len(groups), self.seed, round_, pass_)
@@ -83,21 +164,80 @@ class Loop:
                 batch, credit, self.algo.reduction, self.recipe.updates_per_round, order_P
             )
             for part in parts:
-                learning_rate = self.optim.learning_rate(
-                    updates.number, round_, self.recipe.updates, self.recipe.num_rounds
-                )
-                has_rows = len(part) > 0
-                updates.add(
-                    part, self.engine.update(part, self.algo, learning_rate) if has_rows else {}
-                )
-                self.ledger.count(
-                    updates=1, updates_empty=int(not has_rows), trained_tokens=read_tokens(part)
-                )
-        for rollout in rollouts:
-            self.ledger.count_rollout(rollout)
-        self.ledger.count(rounds=1, reference_tokens=read_tokens(batch))
+                with self._span("update", round_):
+                    updates.add(part, self._update(part, groups, round_, updates.number))
         kept = float(credit.keep_B.float().mean())
-        return describe(groups, batch) | updates.metrics() | {"rows_kept": kept, "round": round_}
+        return described | updates.metrics() | {"rows_kept": kept, "round": round_}
+
+    def _update(
+        self, part: Batch, groups: Sequence[Group], round_: int, number: int
+    ) -> Updated | None:
+        """None if no row of the minibatch had credit: then there is nothing to learn."""
+        self.ledger.count(updates=1, updates_empty=int(not part), trained_tokens=read_tokens(part))
+        if not len(part):
+            return None
+        learning_rate = self.optim.learning_rate(
+            number, round_, self.recipe.updates, self.recipe.num_rounds
+        )
+        try:
+            return self.engine.update(part, self.algo, learning_rate)
+        except FloatingPointError as error:
+            self.hooks.keep_batch(part, groups, f"update {number} of round {round_}: {error}")
+            raise
+
+    def _require_finite_rewards(self, batch: Batch, groups: Sequence[Group]) -> None:
+        for group in groups:
+            for reward in group.rewards:
+                if not math.isfinite(reward):
+                    complaint = (
+                        f"prompt {group.prompt.example.uid} (number {group.prompt.id}) got reward "
+                        f"{reward}: no update was made; mend the reward"
+                    )
+                    self.hooks.keep_batch(batch, groups, complaint)
+                    raise FloatingPointError(complaint)
+
+    def _count(self, taken: Taken, batch: Batch, credit: Credit) -> None:
+        length_B = batch.mask_BT.sum(dim=1)
+        kept = int(length_B[credit.keep_B].sum())
+        self.ledger.count(
+            rounds=1,
+            reference_tokens=read_tokens(batch),
+            kept_tokens=kept,
+            tied_tokens=int(length_B.sum()) - kept,
+            dropped_tokens=sum(rollout.response_tokens for rollout in taken.dropped),
+            dropped_groups=sum(len(rollout.groups) for rollout in taken.dropped),
+        )
+        for rollout in [*taken.rollouts, *taken.dropped]:
+            self.ledger.count_rollout(rollout)
+
+    def _gaps(self, round_: int, taken: Taken, start: Weights, end: Weights) -> Metrics:
+        """The three gaps on a few groups of the round, before and after its updates."""
+        groups = [group for rollout in taken.rollouts for group in rollout.groups]
+        order_P = shuffled(len(groups), self.seed, round_, PROBE)[: self.probe_groups]
+        if not len(order_P):
+            return {}
+        probe = collate([groups[place] for place in order_P.tolist()], self.pad_id)
+        samples = [s for place in order_P.tolist() for s in groups[place].samples]
+        version_BT = pad_right(
+            [s.versions or [s.version] * len(s.tokens) for s in samples], torch.long
+        )
+        start_BT = self.engine.logp(probe, start)
+        writer_BT = start_BT
+        for version in sorted(set(version_BT[probe.mask_BT > 0].tolist()) - {start.version}):
+            logp_BT = self.engine.logp(probe, self.pipeline.weights_of(version))
+            writer_BT = torch.where(version_BT == version, logp_BT, writer_BT)
+        end_BT = self.engine.logp(probe, end)
+        return gaps(probe, writer_BT, start_BT, end_BT, round_ - probe.version_B)
+
+    def _totals(self) -> Metrics:
+        """Sums over the run; keys under `timing/` and `seconds/` differ from run to run."""
+        generated, in_flight = self.pipeline.tokens()
+        self.ledger.check_tokens(generated, in_flight)
+        return self.ledger.totals(self.pipeline.seconds_in_caller) | {
+            "timing/generated_tokens": generated,
+            "timing/in_flight_tokens": in_flight,
+            "timing/generator_restarts": self.pipeline.restarts,
+        }
 
 
 class Updates:
@@ -108,7 +248,8 @@ class Updates:
         self._round = round_
         self._done = 0
         self._sums: Counter[str] = Counter()
-        self._applied = 0
+        self._applied: list[Mapping[str, Tensor]] = []
+        self._lags: list[Tensor] = []
         self._lag_updates: Counter[int] = Counter()
         self._lag_rounds: Counter[int] = Counter()
 
@@ -117,36 +258,38 @@ class Updates:
         """Number of the next update, counted over the run."""
         return self._round * self._recipe.updates_a_round + self._done
 
-    def add(self, part: Batch, metrics: Metrics) -> None:
-        """Count an update (empty metrics: no row had credit, nothing was applied)."""
-        for version in part.version_B.tolist():
-            rounds = self._round - version
-            self._lag_rounds[rounds] += 1
-            self._lag_updates[rounds * self._recipe.updates_a_round + self._done] += 1
-        self._sums.update(metrics)
-        self._applied += bool(metrics)
+    def add(self, part: Batch, updated: Updated | None) -> None:
+        """Count an update (None: no row had credit, nothing was applied)."""
+        rounds_B = self._round - part.version_B
+        updates_B = rounds_B * self._recipe.updates_a_round + self._done
+        self._lag_rounds.update(rounds_B.tolist())
+        self._lag_updates.update(updates_B.tolist())
+        if updated is not None:
+            self._sums.update(updated.metrics)
+            self._applied.append(updated.rows)
+            self._lags.append(updates_B)
         self._done += 1
 
     def metrics(self) -> Metrics:
-        """Means over the applied updates, and lag in rounds and updates over trained rows."""
-        means = {f"update/{name}": value / self._applied for name, value in self._sums.items()}
+        """Means over the applied updates, off-policy measures, and lag in rounds and updates."""
+        means = {f"update/{name}": s / len(self._applied) for name, s in self._sums.items()}
         lags = {
-            **summary("lag/rounds", self._lag_rounds),
-            **summary("lag/updates", self._lag_updates),
+            **histogram("lag/rounds", self._lag_rounds),
+            **histogram("lag/updates", self._lag_updates),
         }
-        return {**means, **lags}
+        return {**means, **off_policy.summary(self._applied, self._lags), **lags}
 
 
-def summary(name: str, histogram: Counter[int]) -> Metrics:
+def histogram(name: str, counts: Counter[int]) -> Metrics:
     """Smallest, mean and largest value of a histogram, and itself (nothing when it is empty)."""
-    if not histogram:
+    if not counts:
         return {}
-    total = sum(histogram.values())
+    total = sum(counts.values())
     return {
-        f"{name}_min": min(histogram),
-        f"{name}_mean": sum(lag * count for lag, count in histogram.items()) / total,
-        f"{name}_max": max(histogram),
-        f"{name}_histogram": {str(lag): histogram[lag] for lag in sorted(histogram)},
+        f"{name}_min": min(counts),
+        f"{name}_mean": sum(lag * count for lag, count in counts.items()) / total,
+        f"{name}_max": max(counts),
+        f"{name}_histogram": {str(lag): counts[lag] for lag in sorted(counts)},
     }
 
 
@@ -161,12 +304,13 @@ def read_tokens(batch: Batch) -> int:
     return int(batch.prompt_mask_BS.sum() + batch.mask_BT.sum())
 
 
-def describe(groups: Sequence[Group], batch: Batch) -> Metrics:
-    """What the round's samples are like: reward, length, end token, KL per sequence (k1)."""
+def describe(groups: Sequence[Group], batch: Batch, taken: Taken) -> Metrics:
+    """What the round's samples are like: reward, length, end token, KL per sequence (k1), versions;
+    and how long and how old the groups were that had to be dropped."""
     reward_PG = rewards_of(groups)
     samples = [sample for group in groups for sample in group.samples]
     kl_B = (batch.behavior_logp_BT - batch.reference_logp_BT).sum(dim=1)
-    return {
+    metrics: Metrics = {
         "reward/mean": float(reward_PG.mean()),
         "reward/std": float(reward_PG.std(unbiased=False)),
         "reward/best": float(reward_PG.amax(dim=1).mean()),
@@ -176,5 +320,13 @@ def describe(groups: Sequence[Group], batch: Batch) -> Metrics:
         "sample/length": float(batch.mask_BT.sum(dim=1).mean()),
         "sample/eos_rate": sum(s.finish is Finish.eos for s in samples) / len(samples),
         "sample/version": min(s.version for s in samples),
+        "sample/version_span": sum(s.newest_version - s.version for s in samples) / len(samples),
         "kl/sampled_reference_k1": float(kl_B.mean()),
+        "dropped/groups": sum(len(rollout.groups) for rollout in taken.dropped),
     }
+    gone = [s for r in taken.dropped for group in r.groups for s in group.samples]
+    if gone:
+        round_ = taken.schedule[0]["round"]
+        metrics["dropped/length"] = sum(len(s.tokens) for s in gone) / len(gone)
+        metrics |= histogram("dropped/lag_rounds", Counter(round_ - s.version for s in gone))
+    return metrics

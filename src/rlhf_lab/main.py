@@ -16,16 +16,18 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from rlhf_lab import commands
+from rlhf_lab import commands, plan, timeline
 from rlhf_lab.checks import check, splits_are_readable
 from rlhf_lab.config import Config, plain, register, typed
-from rlhf_lab.runs import config_hash
+from rlhf_lab.runs import MANIFEST, config_hash
 from rlhf_lab.runs_table import show
 from rlhf_lab.trackers.console import Console
-from rlhf_lab.types import UserError
+from rlhf_lab.types import StopRequested, UserError
 
 INTERRUPTED = 130
 BAD_INPUT = 2
+# What sysexits.h calls a temporary failure: a scheduler should run the same command again.
+REQUEUE = 75
 
 ABOUT = {
     "train": "train a policy (SFT, labels and proxy are made first, or found in the cache)",
@@ -35,7 +37,18 @@ ABOUT = {
     "evaluate": "judge the saved weights of a run: rlhf-lab evaluate RUN [eval=full ...]",
     "pipeline": "SFT, labels, proxy, training and evaluation, each reported",
     "runs": "list the runs on disk: rlhf-lab runs [FOLDER]",
+    "resume": "go on with a run that ended early: rlhf-lab resume RUN",
+    "replay": "repeat a run's recorded schedule bit for bit: rlhf-lab replay RUN [output.dir=...]",
+    "timeline": "draw who worked and who waited: rlhf-lab timeline RUN [--rounds A:B]",
+    "plan": "predict other settings from a run's times: rlhf-lab plan RUN [mode=async ...]",
 }
+
+
+# Commands that take a run's folder, and the job that each becomes.
+OF_RUN = {"evaluate": "evaluate", "resume": "train", "replay": "train"}
+# What may change when a run is resumed: where it writes and whom it tells, not what it computes.
+BESIDES = ("part", "output", "tracker", "checkpoint", "eval")
+REPLAYED = ("max_staleness", "at_bound", "ahead")
 
 
 def conf_folder() -> Path:
@@ -71,6 +84,8 @@ def facts(command: str, cfg: DictConfig, config: Config) -> dict[str, Any]:
         "model": config.model.name,
         "num_rounds": config.run.num_rounds,
         "config_hash": config_hash(resolved),
+        "mode_settings": {key: plain(getattr(config.mode, key)) for key in REPLAYED},
+        "identity": config_hash({k: v for k, v in resolved.items() if k not in BESIDES}),
         "accelerator": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
     }
     text = OmegaConf.to_yaml(cfg, resolve=True)
@@ -151,19 +166,31 @@ def command_help(command: str) -> str:
     )
 
 
-def evaluate_arguments(arguments: list[str]) -> list[str]:
-    """`RUN [overrides]` -> the run's own overrides, then the given ones, then its folder."""
+def of_run(command: str, arguments: list[str]) -> list[str]:
+    """`RUN [overrides]` -> the run's own overrides, then the command's and the given ones.
+
+    evaluate and resume work in the run's own folder, replay in another.
+    """
     if not arguments or "=" in arguments[0] or arguments[0].startswith("-"):
-        raise UserError("rlhf-lab evaluate needs a run's folder: rlhf-lab evaluate RUN [eval=full]")
+        raise UserError(f"rlhf-lab {command} needs a run's folder: {ABOUT[command]}")
     folder = Path(arguments[0])
-    path = folder / "manifest.json"
+    path = folder / MANIFEST
     if not path.is_file():
-        raise UserError(f"{folder} is not a run: it has no manifest.json (see `rlhf-lab runs`)")
+        raise UserError(f"{folder} is not a run: it has no {MANIFEST} (see `rlhf-lab runs`)")
     manifest = json.loads(path.read_text(encoding="utf-8"))
-    given = arguments[1:]
-    changed = {argument.split("=")[0] for argument in given}
-    kept = [text for text in manifest["overrides"] if text.split("=")[0] not in changed]
-    return [*kept, *given, f"output.dir={folder}"]
+    own = list(manifest["overrides"])
+    if command == "replay":
+        own = [text for text in own if not text.startswith(("mode", "output.", "+mode"))]
+        bound = {key: manifest["mode_settings"][key] for key in REPLAYED}
+        own += ["mode=replay", f"mode.schedule={folder}"]
+        own += [f"mode.{key}={value}" for key, value in bound.items()]
+    else:
+        own = [text for text in own if not text.startswith("output.dir=")]
+        own.append(f"output.dir={folder}")
+    if command == "resume":
+        own.append("output.resume=true")
+    changed = {argument.split("=")[0] for argument in arguments[1:]}
+    return [*(text for text in own if text.split("=")[0] not in changed), *arguments[1:]]
 
 
 def run_command(command: str, arguments: list[str]) -> int:
@@ -173,8 +200,13 @@ def run_command(command: str, arguments: list[str]) -> int:
         return 0
     if command == "runs":
         return show(Path(arguments[0] if arguments else "runs"), Console(quiet=False))
-    if command == "evaluate":
-        arguments = evaluate_arguments(arguments)
+    if command == "timeline":
+        return timeline.show(arguments, Console(quiet=False))
+    if command == "plan":
+        return plan.show(arguments, Console(quiet=False))
+    if command in OF_RUN:
+        arguments = of_run(command, arguments)
+        command = OF_RUN[command]
     register()
     sys.argv = ["rlhf-lab", *arguments]
     wrap = hydra.main(version_base="1.3", config_path=str(conf_folder()), config_name="config")
@@ -191,7 +223,8 @@ def message(error: BaseException) -> str:
 
 
 def main() -> int:
-    """Console script. 0: done. 2: input refused. 130: interrupted. Other errors are raised."""
+    """Console script. 0: done. 2: input refused. 75: stopped by a signal, to be run again.
+    130: interrupted. Other errors are raised."""
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises instead of printing and exiting
     arguments = sys.argv[1:]
     if not arguments or arguments[0] in ("-h", "--help"):
@@ -206,6 +239,11 @@ def main() -> int:
     except (UserError, HydraException, OmegaConfBaseException) as error:
         sys.stderr.write(f"rlhf-lab {command}: {message(error)}\n")
         return BAD_INPUT
+    except StopRequested:
+        sys.stderr.write(
+            f"rlhf-lab {command}: stopped by a signal; `rlhf-lab resume RUN` goes on\n"
+        )
+        return REQUEUE
     except KeyboardInterrupt:
         sys.stderr.write(f"rlhf-lab {command}: interrupted; what was written stays readable\n")
         return INTERRUPTED

@@ -2,7 +2,8 @@
 
 manifest.json   what ran, with what, and how it ended     config.yaml   the resolved config
 metrics.jsonl   one row per round                         evals.jsonl   one row per evaluation
-weights/        the versions that are kept
+schedule.jsonl  which versions wrote each chunk           timeline.jsonl  when what happened
+weights/        the versions that are kept                checkpoints/  to go on from
 """
 
 from __future__ import annotations
@@ -16,15 +17,19 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
+from uuid import uuid4
 
 from rlhf_lab.provenance import is_alive, provenance
 from rlhf_lab.rows import Rows, read_rows
 from rlhf_lab.types import UserError
 
 MANIFEST = "manifest.json"
+DRAFT = ".manifest-"
 METRICS = "metrics.jsonl"
 EVALS = "evals.jsonl"
-End = Literal["finished", "failed", "interrupted"]
+SCHEDULE = "schedule.jsonl"
+TIMELINE = "timeline.jsonl"
+End = Literal["finished", "failed", "interrupted", "stopped"]
 
 
 class RunDirectory:
@@ -50,14 +55,49 @@ class RunDirectory:
                 f"output.dir={folder} is not empty and not a run (it holds {sorted(held)[0]}): "
                 "choose a new folder, or leave output.dir empty"
             )
-        whole = {"state": "running", "started": now()} | dict(manifest) | provenance()
+        begun = {"state": "running", "started": now(), "run_id": uuid4().hex[:12]}
+        whole = begun | dict(manifest) | provenance()
+        draft = write_draft(folder, whole)
         try:
-            with (folder / MANIFEST).open("x", encoding="utf-8") as file:
-                file.write(as_json(whole))
+            os.link(draft, folder / MANIFEST)
         except FileExistsError as error:
             raise already_a_run(folder) from error
+        finally:
+            draft.unlink()
         (folder / "config.yaml").write_text(config_yaml, encoding="utf-8")
         return cls(folder, whole)
+
+    @classmethod
+    def resume(cls, folder: Path, manifest: Mapping[str, Any], config_yaml: str) -> RunDirectory:
+        """Take over the folder of a run that ended early; a new or empty folder is claimed.
+
+        Raises UserError if the run is going on, or was started with other settings.
+        """
+        make_folder(folder)
+        for draft in folder.glob(f"{DRAFT}*"):
+            draft.unlink()
+        if MANIFEST not in os.listdir(folder):
+            return cls.create(folder, manifest, config_yaml)
+        found = summary(folder, folder.name)
+        if found.state == "unreadable":
+            raise UserError(f"output.dir={folder}: {found.problem}: choose another folder")
+        if found.state == "running":
+            raise UserError(
+                f"output.dir={folder} is a run that is going on (process "
+                f"{found.manifest['process']['pid']}): wait for it, or stop it first"
+            )
+        check_same(folder, found.manifest, manifest)
+        whole = dict(found.manifest)
+        if whole["state"] != "finished":
+            ends = [*whole.get("resumed", []), {"after": whole["state"], "at": now()}]
+            whole |= {"state": "running", "resumed": ends} | provenance()
+        record = cls(folder, whole)
+        record.update()
+        return record
+
+    @property
+    def manifest(self) -> Mapping[str, Any]:
+        return self._manifest
 
     @property
     def metrics(self) -> Path:
@@ -73,12 +113,35 @@ class RunDirectory:
 
     def finish(self, state: End, **facts: Any) -> None:
         """Record how and when the run ended, in one step; facts may hold `error`."""
-        self._manifest |= {"state": state, "ended": now()} | facts
-        descriptor, draft = tempfile.mkstemp(prefix=".manifest-", dir=self.folder)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(as_json(self._manifest))
-        os.chmod(draft, (self.folder / MANIFEST).stat().st_mode)
+        self.update(state=state, ended=now(), **facts)
+
+    def update(self, **facts: Any) -> None:
+        """Record more facts, in one step."""
+        self._manifest |= facts
+        draft = write_draft(self.folder, self._manifest)
         os.replace(draft, self.folder / MANIFEST)
+
+
+def write_draft(folder: Path, manifest: Mapping[str, Any]) -> Path:
+    """A whole manifest under another name, to be put in place in one step."""
+    descriptor, name = tempfile.mkstemp(prefix=DRAFT, dir=folder)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(as_json(manifest))
+        os.chmod(name, 0o644)
+    except OSError:
+        os.unlink(name)
+        raise
+    return Path(name)
+
+
+def check_same(folder: Path, was: Mapping[str, Any], now_: Mapping[str, Any]) -> None:
+    """A run goes on with the settings it was started with; where it writes may change."""
+    if was.get("identity") != now_.get("identity"):
+        raise UserError(
+            f"output.dir={folder} was started with other settings: `rlhf-lab resume {folder}` goes "
+            "on with its own, or choose another folder"
+        )
 
 
 def make_folder(folder: Path) -> None:
@@ -112,6 +175,21 @@ def new_folder(root: Path, label: str) -> Path:
             return folder
 
 
+def cut_back(path: Path, rounds: int, key: str) -> int:
+    """Keep the rows of the first rounds, in one step; returns how many there were.
+
+    key: name of the row's round. A cut last line goes too.
+    """
+    lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
+    whole = [line for line in lines if line.endswith(b"\n")]
+    kept = [line for line in whole if json.loads(line)[key] < rounds]
+    if len(kept) < len(lines):
+        draft = path.with_suffix(".draft")
+        draft.write_bytes(b"".join(kept))
+        draft.replace(path)
+    return len(whole)
+
+
 def metrics(folder: Path) -> Rows:
     """The rounds of a run; none if it wrote none. Raises UserError on a damaged line."""
     return read_rows(folder / METRICS)
@@ -126,9 +204,9 @@ def evals(folder: Path) -> Rows:
 class RunSummary:
     """One line of the list of runs.
 
-    state: running, finished, failed, interrupted, died (still "running", but its process is gone)
-    or unreadable. manifest, last and last_eval are empty where nothing could be read; problem says
-    why not.
+    state: running, finished, failed, interrupted, stopped (by a signal, to be resumed), died (still
+    "running", but its process is gone) or unreadable. manifest, last and last_eval are empty where
+    nothing could be read; problem says why not.
     """
 
     name: str
@@ -183,12 +261,6 @@ def config_hash(config: Mapping[str, Any]) -> str:
     """16 hex digits of SHA-256 over the values, whatever the order of the keys."""
     text = json.dumps(config, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def file_digest(path: Path) -> str:
-    """SHA-256 of a file's bytes, in hex."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def as_json(manifest: Mapping[str, Any]) -> str:

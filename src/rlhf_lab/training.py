@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
+import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -11,18 +12,24 @@ import torch
 from safetensors.torch import save_file
 
 from rlhf_lab import build
+from rlhf_lab.checkpoint import Checkpoints
 from rlhf_lab.checks import check_context
 from rlhf_lab.config import Config
-from rlhf_lab.forward import load_weights
+from rlhf_lab.forward import load_weights, weights_digest
 from rlhf_lab.ledger import Ledger
-from rlhf_lab.loop import Loop
+from rlhf_lab.loop import Hooks, Loop
 from rlhf_lab.models.causal_lm import load_policy, save_policy
 from rlhf_lab.models.reward_model import load_reward_model
 from rlhf_lab.rewards.model import ModelReward
+from rlhf_lab.rows import read_rows
+from rlhf_lab.runs import METRICS, SCHEDULE, TIMELINE, cut_back
 from rlhf_lab.trackers.console import Bar, Console
-from rlhf_lab.trackers.jsonl import JsonlTracker
+from rlhf_lab.trackers.jsonl import JsonlFile, JsonlTracker
 from rlhf_lab.trackers.mirrors import mirrors
-from rlhf_lab.types import Metrics, Tracker, Weights, num_parameters
+from rlhf_lab.types import Batch, Group, Metrics, Tracker, Weights, num_parameters
+
+FAILED_BATCH = "failed_batch"
+Row = Mapping[str, Any]
 
 
 def learn(
@@ -30,45 +37,79 @@ def learn(
     sources: build.Sources,
     folder: Path,
     console: Console,
-    resolved: Mapping[str, Any],
+    facts: Mapping[str, Any],
+    should_stop: Callable[[], bool] = lambda: False,
 ) -> str:
-    """Train, write metrics, kept versions and the final policy. Returns the weights' digest.
+    """Train from the newest checkpoint in the folder, or from the beginning; write metrics, kept
+    versions and the final policy. Returns the weights' digest.
 
-    resolved: the config as plain data, for the trackers that record it.
+    facts: `resolved`, the config as plain data for the trackers that record it, and `run_id`.
     """
     torch.set_num_threads(config.engine.threads)
     model, tokenizer = load_policy(sources.policy, None, config.seed)
     check_context(config, model)
-    keep = set(config.eval.versions(config.run.num_rounds))
-    trackers: list[Tracker] = [JsonlTracker(folder / "metrics.jsonl")]
-    trackers += mirrors(config.tracker, folder, resolved)
-    pipe = build.pipeline(config, sources, tokenizer)
-    try:
-        with pipe, console.stage(title(config), total=config.run.num_rounds) as bar:
-            loop = Loop(
-                algo=config.algo,
-                engine=build.engine(config, model),
-                pipeline=pipe,
-                recipe=config.run,
-                optim=config.optim,
-                ledger=Ledger(
-                    num_devices=build.num_devices(config),
-                    num_background=config.mode.num_background,
-                    policy_parameters=num_parameters(model),
-                    reward_parameters=proxy_size(config, sources),
-                ),
-                seed=config.seed,
-                pad_id=build.pad_id(tokenizer),
-                log=logger(trackers, bar),
-                save=saver(folder, keep),
-            )
-            weights = loop.train()
-    finally:
+    state = dict(model.named_parameters())
+    pipe = build.pipeline(config, sources, tokenizer, state, console.say, should_stop)
+    checkpoints = Checkpoints(folder / "checkpoints", config.checkpoint)
+    start = checkpoints.newest(pipe.chunk, console.say)
+    begin = start.round if start else 0
+    if start:
+        console.say(f"resumed at round {begin} of {config.run.num_rounds}")
+    wall, mirrored = cut_files(folder, begin)
+    with ExitStack() as stack:
+        trackers: list[Tracker] = [JsonlTracker(folder / METRICS)]
+        trackers += mirrors(
+            config.tracker, folder, facts["resolved"], facts["run_id"], mirrored, console.say
+        )
         for tracker in trackers:
-            tracker.close()
+            stack.callback(tracker.close)
+        stack.enter_context(pipe)
+        bar = stack.enter_context(console.stage(title(config), total=config.run.num_rounds))
+        bar.advance(begin)
+        ledger = new_ledger(config, sources, num_parameters(model))
+        if start:
+            ledger.restore(start.ledger, wall)
+        loop = Loop(
+            algo=config.algo,
+            engine=build.engine(config, model),
+            pipeline=pipe,
+            recipe=config.run,
+            optim=config.optim,
+            ledger=ledger,
+            seed=config.seed,
+            pad_id=build.pad_id(tokenizer),
+            hooks=Hooks(
+                log=logger(trackers, bar),
+                record=recorder(folder, stack),
+                save=saver(folder, set(config.eval.versions(config.run.num_rounds))),
+                keep_batch=batch_keeper(folder),
+                should_stop=should_stop,
+            ),
+            checkpoints=checkpoints,
+            probe_groups=config.tracker.probe_groups,
+        )
+        weights = loop.train(start)
     load_weights(model, weights)
     save_policy(model, tokenizer, folder / "policy")
     return weights_digest(weights)
+
+
+def new_ledger(config: Config, sources: build.Sources, policy_parameters: int) -> Ledger:
+    return Ledger(
+        num_devices=build.num_devices(config),
+        num_background=config.mode.num_background,
+        policy_parameters=policy_parameters,
+        reward_parameters=proxy_size(config, sources),
+    )
+
+
+def cut_files(folder: Path, begin: int) -> tuple[float, int]:
+    """Cut what was written after round `begin`. Returns the wall-clock seconds that had passed by
+    then, and how many rounds the mirrors have."""
+    rows = read_rows(folder / METRICS)
+    for name, key in ((METRICS, "step"), (SCHEDULE, "round"), (TIMELINE, "round")):
+        cut_back(folder / name, begin, key)
+    return (rows[-1]["seconds/wall"] if rows else 0.0), len(rows)
 
 
 def title(config: Config) -> str:
@@ -104,6 +145,19 @@ def logger(trackers: Sequence[Tracker], bar: Bar) -> Callable[[Metrics, int], No
     return log
 
 
+def recorder(folder: Path, stack: ExitStack) -> Callable[[Sequence[Row], Sequence[Row]], None]:
+    """Write down the schedule, and when what happened; the files close with the stack."""
+    files = [JsonlFile(folder / name) for name in (SCHEDULE, TIMELINE)]
+    for file in files:
+        stack.callback(file.close)
+
+    def record(*rows: Sequence[Row]) -> None:
+        for file, part in zip(files, rows, strict=True):
+            file.append(*part)
+
+    return record
+
+
 def saver(folder: Path, keep: set[int]) -> Callable[[Weights], None]:
     """Keep the versions that will be evaluated."""
     (folder / "weights").mkdir(exist_ok=True)
@@ -117,10 +171,23 @@ def saver(folder: Path, keep: set[int]) -> Callable[[Weights], None]:
     return save
 
 
-def weights_digest(weights: Weights) -> str:
-    """SHA-256 over names and bytes: equal digests mean bit-identical weights."""
-    digest = hashlib.sha256()
-    for name in sorted(weights.state):
-        digest.update(name.encode())
-        digest.update(weights.state[name].contiguous().view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()
+def batch_keeper(folder: Path) -> Callable[[Batch, Sequence[Group], str], None]:
+    """Save a batch that could not be trained on: its tensors, its texts, and why."""
+
+    def keep_batch(batch: Batch, groups: Sequence[Group], why: str) -> None:
+        tensors = {name: tensor.contiguous() for name, tensor in vars(batch).items()}
+        save_file(tensors, folder / f"{FAILED_BATCH}.safetensors")
+        chosen = sorted(set(batch.group_B.tolist()))
+        rows = [
+            {
+                "uid": groups[place].prompt.example.uid,
+                "prompt": groups[place].prompt.example.prompt,
+                "samples": [sample.text for sample in groups[place].samples],
+                "rewards": [repr(reward) for reward in groups[place].rewards],
+            }
+            for place in chosen
+        ]
+        text = json.dumps({"why": why, "groups": rows}, indent=1)
+        (folder / f"{FAILED_BATCH}.json").write_text(text, encoding="utf-8")
+
+    return keep_batch

@@ -26,6 +26,10 @@ class UserError(ValueError):
     """Something the user can mend. The message names the key, the value and the remedy."""
 
 
+class StopRequested(BaseException):
+    """The run was asked to stop (SIGTERM, SIGUSR1). Like KeyboardInterrupt, it is no error."""
+
+
 class Split(StrEnum):
     """Part of a task's data. The policy is trained on train, judged on validation or test."""
 
@@ -75,7 +79,8 @@ class Sample:
     """A completion: response tokens (the end token included, if written) and who wrote it.
 
     `logps` are natural-log probabilities of each token under the policy that wrote it, at the
-    sampling temperature. `version` is that policy's weight version.
+    sampling temperature. `version` is that policy's weight version; `versions` has one per token
+    if new weights came in the middle, and `version` is then the first, which is the oldest.
     """
 
     tokens: tuple[int, ...]
@@ -83,6 +88,12 @@ class Sample:
     version: int
     finish: Finish
     text: str
+    versions: tuple[int, ...] = ()
+
+    @property
+    def newest_version(self) -> int:
+        """The version that wrote the last token."""
+        return self.versions[-1] if self.versions else self.version
 
 
 @dataclass(frozen=True)
@@ -107,6 +118,16 @@ class Weights:
     version: int
     state: Mapping[str, Tensor]
 
+    def at(self, step: int) -> Weights:
+        """Whatever the step: one version is the simplest feed of weights."""
+        return self
+
+
+class WeightFeed(Protocol):
+    """Says which weights write token `step` (from 0) of a chunk; asked once per step, in order."""
+
+    def at(self, step: int) -> Weights: ...
+
 
 @dataclass(frozen=True)
 class Chunk:
@@ -119,14 +140,43 @@ class Chunk:
 
 
 @dataclass(frozen=True)
+class Span:
+    """A stretch of one lane's time, in seconds of the host's monotonic clock."""
+
+    phase: str
+    start: float
+    end: float
+
+
+@dataclass(frozen=True)
 class Rollout:
-    """A generated and scored chunk, with the seconds its worker spent per phase."""
+    """A generated and scored chunk.
+
+    segments: (step, version) pairs: which version wrote the tokens from that step on. spans: when
+    its worker did what. worker: number of the generator, or -1 for the trainer itself.
+    """
 
     chunk: Chunk
     groups: tuple[Group, ...]
-    version: int
-    seconds: Mapping[str, float]
+    segments: tuple[tuple[int, int], ...]
     tokens: Mapping[str, int]
+    spans: tuple[Span, ...] = ()
+    worker: int = -1
+
+    @property
+    def version(self) -> int:
+        """The oldest version that wrote in it."""
+        return self.segments[0][1]
+
+    @property
+    def seconds(self) -> float:
+        """Seconds that its worker spent."""
+        return sum(span.end - span.start for span in self.spans)
+
+    @property
+    def response_tokens(self) -> int:
+        """Tokens written, over all samples."""
+        return self.tokens["generated_tokens"]
 
 
 @dataclass(frozen=True)
@@ -170,10 +220,14 @@ class PolicyOutput:
 
 @dataclass(frozen=True)
 class LossOutput:
-    """A scalar to minimise and metrics that add up over micro-batches."""
+    """A scalar to minimise, metrics that add up over micro-batches, and where a clip cut.
+
+    clipped_BT: 1 where the ratio's clip took a token's gradient away; None if nothing clips.
+    """
 
     loss: Tensor
     metrics: Mapping[str, Tensor] = field(default_factory=dict)
+    clipped_BT: Tensor | None = None
 
 
 class Algorithm(Protocol):
@@ -226,17 +280,35 @@ class Reward(Protocol):
 class Generator(Protocol):
     """A function of its arguments: the same weights and chunk give the same groups."""
 
-    def generate(self, weights: Weights, chunk: Chunk) -> tuple[Group, ...]: ...
+    def generate(self, feed: WeightFeed, chunk: Chunk) -> tuple[Group, ...]: ...
+
+
+@dataclass(frozen=True)
+class Updated:
+    """What an update reports: token-weighted metrics, and off-policy measures per row (B each)."""
+
+    metrics: Metrics
+    rows: Mapping[str, Tensor]
 
 
 class Engine(Protocol):
-    """The only owner of trainable state."""
+    """The only owner of trainable state.
+
+    `logp` reads given weights without touching the policy; `state` and `restore` carry the
+    optimizer through a checkpoint.
+    """
 
     def reference_logp(self, batch: Batch) -> Tensor: ...
 
-    def update(self, batch: Batch, algo: Algorithm, learning_rate: float) -> Metrics: ...
+    def logp(self, batch: Batch, weights: Weights) -> Tensor: ...
+
+    def update(self, batch: Batch, algo: Algorithm, learning_rate: float) -> Updated: ...
 
     def weights(self, version: int) -> Weights: ...
+
+    def state(self) -> dict[str, Tensor]: ...
+
+    def restore(self, weights: Weights, state: Mapping[str, Tensor]) -> None: ...
 
 
 class Tracker(Protocol):

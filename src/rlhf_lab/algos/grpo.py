@@ -41,10 +41,4 @@ class GRPO:
         )
         kl_BT = k3(policy.logp_BT, batch.reference_logp_BT)
         loss = ((surrogate_BT + self.kl_coef * kl_BT) * batch.weight_BT).sum()
-        return LossOutput(
-            loss,
-            {
-                "ratio/mean": (ratio_BT * batch.weight_BT).sum(),
-                "ratio/clipped": (clipped_BT * batch.weight_BT).sum(),
-            },
-        )
+        return LossOutput(loss, clipped_BT=clipped_BT)

@@ -47,11 +47,5 @@ class ProximalRLOO:
         loss_B, clipped_B = clipped_surrogate(
             ratio_B, sequence_value(batch.credit_BT, batch), self.clip, self.clip
         )
-        weight_B = sequence_weight(batch)
-        return LossOutput(
-            (loss_B * weight_B).sum(),
-            {
-                "ratio/mean": (ratio_B * weight_B).sum(),
-                "ratio/clipped": (clipped_B * weight_B).sum(),
-            },
-        )
+        loss = (loss_B * sequence_weight(batch)).sum()
+        return LossOutput(loss, clipped_BT=per_token(clipped_B, batch))

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from rlhf_lab.batching import pad_left
 from rlhf_lab.forward import load_weights, positions, torch_threads
-from rlhf_lab.types import Chunk, Finish, Group, Prompt, Sample, UserError, Weights
+from rlhf_lab.types import Chunk, Finish, Group, Prompt, Sample, UserError, WeightFeed, Weights
 
 Uniforms = Callable[[int, int, int], np.ndarray]
 
@@ -74,16 +74,27 @@ class HFGenerator:
         self._uniforms = uniforms
         self._loaded: Weights | None = None
 
-    def generate(self, weights: Weights, chunk: Chunk) -> tuple[Group, ...]:
+    def generate(self, feed: WeightFeed, chunk: Chunk) -> tuple[Group, ...]:
         """Samples of every prompt of the chunk, K each, with their behaviour log-probs."""
+        with torch_threads(self._sampling.threads), torch.inference_mode():
+            tokens_BT, logp_BT, versions = self._decode(feed, chunk.prompts, chunk.group_size)
+        return self._groups(versions, chunk, tokens_BT.tolist(), logp_BT.tolist())
+
+    def _load(self, weights: Weights) -> int:
         if self._loaded is not weights:
             load_weights(self._model, weights)
             self._loaded = weights
-        with torch_threads(self._sampling.threads), torch.inference_mode():
-            tokens_BT, logp_BT = self._decode(chunk.prompts, chunk.group_size)
-        return self._groups(weights.version, chunk, tokens_BT.tolist(), logp_BT.tolist())
+        return weights.version
 
-    def _decode(self, prompts: Sequence[Prompt], group_size: int) -> tuple[Tensor, Tensor]:
+    def _decode(
+        self, feed: WeightFeed, prompts: Sequence[Prompt], group_size: int
+    ) -> tuple[Tensor, Tensor, list[int]]:
+        """Tokens and log-probs BT, and the version that wrote each column.
+
+        New weights in the middle go on from the cache that the old ones made (as in-flight updates
+        do, arXiv:2509.19128); log-probs are those of the distribution that was sampled from.
+        """
+        versions = [self._load(feed.at(0))]
         eos = self._tokenizer.eos_token_id
         uniform_BT = torch.from_numpy(
             np.stack(
@@ -120,6 +131,7 @@ class HFGenerator:
             if step + 1 == self._max_new_tokens or bool(done_B.all()):
                 break
             mask_BS = torch.cat([mask_BS, one_B1], dim=1)
+            versions.append(self._load(feed.at(step + 1)))
             logits_BV = self._model(
                 input_ids=token_B.unsqueeze(1),
                 attention_mask=mask_BS,
@@ -127,13 +139,17 @@ class HFGenerator:
                 past_key_values=cache,
                 use_cache=True,
             ).logits[:, -1]
-        return torch.stack(tokens, dim=1), torch.stack(logps, dim=1)
+        return torch.stack(tokens, dim=1), torch.stack(logps, dim=1), versions
 
     def _groups(
-        self, version: int, chunk: Chunk, tokens: list[list[int]], logps: list[list[float]]
+        self,
+        versions: list[int],
+        chunk: Chunk,
+        tokens: list[list[int]],
+        logps: list[list[float]],
     ) -> tuple[Group, ...]:
         samples = [
-            self._sample(version, row, logp) for row, logp in zip(tokens, logps, strict=True)
+            self._sample(versions, row, logp) for row, logp in zip(tokens, logps, strict=True)
         ]
         size = chunk.group_size
         return tuple(
@@ -141,7 +157,7 @@ class HFGenerator:
             for number, prompt in enumerate(chunk.prompts)
         )
 
-    def _sample(self, version: int, tokens: list[int], logps: list[float]) -> Sample:
+    def _sample(self, versions: list[int], tokens: list[int], logps: list[float]) -> Sample:
         """Cut at the first end token, which belongs to the sample (N+ detail 23)."""
         eos = self._tokenizer.eos_token_id
         is_finished = eos in tokens
@@ -149,9 +165,10 @@ class HFGenerator:
         return Sample(
             tokens=tuple(tokens[:length]),
             logps=tuple(logps[:length]),
-            version=version,
+            version=versions[0],
             finish=Finish.eos if is_finished else Finish.length,
             text=self._tokenizer.decode(tokens[:length], skip_special_tokens=True),
+            versions=() if versions[0] == versions[length - 1] else tuple(versions[:length]),
         )
 
 

@@ -2,50 +2,84 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import tempfile
+import contextlib
+import queue
 import threading
-from collections.abc import Callable
-from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
-from multiprocessing import get_context, parent_process
-from pathlib import Path
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import replace
 from typing import Protocol
 
-from safetensors.torch import load_file, save_file
+from torch import Tensor
 
+from rlhf_lab.rollout.feeds import Newest
+from rlhf_lab.rollout.process import Care, GeneratorProcess
+from rlhf_lab.rollout.shared import SharedWeights
 from rlhf_lab.rollout.worker import RolloutWorker
-from rlhf_lab.types import Chunk, Rollout, Weights
+from rlhf_lab.types import Chunk, Rollout, WeightFeed, Weights
 
 MakeWorker = Callable[[], RolloutWorker]
+WATCH_SECONDS = 0.25
 
 
 class Executor(Protocol):
-    """`submit` hands a chunk over; `seconds_in_caller` is work done in the trainer's own time."""
+    """`submit` hands a chunk over; `publish` makes weights the newest ones.
+
+    on_done is called with every rollout as it is finished, by whoever finished it.
+    seconds_in_caller is work done in the trainer's own time. failure: what stopped a generator.
+    """
 
     seconds_in_caller: float
+    on_done: Callable[[Rollout], None]
+
+    @property
+    def failure(self) -> BaseException | None: ...
+
+    @property
+    def restarts(self) -> int: ...
 
     def start(self) -> None: ...
 
-    def submit(self, weights: Weights, chunk: Chunk) -> Future[Rollout]: ...
+    def publish(self, weights: Weights) -> None: ...
+
+    def newest(self, in_sequence: bool) -> WeightFeed: ...
+
+    def submit(self, feed: WeightFeed, chunk: Chunk) -> Future[Rollout]: ...
 
     def close(self) -> None: ...
 
 
 class InlineExecutor:
-    """Generates at admission, in the caller's time: sync and lagged modes."""
+    """Generates at admission, in the caller's time: sync, lagged and replay modes."""
+
+    failure: BaseException | None = None
+    restarts = 0
 
     def __init__(self, make_worker: MakeWorker) -> None:
         self._make_worker = make_worker
         self.seconds_in_caller = 0.0
+        self.on_done: Callable[[Rollout], None] = lambda _: None
 
     def start(self) -> None:
         self._worker = self._make_worker()
 
-    def submit(self, weights: Weights, chunk: Chunk) -> Future[Rollout]:
+    def publish(self, weights: Weights) -> None:
+        """Nobody generates between two submissions: the newest weights come with them."""
+
+    def newest(self, in_sequence: bool) -> WeightFeed:
+        raise NotImplementedError("the trainer generates by itself: there is nothing newer")
+
+    def submit(self, feed: WeightFeed, chunk: Chunk) -> Future[Rollout]:
         future: Future[Rollout] = Future()
-        rollout = self._worker.run(weights, chunk)
-        self.seconds_in_caller += sum(rollout.seconds.values())
+        try:
+            rollout = self._worker.run(feed, chunk)
+        except Exception as error:
+            # Raised when it is taken, as if somebody else had generated.
+            future.set_exception(error)
+            return future
+        self.seconds_in_caller += rollout.seconds
+        self.on_done(rollout)
         future.set_result(rollout)
         return future
 
@@ -53,111 +87,223 @@ class InlineExecutor:
         """Nothing to stop."""
 
 
-class ThreadExecutor:
-    """Background threads, each with a worker (and so a model) of its own."""
+class Worker(Protocol):
+    """What a thread of the background executor talks to."""
 
-    def __init__(self, make_worker: MakeWorker, num_workers: int) -> None:
-        self._num_workers = num_workers
+    restarts: int
+
+    def spawn(self) -> None: ...
+
+    def wait_ready(self) -> None: ...
+
+    def send(self, feed: WeightFeed, chunk: Chunk) -> None: ...
+
+    def receive(self) -> Rollout: ...
+
+    def watch(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class ThreadWorker:
+    """A worker, and so a model, of the thread's own."""
+
+    restarts = 0
+
+    def __init__(self, make_worker: MakeWorker, number: int) -> None:
         self._make_worker = make_worker
-        self._local = threading.local()
-        self.seconds_in_caller = 0.0
+        self._number = number
+        self._sent: deque[tuple[WeightFeed, Chunk]] = deque()
 
-    def start(self) -> None:
-        # Built here, one after the other: loading models in several threads at once is not safe.
-        workers = [self._make_worker() for _ in range(self._num_workers)]
-        self._pool = ThreadPoolExecutor(
-            self._num_workers,
-            thread_name_prefix="generator",
-            initializer=lambda: setattr(self._local, "worker", workers.pop()),
-        )
+    def spawn(self) -> None:
+        self._worker = self._make_worker()
 
-    def submit(self, weights: Weights, chunk: Chunk) -> Future[Rollout]:
-        return self._pool.submit(self._run, weights, chunk)
+    def wait_ready(self) -> None:
+        """It is ready when it is built."""
 
-    def _run(self, weights: Weights, chunk: Chunk) -> Rollout:
-        worker: RolloutWorker = self._local.worker
-        return worker.run(weights, chunk)
+    def send(self, feed: WeightFeed, chunk: Chunk) -> None:
+        self._sent.append((feed, chunk))
+
+    def receive(self) -> Rollout:
+        return replace(self._worker.run(*self._sent.popleft()), worker=self._number)
+
+    def watch(self) -> None:
+        """A thread cannot be killed; whatever it raises is seen."""
 
     def close(self) -> None:
-        self._pool.shutdown(wait=True, cancel_futures=True)
+        """It ends with its thread."""
 
 
-class ProcessExecutor:
-    """Background processes. A version's weights are written once, as a file that workers map.
+class BackgroundExecutor:
+    """Generators beside the trainer. Chunks are started oldest first, whoever is free.
 
-    `make_worker` must be picklable: it is called in the new process.
+    prefetch: chunks that a generator holds, the one at work included, so that it need not wait for
+    its next one. Subclasses say what a worker is.
     """
 
-    def __init__(self, make_worker: MakeWorker, num_workers: int) -> None:
-        self._num_workers = num_workers
-        self._make_worker = make_worker
-        self._files: dict[int, Path] = {}
-        self._unfinished: dict[int, int] = {}
-        self._lock = threading.Lock()
+    def __init__(self, workers: Sequence[Worker], prefetch: int) -> None:
+        self._workers = workers
+        self._prefetch = prefetch
+        self._queue: queue.SimpleQueue[tuple[WeightFeed, Chunk, Future[Rollout]] | None]
+        self._queue = queue.SimpleQueue()
+        self._closing = threading.Event()
+        self._newest: Weights | None = None
+        self.failure: BaseException | None = None
         self.seconds_in_caller = 0.0
+        self.on_done: Callable[[Rollout], None] = lambda _: None
+
+    @property
+    def restarts(self) -> int:
+        return sum(worker.restarts for worker in self._workers)
 
     def start(self) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="rlhf_lab_weights_")
-        self._pool = ProcessPoolExecutor(
-            self._num_workers,
-            mp_context=get_context("spawn"),
-            initializer=_start_worker,
-            initargs=(self._make_worker,),
-        )
-        # A pool starts its processes on demand: ask each for a sign of life, so that the run's
-        # clock does not begin while they still load their models.
-        for ready in [self._pool.submit(_ready) for _ in range(self._num_workers)]:
-            ready.result()
+        """All generators are ready when this returns: the run's clock has not begun."""
+        started: list[Worker] = []
+        try:
+            for worker in self._workers:
+                worker.spawn()
+                started.append(worker)
+            for worker in self._workers:
+                worker.wait_ready()
+        except BaseException:
+            for worker in started:
+                worker.close()
+            raise
+        self._threads = [
+            threading.Thread(target=self._serve, args=(worker,), name=f"serve-{n}", daemon=True)
+            for n, worker in enumerate(self._workers)
+        ]
+        self._threads.append(threading.Thread(target=self._watch, name="watch", daemon=True))
+        for thread in self._threads:
+            thread.start()
 
-    def submit(self, weights: Weights, chunk: Chunk) -> Future[Rollout]:
-        version = weights.version
-        with self._lock:
-            if version not in self._files:
-                self._files[version] = Path(self._folder.name) / f"{version}.safetensors"
-                save_file(dict(weights.state), self._files[version])
-            self._unfinished[version] = self._unfinished.get(version, 0) + 1
-        future = self._pool.submit(_run, version, self._files[version], chunk)
-        future.add_done_callback(lambda _: self._finished(version))
+    def publish(self, weights: Weights) -> None:
+        self._newest = weights
+
+    def newest(self, in_sequence: bool) -> WeightFeed:
+        def read() -> Weights:
+            assert self._newest is not None, "no weights were published"
+            return self._newest
+
+        return Newest(read, in_sequence)
+
+    def submit(self, feed: WeightFeed, chunk: Chunk) -> Future[Rollout]:
+        future: Future[Rollout] = Future()
+        self._queue.put((feed, chunk, future))
         return future
 
-    def _finished(self, version: int) -> None:
-        with self._lock:
-            self._unfinished[version] -= 1
-            for old in [v for v, count in self._unfinished.items() if not count and v < version]:
-                self._files.pop(old).unlink()
-                del self._unfinished[old]
+    def _serve(self, worker: Worker) -> None:
+        held: deque[tuple[WeightFeed, Chunk, Future[Rollout]]] = deque()
+        while not self._closing.is_set() and self.failure is None:
+            self._hand_over(worker, held)
+            if not held:
+                return
+            _, _, future = held[0]
+            try:
+                rollout = worker.receive()
+                self.on_done(rollout)
+            except BaseException as error:
+                if not self._closing.is_set():
+                    self.failure = error
+                future.set_exception(error)
+                return
+            feed, _, _ = held.popleft()
+            self._done(feed)
+            future.set_result(rollout)
+
+    def _hand_over(
+        self, worker: Worker, held: deque[tuple[WeightFeed, Chunk, Future[Rollout]]]
+    ) -> None:
+        """Fill up what the worker holds; wait only if it holds nothing. None ends the thread."""
+        while len(held) < self._prefetch:
+            try:
+                item = self._queue.get(block=not held)
+            except queue.Empty:
+                return
+            if item is None:
+                self._queue.put(None)
+                return
+            held.append(item)
+            worker.send(item[0], item[1])
+
+    def _done(self, feed: WeightFeed) -> None:
+        """A chunk of these weights is finished."""
+
+    def _watch(self) -> None:
+        while not self._closing.wait(WATCH_SECONDS):
+            for worker in self._workers:
+                worker.watch()
 
     def close(self) -> None:
-        self._pool.shutdown(wait=True, cancel_futures=True)
-        self._folder.cleanup()
+        """Stop at once: chunks at work are given up."""
+        if self._closing.is_set():
+            return
+        self._closing.set()
+        self._queue.put(None)
+        for worker in self._workers:
+            worker.close()
+        for thread in getattr(self, "_threads", []):
+            thread.join()
 
 
-_worker: RolloutWorker
-_weights: Weights | None = None
+class ThreadExecutor(BackgroundExecutor):
+    """Generators in threads of the trainer's process."""
+
+    def __init__(self, make_worker: MakeWorker, num_workers: int, prefetch: int) -> None:
+        super().__init__([ThreadWorker(make_worker, n) for n in range(num_workers)], prefetch)
 
 
-def _start_worker(make_worker: MakeWorker) -> None:
-    global _worker
-    # Ctrl-C reaches the whole process group; the trainer alone decides when generators stop.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_the_trainer, daemon=True).start()
-    _worker = make_worker()
+class ProcessExecutor(BackgroundExecutor):
+    """Generators in processes. A version's weights are written once, into shared memory.
+
+    `make_worker` must be picklable: it is called in the new process. `state`: tensors like those of
+    all versions. num_slots: versions that may be in use at once.
+    """
+
+    def __init__(
+        self,
+        make_worker: MakeWorker,
+        num_workers: int,
+        prefetch: int,
+        state: Mapping[str, Tensor],
+        num_slots: int,
+        care: Care,
+    ) -> None:
+        self._shared = SharedWeights(state, num_slots)
+        self._lock = threading.Lock()
+        super().__init__(
+            [GeneratorProcess(make_worker, self._shared, n, care) for n in range(num_workers)],
+            prefetch,
+        )
+
+    def publish(self, weights: Weights) -> None:
+        with self._lock:
+            if not self._shared.holds(weights.version):
+                self._shared.write(weights)
+
+    def newest(self, in_sequence: bool) -> WeightFeed:
+        return Newest(unread, in_sequence)
+
+    def submit(self, feed: WeightFeed, chunk: Chunk) -> Future[Rollout]:
+        if isinstance(feed, Weights):
+            self.publish(feed)
+            with self._lock:
+                self._shared.pin(feed.version, 1)
+        return super().submit(feed, chunk)
+
+    def _done(self, feed: WeightFeed) -> None:
+        if isinstance(feed, Weights):
+            with self._lock:
+                self._shared.pin(feed.version, -1)
+
+    @property
+    def pids(self) -> list[int]:
+        """Process ids of the generators."""
+        with contextlib.suppress(AttributeError):
+            return [w.pid for w in self._workers if isinstance(w, GeneratorProcess)]
+        return []
 
 
-def _end_with_the_trainer() -> None:
-    """A trainer that was killed cannot say so: its workers would wait for work for ever."""
-    trainer = parent_process()
-    if trainer is not None:
-        trainer.join()
-        os._exit(1)
-
-
-def _ready() -> bool:
-    return _worker is not None
-
-
-def _run(version: int, path: Path, chunk: Chunk) -> Rollout:
-    global _weights
-    if _weights is None or _weights.version != version:
-        _weights = Weights(version, load_file(path))
-    return _worker.run(_weights, chunk)
+def unread() -> Weights:
+    """The newest weights are read where they are used: in the other process."""
+    raise NotImplementedError

@@ -16,17 +16,58 @@ class ExecutorKind(StrEnum):
     process = "process"
 
 
+class WeightPolicy(StrEnum):
+    """Which weights write a chunk: those of its admission (exact), the newest when it starts, the
+    newest at every token, or those of a recorded schedule."""
+
+    admission = "admission"
+    newest = "newest"
+    newest_in_sequence = "newest_in_sequence"
+    recorded = "recorded"
+
+
+class AtBound(StrEnum):
+    """What keeps samples within max_staleness: waiting to generate, or dropping what is older."""
+
+    wait = "wait"
+    drop = "drop"
+
+
+class OnFailure(StrEnum):
+    """What follows when a generator process is killed, hangs or raises."""
+
+    stop = "stop"
+    restart = "restart"
+
+
 @dataclass(frozen=True)
 class Mode:
     """max_staleness (S): largest lag in rounds. num_generators: workers of a background executor.
 
-    Neither the executor nor the number of generators changes a single bit of the result.
+    Neither the executor, the number of generators nor prefetch (chunks handed to each generator
+    ahead of time) changes a single bit of the result while weights=admission.
+
+    lag_probabilities: comma-separated shares of chunks that are 0, 1, ... S rounds old, drawn with
+    the run's seed; empty makes all of them S rounds old.
+    at_bound=drop (weights=newest only) lets generators run `ahead` rounds beyond the bound and
+    drops what has become too old. schedule: the folder of the run that weights=recorded repeats.
+    hang_seconds: a generator process without progress for so long has failed; it is reported after
+    5 s. max_restarts: of one generator, within a run.
     """
 
     name: str = "sync"
     max_staleness: int = 0
     executor: ExecutorKind = ExecutorKind.inline
     num_generators: int = 1
+    prefetch: int = 2
+    weights: WeightPolicy = WeightPolicy.admission
+    lag_probabilities: str = ""
+    at_bound: AtBound = AtBound.wait
+    ahead: int = 1
+    schedule: str = ""
+    on_generator_failure: OnFailure = OnFailure.stop
+    hang_seconds: float = 60.0
+    max_restarts: int = 3
 
     def __post_init__(self) -> None:
         if not 0 <= self.max_staleness <= 1024:
@@ -39,13 +80,91 @@ class Mode:
                 f"mode.max_staleness={self.max_staleness} with mode=sync: sync means 0; "
                 "pass mode=lagged (stale, without concurrency) or mode=async"
             )
-        if self.num_generators < 1:
-            raise UserError(f"mode.num_generators={self.num_generators}: choose 1 or more")
+        for key in ("num_generators", "prefetch", "ahead"):
+            if getattr(self, key) < 1:
+                raise UserError(f"mode.{key}={getattr(self, key)}: choose 1 or more")
         if self.executor is ExecutorKind.inline and self.num_generators > 1:
             raise UserError(
                 f"mode.num_generators={self.num_generators} with mode.executor=inline: "
                 "the trainer generates by itself; pass mode.executor=process"
             )
+        self._check_failures()
+        self._check_weights()
+        self.lag_shares  # noqa: B018  (refuses what is no distribution)
+
+    def _check_failures(self) -> None:
+        if self.hang_seconds <= 0:
+            raise UserError(f"mode.hang_seconds={self.hang_seconds}: choose above 0")
+        if self.max_restarts < 0:
+            raise UserError(f"mode.max_restarts={self.max_restarts}: choose 0 or more")
+        restarts = self.on_generator_failure is OnFailure.restart
+        if restarts and self.executor is not ExecutorKind.process:
+            raise UserError(
+                f"mode.on_generator_failure=restart with mode.executor={self.executor.value}: only "
+                "a process can be restarted; pass mode.executor=process"
+            )
+
+    def _check_weights(self) -> None:
+        is_background = self.executor is not ExecutorKind.inline
+        if self.takes_newest and not is_background:
+            raise UserError(
+                f"mode.weights={self.weights.value} with mode.executor=inline: new weights come "
+                "only while somebody else generates; pass mode=free"
+            )
+        if self.at_bound is AtBound.drop and not (self.takes_newest or self.is_replay):
+            raise UserError(
+                "mode.at_bound=drop with mode.weights=admission: every sample would be too old by "
+                "design; pass mode=free, or mode.at_bound=wait"
+            )
+        if self.is_replay and is_background:
+            raise UserError(
+                f"mode.weights=recorded with mode.executor={self.executor.value}: a replay is "
+                "generated in the trainer's own time; pass mode.executor=inline"
+            )
+        if self.is_replay != bool(self.schedule):
+            raise UserError(
+                f"mode.schedule={self.schedule or repr('')} with mode.weights={self.weights.value}:"
+                " a replay needs the run it repeats, and nothing else does; pass mode=replay "
+                "mode.schedule=<folder of a run>"
+            )
+        if self.lag_probabilities and self.weights is not WeightPolicy.admission:
+            raise UserError(
+                f"mode.lag_probabilities={self.lag_probabilities} with "
+                f"mode.weights={self.weights.value}: lag is chosen only with "
+                "mode.weights=admission; pass mode=lagged"
+            )
+
+    @property
+    def lag_shares(self) -> tuple[float, ...]:
+        """Probability of each lag 0..S, empty for a fixed one."""
+        if not self.lag_probabilities:
+            return ()
+        try:
+            shares = tuple(float(text) for text in self.lag_probabilities.split(","))
+        except ValueError:
+            shares = ()
+        if len(shares) != self.max_staleness + 1 or min(shares) < 0 or abs(sum(shares) - 1) > 1e-6:
+            raise UserError(
+                f"mode.lag_probabilities={self.lag_probabilities!r} with mode.max_staleness="
+                f"{self.max_staleness}: pass {self.max_staleness + 1} numbers that sum to 1, "
+                "quoted, as in 'mode.lag_probabilities=\"0.5,0.5\"'"
+            )
+        return shares
+
+    @property
+    def max_lag(self) -> int:
+        """Rounds that a chunk may be old when it is looked at, to be taken or dropped."""
+        is_dropping = self.at_bound is AtBound.drop
+        return self.max_staleness + (self.ahead + 1 if is_dropping else 0)
+
+    @property
+    def takes_newest(self) -> bool:
+        """Whether timing decides which weights write a sample."""
+        return self.weights in (WeightPolicy.newest, WeightPolicy.newest_in_sequence)
+
+    @property
+    def is_replay(self) -> bool:
+        return self.weights is WeightPolicy.recorded
 
     @property
     def num_background(self) -> int:

@@ -2,18 +2,58 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from concurrent.futures import TimeoutError as NotYet
+from dataclasses import dataclass
 from types import TracebackType
+from typing import Any
 
 from rlhf_lab.rollout.budget import StalenessBudget
 from rlhf_lab.rollout.executor import Executor
-from rlhf_lab.types import Chunk, Rollout, Weights
+from rlhf_lab.rollout.feeds import Recorded, Segments
+from rlhf_lab.rollout.mode import AtBound, Mode
+from rlhf_lab.types import Chunk, Rollout, StopRequested, WeightFeed, Weights
+
+POLL_SECONDS = 0.25
+
+
+@dataclass
+class Pending:
+    """A chunk that was admitted. version: of the weights of its admission. is_refunded: it was
+    found too old, and another one was admitted in its place."""
+
+    number: int
+    version: int
+    future: Future[Rollout]
+    is_refunded: bool = False
+
+
+@dataclass(frozen=True)
+class Queued:
+    """A pending chunk as a checkpoint keeps it; no rollout if it was still at work."""
+
+    number: int
+    version: int
+    is_refunded: bool
+    rollout: Rollout | None
+
+
+@dataclass(frozen=True)
+class Taken:
+    """A round's rollouts in order, what was dropped on the way, and every chunk's schedule."""
+
+    rollouts: list[Rollout]
+    dropped: list[Rollout]
+    schedule: list[dict[str, Any]]
 
 
 class Pipeline:
-    """chunk(number) gives the run's n-th chunk; it must not depend on when it is asked."""
+    """chunk(number) gives the run's n-th chunk; it must not depend on when it is asked.
+
+    recorded: the schedule to repeat, by chunk number. should_stop is asked while waiting.
+    """
 
     def __init__(
         self,
@@ -21,12 +61,23 @@ class Pipeline:
         budget: StalenessBudget,
         chunk: Callable[[int], Chunk],
         chunks_per_round: int,
+        mode: Mode,
+        recorded: Mapping[int, Segments] | None = None,
+        should_stop: Callable[[], bool] = lambda: False,
     ) -> None:
         self._executor = executor
         self._budget = budget
         self._chunk = chunk
         self._chunks_per_round = chunks_per_round
-        self._pending: deque[Future[Rollout]] = deque()
+        self._mode = mode
+        self._recorded = recorded
+        self._should_stop = should_stop
+        self._pending: list[Pending] = []
+        self._history: dict[int, Weights] = {}
+        self._lock = threading.Lock()
+        self._finished: dict[tuple[int, int], int] = {}
+        self._generated = 0
+        executor.on_done = self._count
 
     def __enter__(self) -> Pipeline:
         self._executor.start()
@@ -45,22 +96,164 @@ class Pipeline:
         """Generation and scoring done in the trainer's own time so far."""
         return self._executor.seconds_in_caller
 
+    @property
+    def restarts(self) -> int:
+        """How often a generator had to be started again."""
+        return self._executor.restarts
+
+    def tokens(self) -> tuple[int, int]:
+        """Response tokens generated so far, and those of them that wait to be taken."""
+        with self._lock:
+            return self._generated, sum(self._finished.values())
+
+    def _count(self, rollout: Rollout) -> None:
+        with self._lock:
+            self._generated += rollout.response_tokens
+            self._finished[rollout.chunk.round, rollout.chunk.index] = rollout.response_tokens
+
+    def weights_of(self, version: int) -> Weights:
+        """A version that samples of the present round may come from."""
+        return self._history[version]
+
     def fill(self, weights: Weights) -> None:
         """Hand over every chunk that these weights may write."""
+        self._history[weights.version] = weights
+        # One more than this version's samples need: the round just trained is still looked at.
+        oldest = weights.version - self._mode.max_lag - 1
+        self._history = {v: w for v, w in self._history.items() if v >= oldest}
+        if self._mode.takes_newest:
+            self._executor.publish(weights)
         for number in self._budget.admit(weights.version):
-            self._pending.append(self._executor.submit(weights, self._chunk(number)))
+            self._submit(number, weights)
 
-    def take(self, weights: Weights) -> list[Rollout]:
-        """The rollouts of the next round, in order. Re-raises what a worker raised."""
+    def _submit(self, number: int, weights: Weights) -> None:
+        feed = self._feed(number, weights)
+        future = self._executor.submit(feed, self._chunk(number))
+        self._pending.append(Pending(number, weights.version, future))
+        # A chunk with a small lag is admitted after younger ones, and yet is the next to be taken.
+        self._pending.sort(key=lambda pending: pending.number)
+
+    def _feed(self, number: int, weights: Weights) -> WeightFeed:
+        if self._recorded is not None:
+            return Recorded(self._recorded[number], self._history)
+        if self._mode.takes_newest:
+            return self._executor.newest(self._mode.weights.value == "newest_in_sequence")
+        return weights
+
+    def take(self, weights: Weights) -> Taken:
+        """The rollouts of the next round, oldest first. Re-raises what a worker raised.
+
+        Nothing is taken before all of it is there: a run that stops while it waits loses nothing.
+        """
         self.fill(weights)
-        rollouts = [self._pending.popleft().result() for _ in range(self._chunks_per_round)]
-        for rollout in rollouts:
-            round_ = rollout.chunk.round
-            expected = self._budget.version_of(round_)
-            if round_ != weights.version or rollout.version != expected:
-                raise RuntimeError(
-                    f"off-policy accounting broken: round {weights.version} got chunk "
-                    f"{rollout.chunk.index} of round {round_}, written by version "
-                    f"{rollout.version}; expected version {expected}"
-                )
-        return rollouts
+        chosen: list[Rollout] = []
+        dropped: list[Rollout] = []
+        place = 0
+        while len(chosen) < self._chunks_per_round:
+            pending = self._pending[place]
+            rollout = self._wait(pending.future)
+            place += 1
+            if not self._is_too_old(rollout, weights.version):
+                chosen.append(rollout)
+                continue
+            dropped.append(rollout)
+            if not pending.is_refunded:
+                pending.is_refunded = True
+                self._budget.refund()
+                self.fill(weights)
+        taken, self._pending = self._pending[:place], self._pending[place:]
+        return self._account(weights.version, taken, chosen, dropped)
+
+    def _account(
+        self,
+        version: int,
+        taken: Sequence[Pending],
+        chosen: list[Rollout],
+        dropped: list[Rollout],
+    ) -> Taken:
+        gone = set(map(id, dropped))
+        schedule = []
+        for pending in taken:
+            rollout = pending.future.result()
+            self._check(pending, rollout, version)
+            with self._lock:
+                del self._finished[rollout.chunk.round, rollout.chunk.index]
+            schedule.append(
+                {
+                    "round": version,
+                    "chunk": pending.number,
+                    "segments": [list(segment) for segment in rollout.segments],
+                    "dropped": id(rollout) in gone,
+                }
+            )
+        return Taken(chosen, dropped, schedule)
+
+    def _is_too_old(self, rollout: Rollout, version: int) -> bool:
+        is_older = version - rollout.version > self._mode.max_staleness
+        return is_older and self._mode.at_bound is AtBound.drop
+
+    def _check(self, pending: Pending, rollout: Rollout, version: int) -> None:
+        """Off-policyness is promised exactly, so it is asserted for every chunk."""
+        lag = version - rollout.version
+        allowed = range(self._mode.max_staleness + 1)
+        if not (self._mode.takes_newest or self._mode.is_replay):
+            lag_asked = version - self._budget.version_of(pending.number)
+            allowed = range(lag_asked, lag_asked + 1)
+            if rollout.chunk.round != version:
+                allowed = range(0)
+        if lag not in allowed and not self._is_too_old(rollout, version):
+            raise RuntimeError(
+                f"off-policy accounting broken: round {version} got chunk {rollout.chunk.index} "
+                f"of round {rollout.chunk.round}, written by version {rollout.version}; the lag "
+                f"must be in {list(allowed)}"
+            )
+
+    def _wait(self, future: Future[Rollout]) -> Rollout:
+        """Wait for one chunk, while listening for a failed generator and for a wish to stop."""
+        while True:
+            try:
+                return future.result(timeout=None if future.done() else POLL_SECONDS)
+            except NotYet:
+                if self._executor.failure is not None:
+                    raise self._executor.failure from None
+                if self._should_stop():
+                    raise StopRequested from None
+
+    def state(self) -> tuple[dict[str, Any], list[Queued]]:
+        """Counters as JSON, and every chunk admitted but not taken."""
+        queued = []
+        for pending in self._pending:
+            is_done = pending.future.done() and pending.future.exception() is None
+            rollout = pending.future.result() if is_done else None
+            queued.append(Queued(pending.number, pending.version, pending.is_refunded, rollout))
+        generated, in_flight = self.tokens()
+        counters = {"budget": self._budget.state(), "taken_tokens": generated - in_flight}
+        return counters, queued
+
+    def history(self) -> dict[int, Weights]:
+        """Every version that a sample still to be taken may come from."""
+        oldest = max(self._history) - self._mode.max_lag
+        return {version: w for version, w in self._history.items() if version >= oldest}
+
+    def restore(
+        self, counters: Mapping[str, Any], queued: Sequence[Queued], weights: Mapping[int, Weights]
+    ) -> None:
+        """Go on where `state` was taken: finished chunks are there, others are started again."""
+        self._budget.restore(counters["budget"])
+        self._generated = counters["taken_tokens"]
+        self._history = dict(weights)
+        if self._mode.takes_newest:
+            self._executor.publish(weights[max(weights)])
+        for chunk in queued:
+            if chunk.rollout is None:
+                self._submit(chunk.number, weights[chunk.version])
+            else:
+                future: Future[Rollout] = Future()
+                future.set_result(chunk.rollout)
+                self._pending.append(Pending(chunk.number, chunk.version, future))
+                self._count(chunk.rollout)
+            self._pending[-1].is_refunded = chunk.is_refunded
+
+    def chunk(self, number: int) -> Chunk:
+        """The run's n-th chunk."""
+        return self._chunk(number)

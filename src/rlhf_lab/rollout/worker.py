@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from time import perf_counter
 
-from rlhf_lab.types import Chunk, Clock, Generator, Reward, Rollout, Weights
+from rlhf_lab.rollout.feeds import Recorder
+from rlhf_lab.types import Chunk, Clock, Generator, Reward, Rollout, Span, WeightFeed
+
+
+def nothing() -> None:
+    """The pulse of a worker that nobody watches."""
 
 
 class RolloutWorker:
-    """A pure function of weights and chunk, but for the seconds it reports."""
+    """A pure function of weights and chunk, but for the times it reports.
+
+    pulse is called at every step, so that somebody else can tell work from a hang.
+    """
 
     def __init__(
         self, generator: Generator, reward: Reward, is_model: bool, clock: Clock = perf_counter
@@ -18,11 +27,13 @@ class RolloutWorker:
         self._reward_reads_tokens = is_model
         self._clock = clock
 
-    def run(self, weights: Weights, chunk: Chunk) -> Rollout:
+    def run(self, feed: WeightFeed, chunk: Chunk, pulse: Callable[[], None] = nothing) -> Rollout:
         """Generate and score. Whatever the generator or the reward raises stops the run."""
+        recorder = Recorder(feed, pulse)
         start = self._clock()
-        unscored = self._generator.generate(weights, chunk)
+        unscored = self._generator.generate(recorder, chunk)
         generated = self._clock()
+        pulse()
         rewards = self._reward.score(unscored)
         groups = tuple(group.scored(row) for group, row in zip(unscored, rewards, strict=True))
         scored = self._clock()
@@ -32,11 +43,11 @@ class RolloutWorker:
         return Rollout(
             chunk=chunk,
             groups=groups,
-            version=weights.version,
-            seconds={"generate": generated - start, "score": scored - generated},
+            segments=recorder.segments,
             tokens={
                 "prefill_tokens": prompt_tokens,
                 "generated_tokens": response_tokens,
                 "scored_tokens": read_tokens if self._reward_reads_tokens else 0,
             },
+            spans=(Span("generate", start, generated), Span("score", generated, scored)),
         )

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from rlhf_lab.types import UserError
+
 
 class WandbMode(StrEnum):
     """Where Weights & Biases keeps the mirror."""
@@ -16,7 +18,11 @@ class WandbMode(StrEnum):
 
 @dataclass(frozen=True)
 class TrackerOptions:
-    """wandb_* name the run there; wandb_group defaults to the sweep's folder when empty."""
+    """wandb_* name the run there; wandb_group defaults to the sweep's folder when empty.
+
+    probe_groups: groups per round on which the three gaps between behaviour and policy are
+    measured, by up to three forward passes (0: not at all).
+    """
 
     name: str = "jsonl"
     tensorboard: bool = False
@@ -24,3 +30,8 @@ class TrackerOptions:
     wandb_project: str = "rlhf_lab"
     wandb_entity: str = ""
     wandb_group: str = ""
+    probe_groups: int = 4
+
+    def __post_init__(self) -> None:
+        if self.probe_groups < 0:
+            raise UserError(f"tracker.probe_groups={self.probe_groups}: choose 0 or more")

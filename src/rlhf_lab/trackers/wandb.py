@@ -9,6 +9,9 @@ from typing import Any, Literal
 
 from rlhf_lab.types import Metrics, UserError
 
+# A run waits no longer than this for a server that does not answer, before its first step.
+INIT_SECONDS = 60.0
+
 
 @dataclass(frozen=True)
 class WandbOptions:
@@ -20,6 +23,7 @@ class WandbOptions:
     group: str = ""
     name: str = ""
     tags: tuple[str, ...] = ()
+    id: str = ""
 
 
 class WandbTracker:
@@ -41,10 +45,12 @@ class WandbTracker:
                 entity=options.entity or None,
                 group=options.group or None,
                 name=options.name or None,
+                id=options.id or None,
+                resume="allow" if options.id else None,
                 tags=list(options.tags),
                 dir=str(folder),
                 config=dict(config),
-                settings=wandb.Settings(silent=True, console="off"),
+                settings=wandb.Settings(silent=True, console="off", init_timeout=INIT_SECONDS),
             )
         except wandb.Error as error:
             raise UserError(

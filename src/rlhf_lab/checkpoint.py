@@ -1,0 +1,221 @@
+"""Everything that is state, saved together: weights, optimizer, queue, budget, ledger.
+
+A checkpoint is a sealed folder, checkpoints/<rounds done>, of safetensors and JSON alone. There are
+no random states to keep: every random number is keyed by what it is for.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from rlhf_lab.rollout.pipeline import Queued
+from rlhf_lab.sealed import DRAFT, Damaged, flush, remove_drafts, sealed, verify
+from rlhf_lab.types import (
+    Chunk,
+    Clock,
+    Finish,
+    Group,
+    Rollout,
+    Sample,
+    Span,
+    UserError,
+    Weights,
+)
+
+OPTIMIZER = "optimizer.safetensors"
+STATE = "state.json"
+QUEUE = "queue.jsonl"
+
+
+@dataclass(frozen=True)
+class CheckpointOptions:
+    """Config group `checkpoint`: save every so many rounds and minutes (0: not by that measure).
+
+    keep: checkpoints that stay. A run that is asked to stop, or loses a generator, saves one too,
+    unless both are 0.
+    """
+
+    name: str = "minutes"
+    rounds: int = 0
+    minutes: float = 10.0
+    keep: int = 2
+
+    def __post_init__(self) -> None:
+        for key, least in (("rounds", 0), ("minutes", 0), ("keep", 1)):
+            if getattr(self, key) < least:
+                raise UserError(f"checkpoint.{key}={getattr(self, key)}: choose {least} or more")
+
+    @property
+    def is_on(self) -> bool:
+        return self.rounds > 0 or self.minutes > 0
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A run between two rounds.
+
+    round: rounds done, which is also the newest version. weights: it, and all older versions that
+    samples still to be trained on come from.
+    """
+
+    round: int
+    weights: Mapping[int, Weights]
+    optimizer: Mapping[str, Tensor]
+    counters: Mapping[str, Any]
+    queue: Sequence[Queued]
+    ledger: Mapping[str, Any]
+
+
+class Checkpoints:
+    """The checkpoints of one run's folder."""
+
+    def __init__(
+        self, folder: Path, options: CheckpointOptions, clock: Clock = time.monotonic
+    ) -> None:
+        self._folder = folder
+        self._options = options
+        self._clock = clock
+        self._saved_at = clock()
+        self._saved_round = 0
+        remove_drafts(folder)
+
+    def is_due(self, round_: int) -> bool:
+        """Whether to save when `round_` rounds are done."""
+        options = self._options
+        by_round = options.rounds > 0 and round_ - self._saved_round >= options.rounds
+        passed = self._clock() - self._saved_at
+        return by_round or (options.minutes > 0 and passed >= 60 * options.minutes)
+
+    @property
+    def is_on(self) -> bool:
+        return self._options.is_on
+
+    def save(self, snapshot: Snapshot) -> None:
+        """Seal a checkpoint, then remove the oldest ones. On an error the others are untouched."""
+        for rows in self._folder.parent.glob("*.jsonl"):
+            flush(rows)  # what the checkpoint counts on must reach the disk before it does
+        folder = self._folder / f"{snapshot.round:08d}"
+        if folder.exists():
+            shutil.rmtree(folder)
+        with sealed(folder, {"round": snapshot.round}) as draft:
+            for version, weights in snapshot.weights.items():
+                save_file(dict(weights.state), draft / f"weights-{version:08d}.safetensors")
+            save_file(dict(snapshot.optimizer), draft / OPTIMIZER)
+            state = {
+                "round": snapshot.round,
+                "counters": snapshot.counters,
+                "ledger": snapshot.ledger,
+            }
+            (draft / STATE).write_text(json.dumps(state), encoding="utf-8")
+            with (draft / QUEUE).open("w", encoding="utf-8") as file:
+                for queued in snapshot.queue:
+                    file.write(json.dumps(as_row(queued)) + "\n")
+        self._saved_at, self._saved_round = self._clock(), snapshot.round
+        for old in self._folders()[: -self._options.keep]:
+            shutil.rmtree(old)
+
+    def newest(self, chunk: Callable[[int], Chunk], say: Callable[[str], None]) -> Snapshot | None:
+        """The newest checkpoint that is whole, None if there is none. Damaged ones are named."""
+        for folder in reversed(self._folders()):
+            try:
+                verify(folder)
+            except Damaged as error:
+                say(f"checkpoint {error}: using the one before it")
+                continue
+            self._saved_round = int(folder.name)
+            return read(folder, chunk)
+        return None
+
+    def _folders(self) -> list[Path]:
+        found = self._folder.glob("[0-9]*") if self._folder.is_dir() else ()
+        return sorted(path for path in found if not path.name.startswith(DRAFT))
+
+
+def read(folder: Path, chunk: Callable[[int], Chunk]) -> Snapshot:
+    """A verified checkpoint; chunk(number) gives back the prompts of a chunk."""
+    state = json.loads((folder / STATE).read_text(encoding="utf-8"))
+    weights = {
+        int(path.stem.partition("-")[2]): owned(load_file(path))
+        for path in sorted(folder.glob("weights-*.safetensors"))
+    }
+    rows = (folder / QUEUE).read_text(encoding="utf-8").splitlines()
+    return Snapshot(
+        round=state["round"],
+        weights={version: Weights(version, tensors) for version, tensors in weights.items()},
+        optimizer=owned(load_file(folder / OPTIMIZER)),
+        counters=state["counters"],
+        queue=[from_row(json.loads(row), chunk) for row in rows],
+        ledger=state["ledger"],
+    )
+
+
+def owned(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Copies with memory of their own: kernels may round differently on a file's unaligned one."""
+    return {name: tensor.clone() for name, tensor in tensors.items()}
+
+
+def as_row(queued: Queued) -> dict[str, Any]:
+    """A queued chunk as JSON. Prompts are left out: the chunk's number gives them back."""
+    row: dict[str, Any] = {
+        "number": queued.number,
+        "version": queued.version,
+        "is_refunded": queued.is_refunded,
+    }
+    if queued.rollout is not None:
+        row["rollout"] = {
+            "segments": queued.rollout.segments,
+            "tokens": dict(queued.rollout.tokens),
+            "spans": [asdict(shifted(span, -perf_counter())) for span in queued.rollout.spans],
+            "worker": queued.rollout.worker,
+            "groups": [
+                {"rewards": group.rewards, "samples": [asdict(s) for s in group.samples]}
+                for group in queued.rollout.groups
+            ],
+        }
+    return row
+
+
+def from_row(row: Mapping[str, Any], chunk: Callable[[int], Chunk]) -> Queued:
+    """The queued chunk of a row; numbers come back with all their bits."""
+    rollout = None
+    if saved := row.get("rollout"):
+        whole = chunk(row["number"])
+        rollout = Rollout(
+            chunk=whole,
+            groups=tuple(
+                Group(prompt, tuple(samples(group["samples"])), tuple(group["rewards"]))
+                for prompt, group in zip(whole.prompts, saved["groups"], strict=True)
+            ),
+            segments=tuple((step, version) for step, version in saved["segments"]),
+            tokens=saved["tokens"],
+            spans=tuple(shifted(Span(**span), perf_counter()) for span in saved["spans"]),
+            worker=saved["worker"],
+        )
+    return Queued(row["number"], row["version"], row["is_refunded"], rollout)
+
+
+def shifted(span: Span, seconds: float) -> Span:
+    """Clocks of two processes differ: a span is kept by how long ago it was."""
+    return Span(span.phase, span.start + seconds, span.end + seconds)
+
+
+def samples(rows: Sequence[Mapping[str, Any]]) -> Iterator[Sample]:
+    for row in rows:
+        yield Sample(
+            tokens=tuple(row["tokens"]),
+            logps=tuple(row["logps"]),
+            version=row["version"],
+            finish=Finish(row["finish"]),
+            text=row["text"],
+            versions=tuple(row["versions"]),
+        )

@@ -1,0 +1,187 @@
+"""The ideal timeline of a run: its measured seconds, placed as early as its staleness allows."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+Span = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Work:
+    """generate: seconds of each chunk of each round. train: seconds of each round in the trainer's
+    lane, with neither waiting nor generation in it."""
+
+    generate: Sequence[Sequence[float]]
+    train: Sequence[float]
+
+    def __post_init__(self) -> None:
+        assert len(self.generate) == len(self.train), "as many rounds generated as trained"
+
+    @property
+    def generating(self) -> float:
+        """Seconds of all chunks."""
+        return sum(chain.from_iterable(self.generate))
+
+    def with_samples(self, factor: float) -> Work:
+        """The same with `factor` times the samples generated, and no more of them trained on."""
+        return Work(
+            [[factor * seconds for seconds in round_] for round_ in self.generate], self.train
+        )
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """Start and end of each chunk of each round, and of each round's training."""
+
+    generate: tuple[tuple[Span, ...], ...]
+    train: tuple[Span, ...]
+    num_generators: int
+
+    @property
+    def wall(self) -> float:
+        """Seconds until the last update."""
+        return self.train[-1][1] if self.train else 0.0
+
+    @property
+    def trainer_wait(self) -> float:
+        """Seconds without work in the trainer's lane."""
+        mine = lasted(self.train) + (0.0 if self.num_generators else self._generating)
+        return max(0.0, self.wall - mine)
+
+    @property
+    def generator_wait(self) -> float:
+        """Seconds without work, summed over the generators; those after their last chunk count."""
+        if not self.num_generators:
+            return 0.0
+        return max(0.0, self.num_generators * self.wall - self._generating)
+
+    @property
+    def trainer_wait_share(self) -> float:
+        return share(self.trainer_wait, self.wall)
+
+    @property
+    def generator_wait_share(self) -> float:
+        return share(self.generator_wait, self.num_generators * self.wall)
+
+    @property
+    def _generating(self) -> float:
+        return lasted(chain.from_iterable(self.generate))
+
+
+def lasted(spans: Sequence[Span] | chain[Span]) -> float:
+    return sum(end - start for start, end in spans)
+
+
+def share(part: float, whole: float) -> float:
+    return part / whole if whole else 0.0
+
+
+def ideal(work: Work, max_staleness: int, num_generators: int) -> Timeline:
+    """The earliest timeline: new weights are everywhere at once, and nothing else takes time.
+
+    Chunks of round r may start when version max(0, r - max_staleness) exists. They start in order,
+    each on the generator that is free first, so neither more generators nor more staleness ever
+    makes a run longer (a list of jobs may be slowed down by more machines only where it is
+    reordered: Graham 1969). num_generators=0: the trainer generates what the budget admits.
+    """
+    if not num_generators:
+        return alone(work, max_staleness)
+    free = [0.0] * num_generators
+    generate: list[tuple[Span, ...]] = []
+    train: list[Span] = []
+    for round_, seconds in enumerate(work.train):
+        version = max(0, round_ - max_staleness)
+        published = train[version - 1][1] if version else 0.0
+        spans = []
+        for chunk in work.generate[round_]:
+            start = max(published, free[0])
+            heapq.heapreplace(free, start + chunk)
+            spans.append((start, start + chunk))
+        generate.append(tuple(spans))
+        start = max([train[-1][1] if train else 0.0, *(end for _, end in spans)])
+        train.append((start, start + seconds))
+    return Timeline(tuple(generate), tuple(train), num_generators)
+
+
+def alone(work: Work, max_staleness: int) -> Timeline:
+    """Everything in the trainer's lane: before round r, what its version admits."""
+    now = 0.0
+    generate: list[tuple[Span, ...]] = []
+    train: list[Span] = []
+    for round_, seconds in enumerate(work.train):
+        for chunks in work.generate[len(generate) : round_ + max_staleness + 1]:
+            spans = []
+            for chunk in chunks:
+                spans.append((now, now + chunk))
+                now += chunk
+            generate.append(tuple(spans))
+        train.append((now, now + seconds))
+        now += seconds
+    return Timeline(tuple(generate), tuple(train), 0)
+
+
+def advice(work: Work, max_staleness: int, num_generators: int, actual_wall: float) -> str:
+    """One line: how close a run came to its ideal, who waits in it, and what would help."""
+    best = ideal(work, max_staleness, num_generators)
+    close = (
+        f"took {duration(actual_wall)}, ideally {duration(best.wall)} "
+        f"({share(best.wall, actual_wall):.0%})"
+    )
+    if not num_generators:
+        return f"{close}; {from_asynchrony(work, best.wall)}"
+    waits = (
+        f"ideally the trainer waits {duration(best.trainer_wait)} "
+        f"({best.trainer_wait_share:.0%}) and the generators {duration(best.generator_wait)} "
+        f"({best.generator_wait_share:.0%})"
+    )
+    remedy = from_balance(work, max_staleness, best)
+    return f"{close}; {waits}: {remedy}; {from_staleness(work, max_staleness, best)}"
+
+
+def from_asynchrony(work: Work, wall: float) -> str:
+    """What one generator beside the trainer would bring."""
+    beside = ideal(work, max_staleness=1, num_generators=1).wall
+    return (
+        f"generating takes {share(work.generating, wall):.0%} of it; with a generator on hardware "
+        f"of its own (mode=async, S=1) ideally {duration(beside)}, "
+        f"{share(wall, beside):.2f} times as fast"
+    )
+
+
+def from_balance(work: Work, max_staleness: int, best: Timeline) -> str:
+    """What to change so that trainer and generators wait less for each other."""
+    if not max_staleness:
+        return "with S=0 they take turns"
+    if best.trainer_wait_share > best.generator_wait_share:
+        more = ideal(work, max_staleness, best.num_generators + 1).wall
+        return (
+            "generation-bound, so use samples more often (run.passes), draw fewer per prompt "
+            f"(run.group_size) or add a generator (ideally {saving(best.wall, more)})"
+        )
+    factor = 1 / (1 - best.generator_wait_share) if best.generator_wait_share < 1 else 1.0
+    dearer = ideal(work.with_samples(factor), max_staleness, best.num_generators).wall
+    return (
+        f"training-bound, so {factor:.2f} times the samples per prompt (run.group_size) would "
+        f"ideally cost {share(dearer - best.wall, best.wall):.0%} if no more rows are trained on"
+    )
+
+
+def from_staleness(work: Work, max_staleness: int, best: Timeline) -> str:
+    """What one more round of staleness would bring; from S=1 on, only uneven times let it help."""
+    later = ideal(work, max_staleness + 1, best.num_generators).wall
+    return f"S={max_staleness + 1} {saving(best.wall, later)}"
+
+
+def saving(wall: float, other: float) -> str:
+    saved = share(wall - other, wall)
+    return f"saves {saved:.0%}" if saved >= 0.005 else "saves nothing"
+
+
+def duration(seconds: float) -> str:
+    """`0.42s`, `42.0s` or `1234s`."""
+    digits = 0 if seconds >= 100 else 1 if seconds >= 10 else 2
+    return f"{seconds:.{digits}f}s"

@@ -1,0 +1,90 @@
+"""Folders that are whole or not there: made aside, digested, and renamed into place."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+ENTRY = "entry.json"
+DRAFT = ".making-"
+
+
+class Damaged(Exception):
+    """A sealed folder is not what it was: a file is missing, changed or cut short."""
+
+
+@contextmanager
+def sealed(folder: Path, facts: Mapping[str, Any]) -> Iterator[Path]:
+    """A draft folder to write into; on leaving, it appears as `folder`, with digests of its files.
+
+    Everything is on the disk before the name is. If another process was first, its folder stays.
+    On any error the draft is removed.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    draft = Path(tempfile.mkdtemp(prefix=DRAFT, dir=folder.parent))
+    try:
+        yield draft
+        files = {str(path.relative_to(draft)): file_digest(path) for path in files_in(draft)}
+        entry = {**facts, "files": files}
+        (draft / ENTRY).write_text(json.dumps(entry, indent=1, sort_keys=True), encoding="utf-8")
+        for path in [*files_in(draft), draft / ENTRY]:
+            flush(path)
+        draft.chmod(0o755)
+        try:
+            os.rename(draft, folder)
+        except OSError:
+            if not folder.exists():
+                raise
+            verify(folder)
+        flush(folder.parent)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def verify(folder: Path) -> dict[str, Any]:
+    """The entry of a sealed folder. Raises Damaged, naming the file."""
+    try:
+        entry: dict[str, Any] = json.loads((folder / ENTRY).read_text(encoding="utf-8"))
+        files = entry["files"]
+    except (OSError, ValueError, KeyError) as error:
+        raise Damaged(f"{folder} has no readable {ENTRY}") from error
+    for name, digest in files.items():
+        path = folder / name
+        if not path.is_file():
+            raise Damaged(f"{folder} lacks its file {name}")
+        if file_digest(path) != digest:
+            raise Damaged(f"{folder} is damaged: {name} was cut short or changed")
+    return entry
+
+
+def remove_drafts(parent: Path) -> None:
+    """Remove what killed processes left half made. Only for a folder that one process owns."""
+    for draft in parent.glob(f"{DRAFT}*"):
+        shutil.rmtree(draft)
+
+
+def files_in(folder: Path) -> list[Path]:
+    """All files below a folder but the entry itself."""
+    return sorted(path for path in folder.rglob("*") if path.is_file() and path.name != ENTRY)
+
+
+def file_digest(path: Path) -> str:
+    """SHA-256 of a file's bytes, in hex."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def flush(path: Path) -> None:
+    """Force a file or folder to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
