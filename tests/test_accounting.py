@@ -201,7 +201,6 @@ def test_a_restored_budget_admits_nothing_twice_and_nothing_in_a_burst() -> None
     [
         ({"weights": WeightPolicy.newest}, "pass mode=free"),
         ({"at_bound": AtBound.drop}, "mode.at_bound=drop"),
-        ({"weights": WeightPolicy.recorded}, "mode.schedule=''"),
         ({"schedule": "runs/x"}, "mode.schedule=runs/x"),
         ({"on_generator_failure": OnFailure.restart}, "mode.executor=process"),
         ({"hang_seconds": 0.0}, "mode.hang_seconds=0.0"),

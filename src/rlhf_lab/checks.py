@@ -35,6 +35,11 @@ def check(config: Config) -> None:
             f"mode.max_staleness={config.mode.max_staleness} with {config.run.num_rounds} rounds: "
             "every sample would be written by version 0; lower it or raise run.updates"
         )
+    if config.mode.is_replay and not config.mode.schedule:
+        raise UserError(
+            "mode.schedule='' with mode=replay: name the run to repeat, as `rlhf-lab replay RUN` "
+            "does"
+        )
     threads = (config.generator.threads, config.engine.threads)
     if config.mode.executor is ExecutorKind.thread and threads[0] != threads[1]:
         raise UserError(

@@ -146,6 +146,6 @@ def require_finite(name: str, value: Tensor, learning_rate: float) -> None:
     """Refuse an update that would spoil the weights."""
     if not torch.isfinite(value):
         raise FloatingPointError(
-            f"the {name} is {float(value)}: the update was not applied; lower "
+            f"the {name} is {float(value.detach())}: the update was not applied; lower "
             f"optim.lr={learning_rate} or check the rewards"
         )

@@ -121,11 +121,10 @@ class Mode:
                 f"mode.weights=recorded with mode.executor={self.executor.value}: a replay is "
                 "generated in the trainer's own time; pass mode.executor=inline"
             )
-        if self.is_replay != bool(self.schedule):
+        if self.schedule and not self.is_replay:
             raise UserError(
-                f"mode.schedule={self.schedule or repr('')} with mode.weights={self.weights.value}:"
-                " a replay needs the run it repeats, and nothing else does; pass mode=replay "
-                "mode.schedule=<folder of a run>"
+                f"mode.schedule={self.schedule} with mode.weights={self.weights.value}: only a "
+                "replay follows a schedule; pass mode=replay"
             )
         if self.lag_probabilities and self.weights is not WeightPolicy.admission:
             raise UserError(

@@ -1,0 +1,591 @@
+"""Killed at any moment, a run goes on as if nothing had happened; failures are noticed."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from conftest import MakeConfig
+from examples import FACTS
+from survival import (
+    children,
+    chunk,
+    demand,
+    finish,
+    is_running,
+    killed_and_resumed,
+    no_worker,
+    obedient,
+    outcome,
+    start,
+    wait_until,
+)
+
+from rlhf_lab import build, commands
+from rlhf_lab.checkpoint import CheckpointOptions, Checkpoints, Snapshot
+from rlhf_lab.main import REQUEUE
+from rlhf_lab.rollout.executor import ProcessExecutor
+from rlhf_lab.rollout.mode import OnFailure
+from rlhf_lab.rollout.pipeline import Queued
+from rlhf_lab.rollout.process import Care, GeneratorFailure
+from rlhf_lab.rollout.shared import SharedWeights
+from rlhf_lab.rows import read_rows
+from rlhf_lab.trackers.console import Console
+from rlhf_lab.types import Finish, Group, Rollout, Sample, Span, UserError, Weights
+
+SHORT = (
+    "run.updates=16",
+    "run.updates_per_round=2",
+    "generator.chunk_groups=3",
+    "eval.snapshots=2",
+    "sft.steps=4",
+    "checkpoint=rounds",
+)
+MODES = {
+    "sync": ("mode=sync",),
+    "lagged": ("mode=lagged", "mode.max_staleness=2"),
+    "drawn": ("mode=lagged", 'mode.lag_probabilities="0.5,0.5"'),
+    "thread": ("mode=async", "mode.executor=thread", "mode.max_staleness=2"),
+    "process": ("mode=async", "mode.num_generators=2", "mode.max_staleness=2"),
+}
+LONGEST = {"process": 6.0}
+
+
+@pytest.mark.parametrize("mode", list(MODES))
+def test_a_run_killed_at_any_moment_ends_as_one_that_never_was(
+    make_config: MakeConfig, tmp_path: Path, mode: str
+) -> None:
+    options = (*SHORT, *MODES[mode])
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    finish(make_config(*options, f"output.dir={whole}"))
+    resuming = make_config(*options, f"output.dir={killed}", "output.resume=true")
+    killed_and_resumed(resuming, LONGEST.get(mode, 3.0), random.Random(mode), kills=2)
+    assert outcome(killed) == outcome(whole)
+    for name in ("schedule.jsonl", "evals.jsonl"):
+        assert (killed / name).read_text() == (whole / name).read_text()
+    walls = [row["seconds/wall"] for row in read_rows(killed / "metrics.jsonl")]
+    assert walls == sorted(walls)
+
+
+def test_a_damaged_newest_checkpoint_gives_way_to_the_one_before(
+    make_config: MakeConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = (*SHORT, "mode=lagged", "checkpoint.keep=3", "eval.snapshots=0")
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    commands.train(make_config(*options, f"output.dir={whole}"), Console(quiet=True), FACTS)
+    shutil.copytree(whole, broken)
+    manifest = json.loads((broken / "manifest.json").read_text())
+    digest = manifest.pop("weights_digest")
+    (broken / "manifest.json").write_text(json.dumps(manifest | {"state": "failed"}))
+    saved = sorted((broken / "checkpoints").iterdir())
+    assert [path.name for path in saved] == ["00000005", "00000006", "00000007"]
+    optimizer = saved[-1] / "optimizer.safetensors"
+    optimizer.write_bytes(optimizer.read_bytes()[:-1])
+    (saved[-2] / "queue.jsonl").unlink()
+    resuming = make_config(*options, f"output.dir={broken}", "output.resume=true")
+    commands.train(resuming, Console(quiet=False), FACTS)
+    said = capsys.readouterr().out
+    assert "optimizer.safetensors was cut short or changed: using the one before it" in said
+    assert "lacks its file queue.jsonl: using the one before it" in said
+    assert "resumed at round 5 of 8" in said
+    assert outcome(broken) == outcome(whole)
+    assert outcome(broken)[1] == digest
+
+
+def test_a_run_without_checkpoints_starts_again_and_says_what_was_lost(
+    make_config: MakeConfig, tmp_path: Path
+) -> None:
+    folder = tmp_path / "killed"
+    options = (*SHORT, "run.updates=200", "checkpoint=none", "eval.snapshots=0")
+    resuming = make_config(*options, f"output.dir={folder}", "output.resume=true")
+    process = start(resuming)
+    wait_until(lambda: rows_of(folder) > 20)
+    process.kill()
+    process.join()
+    before = json.loads((folder / "metrics.jsonl").read_text().splitlines()[-1])
+    assert not list(folder.glob("checkpoints/*"))
+    process = start(make_config(*options, f"output.dir={folder}", "output.resume=true"))
+    wait_until(lambda: "resumed" in json.loads((folder / "manifest.json").read_text()))
+    wait_until(lambda: 0 < rows_of(folder) < 10 or rows_of(folder) > 20)
+    process.kill()
+    process.join()
+    assert before["step"] > 10
+
+
+def rows_of(folder: Path) -> int:
+    path = folder / "metrics.jsonl"
+    return len(path.read_text().splitlines()) if path.exists() else 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+@pytest.mark.parametrize("mode", ["sync", "process"])
+def test_a_signal_saves_a_checkpoint_and_asks_to_be_run_again(
+    make_config: MakeConfig, tmp_path: Path, mode: str, number: signal.Signals
+) -> None:
+    options = (*SHORT, *MODES[mode], "checkpoint=minutes", "run.updates=60", "eval.snapshots=0")
+    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
+    finish(make_config(*options, f"output.dir={whole}"))
+    resuming = make_config(*options, f"output.dir={stopped}", "output.resume=true")
+    process = start(resuming)
+    wait_until(lambda: rows_of(stopped) > 2)
+    assert process.pid is not None
+    generators = children(process.pid)
+    os.kill(process.pid, number)
+    process.join()
+    assert process.exitcode == REQUEUE
+    (checkpoint,) = (stopped / "checkpoints").iterdir()
+    manifest = json.loads((stopped / "manifest.json").read_text())
+    assert manifest["state"] == "stopped"
+    assert int(checkpoint.name) == rows_of(stopped) < 30
+    assert not [pid for pid in generators if is_running(pid)]
+    finish(resuming)
+    assert outcome(stopped) == outcome(whole)
+
+
+def test_the_command_line_returns_the_requeue_code_and_resume_finishes(
+    cache: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    command = [sys.executable, "-m", "rlhf_lab.main"]
+    options = ["debug=tiny", f"output.cache={cache}", f"output.dir={folder}", *SHORT[:-1]]
+    with subprocess.Popen(
+        [*command, "train", *options, "run.updates=400"], stderr=subprocess.PIPE, text=True
+    ) as process:
+        wait_until(lambda: rows_of(folder) > 2)
+        process.terminate()
+        _, said = process.communicate()
+    assert process.returncode == REQUEUE, said
+    assert "rlhf-lab resume RUN" in said
+    again = subprocess.run(
+        [*command, "train", *options, "output.resume=true"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert again.returncode == 2
+    assert "was started with other settings" in again.stderr
+    done = subprocess.run(
+        [*command, "resume", str(folder)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "resumed at round" in done.stdout
+    assert rows_of(folder) == 200
+
+
+def test_resuming_a_run_that_goes_on_or_is_finished(
+    make_config: MakeConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "run"
+    options = (*SHORT, "eval.snapshots=0", f"output.dir={folder}", "output.resume=true")
+    process = start(make_config(*options, "run.updates=400"))
+    wait_until(lambda: rows_of(folder) > 0)
+    with pytest.raises(UserError, match="is a run that is going on"):
+        commands.train(make_config(*options, "run.updates=400"), Console(quiet=True), FACTS)
+    process.kill()
+    process.join()
+    with pytest.raises(UserError, match=r"pass output\.dir"):
+        commands.train(make_config("output.resume=true"), Console(quiet=True), FACTS)
+    done = tmp_path / "done"
+    config = make_config(*SHORT, f"output.dir={done}", "output.resume=true", "eval.snapshots=0")
+    commands.train(config, Console(quiet=True), FACTS)
+    before = (done / "metrics.jsonl").read_text()
+    commands.train(config, Console(quiet=False), FACTS)
+    assert "has finished already" in capsys.readouterr().out
+    assert (done / "metrics.jsonl").read_text() == before
+
+
+# --- free mode and its replay -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("mode.executor=thread",),
+        ("mode.executor=thread", "mode.weights=newest_in_sequence"),
+        ("mode.executor=thread", "mode.at_bound=drop", "mode.max_staleness=0", "mode.ahead=2"),
+        ("mode.num_generators=2", "mode.weights=newest_in_sequence"),
+    ],
+)
+def test_a_free_run_is_repeated_by_its_schedule(
+    make_config: MakeConfig, tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    free, replay = tmp_path / "free", tmp_path / "replay"
+    common = (*SHORT, "eval.snapshots=0", "run.updates=24")
+    config = make_config(*common, "mode=free", *options, f"output.dir={free}")
+    commands.train(config, Console(quiet=True), FACTS)
+    bound = [o for o in options if o.startswith(("mode.at_bound", "mode.max_s", "mode.ahead"))]
+    commands.train(
+        make_config(
+            *common, "mode=replay", f"mode.schedule={free}", *bound, f"output.dir={replay}"
+        ),
+        Console(quiet=True),
+        FACTS,
+    )
+    assert outcome(replay) == outcome(free)
+    assert (replay / "schedule.jsonl").read_text() == (free / "schedule.jsonl").read_text()
+    rows, _ = outcome(free)
+    assert all(row["lag/rounds_max"] <= config.mode.max_staleness for row in rows)
+    schedule = read_rows(free / "schedule.jsonl")
+    dropped = sum(row["dropped"] for row in schedule)
+    assert (dropped > 0) == ("mode.at_bound=drop" in options)
+    if dropped:
+        last = rows[-1]
+        assert last["total/dropped_groups"] > 0
+        told = next(row for row in rows if row["dropped/groups"])
+        assert told["dropped/lag_rounds_min"] > config.mode.max_staleness
+        assert told["dropped/length"] > 0
+
+
+def test_new_weights_in_the_middle_of_a_sequence_are_told_token_by_token(
+    make_config: MakeConfig, tmp_path: Path
+) -> None:
+    folder = tmp_path / "free"
+    options = ("mode=free", "mode.executor=thread", "mode.weights=newest_in_sequence")
+    config = make_config(
+        *SHORT, *options, "run.updates=60", "eval.snapshots=0", f"output.dir={folder}"
+    )
+    commands.train(config, Console(quiet=True), FACTS)
+    rows, _ = outcome(folder)
+    schedule = [row["segments"] for row in read_rows(folder / "schedule.jsonl")]
+    assert any(len(segments) > 1 for segments in schedule)
+    assert any(row["sample/version_span"] > 0 for row in rows)
+
+
+def test_a_free_run_killed_and_resumed_can_still_be_replayed(
+    make_config: MakeConfig, tmp_path: Path
+) -> None:
+    free, replay = tmp_path / "free", tmp_path / "replay"
+    common = (*SHORT, "eval.snapshots=0", "run.updates=60")
+    options = (*common, "mode=free", "mode.executor=thread")
+    resuming = make_config(*options, f"output.dir={free}", "output.resume=true")
+    killed_and_resumed(resuming, 3.0, random.Random("free"), kills=2)
+    finish(make_config(*common, "mode=replay", f"mode.schedule={free}", f"output.dir={replay}"))
+    assert outcome(replay) == outcome(free)
+
+
+def test_a_schedule_that_does_not_fit_is_refused(make_config: MakeConfig, tmp_path: Path) -> None:
+    free = tmp_path / "lagged"
+    common = (*SHORT, "eval.snapshots=0")
+    options = ("mode=lagged", "mode.max_staleness=2", f"output.dir={free}")
+    commands.train(make_config(*common, *options), Console(quiet=True), FACTS)
+
+    def refuse(*options: str) -> str:
+        with pytest.raises(UserError) as caught:
+            config = make_config(*common, "mode=replay", *options)
+            commands.train(config, Console(quiet=True), FACTS)
+        return str(caught.value)
+
+    assert "pass mode.max_staleness=2" in refuse(f"mode.schedule={free}", "mode.max_staleness=1")
+    assert "this run has 16" in refuse(f"mode.schedule={free}", "run.updates=32")
+    assert "has no schedule.jsonl" in refuse(f"mode.schedule={tmp_path}/nothing")
+
+
+# --- generators that fail -----------------------------------------------------------------------
+
+
+def weights(version: int) -> Weights:
+    return Weights(version, {"a": torch.full((3, 2), float(version)), "b": torch.ones(5)})
+
+
+@contextmanager
+def generators(
+    on_failure: OnFailure = OnFailure.stop, hang_seconds: float = 60.0, num: int = 1
+) -> Iterator[tuple[ProcessExecutor, list[str]]]:
+    """Generators in processes, and what they reported; nothing of them is left afterwards."""
+    said: list[str] = []
+    care = Care(on_failure, hang_seconds, 2, said.append)
+    executor = ProcessExecutor(obedient, num, 2, weights(0).state, 4, care)
+    segments = set(os.listdir("/dev/shm"))
+    files = set(Path(tempfile.gettempdir()).glob("rlhf_lab_*"))
+    executor.start()
+    try:
+        yield executor, said
+    finally:
+        pids = executor.pids
+        executor.close()
+        assert not [pid for pid in pids if is_running(pid)]
+        assert set(os.listdir("/dev/shm")) <= segments
+        assert set(Path(tempfile.gettempdir()).glob("rlhf_lab_*")) <= files
+
+
+def test_weights_cross_over_as_they_are_and_errors_with_their_own_traceback() -> None:
+    with generators(num=2) as (executor, said):
+        futures = [executor.submit(weights(v), chunk(v)) for v in (3, 3, 4, 5)]
+        texts = [f.result().groups[0].samples[0].text for f in futures]
+        assert texts == ["23.0", "23.0", "29.0", "35.0"]
+        assert [f.result().version for f in futures] == [3, 3, 4, 5]
+        future = executor.submit(weights(6), demand(6, "raise"))
+        with pytest.raises(ZeroDivisionError, match="divided by nothing") as caught:
+            future.result()
+        assert 'raise ZeroDivisionError("the generator divided by nothing")' in str(
+            caught.value.__cause__
+        )
+        assert executor.failure is caught.value
+        assert said == []
+
+
+def test_a_killed_generator_is_named_with_what_it_was_doing() -> None:
+    with generators() as (executor, _):
+        future = executor.submit(weights(0), demand(4, "slow"))
+        os.kill(executor.pids[0], signal.SIGKILL)
+        with pytest.raises(GeneratorFailure, match=r"killed by SIGKILL, at chunk 0 of round 4"):
+            future.result()
+
+
+@pytest.mark.parametrize("how", ["hang", "stop"])
+def test_a_hung_generator_is_told_and_ended(how: str) -> None:
+    with generators(hang_seconds=1.5) as (executor, said):
+        future = executor.submit(weights(0), demand(0, "hang" if how == "hang" else "slow"))
+        if how == "stop":
+            os.kill(executor.pids[0], signal.SIGSTOP)
+        with pytest.raises(GeneratorFailure, match="hung at chunk 0 of round 0") as caught:
+            future.result()
+        (report,) = said
+        assert "has made no progress" in report
+        where = "in hang_here" if how == "hang" else "does not answer signals"
+        assert where in report and where in str(caught.value)
+
+
+def test_a_restarted_generator_writes_the_same() -> None:
+    with generators(OnFailure.restart) as (executor, said):
+        slow = executor.submit(weights(2), demand(0, "slow"))
+        after = executor.submit(weights(3), chunk(1))
+        os.kill(executor.pids[0], signal.SIGKILL)
+        assert slow.result().groups[0].samples[0].text == "17.0"
+        assert after.result().groups[0].samples[0].text == "23.0"
+        assert executor.restarts == 1
+        assert "started again (1 of 2 times)" in said[0] and "SIGKILL" in said[0]
+
+
+def test_restarts_end_somewhere() -> None:
+    with generators(OnFailure.restart) as (executor, said):
+        with pytest.raises(ZeroDivisionError):
+            executor.submit(weights(0), demand(0, "raise")).result()
+        assert len(said) == 2
+
+
+def test_a_worker_that_cannot_be_built_stops_the_run_before_it_starts() -> None:
+    care = Care(OnFailure.stop, 60.0, 0, print)
+    executor = ProcessExecutor(no_worker, 2, 2, weights(0).state, 4, care)
+    with pytest.raises(MemoryError, match="does not fit"):
+        executor.start()
+    assert not [pid for pid in executor.pids if is_running(pid)]
+
+
+def test_a_run_whose_generator_is_killed_restarts_it_and_keeps_the_bits(
+    make_config: MakeConfig, tmp_path: Path
+) -> None:
+    common = (*SHORT, "run.updates=120", "mode.max_staleness=2", "eval.snapshots=0")
+    simulated, killed = tmp_path / "simulated", tmp_path / "killed"
+    finish(make_config(*common, "mode=lagged", f"output.dir={simulated}"))
+    process = start(
+        make_config(
+            *common, "mode=async", "mode.on_generator_failure=restart", f"output.dir={killed}"
+        )
+    )
+    wait_until(lambda: rows_of(killed) > 3)
+    assert process.pid is not None
+    (generator,) = children(process.pid)
+    os.kill(generator, signal.SIGKILL)
+    process.join()
+    assert process.exitcode == 0
+    assert outcome(killed) == outcome(simulated)
+    last = json.loads((killed / "metrics.jsonl").read_text().splitlines()[-1])
+    assert last["timing/generator_restarts"] == 1
+
+
+def test_a_run_whose_generator_is_killed_stops_with_a_checkpoint_and_goes_on_later(
+    make_config: MakeConfig, tmp_path: Path
+) -> None:
+    common = (*SHORT, "run.updates=120", "mode.max_staleness=2", "eval.snapshots=0")
+    simulated, killed = tmp_path / "simulated", tmp_path / "killed"
+    finish(make_config(*common, "mode=lagged", f"output.dir={simulated}"))
+    resuming = make_config(
+        *common, "mode=async", f"output.dir={killed}", "output.resume=true", "checkpoint=minutes"
+    )
+    process = start(resuming)
+    wait_until(lambda: rows_of(killed) > 3)
+    assert process.pid is not None
+    os.kill(children(process.pid)[0], signal.SIGKILL)
+    process.join()
+    assert process.exitcode == 1
+    manifest = json.loads((killed / "manifest.json").read_text())
+    assert manifest["state"] == "failed"
+    assert "killed by SIGKILL" in manifest["error"]
+    (checkpoint,) = (killed / "checkpoints").iterdir()
+    assert int(checkpoint.name) == rows_of(killed)
+    finish(resuming)
+    assert outcome(killed) == outcome(simulated)
+
+
+# --- the memory that weights cross in -----------------------------------------------------------
+
+
+def test_shared_weights_come_out_as_they_went_in_and_pins_hold_them() -> None:
+    shared = SharedWeights(weights(0).state, 3)
+    for version in range(3):
+        shared.write(weights(version))
+    shared.pin(0, 1)
+    shared.write(weights(3))
+    assert [shared.holds(version) for version in range(4)] == [True, False, True, True]
+    assert shared.newest() == 3
+    for version in (0, 2, 3):
+        state = shared.read(version).state
+        assert all(torch.equal(state[name], t) for name, t in weights(version).state.items())
+    with pytest.raises(LookupError, match="version 1 are no longer"):
+        shared.read(1)
+    shared.pin(2, 1)
+    shared.pin(3, 1)
+    with pytest.raises(RuntimeError, match="all 3 slots of shared weights are in use"):
+        shared.write(weights(4))
+
+
+def test_a_changed_byte_in_shared_memory_is_seen() -> None:
+    shared = SharedWeights(weights(0).state, 2)
+    shared.write(weights(1))
+    shared._bytes[0, 5] ^= 1
+    shared._bytes[1, 5] ^= 1
+    with pytest.raises(RuntimeError, match="version 1 in shared memory are damaged"):
+        shared.read(1)
+
+
+# --- checkpoints --------------------------------------------------------------------------------
+
+
+def snapshot(round_: int) -> Snapshot:
+    whole = chunk(7)
+    sample = Sample((5, 6), (-0.1, -1 / 3), 3, Finish.length, "é", (3, 4))
+    rollout = Rollout(
+        chunk=whole,
+        groups=(Group(whole.prompts[0], (sample,), (0.1 + 0.2,)),),
+        segments=((0, 3), (1, 4)),
+        tokens={"generated_tokens": 2},
+        spans=(Span("generate", 1.0, 2.0),),
+        worker=1,
+    )
+    queue = [Queued(7, 3, True, rollout), Queued(8, 4, False, None)]
+    versions = {version: weights(version) for version in (round_ - 1, round_)}
+    optimizer = {"a/exp_avg": torch.randn(3, 2)}
+    return Snapshot(round_, versions, optimizer, {"taken_tokens": 5}, queue, {"wall": 1.5})
+
+
+def test_a_checkpoint_comes_back_with_all_its_bits(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path / "checkpoints", CheckpointOptions(keep=2))
+    saved = [snapshot(round_) for round_ in (3, 4, 5)]
+    for one in saved:
+        checkpoints.save(one)
+    names = sorted(path.name for path in (tmp_path / "checkpoints").iterdir())
+    assert names == ["00000004", "00000005"]
+    found = checkpoints.newest(chunk, print)
+    assert found is not None
+    assert (found.round, found.counters, found.ledger) == (5, {"taken_tokens": 5}, {"wall": 1.5})
+    assert torch.equal(found.optimizer["a/exp_avg"], saved[-1].optimizer["a/exp_avg"])
+    assert sorted(found.weights) == [4, 5]
+    assert torch.equal(found.weights[5].state["a"], weights(5).state["a"])
+    done, running = found.queue
+    assert running == Queued(8, 4, False, None)
+    assert done.rollout is not None and saved[-1].queue[0].rollout is not None
+    assert done.rollout.groups == saved[-1].queue[0].rollout.groups
+    assert done.rollout.segments == ((0, 3), (1, 4))
+
+
+def test_checkpoints_are_due_by_rounds_and_by_minutes(tmp_path: Path) -> None:
+    now = [0.0]
+    by_rounds = Checkpoints(tmp_path, CheckpointOptions("n", rounds=3, minutes=0), lambda: now[0])
+    assert [by_rounds.is_due(round_) for round_ in (1, 2, 3)] == [False, False, True]
+    by_time = Checkpoints(tmp_path, CheckpointOptions("m", rounds=0, minutes=2), lambda: now[0])
+    assert not by_time.is_due(50)
+    now[0] = 120.0
+    assert by_time.is_due(51)
+
+
+@pytest.mark.parametrize("options", [{"rounds": -1}, {"minutes": -0.5}, {"keep": 0}])
+def test_checkpoint_options_out_of_range_are_refused(options: dict[str, Any]) -> None:
+    (key,) = options
+    with pytest.raises(UserError, match=f"checkpoint.{key}="):
+        CheckpointOptions(**options)
+
+
+def test_a_full_disk_keeps_the_checkpoints_there_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoints = Checkpoints(tmp_path / "checkpoints", CheckpointOptions())
+    checkpoints.save(snapshot(3))
+
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("rlhf_lab.checkpoint.save_file", full)
+    with pytest.raises(OSError, match="No space left"):
+        checkpoints.save(snapshot(4))
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["00000003"]
+    found = checkpoints.newest(chunk, print)
+    assert found is not None and found.round == 3
+
+
+# --- numbers that are none ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_reward_that_is_no_number_stops_the_run_and_its_batch_is_kept(
+    make_config: MakeConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: float
+) -> None:
+    real = build.reward
+
+    class Spoiled:
+        def __init__(self, scorer: Any) -> None:
+            self._scorer = scorer
+            self._calls = 0
+
+        def score(self, groups: Any) -> list[tuple[float, ...]]:
+            self._calls += 1
+            rows: list[tuple[float, ...]] = self._scorer.score(groups)
+            return [(value, *rows[0][1:]), *rows[1:]] if self._calls == 3 else rows
+
+    monkeypatch.setattr(build, "reward", lambda *given: Spoiled(real(*given)))
+    folder = tmp_path / "spoiled"
+    config = make_config(*SHORT, "generator.chunk_groups=8", f"output.dir={folder}")
+    with pytest.raises(FloatingPointError, match=rf"got reward {value}: no update was made"):
+        commands.train(config, Console(quiet=True), FACTS)
+    kept = json.loads((folder / "failed_batch.json").read_text())
+    assert f"reward {value}" in kept["why"]
+    assert kept["groups"][0]["rewards"][0] == repr(value)
+    assert (folder / "failed_batch.safetensors").is_file()
+    assert rows_of(folder) == 2
+
+
+def test_a_loss_that_is_no_number_is_not_applied(
+    make_config: MakeConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from rlhf_lab.algos.online_dpo import OnlineDPO
+    from rlhf_lab.types import LossOutput
+
+    real = OnlineDPO.loss
+    calls = []
+
+    def spoiled(self: OnlineDPO, policy: Any, batch: Any) -> LossOutput:
+        calls.append(1)
+        output = real(self, policy, batch)
+        return LossOutput(output.loss * float("nan")) if len(calls) == 4 else output
+
+    monkeypatch.setattr(OnlineDPO, "loss", spoiled)
+    folder = tmp_path / "spoiled"
+    config = make_config(*SHORT, f"output.dir={folder}")
+    with pytest.raises(FloatingPointError, match="the loss is nan: the update was not applied"):
+        commands.train(config, Console(quiet=True), FACTS)
+    kept = json.loads((folder / "failed_batch.json").read_text())
+    assert kept["why"].startswith("update 3 of round 1: the loss is nan")
+    # The last checkpoint is of the round before, and whole.
+    assert sorted(path.name for path in (folder / "checkpoints").iterdir()) == ["00000001"]
