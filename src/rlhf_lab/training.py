@@ -18,6 +18,7 @@ from rlhf_lab.config import Config
 from rlhf_lab.forward import load_weights, weights_digest
 from rlhf_lab.ledger import Ledger
 from rlhf_lab.loop import Hooks, Loop
+from rlhf_lab.memory import keep_freed_memory
 from rlhf_lab.models.causal_lm import load_policy, save_policy
 from rlhf_lab.models.reward_model import load_reward_model
 from rlhf_lab.rewards.model import ModelReward
@@ -45,6 +46,7 @@ def learn(
 
     facts: `resolved`, the config as plain data for the trackers that record it, and `run_id`.
     """
+    keep_freed_memory()
     torch.set_num_threads(config.engine.threads)
     model, tokenizer = load_policy(sources.policy, None, config.seed)
     check_context(config, model)

@@ -29,7 +29,7 @@ class SingleEngineOptions:
 
     name: str = "single"
     threads: int = 1
-    micro_rows: int = 128
+    micro_rows: int = 32
 
     def __post_init__(self) -> None:
         for key in ("threads", "micro_rows"):

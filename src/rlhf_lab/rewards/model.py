@@ -28,7 +28,7 @@ class ModelReward:
     name: str = "reward_model"
     path: str = ""
     missing_eos: float = -1.0
-    micro_rows: int = 128
+    micro_rows: int = 32
 
     def __post_init__(self) -> None:
         if self.micro_rows < 1:

@@ -24,6 +24,7 @@ import torch
 import torch.multiprocessing
 from torch import Tensor
 
+from rlhf_lab.memory import keep_freed_memory
 from rlhf_lab.rollout.feeds import Newest
 from rlhf_lab.rollout.mode import OnFailure
 from rlhf_lab.rollout.shared import SharedWeights, shared_zeros
@@ -250,6 +251,7 @@ def serve(
     trace: str,
 ) -> None:
     """Main of the process: chunks in, rollouts or errors out, until the trainer is gone."""
+    keep_freed_memory()
     # Signals reach the whole group; the trainer alone decides when generators end.
     for name in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
         signal.signal(name, signal.SIG_IGN)
