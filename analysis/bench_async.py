@@ -2,9 +2,9 @@
 
 python -m analysis.bench_async [--out FOLDER] [--repeats 2] [--rounds 20]
 
-Every run is a real one (`rlhf-lab train`) with one core for generation and one for training. For each
-ratio, sync, async and sync on both cores take turns. Printed per ratio: generation over training
-seconds of a sync round; async's speed-up over sync; the ideal speed-up by rlhf_lab.schedule, from
+Every run is a real one (`rlhf-lab train`), with a core for generation and one for training. For
+each ratio, sync, async and sync on both cores take turns. Printed per ratio: generation over
+training seconds of a sync round; async's speed-up over sync; the ideal speed-up by rlhf_lab.schedule, from
 the seconds that sync took (so that what the cores take from each other counts against async) and
 from async's own; and what sync gains from the second core.
 """
@@ -35,13 +35,13 @@ COMMON = (
 )
 RATIOS = {
     "0.5": ("run.group_size=4", "run.passes=2"),
-    "1": ("run.group_size=4",),
-    "2": ("run.group_size=6", "model@proxy=nano_m"),
+    "1": ("run.group_size=2", "model@proxy=nano_m"),
+    "2": ("run.group_size=8", "model@proxy=nano_m"),
 }
 SETTINGS = {
     "sync": ("mode=sync",),
     "async": ("mode=async",),
-    "sync, both cores": ("mode=sync", "engine.threads=2", "generator.threads=2"),
+    "sync on both cores": ("mode=sync", "engine.threads=2", "generator.threads=2"),
 }
 COLUMNS = [
     "aimed ratio",
@@ -105,10 +105,8 @@ def trials(out: Path, ratio: str, repeats: int, rounds: int) -> list[Trial]:
     found = []
     for repeat in range(repeats):
         runs = {
-            name: train(
-                out / f"ratio-{ratio}-{name.split(',')[0]}-{number}-{repeat}", [*options, *own]
-            )
-            for number, (name, own) in enumerate(SETTINGS.items())
+            name: train(out / f"ratio-{ratio}" / f"{name} {repeat}", [*options, *own])
+            for name, own in SETTINGS.items()
         }
         found.append(Trial(*runs.values()))
     return found

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import random
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -13,10 +15,13 @@ from examples import FACTS
 
 from rlhf_lab import commands
 from rlhf_lab.config import ALGORITHMS, Config
-from rlhf_lab.rollout.executor import InlineExecutor
+from rlhf_lab.rollout.budget import StalenessBudget
+from rlhf_lab.rollout.executor import InlineExecutor, ThreadExecutor
+from rlhf_lab.rollout.mode import ExecutorKind, Mode
+from rlhf_lab.rollout.pipeline import Pipeline
 from rlhf_lab.rollout.worker import RolloutWorker
 from rlhf_lab.trackers.console import Console
-from rlhf_lab.types import Chunk, Group, WeightFeed, Weights
+from rlhf_lab.types import Chunk, Example, Finish, Group, Prompt, Sample, WeightFeed, Weights
 
 # What depends on timing alone.
 UNTIMED = ("seconds/", "timing/")
@@ -202,3 +207,53 @@ def test_a_rollouts_error_stops_the_run_with_its_own_message(
     manifest = json.loads((folder / "manifest.json").read_text())
     assert manifest["state"] == "failed"
     assert "the generator broke" in manifest["error"]
+
+
+class Echo:
+    """Writes the prompt's number after a pause that nobody can foresee, and rewards it with it."""
+
+    def generate(self, feed: WeightFeed, chunk: Chunk) -> tuple[Group, ...]:
+        version = feed.at(0).version
+        time.sleep(random.random() / 200)
+        return tuple(
+            Group(
+                prompt,
+                tuple(
+                    Sample((prompt.id,), (-1.0,), version, Finish.eos, f"{prompt.id}/{k}")
+                    for k in range(chunk.group_size)
+                ),
+            )
+            for prompt in chunk.prompts
+        )
+
+    def score(self, groups: tuple[Group, ...]) -> list[tuple[float, ...]]:
+        return [tuple(float(g.prompt.id) for _ in g.samples) for g in groups]
+
+
+@pytest.mark.parametrize("staleness", [0, 1, 4])
+def test_prompts_responses_and_rewards_stay_together_whoever_is_first(staleness: int) -> None:
+    def make(number: int) -> Chunk:
+        ids = range(3 * number, 3 * number + 3)
+        prompts = tuple(Prompt(i, (1,), Example(f"row/{i}", "a", "b")) for i in ids)
+        return Chunk(number // 4, number % 4, prompts, 2)
+
+    rounds, per_round = 12, 4
+    executor = ThreadExecutor(
+        lambda: RolloutWorker(Echo(), Echo(), False),  # type: ignore[arg-type]
+        num_workers=5,
+        prefetch=2,
+    )
+    mode = Mode("async", staleness, ExecutorKind.thread, 5)
+    budget = StalenessBudget(staleness, per_round, rounds)
+    with Pipeline(executor, budget, make, per_round, mode) as pipe:
+        for version in range(rounds):
+            taken = pipe.take(Weights(version, {}))
+            groups = [group for rollout in taken.rollouts for group in rollout.groups]
+            first = version * per_round * 3
+            assert [group.prompt.id for group in groups] == list(range(first, first + 12))
+            for group in groups:
+                assert [s.text for s in group.samples] == [f"{group.prompt.id}/{k}" for k in (0, 1)]
+                assert group.rewards == (group.prompt.id,) * 2
+                assert {s.version for s in group.samples} == {max(0, version - staleness)}
+            pipe.fill(Weights(version + 1, {}))
+        assert pipe.tokens() == (rounds * per_round * 6, 0)

@@ -104,7 +104,10 @@ class Evaluator:
             "sample/eos_rate": mean([float(s.finish is Finish.eos) for s in samples]),
             "eval/prompts": len(groups),
         }
-        metrics |= self._drift(weights, groups)
+        drift, drawn = self._drift(weights, groups)
+        written = groups if drawn is groups else [*groups, *drawn]
+        tokens = sum(len(group.samples[0].tokens) for group in written)
+        metrics |= drift | {"eval/generated_tokens": tokens}
         texts = zip(groups, self.references, gold, reference_gold, strict=True)
         return metrics, [
             {
@@ -125,20 +128,24 @@ class Evaluator:
             groups.extend(generator.generate(weights, Chunk(0, start, chosen, group_size=1)))
         return groups
 
-    def _drift(self, weights: Weights, groups: list[Group]) -> Metrics:
-        """KL per sequence on samples at the run's temperature; perplexity of the judged ones."""
+    def _drift(self, weights: Weights, groups: list[Group]) -> tuple[Metrics, list[Group]]:
+        """KL per sequence on samples at the run's temperature; perplexity of the judged ones.
+
+        Also returns the samples that the KL was measured on.
+        """
         load_weights(self.policy, weights)
         is_same = self.sampled is self.judged
         drawn = groups if is_same else self._generate(self.sampled, weights)
         with torch_threads(self.options.threads), torch.inference_mode():
             away_B, ratio_B = self._log_ratios(collate(drawn, self.pad_id))
             nll_B, length_B, read_B = self._perplexity(collate(groups, self.pad_id))
-        return {
+        metrics = {
             "kl/sft_k1": float(away_B.mean()),
             "kl/sft_k3": float(ratio_B.mean()),
             "ppl/sft_response": float((nll_B.sum() / length_B.sum()).exp()),
             "ppl/sft_paper": float((nll_B / read_B).exp().mean()),
         }
+        return metrics, drawn
 
     def _log_ratios(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Per sequence: sum of log ratios (k1), and sum of per-token k3 (never negative)."""

@@ -180,7 +180,7 @@ def of_run(command: str, arguments: list[str]) -> list[str]:
     manifest = json.loads(path.read_text(encoding="utf-8"))
     own = list(manifest["overrides"])
     if command == "replay":
-        own = [text for text in own if not text.startswith(("mode", "output.", "+mode"))]
+        own = [text for text in own if not text.startswith(("mode=", "mode.", "output."))]
         bound = {key: manifest["mode_settings"][key] for key in REPLAYED}
         own += ["mode=replay", f"mode.schedule={folder}"]
         own += [f"mode.{key}={value}" for key, value in bound.items()]

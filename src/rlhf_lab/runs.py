@@ -57,7 +57,12 @@ class RunDirectory:
             )
         begun = {"state": "running", "started": now(), "run_id": uuid4().hex[:12]}
         whole = begun | dict(manifest) | provenance()
-        draft = write_draft(folder, whole)
+        try:
+            draft = write_draft(folder, whole)
+        except OSError as error:
+            raise UserError(
+                f"output.dir={folder} cannot be written to ({error.strerror}): choose another"
+            ) from error
         try:
             os.link(draft, folder / MANIFEST)
         except FileExistsError as error:

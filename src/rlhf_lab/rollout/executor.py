@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import queue
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from torch import Tensor
@@ -87,6 +86,15 @@ class InlineExecutor:
         """Nothing to stop."""
 
 
+@dataclass(frozen=True)
+class Order:
+    """A chunk to generate, the weights to write it with, and the promise of its rollout."""
+
+    feed: WeightFeed
+    chunk: Chunk
+    future: Future[Rollout]
+
+
 class Worker(Protocol):
     """What a thread of the background executor talks to."""
 
@@ -134,18 +142,27 @@ class ThreadWorker:
         """It ends with its thread."""
 
 
+@dataclass
+class Desk:
+    """A worker, and what it holds: the chunk at work first."""
+
+    worker: Worker
+    held: deque[Order] = field(default_factory=deque)
+
+
 class BackgroundExecutor:
     """Generators beside the trainer. Chunks are started oldest first, whoever is free.
 
-    prefetch: chunks that a generator holds, the one at work included, so that it need not wait for
-    its next one. Subclasses say what a worker is.
+    prefetch: chunks that a generator holds, the one at work included. They are handed over when
+    they are submitted, so that it need not wait for its next one until a busy trainer lets the
+    thread here run. Subclasses say what a worker is.
     """
 
     def __init__(self, workers: Sequence[Worker], prefetch: int) -> None:
-        self._workers = workers
+        self._desks = [Desk(worker) for worker in workers]
         self._prefetch = prefetch
-        self._queue: queue.SimpleQueue[tuple[WeightFeed, Chunk, Future[Rollout]] | None]
-        self._queue = queue.SimpleQueue()
+        self._waiting: deque[Order] = deque()
+        self._changed = threading.Condition()
         self._closing = threading.Event()
         self._newest: Weights | None = None
         self.failure: BaseException | None = None
@@ -154,24 +171,24 @@ class BackgroundExecutor:
 
     @property
     def restarts(self) -> int:
-        return sum(worker.restarts for worker in self._workers)
+        return sum(desk.worker.restarts for desk in self._desks)
 
     def start(self) -> None:
         """All generators are ready when this returns: the run's clock has not begun."""
         started: list[Worker] = []
         try:
-            for worker in self._workers:
-                worker.spawn()
-                started.append(worker)
-            for worker in self._workers:
+            for desk in self._desks:
+                desk.worker.spawn()
+                started.append(desk.worker)
+            for worker in started:
                 worker.wait_ready()
         except BaseException:
             for worker in started:
                 worker.close()
             raise
         self._threads = [
-            threading.Thread(target=self._serve, args=(worker,), name=f"serve-{n}", daemon=True)
-            for n, worker in enumerate(self._workers)
+            threading.Thread(target=self._serve, args=(desk,), name=f"serve-{n}", daemon=True)
+            for n, desk in enumerate(self._desks)
         ]
         self._threads.append(threading.Thread(target=self._watch, name="watch", daemon=True))
         for thread in self._threads:
@@ -188,60 +205,62 @@ class BackgroundExecutor:
         return Newest(read, in_sequence)
 
     def submit(self, feed: WeightFeed, chunk: Chunk) -> Future[Rollout]:
-        future: Future[Rollout] = Future()
-        self._queue.put((feed, chunk, future))
-        return future
+        order = Order(feed, chunk, Future())
+        with self._changed:
+            self._waiting.append(order)
+            self._hand_over()
+        return order.future
 
-    def _serve(self, worker: Worker) -> None:
-        held: deque[tuple[WeightFeed, Chunk, Future[Rollout]]] = deque()
-        while not self._closing.is_set() and self.failure is None:
-            self._hand_over(worker, held)
-            if not held:
+    def _hand_over(self) -> None:
+        """Give what waits to whoever holds least, and has room."""
+        while self._waiting:
+            desk = min(self._desks, key=lambda desk: len(desk.held))
+            if len(desk.held) >= self._prefetch:
                 return
-            _, _, future = held[0]
+            order = self._waiting.popleft()
+            desk.held.append(order)
+            desk.worker.send(order.feed, order.chunk)
+            self._changed.notify_all()
+
+    def _serve(self, desk: Desk) -> None:
+        """Wait for one worker's rollouts until the executor closes or a generator fails."""
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: desk.held or self._closing.is_set())
+            if self._closing.is_set() or self.failure is not None:
+                return
+            order = desk.held[0]
             try:
-                rollout = worker.receive()
+                rollout = desk.worker.receive()
                 self.on_done(rollout)
             except BaseException as error:
                 if not self._closing.is_set():
                     self.failure = error
-                future.set_exception(error)
+                order.future.set_exception(error)
                 return
-            feed, _, _ = held.popleft()
-            self._done(feed)
-            future.set_result(rollout)
-
-    def _hand_over(
-        self, worker: Worker, held: deque[tuple[WeightFeed, Chunk, Future[Rollout]]]
-    ) -> None:
-        """Fill up what the worker holds; wait only if it holds nothing. None ends the thread."""
-        while len(held) < self._prefetch:
-            try:
-                item = self._queue.get(block=not held)
-            except queue.Empty:
-                return
-            if item is None:
-                self._queue.put(None)
-                return
-            held.append(item)
-            worker.send(item[0], item[1])
+            with self._changed:
+                desk.held.popleft()
+                self._hand_over()
+            self._done(order.feed)
+            order.future.set_result(rollout)
 
     def _done(self, feed: WeightFeed) -> None:
         """A chunk of these weights is finished."""
 
     def _watch(self) -> None:
         while not self._closing.wait(WATCH_SECONDS):
-            for worker in self._workers:
-                worker.watch()
+            for desk in self._desks:
+                desk.worker.watch()
 
     def close(self) -> None:
         """Stop at once: chunks at work are given up."""
         if self._closing.is_set():
             return
-        self._closing.set()
-        self._queue.put(None)
-        for worker in self._workers:
-            worker.close()
+        with self._changed:
+            self._closing.set()
+            self._changed.notify_all()
+        for desk in self._desks:
+            desk.worker.close()
         for thread in getattr(self, "_threads", []):
             thread.join()
 
@@ -300,7 +319,8 @@ class ProcessExecutor(BackgroundExecutor):
     def pids(self) -> list[int]:
         """Process ids of the generators."""
         with contextlib.suppress(AttributeError):
-            return [w.pid for w in self._workers if isinstance(w, GeneratorProcess)]
+            workers = [desk.worker for desk in self._desks]
+            return [w.pid for w in workers if isinstance(w, GeneratorProcess)]
         return []
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
+from rlhf_lab.rollout.ahead import ChunksAhead
 from rlhf_lab.rollout.budget import StalenessBudget
 from rlhf_lab.rollout.executor import Executor
 from rlhf_lab.rollout.feeds import Recorded, Segments
@@ -67,7 +68,7 @@ class Pipeline:
     ) -> None:
         self._executor = executor
         self._budget = budget
-        self._chunk = chunk
+        self._chunk = ChunksAhead(chunk, 2 * chunks_per_round)
         self._chunks_per_round = chunks_per_round
         self._mode = mode
         self._recorded = recorded
@@ -90,6 +91,7 @@ class Pipeline:
         trace: TracebackType | None,
     ) -> None:
         self._executor.close()
+        self._chunk.close()
 
     @property
     def seconds_in_caller(self) -> float:

@@ -77,6 +77,8 @@ class GeneratorProcess:
         self._care = care
         self._pulse = shared_zeros((1,), torch.long)
         self._outstanding: deque[tuple[Any, Chunk]] = deque()
+        # The trainer hands over, while another thread may be starting the process again.
+        self._sending = threading.Lock()
         self._seen = (0, time.monotonic())
         self._has_told = False
         self._verdict = ""
@@ -102,11 +104,7 @@ class GeneratorProcess:
 
     def wait_ready(self) -> None:
         """Raises what building the worker raised."""
-        try:
-            self._reply()
-        finally:
-            # The process has it open: no name is left behind, whatever happens from here on.
-            self._trace_path.unlink(missing_ok=True)
+        self._reply()
         self._touch()
 
     @property
@@ -122,11 +120,12 @@ class GeneratorProcess:
             source = feed.in_sequence
         else:
             raise TypeError(f"{type(feed).__name__} cannot be handed to another process")
-        if not self._outstanding:
-            self._touch()
-        self._outstanding.append((source, chunk))
-        with contextlib.suppress(OSError):  # a broken pipe is noticed by `receive`
-            self._connection.send((source, chunk))
+        with self._sending:
+            if not self._outstanding:
+                self._touch()
+            self._outstanding.append((source, chunk))
+            with contextlib.suppress(OSError):  # a broken pipe is noticed by `receive`
+                self._connection.send((source, chunk))
 
     def receive(self) -> Rollout:
         """The rollout of the chunk that was sent first. Restarts the process if it may."""
@@ -182,11 +181,12 @@ class GeneratorProcess:
             f"{self._care.max_restarts} times); its chunks are generated anew, with the same bits\n"
             f"{detail}"
         )
-        self._end_process()
-        self.spawn()
-        self.wait_ready()
-        for source, chunk in self._outstanding:
-            self._connection.send((source, chunk))
+        with self._sending:
+            self._end_process()
+            self.spawn()
+            self.wait_ready()
+            for source, chunk in self._outstanding:
+                self._connection.send((source, chunk))
 
     def _touch(self) -> None:
         self._seen = (int(self._pulse), time.monotonic())
@@ -256,6 +256,8 @@ def serve(
     for name in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
         signal.signal(name, signal.SIG_IGN)
     stacks = Path(trace).open("w", encoding="utf-8")  # noqa: SIM115  (open as long as we live)
+    # Both sides have it open: no name is left behind, whoever is killed from here on.
+    Path(trace).unlink()
     faulthandler.register(signal.SIGUSR2, file=stacks, all_threads=True, chain=False)
     threading.Thread(target=end_with_the_trainer, daemon=True).start()
     # Read ahead in a thread: a trainer that hands over chunks must never wait for this one.
