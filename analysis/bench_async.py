@@ -1,12 +1,12 @@
 """Sync against async, side by side on this machine, at three ratios of generation to training.
 
-python -m analysis.bench_async [--out FOLDER] [--repeats 2] [--rounds 20]
+python -m analysis.bench_async [--out FOLDER] [--repeats 2] [--rounds 30]
 
 Every run is a real one (`rlhf-lab train`), with a core for generation and one for training. For
 each ratio, sync, async and sync on both cores take turns. Printed per ratio: generation over
-training seconds of a sync round; async's speed-up over sync; the ideal speed-up by rlhf_lab.schedule, from
-the seconds that sync took (so that what the cores take from each other counts against async) and
-from async's own; and what sync gains from the second core.
+training seconds of a sync round; async's speed-up over sync; the ideal speed-up by
+rlhf_lab.schedule, from the seconds that sync took (so that what the cores take from each other
+counts against async) and from async's own; and what sync gains from the second core.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Sync against async, side by side.")
     parser.add_argument("--out", type=Path, default=Path("runs/bench-async"))
     parser.add_argument("--repeats", type=int, default=2)
-    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--ratios", nargs="+", choices=list(RATIOS), default=list(RATIOS))
     given = parser.parse_args(arguments)
     console = Console(quiet=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import random
+import resource
 import sys
 import time
 import traceback
@@ -54,6 +55,12 @@ def train(config: Config) -> None:
     except BaseException:
         traceback.print_exc()
         sys.exit(1)
+
+
+def train_on_a_full_disk(config: Config, largest: int) -> None:
+    """The same where no file can grow beyond so many bytes."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (largest, largest))
+    train(config)
 
 
 def finish(config: Config) -> None:

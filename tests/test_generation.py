@@ -21,6 +21,7 @@ from rlhf_lab.models.reward_model import load_reward_model, reward_model_from, s
 from rlhf_lab.models.scratch import ScratchModel
 from rlhf_lab.randomness import stable_hash, uniforms
 from rlhf_lab.rewards.model import ModelReward, ModelScorer, last_token_scores
+from rlhf_lab.rollout.feeds import Newest, Recorded, Recorder
 from rlhf_lab.tasks.prompts import PromptStream
 from rlhf_lab.tasks.tldr_nano import TldrNano
 from rlhf_lab.types import Chunk, Finish, Group, Prompt, Split, Weights, num_parameters
@@ -127,6 +128,50 @@ def test_a_rollout_is_a_function_of_weights_chunk_and_seed() -> None:
     assert two.generate(weights(), chunk(prompts)) == one.generate(weights(), chunk(prompts))
     elsewhere = one.generate(weights(), chunk([replace(p, id=p.id + 10) for p in prompts]))
     assert elsewhere != one.generate(weights(), chunk(prompts))
+
+
+def test_new_weights_in_the_middle_of_a_sequence_are_told_token_by_token() -> None:
+    many = chunk([stream()[i] for i in range(20)], 6)
+    old = weights()
+    new = Weights(6, {name: tensor * 1.5 for name, tensor in old.state.items()})
+    published = [old]
+    feed = Newest(lambda: published[-1], in_sequence=True)
+
+    class Publishing:
+        """New weights arrive while the sixth token is being written."""
+
+        def at(self, step: int) -> Weights:
+            if step == 6:
+                published.append(new)
+            return feed.at(step)
+
+    recorder = Recorder(Publishing(), lambda: None)
+    before = generator(temperature=3.0).generate(old, many)
+    mixed = generator(temperature=3.0).generate(recorder, many)
+    assert recorder.segments == ((0, 4), (6, 6))
+    assert mixed != before
+    pairs = [
+        (one, two)
+        for g, h in zip(mixed, before, strict=True)
+        for one, two in zip(g.samples, h.samples, strict=True)
+    ]
+    assert {len(one.tokens) > 6 for one, _ in pairs} == {True, False}
+    for one, two in pairs:
+        assert one.tokens[:6] == two.tokens[:6]
+        assert one.logps[:6] == two.logps[:6]
+        length = len(one.tokens)
+        assert one.versions == (() if length <= 6 else (4,) * 6 + (6,) * (length - 6))
+        assert (one.version, one.newest_version) == (4, 6 if length > 6 else 4)
+    replayed = Recorded(recorder.segments, {4: old, 6: new})
+    assert generator(temperature=3.0).generate(replayed, many) == mixed
+
+
+def test_without_looking_again_the_first_weights_write_it_all() -> None:
+    published = [weights()]
+    feed = Newest(lambda: published[-1], in_sequence=False)
+    assert feed.at(0).version == 4
+    published.append(Weights(5, {}))
+    assert feed.at(1).version == 4
 
 
 def test_behaviour_logps_are_what_the_trainer_finds() -> None:

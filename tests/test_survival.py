@@ -20,6 +20,7 @@ import torch
 from conftest import MakeConfig
 from examples import FACTS
 from survival import (
+    SERVER,
     children,
     chunk,
     demand,
@@ -30,6 +31,7 @@ from survival import (
     obedient,
     outcome,
     start,
+    train_on_a_full_disk,
     wait_until,
 )
 
@@ -247,21 +249,6 @@ def test_a_free_run_is_repeated_by_its_schedule(
         told = next(row for row in rows if row["dropped/groups"])
         assert told["dropped/lag_rounds_min"] > config.mode.max_staleness
         assert told["dropped/length"] > 0
-
-
-def test_new_weights_in_the_middle_of_a_sequence_are_told_token_by_token(
-    make_config: MakeConfig, tmp_path: Path
-) -> None:
-    folder = tmp_path / "free"
-    options = ("mode=free", "mode.executor=thread", "mode.weights=newest_in_sequence")
-    config = make_config(
-        *SHORT, *options, "run.updates=60", "eval.snapshots=0", f"output.dir={folder}"
-    )
-    commands.train(config, Console(quiet=True), FACTS)
-    rows, _ = outcome(folder)
-    schedule = [row["segments"] for row in read_rows(folder / "schedule.jsonl")]
-    assert any(len(segments) > 1 for segments in schedule)
-    assert any(row["sample/version_span"] > 0 for row in rows)
 
 
 def test_a_free_run_killed_and_resumed_can_still_be_replayed(
@@ -534,6 +521,39 @@ def test_a_full_disk_keeps_the_checkpoints_there_are(
     assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["00000003"]
     found = checkpoints.newest(chunk, print)
     assert found is not None and found.round == 3
+
+
+def test_a_run_without_room_stops_whole_and_goes_on_when_there_is(
+    make_config: MakeConfig, tmp_path: Path
+) -> None:
+    options = (*SHORT, "eval.snapshots=0")
+    whole, full = tmp_path / "whole", tmp_path / "full"
+    finish(make_config(*options, f"output.dir={whole}"))
+    resuming = make_config(*options, f"output.dir={full}", "output.resume=true")
+    optimizer = next((whole / "checkpoints").glob("*/optimizer.safetensors"))
+    largest = optimizer.stat().st_size - 1
+    process = SERVER.Process(target=train_on_a_full_disk, args=(resuming, largest))
+    process.start()
+    process.join()
+    assert process.exitcode == 1
+    manifest = json.loads((full / "manifest.json").read_text())
+    assert manifest["state"] == "failed"
+    assert "File too large" in manifest["error"]
+    assert list((full / "checkpoints").iterdir()) == []
+    assert not read_rows(full / "metrics.jsonl").is_cut
+    finish(resuming)
+    assert outcome(full) == outcome(whole)
+
+
+def test_a_folder_that_cannot_be_written_to_is_refused_before_the_first_step(
+    make_config: MakeConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read_only(*_: Any, **__: Any) -> None:
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(tempfile, "mkstemp", read_only)
+    with pytest.raises(UserError, match=r"output\.dir=.*Read-only file system.*choose another"):
+        commands.train(make_config(*SHORT, f"output.dir={tmp_path}/x"), Console(quiet=True), FACTS)
 
 
 # --- numbers that are none ----------------------------------------------------------------------

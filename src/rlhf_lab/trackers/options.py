@@ -30,7 +30,7 @@ class TrackerOptions:
     wandb_project: str = "rlhf_lab"
     wandb_entity: str = ""
     wandb_group: str = ""
-    probe_groups: int = 2
+    probe_groups: int = 1
 
     def __post_init__(self) -> None:
         if self.probe_groups < 0:
