@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -277,6 +278,8 @@ def test_ctrl_c_leaves_a_readable_run_and_exit_code_130(tmp_path: Path, cache: P
 
 
 def test_a_killed_trainer_leaves_no_generator_behind(tmp_path: Path, cache: Path) -> None:
+    segments = set(os.listdir("/dev/shm"))
+    files = set(Path(tempfile.gettempdir()).glob("rlhf_lab_*"))
     process = start_long_run(tmp_path / "killed", cache)
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
     assert children
@@ -286,6 +289,8 @@ def test_a_killed_trainer_leaves_no_generator_behind(tmp_path: Path, cache: Path
     while any(is_running(int(child)) for child in children):
         assert time.monotonic() < deadline, "a generator outlived its trainer"
         time.sleep(0.05)
+    assert set(os.listdir("/dev/shm")) <= segments
+    assert set(Path(tempfile.gettempdir()).glob("rlhf_lab_*")) <= files
 
 
 def is_running(pid: int) -> bool:

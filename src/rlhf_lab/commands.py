@@ -91,17 +91,19 @@ def finish_run(
         given = {**facts, "run_id": record.manifest["run_id"]}
         with stop.deferred():
             digest = learn(config, sources, folder, console, given, lambda: stop.is_requested)
-        record.update(weights_digest=digest)
-        say_advice(folder, console)
+        record.update(weights_digest=digest, **overlap(folder, console))
     if config.eval.snapshots:
         evaluate_run(config, sources, folder, console)
 
 
-def say_advice(folder: Path, console: Console) -> None:
-    """Who waited, how close the run came to its ideal timeline, and what would help."""
+def overlap(folder: Path, console: Console) -> dict[str, float]:
+    """Say who waited and what would help; returns the wall-clock and that of the ideal timeline."""
     measurement = measured(folder)
-    if measurement.is_whole:
-        console.say(plan.advice(measurement))
+    if not measurement.is_whole:
+        return {}
+    console.say(plan.advice(measurement))
+    ideal = plan.predict(measurement, measurement.settings).wall
+    return {"wall_seconds": measurement.wall, "ideal_seconds": ideal}
 
 
 def end_early(record: runs.RunDirectory, error: BaseException) -> None:
