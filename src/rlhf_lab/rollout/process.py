@@ -178,6 +178,8 @@ class GeneratorProcess:
         )
         with self._sending:
             self._end_process()
+            if self._is_closing:
+                raise error
             self.spawn()
             self.wait_ready()
             for source, chunk in self._outstanding:
@@ -227,7 +229,9 @@ class GeneratorProcess:
     def close(self) -> None:
         """End the process at once; a `receive` in another thread raises."""
         self._is_closing = True
-        self._end_process()
+        self._process.kill()
+        with self._sending:
+            self._end_process()
 
     def _end_process(self) -> None:
         self._process.kill()
