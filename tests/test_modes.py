@@ -54,10 +54,9 @@ def test_threads_and_processes_are_their_own_simulation(
 def test_async_without_staleness_is_sync(make_config: MakeConfig, algo: str) -> None:
     options = (*SHORT, f"algo={algo}")
     sync = run(make_config("mode=sync", *options))
-    threaded = run(
-        make_config("mode=async", "mode.executor=thread", "mode.max_staleness=0", *options)
-    )
-    assert threaded == sync
+    for executor in ("thread", "process"):
+        background = ("mode=async", f"mode.executor={executor}", "mode.max_staleness=0")
+        assert run(make_config(*background, *options)) == sync
 
 
 @pytest.mark.parametrize(

@@ -182,3 +182,21 @@ def test_the_digest_is_that_of_the_bytes(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"abc")
     known = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
     assert file_digest(tmp_path / "file") == known
+
+
+def test_a_requeued_job_takes_over_its_run_from_another_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLURM_JOB_ID", "77")
+    folder = tmp_path / "run"
+    RunDirectory.create(folder, FACTS, "")
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest["host"]["name"] = "a-node-that-died"
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    monkeypatch.setenv("SLURM_JOB_ID", "78")
+    with pytest.raises(UserError, match=r"process \d+ on a-node-that-died"):
+        RunDirectory.resume(folder, FACTS, "")
+    monkeypatch.setenv("SLURM_JOB_ID", "77")
+    record = RunDirectory.resume(folder, FACTS, "")
+    assert [end["after"] for end in record.manifest["resumed"]] == ["died"]
+    assert record.manifest["run_id"] == manifest["run_id"]

@@ -38,6 +38,7 @@ from survival import (
 from rlhf_lab import build, commands
 from rlhf_lab.checkpoint import CheckpointOptions, Checkpoints, Snapshot
 from rlhf_lab.main import REQUEUE
+from rlhf_lab.models.causal_lm import load_policy
 from rlhf_lab.rollout.executor import ProcessExecutor
 from rlhf_lab.rollout.mode import OnFailure
 from rlhf_lab.rollout.pipeline import Queued
@@ -610,3 +611,12 @@ def test_a_loss_that_is_no_number_is_not_applied(
     assert kept["why"].startswith("update 3 of round 1: the loss is nan")
     # The last checkpoint is of the round before, and whole.
     assert sorted(path.name for path in (folder / "checkpoints").iterdir()) == ["00000001"]
+
+
+def test_weights_that_are_no_numbers_are_refused_at_the_start(make_config: MakeConfig) -> None:
+    config = make_config()
+    model, _ = load_policy(config.model, config.task.tokenizer(), 1)
+    with torch.no_grad():
+        next(model.parameters())[0] = float("inf")
+    with pytest.raises(FloatingPointError, match="the starting weights are not finite"):
+        build.engine(config, model)

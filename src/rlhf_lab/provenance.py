@@ -89,9 +89,10 @@ def cpu_model(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
 
 
 def process() -> dict[str, Any]:
-    """This process, so that others can tell later whether it still lives."""
+    """This process, so that others can tell later whether it still lives; `job` is Slurm's number,
+    which stays the same when a job is requeued."""
     pid = os.getpid()
-    return {"pid": pid, "born": birth(pid)}
+    return {"pid": pid, "born": birth(pid), "job": os.environ.get("SLURM_JOB_ID")}
 
 
 def birth(pid: int) -> str | None:
@@ -109,9 +110,11 @@ def birth(pid: int) -> str | None:
 
 
 def is_alive(manifest: Mapping[str, Any]) -> bool:
-    """Whether the process of a manifest still runs. On another host it is taken to."""
+    """Whether the process of a manifest still runs. On another host it is taken to, unless it was
+    of this very job: a job that runs here was taken from there."""
     if manifest["host"]["name"] != socket.gethostname():
-        return True
+        job = manifest["process"].get("job")
+        return job is None or job != os.environ.get("SLURM_JOB_ID")
     pid: int = manifest["process"]["pid"]
     born: str | None = manifest["process"]["born"]
     if born is not None:

@@ -87,9 +87,11 @@ class RunDirectory:
         if found.state == "unreadable":
             raise UserError(f"output.dir={folder}: {found.problem}: choose another folder")
         if found.state == "running":
+            host, pid = found.manifest["host"]["name"], found.manifest["process"]["pid"]
             raise UserError(
-                f"output.dir={folder} is a run that is going on (process "
-                f"{found.manifest['process']['pid']}): wait for it, or stop it first"
+                f"output.dir={folder} is a run that is going on (process {pid} on {host}): wait "
+                "for it, or stop it first; if that machine is gone, change its state in "
+                f"{MANIFEST} to failed"
             )
         check_same(folder, found.manifest, manifest)
         whole = dict(found.manifest)
