@@ -96,7 +96,7 @@ class RunDirectory:
         check_same(folder, found.manifest, manifest)
         whole = dict(found.manifest)
         if whole["state"] != "finished":
-            ends = [*whole.get("resumed", []), {"after": whole["state"], "at": now()}]
+            ends = [*whole.get("resumed", []), {"after": found.state, "at": now()}]
             whole |= {"state": "running", "resumed": ends} | provenance()
         record = cls(folder, whole)
         record.update()
