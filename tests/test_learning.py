@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 REAL = (
     "sft.steps=450",
     "sft.batch=64",
-    "labels.pairs=6144",
+    "labels.pairs=2560",
     "labels.held_out_pairs=512",
     "reward_model.batch=64",
     "eval.prompts=256",
@@ -35,7 +35,7 @@ def evals(config: Config) -> list[dict[str, float]]:
 
 def test_the_stages_reach_what_they_are_documented_to_reach(make_config: MakeConfig) -> None:
     stages = Stages(make_config(*REAL), Console(quiet=True))
-    assert 0.70 <= stages.reward_model().metrics["accuracy"] <= 0.93
+    assert 0.70 <= stages.reward_model().metrics["accuracy"] <= 0.95
     before, after = evals(make_config(*REAL, "run.updates=64"))
     assert 0.25 <= before["gold/win_rate"] <= 0.50
     assert after["gold/win_rate"] > 0.70

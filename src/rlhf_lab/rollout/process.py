@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import multiprocessing
 import os
 import signal
 import tempfile
@@ -29,6 +30,18 @@ from rlhf_lab.types import Chunk, Rollout, WeightFeed, Weights
 NOTICE_SECONDS = 5.0
 TRACE_SECONDS = 0.5
 SPAWN = torch.multiprocessing.get_context("spawn")
+
+
+def announce_a_known_start_method() -> None:
+    """A child is told its parent's default start method, and ends if it does not know it: one that
+    a launcher has added to its workers, such as joblib's loky."""
+    if multiprocessing.get_start_method(allow_none=True) not in (
+        None,
+        "fork",
+        "spawn",
+        "forkserver",
+    ):
+        multiprocessing.set_start_method("spawn", force=True)
 
 
 class GeneratorFailure(RuntimeError):
@@ -82,6 +95,7 @@ class GeneratorProcess:
 
     def spawn(self) -> None:
         """Start the process; `wait_ready` waits until it has built its worker."""
+        announce_a_known_start_method()
         ours, theirs = SPAWN.Pipe()
         descriptor, name = tempfile.mkstemp(prefix="rlhf_lab_generator_")
         self._trace: TextIO = os.fdopen(descriptor, encoding="utf-8", errors="replace")
