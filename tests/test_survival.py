@@ -45,6 +45,7 @@ from rlhf_lab.rollout.pipeline import Queued
 from rlhf_lab.rollout.process import Care, GeneratorFailure
 from rlhf_lab.rollout.shared import SharedWeights
 from rlhf_lab.rows import read_rows
+from rlhf_lab.runs import list_runs
 from rlhf_lab.trackers.console import Console
 from rlhf_lab.types import Finish, Group, Rollout, Sample, Span, UserError, Weights
 
@@ -186,6 +187,21 @@ def test_the_command_line_returns_the_requeue_code_and_resume_finishes(
     assert done.returncode == 0, done.stderr
     assert "resumed at round" in done.stdout
     assert rows_of(folder) == 60
+
+
+@pytest.mark.slow
+def test_jobs_of_a_parallel_sweep_have_generators_of_their_own(cache: Path, tmp_path: Path) -> None:
+    options = ["-m", "launcher=joblib", "debug=tiny", "mode=async", "seed=1,2", "eval=none"]
+    options += [f"output.cache={cache}", f"output.root={tmp_path}/sweep"]
+    done = subprocess.run(
+        [sys.executable, "-m", "rlhf_lab.main", "train", *options],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    found = list_runs(tmp_path / "sweep")
+    assert [(run.state, run.rounds) for run in found] == [("finished", 4)] * 2
 
 
 def test_resuming_a_run_that_goes_on_or_is_finished(

@@ -35,12 +35,8 @@ SPAWN = torch.multiprocessing.get_context("spawn")
 def announce_a_known_start_method() -> None:
     """A child is told its parent's default start method, and ends if it does not know it: one that
     a launcher has added to its workers, such as joblib's loky."""
-    if multiprocessing.get_start_method(allow_none=True) not in (
-        None,
-        "fork",
-        "spawn",
-        "forkserver",
-    ):
+    known = (None, "fork", "spawn", "forkserver")
+    if multiprocessing.get_start_method(allow_none=True) not in known:
         multiprocessing.set_start_method("spawn", force=True)
 
 
