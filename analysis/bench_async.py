@@ -137,6 +137,15 @@ def spread(values: Sequence[float]) -> str:
     return f"{mean(values):.2f} [{min(values):.2f}, {max(values):.2f}]"
 
 
+def report(
+    console: Console, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], path: Path
+) -> None:
+    """Print a table, and keep it as JSON."""
+    console.table(title, columns, rows)
+    path.write_text(json.dumps([dict(zip(columns, r, strict=True)) for r in rows], indent=1))
+    console.say(f"wrote {path}")
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Command line: run everything, print the table, keep it as JSON."""
     parser = argparse.ArgumentParser(description="Sync against async, side by side.")
@@ -150,10 +159,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for ratio in given.ratios:
         console.say(f"ratio {ratio}: {given.repeats} times {', '.join(SETTINGS)}")
         rows.append(row(ratio, trials(given.out, ratio, given.repeats, given.rounds)))
-    console.table("async against sync [smallest, largest of the repeats]", COLUMNS, rows)
-    table = given.out / "bench_async.json"
-    table.write_text(json.dumps([dict(zip(COLUMNS, r, strict=True)) for r in rows], indent=1))
-    console.say(f"wrote {table}")
+    title = "async against sync [smallest, largest of the repeats]"
+    report(console, title, COLUMNS, rows, given.out / "bench_async.json")
     return 0
 
 

@@ -9,13 +9,12 @@ each of them is run.
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from analysis.bench_async import COMMON, train
+from analysis.bench_async import COMMON, report, train
 from rlhf_lab.plan import changed, predict
 from rlhf_lab.trackers.console import Console
 
@@ -68,11 +67,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         took = (real.wall, real.trainer_wait / real.wall)
         rows.append(row(other, (found.wall, found.trainer_wait), took))
         console.say(f"{other}: predicted {found.wall:.1f} s, took {real.wall:.1f} s")
-    console.table("predicted from one async run, against real runs", COLUMNS, rows)
+    title = "predicted from one async run, against real runs"
+    report(console, title, COLUMNS, rows, given.out / "bench_plan.json")
     console.say(f"mean absolute error {statistics.fmean(errors):.1%}, largest {max(errors):.1%}")
-    table = given.out / "bench_plan.json"
-    table.write_text(json.dumps([dict(zip(COLUMNS, r, strict=True)) for r in rows], indent=1))
-    console.say(f"wrote {table}")
     return 0
 
 

@@ -16,6 +16,7 @@ from conftest import MakeConfig
 from examples import FACTS, call
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
+from survival import is_running
 
 from rlhf_lab import commands
 from rlhf_lab.checks import check, splits_are_readable
@@ -291,15 +292,6 @@ def test_a_killed_trainer_leaves_no_generator_behind(tmp_path: Path, cache: Path
         time.sleep(0.05)
     assert set(os.listdir("/dev/shm")) <= segments
     assert set(Path(tempfile.gettempdir()).glob("rlhf_lab_*")) <= files
-
-
-def is_running(pid: int) -> bool:
-    """Whether a process is there, and not a zombie that nobody has waited for."""
-    try:
-        status = Path(f"/proc/{pid}/stat").read_text()
-    except FileNotFoundError:
-        return False
-    return status.rpartition(")")[2].split()[0] not in ("Z", "X")
 
 
 def test_prompts_must_fit_the_context_of_a_loaded_model(

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from conftest import MakeConfig
 from examples import FACTS
+from survival import outcome
 
 from rlhf_lab import commands
 from rlhf_lab.config import ALGORITHMS, Config
@@ -23,17 +24,10 @@ from rlhf_lab.rollout.worker import RolloutWorker
 from rlhf_lab.trackers.console import Console
 from rlhf_lab.types import Chunk, Example, Finish, Group, Prompt, Sample, WeightFeed, Weights
 
-# What depends on timing alone.
-UNTIMED = ("seconds/", "timing/")
-
 
 def run(config: Config) -> tuple[list[dict[str, Any]], str]:
     """Rows of a run without what a clock measured, and the digest of its last weights."""
-    folder = commands.train(config, Console(quiet=True), FACTS)
-    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    manifest = json.loads((folder / "manifest.json").read_text())
-    exact = [{k: v for k, v in row.items() if not k.startswith(UNTIMED)} for row in rows]
-    return exact, manifest["weights_digest"]
+    return outcome(commands.train(config, Console(quiet=True), FACTS))
 
 
 SHORT = ("run.updates=8", "eval=none", "eval.snapshots=0", "sft.steps=4")

@@ -19,7 +19,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from rlhf_lab.rollout.pipeline import Queued
-from rlhf_lab.sealed import DRAFT, Damaged, flush, remove_drafts, sealed, verify
+from rlhf_lab.sealed import Damaged, flush, remove_drafts, sealed, verify
 from rlhf_lab.types import (
     Chunk,
     Clock,
@@ -137,8 +137,7 @@ class Checkpoints:
         return None
 
     def _folders(self) -> list[Path]:
-        found = self._folder.glob("[0-9]*") if self._folder.is_dir() else ()
-        return sorted(path for path in found if not path.name.startswith(DRAFT))
+        return sorted(self._folder.glob("[0-9]*"))
 
 
 def read(folder: Path, chunk: Callable[[int], Chunk]) -> Snapshot:

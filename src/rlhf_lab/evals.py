@@ -12,6 +12,7 @@ from torch import Tensor
 
 from rlhf_lab.batching import collate, micro_batches
 from rlhf_lab.forward import load_weights, response_output, torch_threads
+from rlhf_lab.off_policy import k3_terms
 from rlhf_lab.types import (
     Batch,
     Chunk,
@@ -155,7 +156,7 @@ class Evaluator:
             reference_BT = response_output(self.reference, part, self.temperature).logp_BT
             away_BT = policy_BT - reference_BT
             k1.append(away_BT.sum(dim=1))
-            k3.append((torch.expm1(-away_BT) + away_BT).sum(dim=1))
+            k3.append(k3_terms(-away_BT).sum(dim=1))
         return torch.cat(k1), torch.cat(k3)
 
     def _perplexity(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:

@@ -149,7 +149,7 @@ class Loop:
             )
 
     def _learn(self, round_: int, taken: Taken) -> Metrics:
-        groups = [group for rollout in taken.rollouts for group in rollout.groups]
+        groups = taken.groups
         with self._span("reference", round_):
             batch = collate(groups, self.pad_id)
             self._require_finite_rewards(batch, groups)
@@ -212,7 +212,7 @@ class Loop:
 
     def _gaps(self, round_: int, taken: Taken, start: Weights, end: Weights) -> Metrics:
         """The three gaps on a few groups of the round, before and after its updates."""
-        groups = [group for rollout in taken.rollouts for group in rollout.groups]
+        groups = taken.groups
         order_P = shuffled(len(groups), self.seed, round_, PROBE)[: self.probe_groups]
         if not len(order_P):
             return {}

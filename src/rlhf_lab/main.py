@@ -19,7 +19,7 @@ from omegaconf.errors import OmegaConfBaseException
 from rlhf_lab import commands, plan, timeline
 from rlhf_lab.checks import check, splits_are_readable
 from rlhf_lab.config import Config, plain, register, typed
-from rlhf_lab.runs import MANIFEST, config_hash
+from rlhf_lab.runs import config_hash, manifest_path
 from rlhf_lab.runs_table import show
 from rlhf_lab.trackers.console import Console
 from rlhf_lab.types import StopRequested, UserError
@@ -174,9 +174,7 @@ def of_run(command: str, arguments: list[str]) -> list[str]:
     if not arguments or "=" in arguments[0] or arguments[0].startswith("-"):
         raise UserError(f"rlhf-lab {command} needs a run's folder: {ABOUT[command]}")
     folder = Path(arguments[0])
-    path = folder / MANIFEST
-    if not path.is_file():
-        raise UserError(f"{folder} is not a run: it has no {MANIFEST} (see `rlhf-lab runs`)")
+    path = manifest_path(folder)
     manifest = json.loads(path.read_text(encoding="utf-8"))
     own = list(manifest["overrides"])
     if command == "replay":

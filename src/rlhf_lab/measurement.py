@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rlhf_lab.recipe import Recipe
 from rlhf_lab.rows import read_rows
-from rlhf_lab.runs import MANIFEST, TIMELINE
+from rlhf_lab.runs import TIMELINE, manifest_path
 from rlhf_lab.types import UserError
 
 GENERATION = ("generate", "score")
@@ -209,9 +209,7 @@ def windows(spans: Sequence[Span], trained: set[int]) -> dict[int, Window]:
 
 
 def settings_of(folder: Path) -> Settings:
-    path = folder / MANIFEST
-    if not path.is_file():
-        raise UserError(f"{folder} is not a run: it has no {MANIFEST} (see `rlhf-lab runs`)")
+    path = manifest_path(folder)
     try:
         given = json.loads(path.read_bytes())["settings"]
         return Settings(**{field.name: given[field.name] for field in fields(Settings)})

@@ -30,6 +30,11 @@ SUMS = {
 Rows = Mapping[str, Tensor]
 
 
+def k3_terms(log_ratio: Tensor) -> Tensor:
+    """r - 1 - log r of each log-ratio: the k3 estimator's terms, never negative."""
+    return torch.expm1(log_ratio) - log_ratio
+
+
 def measure(logp_BT: Tensor, batch: Batch, clipped_BT: Tensor | None) -> dict[str, Tensor]:
     """Measures of every row, B each: token-weighted sums, the largest ratio, the log-ratio of the
     whole sequence. clipped_BT: 1 where the clip took the gradient away."""
@@ -43,9 +48,9 @@ def measure(logp_BT: Tensor, batch: Batch, clipped_BT: Tensor | None) -> dict[st
             "ratio_squared": ratio_BT.square(),
             "clipped": torch.zeros_like(ratio_BT) if clipped_BT is None else clipped_BT,
             "behavior_k1": -log_ratio_BT,
-            "behavior_k3": torch.expm1(log_ratio_BT) - log_ratio_BT,
+            "behavior_k3": k3_terms(log_ratio_BT),
             "reference_k1": away_BT,
-            "reference_k3": torch.expm1(-away_BT) + away_BT,
+            "reference_k3": k3_terms(-away_BT),
         }
         rows = {name: (term * batch.weight_BT).sum(dim=1) for name, term in terms.items()}
         rows["ratio_max"] = (ratio_BT * batch.mask_BT).amax(dim=1)
@@ -108,7 +113,7 @@ def gaps(
     found: Metrics = {}
     for name, (old_BT, new_BT) in chain.items():
         log_ratio_BT = (new_BT - old_BT) * mask_BT
-        terms = {"k1": -log_ratio_BT, "k3": torch.expm1(log_ratio_BT) - log_ratio_BT}
+        terms = {"k1": -log_ratio_BT, "k3": k3_terms(log_ratio_BT)}
         for estimator, term_BT in terms.items():
             sum_B = (term_BT * mask_BT).sum(dim=1)
             metric = f"gap/{name}_{estimator}"

@@ -129,6 +129,14 @@ class RunDirectory:
         os.replace(draft, self.folder / MANIFEST)
 
 
+def manifest_path(folder: Path) -> Path:
+    """A run's manifest. Raises UserError if the folder has none."""
+    path = folder / MANIFEST
+    if not path.is_file():
+        raise UserError(f"{folder} is not a run: it has no {MANIFEST} (see `rlhf-lab runs`)")
+    return path
+
+
 def write_draft(folder: Path, manifest: Mapping[str, Any]) -> Path:
     """A whole manifest under another name, to be put in place in one step."""
     descriptor, name = tempfile.mkstemp(prefix=DRAFT, dir=folder)

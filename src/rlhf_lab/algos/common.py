@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from rlhf_lab.off_policy import k3_terms
 from rlhf_lab.types import Batch, UserError
 
 
@@ -59,8 +60,7 @@ def k1(logp_BT: Tensor, other_logp_BT: Tensor) -> Tensor:
 
 def k3(logp_BT: Tensor, other_logp_BT: Tensor) -> Tensor:
     """Per-token q/p - 1 - log(q/p): unbiased, never negative, less noise than k1."""
-    log_ratio_BT = other_logp_BT - logp_BT
-    return torch.expm1(log_ratio_BT) - log_ratio_BT
+    return k3_terms(other_logp_BT - logp_BT)
 
 
 def clipped_surrogate(

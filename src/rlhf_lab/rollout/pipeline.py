@@ -15,7 +15,7 @@ from rlhf_lab.rollout.budget import StalenessBudget
 from rlhf_lab.rollout.executor import Executor
 from rlhf_lab.rollout.feeds import Recorded, Segments
 from rlhf_lab.rollout.mode import AtBound, Mode
-from rlhf_lab.types import Chunk, Rollout, StopRequested, WeightFeed, Weights
+from rlhf_lab.types import Chunk, Group, Rollout, StopRequested, WeightFeed, Weights
 
 POLL_SECONDS = 0.25
 
@@ -48,6 +48,11 @@ class Taken:
     rollouts: list[Rollout]
     dropped: list[Rollout]
     schedule: list[dict[str, Any]]
+
+    @property
+    def groups(self) -> list[Group]:
+        """The round's groups, in order."""
+        return [group for rollout in self.rollouts for group in rollout.groups]
 
 
 class Pipeline:
