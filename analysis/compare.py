@@ -30,6 +30,7 @@ class Run:
     """A finished run with its rounds and evaluations."""
 
     name: str
+    folder: Path
     manifest: Row
     rounds: Sequence[Row]
     evals: Sequence[Row]
@@ -57,10 +58,23 @@ def load(folders: Sequence[Path]) -> tuple[list[Run], list[str]]:
             left_out.append(f"left out: {summary.folder} (not evaluated)")
             continue
         name = summary.name if summary.name != "." else summary.folder.name
-        runs.append(Run(name, summary.manifest, rounds, judged))
+        runs.append(Run(name, summary.folder, summary.manifest, rounds, judged))
     # The slowest mode is what the others are measured against: sync where it is there.
     runs.sort(key=lambda run: (run.manifest["mode"] != "sync", run.name))
     return runs, left_out
+
+
+def comparable(folders: Sequence[Path], console: Console) -> list[Run]:
+    """The runs that can be compared; says which ones cannot. Raises UserError if none can."""
+    runs, left_out = load(folders)
+    for line in left_out:
+        console.say(line)
+    if not runs:
+        raise UserError(
+            f"no finished, evaluated run in {', '.join(map(str, folders))}: `rlhf-lab runs` lists "
+            "what is there"
+        )
+    return runs
 
 
 def percent(row: Row) -> str:
@@ -143,11 +157,11 @@ SEED_COLUMNS = ["mode", "seeds", "SFT win-rate %", "win-rate %", "KL nats", "spe
 
 
 def interval(values: Sequence[float], digits: int) -> str:
-    """Mean and 95% t interval; the mean alone of one value, nothing of none."""
+    """Mean and 95% t interval; the mean alone of one value or with NaN, nothing of none."""
     if not values:
         return ""
     centre = statistics.fmean(values)
-    if len(values) == 1:
+    if len(values) == 1 or not math.isfinite(centre):
         return f"{centre:.{digits}f}"
     error = statistics.stdev(values) / math.sqrt(len(values))
     half = float(t.ppf(0.975, len(values) - 1)) * error
@@ -194,14 +208,7 @@ def save(drawn: Figure, folder: Path) -> list[Path]:
 
 def report(folders: Sequence[Path], out: Path, console: Console) -> None:
     """Print the tables, write the figure, name the files."""
-    runs, left_out = load(folders)
-    for line in left_out:
-        console.say(line)
-    if not runs:
-        raise UserError(
-            f"no finished, evaluated run in {', '.join(map(str, folders))}: `rlhf-lab runs` lists "
-            "what is there"
-        )
+    runs = comparable(folders, console)
     first = runs[0].manifest
     console.say(
         f"\n{first['algo']} on {first['task']} with {first['model']}: speed-up against "

@@ -79,6 +79,10 @@ def test_a_run_alone_has_no_interval_over_seeds() -> None:
     assert compare.interval([2.0], 1) == "2.0"
 
 
+def test_an_interval_with_nan_is_nan() -> None:
+    assert compare.interval([2.0, float("nan")], 1) == "nan"
+
+
 def test_nothing_to_compare_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert compare.main([str(tmp_path)]) == 2
     assert "no finished, evaluated run" in capsys.readouterr().err
