@@ -45,7 +45,7 @@ def rows(algo: Algorithm, groups: list[Group], reference: list[list[float]]) -> 
     batch = replace(batch, reference_logp_BT=reference_BT)
     credit = algo.credit(rewards_of(groups), batch)
     kept = replace(batch, credit_BT=credit.value_BT).rows(credit.keep_B)
-    return replace(kept, weight_BT=token_weights(kept.mask_BT, algo.reduction))
+    return replace(kept, weight_BT=token_weights(kept, algo.reduction))
 
 
 def policy_output(values: list[list[float]], batch: Batch) -> PolicyOutput:

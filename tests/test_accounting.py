@@ -149,7 +149,7 @@ def test_a_token_that_is_lost_or_used_twice_breaks_the_ledger() -> None:
     ledger.count(kept_tokens=10, tied_tokens=4, dropped_tokens=3)
     ledger.check_tokens(generated=19, in_flight=2)
     for generated in (18, 20):
-        with pytest.raises(RuntimeError, match=f"{generated} generated, but 10 trained . 4 tied"):
+        with pytest.raises(RuntimeError, match=f"{generated} generated, but 10 kept . 4 tied"):
             ledger.check_tokens(generated, in_flight=2)
 
 

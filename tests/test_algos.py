@@ -11,7 +11,8 @@ from examples import gradient, group, policy_output, rows
 from torch import Tensor
 
 from rlhf_lab.algos.best_of_n import BestOfN
-from rlhf_lab.algos.common import best_and_worst, clipped_surrogate, k1, k3, leave_one_out
+from rlhf_lab.algos.advantages import best_and_worst, leave_one_out
+from rlhf_lab.algos.common import clipped_surrogate, k1, k3
 from rlhf_lab.algos.grpo import GRPO
 from rlhf_lab.algos.online_dpo import OnlineDPO
 from rlhf_lab.algos.proximal_rloo import ProximalRLOO

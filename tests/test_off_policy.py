@@ -21,7 +21,7 @@ POLICY = [[-1.0 + math.log(2), -2.0], [-0.5 - math.log(4)]]
 def batch() -> Batch:
     """Two rows, of two tokens and of one; sequence means, so weights 1/4, 1/4 and 1/2."""
     made = collate([group(0, BEHAVIOR, [1.0, 0.0])], pad_id=0)
-    return replace(made, weight_BT=token_weights(made.mask_BT, Reduction.sequence_mean))
+    return replace(made, weight_BT=token_weights(made, Reduction.sequence_mean))
 
 
 def logp(rows: list[list[float]]) -> Tensor:

@@ -32,25 +32,34 @@ def pad_right(rows: Sequence[Sequence[float]], dtype: torch.dtype) -> Tensor:
     return out
 
 
-def collate(groups: Sequence[Group], pad_id: int) -> Batch:
-    """All samples of some groups as one batch, in order; credit, weight and reference are zero."""
+def collate(groups: Sequence[Group], pad_id: int, limit: int = 0) -> Batch:
+    """All samples of some groups as one batch, in order; the proximal policy is the behaviour,
+    values, credit, weight and reference are zero.
+
+    limit: longest response that was allowed; 0 takes the longest there is.
+    """
     rows = [
         (index, group, sample) for index, group in enumerate(groups) for sample in group.samples
     ]
     prompt_BS, prompt_mask_BS = pad_left([group.prompt.tokens for _, group, _ in rows], pad_id)
     response_BT = pad_right([sample.tokens for _, _, sample in rows], torch.long)
     mask_BT = pad_right([[1.0] * len(sample.tokens) for _, _, sample in rows], torch.float32)
+    behavior_logp_BT = pad_right([sample.logps for _, _, sample in rows], torch.float32)
     return Batch(
         prompt_BS=prompt_BS,
         prompt_mask_BS=prompt_mask_BS,
         response_BT=response_BT.masked_fill(mask_BT == 0, pad_id),
         mask_BT=mask_BT,
-        behavior_logp_BT=pad_right([sample.logps for _, _, sample in rows], torch.float32),
+        behavior_logp_BT=behavior_logp_BT,
+        proximal_logp_BT=behavior_logp_BT,
         reference_logp_BT=torch.zeros_like(mask_BT),
+        value_BT=torch.zeros_like(mask_BT),
         credit_BT=torch.zeros_like(mask_BT),
+        target_BT=torch.zeros_like(mask_BT),
         weight_BT=torch.zeros_like(mask_BT),
         group_B=torch.tensor([index for index, _, _ in rows]),
         version_B=torch.tensor([sample.version for _, _, sample in rows]),
+        limit_B=torch.full((len(rows),), limit or mask_BT.shape[1]),
     )
 
 
@@ -59,12 +68,14 @@ def rewards_of(groups: Sequence[Group]) -> Tensor:
     return torch.tensor([group.rewards for group in groups], dtype=torch.float32)
 
 
-def token_weights(mask_BT: Tensor, reduction: Reduction) -> Tensor:
-    """How much each token counts in an update; sums to one, so no loss divides again."""
-    length_B1 = mask_BT.sum(dim=1, keepdim=True).clamp(min=1)
+def token_weights(batch: Batch, reduction: Reduction) -> Tensor:
+    """How much each token of an update counts, BT, so that no loss divides again."""
+    length_B1 = batch.mask_BT.sum(dim=1, keepdim=True).clamp(min=1)
     if reduction is Reduction.token_mean:
-        return mask_BT / length_B1.sum()
-    return mask_BT / length_B1 / mask_BT.shape[0]
+        return batch.mask_BT / length_B1.sum()
+    if reduction is Reduction.per_limit:
+        length_B1 = batch.limit_B.unsqueeze(1)
+    return batch.mask_BT / length_B1 / len(batch)
 
 
 def minibatches(
@@ -79,12 +90,13 @@ def minibatches(
     Rows without credit are left out, so a minibatch may be smaller than the others, or empty; its
     place in the count of updates stays, so that lag in updates remains exact.
     """
-    batch = replace(batch, credit_BT=credit.value_BT)
+    target_BT = batch.target_BT if credit.target_BT is None else credit.target_BT
+    batch = replace(batch, credit_BT=credit.value_BT, target_BT=target_BT)
     rows_of_group = [torch.where(batch.group_B == group)[0] for group in range(len(order_P))]
     for part in order_P.view(num, -1):
         index_B = torch.cat([rows_of_group[group] for group in part.tolist()])
         rows = batch.rows(index_B[credit.keep_B[index_B]])
-        yield replace(rows, weight_BT=token_weights(rows.mask_BT, reduction))
+        yield replace(rows, weight_BT=token_weights(rows, reduction))
 
 
 def micro_batches(batch: Batch, max_rows: int) -> Iterator[Batch]:

@@ -20,6 +20,7 @@ from rlhf_lab.evals import Evaluator
 from rlhf_lab.generators.hf import HFGenerator
 from rlhf_lab.models.causal_lm import PretrainedModel, load_policy
 from rlhf_lab.models.reward_model import load_reward_model
+from rlhf_lab.models.value_model import ValueNetwork, value_model_from, value_model_like
 from rlhf_lab.randomness import stable_hash, uniforms
 from rlhf_lab.recipe import Recipe
 from rlhf_lab.rewards.model import ModelReward, ModelScorer
@@ -50,6 +51,7 @@ from rlhf_lab.types import (
     Sample,
     Split,
     UserError,
+    ValueModel,
 )
 
 
@@ -156,7 +158,7 @@ def executor(
 
 def chunks_per_round(config: Config) -> int:
     """Chunks that make up a round; the last one may be smaller."""
-    return math.ceil(config.run.groups_per_round / config.generator.chunk_groups)
+    return math.ceil(config.run.groups_generated / config.generator.chunk_groups)
 
 
 def pipeline(
@@ -175,10 +177,10 @@ def pipeline(
 
     def chunk(number: int) -> Chunk:
         round_, index = divmod(number, per_round)
-        start = round_ * recipe.groups_per_round + index * config.generator.chunk_groups
-        end = min(start + config.generator.chunk_groups, (round_ + 1) * recipe.groups_per_round)
+        start = round_ * recipe.groups_generated + index * config.generator.chunk_groups
+        end = min(start + config.generator.chunk_groups, (round_ + 1) * recipe.groups_generated)
         chosen = tuple(stream[place] for place in range(start, end))
-        return Chunk(round_, index, chosen, recipe.group_size)
+        return Chunk(round_, index, chosen, recipe.group_size, config.algo.needs.greedy)
 
     recorded = schedule_of(Path(mode.schedule), mode, recipe) if mode.is_replay else None
     return Pipeline(
@@ -230,23 +232,35 @@ def schedule_of(folder: Path, mode: Mode, recipe: Recipe) -> dict[int, Segments]
     return {row["chunk"]: tuple((s, v) for s, v in row["segments"]) for row in rows}
 
 
-def engine(config: Config, model: Any) -> SingleEngine:
-    return SingleEngine(model, config.optim, config.engine, config.generator.temperature)
+def engine(config: Config, model: Any, values: ValueNetwork | None = None) -> SingleEngine:
+    return SingleEngine(model, config.optim, config.engine, config.generator.temperature, values)
+
+
+def value_model(
+    config: Config, sources: Sources, policy: Any, tokenizer: Any
+) -> ValueNetwork | None:
+    """What the algorithm needs: from the proxy reward model (N+ detail 22) where the run has one of
+    the policy's vocabulary, else from the policy under a head that says zero."""
+    kind = config.algo.needs.values
+    if kind is ValueModel.none:
+        return None
+    if kind is ValueModel.own and isinstance(config.reward, ModelReward):
+        model, own_tokenizer, offset = load_reward_model(config.reward.path or sources.proxy)
+        if own_tokenizer.get_vocab() == tokenizer.get_vocab():
+            return value_model_from(model, offset)
+    return value_model_like(policy, is_shared=kind is ValueModel.shared)
 
 
 def compares(config: Config) -> bool:
     """Whether the algorithm trains on a fixed number of a group's rows, whatever their number."""
-    size = 2 * max(2, config.algo.min_group_size)
-    example = Example("", "", "")
-    groups = [
-        Group(
-            Prompt(0, (0,), example),
-            tuple(Sample((0,), (0.0,), 0, Finish.eos, "") for _ in range(size)),
-            tuple(float(number) for number in range(size)),
-        )
-    ]
-    credit = config.algo.credit(rewards_of(groups), collate(groups, 0))
-    return bool(credit.keep_B.sum() < size)
+
+    def kept(size: int) -> int:
+        samples = tuple(Sample((0,), (0.0,), 0, Finish.eos, "") for _ in range(size))
+        rewards = tuple(float(number) for number in range(size))
+        groups = [Group(Prompt(0, (0,), Example("", "", "")), samples, rewards)]
+        return int(config.algo.credit(rewards_of(groups), collate(groups, 0)).keep_B.sum())
+
+    return kept(4) == kept(8)
 
 
 def settings(config: Config) -> dict[str, Any]:

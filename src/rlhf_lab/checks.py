@@ -9,7 +9,7 @@ from rlhf_lab.models.scratch import ScratchModel
 from rlhf_lab.rewards.model import ModelReward
 from rlhf_lab.rewards.rule import RuleReward
 from rlhf_lab.rollout.mode import ExecutorKind
-from rlhf_lab.types import Split, UserError
+from rlhf_lab.types import Objective, Split, UserError
 
 
 def response_tokens(config: Config) -> int:
@@ -24,12 +24,13 @@ def trains_proxy(config: Config) -> bool:
 
 def check(config: Config) -> None:
     """Refuse combinations that cannot work, before anything is loaded or computed."""
-    least = config.algo.min_group_size
+    least = config.algo.needs.group_size
     if config.run.group_size < least:
         raise UserError(
             f"run.group_size={config.run.group_size} with algo={config.algo.name}: it compares the "
             f"samples of a prompt and needs at least {least}; pass run.group_size={least}"
         )
+    check_correction(config)
     if config.mode.max_staleness >= config.run.num_rounds > 1:
         raise UserError(
             f"mode.max_staleness={config.mode.max_staleness} with {config.run.num_rounds} rounds: "
@@ -49,6 +50,28 @@ def check(config: Config) -> None:
         )
     check_lengths(config)
     check_rewards(config)
+
+
+WHY_NOT = {
+    Objective.comparison: "its loss compares samples of a prompt or regresses on their rewards and "
+    "takes no ratio to the policy that wrote them, so there is nothing that a ratio could correct; "
+    "pass correction=none",
+    Objective.likelihood: "its loss takes no ratio, so it has none that could begin at another "
+    "policy; pass correction=truncated_is or sequence_is",
+    Objective.sequence_ratio: "its loss takes one credit per response, in which weights per token "
+    "would be averaged away; pass correction=sequence_is",
+    Objective.token_ratio: "its ratios are per token; pass correction=none",
+}
+
+
+def check_correction(config: Config) -> None:
+    """A correction must have something to correct in the algorithm's loss."""
+    objective = config.algo.objective
+    if objective not in config.correction.corrects:
+        raise UserError(
+            f"correction={config.correction.name} with algo={config.algo.name}: "
+            f"{WHY_NOT[objective]}"
+        )
 
 
 def check_lengths(config: Config) -> None:

@@ -14,11 +14,37 @@ from typing import Any, get_type_hints
 from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING, DictConfig, OmegaConf
 
+from rlhf_lab.algos.a_lol import ALoL
 from rlhf_lab.algos.best_of_n import BestOfN
+from rlhf_lab.algos.cispo import CISPO
+from rlhf_lab.algos.copg import CoPG
+from rlhf_lab.algos.dapo import DAPO
+from rlhf_lab.algos.dpo import DPO
+from rlhf_lab.algos.dr_grpo import DrGRPO
 from rlhf_lab.algos.grpo import GRPO
+from rlhf_lab.algos.gspo import GSPO
+from rlhf_lab.algos.lite_ppo import LitePPO
+from rlhf_lab.algos.ma_ppo import MacroPPO
+from rlhf_lab.algos.mdpo import MDPO
 from rlhf_lab.algos.online_dpo import OnlineDPO
+from rlhf_lab.algos.online_ipo import OnlineIPO
+from rlhf_lab.algos.online_slic import OnlineSLiC
+from rlhf_lab.algos.ppo import PPO
 from rlhf_lab.algos.proximal_rloo import ProximalRLOO
+from rlhf_lab.algos.reinforce import REINFORCE
+from rlhf_lab.algos.reinforce_plus_plus import ReinforcePlusPlus
+from rlhf_lab.algos.remax import ReMax
+from rlhf_lab.algos.rloo import RLOO
 from rlhf_lab.checkpoint import CheckpointOptions
+from rlhf_lab.corrections.decoupled import Decoupled
+from rlhf_lab.corrections.ess_scaled import ESSScaled
+from rlhf_lab.corrections.geometric_mask import GeometricMask
+from rlhf_lab.corrections.icepop import IcePop
+from rlhf_lab.corrections.none import NoCorrection
+from rlhf_lab.corrections.opsm import OPSM
+from rlhf_lab.corrections.recompute import Recompute
+from rlhf_lab.corrections.sequence_is import SequenceIS
+from rlhf_lab.corrections.truncated_is import TruncatedIS
 from rlhf_lab.engines.single import SingleEngineOptions
 from rlhf_lab.evals import EvalOptions
 from rlhf_lab.generators.hf import HFSampling
@@ -40,16 +66,45 @@ from rlhf_lab.types import UserError
 
 # Adding an algorithm: one file, one line here, one YAML, one golden test.
 ALGORITHMS: dict[str, type] = {
-    "online_dpo": OnlineDPO,
+    "ppo": PPO,
+    "ma_ppo": MacroPPO,
+    "reinforce": REINFORCE,
+    "reinforce_plus_plus": ReinforcePlusPlus,
+    "remax": ReMax,
+    "rloo": RLOO,
     "proximal_rloo": ProximalRLOO,
-    "best_of_n": BestOfN,
+    "copg": CoPG,
     "grpo": GRPO,
+    "dr_grpo": DrGRPO,
+    "dapo": DAPO,
+    "gspo": GSPO,
+    "cispo": CISPO,
+    "lite_ppo": LitePPO,
+    "mdpo": MDPO,
+    "online_dpo": OnlineDPO,
+    "online_ipo": OnlineIPO,
+    "online_slic": OnlineSLiC,
+    "best_of_n": BestOfN,
+    "a_lol": ALoL,
+    "dpo": DPO,
+}
+CORRECTIONS: dict[str, type] = {
+    "none": NoCorrection,
+    "recompute": Recompute,
+    "truncated_is": TruncatedIS,
+    "sequence_is": SequenceIS,
+    "icepop": IcePop,
+    "geometric_mask": GeometricMask,
+    "decoupled": Decoupled,
+    "opsm": OPSM,
+    "ess_scaled": ESSScaled,
 }
 TASKS: dict[str, type] = {"tldr_nano": TldrNano, "gsm8k": Gsm8k, "tldr": Tldr}
 REWARDS: dict[str, type] = {"reward_model": ModelReward, "task_rule": RuleReward}
 MODELS: dict[str, type] = {"scratch": ScratchModel, "pretrained": PretrainedModel}
 GROUPS: dict[str, dict[str, type]] = {
     "algo": ALGORITHMS,
+    "correction": CORRECTIONS,
     "task": TASKS,
     "reward": REWARDS,
     "model": MODELS,
@@ -87,6 +142,7 @@ class Config:
     seed: int
     run: Recipe
     algo: Any
+    correction: Any
     mode: Mode
     task: Any
     model: ScratchModel | PretrainedModel
@@ -124,7 +180,18 @@ def tree() -> type:
     """The schema of the whole config. Group nodes are typed by the option that is chosen."""
     stages = {"sft": SFTOptions, "labels": LabelOptions, "reward_model": RewardModelOptions}
     columns: list[Any] = [("seed", int, field(default=1))]
-    for name in ("run", "algo", "mode", "task", "model", "proxy", "reward", "judge", "generator"):
+    for name in (
+        "run",
+        "algo",
+        "correction",
+        "mode",
+        "task",
+        "model",
+        "proxy",
+        "reward",
+        "judge",
+        "generator",
+    ):
         columns.append((name, Any, field(default=MISSING)))
     for name in ("engine", "optim", "eval", "tracker", "checkpoint"):
         columns.append((name, Any, field(default=MISSING)))
@@ -164,6 +231,9 @@ def typed(cfg: DictConfig) -> Config:
             refuse_extra(f"{name}.", node, type(nodes[name]))
         if isinstance(nodes[name], Mapping):
             raise UserError(f"{name}={nodes[name]} has no schema: choose an option of the group")
+    # What the user leaves to the algorithm is settled here, so that a run records what it did.
+    asked = nodes["run"].oversample or nodes["algo"].needs.oversample
+    nodes["run"] = dataclasses.replace(nodes["run"], oversample=asked)
     return Config(**nodes)
 
 

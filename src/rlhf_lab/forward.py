@@ -56,24 +56,47 @@ def positions(mask: Tensor) -> Tensor:
     return (mask.cumsum(dim=1) - 1).clamp(min=0)
 
 
-def response_output(model: Any, batch: Batch, temperature: float) -> PolicyOutput:
+def inputs(batch: Batch) -> dict[str, Any]:
+    """What a transformers model reads of a batch: prompts and responses as one row each."""
+    mask = torch.cat([batch.prompt_mask_BS, batch.mask_BT.long()], dim=1)
+    return {
+        "input_ids": torch.cat([batch.prompt_BS, batch.response_BT], dim=1),
+        "attention_mask": mask,
+        "position_ids": positions(mask),
+        "use_cache": False,
+    }
+
+
+def before_tokens(hidden: Tensor, batch: Batch) -> Tensor:
+    """The states from which the response tokens are said, BTD of all hidden states."""
+    return hidden[:, -batch.response_BT.shape[1] - 1 : -1]
+
+
+def response_values(values: Any, batch: Batch) -> Tensor:
+    """Values of the states before the response tokens by a network of its own, BT; pads are 0."""
+    hidden = values.body(**inputs(batch)).last_hidden_state
+    value_BT: Tensor = values(before_tokens(hidden, batch)) * batch.mask_BT
+    return value_BT
+
+
+def response_output(
+    model: Any, batch: Batch, temperature: float, values: Any | None = None
+) -> PolicyOutput:
     """Log-probs of the response tokens at a temperature, with entropy (detached), BT; pads are 0.
 
+    values: a head that also reads the model's last hidden states.
     The model must be in eval mode: dropout would make the ratio of a fresh sample differ from one
     (arXiv:2403.17031, detail 7).
     """
-    tokens = torch.cat([batch.prompt_BS, batch.response_BT], dim=1)
-    mask = torch.cat([batch.prompt_mask_BS, batch.mask_BT.long()], dim=1)
     width = batch.response_BT.shape[1]
-    logits_BTV = model(
-        input_ids=tokens,
-        attention_mask=mask,
-        position_ids=positions(mask),
-        use_cache=False,
-        logits_to_keep=width + 1,
-    ).logits[:, :-1]
+    asked = {"output_hidden_states": True} if values is not None else {}
+    output = model(**inputs(batch), logits_to_keep=width + 1, **asked)
+    logits_BTV = output.logits[:, :-1]
     logp_BTV = torch.log_softmax(logits_BTV.float() / temperature, dim=-1)
     logp_BT = logp_BTV.gather(2, batch.response_BT.unsqueeze(2)).squeeze(2) * batch.mask_BT
     with torch.no_grad():
         entropy_BT = -(logp_BTV.exp() * logp_BTV).sum(dim=2) * batch.mask_BT
-    return PolicyOutput(logp_BT, entropy_BT)
+    if values is None:
+        return PolicyOutput(logp_BT, entropy_BT)
+    value_BT = values(before_tokens(output.hidden_states[-1], batch)) * batch.mask_BT
+    return PolicyOutput(logp_BT, entropy_BT, value_BT)

@@ -23,6 +23,9 @@ PHASES = (
     *("generate", "score", "take", "reference", "update"),
     *("probe", "sync", "track", "save", "checkpoint"),
 )
+# Forward passes of models of the policy's size.
+READ_BY_POLICY = ("prefill_tokens", "generated_tokens", "reference_tokens", "reread_tokens")
+ENDS = ("kept", "tied", "left_out", "dropped")
 Event = dict[str, Any]
 
 
@@ -31,7 +34,7 @@ class Ledger:
 
     num_devices: cores or accelerators that the run holds, for device-seconds.
     num_background: generators that run beside the trainer.
-    policy_parameters, reward_parameters: model sizes, for FLOPs.
+    policy_parameters, reward_parameters, value_parameters: model sizes, for FLOPs.
     FLOPs are 2 per parameter and token forward and 6 for training (forward and backward), the
     usual estimate (arXiv:2001.08361, section 2.1); attention over the context is left out.
     """
@@ -42,6 +45,7 @@ class Ledger:
         num_background: int,
         policy_parameters: int,
         reward_parameters: int = 0,
+        value_parameters: int = 0,
         clock: Clock = perf_counter,
     ) -> None:
         self._clock = clock
@@ -49,6 +53,7 @@ class Ledger:
         self._num_background = num_background
         self._policy_parameters = policy_parameters
         self._reward_parameters = reward_parameters
+        self._value_parameters = value_parameters
         self._seconds: defaultdict[str, float] = defaultdict(float)
         self._counts: Counter[str] = Counter()
         self._events: list[Event] = []
@@ -104,14 +109,13 @@ class Ledger:
         )
 
     def check_tokens(self, generated: int, in_flight: int) -> None:
-        """Every generated response token is trained on, tied, dropped or still in flight."""
-        counts = self._counts
-        trained, tied = counts["kept_tokens"], counts["tied_tokens"]
-        accounted = trained + tied + counts["dropped_tokens"] + in_flight
-        if generated != accounted:
+        """Every generated response token is trained on, without credit, left out for groups that
+        say more (run.oversample), dropped as too old, or still in flight."""
+        ends = {name: self._counts[f"{name}_tokens"] for name in ENDS} | {"in flight": in_flight}
+        if generated != sum(ends.values()):
+            parts = " + ".join(f"{amount} {name}" for name, amount in ends.items())
             raise RuntimeError(
-                f"token ledger broken: {generated} generated, but {trained} trained + {tied} tied "
-                f"+ {counts['dropped_tokens']} dropped + {in_flight} in flight = {accounted}"
+                f"token ledger broken: {generated} generated, but {parts} = {sum(ends.values())}"
             )
 
     def state(self) -> dict[str, Any]:
@@ -133,12 +137,14 @@ class Ledger:
         return self._clock() - self._started
 
     def flops(self) -> int:
-        """Estimated floating-point operations of generation, scoring, reference and training."""
+        """Estimated floating-point operations of generation, scoring, reading and training."""
         counts = self._counts
-        read = counts["prefill_tokens"] + counts["generated_tokens"] + counts["reference_tokens"]
-        policy = 2 * read + 6 * counts["trained_tokens"]
-        return policy * self._policy_parameters + 2 * counts["scored_tokens"] * (
-            self._reward_parameters
+        trained = 6 * counts["trained_tokens"]
+        read = sum(counts[name] for name in READ_BY_POLICY)
+        return (
+            (2 * read + trained) * self._policy_parameters
+            + 2 * counts["scored_tokens"] * self._reward_parameters
+            + (2 * counts["value_tokens"] + trained) * self._value_parameters
         )
 
     def totals(self, seconds_in_caller: float) -> dict[str, float | int]:

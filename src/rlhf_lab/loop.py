@@ -16,14 +16,16 @@ from rlhf_lab import off_policy
 from rlhf_lab.batching import collate, minibatches, pad_right, rewards_of
 from rlhf_lab.checkpoint import Checkpoints, Snapshot
 from rlhf_lab.ledger import Ledger
-from rlhf_lab.off_policy import gaps
+from rlhf_lab.off_policy import gaps, is_anchored
 from rlhf_lab.optim import Optim
 from rlhf_lab.randomness import stable_hash
 from rlhf_lab.recipe import Recipe
 from rlhf_lab.rollout.pipeline import Pipeline, Taken
 from rlhf_lab.types import (
+    Adaptive,
     Algorithm,
     Batch,
+    Correction,
     Credit,
     Engine,
     Finish,
@@ -31,6 +33,7 @@ from rlhf_lab.types import (
     Metrics,
     StopRequested,
     Updated,
+    ValueModel,
     Weights,
 )
 
@@ -55,14 +58,17 @@ class Hooks:
     should_stop: Callable[[], bool] = lambda: False
 
 
-@dataclass(frozen=True)
+@dataclass
 class Loop:
     """Everything that a run is made of. `train` is the whole of its behaviour.
 
-    probe_groups: groups per round on which the three gaps are measured (see off_policy.gaps).
+    algo: of the present round; an adaptive one is another one in the next. response_limit: longest
+    response, in tokens. probe_groups: groups per round on which the three gaps are measured (see
+    off_policy.gaps).
     """
 
     algo: Algorithm
+    correction: Correction
     engine: Engine
     pipeline: Pipeline
     recipe: Recipe
@@ -70,6 +76,7 @@ class Loop:
     ledger: Ledger
     seed: int
     pad_id: int
+    response_limit: int
     hooks: Hooks
     checkpoints: Checkpoints
     probe_groups: int = 0
@@ -82,14 +89,16 @@ class Loop:
         weights = self._begin(start)
         for round_ in range(weights.version, self.recipe.num_rounds):
             taken = self._take(weights)
-            metrics = self._learn(round_, taken)
+            groups = self._chosen(taken)
+            metrics = self._learn(weights, taken, groups)
             with self._span("sync", round_):
                 new = self.engine.weights(version=round_ + 1)
+                self._move_reference(round_ + 1)
             with self._span("take", round_):
                 # The next rollouts start before this round is written down.
                 self.pipeline.fill(new)
             with self._span("probe", round_):
-                metrics |= self._gaps(round_, taken, weights, new)
+                metrics |= self._gaps(groups, weights, new)
             weights = new
             with self._span("track", round_):
                 self.hooks.record(taken.schedule, self.ledger.drain())
@@ -115,6 +124,8 @@ class Loop:
             return weights
         weights = start.weights[start.round]
         self.engine.restore(weights, start.optimizer)
+        if isinstance(self.algo, Adaptive):
+            self.algo = self.algo.with_kl_coef(start.counters["kl_coef"])
         self.pipeline.restore(start.counters, start.queue, start.weights)
         return weights
 
@@ -137,6 +148,8 @@ class Loop:
             return
         with self._span("checkpoint", weights.version - 1):
             counters, queue = self.pipeline.state()
+            if isinstance(self.algo, Adaptive):
+                counters["kl_coef"] = self.algo.kl_coef
             self.checkpoints.save(
                 Snapshot(
                     round=weights.version,
@@ -148,12 +161,39 @@ class Loop:
                 )
             )
 
-    def _learn(self, round_: int, taken: Taken) -> Metrics:
+    def _chosen(self, taken: Taken) -> list[Group]:
+        """The round's groups; if more were generated, those with unequal rewards come first."""
         groups = taken.groups
+        self._require_finite_rewards(groups)
+        by_interest = sorted(range(len(groups)), key=lambda place: is_tied(groups[place]))
+        return [groups[place] for place in sorted(by_interest[: self.recipe.groups_per_round])]
+
+    def _read(self, weights: Weights, groups: Sequence[Group]) -> Batch:
+        """The round's rows with everything that models say of them before it is trained on."""
+        batch = collate(groups, self.pad_id, self.response_limit)
+        batch = replace(batch, reference_logp_BT=self.engine.reference_logp(batch))
+        tokens = read_tokens(batch)
+        self.ledger.count(reference_tokens=tokens)
+        if is_anchored(self.algo, self.correction):
+            self.ledger.count(reread_tokens=tokens)
+            batch = replace(batch, proximal_logp_BT=self.engine.logp(batch, weights))
+        kind = self.algo.needs.values
+        if kind is not ValueModel.none:
+            self.ledger.count(
+                **{"reread_tokens" if kind is ValueModel.shared else "value_tokens": tokens}
+            )
+            batch = replace(batch, value_BT=self.engine.values(batch))
+        return batch
+
+    def _move_reference(self, rounds_done: int) -> None:
+        needs = self.algo.needs
+        if needs.reference_every and rounds_done % needs.reference_every == 0:
+            self.engine.move_reference(needs.reference_decay)
+
+    def _learn(self, weights: Weights, taken: Taken, groups: Sequence[Group]) -> Metrics:
+        round_ = weights.version
         with self._span("reference", round_):
-            batch = collate(groups, self.pad_id)
-            self._require_finite_rewards(batch, groups)
-            batch = replace(batch, reference_logp_BT=self.engine.reference_logp(batch))
+            batch = self._read(weights, groups)
             credit = self.algo.credit(rewards_of(groups), batch)
             self._count(taken, batch, credit)
             described = describe(groups, batch, taken)
@@ -166,6 +206,9 @@ class Loop:
             for part in parts:
                 with self._span("update", round_):
                     updates.add(part, self._update(part, groups, round_, updates.number))
+        if isinstance(self.algo, Adaptive):
+            described["algo/kl_coef"] = self.algo.kl_coef
+            self.algo = self.algo.adapted(described["kl/sampled_reference_k1"], len(batch))
         kept = float(credit.keep_B.float().mean())
         return described | updates.metrics() | {"rows_kept": kept, "round": round_}
 
@@ -180,12 +223,12 @@ class Loop:
             number, round_, self.recipe.updates, self.recipe.num_rounds
         )
         try:
-            return self.engine.update(part, self.algo, learning_rate)
+            return self.engine.update(part, self.algo, self.correction, learning_rate)
         except FloatingPointError as error:
             self.hooks.keep_batch(part, groups, f"update {number} of round {round_}: {error}")
             raise
 
-    def _require_finite_rewards(self, batch: Batch, groups: Sequence[Group]) -> None:
+    def _require_finite_rewards(self, groups: Sequence[Group]) -> None:
         for group in groups:
             for reward in group.rewards:
                 if not math.isfinite(reward):
@@ -193,26 +236,27 @@ class Loop:
                         f"prompt {group.prompt.example.uid} (number {group.prompt.id}) got reward "
                         f"{reward}: no update was made; mend the reward"
                     )
+                    batch = collate(groups, self.pad_id, self.response_limit)
                     self.hooks.keep_batch(batch, groups, complaint)
                     raise FloatingPointError(complaint)
 
     def _count(self, taken: Taken, batch: Batch, credit: Credit) -> None:
         length_B = batch.mask_BT.sum(dim=1)
-        kept = int(length_B[credit.keep_B].sum())
+        kept, read = int(length_B[credit.keep_B].sum()), int(length_B.sum())
         self.ledger.count(
             rounds=1,
-            reference_tokens=read_tokens(batch),
             kept_tokens=kept,
-            tied_tokens=int(length_B.sum()) - kept,
+            tied_tokens=read - kept,
+            left_out_tokens=sum(rollout.response_tokens for rollout in taken.rollouts) - read,
             dropped_tokens=sum(rollout.response_tokens for rollout in taken.dropped),
             dropped_groups=sum(len(rollout.groups) for rollout in taken.dropped),
         )
         for rollout in [*taken.rollouts, *taken.dropped]:
             self.ledger.count_rollout(rollout)
 
-    def _gaps(self, round_: int, taken: Taken, start: Weights, end: Weights) -> Metrics:
+    def _gaps(self, groups: Sequence[Group], start: Weights, end: Weights) -> Metrics:
         """The three gaps on a few groups of the round, before and after its updates."""
-        groups = taken.groups
+        round_ = start.version
         order_P = shuffled(len(groups), self.seed, round_, PROBE)[: self.probe_groups]
         if not len(order_P):
             return {}
@@ -299,6 +343,11 @@ def shuffled(count: int, seed: int, round_: int, pass_: int) -> Tensor:
     return torch.randperm(count, generator=torch.Generator().manual_seed(key & (2**63 - 1)))
 
 
+def is_tied(group: Group) -> bool:
+    """Whether all samples of a group have the same reward."""
+    return min(group.rewards) == max(group.rewards)
+
+
 def read_tokens(batch: Batch) -> int:
     """Prompt and response tokens of the rows, padding left out."""
     return int(batch.prompt_mask_BS.sum() + batch.mask_BT.sum())
@@ -308,6 +357,7 @@ def describe(groups: Sequence[Group], batch: Batch, taken: Taken) -> Metrics:
     """What the round's samples are like: reward, length, end token, KL per sequence (k1), versions;
     and how long and how old the groups were that had to be dropped."""
     reward_PG = rewards_of(groups)
+    all_PG = rewards_of(taken.groups)
     samples = [sample for group in groups for sample in group.samples]
     kl_B = (batch.behavior_logp_BT - batch.reference_logp_BT).sum(dim=1)
     metrics: Metrics = {
@@ -322,6 +372,8 @@ def describe(groups: Sequence[Group], batch: Batch, taken: Taken) -> Metrics:
         "sample/version": min(s.version for s in samples),
         "sample/version_span": sum(s.newest_version - s.version for s in samples) / len(samples),
         "kl/sampled_reference_k1": float(kl_B.mean()),
+        "reward/mean_generated": float(all_PG.mean()),
+        "sample/groups_left_out": len(all_PG) - len(reward_PG),
         "dropped/groups": sum(len(rollout.groups) for rollout in taken.dropped),
     }
     gone = [s for r in taken.dropped for group in r.groups for s in group.samples]

@@ -80,6 +80,7 @@ def facts(command: str, cfg: DictConfig, config: Config) -> dict[str, Any]:
         "seed": config.seed,
         "task": config.task.name,
         "algo": config.algo.name,
+        "correction": config.correction.name,
         "mode": config.mode.name,
         "model": config.model.name,
         "num_rounds": config.run.num_rounds,

@@ -34,6 +34,7 @@ class Settings:
     num_generators: int
     chunk_groups: int
     compares: bool
+    oversample: float = 1.0
 
     def __post_init__(self) -> None:
         if self.chunk_groups < 1:
@@ -63,18 +64,19 @@ class Settings:
             self.updates_per_round,
             self.passes,
             self.group_size,
+            self.oversample,
         )
 
     @property
     def chunk_rows(self) -> list[int]:
         """Rows of each chunk of a round."""
-        groups, size = self.recipe.groups_per_round, self.chunk_groups
+        groups, size = self.recipe.groups_generated, self.chunk_groups
         return [min(size, groups - start) * self.group_size for start in range(0, groups, size)]
 
     @property
     def rows(self) -> int:
         """Rows generated in a round."""
-        return self.recipe.groups_per_round * self.group_size
+        return self.recipe.groups_generated * self.group_size
 
     @property
     def trained_rows(self) -> int:

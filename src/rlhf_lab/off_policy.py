@@ -13,15 +13,18 @@ algos/common.py on the rows' own samples. Ratios are policy over behaviour.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from rlhf_lab.types import Batch, Metrics
+from rlhf_lab.types import Algorithm, Batch, Correction, Metrics, Objective
 
 SUMS = {
     "ratio": "ratio/mean",
     "clipped": "ratio/clipped",
+    "factor": "correction/weight",
+    "zeroed": "correction/zeroed",
     "behavior_k1": "kl/behavior_policy_k1",
     "behavior_k3": "kl/behavior_policy_k3",
     "reference_k1": "kl/policy_reference_k1",
@@ -30,23 +33,50 @@ SUMS = {
 Rows = Mapping[str, Tensor]
 
 
+def is_anchored(algo: Algorithm, correction: Correction) -> bool:
+    """Whether the loss's ratios begin at the policy of the round's start, not at the behaviour."""
+    takes_ratios = algo.objective in (Objective.token_ratio, Objective.sequence_ratio)
+    return correction.anchors_at_start and takes_ratios
+
+
+def corrected(
+    logp_BT: Tensor, batch: Batch, algo: Algorithm, correction: Correction
+) -> tuple[Batch, Tensor]:
+    """The batch with its credit weighed for where the samples come from, and the weights, BT.
+
+    The weight bridges from the behaviour to where the loss's own ratio begins: the proximal policy,
+    or the policy itself where the loss takes none. It multiplies the credit, so that KL penalties
+    and value errors stay as they are.
+    """
+    begin_BT = batch.proximal_logp_BT if is_anchored(algo, correction) else logp_BT.detach()
+    log_ratio_BT = (begin_BT - batch.behavior_logp_BT) * batch.mask_BT
+    factor_BT = correction.weight(log_ratio_BT, batch)
+    return replace(batch, credit_BT=batch.credit_BT * factor_BT), factor_BT
+
+
 def k3_terms(log_ratio: Tensor) -> Tensor:
     """r - 1 - log r of each log-ratio: the k3 estimator's terms, never negative."""
     return torch.expm1(log_ratio) - log_ratio
 
 
-def measure(logp_BT: Tensor, batch: Batch, clipped_BT: Tensor | None) -> dict[str, Tensor]:
+def measure(
+    logp_BT: Tensor, batch: Batch, clipped_BT: Tensor | None, factor_BT: Tensor | None = None
+) -> dict[str, Tensor]:
     """Measures of every row, B each: token-weighted sums, the largest ratio, the log-ratio of the
-    whole sequence. clipped_BT: 1 where the clip took the gradient away."""
+    whole sequence. clipped_BT: 1 where the clip took the gradient away. factor_BT: what a
+    correction multiplied the credit with."""
     with torch.no_grad():
         log_ratio_BT = (logp_BT - batch.behavior_logp_BT) * batch.mask_BT
         away_BT = (logp_BT - batch.reference_logp_BT) * batch.mask_BT
         ratio_BT = log_ratio_BT.exp()
+        factor_BT = torch.ones_like(ratio_BT) if factor_BT is None else factor_BT
         terms = {
             "weight": torch.ones_like(ratio_BT),
             "ratio": ratio_BT,
             "ratio_squared": ratio_BT.square(),
             "clipped": torch.zeros_like(ratio_BT) if clipped_BT is None else clipped_BT,
+            "factor": factor_BT,
+            "zeroed": (factor_BT == 0).to(ratio_BT.dtype),
             "behavior_k1": -log_ratio_BT,
             "behavior_k3": k3_terms(log_ratio_BT),
             "reference_k1": away_BT,

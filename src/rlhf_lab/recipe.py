@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from rlhf_lab.types import UserError
@@ -16,6 +17,8 @@ class Recipe:
     updates_per_round (N): minibatches that one round of generation holds.
     passes (T): sweeps over a round's rows.
     group_size (K): completions per prompt.
+    oversample: groups generated for each that is trained on; those with unequal rewards are taken
+    first, in order. 0 leaves it to the algorithm, which is 1 for all but dapo.
     (S, the maximum staleness in rounds, belongs to the mode.)
     """
 
@@ -24,12 +27,18 @@ class Recipe:
     updates_per_round: int = 1
     passes: int = 1
     group_size: int = 2
+    oversample: float = 0.0
 
     def __post_init__(self) -> None:
         for key in ("updates", "groups_per_update", "updates_per_round", "passes", "group_size"):
             value = getattr(self, key)
             if value < 1:
                 raise UserError(f"run.{key}={value} is out of range: choose 1 or more")
+        if self.oversample and not 1 <= self.oversample <= 100:
+            raise UserError(
+                f"run.oversample={self.oversample} is out of range: choose 1 to 100, or 0 to leave "
+                "it to the algorithm"
+            )
         per_round = self.updates_per_round * self.passes
         if self.updates % per_round:
             below = max(1, self.updates // per_round) * per_round
@@ -50,4 +59,10 @@ class Recipe:
 
     @property
     def groups_per_round(self) -> int:
+        """Groups trained on in a round."""
         return self.groups_per_update * self.updates_per_round
+
+    @property
+    def groups_generated(self) -> int:
+        """Groups written for a round."""
+        return math.ceil(self.groups_per_round * max(1.0, self.oversample))

@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 
 from rlhf_lab import build
 from rlhf_lab.checkpoint import Checkpoints
-from rlhf_lab.checks import check_context
+from rlhf_lab.checks import check_context, response_tokens
 from rlhf_lab.config import Config
 from rlhf_lab.forward import load_weights, weights_digest
 from rlhf_lab.ledger import Ledger
@@ -27,7 +27,15 @@ from rlhf_lab.runs import METRICS, SCHEDULE, TIMELINE, cut_back
 from rlhf_lab.trackers.console import Bar, Console
 from rlhf_lab.trackers.jsonl import JsonlFile, JsonlTracker
 from rlhf_lab.trackers.mirrors import mirrors
-from rlhf_lab.types import Batch, Group, Metrics, Tracker, Weights, num_parameters
+from rlhf_lab.types import (
+    Batch,
+    Group,
+    Metrics,
+    Tracker,
+    ValueModel,
+    Weights,
+    num_parameters,
+)
 
 FAILED_BATCH = "failed_batch"
 Row = Mapping[str, Any]
@@ -50,6 +58,8 @@ def learn(
     torch.set_num_threads(config.engine.threads)
     model, tokenizer = load_policy(sources.policy, None, config.seed)
     check_context(config, model)
+    if config.correction.warning:
+        console.say(f"warning: {config.correction.warning}")
     state = dict(model.named_parameters())
     pipe = build.pipeline(config, sources, tokenizer, state, console.say, should_stop)
     checkpoints = Checkpoints(folder / "checkpoints", config.checkpoint)
@@ -68,18 +78,21 @@ def learn(
         stack.enter_context(pipe)
         bar = stack.enter_context(console.stage(title(config), total=config.run.num_rounds))
         bar.advance(begin)
-        ledger = new_ledger(config, sources, num_parameters(model))
+        values = build.value_model(config, sources, model, tokenizer)
+        ledger = new_ledger(config, sources, num_parameters(model), values)
         if start:
             ledger.restore(start.ledger, wall)
         loop = Loop(
             algo=config.algo,
-            engine=build.engine(config, model),
+            correction=config.correction,
+            engine=build.engine(config, model, values),
             pipeline=pipe,
             recipe=config.run,
             optim=config.optim,
             ledger=ledger,
             seed=config.seed,
             pad_id=build.pad_id(tokenizer),
+            response_limit=response_tokens(config),
             hooks=Hooks(
                 log=logger(trackers, bar),
                 record=recorder(folder, stack),
@@ -96,12 +109,16 @@ def learn(
     return weights_digest(weights)
 
 
-def new_ledger(config: Config, sources: build.Sources, policy_parameters: int) -> Ledger:
+def new_ledger(
+    config: Config, sources: build.Sources, policy_parameters: int, values: Any | None
+) -> Ledger:
+    has_own = config.algo.needs.values is ValueModel.own
     return Ledger(
         num_devices=build.num_devices(config),
         num_background=config.mode.num_background,
         policy_parameters=policy_parameters,
         reward_parameters=proxy_size(config, sources),
+        value_parameters=num_parameters(values) if values is not None and has_own else 0,
     )
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -46,10 +46,55 @@ class Finish(StrEnum):
 
 
 class Reduction(StrEnum):
-    """How token terms become one number. Weights always sum to one per update."""
+    """How token terms become one number.
+
+    Weights sum to one per update, but for per_limit: every token counts 1 / (rows * response
+    limit), so that neither a row's length nor the update's changes it (Dr. GRPO, arXiv:2503.20783).
+    """
 
     sequence_mean = "sequence_mean"
     token_mean = "token_mean"
+    per_limit = "per_limit"
+
+
+class Objective(StrEnum):
+    """What a loss makes of the policy's log-probs; it decides which corrections make sense.
+
+    token_ratio, sequence_ratio: policy over proximal policy, per token or per response.
+    likelihood: the plain log-prob, weighted by credit. comparison: samples of a prompt against each
+    other, with no ratio to whoever wrote them.
+    """
+
+    token_ratio = "token_ratio"
+    sequence_ratio = "sequence_ratio"
+    likelihood = "likelihood"
+    comparison = "comparison"
+
+
+class ValueModel(StrEnum):
+    """Where values come from: nowhere, a network of its own, or a head on the policy's trunk."""
+
+    none = "none"
+    own = "own"
+    shared = "shared"
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What an algorithm asks of a run besides samples and rewards.
+
+    group_size: least samples per prompt. greedy: the last sample of each group is drawn greedily.
+    oversample: groups generated per group trained on; those with unequal rewards are preferred.
+    reference_every: rounds after which the reference moves (0: never), to
+    reference_decay * reference + (1 - reference_decay) * policy.
+    """
+
+    group_size: int = 1
+    greedy: bool = False
+    oversample: float = 1.0
+    values: ValueModel = ValueModel.none
+    reference_every: int = 0
+    reference_decay: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -131,12 +176,16 @@ class WeightFeed(Protocol):
 
 @dataclass(frozen=True)
 class Chunk:
-    """The unit of generation: a fixed list of prompts of one round, the same in every mode."""
+    """The unit of generation: a fixed list of prompts of one round, the same in every mode.
+
+    greedy: the last sample of each group takes the likeliest token at every step.
+    """
 
     round: int
     index: int
     prompts: tuple[Prompt, ...]
     group_size: int
+    greedy: bool = False
 
 
 @dataclass(frozen=True)
@@ -181,18 +230,27 @@ class Rollout:
 
 @dataclass(frozen=True)
 class Batch:
-    """Rows of whole groups, in group order, as tensors on the engine's device."""
+    """Rows of whole groups, in group order, as tensors on the engine's device.
+
+    proximal_logp_BT: what ratios are taken against, the behaviour's log-probs unless a correction
+    says otherwise. value_BT: the value model's word before the round's updates; target_BT: what it
+    should have said. limit_B: longest response that was allowed, in tokens.
+    """
 
     prompt_BS: Tensor
     prompt_mask_BS: Tensor
     response_BT: Tensor
     mask_BT: Tensor
     behavior_logp_BT: Tensor
+    proximal_logp_BT: Tensor
     reference_logp_BT: Tensor
+    value_BT: Tensor
     credit_BT: Tensor
+    target_BT: Tensor
     weight_BT: Tensor
     group_B: Tensor
     version_B: Tensor
+    limit_B: Tensor
 
     def __len__(self) -> int:
         return int(self.response_BT.shape[0])
@@ -204,18 +262,24 @@ class Batch:
 
 @dataclass(frozen=True)
 class Credit:
-    """What an algorithm thinks of each row: a value per token, and whether to train on it."""
+    """What an algorithm thinks of each row: a value per token, and whether to train on it.
+
+    target_BT: what the value model should say; None without one.
+    """
 
     value_BT: Tensor
     keep_B: Tensor
+    target_BT: Tensor | None = None
 
 
 @dataclass(frozen=True)
 class PolicyOutput:
-    """What a forward pass tells a loss: log-probs of the response tokens at the temperature."""
+    """What a forward pass tells a loss: log-probs of the response tokens at the temperature, and
+    the value of the state before each of them where the algorithm needs values."""
 
     logp_BT: Tensor
     entropy_BT: Tensor
+    value_BT: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -237,11 +301,58 @@ class Algorithm(Protocol):
     def reduction(self) -> Reduction: ...
 
     @property
-    def min_group_size(self) -> int: ...
+    def objective(self) -> Objective: ...
+
+    @property
+    def needs(self) -> Needs: ...
 
     def credit(self, reward_PG: Tensor, batch: Batch) -> Credit: ...
 
     def loss(self, policy: PolicyOutput, batch: Batch) -> LossOutput: ...
+
+
+@runtime_checkable
+class Adaptive(Protocol):
+    """An algorithm that is another one after every round, by the KL that it sees."""
+
+    @property
+    def kl_coef(self) -> float: ...
+
+    def adapted(self, kl: float, num_samples: int) -> Algorithm:
+        """The algorithm of the next round. kl: nats per sequence to the reference."""
+        ...
+
+    def with_kl_coef(self, kl_coef: float) -> Algorithm:
+        """The algorithm that a checkpoint was saved with."""
+        ...
+
+
+class Correction(Protocol):
+    """What is done about samples of another policy than the one that trains. Pure, like algorithms.
+
+    corrects: the objectives that it makes sense for. anchors_at_start: ratios are taken against the
+    policy at the round's start, which costs one forward pass a sample. warning: told once a run.
+
+    `weight` turns log-ratios of the policy to the behaviour (of the policy at the round's start,
+    where the loss's own ratio begins there) into factors of the credit, BT, none negative.
+    `step` is a factor of the learning rate, from the whole-sequence log-ratios of an update's rows.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def corrects(self) -> frozenset[Objective]: ...
+
+    @property
+    def anchors_at_start(self) -> bool: ...
+
+    @property
+    def warning(self) -> str: ...
+
+    def weight(self, log_ratio_BT: Tensor, batch: Batch) -> Tensor: ...
+
+    def step(self, log_ratio_B: Tensor) -> float: ...
 
 
 class Task(Protocol):
@@ -294,15 +405,21 @@ class Updated:
 class Engine(Protocol):
     """The only owner of trainable state.
 
-    `logp` reads given weights without touching the policy; `state` and `restore` carry the
-    optimizer through a checkpoint.
+    `logp` reads given weights without touching the policy; `values` asks the value model; `state`
+    and `restore` carry optimizer, value model and a moved reference through a checkpoint.
     """
 
     def reference_logp(self, batch: Batch) -> Tensor: ...
 
     def logp(self, batch: Batch, weights: Weights) -> Tensor: ...
 
-    def update(self, batch: Batch, algo: Algorithm, learning_rate: float) -> Updated: ...
+    def values(self, batch: Batch) -> Tensor: ...
+
+    def update(
+        self, batch: Batch, algo: Algorithm, correction: Correction, learning_rate: float
+    ) -> Updated: ...
+
+    def move_reference(self, decay: float) -> None: ...
 
     def weights(self, version: int) -> Weights: ...
 

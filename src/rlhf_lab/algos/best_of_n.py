@@ -1,4 +1,4 @@
-"""Best-of-K SFT: likelihood of the group's best sample (arXiv:2410.18252, section 3.3; RAFT)."""
+"""Best-of-K SFT (RAFT): likelihood of the group's best sample (arXiv:2410.18252, section 3.3)."""
 
 from __future__ import annotations
 
@@ -7,17 +7,24 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from rlhf_lab.algos.common import best_and_worst, per_token, sequence_sum, sequence_weight
-from rlhf_lab.types import Batch, Credit, LossOutput, PolicyOutput, Reduction
+from rlhf_lab.algos.advantages import best_and_worst
+from rlhf_lab.algos.common import credited_likelihood, k3, per_token, require_in
+from rlhf_lab.types import Batch, Credit, LossOutput, Needs, Objective, PolicyOutput, Reduction
 
 
 @dataclass(frozen=True)
 class BestOfN:
-    """No reference and no KL: the paper's Best-of-2 when run.group_size=2."""
+    """The paper's Best-of-2 when run.group_size=2. kl_coef: weight of a KL penalty (k3 to the
+    reference, per token); 0 is the paper's, which has none."""
 
     name: str = "best_of_n"
+    kl_coef: float = 0.0
     reduction: Reduction = Reduction.sequence_mean
-    min_group_size: ClassVar[int] = 2
+    objective: ClassVar[Objective] = Objective.comparison
+    needs: ClassVar[Needs] = Needs(group_size=2)
+
+    def __post_init__(self) -> None:
+        require_in("algo.kl_coef", self.kl_coef, 0.0, 100.0)
 
     def credit(self, reward_PG: Tensor, batch: Batch) -> Credit:
         """1 on the best sample; nothing else is trained on. A group of equals is dropped."""
@@ -25,6 +32,7 @@ class BestOfN:
         return Credit(per_token(best_PG, batch), keep_B=best_PG.flatten() != 0)
 
     def loss(self, policy: PolicyOutput, batch: Batch) -> LossOutput:
-        """Minus the log-likelihood of whole responses."""
-        logp_B = sequence_sum(policy.logp_BT, batch)
-        return LossOutput(-(logp_B * sequence_weight(batch)).sum())
+        """Minus the log-likelihood of whole responses, plus the KL penalty."""
+        kl_BT = k3(policy.logp_BT, batch.reference_logp_BT)
+        likelihood = credited_likelihood(policy, batch).loss
+        return LossOutput(likelihood + self.kl_coef * (kl_BT * batch.weight_BT).sum())

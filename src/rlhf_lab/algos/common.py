@@ -1,4 +1,4 @@
-"""Pieces that several algorithms share: sequence sums, baselines and KL estimators."""
+"""Pieces that losses share: sums over responses, ratios, KL estimators. Credits: advantages.py."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from rlhf_lab.off_policy import k3_terms
-from rlhf_lab.types import Batch, UserError
+from rlhf_lab.types import Batch, LossOutput, PolicyOutput, UserError
 
 
 def sequence_sum(value_BT: Tensor, batch: Batch) -> Tensor:
@@ -29,28 +29,25 @@ def per_token(value_PG: Tensor, batch: Batch) -> Tensor:
     return value_PG.reshape(-1, 1).to(batch.mask_BT.dtype) * batch.mask_BT
 
 
+def grouped(value_B: Tensor, batch: Batch) -> Tensor:
+    """A row for each group, PG. Every group of the batch must have equally many rows."""
+    num_groups = 1 + int((batch.group_B.diff() != 0).sum())
+    return value_B.view(num_groups, -1)
+
+
 def keep_all(reward_PG: Tensor) -> Tensor:
     """Train on every row, shape B."""
     return torch.ones(reward_PG.numel(), dtype=torch.bool, device=reward_PG.device)
 
 
-def best_and_worst(reward_PG: Tensor) -> tuple[Tensor, Tensor]:
-    """One-hot of the best and of the worst sample of each group; the first of equals, PG each.
-
-    Both are all zero in a group of equals: it prefers nothing.
-    """
-    differ_P1 = (reward_PG.amax(dim=1) > reward_PG.amin(dim=1)).unsqueeze(1)
-    size = reward_PG.shape[1]
-    best_PG = torch.nn.functional.one_hot(reward_PG.argmax(dim=1), size)
-    worst_PG = torch.nn.functional.one_hot(reward_PG.argmin(dim=1), size)
-    return best_PG * differ_P1, worst_PG * differ_P1
+def ratio_to_proximal(policy: PolicyOutput, batch: Batch) -> Tensor:
+    """Policy over proximal policy per token, BT; exactly one where the two agree, pads included."""
+    return (policy.logp_BT - batch.proximal_logp_BT).exp()
 
 
-def leave_one_out(reward_PG: Tensor) -> Tensor:
-    """Reward less the mean of the group's other samples (RLOO, arXiv:2402.14740, eq. 8), PG."""
-    group_size = reward_PG.shape[1]
-    others_PG = (reward_PG.sum(dim=1, keepdim=True) - reward_PG) / (group_size - 1)
-    return reward_PG - others_PG
+def log_ratio_of_responses(policy: PolicyOutput, batch: Batch) -> Tensor:
+    """Log of policy over proximal policy of whole responses, B."""
+    return sequence_sum(policy.logp_BT - batch.proximal_logp_BT, batch)
 
 
 def k1(logp_BT: Tensor, other_logp_BT: Tensor) -> Tensor:
@@ -70,6 +67,39 @@ def clipped_surrogate(
     clipped = ratio.clamp(1 - low, 1 + high)
     loss = -torch.minimum(ratio * advantage, clipped * advantage)
     return loss, ((clipped * advantage) < (ratio * advantage)).to(ratio.dtype)
+
+
+def token_surrogate(policy: PolicyOutput, batch: Batch, low: float, high: float) -> LossOutput:
+    """PPO's clipped objective per token (arXiv:1707.06347, eq. 7) under the token weights."""
+    surrogate_BT, clipped_BT = clipped_surrogate(
+        ratio_to_proximal(policy, batch), batch.credit_BT, low, high
+    )
+    return LossOutput((surrogate_BT * batch.weight_BT).sum(), clipped_BT=clipped_BT)
+
+
+def credited_likelihood(policy: PolicyOutput, batch: Batch) -> LossOutput:
+    """REINFORCE: minus the log-probs of whole responses, each token times its credit."""
+    credited_B = sequence_sum(policy.logp_BT * batch.credit_BT, batch)
+    return LossOutput(-(credited_B * sequence_weight(batch)).sum())
+
+
+def value_error(policy: PolicyOutput, batch: Batch, clip: float) -> Tensor:
+    """Half the squared error of the values, BT; the worse of it and of the value that moved at most
+    `clip` from what it was before the round (N+, arXiv:2403.17031; 0 does not clip)."""
+    if policy.value_BT is None:
+        raise ValueError("a value model is needed, and the engine has none")
+    error_BT = (policy.value_BT - batch.target_BT).square()
+    if clip:
+        moved_BT = (policy.value_BT - batch.value_BT).clamp(-clip, clip)
+        clipped_BT = (batch.value_BT + moved_BT - batch.target_BT).square()
+        error_BT = torch.maximum(error_BT, clipped_BT)
+    return 0.5 * error_BT * batch.mask_BT
+
+
+def require_up_to(algo: object, **highest: float) -> None:
+    """Refuse options of an algorithm outside [0, the number given]."""
+    for key, high in highest.items():
+        require_in(f"algo.{key}", getattr(algo, key), 0.0, high)
 
 
 def require_in(key: str, value: float, low: float, high: float) -> None:

@@ -7,8 +7,9 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from rlhf_lab.algos.common import clipped_surrogate, k3, keep_all, per_token, require_in
-from rlhf_lab.types import Batch, Credit, LossOutput, PolicyOutput, Reduction
+from rlhf_lab.algos.advantages import standardised
+from rlhf_lab.algos.common import k3, keep_all, per_token, require_in, token_surrogate
+from rlhf_lab.types import Batch, Credit, LossOutput, Needs, Objective, PolicyOutput, Reduction
 
 
 @dataclass(frozen=True)
@@ -20,7 +21,8 @@ class GRPO:
     kl_coef: float = 0.04
     epsilon: float = 1e-4
     reduction: Reduction = Reduction.sequence_mean
-    min_group_size: ClassVar[int] = 2
+    objective: ClassVar[Objective] = Objective.token_ratio
+    needs: ClassVar[Needs] = Needs(group_size=2)
 
     def __post_init__(self) -> None:
         require_in("algo.clip", self.clip, 0.0, 1.0)
@@ -29,16 +31,12 @@ class GRPO:
 
     def credit(self, reward_PG: Tensor, batch: Batch) -> Credit:
         """Reward less the group mean, over the group's standard deviation plus epsilon."""
-        centred_PG = reward_PG - reward_PG.mean(dim=1, keepdim=True)
-        advantage_PG = centred_PG / (reward_PG.std(dim=1, keepdim=True) + self.epsilon)
+        advantage_PG = standardised(reward_PG, self.epsilon)
         return Credit(per_token(advantage_PG, batch), keep_B=keep_all(reward_PG))
 
     def loss(self, policy: PolicyOutput, batch: Batch) -> LossOutput:
         """Clipped surrogate per token plus the KL penalty."""
-        ratio_BT = (policy.logp_BT - batch.behavior_logp_BT).exp()
-        surrogate_BT, clipped_BT = clipped_surrogate(
-            ratio_BT, batch.credit_BT, self.clip, self.clip
-        )
+        output = token_surrogate(policy, batch, self.clip, self.clip)
         kl_BT = k3(policy.logp_BT, batch.reference_logp_BT)
-        loss = ((surrogate_BT + self.kl_coef * kl_BT) * batch.weight_BT).sum()
-        return LossOutput(loss, clipped_BT=clipped_BT)
+        penalty = self.kl_coef * (kl_BT * batch.weight_BT).sum()
+        return LossOutput(output.loss + penalty, clipped_BT=output.clipped_BT)

@@ -1,4 +1,4 @@
-"""Online DPO: best against worst of K (arXiv:2402.04792; loss of arXiv:2305.18290, eq. 7)."""
+"""Online DPO: a prompt's samples against each other (arXiv:2402.04792; arXiv:2305.18290, eq. 7)."""
 
 from __future__ import annotations
 
@@ -8,45 +8,46 @@ from typing import ClassVar
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from rlhf_lab.algos.common import (
-    best_and_worst,
-    per_token,
-    require_in,
-    sequence_sum,
-    sequence_value,
-    sequence_weight,
-)
-from rlhf_lab.types import Batch, Credit, LossOutput, PolicyOutput, Reduction
+from rlhf_lab.algos.common import require_in
+from rlhf_lab.algos.pairs import Pairs, compared, pair_credit, pair_metrics
+from rlhf_lab.types import Batch, Credit, LossOutput, Needs, Objective, PolicyOutput, Reduction
 
 
 @dataclass(frozen=True)
 class OnlineDPO:
-    """beta: strength of the pull to the reference, 1 / nats."""
+    """beta: strength of the pull to the reference, 1 / nats.
+
+    smoothing: share of preferences taken to be wrong (cDPO). pairs: best against worst of K, or all
+    pairs of unequal reward. refresh_every: rounds after which the policy becomes the reference, as
+    in iterative online DPO (RLHF Workflow, arXiv:2405.07863, algorithm 1); 0 keeps the first one.
+    """
 
     name: str = "online_dpo"
     beta: float = 0.1
+    smoothing: float = 0.0
+    pairs: Pairs = Pairs.best_worst
+    refresh_every: int = 0
     reduction: Reduction = Reduction.sequence_mean
-    min_group_size: ClassVar[int] = 2
+    objective: ClassVar[Objective] = Objective.comparison
 
     def __post_init__(self) -> None:
         require_in("algo.beta", self.beta, 1e-6, 100.0)
+        require_in("algo.smoothing", self.smoothing, 0.0, 0.5)
+        require_in("algo.refresh_every", self.refresh_every, 0, 1_000_000)
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(group_size=2, reference_every=self.refresh_every)
 
     def credit(self, reward_PG: Tensor, batch: Batch) -> Credit:
-        """+1 on the winner, -1 on the loser. A group of equals has neither and is dropped."""
-        best_PG, worst_PG = best_and_worst(reward_PG)
-        sign_PG = best_PG - worst_PG
-        return Credit(per_token(sign_PG, batch), keep_B=sign_PG.flatten() != 0)
+        """Who is better than whom. A group of equals is dropped."""
+        return pair_credit(reward_PG, batch, self.pairs)
 
     def loss(self, policy: PolicyOutput, batch: Batch) -> LossOutput:
-        """-log sigmoid of beta times the difference of log-ratios, a mean over pairs."""
-        log_ratio_B = sequence_sum(policy.logp_BT - batch.reference_logp_BT, batch)
-        signed_B = sequence_value(batch.credit_BT, batch) * log_ratio_B
-        margin_P = self.beta * signed_B.view(-1, 2).sum(dim=1)
-        weight_P = sequence_weight(batch).view(-1, 2).sum(dim=1)
-        return LossOutput(
-            -(logsigmoid(margin_P) * weight_P).sum(),
-            {
-                "dpo/margin": (margin_P * weight_P).sum(),
-                "dpo/accuracy": ((margin_P > 0) * weight_P).sum(),
-            },
-        )
+        """-log sigmoid of beta times the difference of log-ratios, a mean over pairs and groups."""
+        gap_PGG, weight_PGG = compared(policy, batch)
+        margin_PGG = self.beta * gap_PGG
+        right_PGG = (1 - self.smoothing) * logsigmoid(margin_PGG)
+        loss_PGG = -right_PGG - self.smoothing * logsigmoid(-margin_PGG)
+        metrics = pair_metrics("dpo", margin_PGG, weight_PGG)
+        return LossOutput((loss_PGG * weight_PGG).sum(), metrics)

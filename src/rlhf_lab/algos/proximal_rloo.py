@@ -7,18 +7,17 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from rlhf_lab.algos.advantages import leave_one_out, less_kl
 from rlhf_lab.algos.common import (
     clipped_surrogate,
-    k1,
     keep_all,
-    leave_one_out,
+    log_ratio_of_responses,
     per_token,
     require_in,
-    sequence_sum,
     sequence_value,
     sequence_weight,
 )
-from rlhf_lab.types import Batch, Credit, LossOutput, PolicyOutput, Reduction
+from rlhf_lab.types import Batch, Credit, LossOutput, Needs, Objective, PolicyOutput, Reduction
 
 
 @dataclass(frozen=True)
@@ -29,7 +28,8 @@ class ProximalRLOO:
     kl_coef: float = 0.05
     clip: float = 0.2
     reduction: Reduction = Reduction.sequence_mean
-    min_group_size: ClassVar[int] = 2
+    objective: ClassVar[Objective] = Objective.sequence_ratio
+    needs: ClassVar[Needs] = Needs(group_size=2)
 
     def __post_init__(self) -> None:
         require_in("algo.kl_coef", self.kl_coef, 0.0, 100.0)
@@ -37,13 +37,12 @@ class ProximalRLOO:
 
     def credit(self, reward_PG: Tensor, batch: Batch) -> Credit:
         """Reward less KL, less the mean of the same over the group's other samples."""
-        kl_B = sequence_sum(k1(batch.behavior_logp_BT, batch.reference_logp_BT), batch)
-        advantage_PG = leave_one_out(reward_PG - self.kl_coef * kl_B.view_as(reward_PG))
+        advantage_PG = leave_one_out(less_kl(reward_PG, self.kl_coef, batch))
         return Credit(per_token(advantage_PG, batch), keep_B=keep_all(reward_PG))
 
     def loss(self, policy: PolicyOutput, batch: Batch) -> LossOutput:
-        """Clipped surrogate on whole-sequence ratios to the behaviour policy."""
-        ratio_B = sequence_sum(policy.logp_BT - batch.behavior_logp_BT, batch).exp()
+        """Clipped surrogate on whole-sequence ratios to the proximal policy."""
+        ratio_B = log_ratio_of_responses(policy, batch).exp()
         loss_B, clipped_B = clipped_surrogate(
             ratio_B, sequence_value(batch.credit_BT, batch), self.clip, self.clip
         )

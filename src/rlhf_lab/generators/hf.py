@@ -12,7 +12,7 @@ from torch import Tensor
 
 from rlhf_lab.batching import pad_left
 from rlhf_lab.forward import load_weights, positions, torch_threads
-from rlhf_lab.types import Chunk, Finish, Group, Prompt, Sample, UserError, WeightFeed, Weights
+from rlhf_lab.types import Chunk, Finish, Group, Sample, UserError, WeightFeed, Weights
 
 Uniforms = Callable[[int, int, int], np.ndarray]
 
@@ -77,7 +77,7 @@ class HFGenerator:
     def generate(self, feed: WeightFeed, chunk: Chunk) -> tuple[Group, ...]:
         """Samples of every prompt of the chunk, K each, with their behaviour log-probs."""
         with torch_threads(self._sampling.threads), torch.inference_mode():
-            tokens_BT, logp_BT, versions = self._decode(feed, chunk.prompts, chunk.group_size)
+            tokens_BT, logp_BT, versions = self._decode(feed, chunk)
         return self._groups(versions, chunk, tokens_BT.tolist(), logp_BT.tolist())
 
     def _load(self, weights: Weights) -> int:
@@ -86,15 +86,16 @@ class HFGenerator:
             self._loaded = weights
         return weights.version
 
-    def _decode(
-        self, feed: WeightFeed, prompts: Sequence[Prompt], group_size: int
-    ) -> tuple[Tensor, Tensor, list[int]]:
+    def _decode(self, feed: WeightFeed, chunk: Chunk) -> tuple[Tensor, Tensor, list[int]]:
         """Tokens and log-probs BT, and the version that wrote each column.
 
         New weights in the middle go on from the cache that the old ones made (as in-flight updates
         do, arXiv:2509.19128); log-probs are those of the distribution that was sampled from.
         """
         versions = [self._load(feed.at(0))]
+        prompts, group_size = chunk.prompts, chunk.group_size
+        is_greedy_B = torch.arange(len(prompts) * group_size) % group_size == group_size - 1
+        is_greedy_B &= chunk.greedy
         eos = self._tokenizer.eos_token_id
         uniform_BT = torch.from_numpy(
             np.stack(
@@ -124,7 +125,9 @@ class HFGenerator:
         done_B = torch.zeros(len(mask_BS), dtype=torch.bool)
         one_B1 = torch.ones_like(position_B1)
         for step in range(self._max_new_tokens):
-            token_B, logp_B = draw(logits_BV, self._sampling.temperature, uniform_BT[:, step])
+            token_B, logp_B = draw(
+                logits_BV, self._sampling.temperature, uniform_BT[:, step], is_greedy_B
+            )
             tokens.append(token_B)
             logps.append(logp_B)
             done_B = done_B | (token_B == eos)
@@ -172,8 +175,11 @@ class HFGenerator:
         )
 
 
-def draw(logits_BV: Tensor, temperature: float, uniform_B: Tensor) -> tuple[Tensor, Tensor]:
-    """One token a row by inverse CDF, and its log-prob at the temperature.
+def draw(
+    logits_BV: Tensor, temperature: float, uniform_B: Tensor, is_greedy_B: Tensor
+) -> tuple[Tensor, Tensor]:
+    """One token a row by inverse CDF (the likeliest in greedy rows), and its log-prob at the
+    temperature.
 
     The sum runs in float64, so that a vocabulary of 100k tokens keeps its last ones.
     """
@@ -182,4 +188,6 @@ def draw(logits_BV: Tensor, temperature: float, uniform_B: Tensor) -> tuple[Tens
     threshold_B1 = (uniform_B * cumulative_BV[:, -1]).unsqueeze(1)
     token_B1 = torch.searchsorted(cumulative_BV, threshold_B1, right=True)
     token_B1 = token_B1.clamp(max=logp_BV.shape[1] - 1)
+    likeliest_B1 = logp_BV.argmax(dim=1, keepdim=True)
+    token_B1 = torch.where(is_greedy_B.unsqueeze(1), likeliest_B1, token_B1)
     return token_B1.squeeze(1), logp_BV.gather(1, token_B1).squeeze(1)

@@ -1,0 +1,70 @@
+"""A-LoL: likelihood of samples better than expected, with a clipped ratio (arXiv:2305.14718)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from torch import Tensor
+
+from rlhf_lab.algos.advantages import centred
+from rlhf_lab.algos.common import (
+    log_ratio_of_responses,
+    per_token,
+    ratio_to_proximal,
+    require_in,
+    sequence_sum,
+    sequence_weight,
+)
+from rlhf_lab.types import Batch, Credit, LossOutput, Needs, Objective, PolicyOutput, Reduction
+
+
+class RatioOf(StrEnum):
+    """What the importance weight is of: whole responses (A-LoL), single tokens (A-LoL sequence), or
+    nothing (A-LoL reference free)."""
+
+    sequence = "sequence"
+    token = "token"
+    none = "none"
+
+
+@dataclass(frozen=True)
+class ALoL:
+    """clip: importance weights stay within 1 +- it. ratio_of: sequence, token or none.
+
+    The paper's value of the reference policy is here the mean of the group; samples that are no
+    better are not trained on, as there.
+    """
+
+    name: str = "a_lol"
+    clip: float = 0.9
+    ratio_of: RatioOf = RatioOf.sequence
+    reduction: Reduction = Reduction.sequence_mean
+
+    def __post_init__(self) -> None:
+        require_in("algo.clip", self.clip, 0.0, 1.0)
+
+    @property
+    def objective(self) -> Objective:
+        kinds = {RatioOf.sequence: Objective.sequence_ratio, RatioOf.token: Objective.token_ratio}
+        return kinds.get(self.ratio_of, Objective.likelihood)
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(group_size=2)
+
+    def credit(self, reward_PG: Tensor, batch: Batch) -> Credit:
+        """Reward less the group mean; only rows above it are kept."""
+        advantage_PG = centred(reward_PG)
+        return Credit(per_token(advantage_PG, batch), keep_B=advantage_PG.flatten() > 0)
+
+    def loss(self, policy: PolicyOutput, batch: Batch) -> LossOutput:
+        """Log-likelihood weighted by credit and the clipped ratio, which carries no gradient."""
+        ratio_BT = ratio_to_proximal(policy, batch)
+        if self.ratio_of is RatioOf.sequence:
+            ratio_BT = log_ratio_of_responses(policy, batch).exp().unsqueeze(1).expand_as(ratio_BT)
+        factor_BT = ratio_BT.detach().clamp(1 - self.clip, 1 + self.clip)
+        if self.ratio_of is RatioOf.none:
+            factor_BT = batch.mask_BT
+        credited_B = sequence_sum(factor_BT * batch.credit_BT * policy.logp_BT, batch)
+        return LossOutput(-(credited_B * sequence_weight(batch)).sum())

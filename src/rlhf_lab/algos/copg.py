@@ -1,0 +1,50 @@
+"""CoPG: regularised rewards contrasted within a prompt, off-policy (arXiv:2406.19185)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from rlhf_lab.algos.advantages import leave_one_out
+from rlhf_lab.algos.common import (
+    grouped,
+    keep_all,
+    per_token,
+    require_in,
+    sequence_sum,
+    sequence_value,
+    sequence_weight,
+)
+from rlhf_lab.types import Batch, Credit, LossOutput, Needs, Objective, PolicyOutput, Reduction
+
+
+@dataclass(frozen=True)
+class CoPG:
+    """beta: reward lost per nat of the present policy's log-ratio to the reference.
+
+    The gradient is that of half the mean squared difference of regularised rewards over pairs,
+    divided by beta; its optimum does not depend on who wrote the samples.
+    """
+
+    name: str = "copg"
+    beta: float = 0.1
+    reduction: Reduction = Reduction.sequence_mean
+    objective: ClassVar[Objective] = Objective.comparison
+    needs: ClassVar[Needs] = Needs(group_size=2)
+
+    def __post_init__(self) -> None:
+        require_in("algo.beta", self.beta, 1e-6, 100.0)
+
+    def credit(self, reward_PG: Tensor, batch: Batch) -> Credit:
+        """The reward itself, less the mean of the group's others; the loss adds the KL."""
+        return Credit(per_token(leave_one_out(reward_PG), batch), keep_B=keep_all(reward_PG))
+
+    def loss(self, policy: PolicyOutput, batch: Batch) -> LossOutput:
+        """Log-likelihood of responses, weighted by reward less beta log-ratio less the others'."""
+        logp_B = sequence_sum(policy.logp_BT, batch)
+        away_B = (logp_B - sequence_sum(batch.reference_logp_BT, batch)).detach()
+        away_PG = leave_one_out(grouped(away_B, batch))
+        contrast_B = sequence_value(batch.credit_BT, batch) - self.beta * away_PG.flatten()
+        return LossOutput(-(contrast_B * logp_B * sequence_weight(batch)).sum())

@@ -1,0 +1,62 @@
+"""DAPO: clip-higher, dynamic sampling, token mean, overlong shaping (arXiv:2503.14476, eq. 8)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from rlhf_lab.algos.advantages import is_informative, standardised
+from rlhf_lab.algos.common import per_token, require_in, token_surrogate
+from rlhf_lab.types import Batch, Credit, LossOutput, Needs, Objective, PolicyOutput, Reduction
+
+
+@dataclass(frozen=True)
+class DAPO:
+    """clip_low, clip_high: token ratio within 1 - clip_low and 1 + clip_high.
+
+    overlong_share: the last share of the response limit, over which the punishment of length rises
+    from 0 to overlong_penalty (eq. 13; the paper's is a fifth). oversample: groups generated for
+    each that is trained on; those with unequal rewards are taken first, in order. It bounds what
+    dynamic sampling (eq. 11) may cost, and leaves tied groups out if there are still too few.
+    """
+
+    name: str = "dapo"
+    clip_low: float = 0.2
+    clip_high: float = 0.28
+    epsilon: float = 1e-4
+    overlong_share: float = 0.2
+    overlong_penalty: float = 1.0
+    oversample: float = 1.5
+    reduction: Reduction = Reduction.token_mean
+    objective: ClassVar[Objective] = Objective.token_ratio
+
+    def __post_init__(self) -> None:
+        require_in("algo.clip_low", self.clip_low, 0.0, 1.0)
+        require_in("algo.clip_high", self.clip_high, 0.0, 100.0)
+        require_in("algo.epsilon", self.epsilon, 1e-12, 1.0)
+        require_in("algo.overlong_share", self.overlong_share, 0.0, 1.0)
+        require_in("algo.overlong_penalty", self.overlong_penalty, 0.0, 100.0)
+        require_in("algo.oversample", self.oversample, 1.0, 100.0)
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(group_size=2, oversample=self.oversample)
+
+    def credit(self, reward_PG: Tensor, batch: Batch) -> Credit:
+        """Group-standardised reward less the punishment of length. A group of equals is dropped."""
+        keep_PG = is_informative(reward_PG).unsqueeze(1).expand_as(reward_PG)
+        shaped_PG = reward_PG - self.overlong_penalty * self._overlong(batch).view_as(reward_PG)
+        advantage_PG = standardised(shaped_PG, self.epsilon)
+        return Credit(per_token(advantage_PG, batch), keep_B=keep_PG.flatten())
+
+    def _overlong(self, batch: Batch) -> Tensor:
+        """0 up to where the last share of the limit begins, 1 at the limit, linear between, B."""
+        share_B = self.overlong_share * batch.limit_B
+        over_B = batch.mask_BT.sum(dim=1) - (batch.limit_B - share_B)
+        return (over_B / share_B.clamp(min=1e-9)).clamp(0, 1) if self.overlong_share else 0 * over_B
+
+    def loss(self, policy: PolicyOutput, batch: Batch) -> LossOutput:
+        """Surrogate per token, clipped further away above than below."""
+        return token_surrogate(policy, batch, self.clip_low, self.clip_high)

@@ -1,0 +1,65 @@
+"""Offline DPO, IPO or SFT on a fixed set of pairs (arXiv:2305.18290, eq. 7; arXiv:2310.12036)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import ClassVar
+
+from torch import Tensor
+from torch.nn.functional import logsigmoid
+
+from rlhf_lab.algos.advantages import best_and_worst
+from rlhf_lab.algos.common import (
+    credited_likelihood,
+    per_token,
+    require_in,
+)
+from rlhf_lab.algos.pairs import compared, pair_credit, pair_metrics
+from rlhf_lab.types import Batch, Credit, LossOutput, Needs, Objective, PolicyOutput, Reduction
+
+
+class PairLoss(StrEnum):
+    """sigmoid is DPO, ipo draws pairs a fixed margin apart, sft learns the chosen side alone."""
+
+    sigmoid = "sigmoid"
+    ipo = "ipo"
+    sft = "sft"
+
+
+@dataclass(frozen=True)
+class DPO:
+    """beta: strength of the pull to the reference, 1 / nats. loss: what a pair teaches.
+
+    `algo=dpo` also sets generator=pairs; loss=sft and then loss=sigmoid, from the policy of the
+    first run, are dSFT and dDPO (Zephyr, arXiv:2310.16944).
+    """
+
+    name: str = "dpo"
+    beta: float = 0.1
+    pair_loss: PairLoss = PairLoss.sigmoid
+    reduction: Reduction = Reduction.sequence_mean
+    objective: ClassVar[Objective] = Objective.comparison
+    needs: ClassVar[Needs] = Needs(group_size=2)
+
+    def __post_init__(self) -> None:
+        require_in("algo.beta", self.beta, 1e-6, 100.0)
+
+    def credit(self, reward_PG: Tensor, batch: Batch) -> Credit:
+        """+1 on the chosen, -1 on the rejected; sft keeps the chosen alone."""
+        if self.pair_loss is PairLoss.sft:
+            best_PG, _ = best_and_worst(reward_PG)
+            return Credit(per_token(best_PG, batch), keep_B=best_PG.flatten() != 0)
+        return pair_credit(reward_PG, batch)
+
+    def loss(self, policy: PolicyOutput, batch: Batch) -> LossOutput:
+        """The loss of each pair, a mean over pairs."""
+        if self.pair_loss is PairLoss.sft:
+            return credited_likelihood(policy, batch)
+        gap_PGG, weight_PGG = compared(policy, batch)
+        if self.pair_loss is PairLoss.ipo:
+            loss_PGG = (gap_PGG - 1 / (2 * self.beta)).square()
+        else:
+            loss_PGG = -logsigmoid(self.beta * gap_PGG)
+        metrics = pair_metrics("dpo", self.beta * gap_PGG, weight_PGG)
+        return LossOutput((loss_PGG * weight_PGG).sum(), metrics)

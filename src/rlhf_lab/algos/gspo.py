@@ -1,0 +1,51 @@
+"""GSPO: clipped geometric-mean ratio of the whole response (arXiv:2507.18071, eq. 5 to 7)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from rlhf_lab.algos.advantages import standardised
+from rlhf_lab.algos.common import (
+    clipped_surrogate,
+    keep_all,
+    per_token,
+    require_in,
+    sequence_value,
+    sequence_weight,
+)
+from rlhf_lab.types import Batch, Credit, LossOutput, Needs, Objective, PolicyOutput, Reduction
+
+
+@dataclass(frozen=True)
+class GSPO:
+    """clip_low, clip_high: the ratio's bounds, 1 - clip_low and 1 + clip_high (the paper's)."""
+
+    name: str = "gspo"
+    clip_low: float = 3e-4
+    clip_high: float = 4e-4
+    epsilon: float = 1e-4
+    reduction: Reduction = Reduction.sequence_mean
+    objective: ClassVar[Objective] = Objective.sequence_ratio
+    needs: ClassVar[Needs] = Needs(group_size=2)
+
+    def __post_init__(self) -> None:
+        require_in("algo.clip_low", self.clip_low, 0.0, 1.0)
+        require_in("algo.clip_high", self.clip_high, 0.0, 100.0)
+        require_in("algo.epsilon", self.epsilon, 1e-12, 1.0)
+
+    def credit(self, reward_PG: Tensor, batch: Batch) -> Credit:
+        """Reward less the group mean, over the group's standard deviation plus epsilon."""
+        advantage_PG = standardised(reward_PG, self.epsilon)
+        return Credit(per_token(advantage_PG, batch), keep_B=keep_all(reward_PG))
+
+    def loss(self, policy: PolicyOutput, batch: Batch) -> LossOutput:
+        """Clipped surrogate on the exponential of the mean log-ratio of a response's tokens."""
+        ratio_B = sequence_value(policy.logp_BT - batch.proximal_logp_BT, batch).exp()
+        loss_B, clipped_B = clipped_surrogate(
+            ratio_B, sequence_value(batch.credit_BT, batch), self.clip_low, self.clip_high
+        )
+        loss = (loss_B * sequence_weight(batch)).sum()
+        return LossOutput(loss, clipped_BT=per_token(clipped_B, batch))

@@ -1,0 +1,49 @@
+"""Online mirror descent, as in Kimi k1.5 (arXiv:2501.12599, eq. 3) and MDPO (arXiv:2005.09814)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from rlhf_lab.algos.advantages import centred
+from rlhf_lab.algos.common import (
+    keep_all,
+    log_ratio_of_responses,
+    per_token,
+    require_in,
+    sequence_sum,
+    sequence_value,
+    sequence_weight,
+)
+from rlhf_lab.types import Batch, Credit, LossOutput, Needs, Objective, PolicyOutput, Reduction
+
+
+@dataclass(frozen=True)
+class MDPO:
+    """tau: strength of the pull to the policy that wrote the samples, in reward per nat.
+
+    The pull is to each round's own behaviour policy, not to the first one: nothing here keeps the
+    policy near SFT over a whole run.
+    """
+
+    name: str = "mdpo"
+    tau: float = 0.1
+    reduction: Reduction = Reduction.sequence_mean
+    objective: ClassVar[Objective] = Objective.comparison
+    needs: ClassVar[Needs] = Needs(group_size=2)
+
+    def __post_init__(self) -> None:
+        require_in("algo.tau", self.tau, 0.0, 1000.0)
+
+    def credit(self, reward_PG: Tensor, batch: Batch) -> Credit:
+        """Reward less the group mean, which stands for tau log Z."""
+        return Credit(per_token(centred(reward_PG), batch), keep_B=keep_all(reward_PG))
+
+    def loss(self, policy: PolicyOutput, batch: Batch) -> LossOutput:
+        """Minus credited log-likelihood, plus tau / 2 times the squared log-ratio of responses."""
+        credit_B = sequence_value(batch.credit_BT, batch)
+        away_B = log_ratio_of_responses(policy, batch)
+        loss_B = -credit_B * sequence_sum(policy.logp_BT, batch) + self.tau / 2 * away_B.square()
+        return LossOutput((loss_B * sequence_weight(batch)).sum())

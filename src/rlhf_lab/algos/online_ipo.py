@@ -1,0 +1,38 @@
+"""Online IPO: the preferred sample's margin is drawn to a fixed one (arXiv:2310.12036, eq. 17)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from rlhf_lab.algos.common import require_in
+from rlhf_lab.algos.pairs import Pairs, compared, pair_credit, pair_metrics
+from rlhf_lab.types import Batch, Credit, LossOutput, Needs, Objective, PolicyOutput, Reduction
+
+
+@dataclass(frozen=True)
+class OnlineIPO:
+    """beta: log-ratios are drawn 1 / (2 beta) nats apart. pairs: as in online_dpo."""
+
+    name: str = "online_ipo"
+    beta: float = 0.1
+    pairs: Pairs = Pairs.best_worst
+    reduction: Reduction = Reduction.sequence_mean
+    objective: ClassVar[Objective] = Objective.comparison
+    needs: ClassVar[Needs] = Needs(group_size=2)
+
+    def __post_init__(self) -> None:
+        require_in("algo.beta", self.beta, 1e-6, 100.0)
+
+    def credit(self, reward_PG: Tensor, batch: Batch) -> Credit:
+        """Who is better than whom. A group of equals is dropped."""
+        return pair_credit(reward_PG, batch, self.pairs)
+
+    def loss(self, policy: PolicyOutput, batch: Batch) -> LossOutput:
+        """Squared distance of the difference of log-ratios from 1 / (2 beta)."""
+        gap_PGG, weight_PGG = compared(policy, batch)
+        loss_PGG = (gap_PGG - 1 / (2 * self.beta)).square()
+        metrics = pair_metrics("dpo", self.beta * gap_PGG, weight_PGG)
+        return LossOutput((loss_PGG * weight_PGG).sum(), metrics)

@@ -1,0 +1,38 @@
+"""Online SLiC: a hinge on the difference of log-ratios (arXiv:2305.10425; arXiv:2402.04792)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from rlhf_lab.algos.common import require_in
+from rlhf_lab.algos.pairs import Pairs, compared, pair_credit, pair_metrics
+from rlhf_lab.types import Batch, Credit, LossOutput, Needs, Objective, PolicyOutput, Reduction
+
+
+@dataclass(frozen=True)
+class OnlineSLiC:
+    """beta: enough are log-ratios 1 / beta nats apart. pairs: as in online_dpo."""
+
+    name: str = "online_slic"
+    beta: float = 0.1
+    pairs: Pairs = Pairs.best_worst
+    reduction: Reduction = Reduction.sequence_mean
+    objective: ClassVar[Objective] = Objective.comparison
+    needs: ClassVar[Needs] = Needs(group_size=2)
+
+    def __post_init__(self) -> None:
+        require_in("algo.beta", self.beta, 1e-6, 100.0)
+
+    def credit(self, reward_PG: Tensor, batch: Batch) -> Credit:
+        """Who is better than whom. A group of equals is dropped."""
+        return pair_credit(reward_PG, batch, self.pairs)
+
+    def loss(self, policy: PolicyOutput, batch: Batch) -> LossOutput:
+        """What is missing from a margin of one; a pair that has it pulls no more."""
+        gap_PGG, weight_PGG = compared(policy, batch)
+        margin_PGG = self.beta * gap_PGG
+        metrics = pair_metrics("dpo", margin_PGG, weight_PGG)
+        return LossOutput(((1 - margin_PGG).relu() * weight_PGG).sum(), metrics)

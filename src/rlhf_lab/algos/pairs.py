@@ -1,0 +1,59 @@
+"""Pieces that preference losses share: which samples are compared, and by how much they differ."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from torch import Tensor
+
+from rlhf_lab.algos.advantages import best_and_worst, is_informative
+from rlhf_lab.algos.common import (
+    grouped,
+    per_token,
+    sequence_sum,
+    sequence_value,
+    sequence_weight,
+)
+from rlhf_lab.types import Batch, Credit, PolicyOutput
+
+
+class Pairs(StrEnum):
+    """Which pairs of a group: its best against its worst, or all of unequal reward."""
+
+    best_worst = "best_worst"
+    all = "all"
+
+
+def pair_credit(reward_PG: Tensor, batch: Batch, pairs: Pairs = Pairs.best_worst) -> Credit:
+    """best_worst: +1 on the winner, -1 on the loser, nothing else is trained on. all: how many
+    samples of its group each one beats. A group of equals prefers nothing and is dropped."""
+    if pairs is Pairs.all:
+        beaten_PG = (reward_PG.unsqueeze(2) > reward_PG.unsqueeze(1)).sum(dim=2)
+        keep_PG = is_informative(reward_PG).unsqueeze(1).expand_as(reward_PG)
+        return Credit(per_token(beaten_PG, batch), keep_PG.flatten())
+    best_PG, worst_PG = best_and_worst(reward_PG)
+    sign_PG = best_PG - worst_PG
+    return Credit(per_token(sign_PG, batch), keep_B=sign_PG.flatten() != 0)
+
+
+def compared(policy: PolicyOutput, batch: Batch) -> tuple[Tensor, Tensor]:
+    """For samples i and j of each group: by how many nats the log-ratio of policy to reference of i
+    exceeds that of j, and the pair's weight, PGG each.
+
+    A pair without larger credit for i weighs nothing; the others share the group's weight equally.
+    """
+    log_ratio_PG = grouped(sequence_sum(policy.logp_BT - batch.reference_logp_BT, batch), batch)
+    credit_PG = grouped(sequence_value(batch.credit_BT, batch), batch)
+    gap_PGG = log_ratio_PG.unsqueeze(2) - log_ratio_PG.unsqueeze(1)
+    is_pair_PGG = (credit_PG.unsqueeze(2) > credit_PG.unsqueeze(1)).to(gap_PGG.dtype)
+    share_PGG = is_pair_PGG / is_pair_PGG.sum(dim=(1, 2), keepdim=True)
+    weight_P11 = grouped(sequence_weight(batch), batch).sum(dim=1).view(-1, 1, 1)
+    return gap_PGG, share_PGG * weight_P11
+
+
+def pair_metrics(name: str, margin_PGG: Tensor, weight_PGG: Tensor) -> dict[str, Tensor]:
+    """Mean margin, and share of pairs that the policy orders as the reward does."""
+    return {
+        f"{name}/margin": (margin_PGG * weight_PGG).sum(),
+        f"{name}/accuracy": ((margin_PGG > 0) * weight_PGG).sum(),
+    }

@@ -1,0 +1,42 @@
+"""ReMax: the greedy response's reward is the baseline (arXiv:2310.10505, algorithm 1)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from rlhf_lab.algos.advantages import less_kl
+from rlhf_lab.algos.common import credited_likelihood, per_token, require_in
+from rlhf_lab.types import Batch, Credit, LossOutput, Needs, Objective, PolicyOutput, Reduction
+
+
+@dataclass(frozen=True)
+class ReMax:
+    """kl_coef: reward lost per nat of KL to the reference (k1).
+
+    The last sample of each group is the greedy one, so that run.group_size=2 is the paper's one
+    sample and its baseline.
+    """
+
+    name: str = "remax"
+    kl_coef: float = 0.05
+    reduction: Reduction = Reduction.sequence_mean
+    objective: ClassVar[Objective] = Objective.likelihood
+    needs: ClassVar[Needs] = Needs(group_size=2, greedy=True)
+
+    def __post_init__(self) -> None:
+        require_in("algo.kl_coef", self.kl_coef, 0.0, 100.0)
+
+    def credit(self, reward_PG: Tensor, batch: Batch) -> Credit:
+        """Reward less KL, less the reward of the greedy sample, which is not trained on."""
+        advantage_PG = less_kl(reward_PG, self.kl_coef, batch) - reward_PG[:, -1:]
+        keep_PG = torch.ones_like(reward_PG, dtype=torch.bool)
+        keep_PG[:, -1] = False
+        return Credit(per_token(advantage_PG, batch), keep_B=keep_PG.flatten())
+
+    def loss(self, policy: PolicyOutput, batch: Batch) -> LossOutput:
+        """Minus the log-likelihood of whole responses, weighted by credit."""
+        return credited_likelihood(policy, batch)

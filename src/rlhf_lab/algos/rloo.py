@@ -1,0 +1,35 @@
+"""RLOO: leave-one-out baseline, plain log-likelihood (arXiv:2402.14740, eq. 8)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from rlhf_lab.algos.advantages import leave_one_out, less_kl
+from rlhf_lab.algos.common import credited_likelihood, keep_all, per_token, require_in
+from rlhf_lab.types import Batch, Credit, LossOutput, Needs, Objective, PolicyOutput, Reduction
+
+
+@dataclass(frozen=True)
+class RLOO:
+    """kl_coef: reward lost per nat of KL to the reference (k1)."""
+
+    name: str = "rloo"
+    kl_coef: float = 0.05
+    reduction: Reduction = Reduction.sequence_mean
+    objective: ClassVar[Objective] = Objective.likelihood
+    needs: ClassVar[Needs] = Needs(group_size=2)
+
+    def __post_init__(self) -> None:
+        require_in("algo.kl_coef", self.kl_coef, 0.0, 100.0)
+
+    def credit(self, reward_PG: Tensor, batch: Batch) -> Credit:
+        """Reward less KL, less the mean of the same over the group's other samples."""
+        advantage_PG = leave_one_out(less_kl(reward_PG, self.kl_coef, batch))
+        return Credit(per_token(advantage_PG, batch), keep_B=keep_all(reward_PG))
+
+    def loss(self, policy: PolicyOutput, batch: Batch) -> LossOutput:
+        """Minus the log-likelihood of whole responses, weighted by credit."""
+        return credited_likelihood(policy, batch)

@@ -1,0 +1,31 @@
+"""Pieces that corrections share: what each may be combined with, and log-ratios of responses."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from rlhf_lab.types import Batch, Objective, UserError
+
+EVERY = frozenset(Objective)
+# A pair or a best of K is no draw from the behaviour policy: no ratio to it can correct the loss.
+CREDITED = EVERY - {Objective.comparison}
+# A factor per token would be averaged away where the loss takes one credit per response.
+PER_TOKEN = CREDITED - {Objective.sequence_ratio}
+# Anchoring means another denominator, so there must be a ratio.
+RATIOS = frozenset({Objective.token_ratio, Objective.sequence_ratio})
+
+
+def response_sum(log_ratio_BT: Tensor, batch: Batch) -> Tensor:
+    """Log-ratio of whole responses, B1."""
+    return (log_ratio_BT * batch.mask_BT).sum(dim=1, keepdim=True)
+
+
+def response_mean(log_ratio_BT: Tensor, batch: Batch) -> Tensor:
+    """Mean log-ratio of a response's tokens, B1."""
+    return response_sum(log_ratio_BT, batch) / batch.mask_BT.sum(dim=1, keepdim=True)
+
+
+def require_above(key: str, value: float, least: float) -> None:
+    """Refuse an option that is not above `least`."""
+    if not value > least:
+        raise UserError(f"{key}={value} is out of range: choose above {least:g}")

@@ -1,0 +1,36 @@
+"""Decoupled: behaviour, proximal and policy apart (arXiv:2110.00641; AReaL, arXiv:2505.24298)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from rlhf_lab.corrections.common import RATIOS, require_above
+from rlhf_lab.types import Batch, Objective
+
+
+@dataclass(frozen=True)
+class Decoupled:
+    """The loss clips policy over proximal, the policy at the round's start; each token also weighs
+    proximal over behaviour. cap: responses' tokens weigh at most so much; infinite is the paper's.
+
+    truncated_is with a cap of two is the same with a bound that is meant to bite.
+    """
+
+    name: str = "decoupled"
+    cap: float = float("inf")
+    corrects: ClassVar[frozenset[Objective]] = RATIOS - {Objective.sequence_ratio}
+    anchors_at_start: ClassVar[bool] = True
+    warning: ClassVar[str] = ""
+
+    def __post_init__(self) -> None:
+        require_above("correction.cap", self.cap, 0.0)
+
+    def weight(self, log_ratio_BT: Tensor, batch: Batch) -> Tensor:
+        """The token's ratio of proximal to behaviour."""
+        return log_ratio_BT.exp().clamp(max=self.cap)
+
+    def step(self, log_ratio_B: Tensor) -> float:
+        return 1.0

@@ -1,0 +1,36 @@
+"""Geometric mask: only responses whose mean token ratio is close to one are trained on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from rlhf_lab.corrections.common import CREDITED, require_above, response_mean
+from rlhf_lab.types import Batch, Objective
+
+
+@dataclass(frozen=True)
+class GeometricMask:
+    """low, high: the interval of the geometric mean of a response's token ratios."""
+
+    name: str = "geometric_mask"
+    low: float = 0.99
+    high: float = 1.01
+    corrects: ClassVar[frozenset[Objective]] = CREDITED
+    anchors_at_start: ClassVar[bool] = True
+    warning: ClassVar[str] = ""
+
+    def __post_init__(self) -> None:
+        require_above("correction.low", self.low, -1e-9)
+        require_above("correction.high", self.high, self.low)
+
+    def weight(self, log_ratio_BT: Tensor, batch: Batch) -> Tensor:
+        """One or zero for the whole response."""
+        mean_B1 = response_mean(log_ratio_BT, batch).exp()
+        keep_B1 = (mean_B1 >= self.low) & (mean_B1 <= self.high)
+        return keep_B1.to(log_ratio_BT.dtype).expand_as(log_ratio_BT)
+
+    def step(self, log_ratio_B: Tensor) -> float:
+        return 1.0

@@ -1,0 +1,35 @@
+"""IcePop: a token weighs its ratio within an interval, and nothing outside (arXiv:2510.18855)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from rlhf_lab.corrections.common import PER_TOKEN, require_above
+from rlhf_lab.types import Batch, Objective
+
+
+@dataclass(frozen=True)
+class IcePop:
+    """low, high: the interval of ratios that are believed."""
+
+    name: str = "icepop"
+    low: float = 0.5
+    high: float = 5.0
+    corrects: ClassVar[frozenset[Objective]] = PER_TOKEN
+    anchors_at_start: ClassVar[bool] = True
+    warning: ClassVar[str] = ""
+
+    def __post_init__(self) -> None:
+        require_above("correction.low", self.low, -1e-9)
+        require_above("correction.high", self.high, self.low)
+
+    def weight(self, log_ratio_BT: Tensor, batch: Batch) -> Tensor:
+        """The token's ratio, or zero."""
+        ratio_BT = log_ratio_BT.exp()
+        return ratio_BT * ((ratio_BT >= self.low) & (ratio_BT <= self.high))
+
+    def step(self, log_ratio_B: Tensor) -> float:
+        return 1.0

@@ -1,0 +1,34 @@
+"""Off-policy sequence mask: stale responses of negative credit are left out (arXiv:2512.02556)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from rlhf_lab.corrections.common import CREDITED, require_above, response_mean
+from rlhf_lab.types import Batch, Objective
+
+
+@dataclass(frozen=True)
+class OPSM:
+    """delta: nats per token, on average, by which the policy may find a response less likely than
+    its writer did. What is worse than that and was bad is not learned from; what was good is."""
+
+    name: str = "opsm"
+    delta: float = 0.05
+    corrects: ClassVar[frozenset[Objective]] = CREDITED
+    anchors_at_start: ClassVar[bool] = False
+    warning: ClassVar[str] = ""
+
+    def __post_init__(self) -> None:
+        require_above("correction.delta", self.delta, 0.0)
+
+    def weight(self, log_ratio_BT: Tensor, batch: Batch) -> Tensor:
+        """Zero on negative credit in responses that have become unlikely, one elsewhere."""
+        is_far_B1 = -response_mean(log_ratio_BT, batch) > self.delta
+        return 1.0 - (is_far_B1 & (batch.credit_BT < 0)).to(log_ratio_BT.dtype)
+
+    def step(self, log_ratio_B: Tensor) -> float:
+        return 1.0

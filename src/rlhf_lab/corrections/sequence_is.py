@@ -1,0 +1,33 @@
+"""Truncated importance sampling of whole responses: min(product of token ratios, cap)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from rlhf_lab.corrections.common import CREDITED, require_above, response_sum
+from rlhf_lab.types import Batch, Objective
+
+
+@dataclass(frozen=True)
+class SequenceIS:
+    """cap: largest weight of a response. Unbiased below it, at the price of variance."""
+
+    name: str = "sequence_is"
+    cap: float = 5.0
+    corrects: ClassVar[frozenset[Objective]] = CREDITED
+    anchors_at_start: ClassVar[bool] = True
+    warning: ClassVar[str] = ""
+
+    def __post_init__(self) -> None:
+        require_above("correction.cap", self.cap, 0.0)
+
+    def weight(self, log_ratio_BT: Tensor, batch: Batch) -> Tensor:
+        """The response's ratio, cut at the cap, at each of its tokens."""
+        weight_B1 = response_sum(log_ratio_BT, batch).exp().clamp(max=self.cap)
+        return weight_B1.expand_as(log_ratio_BT)
+
+    def step(self, log_ratio_B: Tensor) -> float:
+        return 1.0

@@ -1,0 +1,37 @@
+"""Value models: a scalar for the state before each token, from their own body or the policy's."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+class ValueNetwork(torch.nn.Module):
+    """value = score(hidden state) - offset. body: None reads the policy's own hidden states."""
+
+    def __init__(self, body: Any | None, score: torch.nn.Module, offset: float = 0.0) -> None:
+        super().__init__()
+        self.body = body
+        self.score = score
+        self._offset = offset
+
+    def forward(self, hidden_BTD: Tensor) -> Tensor:
+        """Values, BT."""
+        value_BT: Tensor = self.score(hidden_BTD).squeeze(-1).float() - self._offset
+        return value_BT
+
+
+def value_model_from(reward_model: Any, offset: float) -> ValueNetwork:
+    """Body and head of a reward model, so that values begin as its scores (N+ detail 22)."""
+    return ValueNetwork(reward_model.base_model, reward_model.score, offset).requires_grad_(True)
+
+
+def value_model_like(policy: Any, is_shared: bool) -> ValueNetwork:
+    """The policy's own body, shared or a copy of it, under a head that says zero."""
+    score = torch.nn.Linear(policy.config.hidden_size, 1, bias=False, dtype=policy.dtype)
+    torch.nn.init.zeros_(score.weight)
+    body = None if is_shared else copy.deepcopy(policy.base_model)
+    return ValueNetwork(body, score).requires_grad_(True)
