@@ -49,11 +49,12 @@ def rows(algo: Algorithm, groups: list[Group], reference: list[list[float]]) -> 
 
 
 def policy_output(values: list[list[float]], batch: Batch) -> PolicyOutput:
-    """A forward pass that found these log-probs; they can be differentiated."""
+    """A forward pass that found these log-probs and the old values; both can be differentiated."""
     logp_BT = torch.zeros_like(batch.mask_BT)
     for index, row in enumerate(values):
         logp_BT[index, : len(row)] = torch.tensor(row)
-    return PolicyOutput(logp_BT.requires_grad_(), torch.zeros_like(logp_BT))
+    values_BT = batch.value_BT.clone().requires_grad_()
+    return PolicyOutput(logp_BT.requires_grad_(), torch.zeros_like(logp_BT), values_BT)
 
 
 def gradient(algo: Algorithm, values: list[list[float]], batch: Batch) -> Tensor:

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import pytest
 import torch
 from examples import gradient, group, policy_output, rows
-from torch import Tensor
 
-from rlhf_lab.algos.best_of_n import BestOfN
 from rlhf_lab.algos.advantages import best_and_worst, leave_one_out
+from rlhf_lab.algos.best_of_n import BestOfN
 from rlhf_lab.algos.common import clipped_surrogate, k1, k3
 from rlhf_lab.algos.grpo import GRPO
 from rlhf_lab.algos.online_dpo import OnlineDPO
 from rlhf_lab.algos.proximal_rloo import ProximalRLOO
-from rlhf_lab.batching import collate, micro_batches, rewards_of
-from rlhf_lab.config import ALGORITHMS
-from rlhf_lab.types import Algorithm, PolicyOutput, UserError
+from rlhf_lab.batching import collate, rewards_of
+from rlhf_lab.types import UserError
 
 TWO_GROUPS = [
     group(0, [[-1.0, -2.0], [-0.5]], [1.0, 3.0]),
@@ -138,65 +135,6 @@ def test_k1_and_k3_estimate_the_same_kl() -> None:
     assert (p.exp() * k1(p, q)).sum() == pytest.approx(float(exact), abs=1e-6)
     assert (p.exp() * k3(p, q)).sum() == pytest.approx(float(exact), abs=1e-6)
     assert bool((k3(p, q) >= 0).all())
-
-
-def every_algorithm() -> list[Algorithm]:
-    return [algorithm() for algorithm in ALGORITHMS.values()]
-
-
-def outputs(batch_size: tuple[int, int]) -> Tensor:
-    return -torch.rand(batch_size, generator=torch.Generator().manual_seed(3))
-
-
-@pytest.mark.parametrize("algo", every_algorithm(), ids=list(ALGORITHMS))
-def test_micro_batches_sum_to_the_update(algo: Algorithm) -> None:
-    groups = [
-        group(i, [[-0.1 * (i + 1)] * (1 + i % 3), [-0.7] * (2 + i % 2)], [float(i % 4), 1.5])
-        for i in range(6)
-    ]
-    batch = rows(algo, groups, [[-0.5] * len(s.logps) for g in groups for s in g.samples])
-    logp_BT = outputs((len(batch), batch.mask_BT.shape[1])) * batch.mask_BT
-    zero = torch.zeros_like(logp_BT)
-    whole = algo.loss(PolicyOutput(logp_BT, zero), batch)
-    start, total = 0, torch.tensor(0.0)
-    for part in micro_batches(batch, max_rows=4):
-        width = part.mask_BT.shape[1]
-        part_BT = logp_BT[start : start + len(part), :width]
-        total = total + algo.loss(PolicyOutput(part_BT, torch.zeros_like(part_BT)), part).loss
-        start += len(part)
-    assert start == len(batch)
-    assert float(total) == pytest.approx(float(whole.loss), rel=1e-5)
-
-
-@pytest.mark.parametrize("algo", every_algorithm(), ids=list(ALGORITHMS))
-def test_longer_prompts_and_padding_change_nothing(algo: Algorithm) -> None:
-    short = [group(0, [[-1.0, -2.0], [-0.5]], [1.0, 3.0], prompt_len=1)]
-    long = [group(0, [[-1.0, -2.0], [-0.5]], [1.0, 3.0], prompt_len=9)]
-    losses = []
-    for groups in (short, long):
-        batch = rows(algo, groups, REFERENCE[:2])
-        values = [[-0.9, -2.2], [-0.4]] if len(batch) == 2 else [[-0.4]]
-        losses.append(float(algo.loss(policy_output(values, batch), batch).loss.detach()))
-        wide = replace(
-            batch,
-            **{
-                name: torch.nn.functional.pad(tensor, (0, 3))
-                for name, tensor in vars(batch).items()
-                if name.endswith("_BT")
-            },
-        )
-        losses.append(float(algo.loss(policy_output(values, wide), wide).loss.detach()))
-    assert losses == pytest.approx([losses[0]] * 4, abs=1e-7)
-
-
-@pytest.mark.parametrize("algo", every_algorithm(), ids=list(ALGORITHMS))
-def test_better_rewarded_samples_become_likelier(algo: Algorithm) -> None:
-    groups = [group(0, [[-1.0, -1.0], [-1.0, -1.0]], [0.0, 1.0])]
-    batch = rows(algo, groups, [[-1.0, -1.0]] * 2)
-    grad_BT = gradient(algo, [[-1.0, -1.0]] * len(batch), batch)
-    assert bool((grad_BT[-1] < 0).all())
-    if len(batch) == 2:
-        assert bool((grad_BT[0] > 0).all())
 
 
 @pytest.mark.parametrize(

@@ -27,12 +27,13 @@ def test_prompts_are_padded_left_and_responses_right() -> None:
 @pytest.mark.parametrize("reduction", list(Reduction))
 @given(lengths=st.lists(st.integers(1, 9), min_size=1, max_size=9))
 def test_token_weights_sum_to_one(reduction: Reduction, lengths: list[int]) -> None:
-    mask_BT = torch.zeros(len(lengths), max(lengths))
-    for row, length in enumerate(lengths):
-        mask_BT[row, :length] = 1
-    weight_BT = token_weights(mask_BT, reduction)
-    assert float(weight_BT.sum()) == pytest.approx(1.0, abs=1e-5)
-    assert bool((weight_BT[mask_BT == 0] == 0).all())
+    groups = [group(i, [[-1.0] * length], [0.0]) for i, length in enumerate(lengths)]
+    batch = collate(groups, pad_id=0, limit=10)
+    weight_BT = token_weights(batch, reduction)
+    # per_limit alone leaves the share that rows of full length would have had.
+    whole = sum(lengths) / (10 * len(lengths)) if reduction is Reduction.per_limit else 1.0
+    assert float(weight_BT.sum()) == pytest.approx(whole, abs=1e-5)
+    assert bool((weight_BT[batch.mask_BT == 0] == 0).all())
 
 
 def test_a_pass_uses_every_group_once_in_equal_minibatches() -> None:

@@ -205,7 +205,7 @@ def test_samples_end_at_the_first_end_token_and_say_why() -> None:
 def test_draws_follow_the_distribution_at_the_temperature() -> None:
     logits = torch.tensor([[2.0, 0.0, -1.0]])
     uniform = torch.linspace(0, 1, 10001, dtype=torch.float64)[:-1]
-    tokens, logps = draw(logits.expand(10000, 3), 0.5, uniform)
+    tokens, logps = draw(logits.expand(10000, 3), 0.5, uniform, torch.zeros(10000) > 0)
     expected = torch.softmax(logits[0] / 0.5, dim=0)
     share = torch.bincount(tokens, minlength=3) / 10000
     assert torch.allclose(share, expected, atol=2e-4)
