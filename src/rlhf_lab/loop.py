@@ -89,7 +89,8 @@ class Loop:
         weights = self._begin(start)
         for round_ in range(weights.version, self.recipe.num_rounds):
             taken = self._take(weights)
-            groups = self._chosen(taken)
+            self._require_finite_rewards(taken.groups)
+            groups = informative_first(taken.groups, self.recipe.groups_per_round)
             metrics = self._learn(weights, taken, groups)
             with self._span("sync", round_):
                 new = self.engine.weights(version=round_ + 1)
@@ -160,13 +161,6 @@ class Loop:
                     ledger=self.ledger.state(),
                 )
             )
-
-    def _chosen(self, taken: Taken) -> list[Group]:
-        """The round's groups; if more were generated, those with unequal rewards come first."""
-        groups = taken.groups
-        self._require_finite_rewards(groups)
-        by_interest = sorted(range(len(groups)), key=lambda place: is_tied(groups[place]))
-        return [groups[place] for place in sorted(by_interest[: self.recipe.groups_per_round])]
 
     def _read(self, weights: Weights, groups: Sequence[Group]) -> Batch:
         """The round's rows with everything that models say of them before it is trained on."""
@@ -343,9 +337,11 @@ def shuffled(count: int, seed: int, round_: int, pass_: int) -> Tensor:
     return torch.randperm(count, generator=torch.Generator().manual_seed(key & (2**63 - 1)))
 
 
-def is_tied(group: Group) -> bool:
-    """Whether all samples of a group have the same reward."""
-    return min(group.rewards) == max(group.rewards)
+def informative_first(groups: Sequence[Group], count: int) -> list[Group]:
+    """The first `count` groups whose rewards differ, filled up with tied ones, in their order."""
+    is_tied = [min(group.rewards) == max(group.rewards) for group in groups]
+    chosen = sorted(range(len(groups)), key=lambda place: is_tied[place])[:count]
+    return [groups[place] for place in sorted(chosen)]
 
 
 def read_tokens(batch: Batch) -> int:
