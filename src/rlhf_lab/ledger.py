@@ -34,6 +34,7 @@ class Ledger:
     policy_parameters, reward_parameters: model sizes, for FLOPs.
     FLOPs are 2 per parameter and token forward and 6 for training (forward and backward), the
     usual estimate (arXiv:2001.08361, section 2.1); attention over the context is left out.
+    generated_tokens has the offline_tokens of fixed pairs among it, which cost no FLOPs to have.
     """
 
     def __init__(
@@ -135,7 +136,8 @@ class Ledger:
     def flops(self) -> int:
         """Estimated floating-point operations of generation, scoring, reference and training."""
         counts = self._counts
-        read = counts["prefill_tokens"] + counts["generated_tokens"] + counts["reference_tokens"]
+        written = counts["generated_tokens"] - counts["offline_tokens"]
+        read = counts["prefill_tokens"] + written + counts["reference_tokens"]
         policy = 2 * read + 6 * counts["trained_tokens"]
         return policy * self._policy_parameters + 2 * counts["scored_tokens"] * (
             self._reward_parameters

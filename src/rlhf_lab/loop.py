@@ -153,7 +153,7 @@ class Loop:
         with self._span("reference", round_):
             batch = collate(groups, self.pad_id)
             self._require_finite_rewards(batch, groups)
-            batch = replace(batch, reference_logp_BT=self.engine.reference_logp(batch))
+            batch = with_reference(batch, self.engine.reference_logp(batch))
             credit = self.algo.credit(rewards_of(groups), batch)
             self._count(taken, batch, credit)
             described = describe(groups, batch, taken)
@@ -211,8 +211,10 @@ class Loop:
             self.ledger.count_rollout(rollout)
 
     def _gaps(self, round_: int, taken: Taken, start: Weights, end: Weights) -> Metrics:
-        """The three gaps on a few groups of the round, before and after its updates."""
-        groups = taken.groups
+        """The three gaps on a few groups of the round, before and after its updates.
+
+        Not on offline samples: no version of this run wrote them."""
+        groups = [g for g in taken.groups if not any(s.is_offline for s in g.samples)]
         order_P = shuffled(len(groups), self.seed, round_, PROBE)[: self.probe_groups]
         if not len(order_P):
             return {}
@@ -297,6 +299,14 @@ def shuffled(count: int, seed: int, round_: int, pass_: int) -> Tensor:
     """Order of a round's groups in one pass, keyed by what it is for."""
     key = stable_hash(seed, "minibatches", round_, pass_)
     return torch.randperm(count, generator=torch.Generator().manual_seed(key & (2**63 - 1)))
+
+
+def with_reference(batch: Batch, reference_BT: Tensor) -> Batch:
+    """The batch with the reference's log-probs, which also stand in for unknown behaviour: exact
+    where the reference wrote the samples, at the run's temperature."""
+    behavior_BT = batch.behavior_logp_BT
+    behavior_BT = torch.where(behavior_BT.isnan(), reference_BT, behavior_BT)
+    return replace(batch, reference_logp_BT=reference_BT, behavior_logp_BT=behavior_BT)
 
 
 def read_tokens(batch: Batch) -> int:
