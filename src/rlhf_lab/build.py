@@ -17,13 +17,15 @@ from rlhf_lab.checks import response_tokens
 from rlhf_lab.config import Config
 from rlhf_lab.engines.single import SingleEngine
 from rlhf_lab.evals import Evaluator
-from rlhf_lab.generators.hf import HFGenerator
+from rlhf_lab.generators.hf import HFGenerator, HFSampling
+from rlhf_lab.generators.pairs import PairsGenerator, PairsSampling
 from rlhf_lab.models.causal_lm import PretrainedModel, load_policy
 from rlhf_lab.models.reward_model import load_reward_model
 from rlhf_lab.models.value_model import ValueNetwork, value_model_from, value_model_like
 from rlhf_lab.randomness import stable_hash, uniforms
 from rlhf_lab.recipe import Recipe
 from rlhf_lab.rewards.model import ModelReward, ModelScorer
+from rlhf_lab.rewards.preference import PreferenceScorer
 from rlhf_lab.rewards.rule import RuleReward, RuleScorer
 from rlhf_lab.rollout.budget import StalenessBudget
 from rlhf_lab.rollout.executor import (
@@ -40,6 +42,7 @@ from rlhf_lab.rollout.worker import RolloutWorker
 from rlhf_lab.rows import read_rows
 from rlhf_lab.runs import SCHEDULE
 from rlhf_lab.stages.sft import reference_groups
+from rlhf_lab.tasks.pairs import pair_examples
 from rlhf_lab.tasks.prompts import PromptStream
 from rlhf_lab.types import (
     Chunk,
@@ -57,18 +60,39 @@ from rlhf_lab.types import (
 
 @dataclass(frozen=True)
 class Sources:
-    """Where a run's models come from: the policy it starts from, and the proxy ('' if none)."""
+    """Where a run's models come from: the policy it starts from, and the proxy ('' if none); and
+    the file of its fixed pairs ('' if it samples)."""
 
     policy: PretrainedModel
     proxy: str = ""
+    pairs: str = ""
 
 
 def prompts(
     config: Config, tokenizer: Any, split: Split, purpose: str, shuffle: bool = True
 ) -> PromptStream:
     """The endless stream of a split's prompts, in an order keyed by seed and purpose."""
+    return stream_of(config.task.examples(split), config, tokenizer, purpose, shuffle)
+
+
+def rollout_prompts(config: Config, sources: Sources, tokenizer: Any) -> PromptStream:
+    """The prompts of the rounds: the task's, or those of fixed pairs, all of them looked at now."""
+    if not isinstance(config.generator, PairsSampling):
+        return prompts(config, tokenizer, Split.train, "rollout")
+    examples = pair_examples(Path(sources.pairs))
+    stream = stream_of(examples, config, tokenizer, "rollout", shuffle=True)
+    pairs = PairsGenerator(tokenizer, response_tokens(config))
+    for place in range(len(stream)):
+        pairs.pair(stream[place].example)
+    return stream
+
+
+def stream_of(
+    examples: Sequence[Example], config: Config, tokenizer: Any, purpose: str, shuffle: bool
+) -> PromptStream:
+    """An endless stream of prompts made of these examples."""
     return PromptStream(
-        config.task.examples(split),
+        examples,
         lambda text: list(tokenizer(text, add_special_tokens=False)["input_ids"]),
         seed=stable_hash(config.seed, purpose),
         max_prompt_tokens=config.task.max_prompt_tokens,
@@ -88,17 +112,24 @@ def eval_prompts(config: Config, tokenizer: Any) -> list[Prompt]:
     return [stream[index] for index in range(config.eval.prompts)]
 
 
+def sampling(config: Config) -> HFSampling:
+    """How samples are drawn; a run on fixed pairs draws some too, for labels and evaluation."""
+    part = config.generator
+    names = [f.name for f in fields(HFSampling) if f.name != "name"]
+    return HFSampling(**{name: getattr(part, name) for name in names})
+
+
 def generator(
     config: Config, model: Any, tokenizer: Any, purpose: str, temperature: float = 0.0
 ) -> HFGenerator:
     """A generator over a model of its own; `purpose` keys its randomness."""
-    sampling = config.generator
+    drawn = sampling(config)
     if temperature:
-        sampling = replace(sampling, temperature=temperature)
+        drawn = replace(drawn, temperature=temperature)
     return HFGenerator(
         model,
         tokenizer,
-        sampling,
+        drawn,
         response_tokens(config),
         functools.partial(uniforms, stable_hash(config.seed, purpose)),
     )
@@ -129,6 +160,9 @@ def encoder(policy_tokenizer: Any, reward_tokenizer: Any) -> Any:
 def make_worker(config: Config, sources: Sources) -> RolloutWorker:
     """A rollout worker with models of its own; called in the process that will use it."""
     model, tokenizer = load_policy(sources.policy, None, config.seed)
+    if isinstance(config.generator, PairsSampling):
+        pairs = PairsGenerator(tokenizer, response_tokens(config))
+        return RolloutWorker(pairs, PreferenceScorer(), is_model=False)
     scorer = reward(config.reward, config, tokenizer, sources.proxy, config.generator.threads)
     return RolloutWorker(
         generator(config, model, tokenizer, "rollout"),
@@ -172,7 +206,7 @@ def pipeline(
     """The run's stream of chunks behind its executor and staleness budget."""
     recipe: Recipe = config.run
     mode: Mode = config.mode
-    stream = prompts(config, tokenizer, Split.train, "rollout")
+    stream = rollout_prompts(config, sources, tokenizer)
     per_round = chunks_per_round(config)
 
     def chunk(number: int) -> Chunk:

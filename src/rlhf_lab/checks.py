@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from rlhf_lab.config import Config
+from rlhf_lab.generators.pairs import PairsSampling
 from rlhf_lab.models.scratch import ScratchModel
 from rlhf_lab.rewards.model import ModelReward
 from rlhf_lab.rewards.rule import RuleReward
 from rlhf_lab.rollout.mode import ExecutorKind
+from rlhf_lab.tasks.pairs import pair_examples
 from rlhf_lab.types import Objective, Split, UserError
 
 
@@ -20,6 +23,11 @@ def response_tokens(config: Config) -> int:
 def trains_proxy(config: Config) -> bool:
     """Whether the run's reward is the pipeline's own proxy."""
     return isinstance(config.reward, ModelReward) and not config.reward.path
+
+
+def trains_on_labels(config: Config) -> bool:
+    """Whether the run's samples are the pairs of the pipeline's own label stage."""
+    return isinstance(config.generator, PairsSampling) and not config.generator.path
 
 
 def check(config: Config) -> None:
@@ -50,6 +58,11 @@ def check(config: Config) -> None:
         )
     check_lengths(config)
     check_rewards(config)
+    if isinstance(config.generator, PairsSampling) and config.run.group_size != 2:
+        raise UserError(
+            f"run.group_size={config.run.group_size} with generator=pairs: every prompt has one "
+            "chosen and one rejected answer; pass run.group_size=2"
+        )
 
 
 WHY_NOT = {
@@ -118,7 +131,10 @@ def check_context(config: Config, model: Any) -> None:
 
 
 def splits_are_readable(config: Config) -> None:
-    """Read the task's data now, so that a bad row is refused before the first step."""
+    """Read the task's data and the user's pairs now, so that a bad row is refused before the first
+    step."""
     for split in (Split.train, config.eval.split):
         if not len(config.task.examples(split)):
             raise UserError(f"task={config.task.name}: split {split.value} has no rows")
+    if isinstance(config.generator, PairsSampling) and config.generator.path:
+        pair_examples(Path(config.generator.path))

@@ -11,7 +11,7 @@ from typing import Any
 from safetensors.torch import load_file
 
 from rlhf_lab import build, plan, runs
-from rlhf_lab.checks import trains_proxy
+from rlhf_lab.checks import trains_on_labels, trains_proxy
 from rlhf_lab.config import Config
 from rlhf_lab.measurement import measured
 from rlhf_lab.models.scratch import ScratchModel
@@ -52,8 +52,9 @@ def pipeline(config: Config, console: Console, facts: Record) -> Path:
     stages = Stages(config, console)
     if isinstance(config.model, ScratchModel):
         report(console, f"sft {config.model.name}", stages.sft(config.model))
-    if trains_proxy(config):
+    if trains_proxy(config) or trains_on_labels(config):
         report(console, "label", stages.labels())
+    if trains_proxy(config):
         report(console, f"proxy reward model {config.proxy.name}", stages.reward_model())
     return train(config, console, facts)
 

@@ -48,6 +48,7 @@ from rlhf_lab.corrections.truncated_is import TruncatedIS
 from rlhf_lab.engines.single import SingleEngineOptions
 from rlhf_lab.evals import EvalOptions
 from rlhf_lab.generators.hf import HFSampling
+from rlhf_lab.generators.pairs import PairsSampling
 from rlhf_lab.models.causal_lm import PretrainedModel
 from rlhf_lab.models.scratch import ScratchModel
 from rlhf_lab.optim import Optim
@@ -110,7 +111,7 @@ GROUPS: dict[str, dict[str, type]] = {
     "model": MODELS,
     "budget": {"recipe": Recipe},
     "mode": {"mode": Mode},
-    "generator": {"hf": HFSampling},
+    "generator": {"hf": HFSampling, "pairs": PairsSampling},
     "engine": {"single": SingleEngineOptions},
     "optim": {"adamw": Optim},
     "eval": {"eval": EvalOptions},

@@ -37,6 +37,7 @@ class Ledger:
     policy_parameters, reward_parameters, value_parameters: model sizes, for FLOPs.
     FLOPs are 2 per parameter and token forward and 6 for training (forward and backward), the
     usual estimate (arXiv:2001.08361, section 2.1); attention over the context is left out.
+    generated_tokens has the offline_tokens of fixed pairs among it, which cost no FLOPs to have.
     """
 
     def __init__(
@@ -140,7 +141,7 @@ class Ledger:
         """Estimated floating-point operations of generation, scoring, reading and training."""
         counts = self._counts
         trained = 6 * counts["trained_tokens"]
-        read = sum(counts[name] for name in READ_BY_POLICY)
+        read = sum(counts[name] for name in READ_BY_POLICY) - counts["offline_tokens"]
         return (
             (2 * read + trained) * self._policy_parameters
             + 2 * counts["scored_tokens"] * self._reward_parameters

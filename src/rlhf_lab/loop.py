@@ -165,7 +165,7 @@ class Loop:
     def _read(self, weights: Weights, groups: Sequence[Group]) -> Batch:
         """The round's rows with everything that models say of them before it is trained on."""
         batch = collate(groups, self.pad_id, self.response_limit)
-        batch = replace(batch, reference_logp_BT=self.engine.reference_logp(batch))
+        batch = with_reference(batch, self.engine.reference_logp(batch))
         tokens = read_tokens(batch)
         self.ledger.count(reference_tokens=tokens)
         if is_anchored(self.algo, self.correction):
@@ -249,8 +249,11 @@ class Loop:
             self.ledger.count_rollout(rollout)
 
     def _gaps(self, groups: Sequence[Group], start: Weights, end: Weights) -> Metrics:
-        """The three gaps on a few groups of the round, before and after its updates."""
+        """The three gaps on a few groups of the round, before and after its updates.
+
+        Not on offline samples: no version of this run wrote them."""
         round_ = start.version
+        groups = [g for g in groups if not any(s.is_offline for s in g.samples)]
         order_P = shuffled(len(groups), self.seed, round_, PROBE)[: self.probe_groups]
         if not len(order_P):
             return {}
@@ -342,6 +345,19 @@ def informative_first(groups: Sequence[Group], count: int) -> list[Group]:
     is_tied = [min(group.rewards) == max(group.rewards) for group in groups]
     chosen = sorted(range(len(groups)), key=lambda place: is_tied[place])[:count]
     return [groups[place] for place in sorted(chosen)]
+
+
+def with_reference(batch: Batch, reference_BT: Tensor) -> Batch:
+    """The batch with the reference's log-probs, which also stand in for unknown behaviour: exact
+    where the reference wrote the samples, at the run's temperature."""
+    behavior_BT = batch.behavior_logp_BT
+    behavior_BT = torch.where(behavior_BT.isnan(), reference_BT, behavior_BT)
+    return replace(
+        batch,
+        reference_logp_BT=reference_BT,
+        behavior_logp_BT=behavior_BT,
+        proximal_logp_BT=behavior_BT,
+    )
 
 
 def read_tokens(batch: Batch) -> int:

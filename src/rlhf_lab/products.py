@@ -15,6 +15,7 @@ import rlhf_lab
 from rlhf_lab import build
 from rlhf_lab.checks import check_context, response_tokens, trains_proxy
 from rlhf_lab.config import Config, plain
+from rlhf_lab.generators.pairs import PairsSampling
 from rlhf_lab.models.causal_lm import PretrainedModel, load_policy, save_policy
 from rlhf_lab.models.reward_model import reward_model_from, save_reward_model
 from rlhf_lab.models.scratch import ScratchModel
@@ -46,10 +47,17 @@ class Stages:
         self._root = Path(config.output.cache)
 
     def sources(self) -> build.Sources:
-        """The policy a run starts from and the proxy it is scored by."""
+        """The policy a run starts from, the proxy it is scored by, the pairs if they are fixed."""
         config = self._config
         proxy = str(self.reward_model().folder) if trains_proxy(config) else ""
-        return build.Sources(self.policy(config.model), proxy)
+        return build.Sources(self.policy(config.model), proxy, self.pairs())
+
+    def pairs(self) -> str:
+        """The file of fixed pairs, '' if the run samples its own."""
+        part = self._config.generator
+        if not isinstance(part, PairsSampling):
+            return ""
+        return part.path or str(self.labels().folder / "train.jsonl")
 
     def policy(self, model: ScratchModel | PretrainedModel) -> PretrainedModel:
         """Models trained from nothing go through SFT; pretrained ones are taken as they are."""
@@ -89,7 +97,7 @@ class Stages:
         return self._key(
             start=self._start_key(config.model),
             task=plain(config.task),
-            generator=plain(config.generator),
+            generator=plain(build.sampling(config)),
             judge=plain(config.judge),
             options=plain(config.labels),
         )

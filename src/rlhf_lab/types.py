@@ -10,6 +10,7 @@ A sample written at weight version w and trained on in round v is v - w rounds o
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -126,6 +127,8 @@ class Sample:
     `logps` are natural-log probabilities of each token under the policy that wrote it, at the
     sampling temperature. `version` is that policy's weight version; `versions` has one per token
     if new weights came in the middle, and `version` is then the first, which is the oldest.
+    Of a sample from outside of the run, the writer is unknown: `logps` are NaN, and `version` is 0,
+    the run's start, which it counts as a sample of; the loop fills in the reference's log-probs.
     """
 
     tokens: tuple[int, ...]
@@ -139,6 +142,11 @@ class Sample:
     def newest_version(self) -> int:
         """The version that wrote the last token."""
         return self.versions[-1] if self.versions else self.version
+
+    @property
+    def is_offline(self) -> bool:
+        """Whether it comes from outside of the run, so that its log-probs are unknown."""
+        return any(map(math.isnan, self.logps))
 
 
 @dataclass(frozen=True)

@@ -78,6 +78,10 @@ class HFGenerator:
         """Samples of every prompt of the chunk, K each, with their behaviour log-probs."""
         with torch_threads(self._sampling.threads), torch.inference_mode():
             tokens_BT, logp_BT, versions = self._decode(feed, chunk)
+            if bool(logp_BT.isnan().any()):  # elsewhere NaN means that the writer is unknown
+                raise FloatingPointError(
+                    f"the policy's log-probs are NaN at version {versions[0]}: no sample was made"
+                )
         return self._groups(versions, chunk, tokens_BT.tolist(), logp_BT.tolist())
 
     def _load(self, weights: Weights) -> int:

@@ -38,15 +38,19 @@ class RolloutWorker:
         groups = tuple(group.scored(row) for group, row in zip(unscored, rewards, strict=True))
         scored = self._clock()
         prompt_tokens = sum(len(group.prompt.tokens) for group in groups)
-        response_tokens = sum(len(s.tokens) for group in groups for s in group.samples)
+        samples = [sample for group in groups for sample in group.samples]
+        response_tokens = sum(len(sample.tokens) for sample in samples)
+        offline_tokens = sum(len(sample.tokens) for sample in samples if sample.is_offline)
         read_tokens = prompt_tokens * chunk.group_size + response_tokens
         return Rollout(
             chunk=chunk,
             groups=groups,
             segments=recorder.segments,
             tokens={
-                "prefill_tokens": prompt_tokens,
+                # Offline samples were there before: no prompt is read for them.
+                "prefill_tokens": 0 if offline_tokens else prompt_tokens,
                 "generated_tokens": response_tokens,
+                "offline_tokens": offline_tokens,
                 "scored_tokens": read_tokens if self._reward_reads_tokens else 0,
             },
             spans=(Span("generate", start, generated), Span("score", generated, scored)),

@@ -9,28 +9,39 @@ from typing import Any
 
 from rlhf_lab.types import UserError
 
+COLUMNS = "add it, or name the column that holds it in the task's options"
+
 
 def read_jsonl(path: Path, required: Sequence[str]) -> list[dict[str, Any]]:
-    """All rows of a file; each must be an object with the required fields as text."""
+    """All rows of a task's file; each must be an object with the required fields as text."""
+    return list(numbered_rows(path, required, "task.path", COLUMNS).values())
+
+
+def numbered_rows(
+    path: Path, required: Sequence[str], key: str, remedy: str
+) -> dict[int, dict[str, Any]]:
+    """All rows of a file by line number.
+
+    key: the option that named the file. remedy: what to do about a field that is not there.
+    """
     try:
         raw = path.read_bytes()
     except OSError as error:
         raise UserError(
-            f"task.path: {path} cannot be read ({error.strerror}): pass task.path=<folder or file "
-            "of JSON lines>"
+            f"{key}: {path} cannot be read ({error.strerror}): pass {key}=<where the rows are>"
         ) from error
-    rows = []
-    for number, line in enumerate(raw.splitlines(), start=1):
-        if line.strip():
-            rows.append(read_line(path, number, line, required))
+    rows = {
+        number: read_line(f"{key}: {path}, line {number}", line, required, remedy)
+        for number, line in enumerate(raw.splitlines(), start=1)
+        if line.strip()
+    }
     if not rows:
-        raise UserError(f"task.path: {path} is empty: it must hold one JSON object a line")
+        raise UserError(f"{key}: {path} is empty: it must hold one JSON object a line")
     return rows
 
 
-def read_line(path: Path, number: int, line: bytes, required: Sequence[str]) -> dict[str, Any]:
+def read_line(place: str, line: bytes, required: Sequence[str], remedy: str) -> dict[str, Any]:
     """One row, or the reason why it cannot be used."""
-    place = f"{path}, line {number}"
     try:
         row = json.loads(line.decode("utf-8"))
     except UnicodeDecodeError as error:
@@ -46,6 +57,6 @@ def read_line(path: Path, number: int, line: bytes, required: Sequence[str]) -> 
             problem = "no text in" if field in row else "no"
             raise UserError(
                 f"{place} has {problem} field {field!r} (fields found: {', '.join(sorted(row))}): "
-                "add it, or name the column that holds it in the task's options"
+                f"{remedy}"
             )
     return row
