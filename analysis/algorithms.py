@@ -22,6 +22,7 @@ from analysis.conditions import (
     cells_of,
     common_setup,
     conditions,
+    group_sizes,
     missing_seeds,
     seeds,
 )
@@ -55,9 +56,11 @@ def caption(common: Row, cells: Cells) -> str:
         if len(found) == 1
         else f"Means over {len(found)} seeds ({listed}) with 95% t intervals over seeds"
     )
+    (usual, _), *others = group_sizes(cells).items()
+    besides = "".join(f" (K={size} in {', '.join(names)})" for size, names in others)
     return (
         f"{means}: {common['task']} with {common['model']}, {common['updates']} updates of "
-        f"{common['groups_per_update']} prompts with K={common['group_size']} completions each, "
+        f"{common['groups_per_update']} prompts with K={usual} completions each{besides}, "
         f"judged on {common['eval.prompts']} prompts."
     )
 

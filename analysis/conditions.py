@@ -99,9 +99,26 @@ def setup(run: Run) -> dict[str, Any]:
     given = settings(run)
     return {
         **{key: run.manifest[key] for key in ("task", "model")},
-        **{key: given[key] for key in ("updates", "groups_per_update", "passes", "group_size")},
+        **{key: given[key] for key in ("updates", "groups_per_update", "passes")},
         "eval.prompts": run.evals[-1]["eval/prompts"],
     }
+
+
+def group_sizes(cells: Cells) -> dict[int, list[str]]:
+    """Algorithms by their K, the K of most of them first. Raises UserError if one has two."""
+    sizes: dict[str, int] = {}
+    for (algorithm, _), held in cells.items():
+        for run in held.values():
+            size = settings(run)["group_size"]
+            if sizes.setdefault(algorithm, size) != size:
+                raise UserError(
+                    f"group_size={size} in {run.folder}, but group_size={sizes[algorithm]} in "
+                    f"other runs of {algorithm}: pass runs that differ in mode, N and seed alone"
+                )
+    found: dict[int, list[str]] = {}
+    for algorithm, size in sizes.items():
+        found.setdefault(size, []).append(algorithm)
+    return dict(sorted(found.items(), key=lambda item: -len(item[1])))
 
 
 def common_setup(runs: Sequence[Run]) -> Row:

@@ -272,10 +272,10 @@ def test_the_step_shrinks_with_the_effective_sample_size(make_config: MakeConfig
     plain = rows_of(make_config(*stale))
     scaled = rows_of(make_config(*stale, "correction=ess_scaled"))
     assert scaled[0]["update/learning_rate"] == pytest.approx(
-        plain[0]["update/learning_rate"] * scaled[0]["ratio/ess_sequences"], rel=1e-4
+        plain[0]["update/learning_rate"] * scaled[0]["ratio/ess_sequences"] ** 0.5, rel=1e-4
     )
     last = scaled[-1]
     assert last["update/learning_rate"] < 0.99 * plain[-1]["update/learning_rate"]
     assert last["update/learning_rate"] == pytest.approx(
-        plain[-1]["update/learning_rate"] * last["ratio/ess_sequences"], rel=1e-4
+        plain[-1]["update/learning_rate"] * last["ratio/ess_sequences"] ** 0.5, rel=1e-4
     )

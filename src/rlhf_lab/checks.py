@@ -66,9 +66,9 @@ def check(config: Config) -> None:
 
 
 WHY_NOT = {
-    Objective.comparison: "its loss compares samples of a prompt or regresses on their rewards and "
-    "takes no ratio to the policy that wrote them, so there is nothing that a ratio could correct; "
-    "pass correction=none",
+    Objective.comparison: "its loss compares samples of a prompt, or regresses on their rewards, and "
+    "holds for samples of any policy, so there is nothing that a ratio could correct; "
+    "pass correction=none or ess_scaled",
     Objective.likelihood: "its loss takes no ratio, so it has none that could begin at another "
     "policy; pass correction=truncated_is or sequence_is",
     Objective.sequence_ratio: "its loss takes one credit per response, in which weights per token "

@@ -33,7 +33,7 @@ def less_kl(reward_PG: Tensor, kl_coef: float, batch: Batch) -> Tensor:
 
 
 def leave_one_out(reward_PG: Tensor) -> Tensor:
-    """Reward less the mean of the group's other samples (RLOO, arXiv:2402.14740, eq. 8), PG."""
+    """Reward less the mean of the group's other samples (arXiv:2402.14740, section 2.3), PG."""
     group_size = reward_PG.shape[1]
     others_PG = (reward_PG.sum(dim=1, keepdim=True) - reward_PG) / (group_size - 1)
     return reward_PG - others_PG
@@ -61,7 +61,7 @@ def whitened(value_BT: Tensor, mask_BT: Tensor, keep_mean: bool = False) -> Tens
 def token_rewards(reward_PG: Tensor, kl_coef: float, batch: Batch) -> Tensor:
     """Each token costs kl_coef nats of its k1 to the reference; the last one gets the reward, BT.
 
-    As in InstructGPT and N+ (arXiv:2403.17031, detail 23 and the PPO set-up).
+    As in N+ (arXiv:2403.17031, the PPO set-up).
     """
     mask_BT = batch.mask_BT
     is_last_BT = mask_BT * (mask_BT.cumsum(dim=1) == mask_BT.sum(dim=1, keepdim=True))

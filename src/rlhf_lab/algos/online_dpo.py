@@ -18,8 +18,9 @@ class OnlineDPO:
     """beta: strength of the pull to the reference, 1 / nats.
 
     smoothing: share of preferences taken to be wrong (cDPO). pairs: best against worst of K, or all
-    pairs of unequal reward. refresh_every: rounds after which the policy becomes the reference, as
-    in iterative online DPO (RLHF Workflow, arXiv:2405.07863, algorithm 1); 0 keeps the first one.
+    pairs of unequal reward. refresh_every: rounds after which the policy becomes the reference
+    (iterative DPO with the hard update of TR-DPO, arXiv:2404.09656); 0 keeps the first one, as RLHF
+    Workflow does (arXiv:2405.07863).
     """
 
     name: str = "online_dpo"

@@ -1,4 +1,4 @@
-"""REINFORCE: log-likelihood weighted by reward less a baseline (arXiv:2402.14740, eq. 6)."""
+"""REINFORCE: log-likelihood weighted by reward less a baseline (arXiv:2402.14740, eq. 7)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""RLOO: leave-one-out baseline, plain log-likelihood (arXiv:2402.14740, eq. 8)."""
+"""RLOO: leave-one-out baseline, plain log-likelihood (arXiv:2402.14740, section 2.3)."""
 
 from __future__ import annotations
 

@@ -14,10 +14,11 @@ from rlhf_lab.types import Batch, Objective
 
 @dataclass(frozen=True)
 class ESSScaled:
-    """power: the learning rate is multiplied by (effective / actual responses) ** power."""
+    """power: the learning rate is multiplied by (effective / actual responses) ** power; a half is
+    what suits AdamW, whose steps do not shrink with the gradient."""
 
     name: str = "ess_scaled"
-    power: float = 1.0
+    power: float = 0.5
     corrects: ClassVar[frozenset[Objective]] = EVERY
     anchors_at_start: ClassVar[bool] = False
     warning: ClassVar[str] = ""
