@@ -66,13 +66,13 @@ def check(config: Config) -> None:
 
 
 WHY_NOT = {
-    Objective.comparison: "its loss compares samples of a prompt, or regresses on their rewards, and "
+    Objective.comparison: "its loss compares samples of a prompt, or regresses on their rewards; it "
     "holds for samples of any policy, so there is nothing that a ratio could correct; "
     "pass correction=none or ess_scaled",
     Objective.likelihood: "its loss takes no ratio, so it has none that could begin at another "
     "policy; pass correction=truncated_is or sequence_is",
-    Objective.sequence_ratio: "its loss takes one credit per response, in which weights per token "
-    "would be averaged away; pass correction=sequence_is",
+    Objective.sequence_ratio: "its loss takes one ratio and one credit for many tokens, in which "
+    "weights per token would be averaged away; pass correction=sequence_is",
     Objective.token_ratio: "its ratios are per token; pass correction=none",
 }
 

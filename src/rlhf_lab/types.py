@@ -61,7 +61,7 @@ class Reduction(StrEnum):
 class Objective(StrEnum):
     """What a loss makes of the policy's log-probs; it decides which corrections make sense.
 
-    token_ratio, sequence_ratio: policy over proximal policy, per token or per response.
+    token_ratio, sequence_ratio: policy over proximal policy, per token or of many at once.
     likelihood: the plain log-prob, weighted by credit. comparison: samples of a prompt against each
     other, with no ratio to whoever wrote them.
     """

@@ -24,8 +24,8 @@ from rlhf_lab.types import Batch, Credit, LossOutput, Needs, Objective, PolicyOu
 class CoPG:
     """beta: reward lost per nat of the present policy's log-ratio to the reference.
 
-    The gradient is that of the mean squared difference of regularised rewards over pairs, divided by
-    4 beta; its optimum does not depend on who wrote the samples.
+    The gradient is that of the mean squared difference of regularised rewards over pairs, over 4
+    beta; its optimum does not depend on who wrote the samples.
     """
 
     name: str = "copg"

@@ -31,8 +31,8 @@ class PairLoss(StrEnum):
 class DPO:
     """beta: strength of the pull to the reference, 1 / nats. pair_loss: what a pair teaches.
 
-    `algo=dpo` also sets generator=pairs. pair_loss=sft and then sigmoid, from the policy of the first
-    run, are dSFT and dDPO (Zephyr, arXiv:2310.16944).
+    `algo=dpo` also sets generator=pairs. pair_loss=sft and then sigmoid, from the policy of the
+    first run, are dSFT and dDPO (Zephyr, arXiv:2310.16944).
     """
 
     name: str = "dpo"

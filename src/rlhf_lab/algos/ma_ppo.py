@@ -46,12 +46,15 @@ class MacroPPO:
     value_clip: float = 0.2
     value_coef: float = 0.1
     reduction: Reduction = Reduction.token_mean
-    objective: ClassVar[Objective] = Objective.token_ratio
     needs: ClassVar[Needs] = Needs(values=ValueModel.own)
 
     def __post_init__(self) -> None:
         require_in("algo.macro_tokens", self.macro_tokens, 1, 1_000_000)
         require_up_to(self, kl_coef=100, gamma=1, lam=1, clip=1, value_clip=1e6, value_coef=1e3)
+
+    @property
+    def objective(self) -> Objective:
+        return Objective.token_ratio if self.macro_tokens == 1 else Objective.sequence_ratio
 
     def _sums(self, value_BT: Tensor) -> Tensor:
         """Sum over each macro action, at each of its tokens, BT."""

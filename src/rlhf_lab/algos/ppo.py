@@ -68,7 +68,8 @@ class PPO:
         if not self.kl_target:
             return self
         error = min(0.2, max(-0.2, kl / self.kl_target - 1))
-        return self.with_kl_coef(self.kl_coef * (1 + error * num_samples / self.kl_horizon))
+        step = error * min(1.0, num_samples / self.kl_horizon)
+        return self.with_kl_coef(self.kl_coef * (1 + step))
 
     def with_kl_coef(self, kl_coef: float) -> PPO:
         return replace(self, kl_coef=kl_coef)
