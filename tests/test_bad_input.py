@@ -61,10 +61,20 @@ def test_a_bad_option_is_refused_at_composition(
         assert part in message(refused.value)
 
 
-@pytest.mark.parametrize("algo", sorted(GROUPS["algo"]))
+ALONE = ("ppo", "ma_ppo", "reinforce", "reinforce_plus_plus")
+
+
+@pytest.mark.parametrize("algo", sorted(set(GROUPS["algo"]) - set(ALONE)))
 def test_one_completion_is_too_few_for_a_group_baseline(make_config: MakeConfig, algo: str) -> None:
     with pytest.raises(UserError, match=r"run.group_size=1 with algo=.*pass run.group_size=2"):
         check(make_config(f"algo={algo}", "run.group_size=1"))
+
+
+@pytest.mark.parametrize("algo", ALONE)
+def test_one_completion_is_enough_without_a_group_baseline(
+    make_config: MakeConfig, algo: str
+) -> None:
+    check(make_config(f"algo={algo}", "run.group_size=1"))
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,6 @@
-"""Each algorithm learns the embedded world past a threshold, in sync and stale. Minutes."""
+"""An algorithm of each kind learns the embedded world past a threshold, in sync and stale.
+
+`make test-learning` has all of them, over three seeds."""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from conftest import MakeConfig
 from examples import FACTS
 
 from rlhf_lab import commands
-from rlhf_lab.config import ALGORITHMS, Config
+from rlhf_lab.config import Config
 from rlhf_lab.products import Stages
 from rlhf_lab.trackers.console import Console
 
@@ -42,11 +44,13 @@ def test_the_stages_reach_what_they_are_documented_to_reach(make_config: MakeCon
 
 
 @pytest.mark.parametrize("mode", ["sync", "lagged"])
-@pytest.mark.parametrize("algo", list(ALGORITHMS))
-def test_every_algorithm_improves_the_gold_reward(
+@pytest.mark.parametrize("algo", ["online_dpo", "ppo", "grpo"])
+def test_algorithms_of_each_kind_improve_the_gold_reward(
     make_config: MakeConfig, algo: str, mode: str
 ) -> None:
     options = (*REAL, f"algo={algo}", f"mode={mode}", "reward=task_rule", "run.updates=24")
+    # Values that begin at zero.
+    options += ("algo.lam=1",) if algo == "ppo" else ()
     before, after = evals(make_config(*options, "run.group_size=4", "optim.lr=2e-4"))
     assert after["gold/mean"] > before["gold/mean"] + 0.15
 

@@ -15,7 +15,7 @@ from examples import FACTS
 from survival import outcome
 
 from rlhf_lab import commands
-from rlhf_lab.config import ALGORITHMS, Config
+from rlhf_lab.config import ALGORITHMS, CORRECTIONS, Config
 from rlhf_lab.rollout.budget import StalenessBudget
 from rlhf_lab.rollout.executor import InlineExecutor, ThreadExecutor
 from rlhf_lab.rollout.mode import ExecutorKind, Mode
@@ -33,24 +33,43 @@ def run(config: Config) -> tuple[list[dict[str, Any]], str]:
 SHORT = ("run.updates=8", "eval=none", "eval.snapshots=0", "sft.steps=4")
 
 
-@pytest.mark.parametrize("algo", list(ALGORITHMS))
-@pytest.mark.parametrize("staleness", [1, 2, 4])
-def test_threads_and_processes_are_their_own_simulation(
-    make_config: MakeConfig, algo: str, staleness: int
-) -> None:
-    options = (*SHORT, f"algo={algo}", f"mode.max_staleness={staleness}")
-    lagged = run(make_config("mode=lagged", *options))
-    assert run(make_config("mode=async", "mode.executor=thread", *options)) == lagged
-    assert run(make_config("mode=async", *options)) == lagged
+# One of each kind: pairs, ratios per token, a value model, a greedy sample, groups left out. All
+# algorithms are run in threads; what a process adds does not depend on the algorithm.
+KINDS = ("online_dpo", "grpo", "ppo", "remax", "dapo")
 
 
 @pytest.mark.parametrize("algo", list(ALGORITHMS))
+def test_threads_are_their_own_simulation(make_config: MakeConfig, algo: str) -> None:
+    for staleness in (1, 4):
+        options = (*SHORT, f"algo={algo}", f"mode.max_staleness={staleness}")
+        lagged = run(make_config("mode=lagged", *options))
+        assert run(make_config("mode=async", "mode.executor=thread", *options)) == lagged
+
+
+@pytest.mark.parametrize("algo", KINDS)
+def test_processes_are_their_own_simulation(make_config: MakeConfig, algo: str) -> None:
+    for staleness in (1, 2):
+        options = (*SHORT, f"algo={algo}", f"mode.max_staleness={staleness}")
+        lagged = run(make_config("mode=lagged", *options))
+        assert run(make_config("mode=async", *options)) == lagged
+
+
+@pytest.mark.parametrize("algo", KINDS)
 def test_async_without_staleness_is_sync(make_config: MakeConfig, algo: str) -> None:
     options = (*SHORT, f"algo={algo}")
     sync = run(make_config("mode=sync", *options))
     for executor in ("thread", "process"):
         background = ("mode=async", f"mode.executor={executor}", "mode.max_staleness=0")
         assert run(make_config(*background, *options)) == sync
+
+
+@pytest.mark.parametrize("correction", sorted(CORRECTIONS))
+def test_corrections_are_the_same_with_and_without_concurrency(
+    make_config: MakeConfig, correction: str
+) -> None:
+    options = (*SHORT, "algo=lite_ppo", f"correction={correction}", "mode.max_staleness=2")
+    lagged = run(make_config("mode=lagged", *options))
+    assert run(make_config("mode=async", "mode.executor=thread", *options)) == lagged
 
 
 @pytest.mark.parametrize(
