@@ -1,7 +1,6 @@
-"""`make bench-loss`: what credit and loss of each algorithm cost, as a share of one update of nano_m.
+"""`make bench-loss`: what credit and loss of each algorithm cost, as a share of an update of nano_m.
 
-An update is what the trainer does for a minibatch: reference log-probs, values where they are needed,
-credit, forward and backward passes, and the optimizer's step. Credit and loss are timed by
+An update is what the trainer does for a minibatch: reference log-probs, values where needed, credit, forward and backward passes, and the optimizer's step. Credit and loss are timed by
 themselves on the same rows and micro-batches, with the backward pass down to the log-probs.
 """
 
@@ -96,7 +95,7 @@ def share(config: Config, repeats: int) -> tuple[float, float]:
             logp_BT = part.behavior_logp_BT.clone().requires_grad_()
             value_BT = part.value_BT.clone().requires_grad_()
             output = algo.loss(PolicyOutput(logp_BT, logp_BT.detach(), value_BT), part)
-            output.loss.backward()  # type: ignore[no-untyped-call]
+            output.loss.backward()
 
     parts = list(micro_batches(credited(batch), config.engine.micro_rows))
     return 1000 * median_seconds(loss_alone, 5 * repeats), 1000 * median_seconds(update, repeats)

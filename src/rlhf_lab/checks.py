@@ -66,7 +66,7 @@ def check(config: Config) -> None:
 
 
 WHY_NOT = {
-    Objective.comparison: "its loss compares samples of a prompt, or regresses on their rewards; it "
+    Objective.comparison: "its loss compares samples of a prompt or regresses on their rewards and "
     "holds for samples of any policy, so there is nothing that a ratio could correct; "
     "pass correction=none or ess_scaled",
     Objective.likelihood: "its loss takes no ratio, so it has none that could begin at another "
