@@ -1,6 +1,7 @@
-"""`make bench-loss`: what credit and loss of each algorithm cost, as a share of an update of nano_m.
+"""`make bench-loss`: what credit and loss of each algorithm cost, of an update of nano_m.
 
-An update is what the trainer does for a minibatch: reference log-probs, values where needed, credit, forward and backward passes, and the optimizer's step. Credit and loss are timed by
+An update is what the trainer does for a minibatch: reference log-probs, values where needed,
+credit, forward and backward passes, and the optimizer's step. Credit and loss are timed by
 themselves on the same rows and micro-batches, with the backward pass down to the log-probs.
 """
 

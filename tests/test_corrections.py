@@ -108,7 +108,9 @@ def test_the_step_of_ess_scaled_by_hand(power: float, by_hand: float) -> None:
 def test_ess_scaled_makes_full_steps_on_equal_ratios_and_small_ones_where_one_rules() -> None:
     assert ESSScaled().step(torch.full((5,), -0.7)) == 1.0
     assert ESSScaled().step(torch.tensor([2.0])) == 1.0
-    assert ESSScaled().step(torch.tensor([50.0, 0.0, 0.0, 0.0])) == pytest.approx(0.25)
+    one_rules = torch.tensor([50.0, 0.0, 0.0, 0.0])
+    assert ESSScaled(power=1.0).step(one_rules) == pytest.approx(0.25)
+    assert ESSScaled().step(one_rules) == pytest.approx(0.5)
 
 
 @pytest.mark.parametrize("name", sorted(set(CORRECTIONS) - {"ess_scaled"}))

@@ -15,6 +15,7 @@ from survival import UNTIMED, outcome
 from rlhf_lab import build, commands, training
 from rlhf_lab.algos.ppo import PPO
 from rlhf_lab.batching import collate
+from rlhf_lab.checks import warnings
 from rlhf_lab.config import Config
 from rlhf_lab.engines.single import SingleEngine
 from rlhf_lab.forward import response_values
@@ -66,6 +67,15 @@ def test_values_begin_as_the_scores_of_the_proxy(make_config: MakeConfig) -> Non
         scores = last_token_scores(model, seen) - offset
         assert torch.allclose(values_BT[row, :length], scores, atol=1e-4)
         assert not values_BT[row, length:].any()
+
+
+def test_values_that_begin_at_zero_are_warned_about(make_config: MakeConfig) -> None:
+    for options in (["algo.shared_trunk=true"], ["reward=task_rule"]):
+        (told,) = warnings(make_config("algo=ppo", *options))
+        assert told.startswith("algo.lam=0.95 with values that begin at zero")
+        assert not warnings(make_config("algo=ppo", *options, "algo.lam=1"))
+    assert not warnings(make_config("algo=ppo"))
+    assert not warnings(make_config("algo=grpo", "reward=task_rule"))
 
 
 @pytest.mark.parametrize("options", [("algo.shared_trunk=true",), ("reward=task_rule",)])

@@ -12,7 +12,7 @@ from rlhf_lab.rewards.model import ModelReward
 from rlhf_lab.rewards.rule import RuleReward
 from rlhf_lab.rollout.mode import ExecutorKind
 from rlhf_lab.tasks.pairs import pair_examples
-from rlhf_lab.types import Objective, Split, UserError
+from rlhf_lab.types import Objective, Split, UserError, ValueModel
 
 
 def response_tokens(config: Config) -> int:
@@ -85,6 +85,21 @@ def check_correction(config: Config) -> None:
             f"correction={config.correction.name} with algo={config.algo.name}: "
             f"{WHY_NOT[objective]}"
         )
+
+
+def warnings(config: Config) -> list[str]:
+    """What works, and is yet probably not what was meant."""
+    told = [config.correction.warning] if config.correction.warning else []
+    has_scores = isinstance(config.reward, ModelReward)
+    kind = config.algo.needs.values
+    starts_at_zero = kind is ValueModel.shared or (kind is ValueModel.own and not has_scores)
+    if starts_at_zero and config.algo.lam < 1:
+        told.append(
+            f"algo.lam={config.algo.lam} with values that begin at zero, there being no reward model "
+            "to begin from: until they are learned, late tokens are praised over early ones; "
+            "algo.lam=1 avoids it"
+        )
+    return told
 
 
 def check_lengths(config: Config) -> None:

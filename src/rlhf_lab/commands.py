@@ -127,7 +127,9 @@ def claim_folder(config: Config) -> Path:
         return Path(config.output.dir)
     if config.output.resume:
         raise UserError("output.resume=true goes on with a run: pass output.dir=<its folder>")
-    name = f"{config.task.name}-{config.algo.name}-{config.mode.name}-{config.model.name}"
+    correction = "" if config.correction.name == "none" else f"-{config.correction.name}"
+    method = f"{config.algo.name}{correction}"
+    name = f"{config.task.name}-{method}-{config.mode.name}-{config.model.name}"
     label_ = f"{name}-N{config.run.updates_per_round}-seed{config.seed}"
     return runs.new_folder(Path(config.output.root), label_)
 

@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 
 from rlhf_lab import build
 from rlhf_lab.checkpoint import Checkpoints
-from rlhf_lab.checks import check_context, response_tokens
+from rlhf_lab.checks import check_context, response_tokens, warnings
 from rlhf_lab.config import Config
 from rlhf_lab.forward import load_weights, weights_digest
 from rlhf_lab.ledger import Ledger
@@ -58,8 +58,8 @@ def learn(
     torch.set_num_threads(config.engine.threads)
     model, tokenizer = load_policy(sources.policy, None, config.seed)
     check_context(config, model)
-    if config.correction.warning:
-        console.say(f"warning: {config.correction.warning}")
+    for warning in warnings(config):
+        console.say(f"warning: {warning}")
     state = dict(model.named_parameters())
     pipe = build.pipeline(config, sources, tokenizer, state, console.say, should_stop)
     checkpoints = Checkpoints(folder / "checkpoints", config.checkpoint)
