@@ -112,6 +112,8 @@ def test_no_file_says_what_to_pass_instead(make_config: MakeConfig, tmp_path: Pa
 def test_a_pair_is_two_answers(make_config: MakeConfig) -> None:
     with pytest.raises(UserError, match=r"run.group_size=4 with generator=pairs.*group_size=2"):
         check(make_config(*OFFLINE, "run.group_size=4"))
+    with pytest.raises(UserError, match=r"algo=remax with generator=pairs.*pass generator=hf"):
+        check(make_config(*OFFLINE, "algo=remax"))
     check(make_config(*OFFLINE))
 
 

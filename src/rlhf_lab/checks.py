@@ -58,11 +58,7 @@ def check(config: Config) -> None:
         )
     check_lengths(config)
     check_rewards(config)
-    if isinstance(config.generator, PairsSampling) and config.run.group_size != 2:
-        raise UserError(
-            f"run.group_size={config.run.group_size} with generator=pairs: every prompt has one "
-            "chosen and one rejected answer; pass run.group_size=2"
-        )
+    check_pairs(config)
 
 
 WHY_NOT = {
@@ -75,6 +71,22 @@ WHY_NOT = {
     "weights per token would be averaged away; pass correction=sequence_is",
     Objective.token_ratio: "its ratios are per token; pass correction=none",
 }
+
+
+def check_pairs(config: Config) -> None:
+    """Fixed pairs are two to a prompt, and nobody draws them."""
+    if not isinstance(config.generator, PairsSampling):
+        return
+    if config.run.group_size != 2:
+        raise UserError(
+            f"run.group_size={config.run.group_size} with generator=pairs: every prompt has one "
+            "chosen and one rejected answer; pass run.group_size=2"
+        )
+    if config.algo.needs.greedy:
+        raise UserError(
+            f"algo={config.algo.name} with generator=pairs: its baseline is a greedy sample of the "
+            "policy, which fixed pairs do not have; pass generator=hf or another algorithm"
+        )
 
 
 def check_correction(config: Config) -> None:
@@ -95,8 +107,8 @@ def warnings(config: Config) -> list[str]:
     starts_at_zero = kind is ValueModel.shared or (kind is ValueModel.own and not has_scores)
     if starts_at_zero and config.algo.lam < 1:
         told.append(
-            f"algo.lam={config.algo.lam} with values that begin at zero, there being no reward model "
-            "to begin from: until they are learned, late tokens are praised over early ones; "
+            f"algo.lam={config.algo.lam} with values that begin at zero, as no reward model "
+            "gives them: until they are learned, late tokens are praised over early ones; "
             "algo.lam=1 avoids it"
         )
     return told
