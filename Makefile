@@ -23,7 +23,7 @@ BENCH := runs/bench-$(shell date +%Y%m%d-%H%M%S)
 endif
 RUNS ?= runs
 LEARNING ?= runs/learning
-MARGIN ?= 0.3
+MARGIN ?= 0.5
 JOBS ?= 2
 SWEEP ?=
 OVERRIDES ?=
