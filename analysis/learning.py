@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from rlhf_lab.config import ALGORITHMS
 from rlhf_lab.trackers.console import Console
 
 COMMON = (
@@ -68,7 +67,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, default=Path("runs/learning"))
     parser.add_argument("--jobs", type=int, default=2, help="processes at a time")
     parser.add_argument("--seeds", default="1,2,3")
-    parser.add_argument("--algos", default=",".join(ALGORITHMS))
+    conf = Path(__file__).resolve().parents[1] / "conf" / "algo"
+    every = sorted(path.stem for path in conf.glob("*.yaml"))
+    parser.add_argument("--algos", default=",".join(every))
     given = parser.parse_args(arguments)
     console = Console(quiet=False)
     cache = f"output.cache={given.out}/.cache"

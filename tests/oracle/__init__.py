@@ -1,0 +1,1 @@
+"""Losses against those of TRL; run by `make test-oracle`."""
