@@ -214,6 +214,8 @@ def settings_of(folder: Path) -> Settings:
     path = manifest_path(folder)
     try:
         given = json.loads(path.read_bytes())["settings"]
+        # Runs from before groups could be oversampled did not.
+        given = {"oversample": 1.0, **given}
         return Settings(**{field.name: given[field.name] for field in fields(Settings)})
     except UserError:
         raise

@@ -194,7 +194,8 @@ def batch_keeper(folder: Path) -> Callable[[Batch, Sequence[Group], str], None]:
     """Save a batch that could not be trained on: its tensors, its texts, and why."""
 
     def keep_batch(batch: Batch, groups: Sequence[Group], why: str) -> None:
-        tensors = {name: tensor.contiguous() for name, tensor in vars(batch).items()}
+        # Tensors may be one and the same, which the file format refuses.
+        tensors = {name: tensor.clone().contiguous() for name, tensor in vars(batch).items()}
         save_file(tensors, folder / f"{FAILED_BATCH}.safetensors")
         chosen = sorted(set(batch.group_B.tolist()))
         rows = [
