@@ -60,6 +60,7 @@ from rlhf_lab.stages.labels import LabelOptions
 from rlhf_lab.stages.reward_model import RewardModelOptions
 from rlhf_lab.stages.sft import SFTOptions
 from rlhf_lab.tasks.gsm8k import Gsm8k
+from rlhf_lab.tasks.instructions import Instructions
 from rlhf_lab.tasks.tldr import Tldr
 from rlhf_lab.tasks.tldr_nano import TldrNano
 from rlhf_lab.trackers.options import TrackerOptions
@@ -100,7 +101,12 @@ CORRECTIONS: dict[str, type] = {
     "opsm": OPSM,
     "ess_scaled": ESSScaled,
 }
-TASKS: dict[str, type] = {"tldr_nano": TldrNano, "gsm8k": Gsm8k, "tldr": Tldr}
+TASKS: dict[str, type] = {
+    "tldr_nano": TldrNano,
+    "gsm8k": Gsm8k,
+    "tldr": Tldr,
+    "instructions": Instructions,
+}
 REWARDS: dict[str, type] = {"reward_model": ModelReward, "task_rule": RuleReward}
 MODELS: dict[str, type] = {"scratch": ScratchModel, "pretrained": PretrainedModel}
 GROUPS: dict[str, dict[str, type]] = {

@@ -1,0 +1,131 @@
+"""`task=instructions`: generated requests with constraints that a program checks.
+
+As in IFEval (arXiv:2311.07911) and IFBench (arXiv:2507.02833), for reinforcement learning with
+verifiable rewards (arXiv:2411.15124).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from rlhf_lab.randomness import stable_hash
+from rlhf_lab.tasks.constraints.catalogue import KINDS, Types, kinds_of
+from rlhf_lab.tasks.constraints.compose import draw
+from rlhf_lab.tasks.constraints.kinds import Constraint
+from rlhf_lab.tasks.constraints.lexicon import ANGLES, FORMS, READERS, TOPICS
+from rlhf_lab.tasks.constraints.scoring import Score, Scoring, score
+from rlhf_lab.types import Example, Split, UserError
+
+MOST_CONSTRAINTS = 5
+PLACES = ("{request}", "{instructions}")
+
+
+@dataclass(frozen=True)
+class Instructions:
+    """min_constraints, max_constraints: drawn for each prompt, of kinds of train_types (or
+    validation_types, test_types: of its split), which are held_out by default in test alone.
+
+    score: 1 for keeping all constraints, or the share that is kept. scoring: strict, or the most
+    lenient of a few variants of the text. unfinished_cost: taken from the score of a response that
+    was cut. template: the prompt around {request} and {instructions}.
+    """
+
+    name: str = "instructions"
+    world_seed: int = 0
+    train_size: int = 65536
+    validation_size: int = 2048
+    test_size: int = 2048
+    train_types: Types = Types.train
+    validation_types: Types = Types.train
+    test_types: Types = Types.held_out
+    min_constraints: int = 1
+    max_constraints: int = 3
+    score: Score = Score.all
+    scoring: Scoring = Scoring.strict
+    unfinished_cost: float = 0.0
+    template: str = "{request}\n\nFollow these instructions:\n{instructions}\n\nAnswer:"
+    max_prompt_tokens: int = 256
+    max_response_tokens: int = 192
+    has_rule: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        sizes = ("train_size", "validation_size", "test_size", "min_constraints")
+        for key in (*sizes, "max_prompt_tokens", "max_response_tokens"):
+            if getattr(self, key) < 1:
+                raise UserError(f"task.{key}={getattr(self, key)}: choose 1 or more")
+        if self.min_constraints > MOST_CONSTRAINTS:
+            raise UserError(
+                f"task.min_constraints={self.min_constraints}: choose 1 to {MOST_CONSTRAINTS}"
+            )
+        if not self.min_constraints <= self.max_constraints <= MOST_CONSTRAINTS:
+            raise UserError(
+                f"task.max_constraints={self.max_constraints} is out of range: choose "
+                f"task.min_constraints={self.min_constraints} to {MOST_CONSTRAINTS}"
+            )
+        if not 0 <= self.unfinished_cost < float("inf"):
+            raise UserError(f"task.unfinished_cost={self.unfinished_cost}: choose 0 or more")
+        for place in PLACES:
+            if self.template.count(place) != 1:
+                raise UserError(
+                    f"task.template={self.template!r} must hold {place} once: say where it goes"
+                )
+
+    def examples(self, split: Split) -> Sequence[Example]:
+        """Rows made on demand, the same whenever they are asked for."""
+        return Rows(self, split)
+
+    def tokenizer(self) -> Any | None:
+        """None: the model brings its own."""
+        return None
+
+    def judge(self, example: Example, text: str, finished: bool) -> float:
+        """How well the text keeps the constraints; an empty text keeps none."""
+        constraints = [
+            Constraint(KINDS[row["kind"]], row["params"]) for row in example.hidden["constraints"]
+        ]
+        points = score(constraints, text, self.score, self.scoring)
+        return points - (0.0 if finished else self.unfinished_cost)
+
+
+class Rows(Sequence[Example]):
+    """One split, indexable without being held."""
+
+    def __init__(self, task: Instructions, split: Split) -> None:
+        self._task = task
+        self._split = split
+        self._kinds = kinds_of(getattr(task, f"{split.value}_types"))
+
+    def __len__(self) -> int:
+        return int(getattr(self._task, f"{self._split.value}_size"))
+
+    def __getitem__(self, index: int) -> Example:  # type: ignore[override]
+        if not 0 <= index < len(self):
+            raise IndexError(f"row {index} of {len(self)}")
+        task = self._task
+        rng = random.Random(stable_hash(task.world_seed, "instructions", self._split.value, index))
+        request, topic = draw_request(rng)
+        while split_of(request) is not self._split:
+            request, topic = draw_request(rng)
+        num = rng.randint(task.min_constraints, task.max_constraints)
+        constraints, reference = draw(rng, self._kinds, num, request, topic)
+        told = "\n".join(f"- {constraint.instruction()}" for constraint in constraints)
+        before, after = task.template.split("{instructions}")
+        prompt = before.replace("{request}", request) + told + after.replace("{request}", request)
+        rows = [{"kind": c.kind.name, "params": dict(c.params)} for c in constraints]
+        uid = f"instructions/{self._split.value}/{index}"
+        return Example(uid, prompt, f" {reference}", {"constraints": rows})
+
+
+def draw_request(rng: random.Random) -> tuple[str, str]:
+    """What to write about, where it plays and to whom it is told; and its topic alone."""
+    topic = rng.choice(TOPICS)
+    form = rng.choice(FORMS)
+    return form.format(topic=topic, angle=rng.choice(ANGLES), reader=rng.choice(READERS)), topic
+
+
+def split_of(request: str) -> Split:
+    """The split of a request, whatever the sizes and seeds: 80, 10 and 10 percent."""
+    return {8: Split.validation, 9: Split.test}.get(stable_hash(request) % 10, Split.train)
