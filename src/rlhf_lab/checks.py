@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,10 @@ from rlhf_lab.models.scratch import ScratchModel
 from rlhf_lab.rewards.model import ModelReward
 from rlhf_lab.rewards.rule import RuleReward
 from rlhf_lab.rollout.mode import ExecutorKind
+from rlhf_lab.tasks.extras import require
+from rlhf_lab.tasks.gsm8k import Gsm8k, Verify
 from rlhf_lab.tasks.pairs import pair_examples
+from rlhf_lab.tasks.reasoning_gym import HASH_ORDERED, ReasoningGym
 from rlhf_lab.types import Objective, Split, UserError, ValueModel
 
 
@@ -38,6 +42,7 @@ def check(config: Config) -> None:
             f"run.group_size={config.run.group_size} with algo={config.algo.name}: it compares the "
             f"samples of a prompt and needs at least {least}; pass run.group_size={least}"
         )
+    check_packages(config)
     check_correction(config)
     if config.mode.max_staleness >= config.run.num_rounds > 1:
         raise UserError(
@@ -59,6 +64,14 @@ def check(config: Config) -> None:
     check_lengths(config)
     check_rewards(config)
     check_pairs(config)
+
+
+def check_packages(config: Config) -> None:
+    """What the task imports only when it is used must be there."""
+    if isinstance(config.task, ReasoningGym):
+        require("reasoning_gym", "reasoning", "task=reasoning_gym")
+    if isinstance(config.task, Gsm8k) and config.task.verify is Verify.math_verify:
+        require("math_verify", "math", "task.verify=math_verify")
 
 
 WHY_NOT = {
@@ -110,6 +123,13 @@ def warnings(config: Config) -> list[str]:
             f"algo.lam={config.algo.lam} with values that begin at zero, as no reward model "
             "gives them: until they are learned, late tokens are praised over early ones; "
             "algo.lam=1 avoids it"
+        )
+    task = config.task
+    is_hash_ordered = isinstance(task, ReasoningGym) and task.dataset in HASH_ORDERED
+    if is_hash_ordered and os.environ.get("PYTHONHASHSEED", "random") == "random":
+        told.append(
+            f"task.dataset={task.dataset}: its rows follow the order of Python's sets, so a "
+            "resumed or repeated run sees others; PYTHONHASHSEED=0 in the environment avoids it"
         )
     return told
 

@@ -59,8 +59,10 @@ from rlhf_lab.rollout.mode import Mode
 from rlhf_lab.stages.labels import LabelOptions
 from rlhf_lab.stages.reward_model import RewardModelOptions
 from rlhf_lab.stages.sft import SFTOptions
+from rlhf_lab.tasks.arithmetic import Arithmetic
 from rlhf_lab.tasks.gsm8k import Gsm8k
 from rlhf_lab.tasks.instructions import Instructions
+from rlhf_lab.tasks.reasoning_gym import ReasoningGym
 from rlhf_lab.tasks.tldr import Tldr
 from rlhf_lab.tasks.tldr_nano import TldrNano
 from rlhf_lab.trackers.options import TrackerOptions
@@ -103,9 +105,11 @@ CORRECTIONS: dict[str, type] = {
 }
 TASKS: dict[str, type] = {
     "tldr_nano": TldrNano,
+    "arithmetic": Arithmetic,
     "gsm8k": Gsm8k,
-    "tldr": Tldr,
     "instructions": Instructions,
+    "reasoning_gym": ReasoningGym,
+    "tldr": Tldr,
 }
 REWARDS: dict[str, type] = {"reward_model": ModelReward, "task_rule": RuleReward}
 MODELS: dict[str, type] = {"scratch": ScratchModel, "pretrained": PretrainedModel}

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -211,4 +212,7 @@ def code_digest() -> str:
         digest.update((root / name).read_bytes())
     for library in ("torch", "transformers", "tokenizers", "numpy"):
         digest.update(version(library).encode())
+    for extra in ("reasoning-gym", "math-verify"):
+        with contextlib.suppress(PackageNotFoundError):
+            digest.update(f"{extra}=={version(extra)}".encode())
     return digest.hexdigest()[:16]

@@ -6,8 +6,10 @@ import functools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any, ClassVar
 
+from rlhf_lab.tasks import math_answer
 from rlhf_lab.tasks.hub import read_split
 from rlhf_lab.types import Example, Split, UserError
 
@@ -15,18 +17,26 @@ from rlhf_lab.types import Example, Split, UserError
 ANSWER = re.compile(r"#### (\-?[0-9\.\,]+)")
 
 
+class Verify(StrEnum):
+    """When an answer is right: as the same string, or if it is mathematically equal."""
+
+    exact = "exact"
+    math_verify = "math_verify"
+
+
 @dataclass(frozen=True)
 class Gsm8k:
     """path: a folder with train.jsonl and test.jsonl (fields question, answer), or a hub name.
 
     template: the prompt around {question}. validation_size: rows held out from the end of train,
-    since GSM8K has no validation split.
+    since GSM8K has no validation split. verify: math_verify also takes 1000.0 or 2000/2 for 1000.
     """
 
     name: str = "gsm8k"
     path: str = "openai/gsm8k"
     template: str = "[MATH_TASK] Problem:\n{question}\n\nSolution:"
     validation_size: int = 256
+    verify: Verify = Verify.exact
     max_prompt_tokens: int = 512
     max_response_tokens: int = 128
     has_rule: ClassVar[bool] = True
@@ -58,7 +68,9 @@ class Gsm8k:
         return None
 
     def judge(self, example: Example, text: str, finished: bool) -> float:
-        """1 if the first `#### number` of the text is the reference's number, else 0."""
+        """1 if the first `#### answer` of the text is the reference's number, else 0."""
+        if self.verify is Verify.math_verify:
+            return float(math_answer.equals(text, example.hidden["answer"]))
         return float(answer_of(text) == example.hidden["answer"])
 
 

@@ -1,0 +1,173 @@
+"""`task=arithmetic`: sums, differences and products, made on demand, learned in seconds."""
+
+from __future__ import annotations
+
+import functools
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tokenizers import Regex, Tokenizer, decoders, pre_tokenizers
+from tokenizers.models import WordLevel
+from transformers import PreTrainedTokenizerFast
+
+from rlhf_lab.randomness import stable_hash
+from rlhf_lab.types import Example, Split, UserError
+
+SPECIAL = ("<pad>", "<eos>")
+OPERATIONS = "+-*"
+MAX_DRAWS = 2000
+
+
+@dataclass(frozen=True)
+class Arithmetic:
+    """A prompt such as `12+7*3=`; products come first, as usual. Only the exact answer counts.
+
+    operations: which of +-* are drawn from. digits: of every number, at most. terms: numbers in a
+    prompt. reference_accuracy: chance that a reference answer is right; the others are off by one
+    in one digit's place, so a policy can beat at most 1 - reference_accuracy of the references.
+    """
+
+    name: str = "arithmetic"
+    operations: str = "+-"
+    digits: int = 1
+    terms: int = 2
+    reference_accuracy: float = 0.7
+    world_seed: int = 0
+    train_size: int = 65536
+    validation_size: int = 2048
+    test_size: int = 2048
+    max_prompt_tokens: int = 16
+    max_response_tokens: int = 8
+    has_rule: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        drawn = set(self.operations)
+        if not drawn or not drawn <= set(OPERATIONS) or len(drawn) < len(self.operations):
+            raise UserError(
+                f"task.operations={self.operations!r}: choose some of {OPERATIONS}, each once"
+            )
+        sizes = ("digits", "train_size", "validation_size", "test_size")
+        for key, least in (("terms", 2), *((key, 1) for key in sizes)):
+            if getattr(self, key) < least:
+                raise UserError(f"task.{key}={getattr(self, key)}: choose {least} or more")
+        if not 0 <= self.reference_accuracy <= 1:
+            raise UserError(
+                f"task.reference_accuracy={self.reference_accuracy} is out of range: choose 0 to 1"
+            )
+        self._refuse_short_limits()
+
+    def _refuse_short_limits(self) -> None:
+        largest = 10**self.digits - 1
+        most = largest**self.terms if "*" in self.operations else largest * self.terms
+        # A near miss may carry into one more digit; a sign and the end token.
+        needed = {
+            "max_prompt_tokens": self.terms * (self.digits + 1),
+            "max_response_tokens": len(str(most)) + 3,
+        }
+        for key, tokens in needed.items():
+            if getattr(self, key) < tokens:
+                raise UserError(
+                    f"task.{key}={getattr(self, key)}: with task.digits={self.digits} and "
+                    f"task.terms={self.terms} there are up to {tokens} tokens; choose that or more"
+                )
+
+    def examples(self, split: Split) -> Sequence[Example]:
+        """Rows made on demand, the same whenever they are asked for."""
+        return Rows(self, split)
+
+    def tokenizer(self) -> PreTrainedTokenizerFast:
+        """One token a character."""
+        return character_tokenizer()
+
+    def judge(self, example: Example, text: str, finished: bool) -> float:
+        """1 if the text is the answer, digit by digit, and was ended; else 0."""
+        return float(finished and text == example.hidden["answer"])
+
+
+class Rows(Sequence[Example]):
+    """One split, indexable without being held. Rows may repeat, but never those of other splits."""
+
+    def __init__(self, task: Arithmetic, split: Split) -> None:
+        self._task = task
+        self._split = split
+
+    def __len__(self) -> int:
+        return int(getattr(self._task, f"{self._split.value}_size"))
+
+    def __getitem__(self, index: int) -> Example:  # type: ignore[override]
+        if not 0 <= index < len(self):
+            raise IndexError(f"row {index} of {len(self)}")
+        task, split = self._task, self._split
+        rng = random.Random(stable_hash(task.world_seed, "arithmetic", split.value, index))
+        numbers, operations = draw_prompt(task, split, rng)
+        answer = value(numbers, operations)
+        is_right = rng.random() < task.reference_accuracy
+        reference = answer if is_right else near_miss(answer, rng)
+        return Example(
+            f"arithmetic/{split.value}/{index}",
+            render(numbers, operations),
+            str(reference),
+            {"answer": str(answer)},
+        )
+
+
+def draw_prompt(task: Arithmetic, split: Split, rng: random.Random) -> tuple[list[int], str]:
+    """Numbers and the operations between them, drawn until the prompt falls in the split."""
+    for _ in range(MAX_DRAWS):
+        numbers = [rng.randrange(10**task.digits) for _ in range(task.terms)]
+        operations = "".join(rng.choice(task.operations) for _ in range(task.terms - 1))
+        if split_of(render(numbers, operations)) is split:
+            return numbers, operations
+    raise UserError(
+        f"task.digits={task.digits}, task.terms={task.terms}, task.operations={task.operations!r}: "
+        f"too few prompts for split {split.value}; choose more digits"
+    )
+
+
+def render(numbers: Sequence[int], operations: str) -> str:
+    """The prompt's text."""
+    rest = (f"{sign}{number}" for sign, number in zip(operations, numbers[1:], strict=True))
+    return f"{numbers[0]}{''.join(rest)}="
+
+
+def split_of(prompt: str) -> Split:
+    """The split of a prompt, whatever the sizes and seeds: 90, 5 and 5 percent."""
+    place = stable_hash("arithmetic", prompt) % 20
+    return {18: Split.validation, 19: Split.test}.get(place, Split.train)
+
+
+def value(numbers: Sequence[int], operations: str) -> int:
+    """What the prompt comes to, products first."""
+    summands = [numbers[0]]
+    for sign, number in zip(operations, numbers[1:], strict=True):
+        if sign == "*":
+            summands[-1] *= number
+        else:
+            summands.append(number if sign == "+" else -number)
+    return sum(summands)
+
+
+def near_miss(answer: int, rng: random.Random) -> int:
+    """Another number, off by one in the place of one of the answer's digits."""
+    place = rng.randrange(len(str(abs(answer))))
+    return answer + int(rng.choice((-1, 1)) * 10**place)
+
+
+@functools.cache
+def character_tokenizer() -> PreTrainedTokenizerFast:
+    """One token a character, decoded without spaces; padding and end tokens differ.
+
+    There is no unknown token: any other character is refused by the tokenizer itself.
+    """
+    symbols = [*SPECIAL, *"0123456789", *OPERATIONS, "="]
+    tokenizer = Tokenizer(WordLevel({symbol: place for place, symbol in enumerate(symbols)}))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex("."), "isolated")
+    tokenizer.decoder = decoders.Fuse()
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        pad_token="<pad>",
+        eos_token="<eos>",
+        clean_up_tokenization_spaces=False,
+    )

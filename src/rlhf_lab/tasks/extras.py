@@ -1,0 +1,16 @@
+"""Packages that only some options need: imported where they are used, refused by name if absent."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+from rlhf_lab.types import UserError
+
+
+def require(module: str, extra: str, option: str) -> None:
+    """Refuse the option if its module is not installed; say which extra brings it."""
+    if find_spec(module) is None:
+        raise UserError(
+            f"{option} needs the package {module.replace('_', '-')}: "
+            f"pip install 'rlhf-lab[{extra}]'"
+        )

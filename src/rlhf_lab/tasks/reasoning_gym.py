@@ -1,0 +1,180 @@
+"""`task=reasoning_gym`: any generator of the package reasoning-gym, scored by its own verifier."""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import functools
+import json
+import random
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar
+
+import numpy as np
+
+from rlhf_lab.randomness import stable_hash
+from rlhf_lab.tasks.extras import require
+from rlhf_lab.types import Example, Split, UserError
+
+# Row i of a generator is drawn from seed + i, so the splits need ranges of seeds, not seeds.
+SEEDS_PER_SPLIT = 2**30
+MOST_ROWS = 2**29
+# Rows of these follow the order of sets, so that they differ from process to process.
+HASH_ORDERED = frozenset(
+    "isomorphic_strings knight_swap polynomial_multiplication ransom_note word_ladder".split()
+)
+# Some generators and verifiers use global random numbers or caches of their own.
+ONE_AT_A_TIME = threading.Lock()
+
+
+@dataclass(frozen=True)
+class ReasoningGym:
+    """dataset: name of the generator. config: its settings, a JSON object as text.
+
+    template: the prompt around {question}; {answer_tag} may stand in it. answer_tag: what follows
+    it, where it last begins a line, is the answer; the whole text if it begins none, or is ''.
+    """
+
+    name: str = "reasoning_gym"
+    dataset: str = "leg_counting"
+    config: str = "{}"
+    template: str = "{question}\nEnd with a line that begins with '{answer_tag}'.\n"
+    answer_tag: str = "Answer:"
+    world_seed: int = 0
+    train_size: int = 4096
+    validation_size: int = 256
+    test_size: int = 256
+    max_prompt_tokens: int = 512
+    max_response_tokens: int = 128
+    has_rule: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if "{question}" not in self.template:
+            raise UserError(
+                f"task.template={self.template!r} has no {{question}}: say where the question goes"
+            )
+        sizes = ("train_size", "validation_size", "test_size")
+        for key in (*sizes, "max_prompt_tokens", "max_response_tokens"):
+            if getattr(self, key) < 1:
+                raise UserError(f"task.{key}={getattr(self, key)}: choose 1 or more")
+        for key in sizes:
+            if getattr(self, key) > MOST_ROWS:
+                raise UserError(f"task.{key}={getattr(self, key)}: choose {MOST_ROWS} or fewer")
+        settings_of(self.config)
+
+    def examples(self, split: Split) -> Sequence[Example]:
+        """Rows made on demand, the same whenever they are asked for."""
+        return Rows(self, split)
+
+    def tokenizer(self) -> Any | None:
+        """None: the model brings its own."""
+        return None
+
+    def judge(self, example: Example, text: str, finished: bool) -> float:
+        """What the generator's verifier says of the answer in the text; its errors are raised."""
+        answer = answer_of(text, self.answer_tag)
+        verifier = generator_of(self, Split.train)
+        try:
+            with ONE_AT_A_TIME:
+                return float(verifier.score_answer(answer, example.hidden["entry"]))
+        except Exception as error:
+            raise RuntimeError(
+                f"{example.uid}: the verifier of task.dataset={self.dataset} raised "
+                f"{type(error).__name__} ({error}) on the answer {answer!r}"
+            ) from error
+
+
+class Rows(Sequence[Example]):
+    """One split of a generator, indexable without being held."""
+
+    def __init__(self, task: ReasoningGym, split: Split) -> None:
+        self._task = task
+        self._split = split
+        self._generator = generator_of(task, split)
+
+    def __len__(self) -> int:
+        return int(getattr(self._task, f"{self._split.value}_size"))
+
+    def __getitem__(self, index: int) -> Example:  # type: ignore[override]
+        if not 0 <= index < len(self):
+            raise IndexError(f"row {index} of {len(self)}")
+        task = self._task
+        uid = f"reasoning_gym/{task.dataset}/{self._split.value}/{index}"
+        with ONE_AT_A_TIME, seeded_globals(stable_hash(task.world_seed, uid)):
+            entry = self._generator[index]
+        prompt = task.template.replace("{answer_tag}", task.answer_tag)
+        prompt = prompt.replace("{question}", entry["question"].strip())
+        # Some generators know no answer, only how to verify one.
+        answer = "" if entry["answer"] is None else str(entry["answer"])
+        return Example(uid, prompt, f"{task.answer_tag} {answer}".strip(), {"entry": entry})
+
+
+def answer_of(text: str, tag: str) -> str:
+    """What follows the last line-beginning tag, to the end; the whole text if there is none."""
+    found = f"\n{text}".rfind(f"\n{tag}") if tag else -1
+    return (text if found < 0 else text[found + len(tag) :]).strip()
+
+
+@contextlib.contextmanager
+def seeded_globals(seed: int) -> Iterator[None]:
+    """Global generators of numbers seeded for one row, and then left as they were found."""
+    state, state_numpy = random.getstate(), np.random.get_state()
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    try:
+        yield
+    finally:
+        random.setstate(state)
+        np.random.set_state(state_numpy)
+
+
+def settings_of(config: str) -> dict[str, Any]:
+    """The settings in task.config, which names neither seed nor size."""
+    try:
+        settings = json.loads(config)
+    except ValueError as error:
+        raise UserError(
+            f"task.config={config} is not JSON ({error}): pass an object, as in "
+            '\'task.config="{\\"max_animals\\": 4}"\''
+        ) from error
+    if not isinstance(settings, dict):
+        raise UserError(f"task.config={config} is not a JSON object: write it in braces")
+    for key, ours in (("seed", "task.world_seed"), ("size", "task.train_size and its like")):
+        if key in settings:
+            raise UserError(f"task.config={config} sets {key!r}: set {ours} instead")
+    return settings
+
+
+@functools.cache
+def generator_of(task: ReasoningGym, split: Split) -> Any:
+    """The package's generator for a split, or the reason why there is none."""
+    require("reasoning_gym", "reasoning", f"task={task.name}")
+    from reasoning_gym.factory import DATASETS, create_dataset
+
+    settings = settings_of(task.config)
+    # A composite is configured by objects, which JSON cannot hold.
+    names = sorted(set(DATASETS) - {"composite"})
+    if task.dataset not in names:
+        near = difflib.get_close_matches(task.dataset, names, n=5, cutoff=0.0)
+        raise UserError(
+            f"task.dataset={task.dataset} is not a generator of reasoning-gym: near names are "
+            f"{', '.join(near)}"
+        )
+    known = [column.name for column in fields(DATASETS[task.dataset][1])]
+    for key in settings:
+        if key not in known:
+            raise UserError(
+                f"task.config={task.config}: {task.dataset} has no setting {key!r}; it has "
+                f"{', '.join(name for name in known if name not in ('seed', 'size'))}"
+            )
+    start = list(Split).index(split) * SEEDS_PER_SPLIT
+    seed = start + stable_hash(task.world_seed, "reasoning_gym") % (SEEDS_PER_SPLIT - MOST_ROWS)
+    size = getattr(task, f"{split.value}_size")
+    try:
+        return create_dataset(task.dataset, **settings, seed=seed, size=size)
+    except (AssertionError, TypeError, ValueError) as error:
+        raise UserError(
+            f"task.config={task.config}: {task.dataset} refuses it ({error}): correct the setting"
+        ) from error
