@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+
 from oracle.batches import (
     LIMIT,
     SEEDS,
@@ -27,7 +28,6 @@ from oracle.trl_losses import (
     rloo_loss,
     trl,
 )
-
 from rlhf_lab.algos.a_lol import ALoL, RatioOf
 from rlhf_lab.algos.cispo import CISPO
 from rlhf_lab.algos.dapo import DAPO

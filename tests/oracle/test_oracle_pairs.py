@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
+
 from oracle.batches import (
     SEEDS,
     Record,
@@ -19,8 +21,6 @@ from oracle.batches import (
     ragged_batch,
 )
 from oracle.trl_pairs import dpo_loss, online_dpo_step
-from torch import Tensor
-
 from rlhf_lab.algos.dpo import DPO, PairLoss
 from rlhf_lab.algos.online_dpo import OnlineDPO
 from rlhf_lab.algos.online_ipo import OnlineIPO

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
+
 from oracle.batches import (
     SEEDS,
     Record,
@@ -21,8 +23,6 @@ from oracle.batches import (
     share_clipped,
 )
 from oracle.trl_losses import trl
-from torch import Tensor
-
 from rlhf_lab.algos.ma_ppo import MacroPPO
 from rlhf_lab.algos.ppo import PPO
 from rlhf_lab.algos.reinforce_plus_plus import ReinforcePlusPlus

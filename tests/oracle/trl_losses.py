@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 import torch
-from oracle.batches import LIMIT, advantages
 from torch import Tensor
 
+from oracle.batches import LIMIT, advantages
 from rlhf_lab.types import Batch
 
 

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from types import SimpleNamespace
 
 import torch
-from oracle.trl_losses import alone, stub, trl
 from torch import Tensor
 from torch.nn.functional import pad
 
+from oracle.trl_losses import alone, stub, trl
 from rlhf_lab.types import Batch
 
 
