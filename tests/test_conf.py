@@ -9,9 +9,10 @@ import pytest
 from conftest import MakeConfig
 
 from rlhf_lab.checks import check
-from rlhf_lab.config import ALGORITHMS, Config
+from rlhf_lab.config import ALGORITHMS, Config, plain
 from rlhf_lab.main import conf_folder
 from rlhf_lab.reference import reference
+from rlhf_lab.runs import config_hash
 
 MOUNT = {"budget": "budget@run"}
 OPTIONS = sorted(
@@ -25,6 +26,7 @@ OPTIONS = sorted(
 def test_every_option_composes_into_frozen_parts(make_config: MakeConfig, option: str) -> None:
     extra = ["model.path=somewhere"] if option == "model=pretrained" else []
     config = make_config(option, *extra)
+    assert config_hash(plain(config)), "what a run records must be JSON"
     for part in dataclasses.fields(Config):
         value = getattr(config, part.name)
         if part.name != "seed":

@@ -226,7 +226,7 @@ def test_a_correction_is_one_where_all_policies_agree(algo_name: str, correction
         (lambda: TruncatedIS(cap=0.0), r"correction\.cap=0\.0 "),
         (lambda: TruncatedIS(cap=math.nan), r"correction\.cap=nan "),
         (lambda: SequenceIS(cap=-1.0), r"correction\.cap=-1\.0 "),
-        (lambda: Decoupled(cap=0.0), r"correction\.cap=0\.0 "),
+        (lambda: Decoupled(cap=-1.0), r"correction\.cap=-1\.0 "),
         (lambda: IcePop(low=-0.1), r"correction\.low=-0\.1 "),
         (lambda: IcePop(low=2.0, high=2.0), r"correction\.high=2\.0 .*above 2"),
         (lambda: GeometricMask(low=-1.0), r"correction\.low=-1\.0 "),

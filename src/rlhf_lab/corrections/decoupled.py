@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -14,23 +15,23 @@ from rlhf_lab.types import Batch, Objective
 @dataclass(frozen=True)
 class Decoupled:
     """The loss clips policy over proximal, the policy at the round's start; each token also weighs
-    proximal over behaviour. cap: responses' tokens weigh at most so much; infinite is the paper's.
+    proximal over behaviour. cap: a token weighs at most so much; 0 is no bound, as in the paper.
 
     truncated_is with a cap of two is the same with a bound that is meant to bite.
     """
 
     name: str = "decoupled"
-    cap: float = float("inf")
+    cap: float = 0.0
     corrects: ClassVar[frozenset[Objective]] = RATIOS - {Objective.sequence_ratio}
     anchors_at_start: ClassVar[bool] = True
     warning: ClassVar[str] = ""
 
     def __post_init__(self) -> None:
-        require_above("correction.cap", self.cap, 0.0)
+        require_above("correction.cap", self.cap, -1e-9)
 
     def weight(self, log_ratio_BT: Tensor, batch: Batch) -> Tensor:
         """The token's ratio of proximal to behaviour."""
-        return log_ratio_BT.exp().clamp(max=self.cap)
+        return log_ratio_BT.exp().clamp(max=self.cap or math.inf)
 
     def step(self, log_ratio_B: Tensor) -> float:
         return 1.0
