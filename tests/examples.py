@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -43,9 +44,15 @@ def rows(algo: Algorithm, groups: list[Group], reference: list[list[float]]) -> 
     for index, row in enumerate(reference):
         reference_BT[index, : len(row)] = torch.tensor(row)
     batch = replace(batch, reference_logp_BT=reference_BT)
+    return credited(algo, groups, batch)[0]
+
+
+def credited(algo: Algorithm, groups: Sequence[Group], batch: Batch) -> tuple[Batch, Tensor]:
+    """The rows that the algorithm trains on, with credit, target and weight; and which they are."""
     credit = algo.credit(rewards_of(groups), batch)
-    kept = replace(batch, credit_BT=credit.value_BT).rows(credit.keep_B)
-    return replace(kept, weight_BT=token_weights(kept, algo.reduction))
+    target_BT = batch.target_BT if credit.target_BT is None else credit.target_BT
+    kept = replace(batch, credit_BT=credit.value_BT, target_BT=target_BT).rows(credit.keep_B)
+    return replace(kept, weight_BT=token_weights(kept, algo.reduction)), credit.keep_B
 
 
 def policy_output(values: list[list[float]], batch: Batch) -> PolicyOutput:

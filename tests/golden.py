@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
-from examples import group
+from examples import credited, group
 from torch import Tensor
 
-from rlhf_lab.batching import collate, rewards_of, token_weights
+from rlhf_lab.batching import collate
 from rlhf_lab.types import Algorithm, Batch, Group, LossOutput, PolicyOutput
 
 Rows = Sequence[Sequence[float]]
@@ -50,24 +50,18 @@ def collated(limit: int = 0) -> Batch:
     )
 
 
-def kept(algo: Algorithm, groups: Sequence[Group], batch: Batch) -> Batch:
-    """The rows that the algorithm trains on, with credit, target and weight."""
-    credit = algo.credit(rewards_of(groups), batch)
-    target_BT = batch.target_BT if credit.target_BT is None else credit.target_BT
-    made = replace(batch, credit_BT=credit.value_BT, target_BT=target_BT).rows(credit.keep_B)
-    return replace(made, weight_BT=token_weights(made, algo.reduction))
-
-
 def four_rows(algo: Algorithm, limit: int = 0) -> Batch:
     """What the algorithm keeps of the four rows."""
-    return kept(algo, two_prompts(), collated(limit))
+    return credited(algo, two_prompts(), collated(limit))[0]
 
 
 def one_prompt(algo: Algorithm, reward: list[float], reference: Rows) -> Batch:
     """One group of samples of one token each, found as likely as e^-1 by their writer."""
     groups = [group(0, [[-1.0]] * len(reward), reward)]
     batch = collate(groups, 0)
-    return kept(algo, groups, replace(batch, reference_logp_BT=padded(reference, batch.mask_BT)))
+    return credited(
+        algo, groups, replace(batch, reference_logp_BT=padded(reference, batch.mask_BT))
+    )[0]
 
 
 def output_of(algo: Algorithm, policy: Rows, batch: Batch, value: Rows | None = None) -> LossOutput:

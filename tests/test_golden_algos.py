@@ -12,7 +12,7 @@ from statistics import mean, pvariance, stdev
 
 import pytest
 import torch
-from examples import gradient, group
+from examples import credited, gradient, group
 from golden import (
     AWAY,
     LENGTHS,
@@ -21,7 +21,6 @@ from golden import (
     collated,
     flat,
     four_rows,
-    kept,
     loss_of,
     one_prompt,
     output_of,
@@ -221,11 +220,11 @@ def test_dapo_by_hand_clips_further_away_above_than_below() -> None:
 def test_dapo_punishes_the_last_fifth_of_the_limit() -> None:
     algo = DAPO(overlong_share=0.2, overlong_penalty=0.5, epsilon=1e-3)
     groups = [group(0, [[-1.0] * length for length in (8, 9, 10)], [1.0, 1.0, 0.0])]
-    batch = kept(algo, groups, collate(groups, 0, limit=10))
+    batch = credited(algo, groups, collate(groups, 0, limit=10))[0]
     # eq. 13: nothing up to eight tokens, half at nine, all at ten; here all is a half
     by_hand = standardised([1.0, 1.0 - 0.25, 0.0 - 0.5], 1e-3)
     assert first_column(batch.credit_BT) == pytest.approx(by_hand, abs=1e-6)
-    free = kept(replace(algo, overlong_share=0.0), groups, collate(groups, 0, limit=10))
+    free = credited(replace(algo, overlong_share=0.0), groups, collate(groups, 0, limit=10))[0]
     by_hand = standardised([1.0, 1.0, 0.0], 1e-3)
     assert first_column(free.credit_BT) == pytest.approx(by_hand, abs=1e-6)
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from examples import group
+from examples import credited, group
 from torch import Tensor
 
 from rlhf_lab.algos.common import sequence_weight
@@ -59,12 +59,9 @@ def judged(algo: Algorithm, groups: list[Group], off: float = 0.3) -> tuple[Batc
         reference_logp_BT=batch.behavior_logp_BT + noise(batch, 1, off),
         value_BT=noise(batch, 2, off),
     )
-    credit = algo.credit(rewards_of(groups), batch)
-    target_BT = batch.target_BT if credit.target_BT is None else credit.target_BT
     policy_BT = batch.behavior_logp_BT + noise(batch, 3, off)
-    whole = replace(batch, credit_BT=credit.value_BT, target_BT=target_BT)
-    kept = whole.rows(credit.keep_B)
-    return replace(kept, weight_BT=token_weights(kept, algo.reduction)), policy_BT[credit.keep_B]
+    kept, keep_B = credited(algo, groups, batch)
+    return kept, policy_BT[keep_B]
 
 
 def pull(algo: Algorithm, batch: Batch, logp_BT: Tensor) -> tuple[float, Tensor, Tensor]:

@@ -7,8 +7,8 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from rlhf_lab.algos.advantages import best_and_worst
-from rlhf_lab.algos.common import credited_likelihood, k3, per_token, require_in
+from rlhf_lab.algos.common import credited_likelihood, kl_penalty, require_in
+from rlhf_lab.algos.pairs import best_credit
 from rlhf_lab.types import Batch, Credit, LossOutput, Needs, Objective, PolicyOutput, Reduction
 
 
@@ -28,11 +28,9 @@ class BestOfN:
 
     def credit(self, reward_PG: Tensor, batch: Batch) -> Credit:
         """1 on the best sample; nothing else is trained on. A group of equals is dropped."""
-        best_PG, _ = best_and_worst(reward_PG)
-        return Credit(per_token(best_PG, batch), keep_B=best_PG.flatten() != 0)
+        return best_credit(reward_PG, batch)
 
     def loss(self, policy: PolicyOutput, batch: Batch) -> LossOutput:
         """Minus the log-likelihood of whole responses, plus the KL penalty."""
-        kl_BT = k3(policy.logp_BT, batch.reference_logp_BT)
         likelihood = credited_likelihood(policy, batch).loss
-        return LossOutput(likelihood + self.kl_coef * (kl_BT * batch.weight_BT).sum())
+        return LossOutput(likelihood + kl_penalty(policy, batch, self.kl_coef))

@@ -77,6 +77,20 @@ def token_surrogate(policy: PolicyOutput, batch: Batch, low: float, high: float)
     return LossOutput((surrogate_BT * batch.weight_BT).sum(), clipped_BT=clipped_BT)
 
 
+def response_surrogate(ratio_B: Tensor, batch: Batch, low: float, high: float) -> LossOutput:
+    """The same with one ratio and one credit per response."""
+    loss_B, clipped_B = clipped_surrogate(
+        ratio_B, sequence_value(batch.credit_BT, batch), low, high
+    )
+    loss = (loss_B * sequence_weight(batch)).sum()
+    return LossOutput(loss, clipped_BT=per_token(clipped_B, batch))
+
+
+def kl_penalty(policy: PolicyOutput, batch: Batch, coef: float) -> Tensor:
+    """coef times KL(policy || reference) per token (k3), a scalar."""
+    return coef * (k3(policy.logp_BT, batch.reference_logp_BT) * batch.weight_BT).sum()
+
+
 def credited_likelihood(policy: PolicyOutput, batch: Batch) -> LossOutput:
     """REINFORCE: minus the log-probs of whole responses, each token times its credit."""
     credited_B = sequence_sum(policy.logp_BT * batch.credit_BT, batch)

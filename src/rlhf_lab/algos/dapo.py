@@ -55,7 +55,7 @@ class DAPO:
         """0 up to where the last share of the limit begins, 1 at the limit, linear between, B."""
         share_B = self.overlong_share * batch.limit_B
         over_B = batch.mask_BT.sum(dim=1) - (batch.limit_B - share_B)
-        return (over_B / share_B.clamp(min=1e-9)).clamp(0, 1) if self.overlong_share else 0 * over_B
+        return (over_B / share_B.clamp(min=1e-9)).clamp(0, 1)
 
     def loss(self, policy: PolicyOutput, batch: Batch) -> LossOutput:
         """Surrogate per token, clipped further away above than below."""

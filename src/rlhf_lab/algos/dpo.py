@@ -9,13 +9,8 @@ from typing import ClassVar
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from rlhf_lab.algos.advantages import best_and_worst
-from rlhf_lab.algos.common import (
-    credited_likelihood,
-    per_token,
-    require_in,
-)
-from rlhf_lab.algos.pairs import compared, pair_credit, pair_metrics
+from rlhf_lab.algos.common import credited_likelihood, require_in
+from rlhf_lab.algos.pairs import best_credit, compared, ipo, pair_credit, pair_output
 from rlhf_lab.types import Batch, Credit, LossOutput, Needs, Objective, PolicyOutput, Reduction
 
 
@@ -48,8 +43,7 @@ class DPO:
     def credit(self, reward_PG: Tensor, batch: Batch) -> Credit:
         """+1 on the chosen, -1 on the rejected; sft keeps the chosen alone."""
         if self.pair_loss is PairLoss.sft:
-            best_PG, _ = best_and_worst(reward_PG)
-            return Credit(per_token(best_PG, batch), keep_B=best_PG.flatten() != 0)
+            return best_credit(reward_PG, batch)
         return pair_credit(reward_PG, batch)
 
     def loss(self, policy: PolicyOutput, batch: Batch) -> LossOutput:
@@ -57,9 +51,7 @@ class DPO:
         if self.pair_loss is PairLoss.sft:
             return credited_likelihood(policy, batch)
         gap_PGG, weight_PGG = compared(policy, batch)
-        if self.pair_loss is PairLoss.ipo:
-            loss_PGG = (gap_PGG - 1 / (2 * self.beta)).square()
-        else:
-            loss_PGG = -logsigmoid(self.beta * gap_PGG)
-        metrics = pair_metrics("dpo", self.beta * gap_PGG, weight_PGG)
-        return LossOutput((loss_PGG * weight_PGG).sum(), metrics)
+        margin_PGG = self.beta * gap_PGG
+        is_ipo = self.pair_loss is PairLoss.ipo
+        loss_PGG = ipo(gap_PGG, self.beta) if is_ipo else -logsigmoid(margin_PGG)
+        return pair_output(loss_PGG, margin_PGG, weight_PGG)

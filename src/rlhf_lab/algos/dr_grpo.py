@@ -8,7 +8,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from rlhf_lab.algos.advantages import centred
-from rlhf_lab.algos.common import k3, keep_all, per_token, require_in, token_surrogate
+from rlhf_lab.algos.common import keep_all, kl_penalty, per_token, require_in, token_surrogate
 from rlhf_lab.types import Batch, Credit, LossOutput, Needs, Objective, PolicyOutput, Reduction
 
 
@@ -37,6 +37,5 @@ class DrGRPO:
     def loss(self, policy: PolicyOutput, batch: Batch) -> LossOutput:
         """Clipped surrogate per token, plus the KL penalty if there is one."""
         output = token_surrogate(policy, batch, self.clip, self.clip)
-        kl_BT = k3(policy.logp_BT, batch.reference_logp_BT)
-        penalty = self.kl_coef * (kl_BT * batch.weight_BT).sum()
+        penalty = kl_penalty(policy, batch, self.kl_coef)
         return LossOutput(output.loss + penalty, clipped_BT=output.clipped_BT)

@@ -9,12 +9,11 @@ from torch import Tensor
 
 from rlhf_lab.algos.advantages import standardised
 from rlhf_lab.algos.common import (
-    clipped_surrogate,
     keep_all,
     per_token,
     require_in,
+    response_surrogate,
     sequence_value,
-    sequence_weight,
 )
 from rlhf_lab.types import Batch, Credit, LossOutput, Needs, Objective, PolicyOutput, Reduction
 
@@ -44,8 +43,4 @@ class GSPO:
     def loss(self, policy: PolicyOutput, batch: Batch) -> LossOutput:
         """Clipped surrogate on the exponential of the mean log-ratio of a response's tokens."""
         ratio_B = sequence_value(policy.logp_BT - batch.proximal_logp_BT, batch).exp()
-        loss_B, clipped_B = clipped_surrogate(
-            ratio_B, sequence_value(batch.credit_BT, batch), self.clip_low, self.clip_high
-        )
-        loss = (loss_B * sequence_weight(batch)).sum()
-        return LossOutput(loss, clipped_BT=per_token(clipped_B, batch))
+        return response_surrogate(ratio_B, batch, self.clip_low, self.clip_high)

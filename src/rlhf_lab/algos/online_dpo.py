@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from rlhf_lab.algos.common import require_in
-from rlhf_lab.algos.pairs import Pairs, compared, pair_credit, pair_metrics
+from rlhf_lab.algos.pairs import Pairs, compared, pair_credit, pair_output
 from rlhf_lab.types import Batch, Credit, LossOutput, Needs, Objective, PolicyOutput, Reduction
 
 
@@ -50,5 +50,4 @@ class OnlineDPO:
         margin_PGG = self.beta * gap_PGG
         right_PGG = (1 - self.smoothing) * logsigmoid(margin_PGG)
         loss_PGG = -right_PGG - self.smoothing * logsigmoid(-margin_PGG)
-        metrics = pair_metrics("dpo", margin_PGG, weight_PGG)
-        return LossOutput((loss_PGG * weight_PGG).sum(), metrics)
+        return pair_output(loss_PGG, margin_PGG, weight_PGG)

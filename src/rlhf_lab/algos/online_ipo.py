@@ -8,7 +8,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from rlhf_lab.algos.common import require_in
-from rlhf_lab.algos.pairs import Pairs, compared, pair_credit, pair_metrics
+from rlhf_lab.algos.pairs import Pairs, compared, ipo, pair_credit, pair_output
 from rlhf_lab.types import Batch, Credit, LossOutput, Needs, Objective, PolicyOutput, Reduction
 
 
@@ -33,6 +33,4 @@ class OnlineIPO:
     def loss(self, policy: PolicyOutput, batch: Batch) -> LossOutput:
         """Squared distance of the difference of log-ratios from 1 / (2 beta)."""
         gap_PGG, weight_PGG = compared(policy, batch)
-        loss_PGG = (gap_PGG - 1 / (2 * self.beta)).square()
-        metrics = pair_metrics("dpo", self.beta * gap_PGG, weight_PGG)
-        return LossOutput((loss_PGG * weight_PGG).sum(), metrics)
+        return pair_output(ipo(gap_PGG, self.beta), self.beta * gap_PGG, weight_PGG)

@@ -8,7 +8,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from rlhf_lab.algos.common import require_in
-from rlhf_lab.algos.pairs import Pairs, compared, pair_credit, pair_metrics
+from rlhf_lab.algos.pairs import Pairs, compared, pair_credit, pair_output
 from rlhf_lab.types import Batch, Credit, LossOutput, Needs, Objective, PolicyOutput, Reduction
 
 
@@ -34,5 +34,4 @@ class OnlineSLiC:
         """What is missing from a margin of one; a pair that has it pulls no more."""
         gap_PGG, weight_PGG = compared(policy, batch)
         margin_PGG = self.beta * gap_PGG
-        metrics = pair_metrics("dpo", margin_PGG, weight_PGG)
-        return LossOutput(((1 - margin_PGG).relu() * weight_PGG).sum(), metrics)
+        return pair_output((1 - margin_PGG).relu(), margin_PGG, weight_PGG)

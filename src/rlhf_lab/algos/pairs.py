@@ -14,7 +14,7 @@ from rlhf_lab.algos.common import (
     sequence_value,
     sequence_weight,
 )
-from rlhf_lab.types import Batch, Credit, PolicyOutput
+from rlhf_lab.types import Batch, Credit, LossOutput, PolicyOutput
 
 
 class Pairs(StrEnum):
@@ -32,7 +32,16 @@ def pair_credit(reward_PG: Tensor, batch: Batch, pairs: Pairs = Pairs.best_worst
         keep_PG = is_informative(reward_PG).unsqueeze(1).expand_as(reward_PG)
         return Credit(per_token(beaten_PG, batch), keep_PG.flatten())
     best_PG, worst_PG = best_and_worst(reward_PG)
-    sign_PG = best_PG - worst_PG
+    return marked(best_PG - worst_PG, batch)
+
+
+def best_credit(reward_PG: Tensor, batch: Batch) -> Credit:
+    """1 on the best of each group; nothing else is trained on. A group of equals is dropped."""
+    return marked(best_and_worst(reward_PG)[0], batch)
+
+
+def marked(sign_PG: Tensor, batch: Batch) -> Credit:
+    """The sign as credit, and only rows that have one are kept."""
     return Credit(per_token(sign_PG, batch), keep_B=sign_PG.flatten() != 0)
 
 
@@ -51,9 +60,17 @@ def compared(policy: PolicyOutput, batch: Batch) -> tuple[Tensor, Tensor]:
     return gap_PGG, share_PGG * weight_P11
 
 
-def pair_metrics(name: str, margin_PGG: Tensor, weight_PGG: Tensor) -> dict[str, Tensor]:
-    """Mean margin, and share of pairs that the policy orders as the reward does."""
-    return {
-        f"{name}/margin": (margin_PGG * weight_PGG).sum(),
-        f"{name}/accuracy": ((margin_PGG > 0) * weight_PGG).sum(),
+def ipo(gap_PGG: Tensor, beta: float) -> Tensor:
+    """IPO's loss of each pair: squared distance of the gap from 1 / (2 beta)
+    (arXiv:2310.12036, eq. 17), PGG."""
+    return (gap_PGG - 1 / (2 * beta)).square()
+
+
+def pair_output(loss_PGG: Tensor, margin_PGG: Tensor, weight_PGG: Tensor) -> LossOutput:
+    """The mean loss over pairs, with the mean margin and the share of pairs that the policy orders
+    as the reward does."""
+    metrics = {
+        "dpo/margin": (margin_PGG * weight_PGG).sum(),
+        "dpo/accuracy": ((margin_PGG > 0) * weight_PGG).sum(),
     }
+    return LossOutput((loss_PGG * weight_PGG).sum(), metrics)

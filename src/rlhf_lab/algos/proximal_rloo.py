@@ -9,13 +9,11 @@ from torch import Tensor
 
 from rlhf_lab.algos.advantages import leave_one_out, less_kl
 from rlhf_lab.algos.common import (
-    clipped_surrogate,
     keep_all,
     log_ratio_of_responses,
     per_token,
     require_in,
-    sequence_value,
-    sequence_weight,
+    response_surrogate,
 )
 from rlhf_lab.types import Batch, Credit, LossOutput, Needs, Objective, PolicyOutput, Reduction
 
@@ -43,8 +41,4 @@ class ProximalRLOO:
     def loss(self, policy: PolicyOutput, batch: Batch) -> LossOutput:
         """Clipped surrogate on whole-sequence ratios to the proximal policy."""
         ratio_B = log_ratio_of_responses(policy, batch).exp()
-        loss_B, clipped_B = clipped_surrogate(
-            ratio_B, sequence_value(batch.credit_BT, batch), self.clip, self.clip
-        )
-        loss = (loss_B * sequence_weight(batch)).sum()
-        return LossOutput(loss, clipped_BT=per_token(clipped_B, batch))
+        return response_surrogate(ratio_B, batch, self.clip, self.clip)

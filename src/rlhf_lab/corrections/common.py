@@ -25,6 +25,17 @@ def response_mean(log_ratio_BT: Tensor, batch: Batch) -> Tensor:
     return response_sum(log_ratio_BT, batch) / batch.mask_BT.sum(dim=1, keepdim=True)
 
 
+def within(value: Tensor, low: float, high: float) -> Tensor:
+    """Whether each value lies in the interval, its ends included."""
+    return (value >= low) & (value <= high)
+
+
+def require_interval(low: float, high: float) -> None:
+    """Refuse an interval of ratios that is empty or reaches below zero."""
+    require_above("correction.low", low, -1e-9)
+    require_above("correction.high", high, low)
+
+
 def require_above(key: str, value: float, least: float) -> None:
     """Refuse an option that is not above `least`."""
     if not value > least:

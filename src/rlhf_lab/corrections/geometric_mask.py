@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from rlhf_lab.corrections.common import CREDITED, require_above, response_mean
+from rlhf_lab.corrections.common import CREDITED, require_interval, response_mean, within
 from rlhf_lab.types import Batch, Objective
 
 
@@ -23,13 +23,12 @@ class GeometricMask:
     warning: ClassVar[str] = ""
 
     def __post_init__(self) -> None:
-        require_above("correction.low", self.low, -1e-9)
-        require_above("correction.high", self.high, self.low)
+        require_interval(self.low, self.high)
 
     def weight(self, log_ratio_BT: Tensor, batch: Batch) -> Tensor:
         """One or zero for the whole response."""
         mean_B1 = response_mean(log_ratio_BT, batch).exp()
-        keep_B1 = (mean_B1 >= self.low) & (mean_B1 <= self.high)
+        keep_B1 = within(mean_B1, self.low, self.high)
         return keep_B1.to(log_ratio_BT.dtype).expand_as(log_ratio_BT)
 
     def step(self, log_ratio_B: Tensor) -> float:

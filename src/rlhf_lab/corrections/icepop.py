@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from rlhf_lab.corrections.common import PER_TOKEN, require_above
+from rlhf_lab.corrections.common import PER_TOKEN, require_interval, within
 from rlhf_lab.types import Batch, Objective
 
 
@@ -23,13 +23,12 @@ class IcePop:
     warning: ClassVar[str] = ""
 
     def __post_init__(self) -> None:
-        require_above("correction.low", self.low, -1e-9)
-        require_above("correction.high", self.high, self.low)
+        require_interval(self.low, self.high)
 
     def weight(self, log_ratio_BT: Tensor, batch: Batch) -> Tensor:
         """The token's ratio, or zero."""
         ratio_BT = log_ratio_BT.exp()
-        return ratio_BT * ((ratio_BT >= self.low) & (ratio_BT <= self.high))
+        return ratio_BT * within(ratio_BT, self.low, self.high)
 
     def step(self, log_ratio_B: Tensor) -> float:
         return 1.0

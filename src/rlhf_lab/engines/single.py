@@ -101,6 +101,10 @@ class SingleEngine:
 
     def values(self, batch: Batch) -> Tensor:
         """The present value model's word on the states before the response tokens, BT."""
+        # The policy is asked only where its own hidden states are what is read.
+        own = None if self._is_shared else self._values
+        if own is not None:
+            return self._read(lambda part: response_values(own, part), batch)
         return self._read(lambda part: required(self._output(part).value_BT), batch)
 
     def _logp(self, model: Any, part: Batch) -> Tensor:

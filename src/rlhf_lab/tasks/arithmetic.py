@@ -13,6 +13,7 @@ from tokenizers.models import WordLevel
 from transformers import PreTrainedTokenizerFast
 
 from rlhf_lab.randomness import stable_hash
+from rlhf_lab.tasks.on_demand import RowsOnDemand
 from rlhf_lab.types import Example, Split, UserError
 
 SPECIAL = ("<pad>", "<eos>")
@@ -75,7 +76,9 @@ class Arithmetic:
 
     def examples(self, split: Split) -> Sequence[Example]:
         """Rows made on demand, the same whenever they are asked for."""
-        return Rows(self, split)
+        return RowsOnDemand(
+            getattr(self, f"{split.value}_size"), functools.partial(row, self, split)
+        )
 
     def tokenizer(self) -> PreTrainedTokenizerFast:
         """One token a character."""
@@ -86,31 +89,19 @@ class Arithmetic:
         return float(finished and text == example.hidden["answer"])
 
 
-class Rows(Sequence[Example]):
-    """One split, indexable without being held. Rows may repeat, but never those of other splits."""
-
-    def __init__(self, task: Arithmetic, split: Split) -> None:
-        self._task = task
-        self._split = split
-
-    def __len__(self) -> int:
-        return int(getattr(self._task, f"{self._split.value}_size"))
-
-    def __getitem__(self, index: int) -> Example:  # type: ignore[override]
-        if not 0 <= index < len(self):
-            raise IndexError(f"row {index} of {len(self)}")
-        task, split = self._task, self._split
-        rng = random.Random(stable_hash(task.world_seed, "arithmetic", split.value, index))
-        numbers, operations = draw_prompt(task, split, rng)
-        answer = value(numbers, operations)
-        is_right = rng.random() < task.reference_accuracy
-        reference = answer if is_right else near_miss(answer, rng)
-        return Example(
-            f"arithmetic/{split.value}/{index}",
-            render(numbers, operations),
-            str(reference),
-            {"answer": str(answer)},
-        )
+def row(task: Arithmetic, split: Split, index: int) -> Example:
+    """One row of a split. Rows may repeat, but never those of other splits."""
+    rng = random.Random(stable_hash(task.world_seed, "arithmetic", split.value, index))
+    numbers, operations = draw_prompt(task, split, rng)
+    answer = value(numbers, operations)
+    is_right = rng.random() < task.reference_accuracy
+    reference = answer if is_right else near_miss(answer, rng)
+    return Example(
+        f"arithmetic/{split.value}/{index}",
+        render(numbers, operations),
+        str(reference),
+        {"answer": str(answer)},
+    )
 
 
 def draw_prompt(task: Arithmetic, split: Split, rng: random.Random) -> tuple[list[int], str]:

@@ -6,6 +6,7 @@ verifiable rewards (arXiv:2411.15124).
 
 from __future__ import annotations
 
+import functools
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,9 +15,10 @@ from typing import Any, ClassVar
 from rlhf_lab.randomness import stable_hash
 from rlhf_lab.tasks.constraints.catalogue import KINDS, Types, kinds_of
 from rlhf_lab.tasks.constraints.compose import draw
-from rlhf_lab.tasks.constraints.kinds import Constraint
+from rlhf_lab.tasks.constraints.kinds import Constraint, Kind
 from rlhf_lab.tasks.constraints.lexicon import ANGLES, FORMS, READERS, TOPICS
 from rlhf_lab.tasks.constraints.scoring import Score, Scoring, score
+from rlhf_lab.tasks.on_demand import RowsOnDemand
 from rlhf_lab.types import Example, Split, UserError
 
 MOST_CONSTRAINTS = 5
@@ -75,7 +77,10 @@ class Instructions:
 
     def examples(self, split: Split) -> Sequence[Example]:
         """Rows made on demand, the same whenever they are asked for."""
-        return Rows(self, split)
+        kinds = kinds_of(getattr(self, f"{split.value}_types"))
+        return RowsOnDemand(
+            getattr(self, f"{split.value}_size"), functools.partial(row, self, split, kinds)
+        )
 
     def tokenizer(self) -> Any | None:
         """None: the model brings its own."""
@@ -90,33 +95,20 @@ class Instructions:
         return points - (0.0 if finished else self.unfinished_cost)
 
 
-class Rows(Sequence[Example]):
-    """One split, indexable without being held."""
-
-    def __init__(self, task: Instructions, split: Split) -> None:
-        self._task = task
-        self._split = split
-        self._kinds = kinds_of(getattr(task, f"{split.value}_types"))
-
-    def __len__(self) -> int:
-        return int(getattr(self._task, f"{self._split.value}_size"))
-
-    def __getitem__(self, index: int) -> Example:  # type: ignore[override]
-        if not 0 <= index < len(self):
-            raise IndexError(f"row {index} of {len(self)}")
-        task = self._task
-        rng = random.Random(stable_hash(task.world_seed, "instructions", self._split.value, index))
+def row(task: Instructions, split: Split, kinds: Sequence[Kind], index: int) -> Example:
+    """One row of a split, with constraints of these kinds."""
+    rng = random.Random(stable_hash(task.world_seed, "instructions", split.value, index))
+    request, topic = draw_request(rng)
+    while split_of(request) is not split:
         request, topic = draw_request(rng)
-        while split_of(request) is not self._split:
-            request, topic = draw_request(rng)
-        num = rng.randint(task.min_constraints, task.max_constraints)
-        constraints, reference = draw(rng, self._kinds, num, request, topic)
-        told = "\n".join(f"- {constraint.instruction()}" for constraint in constraints)
-        before, after = task.template.split("{instructions}")
-        prompt = before.replace("{request}", request) + told + after.replace("{request}", request)
-        rows = [{"kind": c.kind.name, "params": dict(c.params)} for c in constraints]
-        uid = f"instructions/{self._split.value}/{index}"
-        return Example(uid, prompt, f" {reference}", {"constraints": rows})
+    num = rng.randint(task.min_constraints, task.max_constraints)
+    constraints, reference = draw(rng, kinds, num, request, topic)
+    told = "\n".join(f"- {constraint.instruction()}" for constraint in constraints)
+    before, after = task.template.split("{instructions}")
+    prompt = before.replace("{request}", request) + told + after.replace("{request}", request)
+    rows = [{"kind": c.kind.name, "params": dict(c.params)} for c in constraints]
+    uid = f"instructions/{split.value}/{index}"
+    return Example(uid, prompt, f" {reference}", {"constraints": rows})
 
 
 def draw_request(rng: random.Random) -> tuple[str, str]:

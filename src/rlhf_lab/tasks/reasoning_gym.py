@@ -16,6 +16,7 @@ import numpy as np
 
 from rlhf_lab.randomness import stable_hash
 from rlhf_lab.tasks.extras import require
+from rlhf_lab.tasks.on_demand import RowsOnDemand
 from rlhf_lab.types import Example, Split, UserError
 
 # Row i of a generator is drawn from seed + i, so the splits need ranges of seeds, not seeds.
@@ -66,7 +67,10 @@ class ReasoningGym:
 
     def examples(self, split: Split) -> Sequence[Example]:
         """Rows made on demand, the same whenever they are asked for."""
-        return Rows(self, split)
+        generator = generator_of(self, split)
+        return RowsOnDemand(
+            getattr(self, f"{split.value}_size"), functools.partial(row, self, split, generator)
+        )
 
     def tokenizer(self) -> Any | None:
         """None: the model brings its own."""
@@ -86,29 +90,16 @@ class ReasoningGym:
             ) from error
 
 
-class Rows(Sequence[Example]):
-    """One split of a generator, indexable without being held."""
-
-    def __init__(self, task: ReasoningGym, split: Split) -> None:
-        self._task = task
-        self._split = split
-        self._generator = generator_of(task, split)
-
-    def __len__(self) -> int:
-        return int(getattr(self._task, f"{self._split.value}_size"))
-
-    def __getitem__(self, index: int) -> Example:  # type: ignore[override]
-        if not 0 <= index < len(self):
-            raise IndexError(f"row {index} of {len(self)}")
-        task = self._task
-        uid = f"reasoning_gym/{task.dataset}/{self._split.value}/{index}"
-        with ONE_AT_A_TIME, seeded_globals(stable_hash(task.world_seed, uid)):
-            entry = self._generator[index]
-        prompt = task.template.replace("{answer_tag}", task.answer_tag)
-        prompt = prompt.replace("{question}", entry["question"].strip())
-        # Some generators know no answer, only how to verify one.
-        answer = "" if entry["answer"] is None else str(entry["answer"])
-        return Example(uid, prompt, f"{task.answer_tag} {answer}".strip(), {"entry": entry})
+def row(task: ReasoningGym, split: Split, generator: Any, index: int) -> Example:
+    """One row of a split of the generator."""
+    uid = f"reasoning_gym/{task.dataset}/{split.value}/{index}"
+    with ONE_AT_A_TIME, seeded_globals(stable_hash(task.world_seed, uid)):
+        entry = generator[index]
+    prompt = task.template.replace("{answer_tag}", task.answer_tag)
+    prompt = prompt.replace("{question}", entry["question"].strip())
+    # Some generators know no answer, only how to verify one.
+    answer = "" if entry["answer"] is None else str(entry["answer"])
+    return Example(uid, prompt, f"{task.answer_tag} {answer}".strip(), {"entry": entry})
 
 
 def answer_of(text: str, tag: str) -> str:

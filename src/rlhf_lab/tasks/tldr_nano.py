@@ -19,6 +19,7 @@ from tokenizers.pre_tokenizers import WhitespaceSplit
 from transformers import PreTrainedTokenizerFast
 
 from rlhf_lab.tasks import tldr_nano_judge
+from rlhf_lab.tasks.on_demand import RowsOnDemand
 from rlhf_lab.tasks.tldr_nano_world import (
     MAX_PROMPT,
     MAX_RESPONSE,
@@ -70,7 +71,9 @@ class TldrNano:
 
     def examples(self, split: Split) -> Sequence[Example]:
         """Rows made on demand, the same whenever they are asked for."""
-        return Rows(self, split)
+        return RowsOnDemand(
+            getattr(self, f"{split.value}_size"), functools.partial(row, self, split)
+        )
 
     def tokenizer(self) -> PreTrainedTokenizerFast:
         """One token a word of the closed vocabulary."""
@@ -81,25 +84,14 @@ class TldrNano:
         return tldr_nano_judge.score(example.hidden, text, finished)
 
 
-class Rows(Sequence[Example]):
-    """One split of a world, indexable without being held."""
-
-    def __init__(self, task: TldrNano, split: Split) -> None:
-        self._task = task
-        self._split = split
-
-    def __len__(self) -> int:
-        return int(getattr(self._task, f"{self._split.value}_size"))
-
-    def __getitem__(self, index: int) -> Example:  # type: ignore[override]
-        if not 0 <= index < len(self):
-            raise IndexError(f"row {index} of {len(self)}")
-        facts, rng = facts_of(self._task.world_seed, self._split, index)
-        post = render_post(facts, self._task.num_distractors, rng)
-        imperfection = Imperfection(self._task.drop_rate, self._task.garble_rate)
-        reference = render_reference(facts, imperfection, rng)
-        uid = f"tldr_nano/{self._split.value}/{index}"
-        return Example(uid, post, f" {reference}", facts)
+def row(task: TldrNano, split: Split, index: int) -> Example:
+    """One row of a world."""
+    facts, rng = facts_of(task.world_seed, split, index)
+    post = render_post(facts, task.num_distractors, rng)
+    imperfection = Imperfection(task.drop_rate, task.garble_rate)
+    reference = render_reference(facts, imperfection, rng)
+    uid = f"tldr_nano/{split.value}/{index}"
+    return Example(uid, post, f" {reference}", facts)
 
 
 @functools.cache

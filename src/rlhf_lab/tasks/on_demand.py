@@ -1,0 +1,23 @@
+"""Splits whose rows are made when they are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from rlhf_lab.types import Example
+
+
+class RowsOnDemand(Sequence[Example]):
+    """`size` rows, indexable without being held; make(i) must give the same row at any time."""
+
+    def __init__(self, size: int, make: Callable[[int], Example]) -> None:
+        self._size = size
+        self._make = make
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __getitem__(self, index: int) -> Example:  # type: ignore[override]
+        if not 0 <= index < self._size:
+            raise IndexError(f"row {index} of {self._size}")
+        return self._make(index)
