@@ -1,4 +1,4 @@
-"""Freed memory is kept by the process instead of going back to the system.
+"""Memory: who ran out of it and what to lower, and why freed memory is kept by the process.
 
 Every forward pass asks for the same large blocks again. By default glibc returns them at once, and
 the kernel has to hand out and clear fresh pages each time, which costs most where a generator and
@@ -8,11 +8,43 @@ a trainer do so at the same time. Bits do not change: tensors are aligned as bef
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
 
 # Names and numbers of malloc.h.
 M_TRIM_THRESHOLD = -1
 M_MMAP_THRESHOLD = -3
 LARGEST = 2**30
+
+# What allocators other than CUDA's say in a plain RuntimeError.
+SHORTAGES = ("can't allocate memory", "out of memory", "not enough memory")
+
+
+class OutOfMemory(RuntimeError):
+    """A phase asked for more memory than there is; the message says which, and what to lower."""
+
+
+@contextmanager
+def memory_for(phase: str, remedy: str) -> Iterator[None]:
+    """Say of a shortage of memory inside in which phase it came, and which keys to lower."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        if not is_shortage(error):
+            raise
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise OutOfMemory(f"out of memory in {phase} ({reason}): lower {remedy}") from error
+
+
+def is_shortage(error: BaseException) -> bool:
+    """Whether an error means that memory ran out, on a device or on the host."""
+    if isinstance(error, OutOfMemory):
+        return False
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    return any(text in str(error).lower() for text in SHORTAGES)
 
 
 def keep_freed_memory() -> bool:
