@@ -17,7 +17,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from rlhf_lab import commands, plan, timeline
+from rlhf_lab import commands, launching, plan, timeline
 from rlhf_lab.checks import check, functions_score, splits_are_readable
 from rlhf_lab.config import Config, plain, register, typed
 from rlhf_lab.run_evals import Evaluated
@@ -49,6 +49,7 @@ ABOUT = {
     "resume": "go on with a run that ended early: rlhf-lab resume RUN",
     "replay": "repeat a run's recorded schedule bit for bit: rlhf-lab replay RUN [output.dir=...]",
     "timeline": "draw who worked and who waited: rlhf-lab timeline RUN [--rounds A:B]",
+    "launch": "commands of a run over devices and nodes: rlhf-lab launch layout=1x8:7+1 [--run]",
     "plan": "predict other settings from a run's times: rlhf-lab plan RUN [mode=async ...]",
 }
 
@@ -294,6 +295,15 @@ def launch(task: Callable[[DictConfig], None], arguments: Sequence[str]) -> None
     wrap(task)()
 
 
+def composes(overrides: Sequence[str]) -> None:
+    """Refuse overrides that no run could start with."""
+
+    def look(cfg: DictConfig) -> None:
+        checked(cfg)
+
+    launch(look, list(overrides))
+
+
 def run_command(command: str, arguments: list[str]) -> int:
     """Run one command; the caller turns exceptions into messages."""
     if "--help" in arguments or "-h" in arguments:
@@ -305,6 +315,8 @@ def run_command(command: str, arguments: list[str]) -> int:
         return timeline.show(arguments, Console(quiet=False))
     if command == "plan":
         return plan.show(arguments, Console(quiet=False))
+    if command == "launch":
+        return launching.show(arguments, Console(quiet=False), composes)
     folders = leading_folders(arguments) if command == "evaluate" else []
     if len(folders) > 1:
         return evaluate_each(folders, arguments[len(folders) :])
