@@ -292,6 +292,12 @@ def schedule_of(folder: Path, mode: Mode, recipe: Recipe) -> dict[int, Segments]
             f"mode.schedule={folder} ends at round {rows[-1]['round']}, this run has "
             f"{recipe.num_rounds}: resume that run first, or lower run.updates"
         )
+    if rows[-1].get("segment_tokens"):
+        raise UserError(
+            f"mode.schedule={folder} is of partial rollouts (mode.segment_tokens="
+            f"{rows[-1]['segment_tokens']}), which timing does not change: train again with that "
+            "run's own options, which repeats it bit for bit"
+        )
     lag = max(row["round"] - row["segments"][0][1] for row in rows if not row["dropped"])
     if lag > mode.max_staleness:
         raise UserError(

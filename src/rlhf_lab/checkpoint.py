@@ -10,7 +10,7 @@ import json
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -215,7 +215,7 @@ def from_row(row: Mapping[str, Any], chunk: Callable[[int], Chunk]) -> Queued:
 
 def shifted(span: Span, seconds: float) -> Span:
     """Clocks of two processes differ: a span is kept by how long ago it was."""
-    return Span(span.phase, span.start + seconds, span.end + seconds)
+    return replace(span, start=span.start + seconds, end=span.end + seconds)
 
 
 def steps(rows: Sequence[Sequence[Any]]) -> Steps:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rlhf_lab.config import Config
+from rlhf_lab.generators.hf import HFSampling
 from rlhf_lab.generators.pairs import PairsSampling
 from rlhf_lab.models.scratch import ScratchModel
 from rlhf_lab.rewards.endpoint import EndpointReward
@@ -67,6 +68,7 @@ def check(config: Config) -> None:
             "mode.executor=thread: threads of one process share the setting; make them equal or "
             "pass mode.executor=process"
         )
+    check_segments(config)
     check_lengths(config)
     check_rewards(config)
     check_proxy(config)
@@ -74,6 +76,16 @@ def check(config: Config) -> None:
     check_shaping(config)
     check_pairs(config)
     check_samples(config)
+
+
+def check_segments(config: Config) -> None:
+    """Who writes partial rollouts must be able to go on with a sample."""
+    if config.mode.segment_tokens and type(config.generator) is not HFSampling:
+        raise UserError(
+            f"mode.segment_tokens={config.mode.segment_tokens} with generator="
+            f"{config.generator.name}: it cannot continue a sample that is begun; pass "
+            "generator=hf, or mode.segment_tokens=0"
+        )
 
 
 def check_packages(config: Config) -> None:

@@ -98,9 +98,11 @@ class Ledger:
 
     def count_rollout(self, rollout: Rollout) -> None:
         """Charge a rollout: prompts, completions, tokens and its worker's seconds."""
-        lane = "trainer" if rollout.worker < 0 else f"generator-{rollout.worker}"
-        where = (rollout.chunk.round, rollout.version, rollout.chunk.index)
         for span in rollout.spans:
+            worker = rollout.worker if span.worker is None else span.worker
+            version = rollout.version if span.version is None else span.version
+            lane = "trainer" if worker < 0 else f"generator-{worker}"
+            where = (rollout.chunk.round, version, rollout.chunk.index)
             self._seconds[span.phase] += span.end - span.start
             self._note(lane, span.phase, span.start, span.end, *where)
         self._counts.update(rollout.tokens)

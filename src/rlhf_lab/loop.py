@@ -401,6 +401,7 @@ def describe(groups: Sequence[Group], batch: Batch, taken: Taken) -> Metrics:
         "sample/length": float(batch.mask_BT.sum(dim=1).mean()),
         "sample/eos_rate": sum(s.finish is Finish.eos for s in samples) / len(samples),
         "sample/version": min(s.version for s in samples),
+        "sample/continued": sum(bool(s.versions) for s in samples),
         "sample/version_span": sum(s.newest_version - s.version for s in samples) / len(samples),
         "kl/sampled_reference_k1": float(kl_B.mean()),
         "reward/mean_generated": float(all_PG.mean()),

@@ -41,10 +41,14 @@ class Split(StrEnum):
 
 
 class Finish(StrEnum):
-    """Why a sample ended: it wrote the end token, or it ran out of length."""
+    """Why a sample ended: it wrote the end token, or it ran out of length.
+
+    unfinished: it has not ended, and is continued by the next version; the loop never sees one.
+    """
 
     eos = "eos"
     length = "length"
+    unfinished = "unfinished"
 
 
 class Reduction(StrEnum):
@@ -196,7 +200,9 @@ class WeightFeed(Protocol):
 class Chunk:
     """The unit of generation: a fixed list of prompts of one round, the same in every mode.
 
-    greedy: the last sample of each group takes the likeliest token at every step.
+    greedy: the last sample of each group takes the likeliest token at every step. stop_at: response
+    tokens at which to stop for now (0: the response limit). begun: samples of an earlier stop, in
+    the order of their prompts; those that are unfinished are continued.
     """
 
     round: int
@@ -204,15 +210,22 @@ class Chunk:
     prompts: tuple[Prompt, ...]
     group_size: int
     greedy: bool = False
+    stop_at: int = 0
+    begun: tuple[Sample, ...] = ()
 
 
 @dataclass(frozen=True)
 class Span:
-    """A stretch of one lane's time, in seconds of the host's monotonic clock."""
+    """A stretch of one lane's time, in seconds of the host's monotonic clock.
+
+    worker, version: whose it was, where a rollout was written in segments; None says the rollout's.
+    """
 
     phase: str
     start: float
     end: float
+    worker: int | None = None
+    version: int | None = None
 
 
 @dataclass(frozen=True)
@@ -244,6 +257,16 @@ class Rollout:
     def response_tokens(self) -> int:
         """Tokens written, over all samples."""
         return self.tokens["generated_tokens"]
+
+    @property
+    def samples(self) -> tuple[Sample, ...]:
+        """All samples, in the order of their prompts."""
+        return tuple(sample for group in self.groups for sample in group.samples)
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether no sample waits to be continued."""
+        return all(sample.finish is not Finish.unfinished for sample in self.samples)
 
 
 @dataclass(frozen=True)

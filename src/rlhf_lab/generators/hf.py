@@ -1,20 +1,45 @@
-"""Sampling with a transformers causal language model and its key-value cache."""
+"""Sampling with a transformers causal language model, by its own forward or by a lean loop."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from rlhf_lab.batching import pad_left
-from rlhf_lab.forward import load_weights, positions, torch_threads
+from rlhf_lab.forward import load_weights, torch_threads
+from rlhf_lab.generators.draw import draw
+from rlhf_lab.generators.lean import distance, lean_decoder
+from rlhf_lab.generators.plain import PlainDecoder
+from rlhf_lab.memory import memory_for
 from rlhf_lab.types import Chunk, Finish, Group, Sample, UserError, WeightFeed, Weights
 
 Uniforms = Callable[[int, int, int], np.ndarray]
+# Finished rows leave the batch when no more than this share of its rows still writes: to copy the
+# others costs about as much as a few tokens.
+STILL_WRITING = 0.75
+
+
+class Decode(StrEnum):
+    """Who computes the logits: transformers, a lean loop over the model's modules, or the latter
+    where it knows the model's class and finds the same log-probs."""
+
+    auto = "auto"
+    transformers = "transformers"
+    lean = "lean"
+
+
+class Device(StrEnum):
+    """Where a generator's model is; auto: on a GPU if there is one."""
+
+    auto = "auto"
+    cpu = "cpu"
+    cuda = "cuda"
 
 
 @dataclass(frozen=True)
@@ -23,7 +48,9 @@ class HFSampling:
 
     chunk_groups: prompts decoded together. It is part of the result: a matrix product may round
     differently in another batch. threads: torch threads per operation of a generator.
-    max_new_tokens: 0 takes the task's own response length.
+    max_new_tokens: 0 takes the task's own response length. decode: auto, transformers, or lean
+    (GPTNeoX, Llama, Qwen2), which rounds differently and is faster for small models. device: of
+    the generator's model; auto takes a GPU if there is one.
     """
 
     name: str = "hf"
@@ -31,6 +58,8 @@ class HFSampling:
     chunk_groups: int = 64
     max_new_tokens: int = 0
     threads: int = 1
+    decode: Decode = Decode.auto
+    device: Device = Device.auto
 
     def __post_init__(self) -> None:
         if not 0.01 <= self.temperature <= 10:
@@ -51,12 +80,47 @@ class Tokenizer(Protocol):
     def decode(self, tokens: Sequence[int], *, skip_special_tokens: bool) -> str: ...
 
 
+class Decoder(Protocol):
+    """Reads prompts and writes tokens to all rows at once; `keep` lets the other rows go."""
+
+    def begin(self, prompts: Sequence[Sequence[int]], repeats: int, room: int) -> Tensor: ...
+
+    def step(self, token_B: Tensor) -> Tensor: ...
+
+    def keep(self, rows: Tensor) -> None: ...
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What is to be written: `texts`, each read once for `repeats` consecutive rows.
+
+    number_B: place of each row among the chunk's samples. start: tokens that every row has written
+    before. uniform_BT: one number for each token that may follow, so T tokens are written at most.
+    """
+
+    texts: Sequence[Sequence[int]]
+    repeats: int
+    number_B: Tensor
+    start: int
+    uniform_BT: Tensor
+    is_greedy_B: Tensor
+
+
+@dataclass(frozen=True)
+class Written:
+    """New tokens and their log-probs BT (what follows an end token means nothing), and the version
+    that wrote each column."""
+
+    token_BT: Tensor
+    logp_BT: Tensor
+    versions: list[int]
+
+
 class HFGenerator:
     """Draws by inverse CDF from counter-based uniforms, keyed by prompt, sample and position.
 
     uniforms(prompt id, sample number, count) gives `count` numbers in [0, 1). So a sample depends
-    on the weights, its chunk and its key alone: not on the order of chunks, nor on other rows'
-    lengths.
+    on the weights, its chunk and its key alone, not on the order of chunks.
     """
 
     def __init__(
@@ -67,22 +131,52 @@ class HFGenerator:
         max_new_tokens: int,
         uniforms: Uniforms,
     ) -> None:
-        self._model = model.eval()
+        self._device = device_of(sampling.device)
+        self._model = model.eval().to(self._device)
         self._tokenizer = tokenizer
         self._sampling = sampling
         self._max_new_tokens = max_new_tokens
         self._uniforms = uniforms
         self._loaded: Weights | None = None
+        with torch_threads(sampling.threads):
+            self._decoder = decoder_of(self._model, sampling.decode)
 
     def generate(self, feed: WeightFeed, chunk: Chunk) -> tuple[Group, ...]:
         """Samples of every prompt of the chunk, K each, with their behaviour log-probs."""
-        with torch_threads(self._sampling.threads), torch.inference_mode():
-            tokens_BT, logp_BT, versions = self._decode(feed, chunk)
-            if bool(logp_BT.isnan().any()):  # elsewhere NaN means that the writer is unknown
+        with (
+            torch_threads(self._sampling.threads),
+            torch.inference_mode(),
+            memory_for("generation", f"generator.chunk_groups={self._sampling.chunk_groups}"),
+        ):
+            rows = self._rows(chunk)
+            written = self._write(feed, rows)
+            if bool(written.logp_BT.isnan().any()):  # elsewhere NaN: the writer is unknown
                 raise FloatingPointError(
-                    f"the policy's log-probs are NaN at version {versions[0]}: no sample was made"
+                    f"the policy's log-probs are NaN at version {written.versions[0]}: no sample "
+                    "was made"
                 )
-        return self._groups(versions, chunk, tokens_BT.tolist(), logp_BT.tolist())
+        return self._groups(chunk, rows, written)
+
+    def _rows(self, chunk: Chunk) -> Rows:
+        """The chunk's rows, or those of them that are to be continued."""
+        size, begun = chunk.group_size, chunk.begun
+        total = len(chunk.prompts) * size
+        numbers = [n for n in range(total) if not begun or begun[n].finish is Finish.unfinished]
+        start = len(begun[numbers[0]].tokens) if begun else 0
+        stop = min(chunk.stop_at or self._max_new_tokens, self._max_new_tokens)
+        texts = [prompt.tokens for prompt in chunk.prompts]
+        if begun:
+            texts = [texts[n // size] + begun[n].tokens for n in numbers]
+        drawn = [self._uniforms(chunk.prompts[n // size].id, n % size, stop) for n in numbers]
+        number_B = torch.tensor(numbers)
+        return Rows(
+            texts=texts,
+            repeats=1 if begun else size,
+            number_B=number_B,
+            start=start,
+            uniform_BT=torch.from_numpy(np.stack(drawn)[:, start:]).to(self._device),
+            is_greedy_B=((number_B % size == size - 1) & chunk.greedy).to(self._device),
+        )
 
     def _load(self, weights: Weights) -> int:
         if self._loaded is not weights:
@@ -90,108 +184,111 @@ class HFGenerator:
             self._loaded = weights
         return weights.version
 
-    def _decode(self, feed: WeightFeed, chunk: Chunk) -> tuple[Tensor, Tensor, list[int]]:
-        """Tokens and log-probs BT, and the version that wrote each column.
+    def _write(self, feed: WeightFeed, rows: Rows) -> Written:
+        """All rows until they end or the uniforms do.
 
         New weights in the middle go on from the cache that the old ones made (as in-flight updates
         do, arXiv:2509.19128); log-probs are those of the distribution that was sampled from.
         """
-        versions = [self._load(feed.at(0))]
-        prompts, group_size = chunk.prompts, chunk.group_size
-        is_greedy_B = torch.arange(len(prompts) * group_size) % group_size == group_size - 1
-        is_greedy_B &= chunk.greedy
+        versions = [self._load(feed.at(rows.start))]
+        room = rows.uniform_BT.shape[1]
         eos = self._tokenizer.eos_token_id
-        uniform_BT = torch.from_numpy(
-            np.stack(
-                [
-                    self._uniforms(prompt.id, number, self._max_new_tokens)
-                    for prompt in prompts
-                    for number in range(group_size)
-                ]
-            )
-        )
-        pad = eos if self._tokenizer.pad_token_id is None else self._tokenizer.pad_token_id
-        prompt_PS, mask_PS = pad_left([prompt.tokens for prompt in prompts], pad)
-        output = self._model(
-            input_ids=prompt_PS,
-            attention_mask=mask_PS,
-            position_ids=positions(mask_PS),
-            use_cache=True,
-            logits_to_keep=1,
-        )
-        # The prompt is read once for all of its samples.
-        cache = output.past_key_values
-        cache.batch_repeat_interleave(group_size)
-        logits_BV = output.logits[:, -1].repeat_interleave(group_size, dim=0)
-        mask_BS = mask_PS.repeat_interleave(group_size, dim=0)
-        position_B1 = mask_BS.sum(dim=1, keepdim=True)
-        tokens, logps = [], []
-        done_B = torch.zeros(len(mask_BS), dtype=torch.bool)
-        one_B1 = torch.ones_like(position_B1)
-        for step in range(self._max_new_tokens):
+        logits_BV = self._decoder.begin(rows.texts, rows.repeats, room)
+        uniform_TB = rows.uniform_BT.T.contiguous()
+        tokens = torch.full(uniform_TB.shape, eos, device=self._device)
+        logps = torch.zeros(uniform_TB.shape, device=self._device)
+        held_B = torch.arange(uniform_TB.shape[1], device=self._device)
+        done_B = torch.zeros_like(held_B, dtype=torch.bool)
+        is_greedy_B = rows.is_greedy_B
+        for column in range(room):
             token_B, logp_B = draw(
-                logits_BV, self._sampling.temperature, uniform_BT[:, step], is_greedy_B
+                logits_BV, self._sampling.temperature, uniform_TB[column, held_B], is_greedy_B
             )
-            tokens.append(token_B)
-            logps.append(logp_B)
+            tokens[column, held_B], logps[column, held_B] = token_B, logp_B
             done_B = done_B | (token_B == eos)
-            if step + 1 == self._max_new_tokens or bool(done_B.all()):
+            writing = len(done_B) - int(done_B.sum())
+            if column + 1 == room or not writing:
                 break
-            mask_BS = torch.cat([mask_BS, one_B1], dim=1)
-            versions.append(self._load(feed.at(step + 1)))
-            logits_BV = self._model(
-                input_ids=token_B.unsqueeze(1),
-                attention_mask=mask_BS,
-                position_ids=position_B1 + step,
-                past_key_values=cache,
-                use_cache=True,
-            ).logits[:, -1]
-        return torch.stack(tokens, dim=1), torch.stack(logps, dim=1), versions
+            if writing <= STILL_WRITING * len(done_B):
+                kept = torch.where(~done_B)[0]
+                self._decoder.keep(kept)
+                held_B, done_B, token_B = held_B[kept], done_B[kept], token_B[kept]
+                is_greedy_B = is_greedy_B[kept]
+            versions.append(self._load(feed.at(rows.start + column + 1)))
+            logits_BV = self._decoder.step(token_B)
+        end = len(versions)
+        return Written(tokens[:end].T.cpu(), logps[:end].T.cpu(), versions)
 
-    def _groups(
-        self,
-        versions: list[int],
-        chunk: Chunk,
-        tokens: list[list[int]],
-        logps: list[list[float]],
-    ) -> tuple[Group, ...]:
-        samples = [
-            self._sample(versions, row, logp) for row, logp in zip(tokens, logps, strict=True)
-        ]
+    def _groups(self, chunk: Chunk, rows: Rows, written: Written) -> tuple[Group, ...]:
+        """The chunk's groups with what was written; rows that had ended before stay as they are."""
+        samples = list(chunk.begun) or [EMPTY] * (len(chunk.prompts) * chunk.group_size)
+        cells = zip(
+            rows.number_B.tolist(), written.token_BT.tolist(), written.logp_BT.tolist(), strict=True
+        )
+        for number, tokens, logps in cells:
+            samples[number] = self._longer(samples[number], tokens, logps, written.versions)
         size = chunk.group_size
         return tuple(
             Group(prompt, tuple(samples[number * size : (number + 1) * size]))
             for number, prompt in enumerate(chunk.prompts)
         )
 
-    def _sample(self, versions: list[int], tokens: list[int], logps: list[float]) -> Sample:
+    def _longer(
+        self, begun: Sample, tokens: list[int], logps: list[float], versions: list[int]
+    ) -> Sample:
         """Cut at the first end token, which belongs to the sample (N+ detail 23)."""
         eos = self._tokenizer.eos_token_id
-        is_finished = eos in tokens
-        length = tokens.index(eos) + 1 if is_finished else len(tokens)
+        length = tokens.index(eos) + 1 if eos in tokens else len(tokens)
+        whole = begun.tokens + tuple(tokens[:length])
+        wrote = (begun.versions or (begun.version,) * len(begun.tokens)) + tuple(versions[:length])
+        finish = Finish.unfinished
+        if eos in tokens:
+            finish = Finish.eos
+        elif len(whole) == self._max_new_tokens:
+            finish = Finish.length
         return Sample(
-            tokens=tuple(tokens[:length]),
-            logps=tuple(logps[:length]),
-            version=versions[0],
-            finish=Finish.eos if is_finished else Finish.length,
-            text=self._tokenizer.decode(tokens[:length], skip_special_tokens=True),
-            versions=() if versions[0] == versions[length - 1] else tuple(versions[:length]),
+            tokens=whole,
+            logps=begun.logps + tuple(logps[:length]),
+            version=wrote[0],
+            finish=finish,
+            text=self._tokenizer.decode(whole, skip_special_tokens=True),
+            versions=() if wrote[0] == wrote[-1] else wrote,
         )
 
 
-def draw(
-    logits_BV: Tensor, temperature: float, uniform_B: Tensor, is_greedy_B: Tensor
-) -> tuple[Tensor, Tensor]:
-    """One token a row by inverse CDF (the likeliest in greedy rows), and its log-prob at the
-    temperature.
+EMPTY = Sample((), (), 0, Finish.unfinished, "")
 
-    The sum runs in float64, so that a vocabulary of 100k tokens keeps its last ones.
-    """
-    logp_BV = torch.log_softmax(logits_BV.float() / temperature, dim=-1)
-    cumulative_BV = logp_BV.double().exp().cumsum(dim=-1)
-    threshold_B1 = (uniform_B * cumulative_BV[:, -1]).unsqueeze(1)
-    token_B1 = torch.searchsorted(cumulative_BV, threshold_B1, right=True)
-    token_B1 = token_B1.clamp(max=logp_BV.shape[1] - 1)
-    likeliest_B1 = logp_BV.argmax(dim=1, keepdim=True)
-    token_B1 = torch.where(is_greedy_B.unsqueeze(1), likeliest_B1, token_B1)
-    return token_B1.squeeze(1), logp_BV.gather(1, token_B1).squeeze(1)
+
+def device_of(device: Device) -> torch.device:
+    """The device of an option. Raises UserError where there is none."""
+    if device is Device.cuda and not torch.cuda.is_available():
+        raise UserError(
+            "generator.device=cuda, but no GPU can be used here: pass generator.device=auto"
+        )
+    is_cuda = device is Device.cuda or (device is Device.auto and torch.cuda.is_available())
+    return torch.device("cuda" if is_cuda else "cpu")
+
+
+def decoder_of(model: Any, decode: Decode) -> Decoder:
+    """The decoder of an option; a lean one is compared with the model before it is trusted."""
+    if decode is Decode.transformers:
+        return PlainDecoder(model)
+    decoder = lean_decoder(model)
+    if decoder is None:
+        if decode is Decode.auto:
+            return PlainDecoder(model)
+        raise UserError(
+            f"generator.decode=lean: the lean loop does not know {type(model).__name__} with this "
+            "kind of attention; pass generator.decode=auto"
+        )
+    far = distance(model, decoder)
+    if far <= 1:
+        return decoder
+    told = (
+        f"generator.decode={decode.value}: the lean loop's logits are {far:.3g} times as far from "
+        f"those of {type(model).__name__} as is tolerated"
+    )
+    if decode is Decode.lean:
+        raise UserError(f"{told}; pass generator.decode=transformers")
+    warnings.warn(f"{told}; transformers decodes instead", RuntimeWarning, stacklevel=2)
+    return PlainDecoder(model)

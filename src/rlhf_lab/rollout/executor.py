@@ -95,6 +95,11 @@ class Order:
     future: Future[Rollout]
 
 
+def place(order: Order) -> tuple[int, int]:
+    """When its chunk will be asked for: round and number within it."""
+    return order.chunk.round, order.chunk.index
+
+
 class Worker(Protocol):
     """What a thread of the background executor talks to."""
 
@@ -207,7 +212,9 @@ class BackgroundExecutor:
     def submit(self, feed: WeightFeed, chunk: Chunk) -> Future[Rollout]:
         order = Order(feed, chunk, Future())
         with self._changed:
+            # Oldest first: a chunk that is continued is taken before those begun in the meantime.
             self._waiting.append(order)
+            self._waiting = deque(sorted(self._waiting, key=place))
             self._hand_over()
         return order.future
 

@@ -51,6 +51,8 @@ class Mode:
     the run's seed; empty makes all of them S rounds old.
     at_bound=drop (weights=newest only) lets generators run `ahead` rounds beyond the bound and
     drops what has become too old. schedule: the folder of the run that weights=recorded repeats.
+    segment_tokens (0: off): partial rollouts. A sample that has not ended after so many tokens is
+    continued by the next version, so many tokens each, and by its own round's to the end.
     hang_seconds: a generator process without progress for so long has failed; it is reported after
     5 s. max_restarts: of one generator, within a run.
     """
@@ -65,6 +67,7 @@ class Mode:
     at_bound: AtBound = AtBound.wait
     ahead: int = 1
     schedule: str = ""
+    segment_tokens: int = 0
     on_generator_failure: OnFailure = OnFailure.stop
     hang_seconds: float = 60.0
     max_restarts: int = 3
@@ -90,6 +93,7 @@ class Mode:
             )
         self._check_failures()
         self._check_weights()
+        self._check_segments()
         self.lag_shares  # noqa: B018  (refuses what is no distribution)
 
     def _check_failures(self) -> None:
@@ -131,6 +135,28 @@ class Mode:
                 f"mode.lag_probabilities={self.lag_probabilities} with "
                 f"mode.weights={self.weights.value}: lag is chosen only with "
                 "mode.weights=admission; pass mode=lagged"
+            )
+
+    def _check_segments(self) -> None:
+        key = f"mode.segment_tokens={self.segment_tokens}"
+        if self.segment_tokens < 0:
+            raise UserError(f"{key}: choose 0 (off) or more")
+        if not self.segment_tokens:
+            return
+        if not self.max_staleness:
+            raise UserError(
+                f"{key} with mode.max_staleness=0: there is no version before the round's own that "
+                "could begin a sample; pass mode=partial, or mode.max_staleness=1"
+            )
+        if self.weights is not WeightPolicy.admission:
+            raise UserError(
+                f"{key} with mode.weights={self.weights.value}: which version writes a token "
+                "follows from its position; pass mode.weights=admission"
+            )
+        if self.lag_probabilities:
+            raise UserError(
+                f"{key} with mode.lag_probabilities={self.lag_probabilities}: every chunk goes "
+                "through all versions from S rounds before its own; leave one of the two out"
             )
 
     @property

@@ -15,6 +15,7 @@ from rlhf_lab.rollout.budget import StalenessBudget
 from rlhf_lab.rollout.executor import Executor
 from rlhf_lab.rollout.feeds import Recorded, Segments
 from rlhf_lab.rollout.mode import AtBound, Mode
+from rlhf_lab.rollout.relay import Relay, segments_of
 from rlhf_lab.types import Chunk, Group, Rollout, StopRequested, WeightFeed, Weights
 
 POLL_SECONDS = 0.25
@@ -23,12 +24,13 @@ POLL_SECONDS = 0.25
 @dataclass
 class Pending:
     """A chunk that was admitted. version: of the weights of its admission. is_refunded: it was
-    found too old, and another one was admitted in its place."""
+    found too old, and another one was admitted in its place. relay: of a partial rollout."""
 
     number: int
     version: int
     future: Future[Rollout]
     is_refunded: bool = False
+    relay: Relay | None = None
 
 
 @dataclass(frozen=True)
@@ -125,7 +127,8 @@ class Pipeline:
     def _count(self, rollout: Rollout) -> None:
         with self._lock:
             self._generated += rollout.response_tokens
-            self._finished[rollout.chunk.round, rollout.chunk.index] = rollout.response_tokens
+            key = (rollout.chunk.round, rollout.chunk.index)
+            self._finished[key] = self._finished.get(key, 0) + rollout.response_tokens
 
     def weights_of(self, version: int) -> Weights:
         """A version that samples of the present round may come from."""
@@ -139,15 +142,26 @@ class Pipeline:
         self._history = {v: w for v, w in self._history.items() if v >= oldest}
         if self._mode.takes_newest:
             self._executor.publish(weights)
+        for pending in self._pending:
+            if pending.relay is not None:
+                pending.relay.publish(weights)
         for number in self._budget.admit(weights.version):
             self._submit(number, weights)
 
-    def _submit(self, number: int, weights: Weights) -> None:
-        feed = self._feed(number, weights)
-        future = self._executor.submit(feed, self._chunk(number))
-        self._pending.append(Pending(number, weights.version, future))
+    def _submit(self, number: int, weights: Weights) -> Pending:
+        chunk, relay = self._chunk(number), None
+        if self._mode.segment_tokens:
+            tokens = self._mode.segment_tokens
+            relay = Relay(chunk, weights.version, tokens, self._executor.submit)
+            relay.publish(weights)
+            future = relay.future
+        else:
+            future = self._executor.submit(self._feed(number, weights), chunk)
+        pending = Pending(number, weights.version, future, relay=relay)
+        self._pending.append(pending)
         # A chunk with a small lag is admitted after younger ones, and yet is the next to be taken.
         self._pending.sort(key=lambda pending: pending.number)
+        return pending
 
     def _feed(self, number: int, weights: Weights) -> WeightFeed:
         if self._recorded is not None:
@@ -194,14 +208,15 @@ class Pipeline:
             self._check(pending, rollout, version)
             with self._lock:
                 del self._finished[rollout.chunk.round, rollout.chunk.index]
-            schedule.append(
-                {
-                    "round": version,
-                    "chunk": pending.number,
-                    "segments": [list(segment) for segment in rollout.segments],
-                    "dropped": id(rollout) in gone,
-                }
-            )
+            row = {
+                "round": version,
+                "chunk": pending.number,
+                "segments": [list(segment) for segment in rollout.segments],
+                "dropped": id(rollout) in gone,
+            }
+            if self._mode.segment_tokens:
+                row["segment_tokens"] = self._mode.segment_tokens
+            schedule.append(row)
         return Taken(chosen, dropped, schedule)
 
     def _is_too_old(self, rollout: Rollout, version: int) -> bool:
@@ -217,12 +232,22 @@ class Pipeline:
             allowed = range(lag_asked, lag_asked + 1)
             if rollout.chunk.round != version:
                 allowed = range(0)
+        if not self._follows_its_segments(pending, rollout):
+            allowed = range(0)
         if lag not in allowed and not self._is_too_old(rollout, version):
             raise RuntimeError(
                 f"off-policy accounting broken: round {version} got chunk {rollout.chunk.index} "
                 f"of round {rollout.chunk.round}, written by version {rollout.version}; the lag "
                 f"must be in {list(allowed)}"
             )
+
+    def _follows_its_segments(self, pending: Pending, rollout: Rollout) -> bool:
+        """Whether a partial rollout was written by the versions of the closed form."""
+        tokens, count = self._mode.segment_tokens, len(rollout.segments)
+        if not tokens:
+            return True
+        promised = segments_of(rollout.chunk.round, pending.version, tokens, count)
+        return list(rollout.segments) == promised and rollout.is_finished
 
     def _wait(self, future: Future[Rollout]) -> Rollout:
         """Wait for one chunk, while listening for a failed generator and for a wish to stop."""
@@ -262,13 +287,18 @@ class Pipeline:
             self._executor.publish(weights[max(weights)])
         for chunk in queued:
             if chunk.rollout is None:
-                self._submit(chunk.number, weights[chunk.version])
+                pending = self._submit(chunk.number, weights[chunk.version])
+                # A partial rollout is written anew, by the versions that have come since.
+                for version in sorted(v for v in weights if v > chunk.version):
+                    if pending.relay is not None:
+                        pending.relay.publish(weights[version])
             else:
                 future: Future[Rollout] = Future()
                 future.set_result(chunk.rollout)
-                self._pending.append(Pending(chunk.number, chunk.version, future))
+                pending = Pending(chunk.number, chunk.version, future)
+                self._pending.append(pending)
                 self._count(chunk.rollout)
-            self._pending[-1].is_refunded = chunk.is_refunded
+            pending.is_refunded = chunk.is_refunded
 
     def chunk(self, number: int) -> Chunk:
         """The run's n-th chunk."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from time import perf_counter
 
 from rlhf_lab.pulse import nothing, watched
@@ -10,7 +11,9 @@ from rlhf_lab.rollout.feeds import Recorder
 from rlhf_lab.types import (
     Chunk,
     Clock,
+    Finish,
     Generator,
+    Group,
     Metered,
     Reward,
     Rollout,
@@ -41,25 +44,52 @@ class RolloutWorker:
         unscored = self._generator.generate(recorder, chunk)
         generated = self._clock()
         pulse()
-        with watched(pulse):
-            groups = tuple(scored_groups(self._reward, unscored))
-        scored = self._clock()
-        prompt_tokens = sum(len(group.prompt.tokens) for group in groups)
-        samples = [sample for group in groups for sample in group.samples]
-        response_tokens = sum(len(sample.tokens) for sample in samples)
-        offline_tokens = sum(len(sample.tokens) for sample in samples if sample.is_offline)
-        read_tokens = prompt_tokens * chunk.group_size + response_tokens
-        return Rollout(
-            chunk=chunk,
-            groups=groups,
-            segments=recorder.segments,
-            tokens={
-                # Offline samples were there before: no prompt is read for them.
-                "prefill_tokens": 0 if offline_tokens else prompt_tokens,
-                "generated_tokens": response_tokens,
-                "offline_tokens": offline_tokens,
-                "scored_tokens": read_tokens if self._reward_reads_tokens else 0,
-                **(self._reward.drain() if isinstance(self._reward, Metered) else {}),
-            },
-            spans=(Span("generate", start, generated), Span("score", generated, scored)),
+        tokens = written_tokens(chunk, unscored)
+        rollout = Rollout(
+            chunk, unscored, recorder.segments, tokens, (Span("generate", start, generated),)
         )
+        # A reward is of whole samples: the segment that finishes the chunk scores it.
+        return self._scored(rollout, pulse) if rollout.is_finished else rollout
+
+    def _scored(self, rollout: Rollout, pulse: Callable[[], None]) -> Rollout:
+        start = rollout.spans[-1].end
+        with watched(pulse):
+            groups = tuple(scored_groups(self._reward, rollout.groups))
+        scored = self._clock()
+        read = sum(
+            len(group.prompt.tokens) + len(sample.tokens)
+            for group in groups
+            for sample in group.samples
+        )
+        counts = {
+            "scored_tokens": read if self._reward_reads_tokens else 0,
+            **(self._reward.drain() if isinstance(self._reward, Metered) else {}),
+        }
+        return replace(
+            rollout,
+            groups=groups,
+            tokens={**rollout.tokens, **counts},
+            spans=(*rollout.spans, Span("score", start, scored)),
+        )
+
+
+def written_tokens(chunk: Chunk, groups: Sequence[Group]) -> dict[str, int]:
+    """What generation read and wrote. A continued sample is read anew with all that it has."""
+    samples = [sample for group in groups for sample in group.samples]
+    begun = sum(len(sample.tokens) for sample in chunk.begun)
+    offline = sum(len(sample.tokens) for sample in samples if sample.is_offline)
+    if chunk.begun:
+        prompts = [group.prompt for group in groups for _ in group.samples]
+        read = sum(
+            len(prompt.tokens) + len(sample.tokens)
+            for prompt, sample in zip(prompts, chunk.begun, strict=True)
+            if sample.finish is Finish.unfinished
+        )
+    else:
+        # Offline samples were there before: no prompt is read for them.
+        read = 0 if offline else sum(len(group.prompt.tokens) for group in groups)
+    return {
+        "prefill_tokens": read,
+        "generated_tokens": sum(len(sample.tokens) for sample in samples) - begun,
+        "offline_tokens": offline,
+    }
