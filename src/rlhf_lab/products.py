@@ -20,12 +20,8 @@ from rlhf_lab.checks import check_context, response_tokens
 from rlhf_lab.config import Config, plain
 from rlhf_lab.forward import torch_threads
 from rlhf_lab.generators.pairs import PairsSampling
-from rlhf_lab.models.causal_lm import (
-    PretrainedModel,
-    load_policy,
-    load_tokenizer,
-    save_policy,
-)
+from rlhf_lab.models.causal_lm import load_policy, load_tokenizer, save_policy
+from rlhf_lab.models.pretrained import PretrainedModel
 from rlhf_lab.models.reward_model import (
     load_reward_model,
     reward_model_from,
@@ -139,10 +135,12 @@ class Stages:
 
     def _sft_key(self, model: Any) -> dict[str, Any]:
         config = self._config
-        return self._key(task=plain(config.task), model=plain(model), options=plain(config.sft))
+        return self._key(
+            task=plain(config.task), model=plain(model.whole), options=plain(config.sft)
+        )
 
     def _start_key(self, model: Any) -> dict[str, Any]:
-        return plain(model) if isinstance(model, PretrainedModel) else self._sft_key(model)
+        return plain(model.whole) if isinstance(model, PretrainedModel) else self._sft_key(model)
 
     def _given(self) -> tuple[str, str]:
         """Option and path of the user's pairs."""
@@ -253,7 +251,7 @@ class Stages:
     def _make_reward_model(self, member: int, folder: Path) -> dict[str, float]:
         config, options = self._config, self._config.reward_model
         seed = stable_hash(config.seed, "member", member) & (2**63 - 1) if member else config.seed
-        start, tokenizer = load_policy(self.policy(config.proxy), None, config.seed)
+        start, tokenizer = load_policy(self.policy(config.proxy), None, config.seed, "proxy.path")
         pairs, held_out = (self._pairs(name, start, tokenizer) for name in ("train", "held_out"))
         strength_P = None
         if options.strength_members:
@@ -289,7 +287,8 @@ class Stages:
         options = self._config.reward_model
         voters = Stages(replace(self._config, reward_model=options.voter), self._console)
         members = [voters.reward_model(member) for member in range(options.strength_members)]
-        start, tokenizer = load_policy(self.policy(self._config.proxy), None, self._config.seed)
+        policy = self.policy(self._config.proxy)
+        start, tokenizer = load_policy(policy, None, self._config.seed, "proxy.path")
         pairs = self._pairs("train", start, tokenizer)
         with torch_threads(options.threads):
             gap_MP = torch.stack(
