@@ -70,13 +70,21 @@ def load_tokenizer_of(path: str, key: str, revision: str = "") -> Any:
     name, where = located(path, revision)
     try:
         with quiet_transformers():
-            return AutoTokenizer.from_pretrained(name, **where)
+            tokenizer = AutoTokenizer.from_pretrained(name, **where)
     except BROKEN as error:
-        raise UserError(
-            f"{key}={path} has no tokenizer that could be loaded as a folder or from the hub "
-            f"({first_line(error)}): pass {key}=<folder where model and tokenizer were saved by "
-            "save_pretrained>"
-        ) from error
+        raise no_tokenizer(path, key, first_line(error)) from error
+    # Of some families, transformers makes an empty tokenizer where there are no files of one.
+    if set(tokenizer.get_vocab().values()) <= set(tokenizer.all_special_ids):
+        raise no_tokenizer(path, key, "its vocabulary is empty")
+    return tokenizer
+
+
+def no_tokenizer(path: str, key: str, why: str) -> UserError:
+    """The refusal of a model without a tokenizer."""
+    return UserError(
+        f"{key}={path} has no tokenizer that could be loaded as a folder or from the hub ({why}): "
+        f"pass {key}=<folder where model and tokenizer were saved by save_pretrained>"
+    )
 
 
 def not_loadable(path: str, key: str, error: BaseException) -> UserError:
