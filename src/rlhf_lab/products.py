@@ -30,6 +30,7 @@ from rlhf_lab.models.reward_model import (
 from rlhf_lab.models.scratch import ScratchModel
 from rlhf_lab.randomness import stable_hash
 from rlhf_lab.rewards.function import FunctionReward, code_of
+from rlhf_lab.rewards.model import CPU
 from rlhf_lab.rewards.rule import RuleReward
 from rlhf_lab.runs import config_hash
 from rlhf_lab.scorers import model_paths, num_proxies, parts
@@ -58,11 +59,15 @@ class Product:
 
 
 class Stages:
-    """Makes what a run needs, on demand. Everything is a function of the config."""
+    """Makes what a run needs, on demand. Everything is a function of the config.
 
-    def __init__(self, config: Config, console: Console) -> None:
+    device: where models are trained; what they do does not depend on it beyond rounding.
+    """
+
+    def __init__(self, config: Config, console: Console, device: torch.device = CPU) -> None:
         self._config = config
         self._console = console
+        self._device = device
         self._root = Path(config.output.cache)
 
     def sources(self) -> build.Sources:
@@ -181,6 +186,7 @@ class Stages:
         config = self._config
         policy, tokenizer = load_policy(model, config.task.tokenizer(), config.seed)
         check_context(config, policy)
+        policy.to(self._device)
         train = build.prompts(config, tokenizer, Split.train, "sft")
         held_out = build.prompts(config, tokenizer, Split.validation, "sft", shuffle=False)
         num = min(256, len(held_out))
@@ -257,7 +263,7 @@ class Stages:
         if options.strength_members:
             found = json.loads((self.strength().folder / STRENGTH).read_text(encoding="utf-8"))
             strength_P = torch.tensor(found["mean"])
-        model = reward_model_from(start, seed)
+        model = reward_model_from(start, seed).to(self._device)
         stream = build.prompts(config, tokenizer, Split.train, "reward_model")
         limit = response_tokens(config)
         references = [
@@ -285,7 +291,8 @@ class Stages:
 
     def _make_strength(self, folder: Path) -> dict[str, float]:
         options = self._config.reward_model
-        voters = Stages(replace(self._config, reward_model=options.voter), self._console)
+        config = replace(self._config, reward_model=options.voter)
+        voters = Stages(config, self._console, self._device)
         members = [voters.reward_model(member) for member in range(options.strength_members)]
         policy = self.policy(self._config.proxy)
         start, tokenizer = load_policy(policy, None, self._config.seed, "proxy.path")

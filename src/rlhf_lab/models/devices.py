@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import torch
 
@@ -32,4 +33,10 @@ def chosen(device: str, key: str = "engine.device") -> torch.device:
             f"{key}={device}, but torch {torch.__version__} sees {count} GPUs here: pass {key}=cpu "
             "or auto, or install a torch that was built for the machine's GPU"
         )
+    return found
+
+
+def device_of(model: Any) -> torch.device:
+    """Where a model's parameters are."""
+    found: torch.device = next(model.parameters()).device
     return found
