@@ -17,7 +17,8 @@ from rlhf_lab.batching import collate
 from rlhf_lab.forward import load_weights, response_output, torch_threads
 from rlhf_lab.generators.draw import draw
 from rlhf_lab.generators.hf import HFGenerator, HFSampling
-from rlhf_lab.models.causal_lm import PretrainedModel, load_policy, save_policy
+from rlhf_lab.models.causal_lm import load_policy, save_policy
+from rlhf_lab.models.pretrained import PretrainedModel
 from rlhf_lab.models.reward_model import load_reward_model, reward_model_from, save_reward_model
 from rlhf_lab.models.scratch import ScratchModel
 from rlhf_lab.randomness import stable_hash, uniforms

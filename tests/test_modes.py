@@ -171,7 +171,7 @@ def test_every_mode_asks_for_the_same_prompts_and_never_beyond_the_end(
     make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch, staleness: int
 ) -> None:
     from rlhf_lab import build
-    from rlhf_lab.models.causal_lm import PretrainedModel
+    from rlhf_lab.models.pretrained import PretrainedModel
 
     recorder = Recorder()
     worker = RolloutWorker(recorder, recorder, False)  # type: ignore[arg-type]

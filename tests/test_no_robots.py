@@ -20,7 +20,8 @@ from transformers import GPTNeoXConfig, GPTNeoXForCausalLM, PreTrainedTokenizerF
 
 from rlhf_lab import build, commands
 from rlhf_lab.checks import check, splits_are_readable
-from rlhf_lab.models.causal_lm import PretrainedModel, save_policy
+from rlhf_lab.models.causal_lm import save_policy
+from rlhf_lab.models.pretrained import PretrainedModel
 from rlhf_lab.products import Stages
 from rlhf_lab.runs import metrics
 from rlhf_lab.scorers import as_text

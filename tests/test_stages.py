@@ -16,7 +16,8 @@ from rlhf_lab import build, forward
 from rlhf_lab.batching import collate
 from rlhf_lab.evals import EvalOptions
 from rlhf_lab.measures.intervals import wilson
-from rlhf_lab.models.causal_lm import PretrainedModel, load_policy
+from rlhf_lab.models.causal_lm import load_policy
+from rlhf_lab.models.pretrained import PretrainedModel
 from rlhf_lab.products import Stages, read_pairs
 from rlhf_lab.stages.cache import cached
 from rlhf_lab.stages.labels import LabelOptions, Noise, prefers_first, write_labels

@@ -19,7 +19,9 @@ from rlhf_lab.engines.single import SingleEngine
 from rlhf_lab.evals import Evaluator
 from rlhf_lab.generators.hf import HFGenerator, HFSampling
 from rlhf_lab.generators.pairs import PairsGenerator, PairsSampling
-from rlhf_lab.models.causal_lm import PretrainedModel, load_policy
+from rlhf_lab.models.adapters import with_adapters
+from rlhf_lab.models.causal_lm import load_policy
+from rlhf_lab.models.pretrained import PretrainedModel
 from rlhf_lab.models.reward_model import load_reward_model
 from rlhf_lab.models.value_model import ValueNetwork, value_model_from, value_model_like
 from rlhf_lab.randomness import stable_hash, uniforms
@@ -308,6 +310,9 @@ def schedule_of(folder: Path, mode: Mode, recipe: Recipe) -> dict[int, Segments]
 
 
 def engine(config: Config, model: Any, values: ValueNetwork | None = None) -> SingleEngine:
+    """The engine that trains this very model, or adapters that are put into it."""
+    if config.model.lora_rank:
+        model = with_adapters(model, config.model.lora, config.seed)
     return SingleEngine(model, config.optim, config.engine, config.generator.temperature, values)
 
 

@@ -9,6 +9,8 @@ from typing import Any
 from rlhf_lab.config import Config
 from rlhf_lab.generators.hf import HFSampling
 from rlhf_lab.generators.pairs import PairsSampling
+from rlhf_lab.models.adapters import require_peft
+from rlhf_lab.models.pretrained import PretrainedModel, require_attention
 from rlhf_lab.models.scratch import ScratchModel
 from rlhf_lab.rewards.endpoint import EndpointReward
 from rlhf_lab.rewards.ensemble import EnsembleReward
@@ -50,6 +52,7 @@ def check(config: Config) -> None:
             f"samples of a prompt and needs at least {least}; pass run.group_size={least}"
         )
     check_packages(config)
+    check_models(config)
     check_correction(config)
     if config.mode.max_staleness >= config.run.num_rounds > 1:
         raise UserError(
@@ -94,6 +97,27 @@ def check_packages(config: Config) -> None:
         require("reasoning_gym", "reasoning", "task=reasoning_gym")
     if isinstance(config.task, Gsm8k) and config.task.verify is Verify.math_verify:
         require("math_verify", "math", "task.verify=math_verify")
+
+
+def check_models(config: Config) -> None:
+    """What a model's options need must be there, and adapters must be of use."""
+    for model in (config.model, config.proxy):
+        if isinstance(model, PretrainedModel):
+            require_attention(model)
+    if config.proxy.lora_rank:
+        raise UserError(
+            f"proxy.lora_rank={config.proxy.lora_rank}: reward models are trained whole; pass "
+            "proxy.lora_rank=0"
+        )
+    if not config.model.lora_rank:
+        return
+    require_peft()
+    if config.algo.needs.reference_every:
+        raise UserError(
+            f"model.lora_rank={config.model.lora_rank} with algo={config.algo.name}: its reference "
+            "moves, and the reference of adapters is the model without them, which cannot; pass "
+            "model.lora_rank=0, or another algorithm"
+        )
 
 
 WHY_NOT = {

@@ -50,7 +50,7 @@ from rlhf_lab.engines.single import SingleEngineOptions
 from rlhf_lab.evals import EvalOptions
 from rlhf_lab.generators.hf import HFSampling
 from rlhf_lab.generators.pairs import PairsSampling
-from rlhf_lab.models.causal_lm import PretrainedModel
+from rlhf_lab.models.pretrained import PretrainedModel
 from rlhf_lab.models.scratch import ScratchModel
 from rlhf_lab.optim import Optim
 from rlhf_lab.recipe import Recipe

@@ -20,12 +20,8 @@ from rlhf_lab.checks import check_context, response_tokens
 from rlhf_lab.config import Config, plain
 from rlhf_lab.forward import torch_threads
 from rlhf_lab.generators.pairs import PairsSampling
-from rlhf_lab.models.causal_lm import (
-    PretrainedModel,
-    load_policy,
-    load_tokenizer,
-    save_policy,
-)
+from rlhf_lab.models.causal_lm import load_policy, load_tokenizer, save_policy
+from rlhf_lab.models.pretrained import PretrainedModel
 from rlhf_lab.models.reward_model import (
     load_reward_model,
     reward_model_from,
@@ -34,6 +30,7 @@ from rlhf_lab.models.reward_model import (
 from rlhf_lab.models.scratch import ScratchModel
 from rlhf_lab.randomness import stable_hash
 from rlhf_lab.rewards.function import FunctionReward, code_of
+from rlhf_lab.rewards.model import CPU
 from rlhf_lab.rewards.rule import RuleReward
 from rlhf_lab.runs import config_hash
 from rlhf_lab.scorers import model_paths, num_proxies, parts
@@ -62,11 +59,15 @@ class Product:
 
 
 class Stages:
-    """Makes what a run needs, on demand. Everything is a function of the config."""
+    """Makes what a run needs, on demand. Everything is a function of the config.
 
-    def __init__(self, config: Config, console: Console) -> None:
+    device: where models are trained; what they do does not depend on it beyond rounding.
+    """
+
+    def __init__(self, config: Config, console: Console, device: torch.device = CPU) -> None:
         self._config = config
         self._console = console
+        self._device = device
         self._root = Path(config.output.cache)
 
     def sources(self) -> build.Sources:
@@ -139,10 +140,12 @@ class Stages:
 
     def _sft_key(self, model: Any) -> dict[str, Any]:
         config = self._config
-        return self._key(task=plain(config.task), model=plain(model), options=plain(config.sft))
+        return self._key(
+            task=plain(config.task), model=plain(model.whole), options=plain(config.sft)
+        )
 
     def _start_key(self, model: Any) -> dict[str, Any]:
-        return plain(model) if isinstance(model, PretrainedModel) else self._sft_key(model)
+        return plain(model.whole) if isinstance(model, PretrainedModel) else self._sft_key(model)
 
     def _given(self) -> tuple[str, str]:
         """Option and path of the user's pairs."""
@@ -183,6 +186,7 @@ class Stages:
         config = self._config
         policy, tokenizer = load_policy(model, config.task.tokenizer(), config.seed)
         check_context(config, policy)
+        policy.to(self._device)
         train = build.prompts(config, tokenizer, Split.train, "sft")
         held_out = build.prompts(config, tokenizer, Split.validation, "sft", shuffle=False)
         num = min(256, len(held_out))
@@ -253,13 +257,13 @@ class Stages:
     def _make_reward_model(self, member: int, folder: Path) -> dict[str, float]:
         config, options = self._config, self._config.reward_model
         seed = stable_hash(config.seed, "member", member) & (2**63 - 1) if member else config.seed
-        start, tokenizer = load_policy(self.policy(config.proxy), None, config.seed)
+        start, tokenizer = load_policy(self.policy(config.proxy), None, config.seed, "proxy.path")
         pairs, held_out = (self._pairs(name, start, tokenizer) for name in ("train", "held_out"))
         strength_P = None
         if options.strength_members:
             found = json.loads((self.strength().folder / STRENGTH).read_text(encoding="utf-8"))
             strength_P = torch.tensor(found["mean"])
-        model = reward_model_from(start, seed)
+        model = reward_model_from(start, seed).to(self._device)
         stream = build.prompts(config, tokenizer, Split.train, "reward_model")
         limit = response_tokens(config)
         references = [
@@ -287,9 +291,11 @@ class Stages:
 
     def _make_strength(self, folder: Path) -> dict[str, float]:
         options = self._config.reward_model
-        voters = Stages(replace(self._config, reward_model=options.voter), self._console)
+        config = replace(self._config, reward_model=options.voter)
+        voters = Stages(config, self._console, self._device)
         members = [voters.reward_model(member) for member in range(options.strength_members)]
-        start, tokenizer = load_policy(self.policy(self._config.proxy), None, self._config.seed)
+        policy = self.policy(self._config.proxy)
+        start, tokenizer = load_policy(policy, None, self._config.seed, "proxy.path")
         pairs = self._pairs("train", start, tokenizer)
         with torch_threads(options.threads):
             gap_MP = torch.stack(

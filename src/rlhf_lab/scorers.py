@@ -9,6 +9,8 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from rlhf_lab.models.reward_model import chosen_label, load_reward_model
 from rlhf_lab.rewards.combined import CombinedReward, CombinedScorer
 from rlhf_lab.rewards.endpoint import EndpointReward
@@ -19,7 +21,7 @@ from rlhf_lab.rewards.judge_cache import JudgeCache
 from rlhf_lab.rewards.judge_calls import JudgeCalls
 from rlhf_lab.rewards.judge_client import key_of
 from rlhf_lab.rewards.limited import SampleScorer
-from rlhf_lab.rewards.model import Encode, ModelReward, ModelScorer, reads_last_token
+from rlhf_lab.rewards.model import CPU, Encode, ModelReward, ModelScorer, reads_last_token
 from rlhf_lab.rewards.rule import RuleReward, RuleScorer
 from rlhf_lab.rewards.steps import StepsReward, StepsScorer
 from rlhf_lab.stages.sft import reference_sample
@@ -33,6 +35,7 @@ class Surroundings:
 
     tokenizer: the policy's. proxies: folders of the proxies that the pipeline trained, which stand
     in for models that no path names. response_limit: in tokens. cache: folder of all products.
+    device: where reward models run.
     """
 
     task: Task
@@ -41,6 +44,7 @@ class Surroundings:
     threads: int
     response_limit: int
     cache: Path
+    device: torch.device = CPU
 
 
 def rule(options: RuleReward, given: Surroundings) -> Reward:
@@ -60,7 +64,7 @@ def model(options: ModelReward, given: Surroundings) -> Reward:
         encode = chat_encoder(own_tokenizer, path)
     else:
         encode = encoder(given.tokenizer, own_tokenizer, reads_last_token(loaded))
-    return ModelScorer(loaded, offset, chosen, encode, given.threads)
+    return ModelScorer(loaded, offset, chosen, encode, given.threads, given.device)
 
 
 def ensemble(options: EnsembleReward, given: Surroundings) -> Reward:
@@ -88,7 +92,7 @@ def steps(options: StepsReward, given: Surroundings) -> Reward:
             f"reward.path={options.path}: its tokenizer cannot tell which token stands where in a "
             "text, and its vocabulary is not the policy's; choose a model with a fast tokenizer"
         )
-    return StepsScorer(loaded, offset, options, decode, read, given.threads)
+    return StepsScorer(loaded, offset, options, decode, read, given.threads, given.device)
 
 
 def combined(options: CombinedReward, given: Surroundings) -> Reward:

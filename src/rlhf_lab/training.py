@@ -19,6 +19,7 @@ from rlhf_lab.forward import load_weights, weights_digest
 from rlhf_lab.ledger import Ledger
 from rlhf_lab.loop import Hooks, Loop
 from rlhf_lab.memory import keep_freed_memory
+from rlhf_lab.models.adapters import without_adapters
 from rlhf_lab.models.causal_lm import load_policy, save_policy
 from rlhf_lab.models.reward_model import load_reward_model
 from rlhf_lab.rows import read_rows
@@ -104,7 +105,7 @@ def learn(
             probe_groups=config.tracker.probe_groups,
         )
         weights = loop.train(start)
-    load_weights(model, weights)
+    load_weights(without_adapters(model), weights)
     save_policy(model, tokenizer, folder / "policy")
     return weights_digest(weights)
 

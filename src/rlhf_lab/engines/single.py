@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -14,6 +13,14 @@ from torch.func import functional_call
 
 from rlhf_lab.batching import micro_batches
 from rlhf_lab.forward import load_weights, response_output, response_values, torch_threads
+from rlhf_lab.models.adapters import (
+    adapter_parameters,
+    adapters_off,
+    base_state,
+    has_adapters,
+    merged_state,
+    reference_of,
+)
 from rlhf_lab.off_policy import corrected, measure
 from rlhf_lab.optim import Optim
 from rlhf_lab.types import (
@@ -28,6 +35,7 @@ from rlhf_lab.types import (
 
 VALUES = "values"
 REFERENCE = "reference"
+ADAPTER = "adapter"
 
 
 @dataclass(frozen=True)
@@ -51,6 +59,7 @@ class SingleEngineOptions:
 class SingleEngine:
     """Policy, its reference (the policy as given, until it is moved), value model and AdamW.
 
+    A policy with adapters is its own reference, with them off, and they are all that is trained.
     values: a network of its own, a head on the policy (no body), or None.
     """
 
@@ -63,7 +72,7 @@ class SingleEngine:
         values: Any | None = None,
     ) -> None:
         self._policy = policy.eval()
-        self._reference = copy.deepcopy(policy).eval().requires_grad_(False)
+        self._reference = reference_of(policy)
         self._has_moved = False
         self._values = values
         self._is_shared = values is not None and values.body is None
@@ -82,22 +91,26 @@ class SingleEngine:
 
     def _trained(self) -> Iterator[tuple[str, torch.nn.Parameter]]:
         """Everything that the optimizer trains, by name: the policy first."""
-        yield from self._policy.named_parameters()
+        for name, parameter in self._policy.named_parameters():
+            if parameter.requires_grad:
+                yield name, parameter
         if self._values is not None:
             yield from self._values.named_parameters(prefix=VALUES)
 
     def reference_logp(self, batch: Batch) -> Tensor:
         """Log-probs under the reference, BT, computed once per sample."""
-        return self._read(lambda part: self._logp(self._reference, part), batch)
+        with adapters_off(self._reference) as reference:
+            return self._read(lambda part: self._logp(reference, part), batch)
 
     def logp(self, batch: Batch, weights: Weights) -> Tensor:
         """Log-probs under given weights, BT; the policy itself is not touched."""
-        state = dict(weights.state)
+        state = base_state(self._policy, weights.state)
 
         def model(**given: Any) -> Any:
             return functional_call(self._policy, state, (), given)
 
-        return self._read(lambda part: self._logp(model, part), batch)
+        with adapters_off(self._policy):
+            return self._read(lambda part: self._logp(model, part), batch)
 
     def values(self, batch: Batch) -> Tensor:
         """The present value model's word on the states before the response tokens, BT."""
@@ -180,15 +193,13 @@ class SingleEngine:
             raise FloatingPointError(complaint)
 
     def weights(self, version: int) -> Weights:
-        """An immutable copy of the policy."""
-        state = {
-            name: parameter.detach().clone() for name, parameter in self._policy.named_parameters()
-        }
-        return Weights(version, state)
+        """An immutable copy of the policy, adapters merged."""
+        return Weights(version, merged_state(self._policy))
 
     def state(self) -> dict[str, Tensor]:
         """The optimizer's tensors by parameter, `<name of the parameter>/<name in AdamW>`, and the
-        tensors of value model and moved reference, `<name>/values` and `<name>/reference`."""
+        tensors of adapters, value model and moved reference, `<name>/adapter`, `<name>/values` and
+        `<name>/reference`."""
         names = [name for name, _ in self._trained()]
         held = self._optimizer.state_dict()["state"]
         found = {
@@ -199,7 +210,9 @@ class SingleEngine:
         return found | {key: value.detach().clone() for key, value in self._carried()}
 
     def _carried(self) -> Iterator[tuple[str, Tensor]]:
-        """What changes in a run besides the policy and the optimizer's own tensors."""
+        """What changes in a run besides a whole policy and the optimizer's own tensors."""
+        for name, parameter in adapter_parameters(self._policy).items():
+            yield f"{name}/{ADAPTER}", parameter
         if self._values is not None:
             for name, parameter in self._values.named_parameters(prefix=VALUES):
                 yield f"{name}/{VALUES}", parameter
@@ -209,7 +222,8 @@ class SingleEngine:
 
     def restore(self, weights: Weights, state: Mapping[str, Tensor]) -> None:
         """Take over weights and the tensors of `state`."""
-        load_weights(self._policy, weights)
+        if not has_adapters(self._policy):
+            load_weights(self._policy, weights)
         self._has_moved = any(key.endswith(f"/{REFERENCE}") for key in state)
         carried = dict(self._carried())
         with torch.no_grad():

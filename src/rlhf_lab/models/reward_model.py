@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoModelForSequenceClassification, AutoTokenizer
+from transformers import AutoModelForSequenceClassification
 
-from rlhf_lab.models.causal_lm import first_line, quiet_transformers, settled
+from rlhf_lab.models.causal_lm import settled
+from rlhf_lab.models.loading import load_tokenizer_of, load_weights_of, require_vocabulary
+from rlhf_lab.models.quiet import quiet_transformers
 from rlhf_lab.types import UserError
 
 OFFSET = "reward_offset"
@@ -35,30 +37,16 @@ def save_reward_model(model: Any, tokenizer: Any, folder: Path, offset: float) -
         tokenizer.save_pretrained(folder)
 
 
-def load_reward_model(path: str) -> tuple[Any, Any, float]:
+def load_reward_model(path: str, key: str = "reward.path") -> tuple[Any, Any, float]:
     """Model in eval mode, tokenizer, and the offset to subtract from its scores (0 if none).
 
-    Any sequence-classification model. Refuses one without weights for its head: the head would be
-    drawn at random.
+    Any sequence-classification model. Refuses one without weights for its head (the head would be
+    drawn at random), and one whose tokenizer says tokens that it has no embedding for. path: a
+    folder, or a hub name with or without @REVISION. key: the option that named it.
     """
-    try:
-        with quiet_transformers():
-            tokenizer = AutoTokenizer.from_pretrained(path)
-            model, loading = AutoModelForSequenceClassification.from_pretrained(
-                path, output_loading_info=True
-            )
-    except (OSError, ValueError) as error:
-        raise UserError(
-            f"reward.path={path} could not be loaded as a folder or from the hub "
-            f"({first_line(error)}): pass reward.path=<local folder of a sequence-classification "
-            "model>"
-        ) from error
-    if missing := sorted(loading["missing_keys"]):
-        raise UserError(
-            f"reward.path={path} holds no weights for {', '.join(missing[:3])}, so its scores "
-            "would be random: pass a model saved as sequence classification (a language model "
-            "alone, or one with a value head of its own, is none)"
-        )
+    model = load_weights_of(AutoModelForSequenceClassification, path, key)
+    tokenizer = load_tokenizer_of(path, key)
+    require_vocabulary(model, tokenizer, path, key)
     return settled(model), tokenizer, float(getattr(model.config, OFFSET, 0.0))
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
 import torch
 from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
 
+from rlhf_lab.models.lora import ALL_LINEAR, Lora
 from rlhf_lab.types import UserError
 
 
@@ -18,6 +19,8 @@ class ScratchModel:
     hidden_size, num_layers, num_heads: its shape. max_positions: its context in tokens.
     init_std: about 1/sqrt(hidden_size); at the usual 0.02 a model this narrow does not learn to
     copy words within a thousand steps. rotary_dims: of each head, the rest is without position.
+    lora_rank, lora_alpha, lora_targets: adapters that the run trains instead of the weights, once
+    the SFT stage has trained all of them.
     """
 
     name: str
@@ -28,6 +31,9 @@ class ScratchModel:
     init_std: float = 0.08
     tie_embeddings: bool = True
     rotary_dims: int = 8
+    lora_rank: int = 0
+    lora_alpha: float = 16.0
+    lora_targets: list[str] = field(default_factory=lambda: [ALL_LINEAR])
 
     def __post_init__(self) -> None:
         for key in ("hidden_size", "num_layers", "num_heads", "max_positions"):
@@ -43,6 +49,19 @@ class ScratchModel:
                 f"model.rotary_dims={self.rotary_dims}: choose an even number up to the width of a "
                 f"head, {self.hidden_size // self.num_heads}"
             )
+        Lora(self.lora_rank, self.lora_alpha, self.lora_targets)
+
+    @property
+    def lora(self) -> Lora:
+        return Lora(self.lora_rank, self.lora_alpha, self.lora_targets)
+
+    @property
+    def whole(self) -> ScratchModel:
+        """The same model without adapters, as the stages before the run train it."""
+        none = Lora()
+        return replace(
+            self, lora_rank=none.rank, lora_alpha=none.alpha, lora_targets=list(none.targets)
+        )
 
 
 def refuse_no_tokenizer(model: ScratchModel) -> NoReturn:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from rlhf_lab.batching import pad_right
 from rlhf_lab.forward import positions, torch_threads
+from rlhf_lab.models.devices import device_of
 from rlhf_lab.types import Finish, Group, Sample, UserError
 
 Encode = Callable[[Group, Sample], Sequence[int]]
@@ -41,13 +42,25 @@ class ModelReward:
             raise UserError(f"reward.label={self.label}: choose 0 or more, or -1 for the only one")
 
 
+CPU = torch.device("cpu")
+
+
 class ModelScorer:
-    """score = head(last token) - offset; offset makes reference answers score 0 on average."""
+    """score = head(last token) - offset; offset makes reference answers score 0 on average.
+
+    device: where the model is moved to; rows come from the CPU, and scores go back there.
+    """
 
     def __init__(
-        self, model: Any, offset: float, options: ModelReward, encode: Encode, threads: int
+        self,
+        model: Any,
+        offset: float,
+        options: ModelReward,
+        encode: Encode,
+        threads: int,
+        device: torch.device = CPU,
     ) -> None:
-        self._model = model.eval()
+        self._model = model.eval().to(device)
         self._label = max(0, options.label)
         self._offset = offset
         self._options = options
@@ -94,28 +107,31 @@ def row_scores(model: Any, rows: Sequence[Sequence[int]], label: int = 0) -> Ten
 
 
 def last_token_scores(model: Any, rows: Sequence[Sequence[int]], label: int = 0) -> Tensor:
-    """The head's output at each row's last token, B.
+    """The head's output at each row's last token, B, on the CPU.
 
     Rows are padded on the right, where a causal model cannot see it, so padding changes nothing;
     the place is given, not guessed from a pad id that may also be the end token.
     """
     hidden_BTD, mask_BT = hidden_states(model, rows)
     last_B = mask_BT.sum(dim=1) - 1
-    last_BD = hidden_BTD[torch.arange(len(rows)), last_B]
+    last_BD = hidden_BTD[torch.arange(len(rows), device=last_B.device), last_B]
     score_B: Tensor = model.score(last_BD)[:, label].float()
-    return score_B
+    return score_B.cpu()
 
 
 def token_scores(model: Any, rows: Sequence[Sequence[int]]) -> Tensor:
-    """The head's output at every token, BT: of a causal model, its score of each prefix."""
+    """The head's output at every token, BT, on the CPU: of a causal model, its score of each
+    prefix."""
     score_BT: Tensor = model.score(hidden_states(model, rows)[0]).squeeze(-1).float()
-    return score_BT
+    return score_BT.cpu()
 
 
 def hidden_states(model: Any, rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
-    """What the model's body makes of rows that are padded on the right, and their mask."""
-    tokens_BT = pad_right(rows, torch.long)
-    mask_BT = pad_right([[1] * len(row) for row in rows], torch.long)
+    """What the model's body makes of rows that are padded on the right, and their mask, where the
+    model is."""
+    device = device_of(model)
+    tokens_BT = pad_right(rows, torch.long).to(device)
+    mask_BT = pad_right([[1] * len(row) for row in rows], torch.long).to(device)
     hidden_BTD: Tensor = model.base_model(
         input_ids=tokens_BT,
         attention_mask=mask_BT,
@@ -136,7 +152,7 @@ def pooled_scores(model: Any, rows: Sequence[Sequence[int]], label: int) -> Tens
         by_length.setdefault(len(row), []).append(place)
     score_B = torch.empty(len(rows))
     for places in by_length.values():
-        tokens_BT = torch.tensor([list(rows[place]) for place in places])
+        tokens_BT = torch.tensor([list(rows[place]) for place in places], device=device_of(model))
         logits = model(input_ids=tokens_BT, attention_mask=torch.ones_like(tokens_BT)).logits
-        score_B[places] = logits[:, label].float()
+        score_B[places] = logits[:, label].float().cpu()
     return score_B

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from rlhf_lab.forward import torch_threads
-from rlhf_lab.rewards.model import token_scores
+from rlhf_lab.rewards.model import CPU, token_scores
 from rlhf_lab.types import Group, Sample, UserError
 
 Decode = Callable[[Sequence[int]], str]
@@ -81,8 +81,9 @@ class StepsScorer:
         decode: Decode,
         read: Read,
         threads: int,
+        device: torch.device = CPU,
     ) -> None:
-        self._model = model.eval()
+        self._model = model.eval().to(device)
         self._offset = offset
         self._options = options
         self._decode = decode

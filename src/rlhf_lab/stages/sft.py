@@ -12,6 +12,7 @@ from torch import Tensor
 
 from rlhf_lab.batching import collate
 from rlhf_lab.forward import response_output, torch_threads
+from rlhf_lab.models.devices import device_of
 from rlhf_lab.stages.supervised import Bar, fit
 from rlhf_lab.types import Batch, Finish, Group, Prompt, Sample, UserError
 
@@ -66,8 +67,11 @@ def train_sft(
     """Fit the model in place; `prompts[i]` may be asked for any i (a prompt stream)."""
     pad = tokenizer.eos_token_id if tokenizer.pad_token_id is None else tokenizer.pad_token_id
 
+    device = device_of(model)
+
     def batch_of(chosen: Sequence[Prompt]) -> Batch:
-        return collate(reference_groups(chosen, tokenizer, max_response_tokens), pad)
+        batch = collate(reference_groups(chosen, tokenizer, max_response_tokens), pad)
+        return Batch(**{name: tensor.to(device) for name, tensor in vars(batch).items()})
 
     def loss_of_step(step: int) -> Tensor:
         chosen = [prompts[step * options.batch + row] for row in range(options.batch)]

@@ -1,0 +1,177 @@
+"""Low-rank adapters beside frozen weights (LoRA, arXiv:2106.09685), through peft.
+
+The reference is the same model with its adapters off. Whoever else reads the policy (generators,
+evaluation, export) gets merged weights under the plain model's names and never sees an adapter.
+"""
+
+from __future__ import annotations
+
+import copy
+import importlib.util
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rlhf_lab.models.lora import ALL_LINEAR, Lora
+from rlhf_lab.types import UserError
+
+# peft's own names: of the only adapter, and of the module that an adapted one holds.
+ADAPTER = "default"
+BASE = "base_layer"
+
+
+def require_peft() -> None:
+    """Raises UserError, with the line that installs it, where peft is absent."""
+    if importlib.util.find_spec("peft") is None:
+        raise UserError(
+            "model.lora_rank needs the package peft, which is not installed: run "
+            "pip install 'rlhf-lab[lora]', or pass model.lora_rank=0"
+        )
+
+
+def with_adapters(model: Any, lora: Lora, seed: int) -> Any:
+    """The model itself with adapters put in, and nothing else left to train.
+
+    A is drawn from the seed and B is zero, so that the policy starts as the reference. The adapters
+    are float32 whatever the weights are. Raises UserError for modules that cannot have adapters.
+    """
+    require_peft()
+    from peft import LoraConfig, inject_adapter_in_model
+
+    targets = ALL_LINEAR if ALL_LINEAR in lora.targets else list(lora.targets)
+    adapted = check_targets(model, lora)
+    kinds = {type(module).__name__ for module in adapted.values()}
+    config = LoraConfig(
+        r=lora.rank,
+        lora_alpha=lora.alpha,
+        target_modules=targets,
+        lora_dropout=0.0,
+        bias="none",
+        # GPT-2 stores its matrices the other way round.
+        fan_in_fan_out=kinds == {"Conv1D"},
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        inject_adapter_in_model(config, model)
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            parameter.data = parameter.data.float()
+        elif "lora_" in name:
+            raise RuntimeError(f"adapter {name} is not trained")
+    return model.eval()
+
+
+def check_targets(model: Any, lora: Lora) -> dict[str, Any]:
+    """The modules that get adapters, by name, as peft finds them."""
+    linear = {
+        name: module
+        for name, module in model.named_modules()
+        if isinstance(module, torch.nn.Linear) or type(module).__name__ == "Conv1D"
+    }
+    head = model.get_output_embeddings()
+    if ALL_LINEAR in lora.targets:
+        return {name: module for name, module in linear.items() if module is not head}
+    found = {
+        name: module
+        for name, module in model.named_modules()
+        if any(name == target or name.endswith(f".{target}") for target in lora.targets)
+    }
+    for target in lora.targets:
+        if not any(name == target or name.endswith(f".{target}") for name in found):
+            known = sorted({name.rpartition(".")[2] for name in linear})
+            raise UserError(
+                f"model.lora_targets names {target}, which the model does not have: choose among "
+                f"{', '.join(known)}, or [{ALL_LINEAR}]"
+            )
+    tied = model.get_input_embeddings().weight
+    for name, module in found.items():
+        if name not in linear or module.weight is tied:
+            what = "is no linear module" if name not in linear else "is tied to the input embedding"
+            raise UserError(
+                f"model.lora_targets names {name}, which {what} and cannot have an adapter of its "
+                f"own: choose other modules, or [{ALL_LINEAR}]"
+            )
+    return found
+
+
+def adapted_modules(model: Any) -> dict[str, Any]:
+    """The modules that have adapters, by name; none in a plain model."""
+    return {name: module for name, module in model.named_modules() if hasattr(module, "lora_A")}
+
+
+def has_adapters(model: Any) -> bool:
+    """Whether only adapters of the model are trained."""
+    return bool(adapted_modules(model))
+
+
+def reference_of(model: Any) -> Any:
+    """What the policy is tied to, read with `adapters_off`: a frozen copy, or, with adapters, the
+    model itself, which holds it already."""
+    if has_adapters(model):
+        return model
+    return copy.deepcopy(model).eval().requires_grad_(False)
+
+
+@contextmanager
+def adapters_off(model: Any) -> Iterator[Any]:
+    """The reference: the model as it was before adapters were put in. A plain one is left as is."""
+    modules = list(adapted_modules(model).values())
+    for module in modules:
+        module.enable_adapters(False)
+    try:
+        yield model
+    finally:
+        for module in modules:
+            module.enable_adapters(True)
+
+
+def plain_name(name: str) -> str:
+    """The name that a parameter has in the model without adapters."""
+    return name.replace(f".{BASE}.", ".")
+
+
+def merged_state(model: Any) -> dict[str, Tensor]:
+    """Copies of the plain model's parameters under their names, with W + scale * B A in place of W.
+
+    The sum is taken in float32 and rounded once to the parameter's dtype.
+    """
+    modules = adapted_modules(model)
+    state = {}
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            owner, _, kind = name.rpartition(f".{BASE}.")
+            if is_adapter(name):
+                continue
+            whole = parameter.detach().clone()
+            if kind == "weight":
+                delta = modules[owner].get_delta_weight(ADAPTER)
+                whole = (whole.float() + delta.float()).to(parameter.dtype)
+            state[plain_name(name)] = whole
+    return state
+
+
+def base_state(model: Any, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """A plain model's tensors under the names that they have here, for functional_call with the
+    adapters off."""
+    names = {plain_name(name): name for name, _ in model.named_parameters() if not is_adapter(name)}
+    return {names[name]: tensor for name, tensor in state.items()}
+
+
+def is_adapter(name: str) -> bool:
+    """Whether a parameter's name is that of an adapter's A or B."""
+    return ".lora_A." in name or ".lora_B." in name
+
+
+def adapter_parameters(model: Any) -> dict[str, torch.nn.Parameter]:
+    """The parameters of the adapters by name: with them, a run goes on where it was."""
+    return {name: p for name, p in model.named_parameters() if is_adapter(name)}
+
+
+def without_adapters(model: Any) -> Any:
+    """The model itself with its adapters taken out again, trainable as it was."""
+    for name, module in adapted_modules(model).items():
+        model.set_submodule(name, module.base_layer)
+    return model.requires_grad_(True)

@@ -1,0 +1,42 @@
+"""Where models live: the one place that turns a device option into a device."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import torch
+
+from rlhf_lab.types import UserError
+
+DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?")
+
+
+def check_name(device: str, key: str) -> None:
+    """Raises UserError unless it is auto, cpu, cuda or cuda:N. key: the option that named it."""
+    if not DEVICE.fullmatch(device):
+        raise UserError(f"{key}={device}: choose auto, cpu, cuda or cuda:0, cuda:1, ...")
+
+
+def chosen(device: str, key: str = "engine.device") -> torch.device:
+    """The device that an option names; auto is the GPU where there is one, else the CPU.
+
+    Raises UserError for a device that this machine does not have. key: the option that named it.
+    """
+    check_name(device, key)
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if device == "auto":
+        return torch.device("cuda" if count else "cpu")
+    found = torch.device(device)
+    if found.type == "cuda" and count <= (found.index or 0):
+        raise UserError(
+            f"{key}={device}, but torch {torch.__version__} sees {count} GPUs here: pass {key}=cpu "
+            "or auto, or install a torch that was built for the machine's GPU"
+        )
+    return found
+
+
+def device_of(model: Any) -> torch.device:
+    """Where a model's parameters are."""
+    found: torch.device = next(model.parameters()).device
+    return found

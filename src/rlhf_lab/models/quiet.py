@@ -1,0 +1,31 @@
+"""transformers without its progress bars, and its errors in one line."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from transformers.utils import logging as transformers_logging
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error's message, for one-line refusals."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+@contextmanager
+def quiet_transformers() -> Iterator[None]:
+    """No progress bars and warnings of transformers: the terminal belongs to the console.
+
+    The hub is asked once, not five times with growing pauses, when it cannot be reached.
+    """
+    before = transformers_logging.get_verbosity()
+    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+    transformers_logging.set_verbosity_error()
+    transformers_logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        transformers_logging.set_verbosity(before)
+        transformers_logging.enable_progress_bar()
