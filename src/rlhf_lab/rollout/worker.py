@@ -10,11 +10,14 @@ from rlhf_lab.rollout.feeds import Recorder
 from rlhf_lab.types import (
     Chunk,
     Clock,
+    Closing,
     Generator,
     Metered,
     Reward,
     Rollout,
+    SelfMeasuring,
     Span,
+    Told,
     WeightFeed,
     scored_groups,
 )
@@ -38,7 +41,8 @@ class RolloutWorker:
         """Generate and score. Whatever the generator or the reward raises stops the run."""
         recorder = Recorder(feed, pulse)
         start = self._clock()
-        unscored = self._generator.generate(recorder, chunk)
+        with watched(pulse):
+            unscored = self._generator.generate(recorder, chunk)
         generated = self._clock()
         pulse()
         with watched(pulse):
@@ -62,4 +66,10 @@ class RolloutWorker:
                 **(self._reward.drain() if isinstance(self._reward, Metered) else {}),
             },
             spans=(Span("generate", start, generated), Span("score", generated, scored)),
+            told=self._generator.told() if isinstance(self._generator, SelfMeasuring) else Told(),
         )
+
+    def close(self) -> None:
+        """End what the generator started."""
+        if isinstance(self._generator, Closing):
+            self._generator.close()
