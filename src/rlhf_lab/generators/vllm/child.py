@@ -16,12 +16,17 @@ from multiprocessing.connection import Connection
 from time import monotonic
 from typing import Any
 
+from rlhf_lab.generators.vllm.heads import require_head_size
+from rlhf_lab.generators.vllm.weights import FILE_BACKEND
+from rlhf_lab.types import UserError
+
 PROGRESS_SECONDS = 0.5
 
 
 def main() -> None:
     """Answer ("draw" | "load", content) with ("done", result), or ("failed", traceback) and the
-    end; ("progress", None) tells in between that the work goes on."""
+    end; ("progress", None) tells in between that the work goes on. ("refused", why) is for what the
+    user has to mend."""
     connection = Connection(int(sys.argv[1]))
     asked: queue.SimpleQueue[Any] = queue.SimpleQueue()
     threading.Thread(target=listen, args=(connection, asked), daemon=True).start()
@@ -32,6 +37,8 @@ def main() -> None:
             kind, content = asked.get()
             result = engine.load(content) if kind == "load" else engine.draw(content, connection)
             connection.send(("done", result))
+    except UserError as error:
+        connection.send(("refused", str(error)))
     except BaseException:
         traceback.print_exc()
         connection.send(("failed", traceback.format_exc()))
@@ -52,9 +59,9 @@ class Engine:
 
     def __init__(self, arguments: dict[str, Any]) -> None:
         from rlhf_lab.generators.vllm import plugin
-        from rlhf_lab.generators.vllm.weights import FILE_BACKEND
 
         plugin.register()
+        require_head_size(arguments["model"])
         from vllm import LLM
         from vllm.config import WeightTransferConfig
 

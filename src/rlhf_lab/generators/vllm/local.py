@@ -15,7 +15,7 @@ from rlhf_lab.generators.vllm.requests import (
 )
 from rlhf_lab.generators.vllm.weights import WeightFiles
 from rlhf_lab.pulse import beat
-from rlhf_lab.types import Weights
+from rlhf_lab.types import UserError, Weights
 
 WAIT_SECONDS = 0.5
 
@@ -84,6 +84,8 @@ class LocalEngine:
             except (EOFError, OSError) as error:
                 raise self._child.failure(doing) from error
             beat()
+            if kind == "refused":
+                raise UserError(content)
             if kind == "failed":
                 raise self._child.failure(doing, "failed") from EngineFailure(content)
             if kind == "done":

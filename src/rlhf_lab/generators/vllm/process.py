@@ -42,7 +42,8 @@ class Child:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env={**os.environ, **environment},
+                # What vLLM leaves in its temporary folder goes with ours.
+                env={**os.environ, **environment, "TMPDIR": str(folder)},
                 pass_fds=[theirs.fileno()],
                 # Signals of a terminal reach the trainer alone, and the family can be ended as one.
                 start_new_session=True,

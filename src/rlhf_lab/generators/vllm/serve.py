@@ -9,6 +9,8 @@ import signal
 import sys
 import threading
 
+from rlhf_lab.generators.vllm.heads import require_head_size
+
 SERVER = "vllm.entrypoints.openai.api_server"
 
 
@@ -22,4 +24,5 @@ def end_with_the_run(descriptor: int) -> None:
 if __name__ == "__main__":
     threading.Thread(target=end_with_the_run, args=(int(sys.argv[1]),), daemon=True).start()
     sys.argv = [SERVER, *sys.argv[2:]]
+    require_head_size(sys.argv[sys.argv.index("--model") + 1])
     runpy.run_module(SERVER, run_name="__main__", alter_sys=True)
