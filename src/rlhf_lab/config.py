@@ -50,6 +50,7 @@ from rlhf_lab.engines.single import SingleEngineOptions
 from rlhf_lab.evals import EvalOptions
 from rlhf_lab.generators.hf import HFSampling
 from rlhf_lab.generators.pairs import PairsSampling
+from rlhf_lab.generators.vllm.options import VLLMSampling, VLLMServerSampling
 from rlhf_lab.models.pretrained import PretrainedModel
 from rlhf_lab.models.scratch import ScratchModel
 from rlhf_lab.optim import Optim
@@ -138,7 +139,12 @@ GROUPS: dict[str, dict[str, type]] = {
     "model": MODELS,
     "budget": {"recipe": Recipe},
     "mode": {"mode": Mode},
-    "generator": {"hf": HFSampling, "pairs": PairsSampling},
+    "generator": {
+        "hf": HFSampling,
+        "pairs": PairsSampling,
+        "vllm": VLLMSampling,
+        "vllm_server": VLLMServerSampling,
+    },
     "engine": {"single": SingleEngineOptions},
     "optim": {"adamw": Optim},
     "eval": {"eval": EvalOptions},

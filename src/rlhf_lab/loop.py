@@ -190,7 +190,7 @@ class Loop:
             batch = self._read(weights, groups)
             credit = self.algo.credit(rewards_of(groups), batch)
             self._count(taken, batch, credit)
-            described = describe(groups, batch, taken)
+            described = describe(groups, batch, taken) | told_measures(taken)
         updates = Updates(self.recipe, round_)
         for pass_ in range(self.recipe.passes):
             order_P = shuffled(len(groups), self.seed, round_, pass_)
@@ -329,6 +329,15 @@ class Updates:
             **histogram("lag/updates", self._lag_updates),
         }
         return {**means, **off_policy.summary(self._applied, self._lags), **lags}
+
+
+def told_measures(taken: Taken) -> Metrics:
+    """Means of what the round's generators measured of themselves, over those that did."""
+    found: dict[str, list[float]] = {}
+    for rollout in taken.rollouts:
+        for name, value in rollout.told.measures.items():
+            found.setdefault(name, []).append(value)
+    return {name: sum(values) / len(values) for name, values in found.items()}
 
 
 def told_counts(taken: Taken) -> str:

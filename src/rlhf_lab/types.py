@@ -229,11 +229,20 @@ class Span:
 
 
 @dataclass(frozen=True)
+class Told:
+    """What a generator says of itself: measures for the round's metrics, and notes for the user."""
+
+    measures: Mapping[str, float] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Rollout:
     """A generated and scored chunk.
 
     segments: (step, version) pairs: which version wrote the tokens from that step on. spans: when
-    its worker did what. worker: number of the generator, or -1 for the trainer itself.
+    its worker did what. worker: number of the generator, or -1 for the trainer itself. told: what
+    the generator found out about itself meanwhile.
     """
 
     chunk: Chunk
@@ -242,6 +251,7 @@ class Rollout:
     tokens: Mapping[str, int]
     spans: tuple[Span, ...] = ()
     worker: int = -1
+    told: Told = field(default_factory=Told)
 
     @property
     def version(self) -> int:
@@ -519,6 +529,22 @@ class Generator(Protocol):
     """A function of its arguments: the same weights and chunk give the same groups."""
 
     def generate(self, feed: WeightFeed, chunk: Chunk) -> tuple[Group, ...]: ...
+
+
+@runtime_checkable
+class SelfMeasuring(Protocol):
+    """A generator that has something to tell of itself."""
+
+    def told(self) -> Told:
+        """What it found out since the last call."""
+        ...
+
+
+@runtime_checkable
+class Closing(Protocol):
+    """Something that outlives its last use unless it is closed: a process, a server."""
+
+    def close(self) -> None: ...
 
 
 @dataclass(frozen=True)

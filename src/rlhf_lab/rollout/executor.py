@@ -83,7 +83,8 @@ class InlineExecutor:
         return future
 
     def close(self) -> None:
-        """Nothing to stop."""
+        """Stop what the generator started."""
+        self._worker.close()
 
 
 @dataclass(frozen=True)
@@ -126,6 +127,7 @@ class ThreadWorker:
     def __init__(self, make_worker: MakeWorker, number: int) -> None:
         self._make_worker = make_worker
         self._number = number
+        self._worker: RolloutWorker | None = None
         self._sent: deque[tuple[WeightFeed, Chunk]] = deque()
 
     def spawn(self) -> None:
@@ -138,13 +140,16 @@ class ThreadWorker:
         self._sent.append((feed, chunk))
 
     def receive(self) -> Rollout:
+        assert self._worker is not None, "receive before spawn"
         return replace(self._worker.run(*self._sent.popleft()), worker=self._number)
 
     def watch(self) -> None:
         """A thread cannot be killed; whatever it raises is seen."""
 
     def close(self) -> None:
-        """It ends with its thread."""
+        """It ends with its thread, and what its generator started ends now."""
+        if self._worker is not None:
+            self._worker.close()
 
 
 @dataclass

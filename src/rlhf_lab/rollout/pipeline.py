@@ -69,7 +69,8 @@ class Taken:
 class Pipeline:
     """chunk(number) gives the run's n-th chunk; it must not depend on when it is asked.
 
-    recorded: the schedule to repeat, by chunk number. should_stop is asked while waiting.
+    recorded: the schedule to repeat, by chunk number. should_stop is asked while waiting. report
+    gets what generators have to tell the user.
     """
 
     def __init__(
@@ -81,7 +82,9 @@ class Pipeline:
         mode: Mode,
         recorded: Mapping[int, Segments] | None = None,
         should_stop: Callable[[], bool] = lambda: False,
+        report: Callable[[str], None] = lambda _: None,
     ) -> None:
+        self._report = report
         self._executor = executor
         self._budget = budget
         self._chunk = ChunksAhead(chunk, 2 * chunks_per_round)
@@ -206,6 +209,8 @@ class Pipeline:
         for pending in taken:
             rollout = pending.future.result()
             self._check(pending, rollout, version)
+            for note in rollout.told.notes:
+                self._report(note)
             with self._lock:
                 del self._finished[rollout.chunk.round, rollout.chunk.index]
             row = {

@@ -11,13 +11,16 @@ from rlhf_lab.rollout.feeds import Recorder
 from rlhf_lab.types import (
     Chunk,
     Clock,
+    Closing,
     Finish,
     Generator,
     Group,
     Metered,
     Reward,
     Rollout,
+    SelfMeasuring,
     Span,
+    Told,
     WeightFeed,
     scored_groups,
 )
@@ -41,12 +44,18 @@ class RolloutWorker:
         """Generate and score. Whatever the generator or the reward raises stops the run."""
         recorder = Recorder(feed, pulse)
         start = self._clock()
-        unscored = self._generator.generate(recorder, chunk)
+        with watched(pulse):
+            unscored = self._generator.generate(recorder, chunk)
         generated = self._clock()
         pulse()
         tokens = written_tokens(chunk, unscored)
         rollout = Rollout(
-            chunk, unscored, recorder.segments, tokens, (Span("generate", start, generated),)
+            chunk,
+            unscored,
+            recorder.segments,
+            tokens,
+            (Span("generate", start, generated),),
+            told=self._generator.told() if isinstance(self._generator, SelfMeasuring) else Told(),
         )
         # A reward is of whole samples: the segment that finishes the chunk scores it.
         return self._scored(rollout, pulse) if rollout.is_finished else rollout
@@ -71,6 +80,11 @@ class RolloutWorker:
             tokens={**rollout.tokens, **counts},
             spans=(*rollout.spans, Span("score", start, scored)),
         )
+
+    def close(self) -> None:
+        """End what the generator started."""
+        if isinstance(self._generator, Closing):
+            self._generator.close()
 
 
 def written_tokens(chunk: Chunk, groups: Sequence[Group]) -> dict[str, int]:

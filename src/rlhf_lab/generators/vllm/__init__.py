@@ -1,0 +1,1 @@
+"""See docs/generation.md for what lives here; plugin.py alone imports vLLM when it is loaded."""
