@@ -17,7 +17,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from rlhf_lab import commands, plan, timeline
+from rlhf_lab import commands, export, plan, timeline
 from rlhf_lab.checks import check, functions_score, splits_are_readable
 from rlhf_lab.config import Config, plain, register, typed
 from rlhf_lab.run_evals import Evaluated
@@ -49,6 +49,7 @@ ABOUT = {
     "resume": "go on with a run that ended early: rlhf-lab resume RUN",
     "replay": "repeat a run's recorded schedule bit for bit: rlhf-lab replay RUN [output.dir=...]",
     "timeline": "draw who worked and who waited: rlhf-lab timeline RUN [--rounds A:B]",
+    "export": "a run's policy with its model card, for transformers: rlhf-lab export RUN [FOLDER]",
     "plan": "predict other settings from a run's times: rlhf-lab plan RUN [mode=async ...]",
 }
 
@@ -275,6 +276,18 @@ def evaluate_each(folders: Sequence[str], overrides: Sequence[str]) -> int:
     return (BAD_INPUT if was_refused else FAILED) if failures else 0
 
 
+def export_run(arguments: Sequence[str]) -> int:
+    """Write a version of a run as a folder that transformers loads. Returns 0."""
+    wanted = export.asked(arguments)
+
+    def write(cfg: DictConfig) -> None:
+        config = typed(cfg)
+        export.export(config, wanted, Console(quiet=config.output.quiet))
+
+    launch(write, of_run("export", [str(wanted.run)]))
+    return 0
+
+
 def leading_folders(arguments: Sequence[str]) -> list[str]:
     """The runs that are named before the first option."""
     options = (place for place, text in enumerate(arguments) if is_option(text))
@@ -305,6 +318,8 @@ def run_command(command: str, arguments: list[str]) -> int:
         return timeline.show(arguments, Console(quiet=False))
     if command == "plan":
         return plan.show(arguments, Console(quiet=False))
+    if command == "export":
+        return export_run(arguments)
     folders = leading_folders(arguments) if command == "evaluate" else []
     if len(folders) > 1:
         return evaluate_each(folders, arguments[len(folders) :])
