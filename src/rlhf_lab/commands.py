@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from rlhf_lab import build, plan, runs
+from rlhf_lab.card import write_card
 from rlhf_lab.checks import trains_on_labels, trains_proxy
 from rlhf_lab.config import Config
 from rlhf_lab.data import inspect
+from rlhf_lab.export import POLICY
 from rlhf_lab.measurement import measured
 from rlhf_lab.models.scratch import ScratchModel
 from rlhf_lab.products import Product, Stages
@@ -127,6 +129,7 @@ def finish_run(
         record.update(weights_digest=digest, **overlap(folder, console))
     if config.eval.snapshots:
         evaluate_run(config, sources, folder, console)
+    write_card(config, folder, folder / POLICY, config.run.num_rounds)
 
 
 def overlap(folder: Path, console: Console) -> dict[str, float]:
@@ -170,7 +173,10 @@ def evaluated(config: Config, console: Console) -> Evaluated:
     """Judge the saved weights of a finished run again, with other eval options if wanted."""
     folder = Path(config.output.dir)
     sources = Stages(config, console).sources()
-    return Evaluated(str(folder), evaluate_run(config, sources, folder, console))
+    rows = evaluate_run(config, sources, folder, console)
+    if (folder / POLICY).is_dir():
+        write_card(config, folder, folder / POLICY, config.run.num_rounds)
+    return Evaluated(str(folder), rows)
 
 
 def evaluate(config: Config, console: Console) -> None:

@@ -17,7 +17,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from rlhf_lab import commands, launching, plan, timeline
+from rlhf_lab import commands, export, launching, plan, timeline
 from rlhf_lab.checks import check, functions_score, splits_are_readable
 from rlhf_lab.config import Config, plain, register, typed
 from rlhf_lab.run_evals import Evaluated
@@ -50,6 +50,7 @@ ABOUT = {
     "replay": "repeat a run's recorded schedule bit for bit: rlhf-lab replay RUN [output.dir=...]",
     "timeline": "draw who worked and who waited: rlhf-lab timeline RUN [--rounds A:B]",
     "launch": "commands of a run over devices and nodes: rlhf-lab launch layout=1x8:7+1 [--run]",
+    "export": "a run's policy with its model card, for transformers: rlhf-lab export RUN [FOLDER]",
     "plan": "predict other settings from a run's times: rlhf-lab plan RUN [mode=async ...]",
 }
 
@@ -276,6 +277,18 @@ def evaluate_each(folders: Sequence[str], overrides: Sequence[str]) -> int:
     return (BAD_INPUT if was_refused else FAILED) if failures else 0
 
 
+def export_run(arguments: Sequence[str]) -> int:
+    """Write a version of a run as a folder that transformers loads. Returns 0."""
+    wanted = export.asked(arguments)
+
+    def write(cfg: DictConfig) -> None:
+        config = typed(cfg)
+        export.export(config, wanted, Console(quiet=config.output.quiet))
+
+    launch(write, of_run("export", [str(wanted.run)]))
+    return 0
+
+
 def leading_folders(arguments: Sequence[str]) -> list[str]:
     """The runs that are named before the first option."""
     options = (place for place, text in enumerate(arguments) if is_option(text))
@@ -317,6 +330,8 @@ def run_command(command: str, arguments: list[str]) -> int:
         return plan.show(arguments, Console(quiet=False))
     if command == "launch":
         return launching.show(arguments, Console(quiet=False), composes)
+    if command == "export":
+        return export_run(arguments)
     folders = leading_folders(arguments) if command == "evaluate" else []
     if len(folders) > 1:
         return evaluate_each(folders, arguments[len(folders) :])

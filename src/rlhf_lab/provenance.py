@@ -18,6 +18,7 @@ PACKAGES = (
     "torch",
     "transformers",
     "tokenizers",
+    "peft",
     "numpy",
     "hydra-core",
     "omegaconf",
