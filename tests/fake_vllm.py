@@ -1,16 +1,13 @@
-"""Children and servers in the place of vLLM's, as far as the run's side of them is tested."""
+"""Engines and servers in the place of vLLM's, as far as the run's side of them is tested."""
 
 from __future__ import annotations
 
 import json
 import os
-import signal
-import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from multiprocessing.connection import Connection
 from typing import Any
 
 import torch
@@ -83,6 +80,7 @@ class FakeServer:
         }
         self.prompts: list[list[int]] = []
         self.refused = ""
+        self.device = "cuda"
 
     def reply(self, path: str, content: Any) -> Any:
         self.calls.append(path)
@@ -93,6 +91,8 @@ class FakeServer:
                 "vllm_config": {
                     "model_config": self.model_config,
                     "weight_transfer_config": {"backend": "rlhf_lab_file"},
+                    "device_config": {"device_type": self.device},
+                    "scheduler_config": {"enable_chunked_prefill": self.device == "cpu"},
                     "parallel_config": {"tensor_parallel_size": 1, "pipeline_parallel_size": 1},
                 }
             }
@@ -152,30 +152,3 @@ def serving(fake: FakeServer) -> Iterator[str]:
         server.shutdown()
         thread.join()
         server.server_close()
-
-
-def main() -> None:
-    """A child that does what the first message's `act` says."""
-    connection = Connection(int(sys.argv[1]))
-    act = connection.recv()["act"]
-    os.write(2, f"the log of one that is to {act}\n".encode())
-    if act == "end at once":
-        sys.exit(3)
-    if act == "be late":
-        signal.pause()
-    if act == "refuse":
-        connection.send(("refused", "model.num_heads=3: no kernel"))
-        return
-    connection.send(("done", None))
-    kind, content = connection.recv()
-    if act == "die while it loads" and kind == "load":
-        os.kill(os.getpid(), signal.SIGKILL)
-    if act == "load another":
-        connection.send(("done", "7"))
-    if act == "raise":
-        connection.send(("failed", f"Traceback: {kind} {content}"))
-    connection.recv()
-
-
-if __name__ == "__main__":
-    main()

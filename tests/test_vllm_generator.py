@@ -209,14 +209,18 @@ def test_what_a_killed_process_left_in_memory_is_removed(
 
 def child(act: str, seconds: float = 60.0) -> Any:
     options = VLLMSampling(startup_seconds=seconds)
-    return local_engine(options, tiny()[0], {"act": act}, module="fake_vllm")
+    return local_engine(options, tiny()[0], {"act": act}, module="fake_vllm_child")
 
 
 @pytest.mark.parametrize(
     ("act", "seconds", "complaint"),
     [
         ("end at once", 60.0, r"ended \(exit code 3\), while it started"),
-        ("be late", 3.0, r"not done after 3 s; raise generator.startup_seconds, while it started"),
+        (
+            "be late",
+            3.0,
+            r"was not ready after 3 s \(raise .*startup_seconds\), while it started",
+        ),
     ],
 )
 def test_a_child_that_does_not_start_shows_its_log(
@@ -306,9 +310,16 @@ def test_a_server_that_was_started_otherwise_is_refused(key: str, value: Any, fl
         Servers(VLLMServerSampling(urls=[url]), {}, 64)
 
 
+def test_a_server_on_a_cpu_must_read_prompts_whole() -> None:
+    fake = FakeServer(0)
+    fake.device = "cpu"
+    with serving(fake) as url, pytest.raises(UserError, match="--no-enable-chunked-prefill"):
+        Servers(VLLMServerSampling(urls=[url]), {}, 64)
+
+
 def test_a_servers_settings_are_flags() -> None:
     settings = {"max_model_len": 9, "enforce_eager": True, "other": False}
-    assert flags(settings) == ["--max-model-len", "9", "--enforce-eager"]
+    assert flags(settings) == ["--max-model-len", "9", "--enforce-eager", "--no-other"]
     assert addressed("http://127.0.0.1:81")[:4] == ["--host", "127.0.0.1", "--port", "81"]
 
 

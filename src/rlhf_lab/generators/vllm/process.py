@@ -65,7 +65,7 @@ class Child:
             if self._process.poll() is not None:
                 raise self.failure(doing)
             if time.monotonic() > deadline:
-                raise self.failure(doing, f"was not done after {seconds:g} s; {remedy}")
+                raise self.failure(doing, f"was not ready after {seconds:g} s ({remedy})")
             time.sleep(POLL_SECONDS)
 
     def failure(self, doing: str, complaint: str = "") -> EngineFailure:

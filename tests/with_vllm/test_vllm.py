@@ -28,13 +28,13 @@ from rlhf_lab.generators.vllm.proof import Proof
 from rlhf_lab.generators.vllm.requests import Drawing, EngineFailure, Request
 from rlhf_lab.generators.vllm.weights import shape_of
 from rlhf_lab.types import Finish, Group, UserError, Weights
-from tests.vllm.models import VOCABULARY, chunk, policy, tokenizer, version
+from with_vllm.models import VOCABULARY, chunk, policy, tokenizer, version
 
 pytestmark = pytest.mark.vllm
 
 ROOT = Path(__file__).resolve().parents[2]
 TEMPERATURE = 0.7
-LENGTHS = Lengths(prompt=16, response=16)
+LENGTHS = Lengths(prompt=40, response=16)
 PROMPTS = [(5, 9, 30), (7, 8), (40, 41, 42, 43, 44), (11,)]
 KINDS = [("llama", True), ("llama", False), ("gptneox", True), ("gptneox", False)]
 SEED = 17
@@ -103,6 +103,16 @@ def test_a_sample_depends_on_its_seed_and_not_on_its_neighbours(made: Any) -> No
     assert len({s.tokens for s in whole[:4]}) > 1, "samples of a prompt have seeds of their own"
 
 
+def test_more_prompt_tokens_than_one_step_reads_change_nothing(made: Any) -> None:
+    """vLLM would read the last of these prompts in parts, and fail with a seed on a CPU."""
+    model, generator = made
+    weights = version(model, 6)
+    prompts = [tuple((7 * row + place) % 90 + 2 for place in range(40)) for row in range(160)]
+    whole = samples(generator.generate(weights, chunk(prompts, 2)))
+    part = samples(generator.generate(weights, chunk(prompts[:4], 2)))
+    assert [s.tokens for s in part] == [s.tokens for s in whole[:8]]
+
+
 def test_samples_end_with_the_end_token_or_at_the_limit(made: Any) -> None:
     model, generator = made
     found = samples(generator.generate(version(model, 4), chunk(PROMPTS * 8, 4)))
@@ -144,7 +154,7 @@ def test_a_tied_head_that_stays_behind_is_refused(kind: str) -> None:
     model = load_model()
     settings = engine_settings(options(), model, LENGTHS)
     backend = local_engine(
-        options(), model, {**settings, "transfer": shape_of(model.config)}, "tests.vllm.stale_child"
+        options(), model, {**settings, "transfer": shape_of(model.config)}, "with_vllm.stale_child"
     )
     proof = Proof(load_model, TEMPERATURE, 1e-3, 1, keep=False)
     drawing = Drawing(TEMPERATURE, LENGTHS.response, 0)
