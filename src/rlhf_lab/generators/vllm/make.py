@@ -83,7 +83,11 @@ def local_engine(
 def engine_settings(options: VLLMSampling, model: Any, lengths: Lengths) -> dict[str, Any]:
     """Arguments of vLLM's engine. Weights are dummies, so that all that count are transferred."""
     dtype = str(model.dtype).removeprefix("torch.")
+    # Prompts that are read in parts take a request's random generator back, which vLLM 0.32 cannot
+    # do with one of a CPU: it fails.
+    on_cpu = {} if torch.cuda.is_available() else {"enable_chunked_prefill": False}
     return {
+        **on_cpu,
         "load_format": "dummy",
         "dtype": dtype if options.dtype == "auto" else options.dtype,
         "tensor_parallel_size": options.tensor_parallel_size,

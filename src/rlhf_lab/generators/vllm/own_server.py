@@ -80,7 +80,7 @@ def flags(settings: dict[str, Any]) -> list[str]:
     for key, value in settings.items():
         flag = f"--{key.replace('_', '-')}"
         if isinstance(value, bool):
-            given += [flag] if value else []
+            given.append(flag if value else f"--no-{flag.removeprefix('--')}")
         else:
             given += [flag, str(value)]
     return given

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+from rlhf_lab.generators.vllm.family import FOLDER
 from rlhf_lab.generators.vllm.options import VLLMSampling
 from rlhf_lab.generators.vllm.requests import EngineFailure
 
@@ -43,7 +44,7 @@ class Child:
                 stdout=log,
                 stderr=log,
                 # What vLLM leaves in its temporary folder goes with ours.
-                env={**os.environ, **environment, "TMPDIR": str(folder)},
+                env=os.environ | {**environment, "TMPDIR": str(folder), FOLDER: str(folder)},
                 pass_fds=[theirs.fileno()],
                 # Signals of a terminal reach the trainer alone, and the family can be ended as one.
                 start_new_session=True,
@@ -64,7 +65,7 @@ class Child:
             if self._process.poll() is not None:
                 raise self.failure(doing)
             if time.monotonic() > deadline:
-                raise self.failure(doing, f"was not done after {seconds:g} s; {remedy}")
+                raise self.failure(doing, f"was not ready after {seconds:g} s ({remedy})")
             time.sleep(POLL_SECONDS)
 
     def failure(self, doing: str, complaint: str = "") -> EngineFailure:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import runpy
-import signal
 import sys
 import threading
 
+from rlhf_lab.generators.vllm.family import end_family
 from rlhf_lab.generators.vllm.heads import require_head_size
 
 SERVER = "vllm.entrypoints.openai.api_server"
@@ -18,7 +18,7 @@ def end_with_the_run(descriptor: int) -> None:
     """Nobody writes to the pipe: a read returns when its other end is gone."""
     with contextlib.suppress(OSError):
         os.read(descriptor, 1)
-    os.killpg(os.getpgid(0), signal.SIGKILL)
+    end_family()
 
 
 if __name__ == "__main__":

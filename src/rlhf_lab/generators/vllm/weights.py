@@ -16,36 +16,52 @@ from rlhf_lab.types import Weights
 
 FILE_BACKEND = "rlhf_lab_file"
 SHARED_MEMORY = Path("/dev/shm")
+PREFIX = "rlhf_lab_weights_"
 # Of a config; models that agree in these take each other's tensors.
 SHAPE = ("model_type", "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads")
 
 
 class WeightFiles:
-    """A folder for one version at a time, in memory where there is such a file system."""
+    """One version at a time, in memory where there is such a file system, or below a `parent`.
+
+    A process that was killed while it wrote leaves its file behind: the next one removes it.
+    """
 
     def __init__(self, parent: str = "") -> None:
-        chosen = Path(parent) if parent else SHARED_MEMORY
-        if parent:
-            chosen.mkdir(parents=True, exist_ok=True)
-        is_usable = bool(parent) or (chosen.is_dir() and os.access(chosen, os.W_OK))
-        self.folder = Path(
-            tempfile.mkdtemp(prefix="rlhf_lab_weights_", dir=chosen if is_usable else None)
-        )
-        # Servers may run as somebody else.
-        self.folder.chmod(0o755)
+        self._parent = Path(parent) if parent else memory()
+        self._parent.mkdir(parents=True, exist_ok=True)
+        if not parent:
+            remove_left_behind(self._parent)
 
     @contextmanager
     def written(self, weights: Weights, name: str) -> Iterator[str]:
         """The path of the version's file, which is gone afterwards."""
-        path = self.folder / f"{name}.safetensors"
+        folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}_", dir=self._parent))
         try:
+            # Servers may run as somebody else.
+            folder.chmod(0o755)
+            path = folder / f"{name}.safetensors"
             save_file({key: t.detach().contiguous() for key, t in weights.state.items()}, path)
             yield str(path)
         finally:
-            path.unlink(missing_ok=True)
+            shutil.rmtree(folder)
 
-    def close(self) -> None:
-        shutil.rmtree(self.folder, ignore_errors=True)
+
+def memory() -> Path:
+    """Where files are in memory, or else the folder for temporary ones."""
+    is_usable = SHARED_MEMORY.is_dir() and os.access(SHARED_MEMORY, os.W_OK)
+    return SHARED_MEMORY if is_usable else Path(tempfile.gettempdir())
+
+
+def remove_left_behind(parent: Path) -> None:
+    """Remove files of processes of this machine that are no more."""
+    for folder in parent.glob(f"{PREFIX}*"):
+        try:
+            os.kill(int(folder.name.removeprefix(PREFIX).split("_")[0]), 0)
+        except ProcessLookupError:
+            shutil.rmtree(folder, ignore_errors=True)
+        except PermissionError:
+            continue  # it lives, and is somebody else's
 
 
 def described(model: Any) -> Path:

@@ -1,0 +1,292 @@
+"""vLLM itself, on a CPU: log-probs, weights, seeds, servers, whole runs, and what goes wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from rlhf_lab.generators.vllm.generator import VLLMGenerator
+from rlhf_lab.generators.vllm.make import (
+    Lengths,
+    backend_of,
+    engine_settings,
+    local_engine,
+    vllm_generator,
+)
+from rlhf_lab.generators.vllm.options import Prove, VLLMSampling, VLLMServerSampling
+from rlhf_lab.generators.vllm.proof import Proof
+from rlhf_lab.generators.vllm.requests import Drawing, EngineFailure, Request
+from rlhf_lab.generators.vllm.weights import shape_of
+from rlhf_lab.types import Finish, Group, UserError, Weights
+from with_vllm.models import VOCABULARY, chunk, policy, tokenizer, version
+
+pytestmark = pytest.mark.vllm
+
+ROOT = Path(__file__).resolve().parents[2]
+TEMPERATURE = 0.7
+LENGTHS = Lengths(prompt=40, response=16)
+PROMPTS = [(5, 9, 30), (7, 8), (40, 41, 42, 43, 44), (11,)]
+KINDS = [("llama", True), ("llama", False), ("gptneox", True), ("gptneox", False)]
+SEED = 17
+
+
+def options(**given: Any) -> VLLMSampling:
+    return VLLMSampling(temperature=TEMPERATURE, prove=Prove.every, **given)
+
+
+@pytest.fixture(scope="module", params=KINDS, ids=lambda kind: f"{kind[0]}-{kind[1]}")
+def made(request: pytest.FixtureRequest) -> Iterator[tuple[Any, VLLMGenerator]]:
+    """A policy, and a generator over a vLLM that has been started for it."""
+    kind, is_tied = request.param
+    generator = vllm_generator(options(), tokenizer(), lambda: policy(kind, is_tied), LENGTHS, SEED)
+    yield policy(kind, is_tied), generator
+    generator.close()
+
+
+def reread(model: Any, weights: Weights, groups: tuple[Group, ...]) -> list[torch.Tensor]:
+    """Log-probs TV of every position of every sample, by transformers, at the temperature."""
+    model.load_state_dict(weights.state, strict=False)
+    found = []
+    for group in groups:
+        for sample in group.samples:
+            row = torch.tensor([[*group.prompt.tokens, *sample.tokens]])
+            with torch.inference_mode():
+                logits = model(input_ids=row).logits[0, len(group.prompt.tokens) - 1 : -1]
+            found.append((logits.float() / TEMPERATURE).log_softmax(-1))
+    return found
+
+
+def samples(groups: tuple[Group, ...]) -> list[Any]:
+    return [sample for group in groups for sample in group.samples]
+
+
+def test_log_probs_are_those_of_transformers_for_every_version(made: Any) -> None:
+    model, generator = made
+    for number, change in ((0, 0.0), (1, 0.1), (2, 0.001)):
+        weights = version(model, number, change)
+        groups = generator.generate(weights, chunk(PROMPTS, 3, greedy=True))
+        for place, (sample, logp_TV) in enumerate(
+            zip(samples(groups), reread(policy_like(model), weights, groups), strict=True)
+        ):
+            token_T = torch.tensor(sample.tokens)
+            own_T = logp_TV.gather(1, token_T.unsqueeze(1)).squeeze(1)
+            assert torch.allclose(own_T, torch.tensor(sample.logps), atol=5e-5), place
+            assert sample.version == number
+            if place % 3 == 2:
+                assert torch.equal(logp_TV.argmax(dim=1), token_T), "the greedy sample"
+        told = generator.told().measures
+        assert told["generator/proof_gap_mean"] < 1e-5
+
+
+def policy_like(model: Any) -> Any:
+    return type(model)(model.config).eval()
+
+
+def test_a_sample_depends_on_its_seed_and_not_on_its_neighbours(made: Any) -> None:
+    model, generator = made
+    weights = version(model, 3)
+    whole = samples(generator.generate(weights, chunk(PROMPTS, 4)))
+    again = samples(generator.generate(weights, chunk(PROMPTS, 4)))
+    part = samples(generator.generate(weights, chunk(PROMPTS[:2], 4)))
+    assert [s.tokens for s in again] == [s.tokens for s in whole]
+    assert [s.tokens for s in part] == [s.tokens for s in whole[:8]]
+    assert len({s.tokens for s in whole[:4]}) > 1, "samples of a prompt have seeds of their own"
+
+
+def test_more_prompt_tokens_than_one_step_reads_change_nothing(made: Any) -> None:
+    """vLLM would read the last of these prompts in parts, and fail with a seed on a CPU."""
+    model, generator = made
+    weights = version(model, 6)
+    prompts = [tuple((7 * row + place) % 90 + 2 for place in range(40)) for row in range(160)]
+    whole = samples(generator.generate(weights, chunk(prompts, 2)))
+    part = samples(generator.generate(weights, chunk(prompts[:4], 2)))
+    assert [s.tokens for s in part] == [s.tokens for s in whole[:8]]
+
+
+def test_samples_end_with_the_end_token_or_at_the_limit(made: Any) -> None:
+    model, generator = made
+    found = samples(generator.generate(version(model, 4), chunk(PROMPTS * 8, 4)))
+    assert {s.finish for s in found} == {Finish.eos, Finish.length}
+    for sample in found:
+        assert 0 not in sample.tokens[:-1]
+        assert (sample.finish is Finish.eos) == (sample.tokens[-1] == 0)
+        assert sample.finish is Finish.eos or len(sample.tokens) == LENGTHS.response
+
+
+def test_first_tokens_follow_the_distribution(made: Any) -> None:
+    """Pearson's statistic of 2048 first tokens stays where chance leaves it."""
+    model, generator = made
+    weights = version(model, 5)
+    drawing = Drawing(TEMPERATURE, 1, eos_id=0)
+    generator.generate(weights, chunk(PROMPTS, 2))
+    asked = [Request(PROMPTS[0], seed) for seed in range(2048)]
+    answers = generator._backend.draw(asked, drawing)
+    count_V = torch.bincount(torch.tensor([a.tokens[0] for a in answers]), minlength=VOCABULARY)
+    state = weights.state
+    like = policy_like(model)
+    like.load_state_dict(state, strict=False)
+    with torch.inference_mode():
+        logits_V = like(input_ids=torch.tensor([PROMPTS[0]])).logits[0, -1].float()
+    expected_V = (logits_V / TEMPERATURE).softmax(-1) * len(asked)
+    common_V = expected_V >= 5
+    rest = torch.tensor([float(count_V[~common_V].sum()), float(expected_V[~common_V].sum())])
+    terms_V = (count_V[common_V] - expected_V[common_V]).square() / expected_V[common_V]
+    statistic = float(terms_V.sum() + (rest[0] - rest[1]).square() / rest[1].clamp(min=1))
+    freedom = int(common_V.sum())
+    assert statistic < freedom + 5 * (2 * freedom) ** 0.5
+
+
+@pytest.mark.parametrize("kind", ["llama", "gptneox"])
+def test_a_tied_head_that_stays_behind_is_refused(kind: str) -> None:
+    def load_model() -> Any:
+        return policy(kind, is_tied=True)
+
+    model = load_model()
+    settings = engine_settings(options(), model, LENGTHS)
+    backend = local_engine(
+        options(), model, {**settings, "transfer": shape_of(model.config)}, "with_vllm.stale_child"
+    )
+    proof = Proof(load_model, TEMPERATURE, 1e-3, 1, keep=False)
+    drawing = Drawing(TEMPERATURE, LENGTHS.response, 0)
+    generator = VLLMGenerator(backend, tokenizer(), drawing, SEED, proof, Prove.first)
+    with pytest.raises(EngineFailure, match="does not have the weights"):
+        generator.generate(version(model, 0), chunk(PROMPTS, 2))
+    generator.close()
+
+
+def test_a_server_on_loopback_draws_the_same_samples_and_knows_its_model() -> None:
+    def load_model() -> Any:
+        return policy("llama", is_tied=True)
+
+    served = VLLMServerSampling(temperature=TEMPERATURE, prove=Prove.every)
+    generator = vllm_generator(served, tokenizer(), load_model, LENGTHS, SEED)
+    try:
+        model = load_model()
+        for number, change in ((0, 0.0), (1, 0.1)):
+            weights = version(model, number, change)
+            groups = generator.generate(weights, chunk(PROMPTS, 3, greedy=True))
+            for sample, logp_TV in zip(
+                samples(groups), reread(policy_like(model), weights, groups), strict=True
+            ):
+                own_T = logp_TV.gather(1, torch.tensor(sample.tokens).unsqueeze(1)).squeeze(1)
+                assert torch.allclose(own_T, torch.tensor(sample.logps), atol=5e-5)
+                assert sample.version == number
+        url = generator._backend._servers._servers[0].url  # type: ignore[attr-defined]
+        other = policy("gptneox", is_tied=True)
+        with pytest.raises(EngineFailure, match="model_type=llama"):
+            backend_of(VLLMServerSampling(urls=[url]), other, LENGTHS)
+        with pytest.raises(UserError, match="--max-model-len 99"):
+            backend_of(VLLMServerSampling(urls=[url]), model, Lengths(33, 66))
+        with pytest.raises(UserError, match=f"generator.port={url.rsplit(':', 1)[1]}"):
+            port = int(url.rsplit(":", 1)[1])
+            backend_of(VLLMServerSampling(port=port), model, LENGTHS)
+        os.killpg(generator._backend.pid, signal.SIGKILL)  # type: ignore[attr-defined]
+        with pytest.raises(EngineFailure, match="log"):
+            generator.generate(version(model, 2), chunk(PROMPTS, 2))
+    finally:
+        generator.close()
+
+
+def test_a_head_size_without_a_kernel_is_refused_with_one_that_has() -> None:
+    model = policy("gptneox", is_tied=True)
+    model.config.num_attention_heads = 8
+    with pytest.raises(UserError, match=r"heads of 8, .*pass model.num_heads=2 or 1"):
+        vllm_generator(options(), tokenizer(), lambda: model, LENGTHS, SEED)
+
+
+def command(folder: Path, *overrides: str) -> list[str]:
+    # Heads of 32: vLLM's attention on a CPU has no kernel for those of the nano models.
+    small = ["model.hidden_size=64", "model.num_heads=2", "reward=task_rule", "eval=none"]
+    names = [f"output.dir={folder}", f"output.cache={folder.parent}/cache", *small, *overrides]
+    return [sys.executable, "-m", "rlhf_lab.main", "train", "debug=tiny", *names]
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_a_whole_run_trains_on_what_vllm_draws(tmp_path: Path, mode: str) -> None:
+    folder = tmp_path / "run"
+    done = subprocess.run(
+        command(folder, "generator=vllm", f"mode={mode}", "generator.prove=every"),
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "vLLM draws each sample from its own seed" in done.stdout
+    rows = [json.loads(row) for row in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert len(rows) == 4
+    assert rows[0]["generator/proof_gap_mean"] < 1e-5
+    assert rows[-1]["timing/generator_sync_seconds"] > 0
+    for number, row in enumerate(rows):
+        assert abs(row["gap/mismatch_k1"]) < 1e-5
+        assert row["lag/rounds_max"] == (min(number, 1) if mode == "async" else 0)
+
+
+def children(name: str, folder: str) -> list[int]:
+    """Processes of this name that mention a folder."""
+    found = []
+    for place in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (place / "cmdline").read_text().split("\0")
+            given = (place / "environ").read_text()
+        except OSError:
+            continue
+        if name in words and folder in given:
+            found.append(int(place.name))
+    return found
+
+
+def test_a_run_whose_vllm_is_killed_says_so_with_its_log(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    run = subprocess.Popen(
+        command(folder, "generator=vllm", "run.updates=4000", "checkpoint=rounds"),
+        cwd=ROOT,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    deadline = time.monotonic() + 240
+    while not (folder / "metrics.jsonl").exists() or not (folder / "metrics.jsonl").read_text():
+        assert run.poll() is None and time.monotonic() < deadline
+        time.sleep(0.2)
+    [pid] = children("rlhf_lab.generators.vllm.child", str(tmp_path))
+    os.kill(pid, signal.SIGKILL)
+    output, _ = run.communicate(timeout=120)
+    assert run.returncode == 1
+    assert f"vLLM (pid {pid}) ended (killed by SIGKILL)" in output
+    assert "vllm.log ends with:" in output
+    assert "saved at round" in output
+
+
+def test_a_killed_run_takes_its_vllm_with_it(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    run = subprocess.Popen(
+        command(folder, "generator=vllm", "mode=async", "run.updates=4000"),
+        cwd=ROOT,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    deadline = time.monotonic() + 240
+    while not (folder / "metrics.jsonl").exists() or not (folder / "metrics.jsonl").read_text():
+        assert run.poll() is None and time.monotonic() < deadline
+        time.sleep(0.2)
+    run.kill()
+    run.wait()
+    deadline = time.monotonic() + 30
+    while children("rlhf_lab.generators.vllm.child", str(tmp_path)):
+        assert time.monotonic() < deadline, "it is still there"
+        time.sleep(0.2)
+    assert not list(tmp_path.glob("rlhf_lab_vllm_*"))
