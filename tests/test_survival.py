@@ -64,8 +64,9 @@ MODES = {
     "drawn": ("mode=lagged", 'mode.lag_probabilities="0.5,0.5"'),
     "thread": ("mode=async", "mode.executor=thread", "mode.max_staleness=2"),
     "process": ("mode=async", "mode.num_generators=2", "mode.max_staleness=2"),
+    "partial": ("mode=partial", "mode.max_staleness=2", "mode.segment_tokens=3"),
 }
-LONGEST = {"process": 6.0}
+LONGEST = {"process": 6.0, "partial": 6.0}
 USUALLY = 2.0
 
 

@@ -365,6 +365,7 @@ def settings(config: Config) -> dict[str, Any]:
     return {
         **{f.name: getattr(config.run, f.name) for f in fields(config.run)},
         "max_staleness": config.mode.max_staleness,
+        "segment_tokens": config.mode.segment_tokens,
         "num_generators": config.mode.num_background,
         "chunk_groups": config.generator.chunk_groups,
         "compares": compares(config),

@@ -126,7 +126,9 @@ def finish_run(
         given = {**facts, "run_id": record.manifest["run_id"]}
         with stop.deferred():
             digest = learn(config, sources, folder, console, given, lambda: stop.is_requested)
-        record.update(weights_digest=digest, **overlap(folder, console))
+        # Which chunk waits for which version follows from the lengths of partial rollouts.
+        ideal = {} if config.mode.segment_tokens else overlap(folder, console)
+        record.update(weights_digest=digest, **ideal)
     if config.eval.snapshots:
         evaluate_run(config, sources, folder, console)
     write_card(config, folder, folder / POLICY, config.run.num_rounds)

@@ -214,6 +214,11 @@ def settings_of(folder: Path) -> Settings:
     path = manifest_path(folder)
     try:
         given = json.loads(path.read_bytes())["settings"]
+        if given.get("segment_tokens"):
+            raise UserError(
+                f"{folder} has partial rollouts (mode.segment_tokens={given['segment_tokens']}), "
+                "whose timeline follows from the lengths of its samples: pass a run of mode=async"
+            )
         # Runs from before groups could be oversampled did not.
         given = {"oversample": 1.0, **given}
         return Settings(**{field.name: given[field.name] for field in fields(Settings)})

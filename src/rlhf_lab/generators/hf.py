@@ -75,7 +75,6 @@ class Tokenizer(Protocol):
     """The part of a transformers tokenizer that sampling needs."""
 
     eos_token_id: int
-    pad_token_id: int | None
 
     def decode(self, tokens: Sequence[int], *, skip_special_tokens: bool) -> str: ...
 

@@ -92,17 +92,19 @@ def stack_of(model: Any) -> Stack | None:
     """The model taken apart, None if its class or its attention is not known here."""
     if not has_known_attention(model.config):
         return None
+    head = model.get_output_embeddings()
+    blocks: Sequence[Block]
     if type(model) is GPTNeoXForCausalLM:
-        body, layers = model.gpt_neox, [NeoXBlock(layer) for layer in model.gpt_neox.layers]
+        body = model.gpt_neox
+        blocks = [NeoXBlock(layer) for layer in body.layers]
         scaling = body.layers[0].attention.scaling
-        embed, norm = body.embed_in, body.final_layer_norm
-    elif type(model) in (LlamaForCausalLM, Qwen2ForCausalLM):
-        body, layers = model.model, [LlamaBlock(layer) for layer in model.model.layers]
+        return Stack(body.embed_in, blocks, body.final_layer_norm, head, body.rotary_emb, scaling)
+    if type(model) in (LlamaForCausalLM, Qwen2ForCausalLM):
+        body = model.model
+        blocks = [LlamaBlock(layer) for layer in body.layers]
         scaling = body.layers[0].self_attn.scaling
-        embed, norm = body.embed_tokens, body.norm
-    else:
-        return None
-    return Stack(embed, layers, norm, model.get_output_embeddings(), body.rotary_emb, scaling)
+        return Stack(body.embed_tokens, blocks, body.norm, head, body.rotary_emb, scaling)
+    return None
 
 
 def has_known_attention(config: Any) -> bool:
