@@ -21,7 +21,7 @@ from rlhf_lab.generators.vllm import weights as weight_files
 from rlhf_lab.generators.vllm.generator import VLLMGenerator, batch_effect
 from rlhf_lab.generators.vllm.make import local_engine
 from rlhf_lab.generators.vllm.options import Prove, VLLMSampling, VLLMServerSampling
-from rlhf_lab.generators.vllm.own_server import addressed, flags, require_free
+from rlhf_lab.generators.vllm.own_server import flags, server_arguments
 from rlhf_lab.generators.vllm.proof import Proof, perturbed
 from rlhf_lab.generators.vllm.requests import (
     Answer,
@@ -34,6 +34,7 @@ from rlhf_lab.generators.vllm.requests import (
 from rlhf_lab.generators.vllm.servers import Servers
 from rlhf_lab.generators.vllm.weights import WeightFiles
 from rlhf_lab.models.causal_lm import load_policy
+from rlhf_lab.ports import require_free
 from rlhf_lab.types import Chunk, Finish, UserError, Weights
 
 DRAWING = Drawing(temperature=0.7, max_new_tokens=6, eos_id=0)
@@ -320,7 +321,12 @@ def test_a_server_on_a_cpu_must_read_prompts_whole() -> None:
 def test_a_servers_settings_are_flags() -> None:
     settings = {"max_model_len": 9, "enforce_eager": True, "other": False}
     assert flags(settings) == ["--max-model-len", "9", "--enforce-eager", "--no-other"]
-    assert addressed("http://127.0.0.1:81")[:4] == ["--host", "127.0.0.1", "--port", "81"]
+    arguments = server_arguments(Path("config"), settings, "127.0.0.1", 81, "nccl")
+    assert arguments[:2] == ["--model", "config"]
+    assert arguments[6:12] == [
+        *("--host", "127.0.0.1", "--port", "81"),
+        *("--weight-transfer-config", '{"backend": "nccl"}'),
+    ]
 
 
 # -- options -----------------------------------------------------------------------------------
@@ -391,7 +397,7 @@ def test_a_port_in_use_is_refused_with_what_to_change(make_config: MakeConfig) -
         port = taken.getsockname()[1]
         with pytest.raises(UserError, match=rf"generator.port={port}.*generator.port=0"):
             check(make_config("generator=vllm_server", f"generator.port={port}"))
-    require_free("127.0.0.1", port)
+    require_free("generator.port", port)
 
 
 def test_the_tolerance_follows_the_coarser_precision() -> None:

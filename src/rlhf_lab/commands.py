@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -72,6 +74,14 @@ def relabel(config: Config, console: Console) -> None:
 def data(config: Config, console: Console) -> None:
     """Report on the task's splits."""
     inspect(config, console)
+
+
+def serve(config: Config, console: Console) -> None:
+    """Become a vLLM server for runs like this one, until somebody stops it."""
+    command = build.server(config)
+    console.say(f"starting {' '.join(command.words)}")
+    sys.stdout.flush()
+    os.execve(command.words[0], command.words, os.environ | command.variables)
 
 
 def report(console: Console, stage: str, product: Product) -> None:

@@ -34,6 +34,8 @@ LOOPBACK = "127.0.0.1"
 POLL_SECONDS = 0.5
 GRACE_SECONDS = 60.0
 LOG_LINES = 30
+# Servers of a large model take minutes to be ready, and are started together with the trainers.
+CONNECT = "generator.connect_seconds=900"
 # Stands for the name of a host that only the job will know.
 HOST_MARK = "-host-of-the-job"
 
@@ -80,13 +82,13 @@ def commands(
         Command(
             node.number,
             f"server{node.number}.{place}",
-            ("rlhf-lab", "serve", *shared, f"generator.port={ports.servers + place}"),
+            ("rlhf-lab", "serve", *shared, *listening_at(hosts, ports.servers + place)),
             {} if is_cpu else {"CUDA_VISIBLE_DEVICES": str(device)},
         )
         for node in nodes
         for place, device in enumerate(node.generators)
     ]
-    listed = [f"generator.urls=[{','.join(urls)}]"] if urls else []
+    listed = [f"generator.urls=[{','.join(urls)}]", CONNECT] if urls else []
     train = ("-m", "rlhf_lab.main", "train", *shared, *listed)
     training = [node for node in nodes if node.trainers]
     trainers = [
@@ -99,6 +101,12 @@ def commands(
         for rank, node in enumerate(training)
     ]
     return [*servers, *trainers]
+
+
+def listening_at(hosts: Sequence[str], port: int) -> tuple[str, ...]:
+    """Where a server listens: for this machine alone, if everybody is on it."""
+    everywhere = () if list(hosts) == [LOOPBACK] else ("generator.host=0.0.0.0",)
+    return (f"generator.port={port}", *everywhere)
 
 
 def torchrun(node: Node, rank: int, num_nodes: int, first: str, ports: Ports) -> tuple[str, ...]:

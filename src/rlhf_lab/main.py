@@ -49,6 +49,7 @@ ABOUT = {
     "resume": "go on with a run that ended early: rlhf-lab resume RUN",
     "replay": "repeat a run's recorded schedule bit for bit: rlhf-lab replay RUN [output.dir=...]",
     "timeline": "draw who worked and who waited: rlhf-lab timeline RUN [--rounds A:B]",
+    "serve": "a vLLM server for runs on any host: rlhf-lab serve generator.port=8100 [model=...]",
     "launch": "commands of a run over devices and nodes: rlhf-lab launch layout=1x8:7+1 [--run]",
     "export": "a run's policy with its model card, for transformers: rlhf-lab export RUN [FOLDER]",
     "plan": "predict other settings from a run's times: rlhf-lab plan RUN [mode=async ...]",
@@ -153,6 +154,10 @@ def reward_model_job(cfg: DictConfig) -> None:
     job("reward-model", cfg)
 
 
+def serve_job(cfg: DictConfig) -> None:
+    job("serve", cfg)
+
+
 def evaluate_job(cfg: DictConfig) -> None:
     job("evaluate", cfg)
 
@@ -169,6 +174,7 @@ JOBS: dict[str, Callable[[DictConfig], None]] = {
     "data": data_job,
     "reward-model": reward_model_job,
     "evaluate": evaluate_job,
+    "serve": serve_job,
     "pipeline": pipeline_job,
 }
 
@@ -277,13 +283,12 @@ def evaluate_each(folders: Sequence[str], overrides: Sequence[str]) -> int:
     return (BAD_INPUT if was_refused else FAILED) if failures else 0
 
 
-def export_run(arguments: Sequence[str]) -> int:
+def export_run(arguments: list[str], console: Console) -> int:
     """Write a version of a run as a folder that transformers loads. Returns 0."""
     wanted = export.asked(arguments)
 
     def write(cfg: DictConfig) -> None:
-        config = typed(cfg)
-        export.export(config, wanted, Console(quiet=config.output.quiet))
+        export.export(typed(cfg), wanted, console)
 
     launch(write, of_run("export", [str(wanted.run)]))
     return 0
@@ -317,21 +322,33 @@ def composes(overrides: Sequence[str]) -> None:
     launch(look, list(overrides))
 
 
+def launch_run(arguments: list[str], console: Console) -> int:
+    """Print or run the commands of a run over devices and nodes."""
+    return launching.show(arguments, console, composes)
+
+
+def list_runs(arguments: list[str], console: Console) -> int:
+    """A table of the runs in a folder."""
+    return show(Path(arguments[0] if arguments else "runs"), console)
+
+
+# Commands that no config is composed for, or not by their arguments alone.
+WITHOUT_CONFIG: dict[str, Callable[[list[str], Console], int]] = {
+    "export": export_run,
+    "launch": launch_run,
+    "plan": plan.show,
+    "runs": list_runs,
+    "timeline": timeline.show,
+}
+
+
 def run_command(command: str, arguments: list[str]) -> int:
     """Run one command; the caller turns exceptions into messages."""
     if "--help" in arguments or "-h" in arguments:
         sys.stdout.write(command_help(command) + "\n")
         return 0
-    if command == "runs":
-        return show(Path(arguments[0] if arguments else "runs"), Console(quiet=False))
-    if command == "timeline":
-        return timeline.show(arguments, Console(quiet=False))
-    if command == "plan":
-        return plan.show(arguments, Console(quiet=False))
-    if command == "launch":
-        return launching.show(arguments, Console(quiet=False), composes)
-    if command == "export":
-        return export_run(arguments)
+    if command in WITHOUT_CONFIG:
+        return WITHOUT_CONFIG[command](arguments, Console(quiet=False))
     folders = leading_folders(arguments) if command == "evaluate" else []
     if len(folders) > 1:
         return evaluate_each(folders, arguments[len(folders) :])

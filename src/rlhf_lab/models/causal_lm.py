@@ -5,17 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rlhf_lab.models.heads import with_head
 from rlhf_lab.models.loading import (
+    load_config_of,
     load_tokenizer_of,
     load_weights_of,
     require_end_token,
     require_vocabulary,
 )
 from rlhf_lab.models.package import load_package, package_file
-from rlhf_lab.models.pretrained import PACKAGE, PretrainedModel, require_attention
+from rlhf_lab.models.pretrained import DTYPES, PACKAGE, PretrainedModel, Tying, require_attention
 from rlhf_lab.models.quiet import quiet_transformers
 from rlhf_lab.models.scratch import ScratchModel, refuse_no_tokenizer, scratch
 
@@ -49,6 +51,17 @@ def load_pretrained(model: PretrainedModel, key: str) -> tuple[Any, Any]:
         AutoModelForCausalLM, model.path, key, model.revision, **model.keywords
     )
     return loaded, load_tokenizer_of(model.path, key, model.revision)
+
+
+def policy_shape(model: ScratchModel | PretrainedModel, task_tokenizer: Any | None) -> Any:
+    """The policy as far as its config goes: a hub's or folder's model without any weights."""
+    if isinstance(model, ScratchModel) or model.path.startswith(PACKAGE):
+        return load_policy(model, task_tokenizer, seed=0)[0]
+    config = load_config_of(model.path, "model.path", model.revision)
+    if model.tie_embeddings is not Tying.as_saved:
+        config.tie_word_embeddings = model.tie_embeddings is Tying.tied
+    with quiet_transformers(), torch.device("meta"):
+        return AutoModelForCausalLM.from_config(config, dtype=DTYPES[model.dtype])
 
 
 def load_tokenizer(

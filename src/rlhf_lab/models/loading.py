@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError
-from transformers import AutoTokenizer
+from transformers import AutoConfig, AutoTokenizer
 
 from rlhf_lab.models.quiet import first_line, quiet_transformers
 from rlhf_lab.types import UserError
@@ -63,6 +63,16 @@ def load_weights_of(kind: Any, path: str, key: str, revision: str = "", **option
             f"random: pass {key}=<a model saved as {kind.__name__.removeprefix('AutoModelFor')}>"
         )
     return model
+
+
+def load_config_of(path: str, key: str, revision: str = "") -> Any:
+    """A model's config. Raises UserError, naming `key`, if there is none."""
+    name, where = located(path, revision)
+    try:
+        with quiet_transformers():
+            return AutoConfig.from_pretrained(name, **where)
+    except BROKEN as error:
+        raise not_loadable(path, key, error) from error
 
 
 def load_tokenizer_of(path: str, key: str, revision: str = "") -> Any:

@@ -14,6 +14,12 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 TOLERANCE = {"float32": 1e-3, "bfloat16": 0.1, "float16": 0.02}
 
 
+PORT_REMEDY = (
+    "pass generator.port=0 for a free one, or generator.urls=[http://HOST:PORT] if it is a vLLM "
+    "server"
+)
+
+
 class Prove(StrEnum):
     """Which loads of weights are proved by the log-probs that vLLM then reports."""
 
@@ -84,9 +90,10 @@ class VLLMServerSampling(VLLMSampling):
     """Config option `generator=vllm_server`: vLLM behind HTTP, one server or several.
 
     urls: of servers that run already, which share each chunk's prompts; none starts a server on
-    `host`, at `port` (0: a free one), for as long as the run lasts. weights_folder: where weights
-    are written for the servers to read, on a file system that all of them see; empty takes this
-    machine's shared memory. sync: auto takes a file where servers are on this machine or a
+    `host`, at `port` (0: a free one), for as long as the run lasts. connect_seconds: how long to
+    wait for `urls` to answer before the run is refused. weights_folder: where weights are written
+    for the servers to read, on a file system that all of them see; empty takes this machine's
+    shared memory. sync: auto takes a file where servers are on this machine or a
     weights_folder is named, else NCCL. nccl_host, nccl_port: by which servers reach this machine
     for NCCL. Values of the engine are for the server that the run starts; others have their own.
     """
@@ -95,6 +102,7 @@ class VLLMServerSampling(VLLMSampling):
     urls: list[str] = field(default_factory=list)
     host: str = "127.0.0.1"
     port: int = 0
+    connect_seconds: float = 0.0
     weights_folder: str = ""
     sync: Sync = Sync.auto
     nccl_host: str = ""
@@ -105,6 +113,8 @@ class VLLMServerSampling(VLLMSampling):
         for key, least in (("port", 0), ("nccl_port", 1)):
             if not least <= getattr(self, key) <= 65535:
                 raise UserError(f"generator.{key}={getattr(self, key)}: choose {least} to 65535")
+        if self.connect_seconds < 0:
+            raise UserError(f"generator.connect_seconds={self.connect_seconds}: choose 0 or more")
         for url in self.urls:
             parts = urlsplit(url)
             if parts.scheme not in ("http", "https") or not parts.hostname:

@@ -2,25 +2,36 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import socket
+import sys
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
 
+from rlhf_lab.generators.vllm.family import FOLDER
 from rlhf_lab.generators.vllm.http import Server
-from rlhf_lab.generators.vllm.options import VLLMServerSampling
+from rlhf_lab.generators.vllm.options import PORT_REMEDY, Sync, VLLMServerSampling
 from rlhf_lab.generators.vllm.process import LATE, Child, environment
 from rlhf_lab.generators.vllm.requests import Answer, Drawing, EngineFailure, Request
+from rlhf_lab.generators.vllm.serve import ALONE
 from rlhf_lab.generators.vllm.servers import PROCESSOR, Servers
 from rlhf_lab.generators.vllm.weights import FILE_BACKEND, described, shape_of
-from rlhf_lab.types import UserError, Weights
+from rlhf_lab.ports import free_port, require_free
+from rlhf_lab.types import Weights
 
 SERVE = "rlhf_lab.generators.vllm.serve"
 DEV_MODE = {"VLLM_SERVER_DEV_MODE": "1"}
+
+
+@dataclass(frozen=True)
+class Command:
+    """Words of a command, and what it reads from its environment besides."""
+
+    words: list[str]
+    variables: dict[str, str]
 
 
 class OwnServer:
@@ -57,12 +68,12 @@ class OwnServer:
 
 def own_server(options: VLLMServerSampling, model: Any, settings: dict[str, Any]) -> OwnServer:
     """Start a server with dummy weights on this machine, and wait until it is ready."""
-    require_free(options.host, options.port)
-    url = f"http://{options.host}:{options.port or free_port(options.host)}"
+    port = options.port or free_port(options.host)
+    require_free("generator.port", port, options.host, PORT_REMEDY)
+    url = f"http://{options.host}:{port}"
     folder = described(model)
-    arguments = [*flags({"model": str(folder), **settings}), *addressed(url)]
-    variables = environment(options, torch.cuda.is_available()) | DEV_MODE
-    child = Child(folder, SERVE, arguments, variables)
+    arguments = server_arguments(folder, settings, options.host, port, FILE_BACKEND)
+    child = Child(folder, SERVE, arguments, server_environment(options))
     doing = f"while a server started at {url}"
     try:
         child.wait_for(Server(url).is_healthy, doing, options.startup_seconds, LATE)
@@ -72,6 +83,24 @@ def own_server(options: VLLMServerSampling, model: Any, settings: dict[str, Any]
         child.close()
         raise
     return OwnServer(child, servers)
+
+
+def server_environment(options: VLLMServerSampling) -> dict[str, str]:
+    """What a server reads from its environment."""
+    return environment(options, torch.cuda.is_available()) | DEV_MODE
+
+
+def server_arguments(
+    folder: Path, settings: dict[str, Any], host: str, port: int, backend: str
+) -> list[str]:
+    """The command line of a server that does what a run needs. folder: of the policy's config."""
+    return [
+        *flags({"model": str(folder), **settings}),
+        *("--host", host, "--port", str(port)),
+        *("--weight-transfer-config", json.dumps({"backend": backend})),
+        *("--logits-processors", PROCESSOR),
+        *("--enable-scale-out", "--disable-log-stats", "--disable-uvicorn-access-log"),
+    ]
 
 
 def flags(settings: dict[str, Any]) -> list[str]:
@@ -86,34 +115,11 @@ def flags(settings: dict[str, Any]) -> list[str]:
     return given
 
 
-def addressed(url: str) -> list[str]:
-    """Where a server listens, and what it must be able to do for a run."""
-    host, _, port = url.removeprefix("http://").rpartition(":")
-    return [
-        *("--host", host, "--port", port),
-        *("--weight-transfer-config", json.dumps({"backend": FILE_BACKEND})),
-        *("--logits-processors", PROCESSOR),
-        *("--enable-scale-out", "--disable-log-stats", "--disable-uvicorn-access-log"),
-    ]
-
-
-def free_port(host: str) -> int:
-    """A port that nobody listens at now."""
-    with contextlib.closing(socket.socket()) as probe:
-        probe.bind((host, 0))
-        return int(probe.getsockname()[1])
-
-
-def require_free(host: str, port: int) -> None:
-    """Refuse an address that cannot be listened at. port: 0 is whichever is free."""
-    with contextlib.closing(socket.socket()) as probe:
-        # As servers do: connections of one that has just ended are no reason to wait.
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError as error:
-            raise UserError(
-                f"generator.port={port} on generator.host={host} cannot be had ({error.strerror}): "
-                "another program has it; pass generator.port=0 for a free one, or "
-                f"generator.urls=[http://{host}:{port}] if it is a vLLM server"
-            ) from error
+def lone_server(options: VLLMServerSampling, model: Any, settings: dict[str, Any]) -> Command:
+    """What starts a server that no run owns, for runs to come and go."""
+    require_free("generator.port", options.port, options.host, "pass another one")
+    folder = described(model)
+    backend = "nccl" if options.sync is Sync.nccl else FILE_BACKEND
+    arguments = server_arguments(folder, settings, options.host, options.port, backend)
+    variables = server_environment(options) | {FOLDER: str(folder)}
+    return Command([sys.executable, "-m", SERVE, ALONE, *arguments], variables)

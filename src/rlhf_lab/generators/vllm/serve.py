@@ -1,16 +1,21 @@
-"""A vLLM server that ends with the run: python -m rlhf_lab.generators.vllm.serve <fd> arguments."""
+"""A vLLM server: python -m rlhf_lab.generators.vllm.serve <fd> arguments.
+
+It ends with the run that holds the other end of the pipe fd; with - instead, by itself.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import runpy
+import shutil
 import sys
 import threading
 
-from rlhf_lab.generators.vllm.family import end_family
+from rlhf_lab.generators.vllm.family import FOLDER, end_family
 from rlhf_lab.generators.vllm.heads import require_head_size
 
+ALONE = "-"
 SERVER = "vllm.entrypoints.openai.api_server"
 
 
@@ -21,8 +26,19 @@ def end_with_the_run(descriptor: int) -> None:
     end_family()
 
 
-if __name__ == "__main__":
-    threading.Thread(target=end_with_the_run, args=(int(sys.argv[1]),), daemon=True).start()
-    sys.argv = [SERVER, *sys.argv[2:]]
+def serve(arguments: list[str]) -> None:
+    """Run the server, once its model is known to fit."""
+    sys.argv = [SERVER, *arguments]
     require_head_size(sys.argv[sys.argv.index("--model") + 1])
     runpy.run_module(SERVER, run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == ALONE:
+        try:
+            serve(sys.argv[2:])
+        finally:
+            shutil.rmtree(os.environ[FOLDER], ignore_errors=True)
+    else:
+        threading.Thread(target=end_with_the_run, args=(int(sys.argv[1]),), daemon=True).start()
+        serve(sys.argv[2:])
