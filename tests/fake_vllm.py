@@ -91,7 +91,7 @@ class FakeServer:
                 "vllm_config": {
                     "model_config": self.model_config,
                     "weight_transfer_config": {"backend": "rlhf_lab_file"},
-                    "device_config": {"device_type": self.device},
+                    "device_config": {"device": self.device},
                     "scheduler_config": {"enable_chunked_prefill": self.device == "cpu"},
                     "parallel_config": {"tensor_parallel_size": 1, "pipeline_parallel_size": 1},
                 }

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import socket
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +18,7 @@ from conftest import MakeConfig
 from fake_vllm import FakeServer, Mirror, serving
 from test_generation import stream, tiny, weights
 
+from rlhf_lab.checkpoint import as_row, from_row
 from rlhf_lab.checks import check
 from rlhf_lab.generators.vllm import weights as weight_files
 from rlhf_lab.generators.vllm.generator import VLLMGenerator, batch_effect
@@ -33,9 +36,15 @@ from rlhf_lab.generators.vllm.requests import (
 )
 from rlhf_lab.generators.vllm.servers import Servers
 from rlhf_lab.generators.vllm.weights import WeightFiles
+from rlhf_lab.loop import told_measures
 from rlhf_lab.models.causal_lm import load_policy
 from rlhf_lab.ports import require_free
-from rlhf_lab.types import Chunk, Finish, UserError, Weights
+from rlhf_lab.rollout.budget import StalenessBudget
+from rlhf_lab.rollout.executor import InlineExecutor
+from rlhf_lab.rollout.mode import Mode
+from rlhf_lab.rollout.pipeline import Pipeline, Queued, Taken
+from rlhf_lab.rollout.worker import RolloutWorker
+from rlhf_lab.types import Chunk, Finish, Group, Rollout, Told, UserError, Weights
 
 DRAWING = Drawing(temperature=0.7, max_new_tokens=6, eos_id=0)
 
@@ -57,9 +66,6 @@ def made(backend: Mirror, prove: Prove = Prove.first, tolerance: float = 1e-3) -
     proof = Proof(fresh, DRAWING.temperature, tolerance, 1, keep=prove is Prove.every)
     drawing = replace(DRAWING, eos_id=tokenizer.eos_token_id)
     return VLLMGenerator(backend, tokenizer, drawing, 5, proof, prove)
-
-
-# -- requests ----------------------------------------------------------------------------------
 
 
 def test_a_request_depends_on_its_prompt_and_number_alone() -> None:
@@ -102,9 +108,6 @@ def test_the_batch_effect_by_hand() -> None:
     effect = batch_effect(together, alone)
     # One of two differs; tokens after the first difference are not compared.
     assert (effect.count, effect.changed, effect.logp_max) == (2, 0.5, 0.25)
-
-
-# -- proof -------------------------------------------------------------------------------------
 
 
 def test_perturbed_weights_differ_in_every_tensor_and_are_always_the_same() -> None:
@@ -185,9 +188,6 @@ def test_weights_that_are_not_finite_make_no_sample() -> None:
         made(backend).generate(Weights(0, spoiled), chunk())
 
 
-# -- files and children ------------------------------------------------------------------------
-
-
 def test_a_weight_file_is_there_while_it_is_needed(tmp_path: Path) -> None:
     files = WeightFiles(str(tmp_path))
     with files.written(weights(), "4") as path:
@@ -261,9 +261,6 @@ def test_a_child_ends_when_it_is_closed_and_leaves_nothing() -> None:
         os.kill(engine.pid, 0)
 
 
-# -- servers -----------------------------------------------------------------------------------
-
-
 def test_servers_share_the_prompts_of_a_chunk_by_their_place() -> None:
     fakes = [FakeServer(0), FakeServer(1)]
     with ExitStack() as stack:
@@ -327,9 +324,6 @@ def test_a_servers_settings_are_flags() -> None:
         *("--host", "127.0.0.1", "--port", "81"),
         *("--weight-transfer-config", '{"backend": "nccl"}'),
     ]
-
-
-# -- options -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -405,3 +399,43 @@ def test_the_tolerance_follows_the_coarser_precision() -> None:
     assert VLLMSampling(dtype="bfloat16").tolerance("float32") == 0.1
     assert VLLMSampling(dtype="float32").tolerance("bfloat16") == 0.1
     assert VLLMSampling(prove_tolerance=0.5).tolerance("float32") == 0.5
+
+
+def test_notes_reach_the_user_measures_the_round_and_the_engine_its_end() -> None:
+    backend = Mirror(fresh())
+    worker = RolloutWorker(made(backend), Lengths(), is_model=False)
+    notes: list[str] = []
+    pipeline = Pipeline(
+        InlineExecutor(lambda: worker),
+        StalenessBudget(0, 1, 1),
+        lambda number: chunk(),
+        1,
+        Mode(),
+        report=notes.append,
+    )
+    with pipeline:
+        taken = pipeline.take(replace(weights(), version=0))
+    assert backend.is_closed
+    assert len(notes) == 1 and "from its own seed" in notes[0]
+    measures = told_measures(taken)
+    assert measures["generator/proof_gap_mean"] < 1e-5
+    assert measures["timing/generator_sync_seconds"] > 0
+    kept = as_row(Queued(0, 0, False, taken.rollouts[0]))
+    again = from_row(json.loads(json.dumps(kept)), lambda number: chunk()).rollout
+    assert again is not None
+    assert again.told == taken.rollouts[0].told
+
+
+def test_a_rounds_measures_are_means_over_those_that_measured() -> None:
+    rollouts = [
+        Rollout(chunk(), (), ((0, 0),), {}, told=Told(measures))
+        for measures in ({"a": 1.0, "b": 5.0}, {"a": 3.0}, {})
+    ]
+    assert told_measures(Taken(rollouts, [], [])) == {"a": 2.0, "b": 5.0}
+
+
+class Lengths:
+    """A reward that likes long answers."""
+
+    def score(self, groups: Sequence[Group]) -> list[tuple[float, ...]]:
+        return [tuple(float(len(s.tokens)) for s in group.samples) for group in groups]

@@ -63,7 +63,7 @@ def backend_of(options: VLLMSampling, model: Any, lengths: Lengths) -> Backend:
     if isinstance(options, VLLMServerSampling):
         if options.urls:
             return Servers(options, shape, sum(vars(lengths).values()))
-        return own_server(options, model, settings)
+        return own_server(options, model, {**settings, "skip_tokenizer_init": True})
     return local_engine(options, model, {**settings, "transfer": shape})
 
 

@@ -119,7 +119,7 @@ def workers_of(server: Server, tokens: int, options: VLLMServerSampling) -> int:
         "--logprobs-mode processed_logprobs": model["logprobs_mode"] == "processed_logprobs",
         f'--weight-transfer-config \'{{"backend": "{backend}"}}\'': transfer.get("backend")
         == backend,
-        "--no-enable-chunked-prefill": config["device_config"]["device_type"] != "cpu"
+        "--no-enable-chunked-prefill": config["device_config"]["device"] != "cpu"
         or not config["scheduler_config"]["enable_chunked_prefill"],
         f"--max-model-len {tokens} (or more)": model["max_model_len"] >= tokens,
     }
