@@ -24,7 +24,8 @@ import torch
 
 from rlhf_lab.batching import pad_left
 from rlhf_lab.forward import torch_threads
-from rlhf_lab.generators.hf import Decode, HFGenerator, HFSampling
+from rlhf_lab.generators.decoders import Decode
+from rlhf_lab.generators.hf import HFGenerator, HFSampling
 from rlhf_lab.models.causal_lm import load_policy
 from rlhf_lab.models.pretrained import PretrainedModel
 from rlhf_lab.randomness import uniforms

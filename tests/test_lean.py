@@ -22,8 +22,9 @@ from transformers import (
     Qwen2ForCausalLM,
 )
 
+from rlhf_lab.generators.decoders import Decode, Device, decoder_of
 from rlhf_lab.generators.draw import BLOCK, draw
-from rlhf_lab.generators.hf import Decode, Device, HFGenerator, HFSampling, decoder_of
+from rlhf_lab.generators.hf import HFGenerator, HFSampling
 from rlhf_lab.generators.lean import LeanDecoder, alike, distance, lean_decoder
 from rlhf_lab.generators.plain import PlainDecoder
 from rlhf_lab.randomness import uniforms

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any, Protocol
 
 import numpy as np
@@ -13,9 +11,8 @@ import torch
 from torch import Tensor
 
 from rlhf_lab.forward import load_weights, torch_threads
+from rlhf_lab.generators.decoders import Decode, Device, decoder_of, device_of
 from rlhf_lab.generators.draw import draw
-from rlhf_lab.generators.lean import distance, lean_decoder
-from rlhf_lab.generators.plain import PlainDecoder
 from rlhf_lab.memory import memory_for
 from rlhf_lab.types import Chunk, Finish, Group, Sample, UserError, WeightFeed, Weights
 
@@ -23,23 +20,6 @@ Uniforms = Callable[[int, int, int], np.ndarray]
 # Finished rows leave the batch when no more than this share of its rows still writes: to copy the
 # others costs about as much as a few tokens.
 STILL_WRITING = 0.75
-
-
-class Decode(StrEnum):
-    """Who computes the logits: transformers, a lean loop over the model's modules, or the latter
-    where it knows the model's class and finds the same log-probs."""
-
-    auto = "auto"
-    transformers = "transformers"
-    lean = "lean"
-
-
-class Device(StrEnum):
-    """Where a generator's model is; auto: on a GPU if there is one."""
-
-    auto = "auto"
-    cpu = "cpu"
-    cuda = "cuda"
 
 
 @dataclass(frozen=True)
@@ -77,16 +57,6 @@ class Tokenizer(Protocol):
     eos_token_id: int
 
     def decode(self, tokens: Sequence[int], *, skip_special_tokens: bool) -> str: ...
-
-
-class Decoder(Protocol):
-    """Reads prompts and writes tokens to all rows at once; `keep` lets the other rows go."""
-
-    def begin(self, prompts: Sequence[Sequence[int]], repeats: int, room: int) -> Tensor: ...
-
-    def step(self, token_B: Tensor) -> Tensor: ...
-
-    def keep(self, rows: Tensor) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -256,38 +226,3 @@ class HFGenerator:
 
 
 EMPTY = Sample((), (), 0, Finish.unfinished, "")
-
-
-def device_of(device: Device) -> torch.device:
-    """The device of an option. Raises UserError where there is none."""
-    if device is Device.cuda and not torch.cuda.is_available():
-        raise UserError(
-            "generator.device=cuda, but no GPU can be used here: pass generator.device=auto"
-        )
-    is_cuda = device is Device.cuda or (device is Device.auto and torch.cuda.is_available())
-    return torch.device("cuda" if is_cuda else "cpu")
-
-
-def decoder_of(model: Any, decode: Decode) -> Decoder:
-    """The decoder of an option; a lean one is compared with the model before it is trusted."""
-    if decode is Decode.transformers:
-        return PlainDecoder(model)
-    decoder = lean_decoder(model)
-    if decoder is None:
-        if decode is Decode.auto:
-            return PlainDecoder(model)
-        raise UserError(
-            f"generator.decode=lean: the lean loop does not know {type(model).__name__} with this "
-            "kind of attention; pass generator.decode=auto"
-        )
-    far = distance(model, decoder)
-    if far <= 1:
-        return decoder
-    told = (
-        f"generator.decode={decode.value}: the lean loop's logits are {far:.3g} times as far from "
-        f"those of {type(model).__name__} as is tolerated"
-    )
-    if decode is Decode.lean:
-        raise UserError(f"{told}; pass generator.decode=transformers")
-    warnings.warn(f"{told}; transformers decodes instead", RuntimeWarning, stacklevel=2)
-    return PlainDecoder(model)

@@ -39,31 +39,29 @@ class LeanDecoder:
         room: tokens that will be written at most.
         """
         lengths = [len(prompt) for prompt in prompts]
-        self._filled = max(lengths)
-        self._keys: list[Tensor] = []
-        self._values: list[Tensor] = []
-        last = [
-            self._read(prompts, part, (self._filled + room, repeats)) for part in alike(lengths)
-        ]
-        order = [place for part in alike(lengths) for place in part]
+        self._width, self._repeats, self._done = max(lengths), repeats, 0
+        self._read_keys: list[Tensor] = []
+        self._read_values: list[Tensor] = []
+        parts = list(alike(lengths))
+        last = [self._read(prompts, part) for part in parts]
+        order = [place for part in parts for place in part]
         back = torch.tensor(order, device=self._device).argsort()
-        length_B = torch.tensor(lengths, device=self._device).repeat_interleave(repeats)
         hidden_BE = torch.cat(last)[back].repeat_interleave(repeats, dim=0)
-        column_L = torch.arange(self._filled + room, device=self._device)
-        is_pad_BL = column_L < (self._filled - length_B).unsqueeze(1)
-        bias_BL = torch.zeros(is_pad_BL.shape, device=self._device, dtype=hidden_BE.dtype)
-        self._bias = bias_BL.masked_fill_(is_pad_BL, -torch.inf)[:, None, None]
-        ahead_BT = length_B.unsqueeze(1) + torch.arange(room, device=self._device)
+        length_P1 = torch.tensor(lengths, device=self._device).unsqueeze(1)
+        is_pad_PS = torch.arange(self._width, device=self._device) < self._width - length_P1
+        bias_PS = torch.zeros(is_pad_PS.shape, device=self._device, dtype=hidden_BE.dtype)
+        self._bias = bias_PS.masked_fill_(is_pad_PS, -torch.inf)[:, None, None]
+        sizes = [(len(hidden_BE), k.shape[1], room, k.shape[3]) for k in self._read_keys]
+        self._keys = [hidden_BE.new_zeros(size) for size in sizes]
+        self._values = [hidden_BE.new_zeros(size) for size in sizes]
+        length_B1 = length_P1.repeat_interleave(repeats, dim=0)
+        ahead_BT = length_B1 + torch.arange(room, device=self._device)
         cos_BTR, sin_BTR = self._stack.rotary(hidden_BE, ahead_BT)
         self._turns = (cos_BTR.transpose(0, 1), signed(sin_BTR).transpose(0, 1))
-        self._done = 0
         return self._logits(hidden_BE)
 
-    def _read(
-        self, prompts: Sequence[Sequence[int]], part: Sequence[int], shape: tuple[int, int]
-    ) -> Tensor:
+    def _read(self, prompts: Sequence[Sequence[int]], part: Sequence[int]) -> Tensor:
         """Read prompts of similar length into the buffers; the last hidden states, PE."""
-        length, repeats = shape
         token_PS, mask_PS = (t.to(self._device) for t in pad_left([prompts[n] for n in part], 0))
         width = token_PS.shape[1]
         hidden_PSE = self._stack.embed(token_PS)
@@ -76,13 +74,11 @@ class LeanDecoder:
         for number, block in enumerate(self._stack.blocks):
             query, key, value = block.project(hidden_PSE)
             query, key = turned(query, cos, sin), turned(key, cos, sin)
-            if number == len(self._keys):
-                size = (len(prompts), repeats, key.shape[1], length, key.shape[3])
-                for buffers in (self._keys, self._values):
-                    buffers.append(key.new_zeros(size).view(-1, *size[2:]))
-            for buffer, given in ((self._keys[number], key), (self._values[number], value)):
-                own = buffer.view(len(prompts), repeats, *buffer.shape[1:])
-                own[place, :, :, self._filled - width : self._filled] = given.unsqueeze(1)
+            for buffers, given in ((self._read_keys, key), (self._read_values, value)):
+                if number == len(buffers):
+                    size = (len(prompts), key.shape[1], self._width, key.shape[3])
+                    buffers.append(key.new_zeros(size))
+                buffers[number][place, :, self._width - width :] = given
             if number == len(self._stack.blocks) - 1:
                 query, sees, hidden_PSE = query[:, :, -1:], sees[:, :, -1:], hidden_PSE[:, -1:]
             found = scaled_dot_product_attention(
@@ -95,28 +91,60 @@ class LeanDecoder:
         """Write a token to every row; logits BV of what comes next."""
         hidden_B1E = self._stack.embed(token_B.unsqueeze(1))
         cos, sin = (turn[self._done][:, None, None] for turn in self._turns)
-        end = self._filled + self._done + 1
-        bias = self._bias[..., :end]
         for number, block in enumerate(self._stack.blocks):
             query, key, value = block.project(hidden_B1E)
             query, key = turned(query, cos, sin), turned(key, cos, sin)
-            keys, values = self._keys[number], self._values[number]
-            keys[:, :, end - 1], values[:, :, end - 1] = key[:, :, 0], value[:, :, 0]
+            self._keys[number][:, :, self._done] = key[:, :, 0]
+            self._values[number][:, :, self._done] = value[:, :, 0]
             # Heads that share keys are rows of one product.
-            query = query.reshape(len(query), keys.shape[1], -1, query.shape[3])
-            query = query * self._stack.scaling
-            score = torch.matmul(query, keys[:, :, :end].transpose(2, 3)) + bias
-            share = torch.softmax(score, dim=-1, dtype=torch.float32).to(value.dtype)
-            found = torch.matmul(share, values[:, :, :end])
+            query = query.reshape(len(query), key.shape[1], -1, query.shape[3])
+            found = self._attended(number, query * self._stack.scaling)
             hidden_B1E = block.merge(hidden_B1E, found.reshape(len(found), 1, -1))
         self._done += 1
         return self._logits(hidden_B1E[:, 0])
 
+    def _attended(self, number: int, query: Tensor) -> Tensor:
+        """What a layer's queries find, as rows times heads of keys. A prompt's keys lie in memory
+        once, and are read once for all of its rows: that is what a step waits for."""
+        keys = self._keys[number][:, :, : self._done + 1]
+        values = self._values[number][:, :, : self._done + 1]
+        read = torch.matmul(self._by_prompt(query), self._read_keys[number].transpose(2, 3))
+        score = torch.cat(
+            [
+                self._by_row(read + self._bias, query.shape[2]),
+                torch.matmul(query, keys.transpose(2, 3)),
+            ],
+            dim=-1,
+        )
+        share = torch.softmax(score, dim=-1, dtype=torch.float32).to(query.dtype)
+        of_prompt = self._by_prompt(share[..., : self._width])
+        found = torch.matmul(of_prompt, self._read_values[number])
+        return self._by_row(found, query.shape[2]) + torch.matmul(share[..., self._width :], values)
+
+    def _by_prompt(self, rows: Tensor) -> Tensor:
+        """Rows of the same prompt as one matrix: B heads G D to P heads (repeats * G) D."""
+        if self._repeats == 1:
+            return rows
+        _, heads, group, size = rows.shape
+        apart = rows.reshape(-1, self._repeats, heads, group, size).transpose(1, 2)
+        return apart.reshape(-1, heads, self._repeats * group, size)
+
+    def _by_row(self, prompts: Tensor, group: int) -> Tensor:
+        """The way back."""
+        if self._repeats == 1:
+            return prompts
+        count, heads, _, size = prompts.shape
+        apart = prompts.view(count, heads, self._repeats, group, size).transpose(1, 2)
+        return apart.reshape(-1, heads, group, size)
+
     def keep(self, rows: Tensor) -> None:
-        """Go on with these rows alone, in this order."""
+        """Go on with these rows alone, in this order. From here each has its prompt for itself."""
+        of_row = rows // self._repeats
+        self._read_keys = [keys[of_row] for keys in self._read_keys]
+        self._read_values = [values[of_row] for values in self._read_values]
+        self._bias, self._repeats = self._bias[of_row], 1
         self._keys = [keys[rows] for keys in self._keys]
         self._values = [values[rows] for values in self._values]
-        self._bias = self._bias[rows]
         cos, sin = self._turns
         self._turns = (cos[:, rows], sin[:, rows])
 
