@@ -3,7 +3,7 @@
 transformers.generate, the generator over transformers' forward, and the lean loop take turns on the
 same prompts: sampled at temperature 0.7, at most 24 new tokens. A policy after SFT ends most of its
 answers early; one with random weights never does, so both are measured. Tokens are those up to the
-end token. With two samples a prompt, as in training, the generator reads each prompt once.
+end token. With several samples a prompt, as in training, the generator reads each prompt once.
 """
 
 from __future__ import annotations
@@ -163,12 +163,12 @@ def speeds(case: Case, model: Any, tokenizer: Any, repeats: int) -> list[Speed]:
 def measure(
     out: Path, models: Sequence[str] = NANO, threads: Sequence[int] = (1, 2), repeats: int = 5
 ) -> list[Speed]:
-    """Every model, kind of policy, number of threads, and one and two samples a prompt."""
+    """Every model, kind of policy, number of threads, and one, two and four samples a prompt."""
     found = []
     for name in models:
         for policy, (model, tokenizer) in policies(name, out).items():
             for count in threads:
-                for group_size in (1, 2):
+                for group_size in (1, 2, 4):
                     case = Case(name, policy, count, group_size)
                     found += speeds(case, model, tokenizer, repeats)
     return found
