@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -10,7 +11,15 @@ from typing import Any
 
 import pytest
 
-from analysis import algorithms, bench, bench_limits, bench_parts, bench_runs, bench_trl
+from analysis import (
+    algorithms,
+    bench,
+    bench_inputs,
+    bench_limits,
+    bench_parts,
+    bench_runs,
+    bench_trl,
+)
 from analysis.bench_limits import Limits
 from analysis.bench_reward import Counted, reward, share_of_vowels
 from analysis.bench_runs import options, python_of, timed
@@ -236,7 +245,7 @@ def test_the_command_says_what_is_missing_and_exits_with_2(
 
 def test_a_failed_run_ends_the_benchmark_with_what_it_said(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match=r"No module named analysis\.absent"):
-        bench_runs.reported(SPEC, Path(bench_runs.sys.executable), "analysis.absent", tmp_path)
+        bench_runs.reported(SPEC, Path(sys.executable), "analysis.absent", tmp_path)
 
 
 def test_another_side_begins_each_repeat(tmp_path: Path) -> None:
@@ -256,11 +265,11 @@ def test_another_side_begins_each_repeat(tmp_path: Path) -> None:
 
 
 def test_every_side_is_offered_as_many_prompts_as_it_reads(tmp_path: Path) -> None:
-    specs = bench.specs_of(bench.SIZES["cpu"][0], tmp_path, "cpu", 2, is_quick=False)
-    bench.make_prompts(specs)
+    specs = bench_inputs.specs_of(bench_inputs.SIZES["cpu"][0], tmp_path, "cpu", 2, is_quick=False)
+    bench_inputs.make_prompts(specs)
     rows = (tmp_path / "prompts" / "train.jsonl").read_text().splitlines()
-    # Online DPO has 64 pairs an update; one of warm-up, 6 timed, and one more of async.
-    assert len(rows) == 64 * 8
+    # Online DPO has 64 pairs an update; one of warm-up, 8 timed, and one more of async.
+    assert len(rows) == 64 * 10
     assert {spec.rows for spec in specs} == {128}
 
 
