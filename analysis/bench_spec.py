@@ -1,0 +1,115 @@
+"""One benchmarked setting as data: both sides read the same file. Needs the standard library alone,
+so that it is importable in either environment."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+
+ALGORITHMS = ("grpo", "rloo", "online_dpo")
+
+
+@dataclass(frozen=True)
+class Spec:
+    """A model folder, a folder with train.jsonl, and everything that decides the work of a run.
+
+    name: of the model, then of the algorithm. groups: prompts of an update. micro_rows: completions
+    of one forward and backward pass. warm_up, updates: updates before the clock starts, and those
+    that it times. threads: torch threads of a side that runs in one process. kl_coef: weight of the
+    pull to the reference (at 0, TRL holds none); beta of online DPO.
+    """
+
+    name: str
+    model: str
+    prompts: str
+    algorithm: str
+    groups: int
+    group_size: int
+    max_prompt_tokens: int
+    max_new_tokens: int
+    micro_rows: int
+    warm_up: int
+    updates: int
+    threads: int
+    kl_coef: float
+    learning_rate: float = 1e-5
+    temperature: float = 0.7
+    device: str = "cpu"
+    dtype: str = "float32"
+    seed: int = 1
+
+    def __post_init__(self) -> None:
+        if self.algorithm not in ALGORITHMS:
+            raise ValueError(f"algorithm={self.algorithm}: choose one of {', '.join(ALGORITHMS)}")
+        for key in ("groups", "max_new_tokens", "micro_rows", "warm_up", "updates", "threads"):
+            if getattr(self, key) < 1:
+                raise ValueError(f"{key}={getattr(self, key)}: choose 1 or more")
+        if self.group_size < 2:
+            raise ValueError(f"group_size={self.group_size}: choose 2 or more")
+        if self.algorithm == "online_dpo" and self.group_size != 2:
+            raise ValueError(f"group_size={self.group_size}: TRL's online DPO draws 2 a prompt")
+
+    @property
+    def model_name(self) -> str:
+        """The first word of the name."""
+        return self.name.split()[0]
+
+    @property
+    def rows(self) -> int:
+        """Completions of an update."""
+        return self.groups * self.group_size
+
+    @property
+    def completions(self) -> int:
+        """Completions that are timed."""
+        return self.rows * self.updates
+
+    def save(self, path: Path) -> None:
+        path.write_text(json.dumps(asdict(self), indent=1), encoding="utf-8")
+
+
+def load(path: Path) -> Spec:
+    """The spec of a file. Raises ValueError for keys that a spec does not have, or lacks."""
+    given = json.loads(path.read_text(encoding="utf-8"))
+    known = {f.name for f in fields(Spec)}
+    if odd := sorted(known ^ set(given)):
+        raise ValueError(f"{path}: {odd[0]} is missing, or no key of a spec")
+    return Spec(**given)
+
+
+@dataclass(frozen=True)
+class Timed:
+    """What a side did between the end of its warm-up and the end of its last timed update.
+
+    trained_tokens, update_seconds: prompt and response tokens of its updates, and the seconds of
+    these alone, where the side tells them.
+    """
+
+    seconds: float
+    completions: int
+    tokens: int
+    trained_tokens: int = 0
+    update_seconds: float = 0.0
+
+    @property
+    def completions_per_second(self) -> float:
+        return self.completions / self.seconds
+
+    @property
+    def tokens_per_second(self) -> float:
+        return self.tokens / self.seconds
+
+    @property
+    def trained_per_second(self) -> float:
+        """Tokens trained on per second of the updates alone."""
+        return self.trained_tokens / self.update_seconds
+
+
+def write_prompts(folder: Path, rows: Sequence[tuple[str, str]]) -> None:
+    """Prompts with references as train.jsonl and validation.jsonl, as task=tldr reads them."""
+    folder.mkdir(parents=True, exist_ok=True)
+    lines = [json.dumps({"query": query, "reference_response": text}) for query, text in rows]
+    for split in ("train", "validation"):
+        (folder / f"{split}.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
