@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from analysis.bench_spec import ALGORITHMS, Spec, write_prompts
-from rlhf_lab.models.causal_lm import PretrainedModel, load_policy, save_policy
+from rlhf_lab.models.causal_lm import load_policy, save_policy
+from rlhf_lab.models.pretrained import PretrainedModel
 from rlhf_lab.tasks.tldr_nano import TldrNano
 from rlhf_lab.trackers.console import Console
 from rlhf_lab.types import Split

@@ -26,7 +26,8 @@ from rlhf_lab.checkpoint import CheckpointOptions, Checkpoints, Snapshot
 from rlhf_lab.forward import response_output
 from rlhf_lab.generators.hf import HFGenerator, HFSampling
 from rlhf_lab.memory import keep_freed_memory
-from rlhf_lab.models.causal_lm import PretrainedModel, load_policy
+from rlhf_lab.models.causal_lm import load_policy
+from rlhf_lab.models.pretrained import PretrainedModel
 from rlhf_lab.models.reward_model import reward_model_from
 from rlhf_lab.randomness import stable_hash, uniforms
 from rlhf_lab.rewards.model import scores_of

@@ -22,7 +22,7 @@ from transformers import (
     Qwen2ForCausalLM,
 )
 
-from rlhf_lab.generators.decoders import Decode, Device, decoder_of
+from rlhf_lab.generators.decoders import Decode, decoder_of
 from rlhf_lab.generators.draw import BLOCK, draw
 from rlhf_lab.generators.hf import HFGenerator, HFSampling
 from rlhf_lab.generators.lean import LeanDecoder, alike, distance, lean_decoder
@@ -181,19 +181,22 @@ def test_samples_that_had_ended_stay_as_they_are() -> None:
 
 def test_a_model_that_does_something_else_is_found_out() -> None:
     model = models("llama")
-    assert isinstance(decoder_of(model, Decode.auto), LeanDecoder)
+    assert isinstance(decoder_of(model, Decode.auto)[0], LeanDecoder)
     # Something that only the model's own forward runs.
     model.model.layers[0].register_forward_hook(lambda *given: given[2] * 1.05)
     with pytest.raises(UserError, match=r"generator\.decode=transformers"):
         decoder_of(model, Decode.lean)
-    with pytest.warns(RuntimeWarning, match="transformers decodes instead"):
-        assert isinstance(decoder_of(model, Decode.auto), PlainDecoder)
+    decoder, note = decoder_of(model, Decode.auto)
+    assert isinstance(decoder, PlainDecoder)
+    assert note.endswith("transformers decodes instead")
+    made = HFGenerator(model, Words(), HFSampling(), 4, functools.partial(uniforms, 5))
+    assert [made.told().notes, made.told().notes] == [(note,), ()]
 
 
 def test_a_model_that_is_not_known_is_decoded_by_transformers() -> None:
     config = GPT2Config(vocab_size=50, n_positions=32, n_embd=16, n_layer=1, n_head=2, **SPECIAL)
     model = GPT2LMHeadModel(config).eval()
-    assert isinstance(decoder_of(model, Decode.auto), PlainDecoder)
+    assert isinstance(decoder_of(model, Decode.auto)[0], PlainDecoder)
     with pytest.raises(UserError, match="does not know GPT2LMHeadModel"):
         decoder_of(model, Decode.lean)
     windowed = Qwen2ForCausalLM(
@@ -206,8 +209,8 @@ def test_a_model_that_is_not_known_is_decoded_by_transformers() -> None:
 
 def test_a_gpu_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    sampling = HFSampling(device=Device.cuda)
-    with pytest.raises(UserError, match=r"generator\.device=auto"):
+    sampling = HFSampling(device="cuda")
+    with pytest.raises(UserError, match=r"generator\.device=cpu or auto"):
         HFGenerator(models("neox"), Words(), sampling, 4, functools.partial(uniforms, 5))
 
 

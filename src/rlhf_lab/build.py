@@ -24,6 +24,7 @@ from rlhf_lab.generators.vllm.options import VLLMSampling, VLLMServerSampling
 from rlhf_lab.generators.vllm.own_server import Command, lone_server
 from rlhf_lab.models.adapters import with_adapters
 from rlhf_lab.models.causal_lm import load_policy, policy_shape
+from rlhf_lab.models.devices import chosen
 from rlhf_lab.models.pretrained import PretrainedModel
 from rlhf_lab.models.reward_model import load_reward_model
 from rlhf_lab.models.value_model import ValueNetwork, value_model_from, value_model_like
@@ -189,7 +190,8 @@ def reward(
     """The live reward of a config node; proxies stand in for models without a path."""
     cache = Path(config.output.cache)
     limit = response_tokens(config)
-    given = Surroundings(config.task, tokenizer, proxies, threads, limit, cache)
+    device = chosen(config.generator.device, "generator.device")
+    given = Surroundings(config.task, tokenizer, proxies, threads, limit, cache, device)
     return scorer(part, given)
 
 

@@ -1,13 +1,11 @@
-"""Which loop decodes, and where; a lean one is compared with the model before it is trusted."""
+"""Which loop decodes; a lean one is compared with the model before it is trusted."""
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any, Protocol
 
-import torch
 from torch import Tensor
 
 from rlhf_lab.generators.lean import distance, lean_decoder
@@ -24,14 +22,6 @@ class Decode(StrEnum):
     lean = "lean"
 
 
-class Device(StrEnum):
-    """Where a generator's model is; auto: on a GPU if there is one."""
-
-    auto = "auto"
-    cpu = "cpu"
-    cuda = "cuda"
-
-
 class Decoder(Protocol):
     """Reads prompts and writes tokens to all rows at once; `keep` lets the other rows go."""
 
@@ -42,36 +32,28 @@ class Decoder(Protocol):
     def keep(self, rows: Tensor) -> None: ...
 
 
-def device_of(device: Device) -> torch.device:
-    """The device of an option. Raises UserError where there is none."""
-    if device is Device.cuda and not torch.cuda.is_available():
-        raise UserError(
-            "generator.device=cuda, but no GPU can be used here: pass generator.device=auto"
-        )
-    is_cuda = device is Device.cuda or (device is Device.auto and torch.cuda.is_available())
-    return torch.device("cuda" if is_cuda else "cpu")
+def decoder_of(model: Any, decode: Decode) -> tuple[Decoder, str]:
+    """The decoder of an option, and what is to be told of the choice ('' for nothing).
 
-
-def decoder_of(model: Any, decode: Decode) -> Decoder:
-    """The decoder of an option; a lean one is compared with the model before it is trusted."""
+    A lean one is compared with the model before it is trusted.
+    """
     if decode is Decode.transformers:
-        return PlainDecoder(model)
+        return PlainDecoder(model), ""
     decoder = lean_decoder(model)
     if decoder is None:
         if decode is Decode.auto:
-            return PlainDecoder(model)
+            return PlainDecoder(model), ""
         raise UserError(
             f"generator.decode=lean: the lean loop does not know {type(model).__name__} with this "
             "kind of attention; pass generator.decode=auto"
         )
     far = distance(model, decoder)
     if far <= 1:
-        return decoder
+        return decoder, ""
     told = (
         f"generator.decode={decode.value}: the lean loop's logits are {far:.3g} times as far from "
         f"those of {type(model).__name__} as is tolerated"
     )
     if decode is Decode.lean:
         raise UserError(f"{told}; pass generator.decode=transformers")
-    warnings.warn(f"{told}; transformers decodes instead", RuntimeWarning, stacklevel=2)
-    return PlainDecoder(model)
+    return PlainDecoder(model), f"{told}; transformers decodes instead"

@@ -11,10 +11,11 @@ import torch
 from torch import Tensor
 
 from rlhf_lab.forward import load_weights, torch_threads
-from rlhf_lab.generators.decoders import Decode, Device, decoder_of, device_of
+from rlhf_lab.generators.decoders import Decode, decoder_of
 from rlhf_lab.generators.draw import draw
 from rlhf_lab.memory import memory_for
-from rlhf_lab.types import Chunk, Finish, Group, Sample, UserError, WeightFeed, Weights
+from rlhf_lab.models.devices import check_name, chosen
+from rlhf_lab.types import Chunk, Finish, Group, Sample, Told, UserError, WeightFeed, Weights
 
 Uniforms = Callable[[int, int, int], np.ndarray]
 # Finished rows leave the batch when no more than this share of its rows still writes: to copy the
@@ -30,7 +31,8 @@ class HFSampling:
     differently in another batch. threads: torch threads per operation of a generator.
     max_new_tokens: 0 takes the task's own response length. decode: auto, transformers, or lean
     (GPTNeoX, Llama, Qwen2), which rounds differently and is faster for small models. device: of
-    the generator's model; auto takes a GPU if there is one.
+    the generator's models, the reward's too: cpu, cuda, cuda:1, ...; auto takes a GPU if there is
+    one.
     """
 
     name: str = "hf"
@@ -39,7 +41,7 @@ class HFSampling:
     max_new_tokens: int = 0
     threads: int = 1
     decode: Decode = Decode.auto
-    device: Device = Device.auto
+    device: str = "auto"
 
     def __post_init__(self) -> None:
         if not 0.01 <= self.temperature <= 10:
@@ -49,6 +51,7 @@ class HFSampling:
         for key, least in (("chunk_groups", 1), ("max_new_tokens", 0), ("threads", 1)):
             if getattr(self, key) < least:
                 raise UserError(f"generator.{key}={getattr(self, key)}: choose {least} or more")
+        check_name(self.device, "generator.device")
 
 
 class Tokenizer(Protocol):
@@ -100,7 +103,7 @@ class HFGenerator:
         max_new_tokens: int,
         uniforms: Uniforms,
     ) -> None:
-        self._device = device_of(sampling.device)
+        self._device = chosen(sampling.device, "generator.device")
         self._model = model.eval().to(self._device)
         self._tokenizer = tokenizer
         self._sampling = sampling
@@ -108,7 +111,7 @@ class HFGenerator:
         self._uniforms = uniforms
         self._loaded: Weights | None = None
         with torch_threads(sampling.threads):
-            self._decoder = decoder_of(self._model, sampling.decode)
+            self._decoder, self._note = decoder_of(self._model, sampling.decode)
 
     def generate(self, feed: WeightFeed, chunk: Chunk) -> tuple[Group, ...]:
         """Samples of every prompt of the chunk, K each, with their behaviour log-probs."""
@@ -125,6 +128,11 @@ class HFGenerator:
                     "was made"
                 )
         return self._groups(chunk, rows, written)
+
+    def told(self) -> Told:
+        """Why it decodes otherwise than was to be expected, once."""
+        notes, self._note = (self._note,) if self._note else (), ""
+        return Told({}, notes)
 
     def _rows(self, chunk: Chunk) -> Rows:
         """The chunk's rows, or those of them that are to be continued."""

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import torch
 from transformers.utils import logging as transformers_logging
 
 
@@ -22,6 +23,9 @@ def quiet_transformers() -> Iterator[None]:
     """
     before = transformers_logging.get_verbosity()
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+    if not torch.cuda.is_available():
+        # Where deepspeed is installed, saving imports it, and it tells that it found no GPU.
+        os.environ.setdefault("DS_ACCELERATOR", "cpu")
     transformers_logging.set_verbosity_error()
     transformers_logging.disable_progress_bar()
     try:
