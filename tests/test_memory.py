@@ -8,7 +8,7 @@ import torch
 from rlhf_lab.memory import OutOfMemory, memory_for
 
 
-def test_a_shortage_on_the_host_names_the_phase_and_the_key_to_lower():
+def test_a_shortage_on_the_host_names_the_phase_and_the_key_to_lower() -> None:
     with (
         pytest.raises(OutOfMemory, match=r"in the update \(.*\): lower engine\.micro_rows=8"),
         memory_for("the update", "engine.micro_rows=8"),
@@ -17,13 +17,13 @@ def test_a_shortage_on_the_host_names_the_phase_and_the_key_to_lower():
 
 
 @pytest.mark.parametrize("error", [torch.OutOfMemoryError("CUDA out of memory."), MemoryError()])
-def test_devices_and_python_run_out_alike(error):
+def test_devices_and_python_run_out_alike(error: BaseException) -> None:
     with pytest.raises(OutOfMemory) as raised, memory_for("generation", "generator.chunk_groups"):
         raise error
     assert raised.value.__cause__ is error
 
 
-def test_the_innermost_phase_is_the_one_that_is_told():
+def test_the_innermost_phase_is_the_one_that_is_told() -> None:
     with (
         pytest.raises(OutOfMemory, match="in the inner"),
         memory_for("the outer", "a"),
@@ -32,7 +32,7 @@ def test_the_innermost_phase_is_the_one_that_is_told():
         raise MemoryError
 
 
-def test_other_errors_pass_through_as_they_are():
+def test_other_errors_pass_through_as_they_are() -> None:
     with pytest.raises(RuntimeError, match="shapes differ") as raised, memory_for("x", "y"):
         raise RuntimeError("shapes differ")
     assert not isinstance(raised.value, OutOfMemory)
