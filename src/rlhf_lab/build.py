@@ -10,18 +10,24 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from rlhf_lab.batching import collate, rewards_of
 from rlhf_lab.checks import is_verified, response_tokens
 from rlhf_lab.config import Config
-from rlhf_lab.engines.single import SingleEngine
+from rlhf_lab.engines.actor import Actor
+from rlhf_lab.engines.engine import TrainingEngine
+from rlhf_lab.engines.holder import Holder
+from rlhf_lab.engines.options import DeepSpeedOptions, Device, FSDPOptions
+from rlhf_lab.engines.single import SingleHolder
 from rlhf_lab.evals import Evaluator
 from rlhf_lab.generators.hf import HFGenerator, HFSampling
 from rlhf_lab.generators.pairs import PairsGenerator, PairsSampling
 from rlhf_lab.models.causal_lm import PretrainedModel, load_policy
 from rlhf_lab.models.reward_model import load_reward_model
 from rlhf_lab.models.value_model import ValueNetwork, value_model_from, value_model_like
+from rlhf_lab.processes import Processes, current, world_size
 from rlhf_lab.randomness import stable_hash, uniforms
 from rlhf_lab.recipe import Recipe
 from rlhf_lab.rewards.model import reads_last_token
@@ -301,8 +307,35 @@ def schedule_of(folder: Path, mode: Mode, recipe: Recipe) -> dict[int, Segments]
     return {row["chunk"]: tuple((s, v) for s, v in row["segments"]) for row in rows}
 
 
-def engine(config: Config, model: Any, values: ValueNetwork | None = None) -> SingleEngine:
-    return SingleEngine(model, config.optim, config.engine, config.generator.temperature, values)
+def engine(config: Config, model: Any, values: ValueNetwork | None = None) -> TrainingEngine:
+    """The engine of this process; model and values are its own from now on."""
+    processes = current()
+    dtypes = {name: parameter.dtype for name, parameter in model.named_parameters()}
+    actor = Actor(model, values, config.generator.temperature)
+    if config.engine.gradient_checkpointing:
+        actor.save_activations()
+    return TrainingEngine(holder(config, actor, processes), dtypes, config.engine, processes)
+
+
+def holder(config: Config, actor: Actor, processes: Processes) -> Holder:
+    """Whoever holds the parameters; DeepSpeed is imported only where it is asked for."""
+    options = config.engine
+    place = device(options.device, processes)
+    if isinstance(options, DeepSpeedOptions):
+        from rlhf_lab.engines.deepspeed import DeepSpeedHolder
+
+        return DeepSpeedHolder(actor, config.optim, options, place, processes)
+    if isinstance(options, FSDPOptions):
+        from rlhf_lab.engines.fsdp import FSDPHolder
+
+        return FSDPHolder(actor, config.optim, options, place, processes)
+    return SingleHolder(actor, config.optim, place)
+
+
+def device(asked: Device, processes: Processes) -> torch.device:
+    """Where this process trains: of several devices of a host, the one of its number there."""
+    has_devices = asked is not Device.cpu and torch.cuda.is_available()
+    return torch.device("cuda", processes.local_rank) if has_devices else torch.device("cpu")
 
 
 def value_model(
@@ -346,13 +379,10 @@ def settings(config: Config) -> dict[str, Any]:
 
 
 def num_devices(config: Config) -> int:
-    """Cores that the run holds: the trainer's, and those of generators beside it."""
+    """Cores that the run holds: those of the trainer's processes, and of generators beside it."""
+    training = config.engine.threads * world_size()
     background = config.mode.num_background * config.generator.threads
-    return (
-        max(config.engine.threads, config.generator.threads)
-        if not background
-        else (config.engine.threads + background)
-    )
+    return training + background if background else max(training, config.generator.threads)
 
 
 def evaluator(config: Config, sources: Sources) -> Evaluator:

@@ -6,9 +6,13 @@ import os
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from rlhf_lab.config import Config
+from rlhf_lab.engines.options import DeepSpeedOptions, Device, Precision, SingleEngineOptions
 from rlhf_lab.generators.pairs import PairsSampling
 from rlhf_lab.models.scratch import ScratchModel
+from rlhf_lab.processes import world_size
 from rlhf_lab.rewards.endpoint import EndpointReward
 from rlhf_lab.rewards.ensemble import EnsembleReward
 from rlhf_lab.rewards.function import FunctionReward, require_function, require_score
@@ -49,6 +53,7 @@ def check(config: Config) -> None:
             f"samples of a prompt and needs at least {least}; pass run.group_size={least}"
         )
     check_packages(config)
+    check_engine(config)
     check_correction(config)
     if config.mode.max_staleness >= config.run.num_rounds > 1:
         raise UserError(
@@ -82,6 +87,27 @@ def check_packages(config: Config) -> None:
         require("reasoning_gym", "reasoning", "task=reasoning_gym")
     if isinstance(config.task, Gsm8k) and config.task.verify is Verify.math_verify:
         require("math_verify", "math", "task.verify=math_verify")
+
+
+def check_engine(config: Config) -> None:
+    """Processes, devices and precisions must be what the engine can make use of."""
+    options = config.engine
+    if isinstance(options, SingleEngineOptions) and world_size() > 1:
+        raise UserError(
+            f"engine=single with {world_size()} processes (WORLD_SIZE): one process would train "
+            "and the others wait; pass engine=fsdp or engine=deepspeed, or start without torchrun"
+        )
+    if options.device is Device.cuda and not torch.cuda.is_available():
+        raise UserError(
+            "engine.device=cuda, and this PyTorch finds no CUDA device: pass engine.device=auto"
+        )
+    if isinstance(options, DeepSpeedOptions):
+        require("deepspeed", "deepspeed", "engine=deepspeed", "pass engine=fsdp")
+        if options.stage == 0 and options.dtype is Precision.bfloat16:
+            raise UserError(
+                "engine.stage=0 with engine.dtype=bfloat16: DeepSpeed would add up the gradients "
+                "in bfloat16; pass engine.stage=1, which keeps float32 sums"
+            )
 
 
 WHY_NOT = {
