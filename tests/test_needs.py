@@ -17,7 +17,7 @@ from rlhf_lab.algos.ppo import PPO
 from rlhf_lab.batching import collate
 from rlhf_lab.checks import warnings
 from rlhf_lab.config import Config
-from rlhf_lab.engines.single import SingleEngine
+from rlhf_lab.engines.engine import TrainingEngine
 from rlhf_lab.forward import response_values
 from rlhf_lab.loop import informative_first
 from rlhf_lab.models.causal_lm import load_policy
@@ -36,7 +36,7 @@ def rows_of(config: Config) -> list[Row]:
     return outcome(commands.train(config, Console(quiet=True), FACTS))[0]
 
 
-def engine_of(config: Config) -> tuple[SingleEngine, Batch]:
+def engine_of(config: Config) -> tuple[TrainingEngine, Batch]:
     """The engine of a run, and a batch of samples of its first policy."""
     sources = Stages(config, Console(quiet=True)).sources()
     model, tokenizer = load_policy(sources.policy, None, config.seed)
@@ -245,13 +245,13 @@ def test_reference_log_probs_and_values_are_computed_once_per_sample(
 ) -> None:
     read: dict[str, list[Sample]] = {"reference_logp": [], "values": []}
     for name, seen in read.items():
-        true = getattr(SingleEngine, name)
+        true = getattr(TrainingEngine, name)
 
         def counted(self: Any, batch: Batch, true: Any = true, seen: Any = seen) -> Any:
             seen.extend(batch.response_BT.tolist())
             return true(self, batch)
 
-        monkeypatch.setattr(SingleEngine, name, counted)
+        monkeypatch.setattr(TrainingEngine, name, counted)
     again = ("run.passes=2", "run.updates_per_round=2", "run.updates=8")
     rows = rows_of(make_config(*SHORT, *again, f"algo={algo}"))
     samples = rows[-1]["total/completions"]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -111,22 +112,78 @@ def minibatches(
         yield replace(rows, weight_BT=token_weights(rows, reduction))
 
 
-def micro_batches(batch: Batch, max_rows: int) -> Iterator[Batch]:
-    """Consecutive whole groups of at most `max_rows` rows (or one group, if it is larger).
+@dataclass(frozen=True)
+class Part:
+    """A micro-batch: some rows of a batch without needless padding, and their places in it."""
 
-    Padding that none of the rows needs is cut. Token weights are those of the whole update, so the
-    losses of the parts add up to the loss of the whole.
+    batch: Batch
+    index_B: Tensor
+
+    @property
+    def padded_tokens(self) -> int:
+        """Tokens that a model reads of it, padding counted in."""
+        width = self.batch.prompt_BS.shape[1] + self.batch.response_BT.shape[1]
+        return len(self.batch) * width
+
+
+def micro_batches(batch: Batch, max_rows: int) -> Iterator[Batch]:
+    """Consecutive whole groups of at most `max_rows` rows (or one group, if it is larger)."""
+    for part in split(batch, max_rows):
+        yield part.batch
+
+
+def split(batch: Batch, max_rows: int, max_tokens: int = 0) -> Iterator[Part]:
+    """Whole groups of at most `max_rows` rows (or one group, if it is larger).
+
+    max_tokens 0: groups in their order. Otherwise groups of like length go together, the longest
+    first, at most `max_tokens` padded tokens each (or one group). Token weights are those of the
+    whole update, so the losses of the parts add up to the loss of the whole.
     """
+    if max_tokens:
+        yield from bucketed(batch, max_rows, max_tokens)
+        return
     start = 0
-    boundaries = [*(torch.where(batch.group_B.diff() != 0)[0] + 1).tolist(), len(batch)]
     end = 0
-    for boundary in boundaries:
+    for _, boundary in group_bounds(batch):
         if boundary - start > max_rows and end > start:
-            yield trimmed(batch, start, end)
+            yield Part(trimmed(batch, start, end), torch.arange(start, end))
             start = end
         end = boundary
     if end > start:
-        yield trimmed(batch, start, end)
+        yield Part(trimmed(batch, start, end), torch.arange(start, end))
+
+
+def group_bounds(batch: Batch) -> list[tuple[int, int]]:
+    """First row of every group, and the row after its last."""
+    edges = [0, *(torch.where(batch.group_B.diff() != 0)[0] + 1).tolist(), len(batch)]
+    return list(itertools.pairwise(edges)) if len(batch) else []
+
+
+def bucketed(batch: Batch, max_rows: int, max_tokens: int) -> Iterator[Part]:
+    """Groups of like length together, the longest first: a shortage of memory shows at once."""
+    prompt_B, response_B = batch.prompt_mask_BS.sum(dim=1), batch.mask_BT.sum(dim=1)
+    spans = group_bounds(batch)
+    sizes = [(int(prompt_B[a:b].max()), int(response_B[a:b].max()), b - a) for a, b in spans]
+    order = sorted(range(len(spans)), key=lambda place: (-sum(sizes[place][:2]), place))
+    chosen: list[int] = []
+    held = (0, 0, 0)
+    for place in order:
+        prompt, response, rows = sizes[place]
+        grown = (max(held[0], prompt), max(held[1], response), held[2] + rows)
+        is_full = grown[2] > max_rows or (grown[0] + grown[1]) * grown[2] > max_tokens
+        if chosen and is_full:
+            yield gathered(batch, [spans[done] for done in chosen])
+            chosen, grown = [], (prompt, response, rows)
+        chosen.append(place)
+        held = grown
+    if chosen:
+        yield gathered(batch, [spans[done] for done in chosen])
+
+
+def gathered(batch: Batch, spans: Sequence[tuple[int, int]]) -> Part:
+    """Some groups of a batch as one micro-batch, in the given order."""
+    index_B = torch.cat([torch.arange(start, end) for start, end in spans])
+    return Part(trimmed(batch.rows(index_B), 0, len(index_B)), index_B)
 
 
 def trimmed(batch: Batch, start: int, end: int) -> Batch:
@@ -140,3 +197,8 @@ def trimmed(batch: Batch, start: int, end: int) -> Batch:
         elif name.endswith("_BT"):
             part[name] = tensor[:, :last]
     return Batch(**part)
+
+
+def moved(batch: Batch, device: torch.device) -> Batch:
+    """The batch on a device."""
+    return Batch(**{name: tensor.to(device) for name, tensor in vars(batch).items()})

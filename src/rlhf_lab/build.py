@@ -10,12 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from rlhf_lab.batching import collate, rewards_of
 from rlhf_lab.checks import is_verified, response_tokens
 from rlhf_lab.config import Config
-from rlhf_lab.engines.single import SingleEngine
+from rlhf_lab.engines.actor import Actor
+from rlhf_lab.engines.engine import TrainingEngine
+from rlhf_lab.engines.holder import Holder
+from rlhf_lab.engines.options import DeepSpeedOptions, FSDPOptions
+from rlhf_lab.engines.single import SingleHolder
 from rlhf_lab.evals import Evaluator
 from rlhf_lab.generators.hf import HFGenerator, HFSampling
 from rlhf_lab.generators.pairs import PairsGenerator, PairsSampling
@@ -28,6 +33,7 @@ from rlhf_lab.models.devices import chosen
 from rlhf_lab.models.pretrained import PretrainedModel
 from rlhf_lab.models.reward_model import load_reward_model
 from rlhf_lab.models.value_model import ValueNetwork, value_model_from, value_model_like
+from rlhf_lab.processes import Processes, current, world_size
 from rlhf_lab.randomness import stable_hash, uniforms
 from rlhf_lab.recipe import Recipe
 from rlhf_lab.rewards.model import reads_last_token
@@ -344,11 +350,39 @@ def schedule_of(folder: Path, mode: Mode, recipe: Recipe) -> dict[int, Segments]
     return {row["chunk"]: tuple((s, v) for s, v in row["segments"]) for row in rows}
 
 
-def engine(config: Config, model: Any, values: ValueNetwork | None = None) -> SingleEngine:
-    """The engine that trains this very model, or adapters that are put into it."""
+def engine(config: Config, model: Any, values: ValueNetwork | None = None) -> TrainingEngine:
+    """The engine of this process; model and values are its own from now on."""
+    processes = current()
+    dtypes = {name: parameter.dtype for name, parameter in model.named_parameters()}
     if config.model.lora_rank:
         model = with_adapters(model, config.model.lora, config.seed)
-    return SingleEngine(model, config.optim, config.engine, config.generator.temperature, values)
+    actor = Actor(model, values, config.generator.temperature)
+    if config.engine.gradient_checkpointing:
+        actor.save_activations()
+    return TrainingEngine(holder(config, actor, processes), dtypes, config.engine, processes)
+
+
+def holder(config: Config, actor: Actor, processes: Processes) -> Holder:
+    """Whoever holds the parameters; DeepSpeed is imported only where it is asked for."""
+    options = config.engine
+    place = training_device(options.device, processes)
+    if isinstance(options, DeepSpeedOptions):
+        from rlhf_lab.engines.deepspeed import DeepSpeedHolder
+
+        return DeepSpeedHolder(actor, config.optim, options, place, processes)
+    if isinstance(options, FSDPOptions):
+        from rlhf_lab.engines.fsdp import FSDPHolder
+
+        return FSDPHolder(actor, config.optim, options, place, processes)
+    return SingleHolder(actor, config.optim, place)
+
+
+def training_device(asked: str, processes: Processes) -> torch.device:
+    """Where this process trains: of several devices of a host, the one of its number there."""
+    place = chosen(asked, "engine.device")
+    if place.type == "cuda" and place.index is None:
+        return torch.device("cuda", processes.local_rank)
+    return place
 
 
 def value_model(
@@ -393,13 +427,10 @@ def settings(config: Config) -> dict[str, Any]:
 
 
 def num_devices(config: Config) -> int:
-    """Cores that the run holds: the trainer's, and those of generators beside it."""
+    """Cores that the run holds: those of the trainer's processes, and of generators beside it."""
+    training = config.engine.threads * world_size()
     background = config.mode.num_background * config.generator.threads
-    return (
-        max(config.engine.threads, config.generator.threads)
-        if not background
-        else (config.engine.threads + background)
-    )
+    return training + background if background else max(training, config.generator.threads)
 
 
 def evaluator(config: Config, sources: Sources) -> Evaluator:
@@ -407,7 +438,8 @@ def evaluator(config: Config, sources: Sources) -> Evaluator:
     policy, tokenizer = load_policy(sources.policy, None, config.seed)
     reference, _ = load_policy(sources.policy, None, config.seed)
     sampling_model, _ = load_policy(sources.policy, None, config.seed)
-    chosen = eval_prompts(config, tokenizer)
+    device = chosen(config.engine.device, "engine.device")
+    asked = eval_prompts(config, tokenizer)
     temperature = config.eval.temperature
     sampled = generator(config, sampling_model, tokenizer, "evaluation")
     judged = sampled
@@ -417,12 +449,12 @@ def evaluator(config: Config, sources: Sources) -> Evaluator:
     return Evaluator(
         judged=judged,
         sampled=sampled,
-        policy=policy,
-        reference=reference,
+        policy=policy.to(device),
+        reference=reference.to(device),
         gold=reward(config.judge, config, tokenizer, (), threads),
         proxy=reward(config.reward, config, tokenizer, sources.proxies, threads),
-        prompts=chosen,
-        references=reference_groups(chosen, tokenizer, response_tokens(config)),
+        prompts=asked,
+        references=reference_groups(asked, tokenizer, response_tokens(config)),
         pad_id=pad_id(tokenizer),
         temperature=config.generator.temperature,
         is_verified=is_verified(config),

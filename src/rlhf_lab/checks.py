@@ -8,14 +8,17 @@ from pathlib import Path
 from typing import Any
 
 from rlhf_lab.config import Config
+from rlhf_lab.engines.options import DeepSpeedOptions, Precision, SingleEngineOptions
 from rlhf_lab.generators.hf import HFSampling
 from rlhf_lab.generators.pairs import PairsSampling
 from rlhf_lab.generators.vllm.http import Server
 from rlhf_lab.generators.vllm.options import PORT_REMEDY, VLLMSampling, VLLMServerSampling
 from rlhf_lab.models.adapters import require_peft
+from rlhf_lab.models.devices import chosen
 from rlhf_lab.models.pretrained import PretrainedModel, require_attention
 from rlhf_lab.models.scratch import ScratchModel
 from rlhf_lab.ports import require_free
+from rlhf_lab.processes import world_size
 from rlhf_lab.rewards.endpoint import EndpointReward
 from rlhf_lab.rewards.ensemble import EnsembleReward
 from rlhf_lab.rewards.function import FunctionReward, require_function, require_score
@@ -57,6 +60,7 @@ def check(config: Config) -> None:
         )
     check_packages(config)
     check_models(config)
+    check_engine(config)
     check_correction(config)
     if config.mode.max_staleness >= config.run.num_rounds > 1:
         raise UserError(
@@ -162,12 +166,41 @@ def check_models(config: Config) -> None:
     if not config.model.lora_rank:
         return
     require_peft()
+    if not isinstance(config.engine, SingleEngineOptions):
+        raise UserError(
+            f"model.lora_rank={config.model.lora_rank} with engine={config.engine.name}: adapters "
+            "are trained in one process; pass engine=single, or model.lora_rank=0"
+        )
     if config.algo.needs.reference_every:
         raise UserError(
             f"model.lora_rank={config.model.lora_rank} with algo={config.algo.name}: its reference "
             "moves, and the reference of adapters is the model without them, which cannot; pass "
             "model.lora_rank=0, or another algorithm"
         )
+
+
+def check_engine(config: Config) -> None:
+    """Processes, devices and precisions must be what the engine can make use of."""
+    options = config.engine
+    if isinstance(options, SingleEngineOptions) and world_size() > 1:
+        raise UserError(
+            f"engine=single with {world_size()} processes (WORLD_SIZE): one process would train "
+            "and the others wait; pass engine=fsdp or engine=deepspeed, or start without torchrun"
+        )
+    chosen(options.device, "engine.device")
+    chosen(config.generator.device, "generator.device")
+    if ":" in options.device and world_size() > 1:
+        raise UserError(
+            f"engine.device={options.device} with {world_size()} processes (WORLD_SIZE): all would "
+            "train on one device; pass engine.device=auto, which gives each its own"
+        )
+    if isinstance(options, DeepSpeedOptions):
+        require("deepspeed", "deepspeed", "engine=deepspeed", "pass engine=fsdp")
+        if options.stage == 0 and options.dtype is Precision.bfloat16:
+            raise UserError(
+                "engine.stage=0 with engine.dtype=bfloat16: DeepSpeed would add up the gradients "
+                "in bfloat16; pass engine.stage=1, which keeps float32 sums"
+            )
 
 
 WHY_NOT = {

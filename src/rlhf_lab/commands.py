@@ -116,12 +116,14 @@ def train(config: Config, console: Console, facts: Record) -> Path:
         console.say(f"run {folder} has finished already: nothing to do")
         return folder
     console.say(f"run {folder}")
-    try:
-        with listening() as stop:
+    with listening() as stop:
+        try:
             finish_run(config, console, facts, record, stop)
-    except BaseException as error:
-        end_early(record, error)
-        raise
+        except BaseException as error:
+            # A scheduler that asks twice must not cut off what is written down about the end.
+            with stop.deferred():
+                end_early(record, error)
+            raise
     record.finish("finished", peak_memory_bytes=peak_memory_bytes())
     return folder
 

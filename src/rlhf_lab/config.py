@@ -46,7 +46,12 @@ from rlhf_lab.corrections.opsm import OPSM
 from rlhf_lab.corrections.recompute import Recompute
 from rlhf_lab.corrections.sequence_is import SequenceIS
 from rlhf_lab.corrections.truncated_is import TruncatedIS
-from rlhf_lab.engines.single import SingleEngineOptions
+from rlhf_lab.engines.options import (
+    DeepSpeedOptions,
+    EngineOptions,
+    FSDPOptions,
+    SingleEngineOptions,
+)
 from rlhf_lab.evals import EvalOptions
 from rlhf_lab.generators.hf import HFSampling
 from rlhf_lab.generators.pairs import PairsSampling
@@ -145,7 +150,11 @@ GROUPS: dict[str, dict[str, type]] = {
         "vllm": VLLMSampling,
         "vllm_server": VLLMServerSampling,
     },
-    "engine": {"single": SingleEngineOptions},
+    "engine": {
+        "single": SingleEngineOptions,
+        "fsdp": FSDPOptions,
+        "deepspeed": DeepSpeedOptions,
+    },
     "optim": {"adamw": Optim},
     "eval": {"eval": EvalOptions},
     "tracker": {"tracker": TrackerOptions},
@@ -184,7 +193,7 @@ class Config:
     reward: Any
     judge: Any
     generator: HFSampling
-    engine: SingleEngineOptions
+    engine: EngineOptions
     optim: Optim
     eval: EvalOptions
     tracker: TrackerOptions

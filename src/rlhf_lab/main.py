@@ -17,9 +17,11 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from rlhf_lab import commands, export, launching, plan, timeline
+from rlhf_lab import commands, export, launching, plan, timeline, training
 from rlhf_lab.checks import check, functions_score, splits_are_readable
 from rlhf_lab.config import Config, plain, register, typed
+from rlhf_lab.engines.led import STOP
+from rlhf_lab.processes import leading, rank, world_size
 from rlhf_lab.run_evals import Evaluated
 from rlhf_lab.run_evals import show as show_evaluations
 from rlhf_lab.runs import config_hash, manifest_path
@@ -59,9 +61,11 @@ ABOUT = {
 # Commands that take a run's folder, and the job that each becomes.
 OF_RUN = {"evaluate": "evaluate", "resume": "train", "replay": "train"}
 # What may change when a run is resumed: where it writes and whom it tells, not what it computes.
-BESIDES = ("part", "output", "data", "tracker", "checkpoint", "eval")
+BESIDES = ("part", "output", "data", "tracker", "checkpoint", "eval", "engine")
 REPLAYED = ("max_staleness", "at_bound", "ahead")
 PRIMARY = "config"
+# Commands that several processes can share.
+TRAINING = ("train", "pipeline", "resume", "replay")
 
 
 def conf_folder() -> Path:
@@ -81,7 +85,8 @@ def job(command: str, cfg: DictConfig) -> None:
                 f"eval.label={config.eval.label}: a run's own evaluation has none; pass it to "
                 "`rlhf-lab evaluate RUN`"
             )
-        getattr(commands, command)(config, console, facts(command, cfg, config))
+        with leading(STOP):
+            getattr(commands, command)(config, console, facts(command, cfg, config))
         return
     getattr(commands, command.replace("-", "_"))(config, console)
 
@@ -359,6 +364,26 @@ def run_command(command: str, arguments: list[str]) -> int:
     return 0
 
 
+def take_place(command: str, arguments: Sequence[str]) -> None:
+    """Under torchrun: the first process goes on, the others follow it and end here. Only training
+    has a use for several processes, and one run at a time."""
+    if world_size() == 1:
+        return
+    if command not in TRAINING:
+        raise UserError(
+            f"rlhf-lab {command} with {world_size()} processes (WORLD_SIZE): only "
+            f"{', '.join(TRAINING)} make use of them; start it without torchrun"
+        )
+    if MULTIRUN & set(arguments):
+        raise UserError(
+            f"rlhf-lab {command} {' '.join(sorted(MULTIRUN & set(arguments)))} with "
+            f"{world_size()} processes (WORLD_SIZE): a sweep starts runs of one process each; "
+            "start it without torchrun, or start every run with a torchrun of its own"
+        )
+    if rank() > 0:
+        training.take_part()
+
+
 def message(error: BaseException) -> str:
     """An error with the cause that Hydra keeps behind it: the key and what it may be."""
     cause = error.__cause__
@@ -380,9 +405,11 @@ def main() -> int:
         sys.stderr.write(f"rlhf-lab: unknown command {command!r}\n\n{usage()}\n")
         return BAD_INPUT
     try:
+        take_place(command, arguments[1:])
         return run_command(command, arguments[1:])
     except REFUSALS as error:
-        sys.stderr.write(f"rlhf-lab {command}: {message(error)}\n")
+        if rank() == 0:
+            sys.stderr.write(f"rlhf-lab {command}: {message(error)}\n")
         return BAD_INPUT
     except StopRequested:
         sys.stderr.write(

@@ -8,6 +8,8 @@ a trainer do so at the same time. Bits do not change: tensors are aligned as bef
 from __future__ import annotations
 
 import ctypes
+import resource
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -17,6 +19,9 @@ import torch
 M_TRIM_THRESHOLD = -1
 M_MMAP_THRESHOLD = -3
 LARGEST = 2**30
+# Larger blocks are the logits of a large vocabulary: kept, their gaps would cost more than their
+# pages, since the next block is rarely of the same size.
+KEPT_BLOCK = 2**25
 
 # What allocators other than CUDA's say in a plain RuntimeError.
 SHORTAGES = ("can't allocate memory", "out of memory", "not enough memory")
@@ -52,4 +57,13 @@ def keep_freed_memory() -> bool:
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None:
         return False
-    return bool(mallopt(M_MMAP_THRESHOLD, LARGEST)) and bool(mallopt(M_TRIM_THRESHOLD, LARGEST))
+    return bool(mallopt(M_MMAP_THRESHOLD, KEPT_BLOCK)) and bool(mallopt(M_TRIM_THRESHOLD, LARGEST))
+
+
+def peak_bytes(device: torch.device) -> dict[str, int]:
+    """Largest memory of this process so far: resident on the host, allocated on a CUDA device."""
+    unit = 1 if sys.platform == "darwin" else 1024
+    peak = {"resident_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit}
+    if device.type == "cuda":
+        peak["device_bytes"] = torch.cuda.max_memory_allocated(device)
+    return peak

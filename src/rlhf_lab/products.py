@@ -21,6 +21,7 @@ from rlhf_lab.config import Config, plain
 from rlhf_lab.forward import torch_threads
 from rlhf_lab.generators.pairs import PairsSampling
 from rlhf_lab.models.causal_lm import load_policy, load_tokenizer, save_policy
+from rlhf_lab.models.devices import chosen
 from rlhf_lab.models.pretrained import PretrainedModel
 from rlhf_lab.models.reward_model import (
     load_reward_model,
@@ -30,7 +31,6 @@ from rlhf_lab.models.reward_model import (
 from rlhf_lab.models.scratch import ScratchModel
 from rlhf_lab.randomness import stable_hash
 from rlhf_lab.rewards.function import FunctionReward, code_of
-from rlhf_lab.rewards.model import CPU
 from rlhf_lab.rewards.rule import RuleReward
 from rlhf_lab.runs import config_hash
 from rlhf_lab.scorers import model_paths, num_proxies, parts
@@ -59,15 +59,12 @@ class Product:
 
 
 class Stages:
-    """Makes what a run needs, on demand. Everything is a function of the config.
+    """Makes what a run needs, on demand. Everything is a function of the config."""
 
-    device: where models are trained; what they do does not depend on it beyond rounding.
-    """
-
-    def __init__(self, config: Config, console: Console, device: torch.device = CPU) -> None:
+    def __init__(self, config: Config, console: Console) -> None:
         self._config = config
         self._console = console
-        self._device = device
+        self._device = chosen(config.engine.device, "engine.device")
         self._root = Path(config.output.cache)
 
     def sources(self) -> build.Sources:
@@ -292,7 +289,7 @@ class Stages:
     def _make_strength(self, folder: Path) -> dict[str, float]:
         options = self._config.reward_model
         config = replace(self._config, reward_model=options.voter)
-        voters = Stages(config, self._console, self._device)
+        voters = Stages(config, self._console)
         members = [voters.reward_model(member) for member in range(options.strength_members)]
         policy = self.policy(self._config.proxy)
         start, tokenizer = load_policy(policy, None, self._config.seed, "proxy.path")

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from safetensors.torch import save_file
@@ -15,21 +16,24 @@ from rlhf_lab import build
 from rlhf_lab.checkpoint import Checkpoints
 from rlhf_lab.checks import check_context, response_tokens, warnings
 from rlhf_lab.config import Config
+from rlhf_lab.engines.led import STOP, LedEngine, follow
 from rlhf_lab.forward import load_weights, weights_digest
 from rlhf_lab.ledger import Ledger
 from rlhf_lab.loop import Hooks, Loop
 from rlhf_lab.memory import keep_freed_memory
-from rlhf_lab.models.adapters import without_adapters
 from rlhf_lab.models.causal_lm import load_policy, save_policy
 from rlhf_lab.models.reward_model import load_reward_model
+from rlhf_lab.processes import Processes, current, join, leave, together
 from rlhf_lab.rows import read_rows
 from rlhf_lab.runs import METRICS, SCHEDULE, TIMELINE, cut_back
 from rlhf_lab.scorers import reading_paths
+from rlhf_lab.signals import SIGNALS
 from rlhf_lab.trackers.console import Bar, Console
 from rlhf_lab.trackers.jsonl import JsonlFile, JsonlTracker
 from rlhf_lab.trackers.mirrors import mirrors
 from rlhf_lab.types import (
     Batch,
+    Engine,
     Group,
     Metrics,
     Tracker,
@@ -86,7 +90,7 @@ def learn(
         loop = Loop(
             algo=config.algo,
             correction=config.correction,
-            engine=build.engine(config, model, values),
+            engine=led_engine(config, sources, model, values),
             pipeline=pipe,
             recipe=config.run,
             optim=config.optim,
@@ -105,9 +109,48 @@ def learn(
             probe_groups=config.tracker.probe_groups,
         )
         weights = loop.train(start)
-    load_weights(without_adapters(model), weights)
-    save_policy(model, tokenizer, folder / "policy")
+    # The engine may have cut the trained one into parts.
+    trained, _ = load_policy(sources.policy, None, config.seed)
+    load_weights(trained, weights)
+    save_policy(trained, tokenizer, folder / "policy")
     return weights_digest(weights)
+
+
+def led_engine(config: Config, sources: build.Sources, model: Any, values: Any | None) -> Engine:
+    """The run's engine; with several processes, all of them make theirs."""
+    processes = current()
+    if processes.size == 1:
+        return build.engine(config, model, values)
+    with together(processes):
+        processes.agreed((config, sources))
+        return LedEngine(build.engine(config, model, values), processes)
+
+
+def take_part() -> NoReturn:
+    """A process of a run that another one leads: train with it until it says stop. Reads its
+    config and models, writes nothing and says nothing."""
+    # Signals are for the lead, which may want a checkpoint still.
+    processes = join()
+    for name in (*SIGNALS, signal.SIGINT):
+        signal.signal(name, signal.SIG_IGN)
+    try:
+        work(processes)
+    except BaseException as error:
+        leave(processes, error)
+    leave(processes, None)
+
+
+def work(processes: Processes) -> None:
+    """What a follower does between joining and leaving."""
+    word = processes.agreed(None)
+    if word == STOP:
+        return
+    config, sources = word
+    keep_freed_memory()
+    torch.set_num_threads(config.engine.threads)
+    model, tokenizer = load_policy(sources.policy, None, config.seed)
+    values = build.value_model(config, sources, model, tokenizer)
+    follow(build.engine(config, model, values), processes)
 
 
 def new_ledger(

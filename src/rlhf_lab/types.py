@@ -560,6 +560,7 @@ class Engine(Protocol):
 
     `logp` reads given weights without touching the policy; `values` asks the value model; `state`
     and `restore` carry optimizer, value model and a moved reference through a checkpoint.
+    `peak_memory` is in bytes, of the process that took most.
     """
 
     def reference_logp(self, batch: Batch) -> Tensor: ...
@@ -579,6 +580,8 @@ class Engine(Protocol):
     def state(self) -> dict[str, Tensor]: ...
 
     def restore(self, weights: Weights, state: Mapping[str, Tensor]) -> None: ...
+
+    def peak_memory(self) -> Mapping[str, int]: ...
 
 
 class Tracker(Protocol):

@@ -7,8 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlhf_lab.batching import micro_batches
+from rlhf_lab.batching import micro_batches, moved
 from rlhf_lab.forward import response_output
+from rlhf_lab.models.devices import device_of
 from rlhf_lab.off_policy import k3_terms
 from rlhf_lab.types import Batch, Metrics
 
@@ -35,8 +36,8 @@ def log_ratios(
     """Per sequence: sum of log ratios (k1), and sum of per-token k3 (never negative)."""
     k1, k3 = [], []
     for part in micro_batches(batch, ROWS):
-        policy_BT = response_output(policy, part, temperature).logp_BT
-        reference_BT = response_output(reference, part, temperature).logp_BT
+        policy_BT = response_logp(policy, part, temperature)
+        reference_BT = response_logp(reference, part, temperature)
         away_BT = policy_BT - reference_BT
         k1.append(away_BT.sum(dim=1))
         k3.append(k3_terms(-away_BT).sum(dim=1))
@@ -49,9 +50,12 @@ def perplexity(reference: Any, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
     The paper's published axis divides by prompt and response tokens; it is kept beside the true one
     for comparison.
     """
-    nll = [
-        -response_output(reference, part, 1.0).logp_BT.sum(dim=1)
-        for part in micro_batches(batch, ROWS)
-    ]
+    nll = [-response_logp(reference, part, 1.0).sum(dim=1) for part in micro_batches(batch, ROWS)]
     length_B = batch.mask_BT.sum(dim=1)
     return torch.cat(nll), length_B, length_B + batch.prompt_mask_BS.sum(dim=1)
+
+
+def response_logp(model: Any, part: Batch, temperature: float) -> Tensor:
+    """Log-probs of the response tokens, BT, from wherever the model is."""
+    output = response_output(model, moved(part, device_of(model)), temperature)
+    return output.logp_BT.cpu()

@@ -6,9 +6,8 @@ evaluation, export) gets merged weights under the plain model's names and never 
 
 from __future__ import annotations
 
-import copy
 import importlib.util
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -107,14 +106,6 @@ def has_adapters(model: Any) -> bool:
     return bool(adapted_modules(model))
 
 
-def reference_of(model: Any) -> Any:
-    """What the policy is tied to, read with `adapters_off`: a frozen copy, or, with adapters, the
-    model itself, which holds it already."""
-    if has_adapters(model):
-        return model
-    return copy.deepcopy(model).eval().requires_grad_(False)
-
-
 @contextmanager
 def adapters_off(model: Any) -> Iterator[Any]:
     """The reference: the model as it was before adapters were put in. A plain one is left as is."""
@@ -133,31 +124,29 @@ def plain_name(name: str) -> str:
     return name.replace(f".{BASE}.", ".")
 
 
-def merged_state(model: Any) -> dict[str, Tensor]:
-    """Copies of the plain model's parameters under their names, with W + scale * B A in place of W.
+def plain_names(model: Any) -> dict[str, str]:
+    """The name that each weight has here, by its name in the model without adapters."""
+    return {plain_name(name): name for name, _ in model.named_parameters() if not is_adapter(name)}
 
-    The sum is taken in float32 and rounded once to the parameter's dtype.
+
+def merged_weight(model: Any, name: str) -> Tensor:
+    """A copy of a weight, with W + scale * B A in place of W where it has an adapter.
+
+    The sum is taken in float32 and rounded once to the weight's dtype.
     """
-    modules = adapted_modules(model)
-    state = {}
+    weight: Tensor = model.get_parameter(name).detach()
+    owner, _, kind = name.rpartition(f".{BASE}.")
+    if kind != "weight":
+        return weight.clone()
     with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            owner, _, kind = name.rpartition(f".{BASE}.")
-            if is_adapter(name):
-                continue
-            whole = parameter.detach().clone()
-            if kind == "weight":
-                delta = modules[owner].get_delta_weight(ADAPTER)
-                whole = (whole.float() + delta.float()).to(parameter.dtype)
-            state[plain_name(name)] = whole
-    return state
+        delta = model.get_submodule(owner).get_delta_weight(ADAPTER)
+        merged: Tensor = (weight.float() + delta.float()).to(weight.dtype)
+    return merged
 
 
-def base_state(model: Any, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """A plain model's tensors under the names that they have here, for functional_call with the
-    adapters off."""
-    names = {plain_name(name): name for name, _ in model.named_parameters() if not is_adapter(name)}
-    return {names[name]: tensor for name, tensor in state.items()}
+def merged_state(model: Any) -> dict[str, Tensor]:
+    """Copies of the plain model's parameters under their names, adapters merged."""
+    return {plain: merged_weight(model, name) for plain, name in plain_names(model).items()}
 
 
 def is_adapter(name: str) -> bool:
@@ -168,10 +157,3 @@ def is_adapter(name: str) -> bool:
 def adapter_parameters(model: Any) -> dict[str, torch.nn.Parameter]:
     """The parameters of the adapters by name: with them, a run goes on where it was."""
     return {name: p for name, p in model.named_parameters() if is_adapter(name)}
-
-
-def without_adapters(model: Any) -> Any:
-    """The model itself with its adapters taken out again, trainable as it was."""
-    for name, module in adapted_modules(model).items():
-        model.set_submodule(name, module.base_layer)
-    return model.requires_grad_(True)

@@ -1,0 +1,104 @@
+"""Config group `engine`: who holds the weights, and how much memory training may take."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from rlhf_lab.models.devices import check_name
+from rlhf_lab.types import UserError
+
+
+class Precision(StrEnum):
+    """Of forward and backward passes; the weights that the optimizer changes are float32."""
+
+    float32 = "float32"
+    bfloat16 = "bfloat16"
+
+
+@dataclass(frozen=True)
+class SingleEngineOptions:
+    """One process holds everything. threads: torch threads per operation of the trainer.
+
+    micro_rows: rows of one forward and backward pass. micro_tokens: if above 0, groups of like
+    length go together, at most so many padded tokens a pass. logit_tokens: response tokens whose
+    logits are in memory at a time (0: all). gradient_checkpointing: activations are computed again
+    in the backward pass. Gradients depend on none of them beyond rounding; memory does.
+    device: cpu, cuda, cuda:1, ...; auto takes a GPU if there is one, each process its own.
+    dtype: float32 alone; the weights themselves are of model.dtype.
+    """
+
+    name: str = "single"
+    threads: int = 1
+    micro_rows: int = 32
+    micro_tokens: int = 0
+    logit_tokens: int = 1024
+    gradient_checkpointing: bool = False
+    device: str = "auto"
+    dtype: Precision = Precision.float32
+
+    def __post_init__(self) -> None:
+        check_sizes(self)
+        if self.dtype is not Precision.float32:
+            raise UserError(
+                f"engine.dtype={self.dtype.value} with engine=single: it trains in the model's own "
+                "dtype; pass engine=fsdp or engine=deepspeed, which keep float32 masters"
+            )
+
+
+@dataclass(frozen=True)
+class FSDPOptions:
+    """Every process holds a part of every tensor (PyTorch's FSDP2, after arXiv:2304.11277).
+
+    dtype: of forward and backward passes; masters and gradients' sums are float32. The other
+    values are those of engine=single, per process.
+    """
+
+    name: str = "fsdp"
+    threads: int = 1
+    micro_rows: int = 32
+    micro_tokens: int = 0
+    logit_tokens: int = 1024
+    gradient_checkpointing: bool = False
+    device: str = "auto"
+    dtype: Precision = Precision.float32
+
+    def __post_init__(self) -> None:
+        check_sizes(self)
+
+
+@dataclass(frozen=True)
+class DeepSpeedOptions:
+    """DeepSpeed ZeRO (arXiv:1910.02054). stage 0: all processes hold everything; 1: each a part of
+    the optimizer; 2: of the gradients too; 3: of the weights too.
+
+    The gradients of policy and value model are clipped jointly. The other values are those of
+    engine=fsdp.
+    """
+
+    name: str = "deepspeed"
+    stage: int = 2
+    threads: int = 1
+    micro_rows: int = 32
+    micro_tokens: int = 0
+    logit_tokens: int = 1024
+    gradient_checkpointing: bool = False
+    device: str = "auto"
+    dtype: Precision = Precision.float32
+
+    def __post_init__(self) -> None:
+        check_sizes(self)
+        if self.stage not in range(4):
+            raise UserError(f"engine.stage={self.stage} is no ZeRO stage: choose 0, 1, 2 or 3")
+
+
+EngineOptions = SingleEngineOptions | FSDPOptions | DeepSpeedOptions
+
+
+def check_sizes(options: Any) -> None:
+    """Refuse sizes that nothing fits in."""
+    for key, least in (("threads", 1), ("micro_rows", 1), ("micro_tokens", 0), ("logit_tokens", 0)):
+        if getattr(options, key) < least:
+            raise UserError(f"engine.{key}={getattr(options, key)}: choose {least} or more")
+    check_name(options.device, "engine.device")

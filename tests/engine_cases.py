@@ -1,0 +1,129 @@
+"""A tiny policy, batches of uneven lengths, and updates of it by any engine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+from rlhf_lab import build
+from rlhf_lab.algos.online_dpo import OnlineDPO
+from rlhf_lab.algos.ppo import PPO
+from rlhf_lab.batching import collate, token_weights
+from rlhf_lab.corrections.none import NoCorrection
+from rlhf_lab.engines.engine import TrainingEngine
+from rlhf_lab.engines.options import DeepSpeedOptions, EngineOptions, FSDPOptions
+from rlhf_lab.models.causal_lm import load_policy
+from rlhf_lab.models.scratch import ScratchModel
+from rlhf_lab.models.value_model import value_model_like
+from rlhf_lab.optim import Optim
+from rlhf_lab.tasks.tldr_nano import TldrNano
+from rlhf_lab.types import (
+    Algorithm,
+    Batch,
+    Example,
+    Finish,
+    Group,
+    Prompt,
+    Sample,
+    Updated,
+    Weights,
+)
+
+ALGOS: dict[str, Algorithm] = {"ppo": PPO(), "online_dpo": OnlineDPO()}
+TINY = ScratchModel("tiny", hidden_size=32, num_layers=2, num_heads=4)
+RATE = 1e-2
+# Small enough that processes get unequal shares and that logits are made in several chunks.
+ROWS, TOKENS = 2, 4
+
+
+def options_of(name: str) -> EngineOptions:
+    """fsdp, or the stage of deepspeed as in zero2."""
+    if name == "fsdp":
+        return FSDPOptions(micro_rows=ROWS, logit_tokens=TOKENS)
+    stage = int(name.removeprefix("zero"))
+    return DeepSpeedOptions(stage=stage, micro_rows=ROWS, logit_tokens=TOKENS)
+
+
+def policy(model: ScratchModel = TINY) -> Any:
+    return load_policy(model, TldrNano().tokenizer(), seed=3)[0]
+
+
+def engine(options: EngineOptions, algo: str, model: Any | None = None) -> TrainingEngine:
+    """An engine of the tiny policy. DeepSpeed clips policy and value model jointly, so where there
+    is one the limit is out of reach."""
+    trained = policy() if model is None else model
+    values = None
+    if algo == "ppo":
+        values = value_model_like(trained, is_shared=False)
+        with torch.no_grad():
+            (weight,) = values.score.parameters()
+            weight.copy_(torch.linspace(-0.5, 0.5, weight.numel()))
+    optim = Optim(lr=RATE, weight_decay=0.1, max_grad_norm=1000.0 if values else 1.0)
+    config: Any = SimpleNamespace(
+        engine=options, optim=optim, generator=SimpleNamespace(temperature=0.7)
+    )
+    return build.engine(config, trained, values)
+
+
+def groups(seed: int, num_groups: int = 5) -> list[Group]:
+    """Groups of two samples, with prompts of 2 to 7 tokens and responses of 1 to 8."""
+    rng = torch.Generator().manual_seed(seed)
+
+    def tokens(least: int, most: int) -> tuple[int, ...]:
+        count = int(torch.randint(least, most + 1, (1,), generator=rng))
+        return tuple(torch.randint(4, 60, (count,), generator=rng).tolist())
+
+    def sample(logp: float) -> Sample:
+        written = tokens(1, 8)
+        return Sample(written, (logp,) * len(written), 0, Finish.eos, "")
+
+    return [
+        Group(
+            Prompt(n, tokens(2, 7), Example("", "", "")), (sample(-1.0), sample(-1.1)), (0.0, 1.0)
+        )
+        for n in range(num_groups)
+    ]
+
+
+def batch_of(engine: Any, algo: str, seed: int, num_groups: int = 5) -> Batch:
+    """Rows with credit and weight, as the loop would hand them to an update."""
+    batch = collate(groups(seed, num_groups), pad_id=0)
+    batch = replace(batch, reference_logp_BT=engine.reference_logp(batch))
+    if algo == "ppo":
+        value_BT = engine.values(batch)
+        noise_BT = torch.randn(value_BT.shape, generator=torch.Generator().manual_seed(seed))
+        batch = replace(
+            batch,
+            value_BT=value_BT,
+            target_BT=value_BT + batch.mask_BT,
+            credit_BT=noise_BT * batch.mask_BT,
+        )
+    else:
+        sign_B1 = torch.tensor([-1.0, 1.0]).repeat(num_groups).unsqueeze(1)
+        batch = replace(batch, credit_BT=sign_B1 * batch.mask_BT)
+    return replace(batch, weight_BT=token_weights(batch, ALGOS[algo].reduction))
+
+
+def updates(engine: Any, algo: str, seeds: Sequence[int]) -> list[Updated]:
+    """One update on the batch of every seed."""
+    return [
+        engine.update(batch_of(engine, algo, seed), ALGOS[algo], NoCorrection(), RATE)
+        for seed in seeds
+    ]
+
+
+def losses(done: Sequence[Updated]) -> list[float]:
+    return [updated.metrics["loss"] for updated in done]
+
+
+def saved(engine: Any) -> dict[str, Any]:
+    """What a checkpoint holds of an engine."""
+    return {"weights": dict(engine.weights(2).state), "state": engine.state()}
+
+
+def restore(engine: Any, held: dict[str, Any]) -> None:
+    engine.restore(Weights(2, held["weights"]), held["state"])
