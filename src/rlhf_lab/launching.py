@@ -32,7 +32,9 @@ USAGE = (
 )
 LOOPBACK = "127.0.0.1"
 POLL_SECONDS = 0.5
-GRACE_SECONDS = 60.0
+# What is asked to end saves a checkpoint first, at the end of its round.
+SHUTDOWN_SECONDS = 600
+GRACE_SECONDS = SHUTDOWN_SECONDS + 30.0
 LOG_LINES = 30
 # Servers of a large model take minutes to be ready, and are started together with the trainers.
 CONNECT = "generator.connect_seconds=900"
@@ -118,6 +120,7 @@ def torchrun(node: Node, rank: int, num_nodes: int, first: str, ports: Ports) ->
         f"--nproc-per-node={node.trainers}",
         f"--master-addr={first}",
         f"--master-port={ports.trainers}",
+        f"--shutdown-timeout={SHUTDOWN_SECONDS}",
     )
 
 
