@@ -356,7 +356,7 @@ def engine(config: Config, model: Any, values: ValueNetwork | None = None) -> Tr
     dtypes = {name: parameter.dtype for name, parameter in model.named_parameters()}
     if config.model.lora_rank:
         model = with_adapters(model, config.model.lora, config.seed)
-    actor = Actor(model, values, config.generator.temperature)
+    actor = Actor(model, values, config.generator.temperature, config.engine.share_prompts)
     if config.engine.gradient_checkpointing:
         actor.save_activations()
     return TrainingEngine(holder(config, actor, processes), dtypes, config.engine, processes)

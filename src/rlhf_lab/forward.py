@@ -59,18 +59,22 @@ def weights_digest(weights: Weights) -> str:
 class Texts(NamedTuple):
     """The part of a batch that models read. A tuple, so that what wraps models finds the tensors.
 
-    Prompts are left-padded, responses right-padded.
+    Prompts are left-padded, responses right-padded. Rows of one group, which are consecutive, have
+    one prompt.
     """
 
     prompt_BS: Tensor
     prompt_mask_BS: Tensor
     response_BT: Tensor
     mask_BT: Tensor
+    group_B: Tensor
 
 
 def texts(batch: Batch) -> Texts:
     """What models read of a batch."""
-    return Texts(batch.prompt_BS, batch.prompt_mask_BS, batch.response_BT, batch.mask_BT)
+    return Texts(
+        batch.prompt_BS, batch.prompt_mask_BS, batch.response_BT, batch.mask_BT, batch.group_B
+    )
 
 
 def positions(mask: Tensor) -> Tensor:
@@ -141,23 +145,43 @@ def chunked_output(
     (arXiv:2411.09009 measures what they cost otherwise).
     """
     hidden_BTD = before_tokens(body(model)(**inputs(batch)).last_hidden_state, batch)
-    is_token_BT = batch.mask_BT > 0
-    head = model.get_output_embeddings()
-    hidden = hidden_BTD[is_token_BT].tensor_split(num_chunks)
-    tokens = batch.response_BT[is_token_BT].tensor_split(num_chunks)
-    found = [
-        checkpoint(
-            token_logp, head, *part, temperature, use_reentrant=False, preserve_rng_state=False
-        )
-        for part in zip(hidden, tokens, strict=True)
-    ]
-    logp_BT, entropy_BT = (
-        torch.zeros_like(batch.mask_BT).masked_scatter(is_token_BT, torch.cat(column))
-        for column in zip(*found, strict=True)
+    return states_output(
+        model, batch, hidden_BTD[batch.mask_BT > 0], temperature, values, num_chunks
     )
-    if values is None:
-        return PolicyOutput(logp_BT, entropy_BT)
-    return PolicyOutput(logp_BT, entropy_BT, values(hidden_BTD) * batch.mask_BT)
+
+
+def states_output(
+    model: Any,
+    batch: Batch | Texts,
+    hidden_ND: Tensor,
+    temperature: float,
+    values: Any | None,
+    num_chunks: int,
+) -> PolicyOutput:
+    """What a model says in its last hidden states before the N response tokens, row by row."""
+    head = model.get_output_embeddings()
+    hidden = hidden_ND.tensor_split(num_chunks)
+    tokens = batch.response_BT[batch.mask_BT > 0].tensor_split(num_chunks)
+    parts = zip(hidden, tokens, strict=True)
+    if num_chunks == 1:
+        found = [token_logp(head, *part, temperature) for part in parts]
+    else:
+        found = [
+            checkpoint(
+                token_logp, head, *part, temperature, use_reentrant=False, preserve_rng_state=False
+            )
+            for part in parts
+        ]
+    logp_BT, entropy_BT = (
+        in_rows(torch.cat(column), batch.mask_BT) for column in zip(*found, strict=True)
+    )
+    value_BT = None if values is None else in_rows(values(hidden_ND), batch.mask_BT)
+    return PolicyOutput(logp_BT, entropy_BT, value_BT)
+
+
+def in_rows(found_N: Tensor, mask_BT: Tensor) -> Tensor:
+    """Numbers of the real tokens in their places, BT; zeros elsewhere."""
+    return torch.zeros_like(mask_BT).masked_scatter(mask_BT > 0, found_N)
 
 
 def token_logp(

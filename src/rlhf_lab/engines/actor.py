@@ -10,7 +10,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlhf_lab.forward import Texts, is_splittable, response_output, response_values
+from rlhf_lab.forward import (
+    Texts,
+    body,
+    in_rows,
+    is_splittable,
+    response_output,
+    response_values,
+    states_output,
+)
+from rlhf_lab.packing import is_packable, packed_states, saves
 from rlhf_lab.types import PolicyOutput
 
 POLICY = "policy."
@@ -25,33 +34,65 @@ class Reads(StrEnum):
 
 
 class Actor(torch.nn.Module):
-    """values: a network of its own, a head on the policy (no body), or None."""
+    """values: a network of its own, a head on the policy (no body), or None. shares_prompts:
+    responses of one prompt are read together where models can and where it costs less."""
 
-    def __init__(self, policy: Any, values: Any | None, temperature: float) -> None:
+    def __init__(
+        self, policy: Any, values: Any | None, temperature: float, shares_prompts: bool = False
+    ) -> None:
         super().__init__()
         self.policy = policy.eval()
         self.values = values
         self.temperature = temperature
         self.is_splittable = is_splittable(policy)
+        self.is_packable = (
+            shares_prompts
+            and self.is_splittable
+            and all(is_packable(network) for network in self._bodies())
+        )
+
+    def _bodies(self) -> list[Any]:
+        """The networks that read texts."""
+        own = [] if self.values is None or self.values.body is None else [self.values.body]
+        return [body(self.policy), *own]
+
+    def reference(self, policy: Any) -> Actor:
+        """An actor without values for a frozen policy of the same kind."""
+        return Actor(policy.requires_grad_(False), None, self.temperature, self.is_packable)
 
     def forward(
         self, texts: Texts, reads: Reads, num_chunks: int
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         """Log-prob and entropy of the response tokens, and the values before them, BT each; zeros
         where they were not asked for."""
+        is_packed = self.is_packable and saves(texts, self.policy.config.hidden_size)
         num_chunks = num_chunks if self.is_splittable else 1
         if reads is Reads.policy or self.values is None:
-            found = response_output(self.policy, texts, self.temperature, None, num_chunks)
+            found = self._said(texts, None, num_chunks, is_packed)
         elif self.values.body is None:
-            found = response_output(self.policy, texts, self.temperature, self.values, num_chunks)
+            found = self._said(texts, self.values, num_chunks, is_packed)
         elif reads is Reads.values:
             # The policy is asked only where its own hidden states are what is read.
             none_BT = torch.zeros_like(texts.mask_BT)
-            found = PolicyOutput(none_BT, none_BT, response_values(self.values, texts))
+            found = PolicyOutput(none_BT, none_BT, self._valued(texts, is_packed))
         else:
-            found = response_output(self.policy, texts, self.temperature, None, num_chunks)
-            found = replace(found, value_BT=response_values(self.values, texts))
+            found = self._said(texts, None, num_chunks, is_packed)
+            found = replace(found, value_BT=self._valued(texts, is_packed))
         return found.logp_BT, found.entropy_BT, found.value_BT
+
+    def _said(
+        self, texts: Texts, values: Any | None, num_chunks: int, is_packed: bool
+    ) -> PolicyOutput:
+        if not is_packed:
+            return response_output(self.policy, texts, self.temperature, values, num_chunks)
+        hidden_ND = packed_states(body(self.policy), texts)
+        return states_output(self.policy, texts, hidden_ND, self.temperature, values, num_chunks)
+
+    def _valued(self, texts: Texts, is_packed: bool) -> Tensor:
+        values: Any = self.values
+        if not is_packed:
+            return response_values(values, texts)
+        return in_rows(values(packed_states(values.body, texts)), texts.mask_BT)
 
     def trained(self) -> Iterator[tuple[str, torch.nn.Parameter]]:
         """What is to be trained by name, the policy's first: they have the names that the policy
@@ -73,7 +114,7 @@ class Actor(torch.nn.Module):
         in eval mode, and dropout rates of their own become zero.
         """
         bodies = [self.policy, getattr(self.values, "body", None)]
-        for network in (body for body in bodies if body is not None):
+        for network in (found for found in bodies if found is not None):
             network.gradient_checkpointing_enable({"use_reentrant": False})
             layers = (m for m in network.modules() if getattr(m, "gradient_checkpointing", False))
             for layer in layers:

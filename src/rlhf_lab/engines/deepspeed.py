@@ -49,10 +49,10 @@ class DeepSpeedHolder:
         self._trained = dict(actor.trained())
         self._shapes = {name: parameter.shape for name, parameter in self._trained.items()}
         masters = {n: p.detach().cpu().clone() for n, p in self._trained.items()} if is_low else {}
-        policy = copy.deepcopy(actor.policy).requires_grad_(False)
+        reference = actor.reference(copy.deepcopy(actor.policy))
         with quiet(device, processes.local_rank):
             self._reads_reference, self._reference = made_reference(
-                Actor(policy, None, actor.temperature), options, processes.rank
+                reference, options, processes.rank
             )
             self._engine = made_engine(actor, optim, options)
         self._stored = stored(self._engine, options.stage, processes.rank)

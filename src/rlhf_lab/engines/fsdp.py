@@ -38,9 +38,9 @@ class FSDPHolder:
         self._max_grad_norm = optim.max_grad_norm
         mesh = init_device_mesh(device.type, (processes.size,))
         actor = actor.float().to(device)
-        policy = copy.deepcopy(actor.policy).requires_grad_(False)
+        reference = actor.reference(copy.deepcopy(actor.policy))
         dtype = getattr(torch, options.dtype.value)
-        self._reference = sharded(Actor(policy, None, actor.temperature), mesh, dtype)
+        self._reference = sharded(reference, mesh, dtype)
         self._actor = sharded(actor, mesh, dtype)
         self._tensors = Tensors(self._actor, self._reference, optim)
         self.shapes = self._tensors.shapes

@@ -24,7 +24,9 @@ class SingleEngineOptions:
     micro_rows: rows of one forward and backward pass. micro_tokens: if above 0, groups of like
     length go together, at most so many padded tokens a pass. logit_tokens: response tokens whose
     logits are in memory at a time (0: all). gradient_checkpointing: activations are computed again
-    in the backward pass. Gradients depend on none of them beyond rounding; memory does.
+    in the backward pass. share_prompts: a prompt is read once for all of its responses where the
+    model's attention can and where it costs less. Gradients depend on none of them beyond rounding;
+    memory does.
     device: cpu, cuda, cuda:1, ...; auto takes a GPU if there is one, each process its own.
     dtype: float32 alone; the weights themselves are of model.dtype.
     """
@@ -35,6 +37,7 @@ class SingleEngineOptions:
     micro_tokens: int = 0
     logit_tokens: int = 1024
     gradient_checkpointing: bool = False
+    share_prompts: bool = True
     device: str = "auto"
     dtype: Precision = Precision.float32
 
@@ -61,6 +64,7 @@ class FSDPOptions:
     micro_tokens: int = 0
     logit_tokens: int = 1024
     gradient_checkpointing: bool = False
+    share_prompts: bool = True
     device: str = "auto"
     dtype: Precision = Precision.float32
 
@@ -84,6 +88,7 @@ class DeepSpeedOptions:
     micro_tokens: int = 0
     logit_tokens: int = 1024
     gradient_checkpointing: bool = False
+    share_prompts: bool = True
     device: str = "auto"
     dtype: Precision = Precision.float32
 

@@ -30,8 +30,7 @@ class SingleHolder:
         self._merged = plain_names(actor.policy) if has_adapters(actor.policy) else {}
         own = None
         if not self._merged:
-            policy = copy.deepcopy(actor.policy).requires_grad_(False)
-            own = Actor(policy, None, actor.temperature)
+            own = actor.reference(copy.deepcopy(actor.policy))
         self._reference = own or actor
         self._max_grad_norm = optim.max_grad_norm
         self._given: dict[str, Tensor] = {}
