@@ -73,10 +73,10 @@ def everything(actor: Actor, reads: Reads, chunks: int) -> tuple[list[Tensor], l
     given = [part for part in found if part is not None]
     actor.zero_grad()
     place_BT = torch.arange(given[0].numel()).view_as(given[0]) + 1.0
-    torch.stack([(p * place_BT).sum() for p in given if p.requires_grad]).sum().backward()
-    return [part.detach() for part in given], [
-        p.grad for p in actor.parameters() if p.grad is not None
-    ]
+    loss = torch.stack([(p * place_BT).sum() for p in given if p.requires_grad]).sum()
+    loss.backward()  # type: ignore[no-untyped-call]
+    gradients = [p.grad for p in actor.parameters() if p.grad is not None]
+    return [part.detach() for part in given], gradients
 
 
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
