@@ -9,7 +9,6 @@ from typing import Any
 
 from rlhf_lab.config import Config
 from rlhf_lab.engines.options import DeepSpeedOptions, Precision, SingleEngineOptions
-from rlhf_lab.generators.hf import HFSampling
 from rlhf_lab.generators.pairs import PairsSampling
 from rlhf_lab.generators.vllm.http import Server
 from rlhf_lab.generators.vllm.options import PORT_REMEDY, VLLMSampling, VLLMServerSampling
@@ -137,7 +136,7 @@ def check_servers(part: VLLMServerSampling, num_generators: int) -> None:
 
 def check_segments(config: Config) -> None:
     """Who writes partial rollouts must be able to go on with a sample."""
-    if config.mode.segment_tokens and type(config.generator) is not HFSampling:
+    if config.mode.segment_tokens and isinstance(config.generator, PairsSampling):
         raise UserError(
             f"mode.segment_tokens={config.mode.segment_tokens} with generator="
             f"{config.generator.name}: it cannot continue a sample that is begun; pass "

@@ -146,6 +146,26 @@ class Sample:
     text: str
     versions: tuple[int, ...] = ()
 
+    def continued(
+        self,
+        tokens: Sequence[int],
+        logps: Sequence[float],
+        versions: Sequence[int],
+        finish: Finish,
+        text: str,
+    ) -> Sample:
+        """This sample with more tokens, each with its log-prob and version. text: of all tokens."""
+        before = self.versions or (self.version,) * len(self.tokens)
+        wrote = (*before, *versions)
+        return Sample(
+            tokens=(*self.tokens, *tokens),
+            logps=(*self.logps, *logps),
+            version=wrote[0],
+            finish=finish,
+            text=text,
+            versions=() if wrote[0] == wrote[-1] else wrote,
+        )
+
     @property
     def newest_version(self) -> int:
         """The version that wrote the last token."""
@@ -155,6 +175,10 @@ class Sample:
     def is_offline(self) -> bool:
         """Whether it comes from outside of the run, so that its log-probs are unknown."""
         return any(map(math.isnan, self.logps))
+
+
+# What a sample is before its first token.
+UNBEGUN = Sample((), (), 0, Finish.unfinished, "")
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,17 @@ from rlhf_lab.generators.decoders import Decode, decoder_of
 from rlhf_lab.generators.draw import draw
 from rlhf_lab.memory import memory_for
 from rlhf_lab.models.devices import check_name, chosen
-from rlhf_lab.types import Chunk, Finish, Group, Sample, Told, UserError, WeightFeed, Weights
+from rlhf_lab.types import (
+    UNBEGUN,
+    Chunk,
+    Finish,
+    Group,
+    Sample,
+    Told,
+    UserError,
+    WeightFeed,
+    Weights,
+)
 
 Uniforms = Callable[[int, int, int], np.ndarray]
 # Finished rows leave the batch when no more than this share of its rows still writes: to copy the
@@ -198,7 +208,7 @@ class HFGenerator:
 
     def _groups(self, chunk: Chunk, rows: Rows, written: Written) -> tuple[Group, ...]:
         """The chunk's groups with what was written; rows that had ended before stay as they are."""
-        samples = list(chunk.begun) or [EMPTY] * (len(chunk.prompts) * chunk.group_size)
+        samples = list(chunk.begun) or [UNBEGUN] * (len(chunk.prompts) * chunk.group_size)
         cells = zip(
             rows.number_B.tolist(), written.token_BT.tolist(), written.logp_BT.tolist(), strict=True
         )
@@ -217,20 +227,10 @@ class HFGenerator:
         eos = self._tokenizer.eos_token_id
         length = tokens.index(eos) + 1 if eos in tokens else len(tokens)
         whole = begun.tokens + tuple(tokens[:length])
-        wrote = (begun.versions or (begun.version,) * len(begun.tokens)) + tuple(versions[:length])
         finish = Finish.unfinished
         if eos in tokens:
             finish = Finish.eos
         elif len(whole) == self._max_new_tokens:
             finish = Finish.length
-        return Sample(
-            tokens=whole,
-            logps=begun.logps + tuple(logps[:length]),
-            version=wrote[0],
-            finish=finish,
-            text=self._tokenizer.decode(whole, skip_special_tokens=True),
-            versions=() if wrote[0] == wrote[-1] else wrote,
-        )
-
-
-EMPTY = Sample((), (), 0, Finish.unfinished, "")
+        text = self._tokenizer.decode(whole, skip_special_tokens=True)
+        return begun.continued(tokens[:length], logps[:length], versions[:length], finish, text)

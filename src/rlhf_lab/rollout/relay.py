@@ -11,7 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import replace
 
-from rlhf_lab.types import Chunk, Rollout, Weights
+from rlhf_lab.types import Chunk, Rollout, Told, Weights
 
 Submit = Callable[[Weights, Chunk], Future[Rollout]]
 
@@ -89,6 +89,10 @@ def joined(chunk: Chunk, parts: list[Rollout]) -> Rollout:
             for span in part.spans
         ),
         worker=parts[-1].worker,
+        told=Told(
+            {name: value for part in parts for name, value in part.told.measures.items()},
+            tuple(note for part in parts for note in part.told.notes),
+        ),
     )
 
 

@@ -16,6 +16,8 @@ from rlhf_lab.generators.vllm.requests import (
     Drawing,
     EngineFailure,
     Request,
+    begun_of,
+    drawing_of,
     requests_of,
 )
 from rlhf_lab.randomness import stable_hash
@@ -76,10 +78,17 @@ class VLLMGenerator:
         if self._loaded is not weights:
             self._load(weights, chunk)
         requests = requests_of(chunk, self._seed)
-        answers = self._draw(requests, self._drawing, str(weights.version))
+        drawing = drawing_of(chunk, self._drawing)
+        answers = self._draw(requests, drawing, str(weights.version))
         if not self._has_measured:
-            self._measure(requests, answers, str(weights.version))
-        samples = [self._sample(weights.version, answer) for answer in answers]
+            self._measure(requests, drawing, answers, str(weights.version))
+        drawn = iter(answers)
+        samples = [
+            self._continued(sample, weights.version, next(drawn))
+            if sample.finish is Finish.unfinished
+            else sample
+            for sample in begun_of(chunk)
+        ]
         size = chunk.group_size
         return tuple(
             Group(prompt, tuple(samples[place * size : (place + 1) * size]))
@@ -142,11 +151,13 @@ class VLLMGenerator:
                 )
         return answers
 
-    def _measure(self, requests: Sequence[Request], answers: Sequence[Answer], name: str) -> None:
+    def _measure(
+        self, requests: Sequence[Request], drawing: Drawing, answers: Sequence[Answer], name: str
+    ) -> None:
         """Draw a few of a batch's samples again, each alone: what does the batch change?"""
         step = max(1, len(requests) // ALONE)
         places = range(0, len(requests), step)[:ALONE]
-        alone = [self._draw([requests[place]], self._drawing, name)[0] for place in places]
+        alone = [self._draw([requests[place]], drawing, name)[0] for place in places]
         effect = batch_effect([answers[place] for place in places], alone)
         self._has_measured = True
         self._note(
@@ -161,14 +172,16 @@ class VLLMGenerator:
         told = self._told
         self._told = Told({**told.measures, **measures}, (*told.notes, *notes))
 
-    def _sample(self, version: int, answer: Answer) -> Sample:
-        return Sample(
-            tokens=answer.tokens,
-            logps=answer.logps,
-            version=version,
-            finish=Finish.eos if answer.is_finished else Finish.length,
-            text=self._tokenizer.decode(answer.tokens, skip_special_tokens=True),
-        )
+    def _continued(self, begun: Sample, version: int, answer: Answer) -> Sample:
+        whole = begun.tokens + answer.tokens
+        finish = Finish.unfinished
+        if answer.is_finished:
+            finish = Finish.eos
+        elif len(whole) == self._drawing.max_new_tokens:
+            finish = Finish.length
+        versions = [version] * len(answer.tokens)
+        text = self._tokenizer.decode(whole, skip_special_tokens=True)
+        return begun.continued(answer.tokens, answer.logps, versions, finish, text)
 
 
 def batch_effect(together: Sequence[Answer], alone: Sequence[Answer]) -> BatchEffect:

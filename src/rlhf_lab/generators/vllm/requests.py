@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from rlhf_lab.randomness import stable_hash
-from rlhf_lab.types import Chunk, Weights
+from rlhf_lab.types import UNBEGUN, Chunk, Finish, Sample, Weights
 
 GREEDY_TEMPERATURE = "greedy_temperature"
 # vLLM seeds a torch generator, whose seeds are signed.
@@ -20,8 +20,8 @@ class EngineFailure(RuntimeError):
 
 @dataclass(frozen=True)
 class Request:
-    """One sample to draw. tokens: the prompt's. place: of the prompt among those that are asked for
-    together, by which several servers share them."""
+    """One sample to draw. tokens: the prompt's, and those that the sample has. place: of the prompt
+    among those that are asked for together, by which several servers share them."""
 
     tokens: tuple[int, ...]
     seed: int
@@ -63,19 +63,43 @@ class Backend(Protocol):
 
 
 def requests_of(chunk: Chunk, seed: int) -> list[Request]:
-    """A request for every sample of a chunk, with a seed that depends on nothing but the run's, the
-    prompt's number and the sample's."""
-    last = chunk.group_size - 1
+    """A request for every sample of a chunk that is not finished yet, with a seed that depends on
+    nothing but the run's, the prompt's number, the sample's, and how much of it there is."""
+    size = chunk.group_size
     return [
         Request(
-            tokens=prompt.tokens,
-            seed=stable_hash(seed, prompt.id, number) % SEEDS,
-            place=place,
-            is_greedy=chunk.greedy and number == last,
+            tokens=chunk.prompts[number // size].tokens + begun.tokens,
+            seed=stable_hash(seed, *key_of(chunk, number), *lengths(begun)) % SEEDS,
+            place=number // size,
+            is_greedy=chunk.greedy and number % size == size - 1,
         )
-        for place, prompt in enumerate(chunk.prompts)
-        for number in range(chunk.group_size)
+        for number, begun in enumerate(begun_of(chunk))
+        if begun.finish is Finish.unfinished
     ]
+
+
+def key_of(chunk: Chunk, number: int) -> tuple[int, int]:
+    """The prompt's number in the run, and the sample's among those of the prompt."""
+    place, own = divmod(number, chunk.group_size)
+    return chunk.prompts[place].id, own
+
+
+def lengths(begun: Sample) -> tuple[int, ...]:
+    """What sets the seed of a continued sample apart from that of its beginning."""
+    return (len(begun.tokens),) if begun.tokens else ()
+
+
+def begun_of(chunk: Chunk) -> Sequence[Sample]:
+    """All samples of a chunk as they are before it is drawn from, group by group."""
+    return chunk.begun or (UNBEGUN,) * (len(chunk.prompts) * chunk.group_size)
+
+
+def drawing_of(chunk: Chunk, drawing: Drawing) -> Drawing:
+    """As all samples of a run are drawn, but no further than the chunk says. Unfinished samples
+    have all been drawn equally far."""
+    stop = min(chunk.stop_at or drawing.max_new_tokens, drawing.max_new_tokens)
+    begun = [len(s.tokens) for s in begun_of(chunk) if s.finish is Finish.unfinished]
+    return replace(drawing, max_new_tokens=stop - begun[0])
 
 
 def sampling_params(request: Request, drawing: Drawing) -> dict[str, Any]:
