@@ -21,7 +21,7 @@ from typing import Any
 from analysis.algorithms import around, write
 from analysis.bench_inputs import MODELS, SIZES, make_model, make_prompts, specs_of
 from analysis.bench_runs import ours, python_of, reported, theirs
-from analysis.bench_spec import Spec, Timed
+from analysis.bench_spec import ALGORITHMS, Spec, Timed
 from analysis.bench_tables import TRL, part_table, run_table, training_table
 from rlhf_lab.provenance import provenance
 from rlhf_lab.trackers.console import Console
@@ -93,10 +93,20 @@ def measured(given: argparse.Namespace, console: Console) -> Found:
         TRL: partial(theirs, trl),
     }
     sizes = [size for size in SIZES[given.device] if size.model in (given.models or [size.model])]
-    whole = [specs_of(size, out, given.device, given.threads, given.quick) for size in sizes]
+    whole = [
+        [spec for spec in specs if spec.algorithm in given.algorithms]
+        for specs in (specs_of(s, out, given.device, given.threads, given.quick) for s in sizes)
+    ]
     found = Found([spec for own in whole for spec in own])
+    if not found.specs:
+        raise UserError(
+            f"--algorithms={' '.join(given.algorithms)}: none of the models is measured with "
+            "these; pass grpo"
+        )
     make_prompts(found.specs)
     for size, own in zip(sizes, whole, strict=True):
+        if not own:
+            continue
         make_model(size.model, Path(own[0].model), console)
         found.parts[size.model] = parts_of(own[0], given.vllm, out / size.model)
         repeats = min(given.repeats, size.most_repeats)
@@ -133,6 +143,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--quick", action="store_true", help="a trial: one repeat of two updates")
     parser.add_argument("--models", nargs="+", choices=MODELS)
+    parser.add_argument("--algorithms", nargs="+", choices=ALGORITHMS, default=ALGORITHMS)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--threads", type=int, default=2, help="cores of each side")
     parser.add_argument("--docs", type=Path, help="Markdown page whose marked tables are rewritten")

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from statistics import median
 from time import perf_counter
 
 import torch
@@ -52,13 +51,14 @@ def seconds_of(action: Callable[[], object], trials: int, device: str) -> list[f
 
 
 def measured(device: str, dtype: torch.dtype) -> Limits:
-    """The limits of a device at a dtype, with the present number of threads."""
+    """The limits of a device at a dtype, with the present number of threads: the best that any
+    trial reaches, since a limit that somebody else's work lowers is none."""
     source = torch.ones(COPY_BYTES, dtype=torch.uint8, device=device)
     target = torch.empty_like(source)
-    copying = median(seconds_of(lambda: target.copy_(source), TRIALS, device))
+    copying = min(seconds_of(lambda: target.copy_(source), TRIALS, device))
     size = MATRIX[device]
     matrix = torch.ones(size, size, dtype=dtype, device=device)
     product = torch.empty_like(matrix)
-    multiplying = median(seconds_of(lambda: torch.mm(matrix, matrix, out=product), TRIALS, device))
+    multiplying = min(seconds_of(lambda: torch.mm(matrix, matrix, out=product), TRIALS, device))
     # A copy reads and writes each byte; a product of n x n has n^3 multiplications and additions.
     return Limits(2 * COPY_BYTES / copying, 2 * size**3 / multiplying)

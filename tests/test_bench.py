@@ -92,8 +92,8 @@ def test_the_limits_of_this_machine_are_those_of_a_copy_and_a_product(
     monkeypatch.setattr(bench_limits, "seconds_of", lambda *_: next(seconds))
     monkeypatch.setattr(bench_limits, "COPY_BYTES", 100)
     monkeypatch.setattr(bench_limits, "MATRIX", {"cpu": 10})
-    # 200 bytes in 0.2 s; 2 * 1000 operations in 2 s.
-    assert bench_limits.measured("cpu", torch.float32) == Limits(1000.0, 1000.0)
+    # At best 200 bytes in 0.1 s, and 2 * 1000 operations in 1 s.
+    assert bench_limits.measured("cpu", torch.float32) == Limits(2000.0, 2000.0)
 
 
 def test_the_first_trial_is_not_counted() -> None:
@@ -241,6 +241,15 @@ def test_the_command_says_what_is_missing_and_exits_with_2(
     assert capsys.readouterr().err.startswith("bench: --trl=")
     assert bench.main(["--docs", str(tmp_path / "absent.md"), "--trl", str(tmp_path)]) == 2
     assert "--docs=" in capsys.readouterr().err
+
+
+def test_an_algorithm_that_no_model_is_measured_with_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bench, "python_of", lambda folder: folder)
+    given = ["--models", "smollm2_135m", "--algorithms", "rloo", "--out", str(tmp_path)]
+    assert bench.main(given) == 2
+    assert "--algorithms=rloo" in capsys.readouterr().err
 
 
 def test_a_failed_run_ends_the_benchmark_with_what_it_said(tmp_path: Path) -> None:
