@@ -18,6 +18,8 @@ from rlhf_lab.types import UserError
 ROOT = Path(__file__).resolve().parents[1]
 # Rounds that async trains on at its end while its generator is done: they are not timed.
 AHEAD = {"sync": 0, "async": 1}
+# Groups of like length share a pass; TRL's trainers cut an update by rows alone.
+MICRO_TOKENS = 2048
 KL_OPTION = {"grpo": "algo.kl_coef", "rloo": "algo.kl_coef", "online_dpo": "algo.beta"}
 
 
@@ -37,6 +39,7 @@ def options(spec: Spec, mode: str, folder: Path) -> list[str]:
         *(
             f"generator.max_new_tokens={spec.max_new_tokens}",
             f"engine.micro_rows={spec.micro_rows}",
+            f"engine.micro_tokens={MICRO_TOKENS}",
         ),
         *(f"generator.chunk_groups={spec.groups}", f"generator.temperature={spec.temperature}"),
         *(f"generator.threads={threads}", f"engine.threads={threads}"),

@@ -44,7 +44,7 @@ from rlhf_lab.rollout.executor import InlineExecutor
 from rlhf_lab.rollout.mode import Mode
 from rlhf_lab.rollout.pipeline import Pipeline, Queued, Taken
 from rlhf_lab.rollout.worker import RolloutWorker
-from rlhf_lab.types import Chunk, Finish, Group, Rollout, Told, UserError, Weights
+from rlhf_lab.types import Chunk, Finish, Group, Rollout, Sample, Told, UserError, Weights
 
 DRAWING = Drawing(temperature=0.7, max_new_tokens=6, eos_id=0)
 
@@ -76,6 +76,36 @@ def test_a_request_depends_on_its_prompt_and_number_alone() -> None:
     assert [r.place for r in whole] == [0, 0, 1, 1, 2, 2]
     assert whole[0].seed != requests_of(chunk(1, 2), seed=6)[0].seed
     assert all(0 <= r.seed < 2**63 for r in whole)
+
+
+def test_a_sample_is_continued_by_the_next_version_from_what_it_has() -> None:
+    model = fresh()
+    backend = Mirror(model)
+    generator = made(backend)
+    state = {name: tensor.detach().clone() for name, tensor in model.named_parameters()}
+    whole = replace(chunk(2, 2), round=1)
+
+    def written(version: int, given: Chunk) -> tuple[Sample, ...]:
+        groups = generator.generate(Weights(version, state), given)
+        return tuple(sample for group in groups for sample in group.samples)
+
+    first = written(0, replace(whole, stop_at=2))
+    assert all(len(s.tokens) == 2 or s.finish is Finish.eos for s in first)
+    # One that has ended meanwhile costs nothing more.
+    ended = replace(first[0], finish=Finish.eos)
+    begun = (ended, *(replace(s, finish=Finish.unfinished) for s in first[1:]))
+    last = written(1, replace(whole, begun=begun))
+    asked = backend.asked[-1]
+    assert [r.tokens for r in asked] == [
+        whole.prompts[n // 2].tokens + begun[n].tokens for n in (1, 2, 3)
+    ]
+    assert {r.seed for r in asked}.isdisjoint(r.seed for r in requests_of(whole, 5))
+    assert last[0] == ended
+    for sample, start in zip(last[1:], begun[1:], strict=True):
+        assert sample.tokens[:2] == start.tokens
+        assert sample.logps[:2] == start.logps
+        assert sample.versions == (0, 0, *[1] * (len(sample.tokens) - 2))
+        assert sample.finish is (Finish.length if len(sample.tokens) == 6 else Finish.eos)
 
 
 def test_the_last_sample_of_each_group_is_the_greedy_one_if_asked() -> None:
