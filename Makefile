@@ -25,7 +25,6 @@ endif
 ifndef BENCH
 BENCH := runs/bench-$(shell date +%Y%m%d-%H%M%S)
 endif
-VENV_VLLM ?= .venv-vllm
 RUNS ?= runs
 LEARNING ?= runs/learning
 OUT ?= runs/over-optimisation
