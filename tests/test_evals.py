@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from conftest import MakeConfig
 from examples import call, group
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from survival import exact_rows
 
@@ -123,6 +123,7 @@ def test_length_control_stays_finite_where_length_decides_everything() -> None:
 
 
 @settings(deadline=None)
+@example([(0.0, 0), (0.0, -11), (1.0, 4)])
 @given(
     st.lists(
         st.tuples(st.sampled_from([0.0, 0.5, 1.0]), st.integers(-50, 50)), min_size=1, max_size=40

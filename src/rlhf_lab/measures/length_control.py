@@ -14,6 +14,7 @@ import numpy as np
 RIDGE = 0.01
 MAX_STEPS = 100
 MAX_HALVINGS = 30
+ROUNDING = 1e-12
 
 
 def length_controlled(
@@ -60,7 +61,8 @@ def regression(won_P: np.ndarray, length_P: np.ndarray, ridge: float) -> tuple[f
         hessian_22 = design_P2.T @ (curvature_P1 * design_P2) + np.diag(penalty_2)
         step_2 = np.linalg.solve(hessian_22, gradient_2)
         for _ in range(MAX_HALVINGS):
-            if loss(coefficient_2 - step_2) <= loss(coefficient_2):
+            # Near the optimum the loss changes by less than it is rounded.
+            if loss(coefficient_2 - step_2) <= loss(coefficient_2) * (1 + ROUNDING):
                 break
             step_2 = step_2 / 2
         coefficient_2 = coefficient_2 - step_2
