@@ -20,6 +20,8 @@ ROOT = Path(__file__).resolve().parents[1]
 AHEAD = {"sync": 0, "async": 1}
 # Groups of like length share a pass; TRL's trainers cut an update by rows alone.
 MICRO_TOKENS = 2048
+# KL to the start is measured on so many where the algorithm does not ask for it, as TRL's do not.
+REFERENCE_GROUPS = 4
 KL_OPTION = {"grpo": "algo.kl_coef", "rloo": "algo.kl_coef", "online_dpo": "algo.beta"}
 
 
@@ -45,6 +47,7 @@ def options(spec: Spec, mode: str, folder: Path) -> list[str]:
         *(f"generator.threads={threads}", f"engine.threads={threads}"),
         *(f"optim.lr={spec.learning_rate}", "optim.schedule=constant"),
         *("eval=none", "checkpoint=none", "tracker.probe_groups=0"),
+        f"tracker.reference_groups={REFERENCE_GROUPS}",
         *(f"output.dir={folder}", "output.quiet=true"),
     ]
 

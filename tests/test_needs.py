@@ -175,6 +175,43 @@ def test_the_coefficient_follows_its_target(make_config: MakeConfig) -> None:
     assert low[-1]["algo/kl_coef"] > 0.05
 
 
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (("algo=grpo",), True),
+        (("algo=grpo", "algo.kl_coef=0"), False),
+        (("algo=online_dpo",), True),
+        (("algo=rloo", "algo.kl_coef=0"), False),
+        (("algo=rloo", "algo.kl_coef=0.05"), True),
+        (("algo=dapo",), False),
+        (("algo=ppo", "algo.kl_target=6"), True),
+        (("algo=reinforce", "algo.kl_coef=0"), False),
+        (("algo=copg",), True),
+    ],
+)
+def test_algorithms_say_themselves_whether_they_read_the_reference(
+    make_config: MakeConfig, options: tuple[str, ...], expected: bool
+) -> None:
+    assert build.reads_reference(make_config(*options)) is expected
+
+
+def test_a_reference_that_only_metrics_ask_is_read_for_some_groups(make_config: MakeConfig) -> None:
+    plain = ("algo=grpo", "algo.kl_coef=0", "run.group_size=2", "optim.lr=1e-3")
+    whole = outcome(commands.train(make_config(*SHORT, *plain), Console(quiet=True), FACTS))
+    some = make_config(*SHORT, *plain, "tracker.reference_groups=1")
+    rows, *rest = outcome(commands.train(some, Console(quiet=True), FACTS))
+    assert rest == list(whole[1:]), "the same weights"
+    for row, full in zip(rows, whole[0], strict=True):
+        assert row["reward/mean"] == full["reward/mean"]
+        assert 0 < row["total/reference_tokens"] < full["total/reference_tokens"]
+    assert rows[-1]["kl/sampled_reference_k1"] != 0
+    # Where the loss asks, everything is read.
+    asking = ("algo=grpo", "run.group_size=2")
+    assert rows_of(make_config(*SHORT, *asking, "tracker.reference_groups=1")) == rows_of(
+        make_config(*SHORT, *asking)
+    )
+
+
 def test_the_reference_moves_when_it_is_asked_to(make_config: MakeConfig) -> None:
     often = ("algo=online_dpo", "optim.lr=1e-3")
     fixed = rows_of(make_config(*SHORT, *often))

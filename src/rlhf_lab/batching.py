@@ -66,6 +66,7 @@ def collate(groups: Sequence[Group], pad_id: int, limit: int = 0) -> Batch:
         group_B=torch.tensor([index for index, _, _ in rows]),
         version_B=torch.tensor([sample.version for _, _, sample in rows]),
         limit_B=torch.full((len(rows),), limit or mask_BT.shape[1]),
+        known_B=torch.ones(len(rows), dtype=torch.bool),
     )
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rlhf_lab.batching import collate, rewards_of
+from rlhf_lab.batching import collate, minibatches, rewards_of
 from rlhf_lab.checks import is_verified, response_tokens
 from rlhf_lab.config import Config
 from rlhf_lab.engines.actor import Actor
@@ -60,12 +60,14 @@ from rlhf_lab.tasks.on_demand import RowsOnDemand
 from rlhf_lab.tasks.pairs import pair_examples
 from rlhf_lab.tasks.prompts import Encode, PromptStream, Render, Shorten, as_it_is
 from rlhf_lab.types import (
+    Adaptive,
     Answering,
     Chunk,
     Example,
     Finish,
     Generator,
     Group,
+    PolicyOutput,
     Prompt,
     Reward,
     Sample,
@@ -406,12 +408,37 @@ def compares(config: Config) -> bool:
     """Whether the algorithm trains on a fixed number of a group's rows, whatever their number."""
 
     def kept(size: int) -> int:
-        samples = tuple(Sample((0,), (0.0,), 0, Finish.eos, "") for _ in range(size))
-        rewards = tuple(float(number) for number in range(size))
-        groups = [Group(Prompt(0, (0,), Example("", "", "")), samples, rewards)]
+        groups = [made_up_group(size)]
         return int(config.algo.credit(rewards_of(groups), collate(groups, 0)).keep_B.sum())
 
     return kept(4) == kept(8)
+
+
+def reads_reference(config: Config) -> bool:
+    """Whether credit or loss depends on what the reference says. Asked of the algorithm itself, on
+    made-up rows; one that adapts itself may look at the metrics of it."""
+
+    def learned(step: float) -> list[float]:
+        groups = [made_up_group(4)]
+        batch = collate(groups, 0)
+        # Unlike in all rows: comparisons do not see what is common to them.
+        reference_BT = batch.mask_BT * -(step * torch.arange(1, 5).square()).unsqueeze(1)
+        batch = replace(batch, reference_logp_BT=reference_BT)
+        credit = config.algo.credit(rewards_of(groups), batch)
+        (part,) = minibatches(batch, credit, config.algo.reduction, 1, torch.zeros(1).long())
+        logp_BT = -0.9 * part.mask_BT
+        policy = PolicyOutput(logp_BT, torch.zeros_like(logp_BT), torch.zeros_like(logp_BT))
+        loss = config.algo.loss(policy, part).loss
+        return [float(loss), *credit.value_BT.flatten().tolist(), *credit.keep_B.tolist()]
+
+    return isinstance(config.algo, Adaptive) or learned(0.1) != learned(0.2)
+
+
+def made_up_group(size: int) -> Group:
+    """Samples of one token each, with a reward of their own."""
+    samples = tuple(Sample((0,), (-1.0,), 0, Finish.eos, "") for _ in range(size))
+    rewards = tuple(float(number) for number in range(size))
+    return Group(Prompt(0, (0,), Example("", "", "")), samples, rewards)
 
 
 def settings(config: Config) -> dict[str, Any]:

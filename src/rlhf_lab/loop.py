@@ -37,8 +37,10 @@ from rlhf_lab.types import (
     Weights,
 )
 
-# Stands for the pass in the key of the probe's choice of groups.
+# Stand for the pass in the keys of the choice of groups: of the probe, and for the reference.
 PROBE = -1
+REFERENCE = -2
+ALL = -1
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,8 @@ class Loop:
 
     algo: of the present round; an adaptive one is another one in the next. response_limit: longest
     response, in tokens. probe_groups: groups per round on which the three gaps are measured (see
-    off_policy.gaps).
+    off_policy.gaps). reference_groups: groups per round that the reference is asked about, if
+    neither credit nor loss reads what it says; ALL for every group.
     """
 
     algo: Algorithm
@@ -80,6 +83,7 @@ class Loop:
     hooks: Hooks
     checkpoints: Checkpoints
     probe_groups: int = 0
+    reference_groups: int = ALL
 
     def train(self, start: Snapshot | None = None) -> Weights:
         """Run all rounds that are left; the pipeline must be open. Returns the last weights.
@@ -165,9 +169,8 @@ class Loop:
     def _read(self, weights: Weights, groups: Sequence[Group]) -> Batch:
         """The round's rows with everything that models say of them before it is trained on."""
         batch = collate(groups, self.pad_id, self.response_limit)
-        batch = with_reference(batch, self.engine.reference_logp(batch))
+        batch = self._with_reference(batch, len(groups), weights.version)
         tokens = read_tokens(batch)
-        self.ledger.count(reference_tokens=tokens)
         if is_anchored(self.algo, self.correction):
             self.ledger.count(reread_tokens=tokens)
             batch = replace(batch, proximal_logp_BT=self.engine.logp(batch, weights))
@@ -178,6 +181,21 @@ class Loop:
             )
             batch = replace(batch, value_BT=self.engine.values(batch))
         return batch
+
+    def _with_reference(self, batch: Batch, num_groups: int, round_: int) -> Batch:
+        """The reference's word on all rows, or on some groups if nothing but metrics asks for it.
+        Rows without a behaviour of their own need it."""
+        is_offline = bool(batch.behavior_logp_BT.isnan().any())
+        if self.reference_groups == ALL or is_offline or self.reference_groups >= num_groups:
+            self.ledger.count(reference_tokens=read_tokens(batch))
+            return with_reference(batch, self.engine.reference_logp(batch))
+        chosen_P = shuffled(num_groups, self.seed, round_, REFERENCE)[: self.reference_groups]
+        known_B = torch.isin(batch.group_B, chosen_P)
+        asked = batch.rows(known_B)
+        self.ledger.count(reference_tokens=read_tokens(asked))
+        reference_BT = batch.behavior_logp_BT.clone()
+        reference_BT[known_B] = self.engine.reference_logp(asked)
+        return replace(with_reference(batch, reference_BT), known_B=known_B)
 
     def _move_reference(self, rounds_done: int) -> None:
         needs = self.algo.needs
@@ -400,7 +418,7 @@ def describe(groups: Sequence[Group], batch: Batch, taken: Taken) -> Metrics:
     reward_PG = rewards_of(groups)
     all_PG = rewards_of(taken.groups)
     samples = [sample for group in groups for sample in group.samples]
-    kl_B = (batch.behavior_logp_BT - batch.reference_logp_BT).sum(dim=1)
+    kl_B = (batch.behavior_logp_BT - batch.reference_logp_BT).sum(dim=1)[batch.known_B]
     metrics: Metrics = {
         "reward/mean": float(reward_PG.mean()),
         "reward/std": float(reward_PG.std(unbiased=False)),

@@ -67,11 +67,12 @@ def measure(
     correction multiplied the credit with."""
     with torch.no_grad():
         log_ratio_BT = (logp_BT - batch.behavior_logp_BT) * batch.mask_BT
-        away_BT = (logp_BT - batch.reference_logp_BT) * batch.mask_BT
+        away_BT = (logp_BT - batch.reference_logp_BT) * batch.mask_BT * batch.known_B.unsqueeze(1)
         ratio_BT = log_ratio_BT.exp()
         factor_BT = torch.ones_like(ratio_BT) if factor_BT is None else factor_BT
         terms = {
             "weight": torch.ones_like(ratio_BT),
+            "known": batch.known_B.to(ratio_BT.dtype).unsqueeze(1).expand_as(ratio_BT),
             "ratio": ratio_BT,
             "ratio_squared": ratio_BT.square(),
             "clipped": torch.zeros_like(ratio_BT) if clipped_BT is None else clipped_BT,
@@ -111,7 +112,10 @@ def means(rows: Rows) -> dict[str, float]:
     each sequence counted once. One means on-policy.
     """
     weight = rows["weight"].sum().clamp(min=1e-30)
-    found = {metric: float(rows[name].sum() / weight) for name, metric in SUMS.items()}
+    known = rows["known"].sum()
+    # No metric stands for rows that the reference was not asked about.
+    of = {name: known if name.startswith("reference") else weight for name in SUMS}
+    found = {m: float(rows[name].sum() / of[name]) for name, m in SUMS.items() if of[name] > 0}
     ratio = rows["ratio"].sum() / weight
     log_ratio_B = rows["log_ratio_sequence"]
     sequence_B = (log_ratio_B - log_ratio_B.max()).exp()

@@ -19,7 +19,7 @@ from rlhf_lab.config import Config
 from rlhf_lab.engines.led import STOP, LedEngine, follow
 from rlhf_lab.forward import load_weights, weights_digest
 from rlhf_lab.ledger import Ledger
-from rlhf_lab.loop import Hooks, Loop
+from rlhf_lab.loop import ALL, Hooks, Loop
 from rlhf_lab.memory import keep_freed_memory
 from rlhf_lab.models.causal_lm import load_policy, save_policy
 from rlhf_lab.models.reward_model import load_reward_model
@@ -107,6 +107,9 @@ def learn(
             ),
             checkpoints=checkpoints,
             probe_groups=config.tracker.probe_groups,
+            reference_groups=(
+                ALL if build.reads_reference(config) else config.tracker.reference_groups
+            ),
         )
         weights = loop.train(start)
     # The engine may have cut the trained one into parts.

@@ -310,7 +310,8 @@ class Batch:
     proximal_logp_BT: what ratios are taken against, the behaviour's log-probs unless a correction
     says otherwise. value_BT: the value model's word before the round's updates; target_BT: what it
     should have said. step_reward_BT: what each step earned, at its last token, as a part of the
-    row's reward. limit_B: longest response that was allowed, in tokens.
+    row's reward. limit_B: longest response that was allowed, in tokens. known_B: whether the
+    reference was asked about the row; where it was not, its log-probs are those of the behaviour.
     """
 
     prompt_BS: Tensor
@@ -328,6 +329,7 @@ class Batch:
     group_B: Tensor
     version_B: Tensor
     limit_B: Tensor
+    known_B: Tensor
 
     def __len__(self) -> int:
         return int(self.response_BT.shape[0])
