@@ -9,8 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from conftest import MakeConfig
 
 from rlhf_lab import launching
+from rlhf_lab.checks import check_trainers
 from rlhf_lab.launching import Command, Ports, commands, hosts_of, slurm_script
 from rlhf_lab.layout import Layout, Node, parsed
 from rlhf_lab.ports import free_port, require_free
@@ -147,7 +149,7 @@ def test_a_server_that_ends_too_early_ends_the_run_with_its_last_lines(tmp_path:
         launching.run([server, trainer], tmp_path, Console(quiet=True))
 
 
-def nothing(_: object) -> None:
+def nothing(_: object, __: int) -> None:
     """Every config is fine."""
 
 
@@ -178,7 +180,7 @@ def test_what_cannot_be_launched_is_refused(words: list[str], complaint: str) ->
 def test_a_bad_override_is_refused_before_anything_is_printed(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    def check(overrides: object) -> None:
+    def check(overrides: object, trainers: int) -> None:
         raise UserError(f"no such key in {overrides}")
 
     with pytest.raises(UserError, match=r"algo=none.*generator=vllm_server"):
@@ -202,3 +204,10 @@ def test_a_port_in_use_is_refused() -> None:
 def test_one_node_needs_no_name() -> None:
     assert hosts_of(parsed("1x2:1+1"), "") == ["127.0.0.1"]
     assert hosts_of(parsed("2x2:2+2"), "a,b") == ["a", "b"]
+
+
+def test_several_trainers_need_an_engine_for_several(make_config: MakeConfig) -> None:
+    check_trainers(make_config(), 1)
+    check_trainers(make_config("engine=fsdp"), 7)
+    with pytest.raises(UserError, match="engine=single with 7 trainers"):
+        check_trainers(make_config(), 7)

@@ -178,14 +178,19 @@ def check_models(config: Config) -> None:
         )
 
 
+def check_trainers(config: Config, count: int) -> None:
+    """Several processes need an engine that shares the work among them."""
+    if isinstance(config.engine, SingleEngineOptions) and count > 1:
+        raise UserError(
+            f"engine=single with {count} trainers (WORLD_SIZE): one process would train and the "
+            "others wait; pass engine=fsdp or engine=deepspeed, or start without torchrun"
+        )
+
+
 def check_engine(config: Config) -> None:
     """Processes, devices and precisions must be what the engine can make use of."""
     options = config.engine
-    if isinstance(options, SingleEngineOptions) and world_size() > 1:
-        raise UserError(
-            f"engine=single with {world_size()} processes (WORLD_SIZE): one process would train "
-            "and the others wait; pass engine=fsdp or engine=deepspeed, or start without torchrun"
-        )
+    check_trainers(config, world_size())
     chosen(options.device, "engine.device")
     chosen(config.generator.device, "generator.device")
     if ":" in options.device and world_size() > 1:

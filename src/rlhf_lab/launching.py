@@ -272,11 +272,15 @@ def hosts_of(layout: Layout, text: str) -> list[str]:
     return hosts
 
 
-def show(arguments: Sequence[str], console: Console, check: Callable[[Sequence[str]], None]) -> int:
-    """Print or run the commands. check: composes a config from overrides and refuses a bad one."""
+def show(
+    arguments: Sequence[str], console: Console, check: Callable[[Sequence[str], int], None]
+) -> int:
+    """Print or run the commands. check: composes a config from overrides and refuses one that so
+    many trainers could not start with."""
     given, layout, overrides = options(arguments)
     ports = Ports(given.port, given.server_port)
-    check([*overrides, *(["generator=vllm_server"] if layout.generators else [])])
+    shared = [*overrides, *(["generator=vllm_server"] if layout.generators else [])]
+    check(shared, layout.trainers)
     if given.slurm:
         sys.stdout.write(slurm_script(layout, ports, overrides, given.cpu))
         return 0

@@ -18,7 +18,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from rlhf_lab import commands, export, launching, plan, timeline, training
-from rlhf_lab.checks import check, functions_score, splits_are_readable
+from rlhf_lab.checks import check, check_trainers, functions_score, splits_are_readable
 from rlhf_lab.config import Config, plain, register, typed
 from rlhf_lab.engines.led import STOP
 from rlhf_lab.processes import leading, rank, world_size
@@ -318,11 +318,12 @@ def launch(task: Callable[[DictConfig], None], arguments: Sequence[str]) -> None
     wrap(task)()
 
 
-def composes(overrides: Sequence[str]) -> None:
-    """Refuse overrides that no run could start with."""
+def composes(overrides: Sequence[str], num_trainers: int) -> None:
+    """Refuse overrides that no run of so many trainers could start with."""
 
     def look(cfg: DictConfig) -> None:
-        checked(cfg)
+        config, _ = checked(cfg)
+        check_trainers(config, num_trainers)
 
     launch(look, list(overrides))
 
