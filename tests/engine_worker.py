@@ -6,6 +6,7 @@ saw. With the name `broken`, the last process fails in the middle of an update i
 
 from __future__ import annotations
 
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -78,7 +79,9 @@ def take_part(names: list[str]) -> None:
 
 
 def fail(processes: Processes) -> None:
-    """The lead tells what it got to know of the other's failure."""
+    """The lead tells what it got to know of the other's failure. As in a run, torchrun's signal to
+    the survivors does not cut it short."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     broken: Any = Broken(processes)
     if not processes.is_lead:
         try:

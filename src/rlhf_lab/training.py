@@ -107,9 +107,7 @@ def learn(
             ),
             checkpoints=checkpoints,
             probe_groups=config.tracker.probe_groups,
-            reference_groups=(
-                ALL if build.reads_reference(config) else config.tracker.reference_groups
-            ),
+            reference_groups=reference_groups(config),
         )
         weights = loop.train(start)
     # The engine may have cut the trained one into parts.
@@ -154,6 +152,12 @@ def work(processes: Processes) -> None:
     model, tokenizer = load_policy(sources.policy, None, config.seed)
     values = build.value_model(config, sources, model, tokenizer)
     follow(build.engine(config, model, values), processes)
+
+
+def reference_groups(config: Config) -> int:
+    """Groups per round that the reference is asked about."""
+    asked = config.tracker.reference_groups
+    return ALL if asked == ALL or build.reads_reference(config) else asked
 
 
 def new_ledger(
