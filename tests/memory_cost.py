@@ -69,7 +69,7 @@ def peak_of_update(logit_tokens: int, num_groups: int, tokens: int) -> tuple[int
     dtypes = {name: parameter.dtype for name, parameter in model.named_parameters()}
     options = SingleEngineOptions(micro_rows=2 * num_groups, logit_tokens=logit_tokens)
     holder = SingleHolder(Actor(model, None, 1.0), Optim(lr=1e-4), CPU)
-    engine = TrainingEngine(holder, dtypes, options, Processes())
+    engine = TrainingEngine(holder, dtypes, options, Processes(), config.hidden_size)
     before = peak_bytes(CPU)["resident_bytes"]
     batch = long_rows(num_groups, tokens)
     engine.update(batch, ALGOS["online_dpo"], NoCorrection(), 1e-4)

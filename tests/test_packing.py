@@ -20,7 +20,7 @@ from transformers import (
 )
 
 from rlhf_lab.batching import collate
-from rlhf_lab.engines.actor import Actor, Reads
+from rlhf_lab.engines.actor import Actor, Reads, Way
 from rlhf_lab.forward import Texts, texts
 from rlhf_lab.models.value_model import value_model_like
 from rlhf_lab.packing import is_packable, packed, saves
@@ -69,7 +69,7 @@ def uneven() -> Texts:
 
 def everything(actor: Actor, reads: Reads, chunks: int) -> tuple[list[Tensor], list[Tensor]]:
     """What is read of the uneven groups, and the gradients of its weighted sum."""
-    found = actor(uneven(), reads, chunks)
+    found = actor(uneven(), reads, Way(chunks, is_packed=True))
     given = [part for part in found if part is not None]
     actor.zero_grad()
     place_BT = torch.arange(given[0].numel()).view_as(given[0]) + 1.0
@@ -82,10 +82,7 @@ def everything(actor: Actor, reads: Reads, chunks: int) -> tuple[list[Tensor], l
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
 @pytest.mark.parametrize("kind", list(MODELS))
 @pytest.mark.parametrize("values", ["none", "own", "shared"])
-def test_packed_rows_say_what_plain_rows_say(
-    kind: str, attention: str, values: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("rlhf_lab.engines.actor.saves", lambda texts, hidden_size: True)
+def test_packed_rows_say_what_plain_rows_say(kind: str, attention: str, values: str) -> None:
     policy = model(kind, attention)
     network = None if values == "none" else value_model_like(policy, is_shared=values == "shared")
     if network is not None:

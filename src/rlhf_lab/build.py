@@ -361,7 +361,13 @@ def engine(config: Config, model: Any, values: ValueNetwork | None = None) -> Tr
     actor = Actor(model, values, config.generator.temperature, config.engine.share_prompts)
     if config.engine.gradient_checkpointing:
         actor.save_activations()
-    return TrainingEngine(holder(config, actor, processes), dtypes, config.engine, processes)
+    return TrainingEngine(
+        holder(config, actor, processes),
+        dtypes,
+        config.engine,
+        processes,
+        model.config.hidden_size,
+    )
 
 
 def holder(config: Config, actor: Actor, processes: Processes) -> Holder:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,7 +19,7 @@ from rlhf_lab.forward import (
     response_values,
     states_output,
 )
-from rlhf_lab.packing import is_packable, packed_states, saves
+from rlhf_lab.packing import is_packable, packed_states
 from rlhf_lab.types import PolicyOutput
 
 POLICY = "policy."
@@ -33,9 +33,19 @@ class Reads(StrEnum):
     both = "both"
 
 
+class Way(NamedTuple):
+    """How a pass is made. All processes make theirs alike, since parameters may travel in it.
+
+    num_chunks: of the logits. is_packed: prompts are read once for their responses, if models can.
+    """
+
+    num_chunks: int
+    is_packed: bool
+
+
 class Actor(torch.nn.Module):
     """values: a network of its own, a head on the policy (no body), or None. shares_prompts:
-    responses of one prompt are read together where models can and where it costs less."""
+    responses of one prompt may be read together, where models can."""
 
     def __init__(
         self, policy: Any, values: Any | None, temperature: float, shares_prompts: bool = False
@@ -60,13 +70,11 @@ class Actor(torch.nn.Module):
         """An actor without values for a frozen policy of the same kind."""
         return Actor(policy.requires_grad_(False), None, self.temperature, self.is_packable)
 
-    def forward(
-        self, texts: Texts, reads: Reads, num_chunks: int
-    ) -> tuple[Tensor, Tensor, Tensor | None]:
+    def forward(self, texts: Texts, reads: Reads, way: Way) -> tuple[Tensor, Tensor, Tensor | None]:
         """Log-prob and entropy of the response tokens, and the values before them, BT each; zeros
         where they were not asked for."""
-        is_packed = self.is_packable and saves(texts, self.policy.config.hidden_size)
-        num_chunks = num_chunks if self.is_splittable else 1
+        is_packed = way.is_packed and self.is_packable
+        num_chunks = way.num_chunks if self.is_splittable else 1
         if reads is Reads.policy or self.values is None:
             found = self._said(texts, None, num_chunks, is_packed)
         elif self.values.body is None:

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlhf_lab.engines.actor import Actor, Reads
+from rlhf_lab.engines.actor import Actor, Reads, Way
 from rlhf_lab.engines.holder import REFERENCE, WEIGHT
 from rlhf_lab.engines.options import DeepSpeedOptions, Precision
 from rlhf_lab.engines.zero import InFlatBuffers, InOnePiece, InParts, Stored
@@ -64,13 +64,13 @@ class DeepSpeedHolder:
     def shapes(self) -> dict[str, torch.Size]:
         return self._shapes
 
-    def output(self, texts: Texts, reads: Reads, num_chunks: int) -> PolicyOutput:
+    def output(self, texts: Texts, reads: Reads, way: Way) -> PolicyOutput:
         self._is_settled = False
-        return PolicyOutput(*self._engine(texts, reads, num_chunks))
+        return PolicyOutput(*self._engine(texts, reads, way))
 
-    def reference(self, texts: Texts, num_chunks: int) -> PolicyOutput:
+    def reference(self, texts: Texts, way: Way) -> PolicyOutput:
         self._is_settled = False
-        return PolicyOutput(*self._reads_reference(texts, Reads.policy, num_chunks))
+        return PolicyOutput(*self._reads_reference(texts, Reads.policy, way))
 
     @contextmanager
     def reading(self) -> Iterator[None]:

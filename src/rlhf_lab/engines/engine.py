@@ -13,13 +13,14 @@ import torch
 from torch import Tensor
 
 from rlhf_lab.batching import Part, moved, split, trimmed
-from rlhf_lab.engines.actor import Reads
+from rlhf_lab.engines.actor import Reads, Way
 from rlhf_lab.engines.carried import Carried
 from rlhf_lab.engines.holder import WEIGHT, Holder
 from rlhf_lab.engines.options import EngineOptions
 from rlhf_lab.forward import num_chunks, texts, torch_threads
 from rlhf_lab.memory import memory_for, peak_bytes
 from rlhf_lab.off_policy import corrected, measure
+from rlhf_lab.packing import saves
 from rlhf_lab.processes import Processes
 from rlhf_lab.types import Algorithm, Batch, Correction, PolicyOutput, Updated, Weights
 
@@ -31,19 +32,19 @@ class Turn:
     """What this process does while each of the others reads a micro-batch of its own.
 
     number: of the micro-batch among all; None if there was none left, and `batch` is read for
-    nothing, so that all processes make the same passes. num_chunks: of the logits, of every one.
+    nothing, so that all processes make the same passes. way: in which every one makes them.
     """
 
     batch: Batch
     number: int | None
-    num_chunks: int
+    way: Way
     is_last: bool
 
 
 class TrainingEngine:
     """Policy, its reference (the policy as given, until it is moved), value model and AdamW.
 
-    dtypes: of the policy's tensors, as `weights` gives them.
+    dtypes: of the policy's tensors, as `weights` gives them. hidden_size: the policy's.
     """
 
     def __init__(
@@ -52,8 +53,10 @@ class TrainingEngine:
         dtypes: Mapping[str, torch.dtype],
         options: EngineOptions,
         processes: Processes,
+        hidden_size: int,
     ) -> None:
         self._holder = holder
+        self._hidden_size = hidden_size
         self._dtypes = dtypes
         self._options = options
         self._processes = processes
@@ -66,7 +69,7 @@ class TrainingEngine:
         with self._at("the log-probs of the reference"):
             return self._read(
                 batch,
-                lambda turn: self._holder.reference(texts(turn.batch), turn.num_chunks).logp_BT,
+                lambda turn: self._holder.reference(texts(turn.batch), turn.way).logp_BT,
             )
 
     def logp(self, batch: Batch, weights: Weights) -> Tensor:
@@ -85,7 +88,7 @@ class TrainingEngine:
             )
 
     def _output(self, turn: Turn, reads: Reads) -> PolicyOutput:
-        return self._holder.output(texts(turn.batch), reads, turn.num_chunks)
+        return self._holder.output(texts(turn.batch), reads, turn.way)
 
     @contextmanager
     def _at(self, phase: str) -> Iterator[None]:
@@ -115,7 +118,10 @@ class TrainingEngine:
             yield Turn(
                 batch=moved(batch, self._holder.device),
                 number=place * size + rank if is_mine else None,
-                num_chunks=num_chunks(tokens, self._options.logit_tokens),
+                way=Way(
+                    num_chunks(tokens, self._options.logit_tokens),
+                    all(saves(texts(part.batch), self._hidden_size) for part in abreast),
+                ),
                 is_last=place + 1 == count,
             )
 

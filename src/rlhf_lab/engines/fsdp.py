@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
-from rlhf_lab.engines.actor import Actor, Reads
+from rlhf_lab.engines.actor import Actor, Reads, Way
 from rlhf_lab.engines.options import FSDPOptions
 from rlhf_lab.engines.tensors import Tensors, clipped_norms, fill, local
 from rlhf_lab.forward import Texts
@@ -50,11 +50,11 @@ class FSDPHolder:
         self.read = self._tensors.read
         self.write = self._tensors.write
 
-    def output(self, texts: Texts, reads: Reads, num_chunks: int) -> PolicyOutput:
-        return PolicyOutput(*self._actor(texts, reads, num_chunks))
+    def output(self, texts: Texts, reads: Reads, way: Way) -> PolicyOutput:
+        return PolicyOutput(*self._actor(texts, reads, way))
 
-    def reference(self, texts: Texts, num_chunks: int) -> PolicyOutput:
-        return PolicyOutput(*self._reference(texts, Reads.policy, num_chunks))
+    def reference(self, texts: Texts, way: Way) -> PolicyOutput:
+        return PolicyOutput(*self._reference(texts, Reads.policy, way))
 
     @contextmanager
     def reading(self) -> Iterator[None]:

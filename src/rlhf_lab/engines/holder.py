@@ -9,7 +9,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from rlhf_lab.engines.actor import Reads
+from rlhf_lab.engines.actor import Reads, Way
 from rlhf_lab.forward import Texts
 from rlhf_lab.types import PolicyOutput
 
@@ -32,9 +32,9 @@ class Holder(Protocol):
         """Everything that is trained, by name."""
         ...
 
-    def output(self, texts: Texts, reads: Reads, num_chunks: int) -> PolicyOutput: ...
+    def output(self, texts: Texts, reads: Reads, way: Way) -> PolicyOutput: ...
 
-    def reference(self, texts: Texts, num_chunks: int) -> PolicyOutput: ...
+    def reference(self, texts: Texts, way: Way) -> PolicyOutput: ...
 
     def reading(self) -> AbstractContextManager[None]:
         """Around passes that no gradient is asked of."""

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.func import functional_call
 
-from rlhf_lab.engines.actor import POLICY, Actor, Reads
+from rlhf_lab.engines.actor import POLICY, Actor, Reads, Way
 from rlhf_lab.engines.holder import WEIGHT
 from rlhf_lab.engines.tensors import Tensors, clipped_norms
 from rlhf_lab.forward import Texts
@@ -41,15 +41,15 @@ class SingleHolder:
         self.optimizer_parts = self._tensors.optimizer_parts
         self.write = self._tensors.write
 
-    def output(self, texts: Texts, reads: Reads, num_chunks: int) -> PolicyOutput:
+    def output(self, texts: Texts, reads: Reads, way: Way) -> PolicyOutput:
         if self._given:
-            asked = (texts, reads, num_chunks)
+            asked = (texts, reads, way)
             return PolicyOutput(*functional_call(self._actor, self._given, asked))
-        return PolicyOutput(*self._actor(texts, reads, num_chunks))
+        return PolicyOutput(*self._actor(texts, reads, way))
 
-    def reference(self, texts: Texts, num_chunks: int) -> PolicyOutput:
+    def reference(self, texts: Texts, way: Way) -> PolicyOutput:
         with adapters_off(self._reference.policy):
-            return PolicyOutput(*self._reference(texts, Reads.policy, num_chunks))
+            return PolicyOutput(*self._reference(texts, Reads.policy, way))
 
     @contextmanager
     def reading(self) -> Iterator[None]:
