@@ -23,10 +23,10 @@ from rlhf_lab import commands
 from rlhf_lab.batching import token_weights
 from rlhf_lab.checks import check
 from rlhf_lab.models.adapters import (
-    adapter_parameters,
     adapters_off,
     has_adapters,
-    merged_state,
+    is_adapter,
+    merged_weight,
     plain_names,
     with_adapters,
 )
@@ -41,6 +41,15 @@ pytest.importorskip("peft", reason="pip install 'rlhf-lab[lora]'")
 TOKENS = torch.tensor([[5, 6, 7, 8, 9, 2], [3, 4, 30, 31, 2, 1]])
 SHORT = ("run.updates=8", "eval=none", "eval.snapshots=0", "sft.steps=4", "model.lora_rank=4")
 KINDS = ("GPTNeoX", "Llama", "GPT2")
+
+
+def merged_state(model: Any) -> dict[str, torch.Tensor]:
+    """All weights under the plain model's names, adapters merged."""
+    return {plain: merged_weight(model, name) for plain, name in plain_names(model).items()}
+
+
+def adapter_parameters(model: Any) -> dict[str, torch.nn.Parameter]:
+    return {name: p for name, p in model.named_parameters() if is_adapter(name)}
 
 
 def model_of(kind: str, tied: bool = True, dtype: torch.dtype = torch.float32) -> Any:

@@ -28,7 +28,7 @@ from rlhf_lab.generators.vllm.make import Lengths, engine_settings, vllm_generat
 from rlhf_lab.generators.vllm.options import VLLMSampling, VLLMServerSampling
 from rlhf_lab.generators.vllm.own_server import Command, lone_server
 from rlhf_lab.models.adapters import with_adapters
-from rlhf_lab.models.causal_lm import load_policy, policy_shape
+from rlhf_lab.models.causal_lm import load_policy, load_tokenizer, policy_shape
 from rlhf_lab.models.devices import chosen
 from rlhf_lab.models.pretrained import PretrainedModel
 from rlhf_lab.models.reward_model import load_reward_model
@@ -205,7 +205,7 @@ def reward(
 
 def make_worker(config: Config, sources: Sources) -> RolloutWorker:
     """A rollout worker with models of its own; called in the process that will use it."""
-    model, tokenizer = load_policy(sources.policy, None, config.seed)
+    tokenizer = load_tokenizer(sources.policy, None)
     if isinstance(config.generator, PairsSampling):
         pairs = PairsGenerator(tokenizer, response_tokens(config))
         return RolloutWorker(pairs, PreferenceScorer(), is_model=False)
@@ -220,6 +220,7 @@ def make_worker(config: Config, sources: Sources) -> RolloutWorker:
             stable_hash(config.seed, "rollout"),
         )
     else:
+        model, _ = load_policy(sources.policy, None, config.seed)
         drawn = generator(config, model, tokenizer, "rollout")
     return RolloutWorker(
         drawn,

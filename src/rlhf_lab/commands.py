@@ -14,7 +14,6 @@ from rlhf_lab.card import write_card
 from rlhf_lab.checks import trains_on_labels, trains_proxy
 from rlhf_lab.config import Config
 from rlhf_lab.data import inspect
-from rlhf_lab.export import POLICY
 from rlhf_lab.measurement import measured
 from rlhf_lab.models.scratch import ScratchModel
 from rlhf_lab.products import Product, Stages
@@ -143,7 +142,7 @@ def finish_run(
         record.update(weights_digest=digest, **ideal)
     if config.eval.snapshots:
         evaluate_run(config, sources, folder, console)
-    write_card(config, folder, folder / POLICY, config.run.num_rounds)
+    write_card(config, folder, folder / runs.POLICY, config.run.num_rounds)
 
 
 def overlap(folder: Path, console: Console) -> dict[str, float]:
@@ -188,8 +187,8 @@ def evaluated(config: Config, console: Console) -> Evaluated:
     folder = Path(config.output.dir)
     sources = Stages(config, console).sources()
     rows = evaluate_run(config, sources, folder, console)
-    if (folder / POLICY).is_dir():
-        write_card(config, folder, folder / POLICY, config.run.num_rounds)
+    if (folder / runs.POLICY).is_dir():
+        write_card(config, folder, folder / runs.POLICY, config.run.num_rounds)
     return Evaluated(str(folder), rows)
 
 

@@ -17,11 +17,11 @@ from rlhf_lab.forward import load_weights
 from rlhf_lab.models.causal_lm import load_policy, save_policy
 from rlhf_lab.models.pretrained import PretrainedModel
 from rlhf_lab.products import Stages
+from rlhf_lab.runs import POLICY
 from rlhf_lab.trackers.console import Console
 from rlhf_lab.types import UserError, Weights
 
 USAGE = "rlhf-lab export RUN [FOLDER] [version=NUMBER]"
-POLICY = "policy"
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from rlhf_lab.layout import Layout, Node, parsed
-from rlhf_lab.ports import require_free
+from rlhf_lab.ports import LOOPBACK, require_free
 from rlhf_lab.signals import listening
 from rlhf_lab.trackers.console import Console
 from rlhf_lab.types import StopRequested, UserError
@@ -30,7 +30,6 @@ USAGE = (
     "rlhf-lab launch layout=NODESxDEVICES:TRAINERS+GENERATORS [--run | --slurm] [--hosts A,B] "
     "[--port N] [--server-port N] [--cpu] [key=value ...]"
 )
-LOOPBACK = "127.0.0.1"
 POLL_SECONDS = 0.5
 # What is asked to end saves a checkpoint first, at the end of its round.
 SHUTDOWN_SECONDS = 600

@@ -62,8 +62,13 @@ def keep_freed_memory() -> bool:
 
 def peak_bytes(device: torch.device) -> dict[str, int]:
     """Largest memory of this process so far: resident on the host, allocated on a CUDA device."""
-    unit = 1 if sys.platform == "darwin" else 1024
-    peak = {"resident_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit}
+    peak = {"resident_bytes": resident_bytes(resource.RUSAGE_SELF)}
     if device.type == "cuda":
         peak["device_bytes"] = torch.cuda.max_memory_allocated(device)
     return peak
+
+
+def resident_bytes(who: int) -> int:
+    """Largest resident size so far of one of getrusage's: this process, or its largest child."""
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(who).ru_maxrss * unit

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from rlhf_lab.forward import Texts, before_tokens, inputs, positions
+from rlhf_lab.forward import Texts, attends_to_all, before_tokens, inputs, positions
 
 # Attention that takes any mask. Flash attention knows causal ones only.
 MASKABLE = ("sdpa", "eager")
@@ -118,12 +118,7 @@ def is_packable(body: Any) -> bool:
     """Whether a model reads packed rows as it reads plain ones. Asked of the model itself, on two
     responses to a prompt of three tokens; windows of attention are longer than these and refused.
     """
-    config = body.config
-    kinds = getattr(config, "layer_types", None) or ()
-    has_windows = any(kind != "full_attention" for kind in kinds) or (
-        not kinds and getattr(config, "sliding_window", None) is not None
-    )
-    if has_windows or config._attn_implementation not in MASKABLE:
+    if not attends_to_all(body.config) or body.config._attn_implementation not in MASKABLE:
         return False
     parameter = next(body.parameters())
     small = example(parameter.device)

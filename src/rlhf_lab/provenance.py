@@ -7,11 +7,12 @@ import platform
 import resource
 import socket
 import subprocess
-import sys
 from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any
+
+from rlhf_lab.memory import resident_bytes
 
 PACKAGES = (
     "rlhf-lab",
@@ -131,8 +132,7 @@ def is_alive(manifest: Mapping[str, Any]) -> bool:
 
 def peak_memory_bytes() -> dict[str, int]:
     """Largest resident size so far, of this process and of the largest child that has ended."""
-    unit = 1 if sys.platform == "darwin" else 1024
     return {
-        name: resource.getrusage(who).ru_maxrss * unit
+        name: resident_bytes(who)
         for name, who in (("self", resource.RUSAGE_SELF), ("child", resource.RUSAGE_CHILDREN))
     }

@@ -29,6 +29,7 @@ METRICS = "metrics.jsonl"
 EVALS = "evals.jsonl"
 SCHEDULE = "schedule.jsonl"
 TIMELINE = "timeline.jsonl"
+POLICY = "policy"
 End = Literal["finished", "failed", "interrupted", "stopped"]
 
 

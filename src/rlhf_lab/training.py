@@ -25,7 +25,7 @@ from rlhf_lab.models.causal_lm import load_policy, save_policy
 from rlhf_lab.models.reward_model import load_reward_model
 from rlhf_lab.processes import Processes, current, join, leave, together
 from rlhf_lab.rows import read_rows
-from rlhf_lab.runs import METRICS, SCHEDULE, TIMELINE, cut_back
+from rlhf_lab.runs import METRICS, POLICY, SCHEDULE, TIMELINE, cut_back
 from rlhf_lab.scorers import reading_paths
 from rlhf_lab.signals import SIGNALS
 from rlhf_lab.trackers.console import Bar, Console
@@ -113,7 +113,7 @@ def learn(
     # The engine may have cut the trained one into parts.
     trained, _ = load_policy(sources.policy, None, config.seed)
     load_weights(trained, weights)
-    save_policy(trained, tokenizer, folder / "policy")
+    save_policy(trained, tokenizer, folder / POLICY)
     return weights_digest(weights)
 
 

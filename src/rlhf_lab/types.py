@@ -237,6 +237,23 @@ class Chunk:
     stop_at: int = 0
     begun: tuple[Sample, ...] = ()
 
+    @property
+    def samples(self) -> tuple[Sample, ...]:
+        """All samples as they are before it is drawn from, group by group."""
+        return self.begun or (UNBEGUN,) * (len(self.prompts) * self.group_size)
+
+    def stop(self, limit: int) -> int:
+        """Response tokens at which to stop now, where `limit` is the response limit."""
+        return min(self.stop_at or limit, limit)
+
+    def grouped(self, samples: Sequence[Sample]) -> tuple[Group, ...]:
+        """Samples of all prompts, in their order, by prompt."""
+        size = self.group_size
+        return tuple(
+            Group(prompt, tuple(samples[place * size : (place + 1) * size]))
+            for place, prompt in enumerate(self.prompts)
+        )
+
 
 @dataclass(frozen=True)
 class Span:

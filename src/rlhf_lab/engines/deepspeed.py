@@ -18,6 +18,7 @@ from torch import Tensor
 from rlhf_lab.engines.actor import Actor, Reads, Way
 from rlhf_lab.engines.holder import REFERENCE, WEIGHT
 from rlhf_lab.engines.options import DeepSpeedOptions, Precision
+from rlhf_lab.engines.tensors import adamw
 from rlhf_lab.engines.zero import InFlatBuffers, InOnePiece, InParts, Stored
 from rlhf_lab.engines.zero_reference import PartitionedReference, Reference, ReplicatedReference
 from rlhf_lab.forward import Texts
@@ -165,13 +166,7 @@ def made_engine(actor: Actor, optim: Optim, options: DeepSpeedOptions) -> Any:
     """DeepSpeed's engine over all parameters, whose optimizer is torch's AdamW."""
     import deepspeed
 
-    optimizer = torch.optim.AdamW(
-        list(actor.parameters()),
-        lr=optim.lr,
-        betas=(optim.beta1, optim.beta2),
-        eps=optim.eps,
-        weight_decay=optim.weight_decay,
-    )
+    optimizer = adamw(actor.parameters(), optim)
     buffers = {name: buffer.clone() for name, buffer in actor.named_buffers()}
     # Stage 0 leaves no trace of the norm that it clips by.
     given = settings(options) | {"gradient_clipping": optim.max_grad_norm if options.stage else 0.0}
@@ -186,12 +181,11 @@ def made_reference(actor: Actor, options: DeepSpeedOptions, rank: int) -> tuple[
     import deepspeed
 
     parameters = dict(actor.tensors())
+    buffers = {name: buffer.clone() for name, buffer in actor.named_buffers()}
     if options.stage < WHOLE:
-        buffers = {name: buffer.clone() for name, buffer in actor.named_buffers()}
         actor = actor.to(getattr(torch, options.dtype.value))
         restore_buffers(actor, buffers)
         return actor, ReplicatedReference(parameters)
-    buffers = {name: buffer.clone() for name, buffer in actor.named_buffers()}
     engine, *_ = deepspeed.initialize(model=actor, config=settings(options))
     restore_buffers(actor, buffers)
     engine.module.eval()

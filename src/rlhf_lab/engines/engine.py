@@ -120,7 +120,8 @@ class TrainingEngine:
                 number=place * size + rank if is_mine else None,
                 way=Way(
                     num_chunks(tokens, self._options.logit_tokens),
-                    all(saves(texts(part.batch), self._hidden_size) for part in abreast),
+                    self._options.share_prompts
+                    and all(saves(texts(part.batch), self._hidden_size) for part in abreast),
                 ),
                 is_last=place + 1 == count,
             )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 
 from rlhf_lab.models.devices import check_name
 from rlhf_lab.types import UserError
@@ -18,7 +17,29 @@ class Precision(StrEnum):
 
 
 @dataclass(frozen=True)
-class SingleEngineOptions:
+class EngineOptions:
+    """What all engines share; SingleEngineOptions says what the values mean."""
+
+    name: str
+    threads: int = 1
+    micro_rows: int = 32
+    micro_tokens: int = 0
+    logit_tokens: int = 1024
+    gradient_checkpointing: bool = False
+    share_prompts: bool = True
+    device: str = "auto"
+    dtype: Precision = Precision.float32
+
+    def __post_init__(self) -> None:
+        least = {"threads": 1, "micro_rows": 1, "micro_tokens": 0, "logit_tokens": 0}
+        for key, bound in least.items():
+            if getattr(self, key) < bound:
+                raise UserError(f"engine.{key}={getattr(self, key)}: choose {bound} or more")
+        check_name(self.device, "engine.device")
+
+
+@dataclass(frozen=True)
+class SingleEngineOptions(EngineOptions):
     """One process holds everything. threads: torch threads per operation of the trainer.
 
     micro_rows: rows of one forward and backward pass. micro_tokens: if above 0, groups of like
@@ -32,17 +53,9 @@ class SingleEngineOptions:
     """
 
     name: str = "single"
-    threads: int = 1
-    micro_rows: int = 32
-    micro_tokens: int = 0
-    logit_tokens: int = 1024
-    gradient_checkpointing: bool = False
-    share_prompts: bool = True
-    device: str = "auto"
-    dtype: Precision = Precision.float32
 
     def __post_init__(self) -> None:
-        check_sizes(self)
+        super().__post_init__()
         if self.dtype is not Precision.float32:
             raise UserError(
                 f"engine.dtype={self.dtype.value} with engine=single: it trains in the model's own "
@@ -51,7 +64,7 @@ class SingleEngineOptions:
 
 
 @dataclass(frozen=True)
-class FSDPOptions:
+class FSDPOptions(EngineOptions):
     """Every process holds a part of every tensor (PyTorch's FSDP2, after arXiv:2304.11277).
 
     dtype: of forward and backward passes; masters and gradients' sums are float32. The other
@@ -59,21 +72,10 @@ class FSDPOptions:
     """
 
     name: str = "fsdp"
-    threads: int = 1
-    micro_rows: int = 32
-    micro_tokens: int = 0
-    logit_tokens: int = 1024
-    gradient_checkpointing: bool = False
-    share_prompts: bool = True
-    device: str = "auto"
-    dtype: Precision = Precision.float32
-
-    def __post_init__(self) -> None:
-        check_sizes(self)
 
 
 @dataclass(frozen=True)
-class DeepSpeedOptions:
+class DeepSpeedOptions(EngineOptions):
     """DeepSpeed ZeRO (arXiv:1910.02054). stage 0: all processes hold everything; 1: each a part of
     the optimizer; 2: of the gradients too; 3: of the weights too.
 
@@ -83,27 +85,8 @@ class DeepSpeedOptions:
 
     name: str = "deepspeed"
     stage: int = 2
-    threads: int = 1
-    micro_rows: int = 32
-    micro_tokens: int = 0
-    logit_tokens: int = 1024
-    gradient_checkpointing: bool = False
-    share_prompts: bool = True
-    device: str = "auto"
-    dtype: Precision = Precision.float32
 
     def __post_init__(self) -> None:
-        check_sizes(self)
+        super().__post_init__()
         if self.stage not in range(4):
             raise UserError(f"engine.stage={self.stage} is no ZeRO stage: choose 0, 1, 2 or 3")
-
-
-EngineOptions = SingleEngineOptions | FSDPOptions | DeepSpeedOptions
-
-
-def check_sizes(options: Any) -> None:
-    """Refuse sizes that nothing fits in."""
-    for key, least in (("threads", 1), ("micro_rows", 1), ("micro_tokens", 0), ("logit_tokens", 0)):
-        if getattr(options, key) < least:
-            raise UserError(f"engine.{key}={getattr(options, key)}: choose {least} or more")
-    check_name(options.device, "engine.device")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import torch
 from torch import Tensor
@@ -19,13 +19,7 @@ class Tensors:
     def __init__(self, actor: Actor, reference: Actor | None, optim: Optim) -> None:
         self.trained = dict(actor.trained())
         self._reference = dict(reference.tensors()) if reference else {}
-        self.optimizer = torch.optim.AdamW(
-            list(self.trained.values()),
-            lr=optim.lr,
-            betas=(optim.beta1, optim.beta2),
-            eps=optim.eps,
-            weight_decay=optim.weight_decay,
-        )
+        self.optimizer = adamw(self.trained.values(), optim)
 
     def shapes(self) -> dict[str, torch.Size]:
         """Shapes of the whole parameters."""
@@ -69,6 +63,17 @@ class Tensors:
             return self._reference[name]
         held: Tensor = self.optimizer.state[self.trained[name]][part]
         return held
+
+
+def adamw(parameters: Iterable[torch.nn.Parameter], optim: Optim) -> torch.optim.AdamW:
+    """The optimizer of every engine, before the first learning rate."""
+    return torch.optim.AdamW(
+        list(parameters),
+        lr=optim.lr,
+        betas=(optim.beta1, optim.beta2),
+        eps=optim.eps,
+        weight_decay=optim.weight_decay,
+    )
 
 
 def local(tensor: Tensor) -> Tensor:

@@ -44,11 +44,11 @@ class InOnePiece:
         self._state = engine.optimizer.state
 
     def optimizer_parts(self) -> Iterator[str]:
-        yield from dict.fromkeys(part for held in self._state.values() for part in held)
+        yield from parts_of(self._state)
 
     def read(self, parameter: Any, part: str) -> Tensor:
         held: Tensor = parameter if part == WEIGHT else self._state[parameter][part]
-        return held.detach().cpu().clone()
+        return cloned(held)
 
     def write(self, parameter: Any, part: str, value: Tensor) -> None:
         if part == WEIGHT:

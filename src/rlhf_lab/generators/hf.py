@@ -16,7 +16,6 @@ from rlhf_lab.generators.draw import draw
 from rlhf_lab.memory import memory_for
 from rlhf_lab.models.devices import check_name, chosen
 from rlhf_lab.types import (
-    UNBEGUN,
     Chunk,
     Finish,
     Group,
@@ -147,10 +146,9 @@ class HFGenerator:
     def _rows(self, chunk: Chunk) -> Rows:
         """The chunk's rows, or those of them that are to be continued."""
         size, begun = chunk.group_size, chunk.begun
-        total = len(chunk.prompts) * size
-        numbers = [n for n in range(total) if not begun or begun[n].finish is Finish.unfinished]
-        start = len(begun[numbers[0]].tokens) if begun else 0
-        stop = min(chunk.stop_at or self._max_new_tokens, self._max_new_tokens)
+        numbers = [n for n, s in enumerate(chunk.samples) if s.finish is Finish.unfinished]
+        start = len(chunk.samples[numbers[0]].tokens)
+        stop = chunk.stop(self._max_new_tokens)
         texts = [prompt.tokens for prompt in chunk.prompts]
         if begun:
             texts = [texts[n // size] + begun[n].tokens for n in numbers]
@@ -208,17 +206,13 @@ class HFGenerator:
 
     def _groups(self, chunk: Chunk, rows: Rows, written: Written) -> tuple[Group, ...]:
         """The chunk's groups with what was written; rows that had ended before stay as they are."""
-        samples = list(chunk.begun) or [UNBEGUN] * (len(chunk.prompts) * chunk.group_size)
+        samples = list(chunk.samples)
         cells = zip(
             rows.number_B.tolist(), written.token_BT.tolist(), written.logp_BT.tolist(), strict=True
         )
         for number, tokens, logps in cells:
             samples[number] = self._longer(samples[number], tokens, logps, written.versions)
-        size = chunk.group_size
-        return tuple(
-            Group(prompt, tuple(samples[number * size : (number + 1) * size]))
-            for number, prompt in enumerate(chunk.prompts)
-        )
+        return chunk.grouped(samples)
 
     def _longer(
         self, begun: Sample, tokens: list[int], logps: list[float], versions: list[int]

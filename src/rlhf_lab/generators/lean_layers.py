@@ -13,6 +13,8 @@ from typing import Any, Protocol
 from torch import Tensor
 from transformers import GPTNeoXForCausalLM, LlamaForCausalLM, Qwen2ForCausalLM
 
+from rlhf_lab.forward import attends_to_all
+
 # Rotary tables that are a function of the position alone; others change with the longest one.
 FIXED_ROTARY = ("default", "linear", "llama3", "yarn")
 
@@ -110,5 +112,4 @@ def stack_of(model: Any) -> Stack | None:
 def has_known_attention(config: Any) -> bool:
     """Whether every layer attends to all that came before, with a fixed rotary table."""
     rotary = getattr(config, "rope_parameters", None) or {}
-    kinds = getattr(config, "layer_types", None) or ["full_attention"]
-    return rotary.get("rope_type") in FIXED_ROTARY and set(kinds) == {"full_attention"}
+    return rotary.get("rope_type") in FIXED_ROTARY and attends_to_all(config)

@@ -144,16 +144,6 @@ def merged_weight(model: Any, name: str) -> Tensor:
     return merged
 
 
-def merged_state(model: Any) -> dict[str, Tensor]:
-    """Copies of the plain model's parameters under their names, adapters merged."""
-    return {plain: merged_weight(model, name) for plain, name in plain_names(model).items()}
-
-
 def is_adapter(name: str) -> bool:
     """Whether a parameter's name is that of an adapter's A or B."""
     return ".lora_A." in name or ".lora_B." in name
-
-
-def adapter_parameters(model: Any) -> dict[str, torch.nn.Parameter]:
-    """The parameters of the adapters by name: with them, a run goes on where it was."""
-    return {name: p for name, p in model.named_parameters() if is_adapter(name)}

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlhf_lab.batching import collate
+from rlhf_lab.batching import collate, moved
 from rlhf_lab.forward import response_output, torch_threads
 from rlhf_lab.models.devices import device_of
 from rlhf_lab.stages.supervised import Bar, fit
@@ -71,7 +71,7 @@ def train_sft(
 
     def batch_of(chosen: Sequence[Prompt]) -> Batch:
         batch = collate(reference_groups(chosen, tokenizer, max_response_tokens), pad)
-        return Batch(**{name: tensor.to(device) for name, tensor in vars(batch).items()})
+        return moved(batch, device)
 
     def loss_of_step(step: int) -> Tensor:
         chosen = [prompts[step * options.batch + row] for row in range(options.batch)]

@@ -16,7 +16,6 @@ from rlhf_lab.generators.vllm.requests import (
     Drawing,
     EngineFailure,
     Request,
-    begun_of,
     drawing_of,
     requests_of,
 )
@@ -87,13 +86,9 @@ class VLLMGenerator:
             self._continued(sample, weights.version, next(drawn))
             if sample.finish is Finish.unfinished
             else sample
-            for sample in begun_of(chunk)
+            for sample in chunk.samples
         ]
-        size = chunk.group_size
-        return tuple(
-            Group(prompt, tuple(samples[place * size : (place + 1) * size]))
-            for place, prompt in enumerate(chunk.prompts)
-        )
+        return chunk.grouped(samples)
 
     def told(self) -> Told:
         """What was measured since the last call."""

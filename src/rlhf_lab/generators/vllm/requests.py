@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from rlhf_lab.randomness import stable_hash
-from rlhf_lab.types import UNBEGUN, Chunk, Finish, Sample, Weights
+from rlhf_lab.types import Chunk, Finish, Sample, Weights
 
 GREEDY_TEMPERATURE = "greedy_temperature"
 # vLLM seeds a torch generator, whose seeds are signed.
@@ -73,7 +73,7 @@ def requests_of(chunk: Chunk, seed: int) -> list[Request]:
             place=number // size,
             is_greedy=chunk.greedy and number % size == size - 1,
         )
-        for number, begun in enumerate(begun_of(chunk))
+        for number, begun in enumerate(chunk.samples)
         if begun.finish is Finish.unfinished
     ]
 
@@ -89,17 +89,11 @@ def lengths(begun: Sample) -> tuple[int, ...]:
     return (len(begun.tokens),) if begun.tokens else ()
 
 
-def begun_of(chunk: Chunk) -> Sequence[Sample]:
-    """All samples of a chunk as they are before it is drawn from, group by group."""
-    return chunk.begun or (UNBEGUN,) * (len(chunk.prompts) * chunk.group_size)
-
-
 def drawing_of(chunk: Chunk, drawing: Drawing) -> Drawing:
     """As all samples of a run are drawn, but no further than the chunk says. Unfinished samples
     have all been drawn equally far."""
-    stop = min(chunk.stop_at or drawing.max_new_tokens, drawing.max_new_tokens)
-    begun = [len(s.tokens) for s in begun_of(chunk) if s.finish is Finish.unfinished]
-    return replace(drawing, max_new_tokens=stop - begun[0])
+    begun = [len(s.tokens) for s in chunk.samples if s.finish is Finish.unfinished]
+    return replace(drawing, max_new_tokens=chunk.stop(drawing.max_new_tokens) - begun[0])
 
 
 def sampling_params(request: Request, drawing: Drawing) -> dict[str, Any]:
