@@ -90,15 +90,20 @@ def report(console: Console, stage: str, product: Product) -> None:
     console.say(f"{stage}: {origin} {product.folder} ({numbers})")
 
 
-def pipeline(config: Config, console: Console, facts: Record) -> Path:
-    """All stages that the run needs, each reported, then training and evaluation."""
-    stages = Stages(config, console)
+def stages(config: Config, console: Console) -> None:
+    """All stages that the run needs, each reported."""
+    made = Stages(config, console)
     if isinstance(config.model, ScratchModel):
-        report(console, f"sft {config.model.name}", stages.sft(config.model))
+        report(console, f"sft {config.model.name}", made.sft(config.model))
     if trains_proxy(config) or trains_on_labels(config):
-        report(console, "label", stages.labels())
-    for product in stages.proxies():
+        report(console, "label", made.labels())
+    for product in made.proxies():
         report(console, f"proxy reward model {config.proxy.name}", product)
+
+
+def pipeline(config: Config, console: Console, facts: Record) -> Path:
+    """All stages, then training and evaluation."""
+    stages(config, console)
     return train(config, console, facts)
 
 

@@ -169,11 +169,13 @@ class OutputOptions:
     dir: the run's folder; empty makes a new one below `root`, named after the run and the time.
     cache: where products of the stages are kept, by the hash of what made them.
     resume: go on with the run in `dir`, if there is one that ended early.
+    log: the file that the run's output goes to; a sweep says so, for `rlhf-lab runs`.
     """
 
     root: str = "runs"
     dir: str = ""
     resume: bool = False
+    log: str = ""
     cache: str = ".cache/rlhf_lab"
     quiet: bool = False
 

@@ -13,10 +13,12 @@ from typing import Any
 import hydra
 import torch
 from hydra.core.hydra_config import HydraConfig
+from hydra.core.plugins import Plugins
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from hydra_plugins.rlhf_lab_plugin.tracked_sweeper import TrackedSweeper
 from rlhf_lab import commands, export, launching, plan, timeline, training
 from rlhf_lab.checks import check, check_trainers, functions_score, splits_are_readable
 from rlhf_lab.config import Config, plain, register, typed
@@ -26,6 +28,9 @@ from rlhf_lab.run_evals import Evaluated
 from rlhf_lab.run_evals import show as show_evaluations
 from rlhf_lab.runs import config_hash, manifest_path
 from rlhf_lab.runs_table import show
+from rlhf_lab.sweeps.job import content_of
+from rlhf_lab.sweeps.sweep import JobsFailed
+from rlhf_lab.sweeps.words import PRIMARY, primary_config, quoted
 from rlhf_lab.trackers.console import Console
 from rlhf_lab.types import StopRequested, UserError
 
@@ -45,6 +50,7 @@ ABOUT = {
     "label": "sample pairs from the SFT policy and order them by the gold judge",
     "relabel": "order preference pairs by the judge: rlhf-lab relabel labels.path=FILE",
     "reward-model": "train the proxy reward model on the labelled pairs",
+    "stages": "make SFT, labels and proxy of a run, and stop there",
     "evaluate": "judge the saved weights of runs: rlhf-lab evaluate RUN [RUN ...] [eval=full ...]",
     "pipeline": "SFT, labels, proxy, training and evaluation, each reported",
     "runs": "list the runs on disk: rlhf-lab runs [FOLDER]",
@@ -63,7 +69,6 @@ OF_RUN = {"evaluate": "evaluate", "resume": "train", "replay": "train"}
 # What may change when a run is resumed: where it writes and whom it tells, not what it computes.
 BESIDES = ("part", "output", "data", "tracker", "checkpoint", "eval", "engine")
 REPLAYED = ("max_staleness", "at_bound", "ahead")
-PRIMARY = "config"
 # Commands that several processes can share.
 TRAINING = ("train", "pipeline", "resume", "replay")
 
@@ -105,7 +110,7 @@ def facts(command: str, cfg: DictConfig, config: Config) -> dict[str, Any]:
     resolved = plain(config)
     manifest = {
         "command": command,
-        "primary_config": primary_config(),
+        "primary_config": primary_config(HydraConfig.get()),
         "overrides": list(HydraConfig.get().overrides.task),
         "seed": config.seed,
         "task": config.task.name,
@@ -115,6 +120,8 @@ def facts(command: str, cfg: DictConfig, config: Config) -> dict[str, Any]:
         "model": config.model.name,
         "num_rounds": config.run.num_rounds,
         "config_hash": config_hash(resolved),
+        "content": content_of(config),
+        "log": config.output.log or None,
         "mode_settings": {key: plain(getattr(config.mode, key)) for key in REPLAYED},
         "identity": config_hash({k: v for k, v in resolved.items() if k not in BESIDES}),
         "accelerator": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
@@ -123,65 +130,14 @@ def facts(command: str, cfg: DictConfig, config: Config) -> dict[str, Any]:
     return {"manifest": manifest, "config_yaml": text, "resolved": resolved}
 
 
-def primary_config() -> list[str]:
-    """The flags that choose the config which the overrides change, as a sweep's file does; none for
-    conf/config.yaml."""
-    hydra_config = HydraConfig.get()
-    sources = hydra_config.runtime.config_sources
-    folders = [source.path for source in sources if source.provider == "command-line"]
-    name = hydra_config.job.config_name
-    flags = [] if name == PRIMARY else ["--config-name", str(name)]
-    return [*(text for folder in folders for text in ("--config-dir", folder)), *flags]
+def task_of(command: str) -> Callable[[DictConfig], None]:
+    """A command as Hydra's task function, which sweepers ask for its command."""
 
+    def run(cfg: DictConfig) -> None:
+        job(command, cfg)
 
-# Launchers pickle the task function by name, so each command has one at the top of the module.
-def train_job(cfg: DictConfig) -> None:
-    job("train", cfg)
-
-
-def sft_job(cfg: DictConfig) -> None:
-    job("sft", cfg)
-
-
-def label_job(cfg: DictConfig) -> None:
-    job("label", cfg)
-
-
-def relabel_job(cfg: DictConfig) -> None:
-    job("relabel", cfg)
-
-
-def data_job(cfg: DictConfig) -> None:
-    job("data", cfg)
-
-
-def reward_model_job(cfg: DictConfig) -> None:
-    job("reward-model", cfg)
-
-
-def serve_job(cfg: DictConfig) -> None:
-    job("serve", cfg)
-
-
-def evaluate_job(cfg: DictConfig) -> None:
-    job("evaluate", cfg)
-
-
-def pipeline_job(cfg: DictConfig) -> None:
-    job("pipeline", cfg)
-
-
-JOBS: dict[str, Callable[[DictConfig], None]] = {
-    "train": train_job,
-    "sft": sft_job,
-    "label": label_job,
-    "relabel": relabel_job,
-    "data": data_job,
-    "reward-model": reward_model_job,
-    "evaluate": evaluate_job,
-    "serve": serve_job,
-    "pipeline": pipeline_job,
-}
+    run.command = command  # type: ignore[attr-defined]
+    return run
 
 
 def usage() -> str:
@@ -202,7 +158,7 @@ def usage() -> str:
 def command_help(command: str) -> str:
     """The config groups and their options."""
     conf = conf_folder()
-    groups = sorted(path for path in conf.iterdir() if path.is_dir())
+    groups = sorted(path for path in conf.iterdir() if path.is_dir() and path.name != "hydra")
     width = max(len(group.name) for group in groups)
     lines = [
         f"  {group.name:<{width}}  {' '.join(sorted(p.stem for p in group.glob('*.yaml')))}"
@@ -243,11 +199,11 @@ def of_run(command: str, arguments: list[str]) -> list[str]:
     if command == "replay":
         own = [text for text in own if not text.startswith(("mode=", "mode.", "output."))]
         bound = {key: manifest["mode_settings"][key] for key in REPLAYED}
-        own += ["mode=replay", f"mode.schedule={folder}"]
+        own += ["mode=replay", f"mode.schedule={quoted(folder)}"]
         own += [f"mode.{key}={value}" for key, value in bound.items()]
     else:
         own = [text for text in own if not text.startswith("output.dir=")]
-        own.append(f"output.dir={folder}")
+        own.append(f"output.dir={quoted(folder)}")
     if command == "resume":
         own.append("output.resume=true")
     changed = {argument.split("=")[0] for argument in arguments[1:]}
@@ -313,6 +269,8 @@ def is_option(text: str) -> bool:
 def launch(task: Callable[[DictConfig], None], arguments: Sequence[str]) -> None:
     """Let Hydra compose the config of these overrides and hand it to the task."""
     register()
+    # Hydra looks for plugins in folders, where an editable install has none.
+    Plugins.instance().register(TrackedSweeper)
     sys.argv = ["rlhf-lab", *arguments]
     wrap = hydra.main(version_base="1.3", config_path=str(conf_folder()), config_name=PRIMARY)
     wrap(task)()
@@ -361,7 +319,7 @@ def run_command(command: str, arguments: list[str]) -> int:
     if command in OF_RUN:
         arguments = of_run(command, arguments)
         command = OF_RUN[command]
-    launch(JOBS[command], arguments)
+    launch(task_of(command), arguments)
     return 0
 
 
@@ -417,6 +375,9 @@ def main() -> int:
             f"rlhf-lab {command}: stopped by a signal; `rlhf-lab resume RUN` goes on\n"
         )
         return REQUEUE
+    except JobsFailed as error:
+        sys.stderr.write(f"rlhf-lab {command}: {error}\n")
+        return FAILED
     except KeyboardInterrupt:
         sys.stderr.write(f"rlhf-lab {command}: interrupted; what was written stays readable\n")
         return INTERRUPTED

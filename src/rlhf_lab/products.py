@@ -16,7 +16,7 @@ import torch
 
 import rlhf_lab
 from rlhf_lab import build
-from rlhf_lab.checks import check_context, response_tokens
+from rlhf_lab.checks import check_context, response_tokens, trains_on_labels
 from rlhf_lab.config import Config, plain
 from rlhf_lab.forward import torch_threads
 from rlhf_lab.generators.pairs import PairsSampling
@@ -34,7 +34,7 @@ from rlhf_lab.rewards.function import FunctionReward, code_of
 from rlhf_lab.rewards.rule import RuleReward
 from rlhf_lab.runs import config_hash
 from rlhf_lab.scorers import model_paths, num_proxies, parts
-from rlhf_lab.stages.cache import cached
+from rlhf_lab.stages.cache import cached, place
 from rlhf_lab.stages.calibration import write_calibration
 from rlhf_lab.stages.labels import sample_pairs, write_labels
 from rlhf_lab.stages.relabel import GivenPairs, given_pairs, known_examples, write_relabelled
@@ -71,6 +71,19 @@ class Stages:
         """The policy a run starts from, the proxies it is scored by, and the pairs if fixed."""
         proxies = tuple(str(product.folder) for product in self.proxies())
         return build.Sources(self.policy(self._config.model), proxies, self.pairs())
+
+    def folders(self) -> list[Path]:
+        """Where the products that a run needs are or will be, in the order in which they are
+        made."""
+        config, num = self._config, num_proxies(self._config.reward)
+        keys: list[tuple[str, dict[str, Any]]] = []
+        for model in (config.model, config.proxy) if num else (config.model,):
+            if isinstance(model, ScratchModel):
+                keys.append(("sft", self._sft_key(model)))
+        if num or trains_on_labels(config):
+            keys.append(("labels", self._labels_key()))
+        keys += [("reward_model", self._reward_model_key(member)) for member in range(num)]
+        return list(dict.fromkeys(place(self._root, stage, key) for stage, key in keys))
 
     def proxies(self) -> list[Product]:
         """The reward models that the run's reward needs, one for each member of an ensemble."""
@@ -112,13 +125,8 @@ class Stages:
     def reward_model(self, member: int = 0) -> Product:
         """A proxy, as a folder that transformers loads. Members of an ensemble differ in the draw
         of the head and in the order of the pairs."""
-        key = self._key(
-            labels=self._labels_key(),
-            start=self._start_key(self._config.proxy),
-            options=plain(self._config.reward_model),
-            member=member,
-        )
-        return self._cached("reward_model", key, functools.partial(self._make_reward_model, member))
+        make = functools.partial(self._make_reward_model, member)
+        return self._cached("reward_model", self._reward_model_key(member), make)
 
     def strength(self) -> Product:
         """How strongly voters prefer the chosen answer of each training pair: mean and std. The
@@ -134,6 +142,14 @@ class Stages:
 
     def _key(self, **parts: Any) -> dict[str, Any]:
         return {"seed": self._config.seed, "code": code_digest()} | parts
+
+    def _reward_model_key(self, member: int) -> dict[str, Any]:
+        return self._key(
+            labels=self._labels_key(),
+            start=self._start_key(self._config.proxy),
+            options=plain(self._config.reward_model),
+            member=member,
+        )
 
     def _sft_key(self, model: Any) -> dict[str, Any]:
         config = self._config
@@ -175,7 +191,7 @@ class Stages:
         def make_with_metrics(folder: Path) -> None:
             (folder / METRICS).write_text(json.dumps(make(folder), indent=1), encoding="utf-8")
 
-        folder, was_cached = cached(self._root, stage, key, make_with_metrics)
+        folder, was_cached = cached(self._root, stage, key, make_with_metrics, self._console.say)
         metrics = json.loads((folder / METRICS).read_text(encoding="utf-8"))
         return Product(folder, metrics, was_cached)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import platform
 import resource
@@ -27,8 +28,24 @@ PACKAGES = (
 
 
 def provenance() -> dict[str, Any]:
-    """Everything below, under the keys `versions`, `git`, `host` and `process`."""
-    return {"versions": versions(), "git": commit(), "host": host(), "process": process()}
+    """Everything below, under the keys `versions`, `code`, `git`, `host` and `process`."""
+    return {
+        "versions": versions(),
+        "code": code_version(),
+        "git": commit(),
+        "host": host(),
+        "process": process(),
+    }
+
+
+def code_version(package: Path = Path(__file__).parent) -> str:
+    """16 hex digits of SHA-256 over the package's sources and the versions of `versions`: equal
+    where equal settings give equal runs on one machine, committed or not."""
+    digest = hashlib.sha256(repr(sorted(versions().items())).encode())
+    for path in sorted(package.rglob("*.py")):
+        digest.update(f"{path.relative_to(package)}\0".encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
 
 
 def versions() -> dict[str, str | None]:

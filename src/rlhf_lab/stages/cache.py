@@ -7,25 +7,39 @@ from pathlib import Path
 from typing import Any
 
 from rlhf_lab import sealed
+from rlhf_lab.locks import held
 from rlhf_lab.runs import config_hash
 from rlhf_lab.types import UserError
 
 
+def place(root: Path, stage: str, key: Mapping[str, Any]) -> Path:
+    """The folder that a stage's product has, or will have."""
+    return root / stage / config_hash(key)
+
+
 def cached(
-    root: Path, stage: str, key: Mapping[str, Any], make: Callable[[Path], None]
+    root: Path,
+    stage: str,
+    key: Mapping[str, Any],
+    make: Callable[[Path], None],
+    say: Callable[[str], None] = lambda text: None,
 ) -> tuple[Path, bool]:
-    """The folder of a stage's product, made by `make(folder)` unless it is there already.
+    """The folder of a stage's product, made by `make(draft)` unless it is there already.
 
     Returns the folder and whether it was found. The folder appears in one step, after all of its
-    files, with their digests; an entry that was cut short later is refused.
+    files, with their digests; an entry that was cut short later is refused. Of several processes
+    that need it one makes it, and the others say so and wait.
     """
-    folder = root / stage / config_hash(key)
-    if folder.exists():
-        verify(folder)
-        return folder, True
-    with sealed.sealed(folder, {"stage": stage, "key": key}) as draft:
-        make(draft)
-    return folder, False
+    folder = place(root, stage, key)
+    if not folder.exists():
+        lock = folder.with_name(f".{folder.name}.lock")
+        with held(lock, lambda: say(f"waiting for {folder}: another process makes it")):
+            if not folder.exists():
+                with sealed.sealed(folder, {"stage": stage, "key": key}) as draft:
+                    make(draft)
+                return folder, False
+    verify(folder)
+    return folder, True
 
 
 def verify(folder: Path) -> None:

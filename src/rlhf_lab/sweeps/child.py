@@ -1,0 +1,67 @@
+"""A job as a process of its own: what kills one job, or fills its memory, kills no other."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import signal
+import sys
+import threading
+from collections.abc import Sequence
+from multiprocessing import get_context, parent_process
+from multiprocessing.connection import wait
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+
+# The module of the console script; a job is what a person would type.
+DOOR = "rlhf_lab.main"
+# Libraries read these once, when they are loaded.
+THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+
+
+def start(words: Sequence[str], log: Path, threads: int) -> BaseProcess:
+    """`rlhf-lab WORDS` in a session of its own, writing to a log, with so many threads.
+
+    The process comes from a server that has everything imported already.
+    """
+    for name in THREADS:
+        os.environ.setdefault(name, str(threads))
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    log.parent.mkdir(parents=True, exist_ok=True)
+    context = get_context("forkserver")
+    context.set_forkserver_preload([DOOR])
+    process = context.Process(target=live, args=(tuple(words), str(log)))
+    process.start()
+    return process
+
+
+def live(words: tuple[str, ...], log: str) -> None:
+    """The life of the child; ends with the exit code of the command."""
+    # Ctrl-C is for the sweep, which then asks its jobs to save their state.
+    os.setsid()
+    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    for stream in (1, 2):
+        os.dup2(descriptor, stream)
+    os.close(descriptor)
+    sys.stdout = os.fdopen(1, "w", buffering=1, closefd=False)
+    sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)
+    threading.Thread(target=end_with_parent, daemon=True).start()
+    sys.argv = ["rlhf-lab", *words]
+    code: int = importlib.import_module(DOOR).main()
+    sys.stdout.flush()
+    sys.exit(code)
+
+
+def end_with_parent() -> None:
+    """Ask this process to save its state and end when the one that started it is gone."""
+    parent = parent_process()
+    assert parent is not None, "a child has a parent"
+    wait([parent.sentinel])
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def end(process: BaseProcess) -> None:
+    """Ask a child to save its state and end, and wait until it has."""
+    if process.is_alive() and process.pid is not None:
+        os.kill(process.pid, signal.SIGTERM)
+    process.join()

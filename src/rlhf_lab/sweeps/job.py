@@ -1,0 +1,88 @@
+"""One job of a sweep: what to run, where, and how its state is told from its folder."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rlhf_lab.config import Config, plain
+from rlhf_lab.provenance import is_alive
+from rlhf_lab.runs import MANIFEST, config_hash
+from rlhf_lab.types import UserError
+
+# What says where a run writes and whom it tells, and changes nothing that it computes.
+TOLD = ("output", "tracker", "checkpoint")
+# Ended before the end, without an error: goes on from its checkpoint.
+CUT_OFF = ("stopped", "interrupted", "died")
+
+
+@dataclass(frozen=True)
+class Job:
+    """name: the swept keys and values. overrides: for Hydra's launcher. words: what `rlhf-lab`
+    takes for this job alone. content: hash of the resolved config. stages: products that must be
+    there first, or the product that the job makes. devices: cores or accelerators that it holds.
+    threads: of its widest operation.
+    """
+
+    name: str
+    words: tuple[str, ...]
+    overrides: tuple[str, ...]
+    folder: Path
+    log: Path
+    lock: Path
+    content: str
+    stages: tuple[Path, ...]
+    rounds: int = 0
+    devices: int = 1
+    threads: int = 1
+
+    @property
+    def is_run(self) -> bool:
+        """Whether the job is a run, and not a stage that runs share."""
+        return self.rounds > 0
+
+
+@dataclass(frozen=True)
+class State:
+    """What a job's folder tells. name: new, running, finished, failed, or one of CUT_OFF. manifest
+    is empty for a new job."""
+
+    name: str
+    manifest: Mapping[str, Any]
+
+    def is_of(self, code: str) -> bool:
+        """Whether this code made it."""
+        return self.manifest.get("code") == code
+
+
+def content_of(config: Config) -> str:
+    """Hash of everything that decides what a run computes and how it is judged."""
+    return config_hash({k: v for k, v in plain(config).items() if k not in TOLD})
+
+
+def state_of(job: Job) -> State:
+    """The state of a job. Raises UserError if its folder holds something else."""
+    path = job.folder / MANIFEST
+    if not job.is_run:
+        is_there = all(stage.exists() for stage in job.stages)
+        return State("finished" if is_there else "new", {})
+    if not path.exists():
+        return State("new", {})
+    try:
+        manifest = json.loads(path.read_bytes())
+        name = manifest["state"]
+        if name == "running" and not is_alive(manifest):
+            name = "died"
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise UserError(
+            f"{path} is damaged: delete {job.folder} to run the job anew, or restore the file"
+        ) from error
+    if manifest.get("content") != job.content:
+        raise UserError(
+            f"{job.folder} holds a run of other settings: pass another output.root, or move that "
+            "run away"
+        )
+    return State(name, manifest)

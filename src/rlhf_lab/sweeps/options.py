@@ -1,0 +1,30 @@
+"""Options of the sweeper, `hydra.sweeper.KEY=VALUE`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rlhf_lab.types import UserError
+
+RERUNS = ("none", "failed")
+OTHER_CODE = ("refuse", "keep")
+
+
+@dataclass(frozen=True)
+class SweeperOptions:
+    """dry: print all jobs and stop. rerun: `failed` starts what failed again. extend: jobs may be
+    added to an older sweep of the same settings. other_code: `keep` takes jobs that other code
+    finished for done, and goes on with those that it began.
+    """
+
+    dry: bool = False
+    rerun: str = "none"
+    extend: bool = False
+    other_code: str = "refuse"
+
+    def __post_init__(self) -> None:
+        for key, known in (("rerun", RERUNS), ("other_code", OTHER_CODE)):
+            if getattr(self, key) not in known:
+                raise UserError(
+                    f"hydra.sweeper.{key}={getattr(self, key)}: choose one of {', '.join(known)}"
+                )

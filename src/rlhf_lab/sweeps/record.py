@@ -1,0 +1,93 @@
+"""sweep.json: which jobs a sweep's folder is for, so that no two questions are mixed in it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from rlhf_lab.locks import held
+from rlhf_lab.runs import now
+from rlhf_lab.types import UserError
+
+RECORD = "sweep.json"
+LOCK = ".sweep.lock"
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What a sweep was asked for. base: hash of the settings that all jobs share. jobs: content of
+    each by name."""
+
+    command: str
+    name: str
+    fixed: tuple[str, ...]
+    swept: Mapping[str, tuple[str, ...]]
+    base: str
+    code: str
+    jobs: Mapping[str, str]
+
+
+def write_record(folder: Path, sweep: Sweep, may_extend: bool) -> None:
+    """Write down what a folder is for. A folder that is for more jobs than these stays so."""
+    with held(folder / LOCK):
+        before = check_record(folder, sweep, may_extend)
+        theirs: dict[str, str] = before.get("jobs", {})
+        started = {"started": before.get("started", now())}
+        facts = asdict(sweep) | started | {"jobs": theirs | dict(sweep.jobs)}
+        draft = folder / f".{RECORD}"
+        draft.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+        draft.replace(folder / RECORD)
+
+
+def check_record(folder: Path, sweep: Sweep, may_extend: bool) -> dict[str, Any]:
+    """The folder's record so far, empty if there is none. Raises UserError if the folder is for
+    something else: other settings, or, unless may_extend, fewer jobs."""
+    before = read_record(folder)
+    if before:
+        check_same(folder, before, sweep)
+        check_extension(folder, before["jobs"], sweep, may_extend)
+    return before
+
+
+def read_record(folder: Path) -> dict[str, Any]:
+    """The record of a sweep's folder, empty if there is none."""
+    path = folder / RECORD
+    if not path.exists():
+        return {}
+    try:
+        found: dict[str, Any] = json.loads(path.read_bytes())
+        dict(found["jobs"]), found["base"]
+    except (ValueError, LookupError, TypeError) as error:
+        raise UserError(f"{path} is damaged: move {folder} away, or restore the file") from error
+    return found
+
+
+def check_same(folder: Path, before: Mapping[str, Any], sweep: Sweep) -> None:
+    """Refuse jobs that differ from those of the folder in more than what is swept."""
+    theirs = before["jobs"]
+    others = [name for name, content in sweep.jobs.items() if theirs.get(name, content) != content]
+    if not others and before["base"] == sweep.base:
+        return
+    what = f"where {others[0]!r} has other settings" if others else "with other shared settings"
+    raise UserError(
+        f"{folder} holds an older sweep {what} (started {before.get('started')} with "
+        f"{' '.join(before.get('fixed', [])) or 'no overrides'}): the two are not to be mixed; "
+        "pass another output.root, or move that folder away"
+    )
+
+
+def check_extension(
+    folder: Path, theirs: Mapping[str, str], sweep: Sweep, may_extend: bool
+) -> None:
+    """Refuse to add jobs to a sweep unasked."""
+    added = [name for name in sweep.jobs if name not in theirs]
+    if added and not may_extend:
+        more = f" and {len(added) - 1} more" if added[1:] else ""
+        raise UserError(
+            f"{folder} holds a sweep of {len(theirs)} jobs without {added[0]!r}{more}: to add to "
+            "it pass hydra.sweeper.extend=true (make sweep ... EXTEND=1), to keep them apart "
+            "another output.root"
+        )

@@ -1,0 +1,97 @@
+"""What a launcher runs for each job, on whatever machine: take the job, start it, wait for it."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hydra.core.hydra_config import HydraConfig
+
+from rlhf_lab.config import register, typed
+from rlhf_lab.locks import claimed
+from rlhf_lab.provenance import code_version
+from rlhf_lab.sweeps import child
+from rlhf_lab.sweeps.job import Job, content_of, state_of
+from rlhf_lab.types import UserError
+
+# Exit code of a command that a signal stopped, after it saved its state.
+STOPPED = 75
+SIGNALS = {-signal.SIGTERM, -signal.SIGUSR1, -signal.SIGUSR2}
+LOG_LINES = 5
+
+
+class JobFailed(Exception):
+    """A job of a sweep failed; the others go on."""
+
+
+class JobStopped(Exception):
+    """A job was asked to stop and saved its state."""
+
+
+@dataclass(frozen=True)
+class JobTask:
+    """A launcher's task function: picklable, told by the number of a job which one it is.
+
+    code: version of the code that the sweep was started with. reruns: states besides new and cut
+    off that are run again.
+    """
+
+    jobs: Sequence[Job]
+    code: str
+    reruns: tuple[str, ...]
+
+    def __call__(self, cfg: Any) -> str:
+        """How the job ended: `finished`, or `elsewhere` if another launcher has it or had it.
+
+        Raises JobFailed, or JobStopped.
+        """
+        register()
+        job = self.jobs[HydraConfig.get().job.num]
+        with claimed(job.lock) as is_ours:
+            if not is_ours:
+                return "elsewhere"
+            # Between the sweep's start and this moment another launcher may have done it.
+            state = state_of(job).name
+            if state in ("finished", "failed", "running") and state not in self.reruns:
+                return state if state == "finished" else "elsewhere"
+            self.check_same(job, cfg)
+            run(job)
+        return "finished"
+
+    def check_same(self, job: Job, cfg: Any) -> None:
+        """Refuse a job that would not be the one that was asked for."""
+        if (now := code_version()) != self.code:
+            raise UserError(
+                f"the code changed since the sweep was started ({self.code} then, {now} now): "
+                "start the sweep again"
+            )
+        if job.is_run and content_of(typed(cfg)) != job.content:
+            raise UserError(
+                f"the config files changed since the sweep was started: {job.name} would run with "
+                "other settings; start the sweep again"
+            )
+
+
+def run(job: Job) -> None:
+    """Start the job and wait until it ends. What interrupts the waiting ends the job first."""
+    process = child.start(job.words, job.log, job.threads)
+    try:
+        process.join()
+    finally:
+        child.end(process)
+    code = process.exitcode
+    assert code is not None, "the child has ended"
+    if code == STOPPED or code in SIGNALS:
+        raise JobStopped(f"{job.name} was stopped; it goes on when the sweep is started again")
+    if code:
+        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+        raise JobFailed(f"{how}: {last_words(job.log)}")
+
+
+def last_words(log: Path) -> str:
+    """The last line of a log that is not empty."""
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines() if log.exists() else []
+    return next((line.strip() for line in reversed(lines) if line.strip()), "it said nothing")

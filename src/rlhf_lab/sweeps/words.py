@@ -1,0 +1,29 @@
+"""Commands and overrides as texts that Hydra reads back as they were meant."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+PRIMARY = "config"
+
+
+def quoted(value: object) -> str:
+    """A value as an override takes it, whatever signs it holds."""
+    if re.fullmatch(r"[\w./+-]+", str(value)):
+        return str(value)
+    # Backslashes count only before a quote, the closing one included.
+    escaped = re.sub(
+        r"(\\*)('|$)", lambda found: found[1] * 2 + ("\\'" if found[2] else ""), str(value)
+    )
+    return f"'{escaped}'"
+
+
+def primary_config(hydra_config: Any) -> list[str]:
+    """The flags that choose the config which the overrides change, as a sweep's file does; none for
+    conf/config.yaml."""
+    sources = hydra_config.runtime.config_sources
+    folders = [source.path for source in sources if source.provider == "command-line"]
+    name = hydra_config.job.config_name
+    flags = [] if name == PRIMARY else ["--config-name", str(name)]
+    return [*(text for folder in folders for text in ("--config-dir", folder)), *flags]
