@@ -33,6 +33,10 @@ MARGIN ?= 0.5
 JOBS ?= 2
 SWEEP ?=
 OVERRIDES ?=
+LAUNCHER ?=
+DRY ?=
+RERUN ?=
+EXTEND ?=
 BENCH_OPTIONS ?=
 
 .DEFAULT_GOAL := help
@@ -107,10 +111,12 @@ lint: $(INSTALLED)  ## style, format, types and import contracts
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-sweep: $(INSTALLED)  ## run sweeps/SWEEP.yaml, with OVERRIDES
+sweep: $(INSTALLED)  ## run or go on with sweeps/SWEEP.yaml: OVERRIDES, LAUNCHER=local|joblib|slurm, DRY=1, RERUN=failed, EXTEND=1
 	@test -f "sweeps/$(SWEEP).yaml" || { echo "SWEEP=$(SWEEP) is no sweep: pass SWEEP=<name>, one of" >&2; \
-		find sweeps -name '*.yaml' | sort | sed 's|.*/|  |; s|\.yaml$$||' >&2; exit 1; }
-	$(BIN)/rlhf-lab train -m --config-dir sweeps --config-name $(SWEEP) $(OVERRIDES)
+		find sweeps -maxdepth 1 -name '*.yaml' | sort | sed 's|.*/|  |; s|\.yaml$$||' >&2; exit 1; }
+	$(BIN)/rlhf-lab train -m --config-dir sweeps --config-name $(SWEEP) \
+		$(if $(LAUNCHER),launcher=$(LAUNCHER)) $(if $(DRY),hydra.sweeper.dry=true) \
+		$(if $(RERUN),hydra.sweeper.rerun=$(RERUN)) $(if $(EXTEND),hydra.sweeper.extend=true) $(OVERRIDES)
 
 figures: $(INSTALLED)  ## compare the runs in RUNS: tables and figures
 	$(BIN)/python -m analysis.compare $(RUNS)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rlhf_lab.runs import RunSummary, list_runs
+from rlhf_lab.sweeps.record import RECORD, read_record
 from rlhf_lab.trackers.console import Console
 from rlhf_lab.types import UserError
 
 FACTS = ("command", "task", "algo", "mode", "seed")
+WELL = ("finished", "running")
 COLUMNS = ("run", "state", *FACTS, "rounds", "reward", "KL", "gold win-rate")
 
 
@@ -29,7 +32,32 @@ def show(root: Path, console: Console) -> int:
     for run in found:
         if run.problem:
             console.say(f"{run.name}: {run.problem}")
+        if run.state not in WELL:
+            console.say(f"{run.name}: {ending(run)}")
+    for path in sorted(root.rglob(RECORD)):
+        console.say(sweep_line(path.parent, found))
     return 0
+
+
+def ending(run: RunSummary) -> str:
+    """How a run ended that did not finish, and where its output is."""
+    error = str(run.manifest.get("error") or "").strip().rpartition("\n")[2]
+    said = f"{run.state}{f': {error}' if error else ''}"
+    number = run.manifest.get("process", {}).get("job")
+    return said + "".join(
+        f"; {name} {value}"
+        for name, value in (("log", run.manifest.get("log")), ("Slurm job", number))
+        if value
+    )
+
+
+def sweep_line(folder: Path, runs: Sequence[RunSummary]) -> str:
+    """How far a sweep has come."""
+    jobs = [Path(place).absolute() for place in read_record(folder)["folders"].values()]
+    states = {run.folder.absolute(): run.state for run in runs}
+    found = Counter(states.get(place, "not started") for place in jobs)
+    told = ", ".join(f"{number} {state}" for state, number in sorted(found.items()))
+    return f"sweep {folder}: {len(jobs)} jobs: {told}"
 
 
 def row(run: RunSummary) -> list[str]:

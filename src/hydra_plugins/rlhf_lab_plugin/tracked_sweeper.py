@@ -44,5 +44,4 @@ class TrackedSweeper(Sweeper):  # type: ignore[misc]
                 config=context.config,
             )
             return basic.sweep(arguments)
-        given = [*(f"{key}={value}" for key, value in self._params.items()), *arguments]
-        return sweep(context, given, self._options)
+        return sweep(context, self._params, arguments, self._options)

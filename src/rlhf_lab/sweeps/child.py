@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 from collections.abc import Sequence
-from multiprocessing import get_context, parent_process
+from multiprocessing import get_context, parent_process, set_start_method
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -28,6 +28,8 @@ def start(words: Sequence[str], log: Path, threads: int) -> BaseProcess:
         os.environ.setdefault(name, str(threads))
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     log.parent.mkdir(parents=True, exist_ok=True)
+    # A child is told the default of its parent, which in joblib's workers is joblib's own.
+    set_start_method("forkserver", force=True)
     context = get_context("forkserver")
     context.set_forkserver_preload([DOOR])
     process = context.Process(target=live, args=(tuple(words), str(log)))
@@ -37,6 +39,7 @@ def start(words: Sequence[str], log: Path, threads: int) -> BaseProcess:
 
 def live(words: tuple[str, ...], log: str) -> None:
     """The life of the child; ends with the exit code of the command."""
+    set_start_method(None, force=True)
     # Ctrl-C is for the sweep, which then asks its jobs to save their state.
     os.setsid()
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)

@@ -36,13 +36,15 @@ class Grid:
                 yield dict(zip(conditions, values, strict=True)) | own
 
 
-def grid_of(texts: Sequence[str], parser: OverridesParser) -> Grid:
-    """The grid of overrides; a later one replaces an earlier one of the same key.
+def grid_of(params: Mapping[str, str], texts: Sequence[str], parser: OverridesParser) -> Grid:
+    """The grid of a sweep's own keys and of overrides, which replace those of the same key. A key
+    of the sweep's own is swept with a single value too.
 
     Raises UserError for a key without values, and for a value that occurs twice.
     """
     last: dict[str, Override] = {}
-    for override in parser.parse_overrides(list(texts)):
+    own = [f"{key}={value}" for key, value in params.items()]
+    for override in parser.parse_overrides([*own, *texts]):
         last[override.get_key_element()] = override
     fixed: list[str] = []
     swept: dict[str, tuple[str, ...]] = {}
@@ -51,6 +53,8 @@ def grid_of(texts: Sequence[str], parser: OverridesParser) -> Grid:
             swept[key] = values_of(key, override)
         elif key == SEED and not override.get_value_element_as_str():
             raise UserError("seed= is empty: pass at least one seed, as in seed=1,2,3")
+        elif key in params:
+            swept[key] = (str(override.get_value_element_as_str()),)
         else:
             fixed.append(override.input_line or f"{key}={override.get_value_element_as_str()}")
     return Grid(tuple(fixed), swept)

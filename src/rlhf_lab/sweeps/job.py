@@ -10,7 +10,9 @@ from typing import Any
 
 from rlhf_lab.config import Config, plain
 from rlhf_lab.provenance import is_alive
+from rlhf_lab.rewards.function import FunctionReward, code_of
 from rlhf_lab.runs import MANIFEST, config_hash
+from rlhf_lab.scorers import parts
 from rlhf_lab.types import UserError
 
 # What says where a run writes and whom it tells, and changes nothing that it computes.
@@ -59,8 +61,12 @@ class State:
 
 
 def content_of(config: Config) -> str:
-    """Hash of everything that decides what a run computes and how it is judged."""
-    return config_hash({k: v for k, v in plain(config).items() if k not in TOLD})
+    """Hash of everything that decides what a run computes and how it is judged, the user's own
+    functions included."""
+    settings = {key: value for key, value in plain(config).items() if key not in TOLD}
+    every = [*parts(config.reward), *parts(config.judge)]
+    functions = [code_of(part) for part in every if isinstance(part, FunctionReward)]
+    return config_hash(settings | {"functions": functions})
 
 
 def state_of(job: Job) -> State:

@@ -68,10 +68,11 @@ def told(found: Forecast, number: int, side: int) -> str:
             f"output.root; {side} at a time"
         )
     rest = f"; nothing is known of the other {found.unknown}" if found.unknown else ""
+    whole = seconds_text(found.seconds / min(side, known))
     return (
-        f"predicted from {found.sources} measured: {seconds_text(found.seconds / min(side, known))} with "
-        f"{side} at a time, {found.device_seconds / 3600:.2f} device-hours, {found.bytes / 1e6:.0f} MB of "
-        f"disk{f', for {known} jobs' if found.unknown else ''}{rest}"
+        f"predicted from {found.sources} measured: {whole} with {side} at a time, "
+        f"{found.device_seconds / 3600:.2f} device-hours, {found.bytes / 1e6:.0f} MB of disk"
+        f"{f', for {known} jobs' if found.unknown else ''}{rest}"
     )
 
 

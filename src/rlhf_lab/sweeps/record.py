@@ -19,7 +19,7 @@ LOCK = ".sweep.lock"
 @dataclass(frozen=True)
 class Sweep:
     """What a sweep was asked for. base: hash of the settings that all jobs share. jobs: content of
-    each by name."""
+    each by name. folders: where each is."""
 
     command: str
     name: str
@@ -28,6 +28,7 @@ class Sweep:
     base: str
     code: str
     jobs: Mapping[str, str]
+    folders: Mapping[str, str]
 
 
 def write_record(folder: Path, sweep: Sweep, may_extend: bool) -> None:
@@ -36,7 +37,9 @@ def write_record(folder: Path, sweep: Sweep, may_extend: bool) -> None:
         before = check_record(folder, sweep, may_extend)
         theirs: dict[str, str] = before.get("jobs", {})
         started = {"started": before.get("started", now())}
-        facts = asdict(sweep) | started | {"jobs": theirs | dict(sweep.jobs)}
+        whole = {"jobs": theirs | dict(sweep.jobs)}
+        whole["folders"] = before.get("folders", {}) | dict(sweep.folders)
+        facts = asdict(sweep) | started | whole
         draft = folder / f".{RECORD}"
         draft.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
         draft.replace(folder / RECORD)
@@ -59,7 +62,7 @@ def read_record(folder: Path) -> dict[str, Any]:
         return {}
     try:
         found: dict[str, Any] = json.loads(path.read_bytes())
-        dict(found["jobs"]), found["base"]
+        dict(found["jobs"]), dict(found["folders"]), found["base"]
     except (ValueError, LookupError, TypeError) as error:
         raise UserError(f"{path} is damaged: move {folder} away, or restore the file") from error
     return found

@@ -54,10 +54,16 @@ class Ended:
     problem: str = ""
 
 
-def sweep(context: Context, arguments: Sequence[str], options: SweeperOptions) -> list[Ended]:
-    """Run the jobs of these overrides that are not done yet. Raises JobsFailed."""
+def sweep(
+    context: Context, params: Mapping[str, str], arguments: Sequence[str], options: SweeperOptions
+) -> list[Ended]:
+    """Run the jobs of a sweep's own keys and of overrides that are not done yet.
+
+    Raises JobsFailed.
+    """
     console = Console(quiet=False)
-    grid = grid_of(arguments, OverridesParser.create(config_loader=context.hydra.config_loader))
+    parser = OverridesParser.create(config_loader=context.hydra.config_loader)
+    grid = grid_of(params, arguments, parser)
     folder = folder_of(context, grid)
     settle(context, folder)
     planned = jobs_of(context, grid, folder, console)
@@ -112,6 +118,7 @@ def record_of(context: Context, grid: Grid, planned: Sequence[Planned], code: st
         base=base,
         code=code,
         jobs={one.job.name: one.job.content for one in planned},
+        folders={one.job.name: str(one.job.folder) for one in planned},
     )
 
 
@@ -147,7 +154,9 @@ def run_jobs(
     try:
         with listening():
             stages = launched(context, stage_jobs(context, jobs, folder), reruns)
-            lost = {one.job.stages: one.problem for one in stages if one.problem}
+            lost = {
+                one.job.stages: f"{one.problem} ({one.job.log})" for one in stages if one.problem
+            }
             ready = [job for job in jobs if job.stages not in lost]
             missed = [
                 Ended(job, "new", f"its stages failed: {lost[job.stages]}")

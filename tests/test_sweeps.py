@@ -1,0 +1,276 @@
+"""Sweeps of real runs: what is run, what is not, and what survives."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from examples import call
+
+from rlhf_lab.runs import list_runs
+
+# Does to its own process what a file beside it says, which is no setting of the run.
+REWARD = """
+import os, pathlib, signal, time
+
+def score(prompt, completion, *, reference, hidden, finished, which):
+    here = pathlib.Path(__file__).parent
+    if (here / f"fail-{which}").exists():
+        raise RuntimeError("no reward today")
+    if (here / f"kill-{which}").exists():
+        os.kill(os.getpid(), signal.SIGKILL)
+    if (here / f"slow-{which}").exists():
+        time.sleep(0.1)
+    return len(completion) / 10
+"""
+
+
+def manifests(root: Path) -> dict[str, Mapping[str, Any]]:
+    """The manifests of the runs below a folder, by name."""
+    return {run.name: run.manifest for run in list_runs(root)}
+
+
+@pytest.fixture
+def words(cache: Path, tmp_path: Path) -> list[str]:
+    """A run of a second, without a proxy."""
+    return [
+        "debug=tiny",
+        "task=arithmetic",
+        "reward=task_rule",
+        "eval.snapshots=0",
+        f"output.cache={cache}",
+        f"output.root={tmp_path}/runs",
+    ]
+
+
+def swept(words: list[str], *more: str) -> list[str]:
+    return ["train", "-m", *words, "seed=1,2", "optim.lr=1e-4,2e-4", *more]
+
+
+def test_a_sweep_is_done_once_and_each_job_is_what_its_command_gives(
+    words: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert call(*swept(words, "hydra.sweeper.dry=true"), monkeypatch=monkeypatch) == 0
+    said = capsys.readouterr().out
+    assert "4 jobs, 4 to run" in said and said.count("rlhf-lab train debug=tiny") == 4
+    assert not (tmp_path / "runs").exists(), "a dry run writes nothing"
+
+    assert call(*swept(words), monkeypatch=monkeypatch) == 0
+    assert "4 of 4 jobs finished" in capsys.readouterr().out
+    (folder,) = (tmp_path / "runs").iterdir()
+    first = manifests(folder)
+    assert sorted(first) == [f"lr-{lr}/seed-{seed}" for lr in ("0.0001", "0.0002") for seed in "12"]
+    assert all(one["state"] == "finished" for one in first.values())
+    log = folder / "logs" / "lr-0.0001" / "seed-2.log"
+    assert first["lr-0.0001/seed-2"]["log"] == str(log) and "run " in log.read_text()
+
+    assert call(*swept(words), monkeypatch=monkeypatch) == 0
+    said = capsys.readouterr().out
+    assert "4 jobs, 0 to run (4 finished)" in said and "4 of 4 jobs finished" in said
+    assert manifests(folder) == first, "nothing was run or written again"
+
+    by_hand = ["train", *words, "seed=2", "optim.lr=1e-4", f"output.dir={tmp_path}/by_hand"]
+    assert call(*by_hand, monkeypatch=monkeypatch) == 0
+    alone = json.loads((tmp_path / "by_hand" / "manifest.json").read_text())
+    for key in ("weights_digest", "content", "identity", "code"):
+        assert alone[key] == first["lr-0.0001/seed-2"][key]
+
+    assert call("runs", str(tmp_path / "runs"), monkeypatch=monkeypatch) == 0
+    assert f"sweep {folder}: 4 jobs: 4 finished" in capsys.readouterr().out
+
+
+def test_more_seeds_are_added_when_asked_and_other_settings_never(
+    words: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "sweeps").mkdir()
+    (tmp_path / "sweeps" / "question.yaml").write_text(
+        textwrap.dedent("""\
+        # Does it?
+        defaults: [config, _self_]
+        hydra:
+          mode: MULTIRUN
+          sweeper:
+            params:
+              seed: 1,2
+        """)
+    )
+    chosen = ["train", "--config-dir", f"{tmp_path}/sweeps", "--config-name", "question", *words]
+    assert call(*chosen, monkeypatch=monkeypatch) == 0
+    folder = tmp_path / "runs" / "question"
+    assert sorted(manifests(folder)) == ["seed-1", "seed-2"]
+    capsys.readouterr()
+    for more, reason in (
+        ("seed=1,2,3", "EXTEND=1"),
+        ("optim.lr=1e-5", "not to be mixed"),
+        ("hydra.sweeper.rerun=all", "choose one of none, failed"),
+    ):
+        assert call(*chosen, more, monkeypatch=monkeypatch) == 2
+        assert reason in capsys.readouterr().err
+    assert call(*chosen, "seed=1", monkeypatch=monkeypatch) == 0
+    assert "1 jobs, 0 to run (1 finished)" in capsys.readouterr().out, "a part of it is no mixture"
+    more = ["seed=1,2,3", "hydra.sweeper.extend=true"]
+    assert call(*chosen, *more, monkeypatch=monkeypatch) == 0
+    assert "3 of 3 jobs finished" in capsys.readouterr().out
+    record = json.loads((folder / "sweep.json").read_text())
+    assert sorted(record["jobs"]) == ["seed-1", "seed-2", "seed-3"]
+
+    edit_manifest(folder / "seed-2", code="of yesterday")
+    assert call(*chosen, monkeypatch=monkeypatch) == 2
+    assert "1 of 2 jobs were run by other code" in capsys.readouterr().err
+    assert call(*chosen, "hydra.sweeper.other_code=keep", monkeypatch=monkeypatch) == 0
+
+
+def edit_manifest(folder: Path, **changes: Any) -> None:
+    path = folder / "manifest.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+@pytest.fixture
+def marked(words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A sweep of three jobs whose rewards fail, kill or dawdle where a file in tmp_path says so."""
+    (tmp_path / "marked_reward.py").write_text(REWARD)
+    monkeypatch.chdir(tmp_path)
+    own = [text for text in words if not text.startswith("reward=")]
+    reward = ["reward=function", "reward.path=marked_reward.score", "reward.on_error=stop"]
+    return ["train", "-m", *own, *reward, "run.updates=8", "+reward.arguments.which=1,2,3"]
+
+
+def states(root: Path) -> dict[str, str]:
+    return {run.name.split("/")[-1]: run.state for run in list_runs(root)}
+
+
+@pytest.mark.parametrize("launcher", ["local", "joblib"])
+def test_jobs_that_fail_or_are_killed_sink_no_other_and_go_on_when_asked(
+    marked: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    launcher: str,
+) -> None:
+    asked = [*marked, f"launcher={launcher}"]
+    (tmp_path / "fail-1").touch()
+    (tmp_path / "kill-2").touch()
+    assert call(*asked, monkeypatch=monkeypatch) == 1
+    captured = capsys.readouterr()
+    assert "1 of 3 jobs finished" in captured.out
+    assert "which-1: exit code 1: RuntimeError" in captured.out and "no reward" in captured.out
+    assert "which-2: was killed by SIGKILL" in captured.out
+    assert "which-1.log" in captured.out and "RERUN=failed" in captured.err
+    expected = {"which-1": "failed", "which-2": "died", "which-3": "finished"}
+    assert states(tmp_path / "runs") == expected
+
+    for mark in ("fail-1", "kill-2"):
+        (tmp_path / mark).unlink()
+    assert call(*asked, monkeypatch=monkeypatch) == 1
+    captured = capsys.readouterr()
+    assert "3 jobs, 1 to run (1 died, 1 failed, 1 finished)" in captured.out
+    assert "failed before, and was not run again" in captured.out
+    assert states(tmp_path / "runs") == expected | {"which-2": "finished"}
+    assert call(*asked, "hydra.sweeper.rerun=failed", monkeypatch=monkeypatch) == 0
+    assert set(states(tmp_path / "runs").values()) == {"finished"}
+
+
+def door(*arguments: str) -> subprocess.Popen[str]:
+    """`rlhf-lab ARGUMENTS` as a process."""
+    command = [sys.executable, "-m", "rlhf_lab.main", *arguments]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 120.0) -> None:
+    until = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < until, "it never came"
+        time.sleep(0.05)
+
+
+def test_a_sweep_that_is_stopped_saves_its_jobs_and_ends_with_the_same_bits(
+    marked: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed outright, the sweep takes its jobs with it too, and they save their state as well."""
+    asked = [*marked, "checkpoint=rounds"]
+    for number, sent in ((1, signal.SIGTERM), (2, signal.SIGKILL)):
+        slow = tmp_path / f"slow-{number}"
+        slow.touch()
+        sweep = door(*asked)
+        wait_until(partial(has_begun, tmp_path, number))
+        sweep.send_signal(sent)
+        _, said = sweep.communicate(timeout=120)
+        assert sweep.returncode == (75 if sent == signal.SIGTERM else -signal.SIGKILL), said
+        wait_until(partial(is_stopped, tmp_path, number))
+        assert f"which-{number + 1}" not in states(tmp_path), "no other was begun"
+        slow.unlink()
+    assert call(*asked, monkeypatch=monkeypatch) == 0
+    undisturbed = [text for text in asked if not text.startswith("output.root")]
+    assert call(*undisturbed, "output.root=undisturbed", monkeypatch=monkeypatch) == 0
+    digests = [
+        {
+            name.split("/")[-1]: one["weights_digest"]
+            for name, one in manifests(tmp_path / at).items()
+        }
+        for at in ("runs", "undisturbed")
+    ]
+    assert digests[0] == digests[1] and len(digests[0]) == 3
+
+
+def has_begun(root: Path, number: int) -> bool:
+    """Whether a job of `marked` has done a round."""
+    return any(path.read_bytes() for path in root.rglob(f"which-{number}/metrics.jsonl"))
+
+
+def is_stopped(root: Path, number: int) -> bool:
+    return states(root)[f"which-{number}"] == "stopped"
+
+
+def test_two_launchers_share_the_jobs_of_a_sweep(marked: list[str], tmp_path: Path) -> None:
+    for number in (1, 2, 3):
+        (tmp_path / f"slow-{number}").touch()
+    both = [door(*marked) for _ in range(2)]
+    said = [launcher.communicate(timeout=300) for launcher in both]
+    assert [launcher.returncode for launcher in both] == [0, 0], said
+    found = manifests(tmp_path / "runs")
+    assert len(found) == 3
+    for name, manifest in found.items():
+        assert manifest["state"] == "finished" and "resumed" not in manifest, name
+        assert Path(manifest["log"]).read_text().count("run ") == 1, "started once"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "reason"),
+    [
+        ("seed", "1,1", "has 1 twice"),
+        ("seed", "", "seed= is empty"),
+        ("seed", "range(1,1)", "has no value"),
+        ("run.pases", "1,2", "run.pases"),
+        ("optim.lr", "interval(1e-5,1e-3)", "search space"),
+        ("output.dir", "somewhere", "would both write to somewhere"),
+        ("run.group_size", "1,2", "in the job group_size-1"),
+    ],
+)
+def test_a_grid_that_cannot_be_is_refused_before_anything_is_written(
+    words: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    name: str,
+    value: str,
+    reason: str,
+) -> None:
+    options = [] if name == "seed" else ["seed=1,2"]
+    assert call("train", "-m", *words, *options, f"{name}={value}", monkeypatch=monkeypatch) == 2
+    assert reason in capsys.readouterr().err
+    assert not (tmp_path / "runs").exists()
