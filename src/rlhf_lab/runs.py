@@ -273,6 +273,14 @@ def summary(folder: Path, name: str) -> RunSummary:
     )
 
 
+def error_of(manifest: Mapping[str, Any]) -> str:
+    """The error that a failed run noted down, in one line without its traceback; "" if none."""
+    lines = str(manifest.get("error") or "").splitlines()
+    # Notes may follow the error, which follows the last line of code.
+    last_code = max((place for place, line in enumerate(lines) if line.startswith(" ")), default=-1)
+    return next((line.strip() for line in lines[last_code + 1 :] if line.strip()), "")
+
+
 def config_hash(config: Mapping[str, Any]) -> str:
     """16 hex digits of SHA-256 over the values, whatever the order of the keys."""
     text = json.dumps(config, sort_keys=True, separators=(",", ":"), allow_nan=False)

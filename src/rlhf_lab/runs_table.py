@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rlhf_lab.runs import RunSummary, list_runs
+from rlhf_lab.runs import RunSummary, error_of, list_runs
 from rlhf_lab.sweeps.record import RECORD, read_record
 from rlhf_lab.trackers.console import Console
 from rlhf_lab.types import UserError
@@ -41,7 +41,7 @@ def show(root: Path, console: Console) -> int:
 
 def ending(run: RunSummary) -> str:
     """How a run ended that did not finish, and where its output is."""
-    error = str(run.manifest.get("error") or "").strip().rpartition("\n")[2]
+    error = error_of(run.manifest)
     said = f"{run.state}{f': {error}' if error else ''}"
     number = run.manifest.get("process", {}).get("job")
     return said + "".join(

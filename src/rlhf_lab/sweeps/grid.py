@@ -64,8 +64,8 @@ def values_of(key: str, override: Override) -> tuple[str, ...]:
     """The texts of a swept key's values."""
     if not override.is_discrete_sweep():
         raise UserError(
-            f"{key}={override.get_value_element_as_str()} is a search space and no list of values: "
-            "pass values with commas, or search with hydra/sweeper=rlhf_lab_search"
+            f"{override.input_line} is a search space and no list of values: pass values with "
+            "commas, or search with hydra/sweeper=rlhf_lab_search"
         )
     found = tuple(override.sweep_string_iterator())
     if not found:

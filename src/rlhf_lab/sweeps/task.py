@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
@@ -13,6 +12,7 @@ from hydra.core.hydra_config import HydraConfig
 from rlhf_lab.config import register, typed
 from rlhf_lab.locks import claimed
 from rlhf_lab.provenance import code_version
+from rlhf_lab.runs import error_of
 from rlhf_lab.sweeps import child
 from rlhf_lab.sweeps.job import Job, content_of, state_of
 from rlhf_lab.types import UserError
@@ -88,10 +88,13 @@ def run(job: Job) -> None:
         raise JobStopped(f"{job.name} was stopped; it goes on when the sweep is started again")
     if code:
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-        raise JobFailed(f"{how}: {last_words(job.log)}")
+        raise JobFailed(f"{how}: {last_words(job)}")
 
 
-def last_words(log: Path) -> str:
-    """The last line of a log that is not empty."""
-    lines = log.read_text(encoding="utf-8", errors="replace").splitlines() if log.exists() else []
-    return next((line.strip() for line in reversed(lines) if line.strip()), "it said nothing")
+def last_words(job: Job) -> str:
+    """The error that a run noted down, or else the last line of its log."""
+    if noted := error_of(state_of(job).manifest):
+        return noted
+    logged = job.log.read_text(encoding="utf-8", errors="replace") if job.log.exists() else ""
+    lines = (line.strip() for line in reversed(logged.splitlines()))
+    return next(filter(None, lines), "it said nothing")

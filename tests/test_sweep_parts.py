@@ -1,0 +1,316 @@
+"""The parts of a sweep, without runs: grids, names, forecasts, the table, locks."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from survival import SERVER
+
+from rlhf_lab import provenance
+from rlhf_lab.locks import claimed, held, is_free
+from rlhf_lab.runs import RunSummary, error_of
+from rlhf_lab.stages.cache import cached
+from rlhf_lab.sweeps.board import Board, counts, drawn, head, last_row, line_of
+from rlhf_lab.sweeps.forecast import Rates, Wanted, forecast, likeness, seconds_of
+from rlhf_lab.sweeps.grid import Grid, grid_of, name_of
+from rlhf_lab.sweeps.job import Job
+from rlhf_lab.sweeps.preview import told
+from rlhf_lab.sweeps.record import Sweep, check_record, read_record, write_record
+from rlhf_lab.sweeps.words import quoted
+from rlhf_lab.types import UserError
+
+PARSER = OverridesParser.create()
+
+
+def grid(*texts: str, **params: str) -> Grid:
+    return grid_of(params, texts, PARSER)
+
+
+def test_a_grid_has_all_conditions_of_a_seed_before_the_next_seed() -> None:
+    found = grid("seed=1,2", "algo=grpo,rloo", "run.passes=range(1,3)", "task=arithmetic")
+    assert found.fixed == ("task=arithmetic",)
+    points = list(found.points())
+    assert [name_of(point) for point in points[:4]] == [
+        "algo-grpo/passes-1/seed-1",
+        "algo-grpo/passes-2/seed-1",
+        "algo-rloo/passes-1/seed-1",
+        "algo-rloo/passes-2/seed-1",
+    ]
+    assert len(points) == 8 and points[4]["seed"] == "2"
+
+
+def test_overrides_replace_a_sweeps_own_keys_which_stay_swept() -> None:
+    found = grid("seed=3", "algo=grpo", seed="1,2", algo="rloo")
+    assert found.swept == {"seed": ("3",), "algo": ("grpo",)} and found.fixed == ()
+    with pytest.raises(UserError, match="at least one seed"):
+        grid(seed="")
+
+
+def test_names_of_folders_hold_nothing_that_overrides_or_shells_take_apart() -> None:
+    named = name_of({"model.path": "a/b c", "+reward.terms": "[x,y]", "model@proxy": "nano_m"})
+    assert named == "path-a_bc/terms-x_y/proxy-nano_m"
+    alike = {"engine.threads": "1", "eval.threads": "2", "seed": "3"}
+    assert name_of(alike) == "engine.threads-1/eval.threads-2/seed-3", "two ends are the same"
+    assert name_of({}) == "job"
+    with pytest.raises(UserError, match="too long for the name of a folder"):
+        name_of({"model.path": "x" * 300})
+
+
+@pytest.mark.parametrize(
+    "value", ["plain/path-1.0", "a=b,c", "it's", "back\\slash", "end\\", "quote\\'s", "[x]", "a b"]
+)
+def test_quoted_values_are_read_back_as_they_were(value: str) -> None:
+    (override,) = PARSER.parse_overrides([f"output.dir={quoted(value)}"])
+    assert not override.is_sweep_override()
+    assert override.value() == value
+
+
+def sweep_of(*names: str, base: str = "b", content: str = "c") -> Sweep:
+    jobs = {name: f"{content}-{name}" for name in names}
+    return Sweep("train", "question", ("a=1",), {"seed": names}, base, "code", jobs, jobs)
+
+
+def test_a_folder_is_for_one_question(tmp_path: Path) -> None:
+    write_record(tmp_path, sweep_of("1", "2"), may_extend=False)
+    write_record(tmp_path, sweep_of("1"), may_extend=False)
+    assert sorted(read_record(tmp_path)["jobs"]) == ["1", "2"], "a part leaves the whole"
+    for other, reason in (
+        (sweep_of("1", content="d"), "'1' has other settings"),
+        (sweep_of("1", base="e"), "with other shared settings"),
+        (sweep_of("1", "3"), "without '3'"),
+    ):
+        with pytest.raises(UserError, match=reason):
+            check_record(tmp_path, other, may_extend=False)
+    with pytest.raises(UserError, match="not to be mixed"):
+        write_record(tmp_path, sweep_of("3", base="e"), may_extend=True)
+    write_record(tmp_path, sweep_of("3"), may_extend=True)
+    assert sorted(read_record(tmp_path)["folders"]) == ["1", "2", "3"]
+    (tmp_path / "sweep.json").write_text("{")
+    with pytest.raises(UserError, match=r"sweep\.json is damaged"):
+        read_record(tmp_path)
+
+
+# --- the forecast -------------------------------------------------------------------------------
+
+SETTINGS = {
+    "updates": 4,
+    "groups_per_update": 2,
+    "updates_per_round": 1,
+    "passes": 1,
+    "group_size": 2,
+    "max_staleness": 0,
+    "num_generators": 0,
+    "chunk_groups": 2,
+    "compares": False,
+    "oversample": 1.0,
+}
+FACTS = {"task": "t", "model": "m", "algo": "a", "mode": "sync"}
+
+
+def measured_run(folder: Path, **facts: Any) -> None:
+    """Four rounds of 3 seconds, 1 to generate and 2 to train; 20 seconds from start to end."""
+    folder.mkdir(parents=True)
+    manifest = {
+        **FACTS,
+        "state": "finished",
+        "started": "2026-01-01T00:00:00+00:00",
+        "ended": "2026-01-01T00:00:20+00:00",
+        "settings": SETTINGS,
+        **facts,
+    }
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    rows = []
+    for number in range(4):
+        begin = 3.0 * number
+        for phase, start, end in (
+            ("take", 0.0, 1.0),
+            ("generate", 0.0, 1.0),
+            ("update", 1.0, 3.0),
+            ("sync", 3.0, 3.0),
+        ):
+            times = {"start": begin + start, "end": begin + end}
+            chunk = 0 if phase == "generate" else None
+            rows.append(
+                {"lane": "trainer", "phase": phase, "round": number, "chunk": chunk, **times}
+            )
+    (folder / "timeline.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def wanted(**settings: Any) -> Wanted:
+    return Wanted(FACTS, SETTINGS | settings, devices=2)
+
+
+def test_a_forecast_scales_what_runs_like_the_job_took(tmp_path: Path) -> None:
+    measured_run(tmp_path / "like")
+    rates = Rates(tmp_path)
+    same = rates.cost(wanted())
+    assert same is not None and same.seconds == pytest.approx(20.0), "12 in rounds and 8 besides"
+    double = rates.cost(wanted(updates=8))
+    assert double is not None and double.seconds == pytest.approx(32.0)
+    wide = rates.cost(wanted(group_size=4))
+    assert wide is not None and wide.seconds == pytest.approx(8 + 4 * 6.0), "twice the rows"
+    whole = forecast([wanted(), wanted(updates=8)], rates)
+    assert whole.seconds == pytest.approx(52.0) and whole.device_seconds == pytest.approx(104.0)
+    size = sum(path.stat().st_size for path in (tmp_path / "like").iterdir())
+    assert (whole.bytes, whole.unknown, whole.sources) == (2 * size, 0, 1)
+    assert told(whole, number=2, side=2).startswith(
+        "predicted from 1 measured: 26s with 2 at a time"
+    )
+
+
+def test_a_forecast_prefers_runs_that_are_more_alike_and_says_what_it_does_not_know(
+    tmp_path: Path,
+) -> None:
+    measured_run(tmp_path / "other_algorithm", algo="b")
+    measured_run(tmp_path / "other_model", model="l")
+    rates = Rates(tmp_path)
+    found = rates.cost(wanted())
+    assert found is not None and found.source == tmp_path / "other_algorithm"
+    measured_run(tmp_path / "same", ended="2026-01-01T00:00:30+00:00")
+    better = Rates(tmp_path).cost(wanted())
+    assert better is not None and (better.seconds, better.source) == (30.0, tmp_path / "same")
+    stranger = replace(wanted(), facts=FACTS | {"task": "other"})
+    partly = forecast([wanted(), stranger], rates)
+    assert partly.unknown == 1 and "nothing is known of the other 1" in told(partly, 2, 1)
+    nothing = forecast([stranger], rates)
+    assert told(nothing, 1, 1).startswith("time and disk: unknown")
+    run = RunSummary("r", tmp_path, "finished", {**FACTS, "algo": "b", "mode": "sync"})
+    assert likeness(run, wanted()) == 2, "what comes after a difference does not count"
+
+
+def test_seconds_of_a_resumed_run_are_those_since_it_was_resumed() -> None:
+    ended = {"started": "2026-01-01T00:00:00+00:00", "ended": "2026-01-02T00:00:10+00:00"}
+    again = {"resumed": [{"after": "died", "at": "2026-01-02T00:00:00+00:00"}]}
+    assert seconds_of(ended | again) == 10.0
+
+
+# --- the table ----------------------------------------------------------------------------------
+
+
+def job(folder: Path, name: str, rounds: int = 4) -> Job:
+    place = folder / name
+    log, lock = folder / f"{name}.log", folder / f".{name}.lock"
+    return Job(name, (), (), place, log, lock, "content", (), rounds)
+
+
+def written(job_: Job, state: str, steps: int, seconds: float, **facts: Any) -> None:
+    """A run of a job that has done so many rounds since it was started."""
+    job_.folder.mkdir(parents=True)
+    begun = datetime.now(UTC) - timedelta(seconds=seconds)
+    manifest: Mapping[str, Any] = {
+        "state": state,
+        "started": begun.isoformat(),
+        "ended": datetime.now(UTC).isoformat(),
+        "content": "content",
+        **provenance.provenance(),
+        **facts,
+    }
+    (job_.folder / "manifest.json").write_text(json.dumps(manifest))
+    rows = [
+        {"step": step, "reward/mean": 0.25 * step, "seconds/wall": seconds * (step + 1) / steps}
+        for step in range(steps)
+    ]
+    (job_.folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def test_the_table_tells_every_job_and_what_is_left(tmp_path: Path) -> None:
+    jobs = [job(tmp_path, name) for name in ("done", "going", "failed", "waiting")]
+    written(jobs[0], "finished", 4, 40.0)
+    written(jobs[1], "running", 2, 20.0)
+    written(jobs[2], "failed", 1, 5.0)
+    board = Board(jobs, at_a_time=1)
+    lines = board.look()
+    assert [line.state for line in lines] == ["finished", "running", "failed", "new"]
+    assert [line.share for line in lines] == [1.0, 0.5, 0.25, 0.0]
+    assert counts(lines) == "1 running, 1 failed, 1 finished, 1 queued"
+    # A whole job takes 40, 40 and 20 seconds as far as the three tell: half of one, and another.
+    assert board.left(lines) == pytest.approx((40 + 40 + 20) / 3 * 1.5, rel=0.01)
+    assert Board(jobs, at_a_time=2).left(lines) == pytest.approx(100 / 3, rel=0.01)
+    assert "left" in head(lines, 12.0) and "left" not in head(lines[:1], 12.0)
+    table = drawn(lines, None, height=100)
+    assert list(table.columns[0].cells) == ["going", "failed", "done", "waiting"]
+    assert list(table.columns[2].cells) == ["2/4", "1/4", "4/4", "0/4"]
+    short = drawn(lines, None, height=10)
+    assert list(short.columns[0].cells) == ["going", "failed", "done", "and 1 more"]
+    assert Board(jobs[3:], 1).left(lines[3:]) is None, "nothing has told yet"
+
+
+def test_a_run_whose_process_is_gone_is_no_longer_running_in_the_table(tmp_path: Path) -> None:
+    one = job(tmp_path, "one")
+    written(one, "running", 1, 1.0, process={"pid": os.getpid(), "born": "1", "job": None})
+    assert line_of(one).state == "died"
+    (one.folder / "manifest.json").write_text("{")
+    assert line_of(one).state == "unreadable", "a table goes on whatever it finds"
+
+
+def test_the_last_whole_row_of_a_long_file_is_found(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    assert last_row(path) == {}
+    rows = [json.dumps({"step": step, "text": "x" * 9000}) for step in range(5)]
+    path.write_text("\n".join(rows) + "\n" + '{"step": 5, "te')
+    assert last_row(path)["step"] == 4
+    path.write_text('{"step": 0')
+    assert last_row(path) == {}
+
+
+def test_an_error_is_told_in_one_line_without_its_notes() -> None:
+    text = "Traceback (most recent call last):\n  File x\n    raise E\nE: why\na note\n"
+    assert error_of({"error": text}) == "E: why"
+    assert error_of({}) == "" and error_of({"error": None}) == ""
+
+
+# --- locks --------------------------------------------------------------------------------------
+
+
+def hold(path: Path, ready: Any) -> None:
+    with held(path):
+        ready.set()
+        time.sleep(60)
+
+
+def test_a_lock_is_exclusive_and_freed_by_the_death_of_its_holder(tmp_path: Path) -> None:
+    path = tmp_path / "below" / "lock"
+    assert is_free(path)
+    ready = SERVER.Event()
+    process = SERVER.Process(target=hold, args=(path, ready))
+    process.start()
+    assert ready.wait(60)
+    with claimed(path) as is_ours:
+        assert not is_ours
+    assert not is_free(path)
+    process.kill()
+    process.join()
+    with claimed(path) as is_ours:
+        assert is_ours
+        assert not is_free(path)
+    assert is_free(path)
+
+
+def make_slowly(root: Path, number: int) -> None:
+    def make(folder: Path) -> None:
+        (root / f"made-by-{number}").touch()
+        time.sleep(0.5)
+        (folder / "product").write_text("product")
+
+    cached(root, "stage", {"a": 1}, make)
+
+
+def test_a_stage_that_several_processes_need_is_made_once(tmp_path: Path) -> None:
+    processes = [SERVER.Process(target=make_slowly, args=(tmp_path, n)) for n in range(3)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    assert [process.exitcode for process in processes] == [0, 0, 0]
+    assert len(list(tmp_path.glob("made-by-*"))) == 1
+    folder, was_cached = cached(tmp_path, "stage", {"a": 1}, lambda _: None)
+    assert was_cached and (folder / "product").read_text() == "product"
