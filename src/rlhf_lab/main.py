@@ -344,11 +344,11 @@ def take_place(command: str, arguments: Sequence[str]) -> None:
 
 
 def message(error: BaseException) -> str:
-    """An error with the cause that Hydra keeps behind it: the key and what it may be."""
-    cause = error.__cause__
-    if isinstance(error, UserError) or cause is None:
-        return str(error)
-    return f"{error}: {cause}"
+    """An error with the cause that Hydra keeps behind it, the key and what it may be; and with its
+    notes, such as the job of a sweep."""
+    cause = None if isinstance(error, UserError) else error.__cause__
+    told = str(error) if cause is None else f"{error}: {cause}"
+    return "\n".join([told, *getattr(error, "__notes__", [])])
 
 
 def main() -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
@@ -37,6 +36,9 @@ class TrackedSweeper(Sweeper):  # type: ignore[misc]
         context = self._context
         assert context is not None, "setup comes first"
         if context.command not in OF_RUNS:
+            # Hydra loads its own plugins anew when it looks for plugins.
+            from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+
             basic = BasicSweeper(self._batch, self._params)
             basic.setup(
                 hydra_context=context.hydra,

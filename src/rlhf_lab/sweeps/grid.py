@@ -69,9 +69,7 @@ def values_of(key: str, override: Override) -> tuple[str, ...]:
         )
     found = tuple(override.sweep_string_iterator())
     if not found:
-        raise UserError(
-            f"{key}={override.get_value_element_as_str()} has no value: the grid is empty"
-        )
+        raise UserError(f"{override.input_line} has no value: the grid is empty; pass at least one")
     if twice := sorted({value for value in found if found.count(value) > 1}):
         raise UserError(
             f"{key}={','.join(found)} has {twice[0]} twice: every value once, since a job that "
