@@ -27,7 +27,6 @@ COMMON = (
     "eval.snapshots=1",
     "tracker.probe_groups=0",
     "output.quiet=true",
-    "output.resume=true",
 )
 CONDITIONS = {
     "sync": ("mode=sync",),
@@ -56,7 +55,8 @@ def train(out: Path, algo: str, condition: str, seeds: str) -> str:
         f"seed={seeds}",
     ]
     where = f"output.dir={out}/{algo}-{condition}-seed${{seed}}"
-    options = [*COMMON, *CONDITIONS[condition], *OWN.get(algo, ()), f"output.cache={out}/.cache"]
+    roots = (f"output.root={out}", f"output.cache={out}/.cache")
+    options = [*COMMON, *CONDITIONS[condition], *OWN.get(algo, ()), *roots]
     done = subprocess.run([*command, *options, where], capture_output=True, text=True)
     return done.stderr[-2000:] if done.returncode else ""
 

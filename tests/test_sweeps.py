@@ -204,15 +204,20 @@ def test_a_sweep_that_is_stopped_saves_its_jobs_and_ends_with_the_same_bits(
     marked: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Killed outright, the sweep takes its jobs with it too, and they save their state as well."""
-    asked = [*marked, "checkpoint=rounds"]
-    for number, sent in ((1, signal.SIGTERM), (2, signal.SIGKILL)):
+    asked = [*marked, "checkpoint.rounds=1000"]
+    one_by_one = ["launcher=joblib", "hydra.launcher.n_jobs=1"]
+    for number, launcher, sent, code in (
+        (1, one_by_one, signal.SIGTERM, 75),
+        (2, ["launcher=local"], signal.SIGINT, 130),
+        (3, ["launcher=local"], signal.SIGKILL, -signal.SIGKILL),
+    ):
         slow = tmp_path / f"slow-{number}"
         slow.touch()
-        sweep = door(*asked)
+        sweep = door(*asked, *launcher)
         wait_until(partial(has_begun, tmp_path, number))
         sweep.send_signal(sent)
         _, said = sweep.communicate(timeout=120)
-        assert sweep.returncode == (75 if sent == signal.SIGTERM else -signal.SIGKILL), said
+        assert sweep.returncode == code, said
         wait_until(partial(is_stopped, tmp_path, number))
         assert f"which-{number + 1}" not in states(tmp_path), "no other was begun"
         slow.unlink()

@@ -5,7 +5,6 @@ Whatever launcher is chosen runs the jobs; the stages that they share are jobs t
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,10 +14,8 @@ from hydra.core.plugins import Plugins
 from hydra.core.utils import JobReturn, JobStatus
 from omegaconf import open_dict, read_write
 
-from rlhf_lab.locks import is_free
 from rlhf_lab.provenance import code_version
 from rlhf_lab.runs import config_hash, make_folder
-from rlhf_lab.signals import listening
 from rlhf_lab.sweeps.board import Board, shown
 from rlhf_lab.sweeps.grid import SEED, Grid, grid_of
 from rlhf_lab.sweeps.job import CUT_OFF, Job, State, content_of, state_of
@@ -26,6 +23,7 @@ from rlhf_lab.sweeps.jobs import Context, Planned, composed, jobs_of, stage_jobs
 from rlhf_lab.sweeps.options import SweeperOptions
 from rlhf_lab.sweeps.preview import show_jobs, side_by_side, tell_plan
 from rlhf_lab.sweeps.record import Sweep, check_record, write_record
+from rlhf_lab.sweeps.stopping import stoppable
 from rlhf_lab.sweeps.task import JobStopped, JobTask
 from rlhf_lab.sweeps.words import PRIMARY
 from rlhf_lab.trackers.console import Console
@@ -37,8 +35,6 @@ OF_RUNS = ("train", "pipeline")
 ASIDE = ("output.", "hydra.", "tracker", "checkpoint", "launcher")
 # conf/config.yaml puts what no sweep of runs has a use for into a hidden folder.
 UNNAMED = ".multirun"
-SAVE_SECONDS = 600.0
-POLL_SECONDS = 0.5
 
 
 class JobsFailed(Exception):
@@ -79,7 +75,12 @@ def sweep(
         show_jobs(console, planned, states)
         return []
     make_folder(folder)
-    write_record(folder, record, options.extend)
+    try:
+        write_record(folder, record, options.extend)
+    except OSError as error:
+        raise UserError(
+            f"{folder} cannot be written to ({error.strerror}): pass another output.root"
+        ) from error
     ended = run_jobs(context, [one.job for one in todo], folder, options)
     return conclude(console, [one.job for one in planned], ended)
 
@@ -151,36 +152,32 @@ def run_jobs(
     """Make the stages that jobs wait for, then run the jobs. What interrupts it is raised again
     when all have saved their state."""
     reruns = (options.rerun,)
-    try:
-        with listening():
-            stages = launched(context, stage_jobs(context, jobs, folder), reruns)
-            lost = {
-                one.job.stages: f"{one.problem} ({one.job.log})" for one in stages if one.problem
-            }
-            ready = [job for job in jobs if job.stages not in lost]
-            missed = [
-                Ended(job, "new", f"its stages failed: {lost[job.stages]}")
-                for job in jobs
-                if job.stages in lost
-            ]
-            return [*launched(context, ready, reruns), *missed]
-    except BaseException:
-        await_saving(jobs)
-        raise
+    stages = launched(context, stage_jobs(context, jobs, folder), folder, reruns)
+    lost = {one.job.stages: f"{one.problem} ({one.job.log})" for one in stages if one.problem}
+    ready = [job for job in jobs if job.stages not in lost]
+    missed = [
+        Ended(job, "new", f"its stages failed: {lost[job.stages]}")
+        for job in jobs
+        if job.stages in lost
+    ]
+    return [*launched(context, ready, folder, reruns), *missed]
 
 
-def launched(context: Context, jobs: Sequence[Job], reruns: tuple[str, ...]) -> list[Ended]:
+def launched(
+    context: Context, jobs: Sequence[Job], folder: Path, reruns: tuple[str, ...]
+) -> list[Ended]:
     """Let Hydra's launcher run jobs, with one table of them all."""
     if not jobs:
         return []
-    launcher = Plugins.instance().instantiate_launcher(
-        hydra_context=context.hydra,
-        task_function=JobTask(tuple(jobs), code_version(), reruns),
-        config=context.config,
-    )
-    is_quiet = bool(context.config.output.quiet)
-    with shown(Board(jobs, side_by_side(context).number), is_quiet):
-        returned = launcher.launch([job.overrides for job in jobs], initial_job_idx=0)
+    side = side_by_side(context)
+    with stoppable(folder, side.is_here) as marks:
+        launcher = Plugins.instance().instantiate_launcher(
+            hydra_context=context.hydra,
+            task_function=JobTask(tuple(jobs), code_version(), reruns, marks),
+            config=context.config,
+        )
+        with shown(Board(jobs, side.number), is_quiet=bool(context.config.output.quiet)):
+            returned = launcher.launch([job.overrides for job in jobs], initial_job_idx=0)
     return [ended(job, one) for job, one in zip(jobs, returned, strict=True)]
 
 
@@ -192,14 +189,6 @@ def ended(job: Job, returned: JobReturn) -> Ended:
     if isinstance(error, JobStopped):
         return Ended(job, "stopped", str(error))
     return Ended(job, state_of(job).name, str(error) or type(error).__name__)
-
-
-def await_saving(jobs: Sequence[Job]) -> None:
-    """Wait until the jobs that were going on have saved their state, or for SAVE_SECONDS."""
-    until = time.monotonic() + SAVE_SECONDS
-    for job in jobs:
-        while not is_free(job.lock) and time.monotonic() < until:
-            time.sleep(POLL_SECONDS)
 
 
 def conclude(console: Console, jobs: Sequence[Job], ended: Sequence[Ended]) -> list[Ended]:

@@ -15,6 +15,7 @@ from rlhf_lab.provenance import code_version
 from rlhf_lab.runs import error_of
 from rlhf_lab.sweeps import child
 from rlhf_lab.sweeps.job import Job, content_of, state_of
+from rlhf_lab.sweeps.stopping import Marks
 from rlhf_lab.types import UserError
 
 # Exit code of a command that a signal stopped, after it saved its state.
@@ -36,12 +37,13 @@ class JobTask:
     """A launcher's task function: picklable, told by the number of a job which one it is.
 
     code: version of the code that the sweep was started with. reruns: states besides new and cut
-    off that are run again.
+    off that are run again. marks: of the launch.
     """
 
     jobs: Sequence[Job]
     code: str
     reruns: tuple[str, ...]
+    marks: Marks
 
     def __call__(self, cfg: Any) -> str:
         """How the job ended: `finished`, or `elsewhere` if another launcher has it or had it.
@@ -58,7 +60,7 @@ class JobTask:
             if state in ("finished", "failed", "running") and state not in self.reruns:
                 return state if state == "finished" else "elsewhere"
             self.check_same(job, cfg)
-            run(job)
+            run(job, self.marks)
         return "finished"
 
     def check_same(self, job: Job, cfg: Any) -> None:
@@ -75,13 +77,20 @@ class JobTask:
             )
 
 
-def run(job: Job) -> None:
+def run(job: Job, marks: Marks) -> None:
     """Start the job and wait until it ends. What interrupts the waiting ends the job first."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        # A worker of joblib's: Ctrl-C reaches it too, and is for the sweep to deal with.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
     process = child.start(job.words, job.log, job.threads)
-    try:
-        process.join()
-    finally:
-        child.end(process)
+    assert process.pid is not None, "it was started"
+    with marks.child(process.pid):
+        try:
+            # After the mark, so that whoever stops the sweep sees the one or the other.
+            if not marks.is_stopped:
+                process.join()
+        finally:
+            child.end(process)
     code = process.exitcode
     assert code is not None, "the child has ended"
     if code == STOPPED or code in SIGNALS:
