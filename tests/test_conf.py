@@ -61,11 +61,3 @@ def test_every_algorithm_has_its_file_and_yaml_and_row() -> None:
 def test_the_config_reference_is_current() -> None:
     page = Path(conf_folder().parent / "docs" / "config.md")
     assert page.read_text(encoding="utf-8") == reference(), "run `make docs`"
-
-
-def test_sweeps_say_their_question_and_sweep_the_seed() -> None:
-    for path in (conf_folder().parent / "sweeps").glob("*.yaml"):
-        text = path.read_text(encoding="utf-8")
-        assert text.startswith("# "), path
-        assert text.splitlines()[0].endswith("?"), path
-        assert "seed: 1,2,3" in text, path
