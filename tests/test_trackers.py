@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from rlhf_lab import runs
+from rlhf_lab.trackers.identity import Tracked
 from rlhf_lab.trackers.jsonl import JsonlFile, JsonlTracker
 from rlhf_lab.trackers.mirrors import Mirror, mirrors
 from rlhf_lab.trackers.options import TrackerOptions, WandbMode
@@ -51,7 +52,7 @@ def test_a_number_that_is_none_stops_the_run_by_its_name(
 
 
 def opened(options: TrackerOptions, folder: Path, config: dict[str, object]) -> list[Tracker]:
-    return mirrors(options, folder, config, run_id="r1", start=0, say=print)
+    return mirrors(options, Tracked(folder, config, "r1"), start=0, say=print)
 
 
 class Broken:

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from rlhf_lab.config import Config
+from rlhf_lab.config import Config, plain
 from rlhf_lab.engines.options import DeepSpeedOptions, Precision, SingleEngineOptions
 from rlhf_lab.generators.pairs import PairsSampling
 from rlhf_lab.generators.vllm.http import Server
@@ -27,10 +27,12 @@ from rlhf_lab.rewards.rule import RuleReward
 from rlhf_lab.rewards.steps import StepsReward
 from rlhf_lab.rollout.mode import ExecutorKind, WeightPolicy
 from rlhf_lab.scorers import named_parts, num_proxies, parts
+from rlhf_lab.secrecy import secret_in
 from rlhf_lab.tasks.extras import require
 from rlhf_lab.tasks.gsm8k import Gsm8k, Verify
 from rlhf_lab.tasks.pairs import pair_examples
 from rlhf_lab.tasks.reasoning_gym import HASH_ORDERED, ReasoningGym
+from rlhf_lab.trackers.jsonl import leaves
 from rlhf_lab.types import Objective, Split, UserError, ValueModel, Verifiable
 
 
@@ -51,6 +53,7 @@ def trains_on_labels(config: Config) -> bool:
 
 def check(config: Config) -> None:
     """Refuse combinations that cannot work, before anything is loaded or computed."""
+    check_secrets(config)
     least = config.algo.needs.group_size
     if config.run.group_size < least:
         raise UserError(
@@ -87,6 +90,16 @@ def check(config: Config) -> None:
     check_pairs(config)
     check_samples(config)
     check_vllm(config)
+
+
+def check_secrets(config: Config) -> None:
+    """A run writes its config down, so no key may be in it; the value is not repeated here."""
+    for name, value in leaves(plain(config)):
+        if isinstance(value, str) and (found := secret_in(value)):
+            raise UserError(
+                f"{name} holds {found}, which the run would write down: keep it in the environment "
+                "(HF_TOKEN, WANDB_API_KEY, a variable that key_variable names) and take it out"
+            )
 
 
 CONNECT_POLL_SECONDS = 1.0

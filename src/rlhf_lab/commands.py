@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import traceback
@@ -12,18 +13,21 @@ from typing import Any
 from rlhf_lab import build, plan, runs
 from rlhf_lab.card import write_card
 from rlhf_lab.checks import trains_on_labels, trains_proxy
-from rlhf_lab.config import Config
+from rlhf_lab.config import Config, plain
 from rlhf_lab.data import inspect
 from rlhf_lab.measurement import measured
 from rlhf_lab.models.scratch import ScratchModel
 from rlhf_lab.products import Product, Stages
-from rlhf_lab.provenance import peak_memory_bytes
+from rlhf_lab.provenance import peak_memory_bytes, short_commit
 from rlhf_lab.run_evals import Evaluated, evaluate_run, show
+from rlhf_lab.secrecy import masked
 from rlhf_lab.signals import Stop, listening
 from rlhf_lab.stages.calibration import Bin, read_calibration
 from rlhf_lab.trackers.console import Console
+from rlhf_lab.trackers.evaluations import mirror_evaluation
+from rlhf_lab.trackers.identity import JobType, Tracked
 from rlhf_lab.training import learn
-from rlhf_lab.types import StopRequested, UserError
+from rlhf_lab.types import Metrics, StopRequested, UserError
 
 Record = Mapping[str, Any]
 
@@ -139,15 +143,29 @@ def finish_run(
     folder = record.folder
     sources = Stages(config, console).sources()
     if "weights_digest" not in record.manifest:
-        given = {**facts, "run_id": record.manifest["run_id"]}
+        given = {
+            **facts,
+            "run_id": record.manifest["run_id"],
+            "commit": short_commit(record.manifest),
+        }
         with stop.deferred():
             digest = learn(config, sources, folder, console, given, lambda: stop.is_requested)
         # Which chunk waits for which version follows from the lengths of partial rollouts.
         ideal = {} if config.mode.segment_tokens else overlap(folder, console)
         record.update(weights_digest=digest, **ideal)
     if config.eval.snapshots:
-        evaluate_run(config, sources, folder, console)
+        rows = evaluate_run(config, sources, folder, console)
+        tell(config, folder, "train", rows, console)
     write_card(config, folder, folder / runs.POLICY, config.run.num_rounds)
+
+
+def tell(
+    config: Config, folder: Path, job_type: JobType, rows: Sequence[Metrics], console: Console
+) -> None:
+    """Pass an evaluation on to where the run is mirrored."""
+    manifest = json.loads(runs.manifest_path(folder).read_bytes())
+    run = Tracked(folder, plain(config), manifest["run_id"], job_type, short_commit(manifest))
+    mirror_evaluation(config.tracker, run, rows, console.say)
 
 
 def overlap(folder: Path, console: Console) -> dict[str, float]:
@@ -167,7 +185,7 @@ def end_early(record: runs.RunDirectory, error: BaseException) -> None:
         StopRequested: "stopped",
     }
     state = ends.get(type(error), "failed")
-    facts = {"error": traceback.format_exc()} if state == "failed" else {}
+    facts = {"error": masked(traceback.format_exc())} if state == "failed" else {}
     try:
         record.finish(state, **facts)
     except OSError as second:
@@ -192,6 +210,7 @@ def evaluated(config: Config, console: Console) -> Evaluated:
     folder = Path(config.output.dir)
     sources = Stages(config, console).sources()
     rows = evaluate_run(config, sources, folder, console)
+    tell(config, folder, "evaluate", rows, console)
     if (folder / runs.POLICY).is_dir():
         write_card(config, folder, folder / runs.POLICY, config.run.num_rounds)
     return Evaluated(str(folder), rows)

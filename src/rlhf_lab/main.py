@@ -28,6 +28,7 @@ from rlhf_lab.run_evals import Evaluated
 from rlhf_lab.run_evals import show as show_evaluations
 from rlhf_lab.runs import config_hash, manifest_path
 from rlhf_lab.runs_table import show
+from rlhf_lab.secrecy import masked
 from rlhf_lab.sweeps.job import content_of
 from rlhf_lab.sweeps.sweep import JobsFailed
 from rlhf_lab.sweeps.words import PRIMARY, primary_config, quoted
@@ -348,7 +349,7 @@ def message(error: BaseException) -> str:
     notes, such as the job of a sweep."""
     cause = None if isinstance(error, UserError) else error.__cause__
     told = str(error) if cause is None else f"{error}: {cause}"
-    return "\n".join([told, *getattr(error, "__notes__", [])])
+    return masked("\n".join([told, *getattr(error, "__notes__", [])]))
 
 
 def main() -> int:

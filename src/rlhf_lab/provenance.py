@@ -70,6 +70,12 @@ def commit(source: Path = Path(__file__)) -> dict[str, Any] | None:
     return {"commit": head, "is_dirty": bool(changes)}
 
 
+def short_commit(manifest: Mapping[str, Any]) -> str:
+    """The commit that a run's manifest names, in 8 digits; '' if it names none."""
+    known = manifest.get("git")
+    return str(known["commit"])[:8] if known else ""
+
+
 def git(folder: Path, *arguments: str) -> str | None:
     """What git prints, or None if it is not installed or refuses."""
     command = ["git", "--no-optional-locks", "-C", str(folder), *arguments]

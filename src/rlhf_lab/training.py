@@ -29,6 +29,7 @@ from rlhf_lab.runs import METRICS, POLICY, SCHEDULE, TIMELINE, cut_back
 from rlhf_lab.scorers import reading_paths
 from rlhf_lab.signals import SIGNALS
 from rlhf_lab.trackers.console import Bar, Console
+from rlhf_lab.trackers.identity import Tracked
 from rlhf_lab.trackers.jsonl import JsonlFile, JsonlTracker
 from rlhf_lab.trackers.mirrors import mirrors
 from rlhf_lab.types import (
@@ -57,7 +58,8 @@ def learn(
     """Train from the newest checkpoint in the folder, or from the beginning; write metrics, kept
     versions and the final policy. Returns the weights' digest.
 
-    facts: `resolved`, the config as plain data for the trackers that record it, and `run_id`.
+    facts: `resolved`, the config as plain data for the trackers that record it, `run_id`, and the
+    `commit` of the code.
     """
     keep_freed_memory()
     torch.set_num_threads(config.engine.threads)
@@ -75,9 +77,8 @@ def learn(
     wall, mirrored = cut_files(folder, begin)
     with ExitStack() as stack:
         trackers: list[Tracker] = [JsonlTracker(folder / METRICS)]
-        trackers += mirrors(
-            config.tracker, folder, facts["resolved"], facts["run_id"], mirrored, console.say
-        )
+        tracked = Tracked(folder, facts["resolved"], facts["run_id"], commit=facts["commit"])
+        trackers += mirrors(config.tracker, tracked, mirrored, console.say)
         for tracker in trackers:
             stack.callback(tracker.close)
         stack.enter_context(pipe)

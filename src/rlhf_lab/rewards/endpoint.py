@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -16,6 +17,8 @@ from rlhf_lab.types import UserError
 __all__ = ["EndpointReward", "Style", "TokenLimit"]
 
 OWN_FIELDS = ("messages", "model", "stream")
+VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*")
+SECRET_FIELD = re.compile(r"api_?key|secret|password|authorization|(access|auth)_?token", re.I)
 
 
 class TokenLimit(StrEnum):
@@ -65,6 +68,7 @@ class EndpointReward:
 
     def __post_init__(self) -> None:
         require_url(self.base_url)
+        require_name(self.key_variable)
         for key, least in (
             ("max_tokens", 1),
             ("concurrency", 1),
@@ -118,6 +122,15 @@ def require_url(url: str) -> None:
         )
 
 
+def require_name(variable: str) -> None:
+    """Refuse what is no variable's name: it may be the key itself, so it is not repeated."""
+    if variable and not VARIABLE.fullmatch(variable):
+        raise UserError(
+            "reward.key_variable: its value is not the name of a variable in capital letters: "
+            "export the key under a name such as OPENAI_API_KEY, and pass that name"
+        )
+
+
 def extra_fields(text: str) -> dict[str, Any]:
     """The fields of `extra`."""
     try:
@@ -126,6 +139,12 @@ def extra_fields(text: str) -> dict[str, Any]:
         raise UserError(f"reward.extra={text!r} is not JSON ({error}): pass an object") from error
     if not isinstance(fields, dict):
         raise UserError(f"reward.extra={text!r} is not a JSON object: write fields in braces")
+    for name in fields:
+        if SECRET_FIELD.search(name):
+            raise UserError(
+                f"reward.extra sets {name!r}, whose value would be written down: put the key into "
+                "the variable that reward.key_variable names"
+            )
     for name in OWN_FIELDS:
         if name in fields:
             raise UserError(f"reward.extra sets {name!r}, which is not its to set: leave it out")

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable
+from dataclasses import replace
 
+from rlhf_lab.trackers.identity import Tracked, group, tags, told
 from rlhf_lab.trackers.options import TrackerOptions, WandbMode
 from rlhf_lab.trackers.tensorboard import TensorBoardTracker
 from rlhf_lab.trackers.wandb import WandbOptions, WandbTracker
 from rlhf_lab.types import Metrics, Tracker
+
+Say = Callable[[str], None]
 
 
 class Mirror:
@@ -18,7 +20,7 @@ class Mirror:
     Steps below `start` are there already, from before the run was resumed.
     """
 
-    def __init__(self, name: str, tracker: Tracker, start: int, say: Callable[[str], None]) -> None:
+    def __init__(self, name: str, tracker: Tracker, start: int, say: Say) -> None:
         self._name = name
         self._tracker: Tracker | None = tracker
         self._start = start
@@ -48,31 +50,35 @@ class Mirror:
         )
 
 
-def mirrors(
-    options: TrackerOptions,
-    folder: Path,
-    config: Mapping[str, Any],
-    run_id: str,
-    start: int,
-    say: Callable[[str], None],
-) -> list[Tracker]:
-    """Open every chosen mirror of the run in `folder`; none by default.
-
-    At Weights & Biases the run is named after its folder, and grouped with its neighbours there
-    unless a group is given; run_id lets a resumed run go on there. start: first step to send.
-    """
+def mirrors(options: TrackerOptions, run: Tracked, start: int, say: Say) -> list[Tracker]:
+    """Open every chosen mirror of the run; none by default. start: first step to send."""
     opened: list[Tracker] = []
     if options.tensorboard:
-        board = TensorBoardTracker(folder / "tensorboard")
+        board = TensorBoardTracker(run.folder / "tensorboard")
         opened.append(Mirror("tensorboard", board, start, say))
     if options.wandb is not WandbMode.off:
-        named = WandbOptions(
-            mode="online" if options.wandb is WandbMode.online else "offline",
-            project=options.wandb_project,
-            entity=options.wandb_entity,
-            group=options.wandb_group or folder.absolute().parent.name,
-            name=folder.name,
-            id=run_id,
-        )
-        opened.append(Mirror("wandb", WandbTracker(named, folder, config), start, say))
+        opened.append(Mirror("wandb", wandb_run(options, run), start, say))
     return opened
+
+
+def wandb_run(options: TrackerOptions, run: Tracked, id_: str = "") -> WandbTracker:
+    """The run at Weights & Biases, named after its folder; its id lets a resumed one go on there.
+
+    id_: of another run about the same folder.
+    """
+    named = WandbOptions(
+        mode="online" if options.wandb is WandbMode.online else "offline",
+        project=options.wandb_project,
+        entity=options.wandb_entity,
+        group=group(run, options),
+        name=run.folder.name,
+        tags=tags(run, options),
+        id=id_ or run.run_id,
+        job_type=run.job_type,
+    )
+    return WandbTracker(named, run.folder, told(run, options))
+
+
+def as_evaluation(run: Tracked) -> Tracked:
+    """The same run, judged again after its end."""
+    return replace(run, job_type="evaluate")

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from rlhf_lab.types import UserError
+
+# The longest tag that Weights & Biases takes.
+TAG_CHARACTERS = 64
 
 
 class WandbMode(StrEnum):
@@ -18,9 +21,10 @@ class WandbMode(StrEnum):
 
 @dataclass(frozen=True)
 class TrackerOptions:
-    """wandb_* name the run there; wandb_group defaults to the sweep's folder when empty.
-
-    probe_groups: groups per round on which the three gaps between behaviour and policy are
+    """wandb_* name the run there; an empty wandb_group is the sweep, or else the folder above the
+    run's. wandb_tags: besides those that every run has (docs/tracking.md). sweep, condition: the
+    sweep that the run is a job of, and its swept keys, KEY=VALUE,...; a sweep sets both.
+        probe_groups: groups per round on which the three gaps between behaviour and policy are
     measured, by up to three forward passes (0: not at all). reference_groups: groups per round
     whose KL to the reference is measured where the algorithm itself does not ask for it, which
     costs a forward pass (-1: all).
@@ -32,10 +36,19 @@ class TrackerOptions:
     wandb_project: str = "rlhf_lab"
     wandb_entity: str = ""
     wandb_group: str = ""
+    wandb_tags: list[str] = field(default_factory=list)
+    sweep: str = ""
+    condition: str = ""
     probe_groups: int = 1
     reference_groups: int = -1
 
     def __post_init__(self) -> None:
+        for tag in self.wandb_tags:
+            if not 1 <= len(tag) <= TAG_CHARACTERS:
+                raise UserError(
+                    f"tracker.wandb_tags: {tag!r} has {len(tag)} characters: choose 1 to "
+                    f"{TAG_CHARACTERS} for each"
+                )
         if self.probe_groups < 0:
             raise UserError(f"tracker.probe_groups={self.probe_groups}: choose 0 or more")
         if self.reference_groups < 1 and self.reference_groups != -1:

@@ -1,4 +1,4 @@
-"""A mirror of the metrics at Weights & Biases, or in a folder that `wandb sync` can send later."""
+"""A mirror of the metrics at Weights & Biases, or in a folder for `rlhf-lab sync` to send later."""
 
 from __future__ import annotations
 
@@ -11,6 +11,11 @@ from rlhf_lab.types import Metrics, UserError
 
 # A run waits no longer than this for a server that does not answer, before its first step.
 INIT_SECONDS = 60.0
+# The folder in a run's that wandb writes to, whatever its name here.
+FILES = "wandb"
+# The axis that Open RL Benchmark reads unless told otherwise: optimizer updates.
+STEP = "global_step"
+UPDATES = "total/updates"
 
 
 @dataclass(frozen=True)
@@ -24,6 +29,7 @@ class WandbOptions:
     name: str = ""
     tags: tuple[str, ...] = ()
     id: str = ""
+    job_type: str = ""
 
 
 class WandbTracker:
@@ -48,6 +54,7 @@ class WandbTracker:
                 id=options.id or None,
                 resume="allow" if options.id else None,
                 tags=list(options.tags),
+                job_type=options.job_type or None,
                 dir=str(folder),
                 config=dict(config),
                 settings=wandb.Settings(silent=True, console="off", init_timeout=INIT_SECONDS),
@@ -55,11 +62,12 @@ class WandbTracker:
         except wandb.Error as error:
             raise UserError(
                 f"tracker.wandb={options.mode}: {error}: run `wandb login`, or choose "
-                "tracker=wandb_offline and send the run later with `wandb sync`"
+                "tracker=wandb_offline and send the run later with `rlhf-lab sync`"
             ) from error
 
     def log(self, metrics: Metrics, step: int) -> None:
-        self._run.log(metrics, step=step)
+        updates = {STEP: metrics[UPDATES]} if UPDATES in metrics else {}
+        self._run.log({**updates, **metrics}, step=step)
 
     def close(self) -> None:
         self._run.finish()
