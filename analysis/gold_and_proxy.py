@@ -79,6 +79,8 @@ def curve_of(run: Run) -> Curve:
 def condition_of(run: Run) -> str:
     """single, or how an ensemble combines."""
     given: dict[str, str] = dict(text.split("=", 1) for text in run.manifest["overrides"])
+    if "proxies" in given:  # swept by sweeps/over_optimisation*.yaml
+        return given["proxies"]
     if given.get("reward") != "ensemble":
         return SINGLE
     return given.get("reward.combine", "mean")
@@ -86,7 +88,7 @@ def condition_of(run: Run) -> str:
 
 def besides(run: Run) -> list[str]:
     """The options that all runs of a study must share."""
-    own = ("seed=", "reward=", "reward.", "output.")
+    own = ("seed=", "reward=", "reward.", "proxies=", "output.", "tracker.")
     return sorted(text for text in run.manifest["overrides"] if not text.startswith(own))
 
 

@@ -19,7 +19,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from hydra_plugins.rlhf_lab_plugin.tracked_sweeper import TrackedSweeper
-from rlhf_lab import commands, export, launching, plan, timeline, training
+from rlhf_lab import commands, export, launching, plan, sync, timeline, training
 from rlhf_lab.checks import check, check_trainers, functions_score, splits_are_readable
 from rlhf_lab.config import Config, plain, register, typed
 from rlhf_lab.engines.led import STOP
@@ -61,6 +61,7 @@ ABOUT = {
     "serve": "a vLLM server for runs on any host: rlhf-lab serve generator.port=8100 [model=...]",
     "launch": "commands of a run over devices and nodes: rlhf-lab launch layout=1x8:7+1 [--run]",
     "export": "a run's policy with its model card, for transformers: rlhf-lab export RUN [FOLDER]",
+    "sync": "send runs of tracker=wandb_offline: rlhf-lab sync [FOLDER|RUN ...] [--dry]",
     "plan": "predict other settings from a run's times: rlhf-lab plan RUN [mode=async ...]",
 }
 
@@ -303,6 +304,7 @@ WITHOUT_CONFIG: dict[str, Callable[[list[str], Console], int]] = {
     "launch": launch_run,
     "plan": plan.show,
     "runs": list_runs,
+    "sync": sync.sync,
     "timeline": timeline.show,
 }
 
