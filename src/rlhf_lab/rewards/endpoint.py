@@ -18,7 +18,9 @@ __all__ = ["EndpointReward", "Style", "TokenLimit"]
 
 OWN_FIELDS = ("messages", "model", "stream")
 VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*")
-SECRET_FIELD = re.compile(r"api_?key|secret|password|authorization|(access|auth)_?token", re.I)
+SECRET_FIELD = re.compile(
+    r"api[_-]?key|secret|password|authorization|(access|auth)[_-]?token", re.I
+)
 
 
 class TokenLimit(StrEnum):
