@@ -15,7 +15,7 @@ from conftest import MakeConfig
 
 from rlhf_lab.config import plain
 from rlhf_lab.trackers.evaluations import mirror_evaluation
-from rlhf_lab.trackers.identity import Tracked, env_id, exp_name, group, tags
+from rlhf_lab.trackers.identity import Tracked, env_id, exp_name, group, run_name, tags
 from rlhf_lab.trackers.mirrors import mirrors
 from rlhf_lab.trackers.options import TrackerOptions, WandbMode
 from rlhf_lab.types import UserError
@@ -84,6 +84,11 @@ def test_names_tell_the_environment_and_the_condition_apart(run: Tracked) -> Non
     # Values with commas are one value, and nothing in a name ends a filter.
     odd = 'mode.lag_probabilities="0.5,0.5",optim.lr=1e-4'
     assert exp_name(run, odd) == "ppo-sync-mode.lag_probabilities=_0.5_0.5_-optim.lr=1e-4"
+
+
+def test_a_run_is_named_after_its_folder_or_as_a_job_of_its_sweep(run: Tracked) -> None:
+    assert run_name(run, TrackerOptions()) == "seed=3"
+    assert run_name(run, OPTIONS) == "ppo-sync-run.updates_per_round=2-seed3"
 
 
 def test_group_and_tags(run: Tracked) -> None:

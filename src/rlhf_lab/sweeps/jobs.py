@@ -19,7 +19,7 @@ from rlhf_lab.config import Config, plain, typed
 from rlhf_lab.products import Stages
 from rlhf_lab.runs import config_hash
 from rlhf_lab.sweeps.forecast import Wanted
-from rlhf_lab.sweeps.grid import Grid, name_of
+from rlhf_lab.sweeps.grid import SEED, Grid, name_of
 from rlhf_lab.sweeps.job import Job, content_of
 from rlhf_lab.sweeps.words import primary_config, quoted
 from rlhf_lab.trackers.console import Console
@@ -95,22 +95,30 @@ def planned_job(
                 splits_are_readable(config)
                 functions_score(config)
                 checked.add(data)
-            return of_config(context, name, overrides, config, folder)
+            return of_config(context, point, overrides, config, folder)
     except (UserError, HydraException) as error:
         error.add_note(f"in the job {name}: {' '.join(overrides)}")
         raise
 
 
 def of_config(
-    context: Context, name: str, overrides: Sequence[str], config: Config, folder: Path
+    context: Context,
+    point: Mapping[str, str],
+    overrides: Sequence[str],
+    config: Config,
+    folder: Path,
 ) -> Planned:
     """The job of a config that was checked."""
+    name = name_of(point)
     place = Path(config.output.dir) if config.output.dir else folder / name
     log = folder / LOGS / f"{name}.log"
     own = [f"output.dir={quoted(place)}", f"output.log={quoted(log)}", "output.resume=true"]
+    # A tracker that the run has tells what the run is a job of.
+    condition = ",".join(f"{key}={value}" for key, value in point.items() if key != SEED)
+    told = [f"tracker.sweep={quoted(folder.name)}", f"tracker.condition={quoted(condition)}"]
     job = Job(
         name=name,
-        words=(*words(context, context.command, overrides), *own),
+        words=(*words(context, context.command, overrides), *own, *told),
         overrides=(*overrides, f"hydra.sweep.dir={quoted(folder)}", "hydra.sweep.subdir=."),
         folder=place,
         log=log,

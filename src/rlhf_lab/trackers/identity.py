@@ -54,6 +54,14 @@ def exp_name(run: Tracked, condition: str) -> str:
     return NOT_IN_FILTERS.sub("_", name)
 
 
+def run_name(run: Tracked, options: TrackerOptions) -> str:
+    """A sweep's run by condition and seed, since its folder's name is the seed alone; any other by
+    its folder."""
+    if not options.sweep:
+        return run.folder.name
+    return f"{exp_name(run, options.condition)}-seed{run.config['seed']}"
+
+
 def group(run: Tracked, options: TrackerOptions) -> str:
     """The sweep; without one, the folder that the run's stands in."""
     return options.wandb_group or options.sweep or run.folder.absolute().parent.name

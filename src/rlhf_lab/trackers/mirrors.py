@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from rlhf_lab.trackers.identity import Tracked, group, tags, told
+from rlhf_lab.trackers.identity import Tracked, group, run_name, tags, told
 from rlhf_lab.trackers.options import TrackerOptions, WandbMode
 from rlhf_lab.trackers.tensorboard import TensorBoardTracker
 from rlhf_lab.trackers.wandb import WandbOptions, WandbTracker
@@ -62,7 +62,7 @@ def mirrors(options: TrackerOptions, run: Tracked, start: int, say: Say) -> list
 
 
 def wandb_run(options: TrackerOptions, run: Tracked, id_: str = "") -> WandbTracker:
-    """The run at Weights & Biases, named after its folder; its id lets a resumed one go on there.
+    """The run at Weights & Biases; its id lets a resumed one go on there.
 
     id_: of another run about the same folder.
     """
@@ -71,7 +71,7 @@ def wandb_run(options: TrackerOptions, run: Tracked, id_: str = "") -> WandbTrac
         project=options.wandb_project,
         entity=options.wandb_entity,
         group=group(run, options),
-        name=run.folder.name,
+        name=run_name(run, options),
         tags=tags(run, options),
         id=id_ or run.run_id,
         job_type=run.job_type,
