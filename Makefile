@@ -143,8 +143,9 @@ test-learning: $(INSTALLED)  ## train every algorithm over 3 seeds, write docs/l
 	$(BIN)/python -m analysis.algorithms $(LEARNING) --margin $(MARGIN) --docs docs/learning.md
 
 over-optimisation: $(INSTALLED)  ## one proxy against ensembles over SEEDS: figure and table of docs/tldr_nano.md (an hour)
-	$(BIN)/python -m analysis.over_optimisation --out $(OUT) --jobs $(JOBS) --seeds $(SEEDS)
-	$(BIN)/python -m analysis.gold_and_proxy $(OUT) --docs docs/tldr_nano.md \
+	$(BIN)/rlhf-lab train -m --config-dir sweeps --config-name over_optimisation_nano launcher=joblib \
+		hydra.launcher.n_jobs=$(JOBS) seed=$(SEEDS) output.root=$(OUT)
+	$(BIN)/python -m analysis.gold_and_proxy $(OUT)/over_optimisation_nano --docs docs/tldr_nano.md \
 		--figure docs/figures/over_optimisation.png
 
 bench-memory: $(INSTALLED)  ## peak memory with logits in chunks, padding in buckets of like length (a minute)

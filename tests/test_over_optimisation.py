@@ -1,5 +1,4 @@
-"""Gold against KL for a proxy and its ensembles: the numbers, what is refused, the figure; and what
-a study trains."""
+"""Gold against KL for a proxy and its ensembles: the numbers, what is refused, the figure."""
 
 from __future__ import annotations
 
@@ -8,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from analysis import algorithms, gold_and_proxy, over_optimisation
-from analysis.compare import comparable
+from analysis import algorithms, gold_and_proxy
+from analysis.compare import Run, comparable
 from analysis.gold_and_proxy import Curve
 from rlhf_lab.runs import RunDirectory
 from rlhf_lab.trackers.console import Console
@@ -119,45 +118,10 @@ def test_a_condition_without_its_fellow_of_the_seed_is_refused(
     assert not figure.exists()
 
 
-def test_a_study_trains_what_has_not_finished_and_prepares_only_its_seeds(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[tuple[str, ...]] = []
-
-    def said_by(*arguments: str) -> str:
-        asked.append(arguments)
-        return ""
-
-    monkeypatch.setattr(over_optimisation, "said_by", said_by)
-    for condition in over_optimisation.CONDITIONS:
-        make_run(tmp_path, condition, 1, (1.0,))
-    for condition in ("single", "mean", "worst"):
-        make_run(tmp_path, condition, 3, (1.0,))
-    make_run(tmp_path, "single", 2, (1.0,), state="interrupted")
-    assert over_optimisation.main(["--out", str(tmp_path), "--seeds", "1,2,3", "--jobs", "1"]) == 0
-    made = [words for words in asked if words[0] == "reward-model"]
-    assert [word for words in made for word in words if word.startswith("seed=")] == [
-        "seed=2",
-        "seed=3",
-    ]
-    folders = [words[-2] for words in asked if words[0] == "train"]
-    assert folders == [
-        *(f"output.dir={tmp_path}/{name}-seed2" for name in over_optimisation.CONDITIONS),
-        f"output.dir={tmp_path}/uncertainty-seed3",
-    ]
-    assert asked[: len(made)] == made, "products are there before the runs race for them"
-
-
-def test_no_run_starts_if_its_products_could_not_be_made(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    asked: list[str] = []
-
-    def said_by(command: str, *_: str) -> str:
-        asked.append(command)
-        return "no space left"
-
-    monkeypatch.setattr(over_optimisation, "said_by", said_by)
-    assert over_optimisation.main(["--out", str(tmp_path), "--seeds", "1"]) == 1
-    assert asked == ["reward-model"]
-    assert "reward models of seed 1: no space left" in capsys.readouterr().out
+@pytest.mark.parametrize("name", ["single", "mean", "worst", "uncertainty"])
+def test_runs_of_the_sweep_are_told_apart_by_what_it_sweeps(tmp_path: Path, name: str) -> None:
+    own = [f"proxies={name}", "output.dir=a", "tracker.sweep=s", f"tracker.condition={name}"]
+    overrides = [*own, "seed=1", "optim.lr=1e-3"]
+    run = Run(name, tmp_path, {"overrides": overrides}, [], [])
+    assert gold_and_proxy.condition_of(run) == name
+    assert gold_and_proxy.besides(run) == ["optim.lr=1e-3"]

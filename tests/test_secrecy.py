@@ -19,11 +19,11 @@ FORM = "hf_" + "a1" * 10
 
 
 def test_secrets_are_told_from_other_texts() -> None:
-    environment = {"WANDB_API_KEY": VALUE, "HOME": "/home/somebody-else", "MY_TOKEN": "word"}
+    environment = {"WANDB_API_KEY": VALUE, "HOME": "/srv/somebody-else", "MY_TOKEN": "word"}
     assert secret_in(f"a {VALUE} b", environment) == "the value of the environment's WANDB_API_KEY"
     assert secret_in("http://me:pass@host/x", environment).startswith("an address")
     assert secret_in(FORM, {}) == "a key or token"
-    for plain in ("/home/somebody-else", "word", "http://host:80/x", "NAME@REVISION", "sk-learn"):
+    for plain in ("/srv/somebody-else", "word", "http://host:80/x", "NAME@REVISION", "sk-learn"):
         assert secret_in(plain, environment) == ""
 
 

@@ -24,7 +24,8 @@ class TrackerOptions:
     """wandb_* name the run there; an empty wandb_group is the sweep, or else the folder above the
     run's. wandb_tags: besides those that every run has (docs/tracking.md). sweep, condition: the
     sweep that the run is a job of, and its swept keys, KEY=VALUE,...; a sweep sets both.
-        probe_groups: groups per round on which the three gaps between behaviour and policy are
+
+    probe_groups: groups per round on which the three gaps between behaviour and policy are
     measured, by up to three forward passes (0: not at all). reference_groups: groups per round
     whose KL to the reference is measured where the algorithm itself does not ask for it, which
     costs a forward pass (-1: all).
