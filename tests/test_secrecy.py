@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from conftest import MakeConfig
 
 from rlhf_lab.checks import check
 from rlhf_lab.commands import end_early
+from rlhf_lab.main import main
 from rlhf_lab.rewards.endpoint import EndpointReward
 from rlhf_lab.runs import RunDirectory
 from rlhf_lab.secrecy import masked, secret_in
@@ -81,3 +83,15 @@ def test_the_error_that_a_manifest_keeps_has_no_secret(
     kept = (tmp_path / "run" / "manifest.json").read_text()
     assert "ConnectionError: http://***@host refused ***" in kept
     assert VALUE not in kept
+
+
+@pytest.mark.parametrize("words", [["train"], ["train", "-m"], ["evaluate", "RUN"], ["sync"]])
+def test_an_override_with_a_secret_is_not_repeated_by_any_command(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    monkeypatch.setenv("WANDB_API_KEY", VALUE)
+    monkeypatch.setattr(sys, "argv", ["rlhf-lab", *words, f"tracker.wandb_entity={VALUE}"])
+    assert main() == 2
+    said = "".join(capsys.readouterr())
+    assert "tracker.wandb_entity: its value holds the value of the environment's WANDB" in said
+    assert VALUE not in said

@@ -28,7 +28,7 @@ from rlhf_lab.run_evals import Evaluated
 from rlhf_lab.run_evals import show as show_evaluations
 from rlhf_lab.runs import config_hash, manifest_path
 from rlhf_lab.runs_table import show
-from rlhf_lab.secrecy import masked
+from rlhf_lab.secrecy import masked, secret_in
 from rlhf_lab.sweeps.job import content_of
 from rlhf_lab.sweeps.sweep import JobsFailed
 from rlhf_lab.sweeps.words import PRIMARY, primary_config, quoted
@@ -309,8 +309,19 @@ WITHOUT_CONFIG: dict[str, Callable[[list[str], Console], int]] = {
 }
 
 
+def refuse_secrets(arguments: Sequence[str]) -> None:
+    """Hydra repeats the overrides of a run that is refused, so they are looked at before it."""
+    for text in arguments:
+        if found := secret_in(text):
+            raise UserError(
+                f"{masked(text.partition('=')[0])}: its value holds {found}, which would be "
+                "written down: keep it in the environment and take it out"
+            )
+
+
 def run_command(command: str, arguments: list[str]) -> int:
     """Run one command; the caller turns exceptions into messages."""
+    refuse_secrets(arguments)
     if "--help" in arguments or "-h" in arguments:
         sys.stdout.write(command_help(command) + "\n")
         return 0

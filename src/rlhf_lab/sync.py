@@ -71,12 +71,12 @@ def asked(arguments: Sequence[str]) -> tuple[list[Path], bool]:
     folders = [Path(text) for text in arguments if not text.startswith("-")] or [Path(DEFAULT)]
     for text in arguments:
         if text.startswith("-") and text != DRY:
-            raise UserError(f"rlhf-lab sync {text}: the only option is {DRY}")
+            raise UserError(f"{text} is no option: the only one is {DRY}")
     for folder in folders:
         if not folder.is_dir():
             raise UserError(f"{folder} is no folder: pass a run, or a folder with runs below it")
     if find_spec("wandb") is None:
-        raise UserError("rlhf-lab sync needs the package wandb: pip install 'rlhf-lab[wandb]'")
+        raise UserError("it needs the package wandb: pip install 'rlhf-lab[wandb]'")
     return list(dict.fromkeys(folders)), DRY in arguments
 
 
@@ -95,9 +95,7 @@ def sent(outbox: Outbox, console: Console) -> bool:
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
     words = masked(done.stdout + done.stderr)
     if any(text in words for text in NO_KEY):
-        raise UserError(
-            "rlhf-lab sync: no key for the server: run `wandb login`, or set WANDB_API_KEY"
-        )
+        raise UserError("no key for the server: run `wandb login`, or set WANDB_API_KEY")
     # wandb ends with 0 where it gave a run up, so what counts is its mark.
     if missing := outbox.unsent:
         console.say(f"failed: {outbox.name} ({files_text(missing)})")
