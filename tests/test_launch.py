@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import shlex
+import signal
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -100,6 +102,33 @@ def test_without_generators_the_run_generates_by_itself() -> None:
     assert trainer.words[-1] == "engine=fsdp"
 
 
+@pytest.mark.parametrize(
+    ("end", "is_stopped", "code"),
+    [("exit 0", False, 0), ("exit 3", False, 3), ("exit 1", True, 75), ("exit 0", True, 0)],
+)
+def test_a_slurm_script_waits_for_trainers_that_save_their_state(
+    tmp_path: Path, end: str, is_stopped: bool, code: int
+) -> None:
+    script = slurm_script(parsed("1x2:2+0"), PORTS, [], is_cpu=True)
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    # A step takes a moment to end, whatever signals come.
+    step = f"trap '' TERM; touch {shlex.quote(str(tmp_path / 'up'))}; sleep 0.8; {end}"
+    for name, body in {"scontrol": "echo alpha", "srun": step}.items():
+        (folder / name).write_text(f"#!/bin/bash\n{body}\n")
+        (folder / name).chmod(0o755)
+    given = {"PATH": f"{folder}:/usr/bin:/bin", "SLURM_JOB_NODELIST": "x"}
+    with subprocess.Popen(["bash", "-c", script], env=given) as process:
+        while not (tmp_path / "up").exists():
+            assert process.poll() is None
+            time.sleep(0.02)
+        if is_stopped:
+            process.send_signal(signal.SIGTERM)
+            time.sleep(0.1)
+            process.send_signal(signal.SIGUSR2)
+        assert process.wait(20) == code
+
+
 def test_a_slurm_script_starts_every_command_on_its_host(tmp_path: Path) -> None:
     script = slurm_script(parsed("2x1:1+1"), PORTS, ["task.path=my data"], is_cpu=True)
     folder = tmp_path / "bin"
@@ -122,7 +151,7 @@ def test_a_slurm_script_starts_every_command_on_its_host(tmp_path: Path) -> None
     assert done.returncode == 0, done.stderr
     server, trainer = sorted((tmp_path / "steps").read_text().splitlines(), key=len)
     assert "--nodelist=beta rlhf-lab serve task.path=my data" in server
-    assert "--nodelist=alpha torchrun" in trainer
+    assert "--nodelist=alpha env --ignore-signal=TERM,USR1,USR2 torchrun" in trainer
     assert "--master-addr=alpha" in trainer
     assert "generator.urls=[http://beta:8100]" in trainer
 

@@ -37,6 +37,9 @@ GRACE_SECONDS = SHUTDOWN_SECONDS + 30.0
 LOG_LINES = 30
 # Servers of a large model take minutes to be ready, and are started together with the trainers.
 CONNECT = "generator.connect_seconds=900"
+# Slurm signals every process of a job, and the trainers heed it; torchrun would end them at the
+# second signal, while they save their state.
+UNHEARD = "env --ignore-signal=TERM,USR1,USR2 "
 # Stands for the name of a host that only the job will know.
 HOST_MARK = "-host-of-the-job"
 
@@ -134,16 +137,30 @@ def slurm_script(layout: Layout, ports: Ports, overrides: Sequence[str], is_cpu:
         "set -euo pipefail",
         'mapfile -t hosts < <(scontrol show hostnames "$SLURM_JOB_NODELIST")',
         "trap 'kill $(jobs -p) 2>/dev/null || true' EXIT",
+        "stopped=false",
+        "trap 'stopped=true' TERM USR1 USR2",
         "trainers=()",
     ]
     for command in commands(layout, names, ports, overrides, is_cpu):
         step = f'srun --overlap --nodes=1 --ntasks=1 --nodelist="${{hosts[{command.node}]}}"'
         # env, since a step is no shell that would read assignments.
-        lines.append(f"{step} {'env ' if command.environment else ''}{command.text(quoted)} &")
+        env = UNHEARD if command.is_trainer else "env " if command.environment else ""
+        lines.append(f"{step} {env}{command.text(quoted)} &")
         if command.is_trainer:
             lines.append("trainers+=($!)")
-    # A step that fails fails the job, and the trap ends the others.
-    lines.append('for trainer in "${trainers[@]}"; do wait "$trainer"; done')
+    # A step that fails fails the job, and the trap ends the others. Waiting ends early at a signal.
+    lines += [
+        'for trainer in "${trainers[@]}"; do',
+        "    while :; do",
+        "        code=0",
+        '        wait "$trainer" || code=$?',
+        '        kill -0 "$trainer" 2>/dev/null || break',
+        "    done",
+        "    [ $code = 0 ] || break",
+        "done",
+        f"if [ $code != 0 ] && $stopped; then exit {os.EX_TEMPFAIL}; fi",
+        "exit $code",
+    ]
     return "\n".join(lines) + "\n"
 
 

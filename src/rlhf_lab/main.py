@@ -18,6 +18,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from hydra_plugins.rlhf_lab_plugin.slurm_launcher import SlurmLauncher
 from hydra_plugins.rlhf_lab_plugin.tracked_sweeper import TrackedSweeper
 from rlhf_lab import commands, export, launching, plan, sync, timeline, training
 from rlhf_lab.checks import check, check_trainers, functions_score, splits_are_readable
@@ -29,7 +30,8 @@ from rlhf_lab.run_evals import show as show_evaluations
 from rlhf_lab.runs import config_hash, manifest_path
 from rlhf_lab.runs_table import show
 from rlhf_lab.secrecy import masked, secret_in
-from rlhf_lab.sweeps.job import content_of
+from rlhf_lab.sweeps import slurm
+from rlhf_lab.sweeps.job import content_of, unaddressed
 from rlhf_lab.sweeps.sweep import JobsFailed
 from rlhf_lab.sweeps.words import PRIMARY, primary_config, quoted
 from rlhf_lab.trackers.console import Console
@@ -125,7 +127,9 @@ def facts(command: str, cfg: DictConfig, config: Config) -> dict[str, Any]:
         "content": content_of(config),
         "log": config.output.log or None,
         "mode_settings": {key: plain(getattr(config.mode, key)) for key in REPLAYED},
-        "identity": config_hash({k: v for k, v in resolved.items() if k not in BESIDES}),
+        "identity": config_hash(
+            {k: v for k, v in unaddressed(resolved).items() if k not in BESIDES}
+        ),
         "accelerator": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
     }
     text = OmegaConf.to_yaml(cfg, resolve=True)
@@ -272,7 +276,9 @@ def launch(task: Callable[[DictConfig], None], arguments: Sequence[str]) -> None
     """Let Hydra compose the config of these overrides and hand it to the task."""
     register()
     # Hydra looks for plugins in folders, where an editable install has none.
-    Plugins.instance().register(TrackedSweeper)
+    for plugin in (TrackedSweeper, SlurmLauncher):
+        Plugins.instance().register(plugin)
+    slurm.register()
     sys.argv = ["rlhf-lab", *arguments]
     wrap = hydra.main(version_base="1.3", config_path=str(conf_folder()), config_name=PRIMARY)
     wrap(task)()
@@ -392,8 +398,9 @@ def main() -> int:
     except JobsFailed as error:
         sys.stderr.write(f"rlhf-lab {command}: {error}\n")
         return FAILED
-    except KeyboardInterrupt:
-        sys.stderr.write(f"rlhf-lab {command}: interrupted; what was written stays readable\n")
+    except KeyboardInterrupt as interrupt:
+        said = str(interrupt) or "what was written stays readable"
+        sys.stderr.write(f"rlhf-lab {command}: interrupted; {said}\n")
         return INTERRUPTED
 
 

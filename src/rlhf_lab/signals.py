@@ -1,4 +1,4 @@
-"""SIGTERM and SIGUSR1: a scheduler wants the machine back."""
+"""SIGTERM, SIGUSR1 and SIGUSR2: a scheduler wants the machine back."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from types import FrameType
 
 from rlhf_lab.types import StopRequested
 
-SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
+SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 
 
 class Stop:

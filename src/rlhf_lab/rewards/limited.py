@@ -197,7 +197,7 @@ def started(judge: Judge) -> Child:
 def serve(descriptor: int, parent: int) -> None:
     """Main of the child: samples in, scores or errors out, until the parent is gone."""
     # Signals reach the whole group; the parent alone decides when this process ends.
-    for name in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
+    for name in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2):
         signal.signal(name, signal.SIG_IGN)
     end_with(parent)
     connection = Connection(descriptor)

@@ -13,31 +13,36 @@ from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
+from rlhf_lab.sweeps.requeue import slurm_job
+
 # The module of the console script; a job is what a person would type.
 DOOR = "rlhf_lab.main"
 # Libraries read these once, when they are loaded.
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
-def start(words: Sequence[str], log: Path, threads: int) -> BaseProcess:
-    """`rlhf-lab WORDS` in a session of its own, writing to a log, with so many threads.
+def start(words: Sequence[str], log: Path, threads: int, script: str = "") -> BaseProcess:
+    """`rlhf-lab WORDS`, or a bash script instead, in a session of its own, writing to a log, with
+    so many threads.
 
-    The process comes from a server that has everything imported already.
+    The process comes from a server that has everything imported already, where there is one.
     """
     for name in THREADS:
         os.environ.setdefault(name, str(threads))
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     log.parent.mkdir(parents=True, exist_ok=True)
+    # In a Slurm job none: signals go to all of its processes, and would end the server first.
+    method = "spawn" if slurm_job() else "forkserver"
     # A child is told the default of its parent, which in joblib's workers is joblib's own.
-    set_start_method("forkserver", force=True)
-    context = get_context("forkserver")
+    set_start_method(method, force=True)
+    context = get_context(method)
     context.set_forkserver_preload([DOOR])
-    process = context.Process(target=live, args=(tuple(words), str(log)))
+    process: BaseProcess = context.Process(target=live, args=(tuple(words), str(log), script))  # type: ignore[attr-defined]
     process.start()
     return process
 
 
-def live(words: tuple[str, ...], log: str) -> None:
+def live(words: tuple[str, ...], log: str, script: str) -> None:
     """The life of the child; ends with the exit code of the command."""
     set_start_method(None, force=True)
     # Ctrl-C is for the sweep, which then asks its jobs to save their state.
@@ -46,6 +51,9 @@ def live(words: tuple[str, ...], log: str) -> None:
     for stream in (1, 2):
         os.dup2(descriptor, stream)
     os.close(descriptor)
+    if script:
+        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+        os.execvpe("bash", ["bash", "-c", script], {**os.environ, "PATH": path})
     sys.stdout = os.fdopen(1, "w", buffering=1, closefd=False)
     sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)
     threading.Thread(target=end_with_parent, daemon=True).start()

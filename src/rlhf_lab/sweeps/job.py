@@ -17,6 +17,8 @@ from rlhf_lab.types import UserError
 
 # What says where a run writes and whom it tells, and changes nothing that it computes.
 TOLD = ("output", "tracker", "checkpoint")
+# Where servers are, and how long they are waited for.
+ADDRESSES = ("urls", "host", "port", "nccl_host", "connect_seconds")
 # Ended before the end, without an error: goes on from its checkpoint.
 CUT_OFF = ("stopped", "interrupted", "died")
 
@@ -26,7 +28,7 @@ class Job:
     """name: the swept keys and values. overrides: for Hydra's launcher. words: what `rlhf-lab`
     takes for this job alone. content: hash of the resolved config. stages: products that must be
     there first, or the product that the job makes. devices: cores or accelerators that it holds.
-    threads: of its widest operation.
+    threads: of its widest operation. script: bash that does the same over several nodes.
     """
 
     name: str
@@ -40,6 +42,7 @@ class Job:
     rounds: int = 0
     devices: int = 1
     threads: int = 1
+    script: str = ""
 
     @property
     def is_run(self) -> bool:
@@ -60,10 +63,18 @@ class State:
         return self.manifest.get("code") == code
 
 
+def unaddressed(values: Mapping[str, Any]) -> dict[str, Any]:
+    """A config's plain values without the addresses of its servers, which are other ones when a job
+    goes on elsewhere."""
+    generator = {k: v for k, v in values["generator"].items() if k not in ADDRESSES}
+    return {**values, "generator": generator}
+
+
 def content_of(config: Config) -> str:
     """Hash of everything that decides what a run computes and how it is judged, the user's own
     functions included."""
-    settings = {key: value for key, value in plain(config).items() if key not in TOLD}
+    values = unaddressed(plain(config))
+    settings = {key: value for key, value in values.items() if key not in TOLD}
     every = [*parts(config.reward), *parts(config.judge)]
     functions = [code_of(part) for part in every if isinstance(part, FunctionReward)]
     return config_hash(settings | {"functions": functions})

@@ -14,13 +14,15 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
 
 from rlhf_lab import build
-from rlhf_lab.checks import check, functions_score, splits_are_readable
+from rlhf_lab.checks import check, check_trainers, functions_score, splits_are_readable
 from rlhf_lab.config import Config, plain, typed
+from rlhf_lab.layout import Layout
 from rlhf_lab.products import Stages
 from rlhf_lab.runs import config_hash
 from rlhf_lab.sweeps.forecast import Wanted
 from rlhf_lab.sweeps.grid import SEED, Grid, name_of
 from rlhf_lab.sweeps.job import Job, content_of
+from rlhf_lab.sweeps.multinode import script_of
 from rlhf_lab.sweeps.words import primary_config, quoted
 from rlhf_lab.trackers.console import Console
 from rlhf_lab.types import UserError
@@ -37,6 +39,7 @@ class Context:
     task_function: TaskFunction
     config: DictConfig
     command: str
+    layout: Layout | None = None
 
 
 @dataclass(frozen=True)
@@ -90,6 +93,8 @@ def planned_job(
     try:
         with composed(context, overrides) as config:
             check(config)
+            if context.layout:
+                check_trainers(config, context.layout.trainers)
             data = config_hash({"task": plain(config.task), "reward": plain(config.reward)})
             if data not in checked:
                 splits_are_readable(config)
@@ -116,9 +121,10 @@ def of_config(
     # A tracker that the run has tells what the run is a job of.
     condition = ",".join(f"{key}={value}" for key, value in point.items() if key != SEED)
     told = [f"tracker.sweep={quoted(folder.name)}", f"tracker.condition={quoted(condition)}"]
+    given = (*words(context, context.command, overrides), *own, *told)
     job = Job(
         name=name,
-        words=(*words(context, context.command, overrides), *own, *told),
+        words=given,
         overrides=(*overrides, f"hydra.sweep.dir={quoted(folder)}", "hydra.sweep.subdir=."),
         folder=place,
         log=log,
@@ -128,6 +134,7 @@ def of_config(
         rounds=config.run.num_rounds,
         devices=build.num_devices(config),
         threads=max(config.engine.threads, config.generator.threads),
+        script=script_of(context.layout, given, context.config.hydra.launcher),
     )
     facts: dict[str, Any] = {
         key: getattr(config, key).name for key in ("task", "model", "algo", "mode")

@@ -14,13 +14,15 @@ OTHER_CODE = ("refuse", "keep")
 class SweeperOptions:
     """dry: print all jobs and stop. rerun: `failed` starts what failed again. extend: jobs may be
     added to an older sweep of the same settings. other_code: `keep` takes jobs that other code
-    finished for done, and goes on with those that it began.
+    finished for done, and goes on with those that it began. layout: of every job on Slurm, such as
+    2x8:8+8 (`rlhf-lab launch`).
     """
 
     dry: bool = False
     rerun: str = "none"
     extend: bool = False
     other_code: str = "refuse"
+    layout: str = ""
 
     def __post_init__(self) -> None:
         for key, known in (("rerun", RERUNS), ("other_code", OTHER_CODE)):

@@ -6,7 +6,7 @@ Whatever launcher is chosen runs the jobs; the stages that they share are jobs t
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -20,6 +20,7 @@ from rlhf_lab.sweeps.board import Board, shown
 from rlhf_lab.sweeps.grid import SEED, Grid, grid_of
 from rlhf_lab.sweeps.job import CUT_OFF, Job, State, content_of, state_of
 from rlhf_lab.sweeps.jobs import Context, Planned, composed, jobs_of, stage_jobs
+from rlhf_lab.sweeps.multinode import layout_of, overrides_of
 from rlhf_lab.sweeps.options import SweeperOptions
 from rlhf_lab.sweeps.preview import show_jobs, side_by_side, tell_plan
 from rlhf_lab.sweeps.record import Sweep, check_record, write_record
@@ -58,8 +59,9 @@ def sweep(
     Raises JobsFailed.
     """
     console = Console(quiet=False)
+    context = replace(context, layout=layout_of(options.layout, context.config.hydra.launcher))
     parser = OverridesParser.create(config_loader=context.hydra.config_loader)
-    grid = grid_of(params, arguments, parser)
+    grid = grid_of(params, [*arguments, *overrides_of(context.layout)], parser)
     folder = folder_of(context, grid)
     settle(context, folder)
     planned = jobs_of(context, grid, folder, console)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
+from multiprocessing import active_children
 from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
@@ -15,6 +17,7 @@ from rlhf_lab.provenance import code_version
 from rlhf_lab.runs import error_of
 from rlhf_lab.sweeps import child
 from rlhf_lab.sweeps.job import Job, content_of, state_of
+from rlhf_lab.sweeps.requeue import after_stop, end_process, passing_on, slurm_job
 from rlhf_lab.sweeps.stopping import Marks
 from rlhf_lab.types import UserError
 
@@ -50,6 +53,9 @@ class JobTask:
 
         Raises JobFailed, or JobStopped.
         """
+        if slurm_job() and os.environ.get("SLURM_PROCID", "0") != "0":
+            # The script of the first node's process starts what runs on the others.
+            return "elsewhere"
         register()
         job = self.jobs[HydraConfig.get().job.num]
         with claimed(job.lock) as is_ours:
@@ -62,6 +68,13 @@ class JobTask:
             self.check_same(job, cfg)
             run(job, self.marks)
         return "finished"
+
+    def stop(self, seconds: float) -> None:
+        """Ask the job's process to save its state and end; make it, after so many seconds. For a
+        launcher's signal handler, while `__call__` waits."""
+        for process in active_children():
+            assert process.pid is not None, "active processes were started"
+            end_process(process.pid, seconds)
 
     def check_same(self, job: Job, cfg: Any) -> None:
         """Refuse a job that would not be the one that was asked for."""
@@ -82,9 +95,10 @@ def run(job: Job, marks: Marks) -> None:
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         # A worker of joblib's: Ctrl-C reaches it too, and is for the sweep to deal with.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-    process = child.start(job.words, job.log, job.threads)
+    process = child.start(job.words, job.log, job.threads, job.script)
     assert process.pid is not None, "it was started"
-    with marks.child(process.pid):
+    # A job of Slurm's outlives its sweep, and the sweep's marks.
+    with passing_on(process.pid) if slurm_job() else marks.child(process.pid):
         try:
             # After the mark, so that whoever stops the sweep sees the one or the other.
             if not marks.is_stopped:
@@ -94,6 +108,7 @@ def run(job: Job, marks: Marks) -> None:
     code = process.exitcode
     assert code is not None, "the child has ended"
     if code == STOPPED or code in SIGNALS:
+        after_stop()
         raise JobStopped(f"{job.name} was stopped; it goes on when the sweep is started again")
     if code:
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
