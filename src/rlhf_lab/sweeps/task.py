@@ -24,7 +24,6 @@ from rlhf_lab.types import UserError
 # Exit code of a command that a signal stopped, after it saved its state.
 STOPPED = 75
 SIGNALS = {-signal.SIGTERM, -signal.SIGUSR1, -signal.SIGUSR2}
-LOG_LINES = 5
 
 
 class JobFailed(Exception):
