@@ -18,6 +18,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from hydra_plugins.rlhf_lab_plugin.search_sweeper import SearchSweeper
 from hydra_plugins.rlhf_lab_plugin.tracked_sweeper import TrackedSweeper
 from rlhf_lab import commands, export, launching, plan, sync, timeline, training
 from rlhf_lab.checks import check, check_trainers, functions_score, splits_are_readable
@@ -272,7 +273,8 @@ def launch(task: Callable[[DictConfig], None], arguments: Sequence[str]) -> None
     """Let Hydra compose the config of these overrides and hand it to the task."""
     register()
     # Hydra looks for plugins in folders, where an editable install has none.
-    Plugins.instance().register(TrackedSweeper)
+    for sweeper in (TrackedSweeper, SearchSweeper):
+        Plugins.instance().register(sweeper)
     sys.argv = ["rlhf-lab", *arguments]
     wrap = hydra.main(version_base="1.3", config_path=str(conf_folder()), config_name=PRIMARY)
     wrap(task)()

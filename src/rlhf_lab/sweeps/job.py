@@ -18,7 +18,7 @@ from rlhf_lab.types import UserError
 # What says where a run writes and whom it tells, and changes nothing that it computes.
 TOLD = ("output", "tracker", "checkpoint")
 # Ended before the end, without an error: goes on from its checkpoint.
-CUT_OFF = ("stopped", "interrupted", "died")
+CUT_OFF = ("stopped", "interrupted", "died", "paused")
 
 
 @dataclass(frozen=True)
