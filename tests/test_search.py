@@ -64,7 +64,7 @@ def test_a_bracket_is_halved_and_the_best_of_the_last_rung_is_chosen(tmp_path: P
     seeds = [worth(rate | {"seed": seed}, 1.0) for seed in ("101", "102")]
     assert best.values[2] == pytest.approx(sum(seeds) / 2)
     # Of 8 rounds: 4 settings did 2, 2 another 2, 1 the other 4; two brackets, two seeds.
-    tuning = {name: n for name, n in runs.rounds_done.items() if name.startswith("trials/")}
+    tuning = {name: n for name, n in runs.rounds_done.items() if name.startswith("trial-")}
     assert sum(tuning.values()) == (4 * 2 + 2 * 2 + 1 * 4) * 2 * 2
     assert max(tuning.values()) == ROUNDS
     assert [len(call) for call in runs.calls] == [8, 4, 2, 8, 4, 2, 6]
@@ -91,7 +91,7 @@ def test_training_rewards_are_free_and_averaged(tmp_path: Path) -> None:
         worth(rate | {"seed": seed}, share) for seed in ("101", "102") for share in (3 / 8, 4 / 8)
     ]
     assert first.values[0] == pytest.approx(sum(values) / 4)
-    assert runs.seen["trials/000/seed-101"]["eval.validate"] == "none"
+    assert runs.seen["trial-000/seed-101"]["eval.validate"] == "none"
     assert not list(tmp_path.rglob("validation.jsonl"))
 
 
@@ -175,7 +175,7 @@ def test_a_finished_search_runs_nothing_again(tmp_path: Path) -> None:
     first, _ = searched(tmp_path)
     again, runs = searched(tmp_path)
     assert again.trials == first.trials
-    assert [name for call in runs.calls for name in call if name.startswith("trials/")] == []
+    assert [name for call in runs.calls for name in call if name.startswith("trial-")] == []
 
 
 def test_more_trials_go_on_with_an_older_search(tmp_path: Path) -> None:
@@ -232,7 +232,7 @@ def test_a_failed_run_fails_its_trial_alone(tmp_path: Path) -> None:
     assert "is no number" in problems["0.1"]
     text = (tmp_path / "search.md").read_text()
     assert "no luck with 102" in text
-    assert (tmp_path / "trials").is_dir()
+    assert list(tmp_path.glob("trial-*"))
 
 
 def test_a_setting_that_cannot_start_fails_without_a_run(tmp_path: Path) -> None:
@@ -249,12 +249,12 @@ def test_nothing_is_chosen_where_all_failed(tmp_path: Path) -> None:
 
     found, runs = searched(tmp_path, function=broken)
     assert found.chosen is None and found.arms is None
-    assert not any(name.startswith("test/") for call in runs.calls for name in call)
+    assert not any(name.startswith("test-") for call in runs.calls for name in call)
     assert "No trial came to the last rung (8 failed)" in (tmp_path / "search.md").read_text()
     assert json.loads((tmp_path / "search.json").read_text())["chosen"] is None
 
 
-@pytest.mark.parametrize("name", ["trials/002/seed-101", "test/default/seed-2"])
+@pytest.mark.parametrize("name", ["trial-002/seed-101", "test-default/seed-2"])
 def test_a_stopped_run_stops_the_search_which_goes_on_later(tmp_path: Path, name: str) -> None:
     whole, _ = searched(tmp_path / "whole")
     folder = tmp_path / "stopped"
@@ -270,7 +270,7 @@ def test_a_stopped_run_stops_the_search_which_goes_on_later(tmp_path: Path, name
 def test_equal_settings_share_their_runs(tmp_path: Path) -> None:
     found, runs = searched(tmp_path, space=("beta=choice(0.05,0.1)",))
     assert len(found.trials) == 8
-    folders = {name.split("/")[1] for call in runs.calls for name in call if "trials" in name}
+    folders = {name.split("/")[0] for call in runs.calls for name in call if name[:6] == "trial-"}
     assert len(folders) == 2
     assert max(runs.rounds_done.values()) == ROUNDS
     by_setting: dict[str, set[float]] = {}
@@ -329,25 +329,25 @@ def test_importance_is_of_what_matters(tmp_path: Path) -> None:
 def test_the_test_is_paired_and_on_seeds_of_its_own(tmp_path: Path) -> None:
     found, runs = searched(tmp_path)
     assert found.chosen is not None
-    name = f"test/trial-{found.chosen.number:03d}"
+    name = f"test-trial-{found.chosen.number:03d}"
     assert set(runs.calls[-1]) == {
-        f"{arm}/seed-{seed}" for arm in ("test/default", name) for seed in (1, 2, 3)
+        f"{arm}/seed-{seed}" for arm in ("test-default", name) for seed in (1, 2, 3)
     }
-    default, chosen = runs.seen["test/default/seed-2"], runs.seen[f"{name}/seed-2"]
+    default, chosen = runs.seen["test-default/seed-2"], runs.seen[f"{name}/seed-2"]
     assert default == {"task": "t", "eval.split": "test", "seed": "2"}
     assert chosen == default | {key: str(value) for key, value in found.chosen.setting.items()}
     report = json.loads((tmp_path / "search.json").read_text())
     told = report["test"]["gold/win_rate"]
     differences = [worth(runs.seen[f"{name}/seed-{s}"], 1) / 2 for s in (1, 2, 3)]
     differences = [
-        one - worth(runs.seen[f"test/default/seed-{s}"], 1) / 2
+        one - worth(runs.seen[f"test-default/seed-{s}"], 1) / 2
         for s, one in zip((1, 2, 3), differences, strict=True)
     ]
     # All seeds' luck cancels in pairs.
     assert told["difference"] == pytest.approx(differences[0])
     assert told["low"] == pytest.approx(told["difference"]) == pytest.approx(told["high"])
-    assert report["spent"]["trials"]["rounds"] == (4 * 2 + 2 * 2 + 1 * 4) * 2 * 2
-    assert report["spent"]["trials"]["device_seconds"] == 3600 * 64
+    assert report["spent"]["trial"]["rounds"] == (4 * 2 + 2 * 2 + 1 * 4) * 2 * 2
+    assert report["spent"]["trial"]["device_seconds"] == 3600 * 64
     assert report["spent"]["test"] == {
         "runs": 6,
         "rounds": 48,
@@ -373,15 +373,15 @@ def test_a_failed_test_run_is_told_and_the_others_are_compared(tmp_path: Path) -
 def test_no_test_seeds_no_test(tmp_path: Path) -> None:
     found, runs = searched(tmp_path, replace(SMALL, test_seeds=[]))
     assert found.chosen is not None and found.arms is None
-    assert not any("test/" in name for call in runs.calls for name in call)
+    assert not any("test-" in name for call in runs.calls for name in call)
 
 
 @pytest.mark.parametrize("keep", [False, True])
 def test_the_disk_of_decided_trials_is_freed(tmp_path: Path, keep: bool) -> None:
     searched(tmp_path, replace(SMALL, keep=keep))
-    left = list((tmp_path / "trials").glob("*/*/checkpoints"))
+    left = list(tmp_path.glob("trial-*/*/checkpoints"))
     assert len(left) == (16 if keep else 0)
-    assert len(list((tmp_path / "test").glob("*/*/checkpoints"))) == 6
+    assert len(list(tmp_path.glob("test-*/*/checkpoints"))) == 6
 
 
 def test_the_report_names_everything(tmp_path: Path) -> None:

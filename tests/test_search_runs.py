@@ -49,18 +49,18 @@ def test_a_search_over_real_runs_and_again(
     report = json.loads((folder / "search.json").read_text())
     states = {trial["state"]: trial for trial in report["trials"]}
     assert set(states) == {"complete", "pruned"}
-    assert report["spent"]["trials"]["rounds"] == 2 + 4
+    assert report["spent"]["trial"]["rounds"] == 2 + 4
     assert report["spent"]["test"]["rounds"] == 8
     assert "gold/win_rate" in report["test"]
 
-    chosen = folder / f"trials/{report['trial']:03d}/seed-101"
+    chosen = folder / f"trial-{report['trial']:03d}/seed-101"
     options = [f"{key}={value}" for key, value in report["chosen"].items()]
     where = [words[-3], f"output.dir={tmp_path}/alone", "eval.snapshots=0", "seed=101"]
     assert call("train", *RUN, *options, *where, monkeypatch=monkeypatch) == 0
     assert outcome(chosen) == outcome(tmp_path / "alone"), "pauses changed the run"
     rows = [json.loads(line) for line in (chosen / "validation.jsonl").read_text().splitlines()]
     assert [row["proxy/mean"] for row in rows] == list(states["complete"]["values"].values())
-    dropped = folder / f"trials/{states['pruned']['number']:03d}/seed-101"
+    dropped = folder / f"trial-{states['pruned']['number']:03d}/seed-101"
     assert json.loads((dropped / "manifest.json").read_text())["state"] == "paused"
 
     before = {path: path.stat().st_mtime_ns for path in folder.glob("t*/*/*/*.jsonl")}

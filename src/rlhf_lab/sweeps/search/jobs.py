@@ -4,24 +4,33 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from rlhf_lab.rows import Rows, read_rows
 from rlhf_lab.runs import EVALS, METRICS, VALIDATION
+from rlhf_lab.sweeps.grid import name_of
 from rlhf_lab.sweeps.search.options import SearchOptions, Source, refused
 
+# The parts of a search, by which its runs are named.
+TRIAL, TEST = "trial", "test"
 # Runs that were asked to stop, or that somebody else has: they go on when the search does.
 UNFINISHED = ("stopped", "running", "elsewhere")
 
 
 @dataclass(frozen=True)
 class Run:
-    """name: the run's folder below the search's. overrides: all of its own."""
+    """point: what it is among the search's runs, as a sweep names its jobs. overrides: all of its
+    own."""
 
-    name: str
+    point: Mapping[str, str]
     overrides: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """Its folder below the search's."""
+        return name_of(self.point)
 
 
 @dataclass(frozen=True)

@@ -130,7 +130,7 @@ class Runs:
     def predicted(self) -> list[str]:
         """Device-hours of tuning and test, if a run like these was measured."""
         options = self.wanted.options
-        run = self._planned(Run("default", tuple(self.wanted.fixed)))
+        run = self._planned(Run({}, tuple(self.wanted.fixed)))
         rates = Rates(self.wanted.folder.parent)
         found = forecast([run.wanted], rates)
         if found.unknown:
@@ -157,7 +157,7 @@ class Runs:
     def _planned(self, run: Run) -> Planned:
         with checked(self.context, run.overrides) as config:
             folder = self.wanted.folder
-            return of_config(self.context, run.name, list(run.overrides), config, folder)
+            return of_config(self.context, run.point, list(run.overrides), config, folder)
 
 
 def proxies(config: Config) -> list[Path]:

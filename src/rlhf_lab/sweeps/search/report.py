@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from rlhf_lab.sweeps.search.halving import best
-from rlhf_lab.sweeps.search.jobs import Spent, total
+from rlhf_lab.sweeps.search.jobs import TEST, TRIAL, Spent, total
 from rlhf_lab.sweeps.search.options import SearchOptions
 from rlhf_lab.sweeps.search.space import Dimension, written
 from rlhf_lab.sweeps.search.study import Trial
-from rlhf_lab.sweeps.search.testing import TEST, Arm, Paired, paired
-from rlhf_lab.sweeps.search.tuning import TRIALS
+from rlhf_lab.sweeps.search.testing import Arm, Paired, paired
 from rlhf_lab.trackers.console import Console
 
 NAME = "search"
@@ -50,8 +49,8 @@ class Found:
         return self.ranked[0] if self.ranked else None
 
     def spent(self, part: str) -> Spent:
-        """What the tuning runs (TRIALS) or the test runs (TEST) took."""
-        return total(sorted((self.folder / part).glob("*/seed-*")))
+        """What the tuning runs (TRIAL) or the test runs (TEST) took."""
+        return total(sorted(self.folder.glob(f"{part}-*/seed-*")))
 
 
 def write(found: Found, console: Console) -> None:
@@ -77,7 +76,7 @@ def as_json(found: Found) -> str:
         "validation": None if chosen is None else chosen.values[found.options.rungs - 1],
         "importances": dict(found.importances),
         "trials": [asdict(trial) for trial in found.trials],
-        "spent": {part: asdict(found.spent(part)) for part in (TRIALS, TEST)},
+        "spent": {part: asdict(found.spent(part)) for part in (TRIAL, TEST)},
         "fixed": list(found.fixed),
         "space": {part.key: part.told for part in found.space},
         "options": asdict(found.options),
@@ -152,7 +151,7 @@ def of_importance(found: Found) -> Iterator[str]:
 
 def of_budget(found: Found) -> Iterator[str]:
     """What tuning took, and what the test."""
-    for title, part in (("Tuning", TRIALS), ("Test", TEST)):
+    for title, part in (("Tuning", TRIAL), ("Test", TEST)):
         took = found.spent(part)
         yield (
             f"{title}: {took.runs} runs, {took.rounds} rounds, {took.device_seconds / 3600:.3g} "

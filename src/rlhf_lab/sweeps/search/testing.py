@@ -9,7 +9,8 @@ from typing import Any
 
 from rlhf_lab.rows import read_rows
 from rlhf_lab.runs import EVALS
-from rlhf_lab.sweeps.search.jobs import UNFINISHED, Outcome, Run, RunJobs
+from rlhf_lab.sweeps.grid import SEED
+from rlhf_lab.sweeps.search.jobs import TEST, UNFINISHED, Outcome, Run, RunJobs
 from rlhf_lab.sweeps.search.options import SearchOptions
 from rlhf_lab.sweeps.search.space import written
 from rlhf_lab.sweeps.search.student import mean_interval
@@ -17,7 +18,6 @@ from rlhf_lab.sweeps.search.study import Trial
 from rlhf_lab.trackers.console import Console
 from rlhf_lab.types import StopRequested
 
-TEST = "test"
 DEFAULT = "default"
 # What a comparison reports, of what the evaluation has.
 METRICS = (
@@ -76,7 +76,7 @@ def tested(
     }
     runs = {
         (arm, seed): Run(
-            f"{TEST}/{arm}/seed-{seed}",
+            {TEST: arm, SEED: str(seed)},
             (*fixed, *setting, *options.test_overrides, f"seed={seed}"),
         )
         for seed in options.test_seeds

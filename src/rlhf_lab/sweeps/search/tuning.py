@@ -7,8 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from rlhf_lab.sweeps.grid import SEED
 from rlhf_lab.sweeps.search.halving import Halving, best
 from rlhf_lab.sweeps.search.jobs import (
+    TRIAL,
     UNFINISHED,
     Outcome,
     Rounds,
@@ -23,8 +25,6 @@ from rlhf_lab.sweeps.search.space import Value, written
 from rlhf_lab.sweeps.search.study import Study, Trial
 from rlhf_lab.trackers.console import Console
 from rlhf_lab.types import StopRequested, UserError
-
-TRIALS = "trials"
 
 
 @dataclass(frozen=True)
@@ -107,9 +107,9 @@ class Tuning:
             self.console.say(f"trial {trial.number} cannot be run: {error}")
             return [], 0
         own += rung_overrides(self.options, pause, num_rounds)
-        place = f"{TRIALS}/{self._first(trial.setting):03d}"
+        first = f"{self._first(trial.setting):03d}"
         return [
-            Run(f"{place}/seed-{seed}", (*own, f"seed={seed}"))
+            Run({TRIAL: first, SEED: str(seed)}, (*own, f"seed={seed}"))
             for seed in self.options.tuning_seeds
         ], pause
 
@@ -146,7 +146,7 @@ class Tuning:
         (trial,) = self._trials([number])
         if self.options.keep or trial.state not in ("pruned", "complete"):
             return
-        for folder in (self.folder / TRIALS / f"{number:03d}").glob("seed-*"):
+        for folder in (self.folder / f"{TRIAL}-{number:03d}").glob("seed-*"):
             discard(folder)
 
 
