@@ -18,7 +18,7 @@ from rlhf_lab.batching import collate
 from rlhf_lab.checks import warnings
 from rlhf_lab.config import Config
 from rlhf_lab.engines.engine import TrainingEngine
-from rlhf_lab.forward import response_values
+from rlhf_lab.forward import response_values, weights_digest
 from rlhf_lab.loop import informative_first
 from rlhf_lab.models.causal_lm import load_policy
 from rlhf_lab.models.reward_model import load_reward_model
@@ -138,7 +138,7 @@ def test_a_run_that_was_stopped_goes_on_with_the_same_bits(
 
     def learn(folder: Path, stop_after: int) -> str:
         asked = iter(range(100))
-        return training.learn(
+        last = training.learn(
             config,
             sources,
             folder,
@@ -146,6 +146,7 @@ def test_a_run_that_was_stopped_goes_on_with_the_same_bits(
             facts,
             lambda: next(asked) >= stop_after,
         )
+        return weights_digest(last)
 
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     whole.mkdir()

@@ -20,6 +20,7 @@ from rlhf_lab.batching import collate
 from rlhf_lab.checkpoint import as_row, from_row
 from rlhf_lab.checks import check, splits_are_readable
 from rlhf_lab.config import Config
+from rlhf_lab.forward import weights_digest
 from rlhf_lab.generators.hf import HFGenerator, HFSampling
 from rlhf_lab.generators.pairs import PairsGenerator
 from rlhf_lab.loop import with_reference
@@ -263,7 +264,8 @@ def test_an_offline_run_that_was_stopped_goes_on(
         def should_stop() -> bool:
             return len(read_rows(folder / "metrics.jsonl")) > last
 
-        return learn(config, sources, folder, Console(quiet=True), facts, should_stop)
+        end = learn(config, sources, folder, Console(quiet=True), facts, should_stop)
+        return weights_digest(end)
 
     with pytest.raises(StopRequested):
         digest(tmp_path / "stopped", 1)

@@ -44,18 +44,25 @@ class CheckpointOptions:
     """Config group `checkpoint`: save every so many rounds and minutes (0: not by that measure).
 
     keep: checkpoints that stay. A run that is asked to stop, or loses a generator, saves one too,
-    unless both are 0.
+    unless both are 0. pause_round: rounds after which the run saves one and ends for now (0: none);
+    resumed with a later one or none, it ends with the bits of a run that never paused.
     """
 
     name: str = "minutes"
     rounds: int = 0
     minutes: float = 10.0
     keep: int = 2
+    pause_round: int = 0
 
     def __post_init__(self) -> None:
-        for key, least in (("rounds", 0), ("minutes", 0), ("keep", 1)):
+        for key, least in (("rounds", 0), ("minutes", 0), ("keep", 1), ("pause_round", 0)):
             if getattr(self, key) < least:
                 raise UserError(f"checkpoint.{key}={getattr(self, key)}: choose {least} or more")
+        if self.pause_round and not self.is_on:
+            raise UserError(
+                f"checkpoint.pause_round={self.pause_round} with checkpoint={self.name}: a run "
+                "that pauses needs a checkpoint to go on from; pass checkpoint=minutes"
+            )
 
     @property
     def is_on(self) -> bool:
@@ -101,6 +108,10 @@ class Checkpoints:
     @property
     def is_on(self) -> bool:
         return self._options.is_on
+
+    def last_round(self, num_rounds: int) -> int:
+        """Rounds done when the run ends for now: all, or those before its pause."""
+        return min(self._options.pause_round or num_rounds, num_rounds)
 
     def save(self, snapshot: Snapshot) -> None:
         """Seal a checkpoint, then remove the oldest ones. On an error the others are untouched."""

@@ -81,6 +81,7 @@ def check(config: Config) -> None:
             "mode.executor=thread: threads of one process share the setting; make them equal or "
             "pass mode.executor=process"
         )
+    check_pause(config)
     check_segments(config)
     check_lengths(config)
     check_rewards(config)
@@ -145,6 +146,16 @@ def check_servers(part: VLLMServerSampling, num_generators: int) -> None:
             time.sleep(CONNECT_POLL_SECONDS)
     if not part.urls and part.port:
         require_free("generator.port", part.port, part.host, PORT_REMEDY)
+
+
+def check_pause(config: Config) -> None:
+    """A run pauses before its end or not at all."""
+    pause, rounds = config.checkpoint.pause_round, config.run.num_rounds
+    if pause > rounds:
+        raise UserError(
+            f"checkpoint.pause_round={pause}: the run has {rounds} rounds; choose 1 to "
+            f"{rounds - 1}, or 0 for none"
+        )
 
 
 def check_segments(config: Config) -> None:

@@ -15,6 +15,8 @@ from rlhf_lab.card import write_card
 from rlhf_lab.checks import trains_on_labels, trains_proxy
 from rlhf_lab.config import Config, plain
 from rlhf_lab.data import inspect
+from rlhf_lab.evals import Validate
+from rlhf_lab.forward import weights_digest
 from rlhf_lab.measurement import measured
 from rlhf_lab.models.scratch import ScratchModel
 from rlhf_lab.products import Product, Stages
@@ -28,6 +30,7 @@ from rlhf_lab.trackers.evaluations import mirror_evaluation
 from rlhf_lab.trackers.identity import JobType, Tracked
 from rlhf_lab.training import learn
 from rlhf_lab.types import Metrics, StopRequested, UserError
+from rlhf_lab.validation import validate
 
 Record = Mapping[str, Any]
 
@@ -114,7 +117,8 @@ def pipeline(config: Config, console: Console, facts: Record) -> Path:
 def train(config: Config, console: Console, facts: Record) -> Path:
     """One run: its folder holds the manifest, the config, metrics, weights and evaluation.
 
-    Raises StopRequested on SIGTERM or SIGUSR1, once a checkpoint is saved.
+    Raises StopRequested on SIGTERM or SIGUSR1, once a checkpoint is saved. A run that came to its
+    pause (checkpoint.pause_round) is left for `output.resume=true`.
     """
     folder = claim_folder(config)
     claim = runs.RunDirectory.resume if config.output.resume else runs.RunDirectory.create
@@ -126,21 +130,22 @@ def train(config: Config, console: Console, facts: Record) -> Path:
     console.say(f"run {folder}")
     with listening() as stop:
         try:
-            finish_run(config, console, facts, record, stop)
+            state = finish_run(config, console, facts, record, stop)
         except BaseException as error:
             # A scheduler that asks twice must not cut off what is written down about the end.
             with stop.deferred():
                 end_early(record, error)
             raise
-    record.finish("finished", peak_memory_bytes=peak_memory_bytes())
+    record.finish(state, peak_memory_bytes=peak_memory_bytes())
     return folder
 
 
 def finish_run(
     config: Config, console: Console, facts: Record, record: runs.RunDirectory, stop: Stop
-) -> None:
-    """Train, unless a run that was cut off had trained to the end; then evaluate."""
-    folder = record.folder
+) -> runs.End:
+    """Train, unless a run that was cut off had trained to the end; then evaluate. Returns the state
+    that the run is in now: it may have come to its pause only."""
+    folder, rounds = record.folder, config.run.num_rounds
     sources = Stages(config, console).sources()
     if "weights_digest" not in record.manifest:
         given = {
@@ -149,14 +154,28 @@ def finish_run(
             "commit": short_commit(record.manifest),
         }
         with stop.deferred():
-            digest = learn(config, sources, folder, console, given, lambda: stop.is_requested)
+            weights = learn(config, sources, folder, console, given, lambda: stop.is_requested)
+        if weights.version < rounds:
+            validated(config, sources, folder, console, weights.version)
+            console.say(f"paused at round {weights.version} of {rounds} (checkpoint.pause_round)")
+            return "paused"
         # Which chunk waits for which version follows from the lengths of partial rollouts.
         ideal = {} if config.mode.segment_tokens else overlap(folder, console)
-        record.update(weights_digest=digest, **ideal)
+        record.update(weights_digest=weights_digest(weights), **ideal)
+    validated(config, sources, folder, console, rounds)
     if config.eval.snapshots:
         rows = evaluate_run(config, sources, folder, console)
         tell(config, folder, "train", rows, console)
-    write_card(config, folder, folder / runs.POLICY, config.run.num_rounds)
+    write_card(config, folder, folder / runs.POLICY, rounds)
+    return "finished"
+
+
+def validated(
+    config: Config, sources: build.Sources, folder: Path, console: Console, version: int
+) -> None:
+    """Ask those that eval.validate names about a version."""
+    if config.eval.validate is not Validate.none:
+        validate(config, sources, folder, console, version)
 
 
 def tell(

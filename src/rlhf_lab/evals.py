@@ -6,6 +6,7 @@ import functools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from typing import Any
 
 import torch
@@ -28,10 +29,20 @@ from rlhf_lab.types import (
     Metrics,
     Prompt,
     Reward,
+    Sample,
     Split,
     UserError,
     Weights,
 )
+
+
+class Validate(StrEnum):
+    """Whose word is written down about the version at which a run pauses or ends."""
+
+    none = "none"
+    proxy = "proxy"
+    judge = "judge"
+
 
 LABEL = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)?")
 
@@ -45,7 +56,9 @@ class EvalOptions:
     generator.temperature, so that one set of samples serves win-rate and KL (the paper judges at
     0.01). samples: of each prompt, for pass@k and maj@k at the ks (1 and samples if empty).
     chunk_groups: prompts decoded together, divided by samples. label: writes evals-LABEL.jsonl
-    beside evals.jsonl. table_rows: sample texts kept.
+    beside evals.jsonl. table_rows: sample texts kept. validate: who reads the version at which a
+    run pauses or ends, for validation.jsonl: nobody, the proxy alone (what a search for
+    hyperparameters selects by), or the judge too.
     """
 
     name: str = "quick"
@@ -59,6 +72,7 @@ class EvalOptions:
     label: str = ""
     table_rows: int = 8
     threads: int = 2
+    validate: Validate = Validate.none
 
     def __post_init__(self) -> None:
         least = {"snapshots": 0, "table_rows": 0}
@@ -133,8 +147,7 @@ class Evaluator:
             **self._gold(firsts, judged),
             **self._proxy(firsts, judged),
             **of_verified,
-            "sample/length": mean([len(sample.tokens) for sample in samples]),
-            "sample/eos_rate": mean([float(s.finish is Finish.eos) for s in samples]),
+            **sample_metrics(samples),
             "eval/prompts": len(groups),
             "eval/prompts_unjudged": judged.count(None),
             "eval/samples": self.options.samples,
@@ -147,12 +160,7 @@ class Evaluator:
         return metrics, self._texts(firsts, judged)
 
     def _generate(self, generator: Generator, weights: Weights, num: int) -> list[Group]:
-        groups: list[Group] = []
-        size = max(1, self.options.chunk_groups // num)
-        for start in range(0, len(self.prompts), size):
-            chosen = tuple(self.prompts[start : start + size])
-            groups.extend(generator.generate(weights, Chunk(0, start, chosen, group_size=num)))
-        return groups
+        return answered(generator, weights, self.prompts, num, self.options.chunk_groups)
 
     @functools.cached_property
     def _gold_of_references(self) -> list[tuple[float, ...]]:
@@ -196,11 +204,7 @@ class Evaluator:
     def _proxy(self, firsts: Sequence[Group], judged: Sequence[Judged | None]) -> Metrics:
         """The proxy's scores, and the gap to gold over the prompts that both could judge."""
         mine, theirs = self.proxy.score(firsts), self._proxy_of_references
-        metrics: Metrics = drained("proxy", self.proxy)
-        scores = [row[0] for row in mine if row]
-        metrics["proxy/prompts_unscored"] = len(mine) - len(scores)
-        if scores:
-            metrics["proxy/mean"] = mean(scores)
+        metrics = drained("proxy", self.proxy) | proxy_metrics(mine)
         both = [
             (row, Scored(score[0], reference[0]))
             for row, score, reference in zip(judged, mine, theirs, strict=True)
@@ -250,7 +254,34 @@ class Evaluator:
         return metrics, drawn
 
 
-def drained(noun: str, scorer: Reward | Comparing) -> dict[str, int]:
+def answered(
+    generator: Generator, weights: Weights, prompts: Sequence[Prompt], num: int, chunk_groups: int
+) -> list[Group]:
+    """So many samples of each prompt, in chunks that depend on nothing else."""
+    groups: list[Group] = []
+    size = max(1, chunk_groups // num)
+    for start in range(0, len(prompts), size):
+        chosen = tuple(prompts[start : start + size])
+        groups.extend(generator.generate(weights, Chunk(0, start, chosen, group_size=num)))
+    return groups
+
+
+def proxy_metrics(rows: Sequence[tuple[float, ...]]) -> Metrics:
+    """The proxy's mean over the prompts that it could score, with their first sample's score."""
+    scores = [row[0] for row in rows if row]
+    metrics: Metrics = {"proxy/prompts_unscored": len(rows) - len(scores)}
+    return metrics | {"proxy/mean": mean(scores)} if scores else metrics
+
+
+def sample_metrics(samples: Sequence[Sample]) -> Metrics:
+    """How long the samples are, and how many ended by themselves."""
+    return {
+        "sample/length": mean([len(sample.tokens) for sample in samples]),
+        "sample/eos_rate": mean([float(s.finish is Finish.eos) for s in samples]),
+    }
+
+
+def drained(noun: str, scorer: Reward | Comparing) -> Metrics:
     """What a scorer counted since it was last asked."""
     counts = scorer.drain() if isinstance(scorer, Metered) else {}
     return {f"{noun}/{name}": number for name, number in counts.items()}

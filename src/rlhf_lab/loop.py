@@ -86,12 +86,14 @@ class Loop:
     reference_groups: int = ALL
 
     def train(self, start: Snapshot | None = None) -> Weights:
-        """Run all rounds that are left; the pipeline must be open. Returns the last weights.
+        """Run all rounds that are left, or those before the run's pause; the pipeline must be open.
+        Returns the last weights.
 
-        Raises StopRequested when asked to stop, after a checkpoint was saved.
+        Raises StopRequested when asked to stop. A checkpoint was saved then, and at a pause.
         """
         weights = self._begin(start)
-        for round_ in range(weights.version, self.recipe.num_rounds):
+        last = self.checkpoints.last_round(self.recipe.num_rounds)
+        for round_ in range(weights.version, last):
             taken = self._take(weights)
             self._require_rewards(taken)
             groups = informative_first(taken.groups, self.recipe.groups_per_round)
@@ -112,7 +114,7 @@ class Loop:
                 self.hooks.save(weights)
             is_stopping = self.hooks.should_stop()
             if weights.version < self.recipe.num_rounds:
-                self._checkpoint(weights, is_forced=is_stopping)
+                self._checkpoint(weights, is_forced=is_stopping or weights.version == last)
                 if is_stopping:
                     raise StopRequested
         self.hooks.record((), self.ledger.drain())

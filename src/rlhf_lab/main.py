@@ -18,6 +18,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from hydra_plugins.rlhf_lab_plugin.search_sweeper import SearchSweeper
 from hydra_plugins.rlhf_lab_plugin.slurm_launcher import SlurmLauncher
 from hydra_plugins.rlhf_lab_plugin.tracked_sweeper import TrackedSweeper
 from rlhf_lab import commands, export, launching, plan, sync, timeline, training
@@ -276,7 +277,7 @@ def launch(task: Callable[[DictConfig], None], arguments: Sequence[str]) -> None
     """Let Hydra compose the config of these overrides and hand it to the task."""
     register()
     # Hydra looks for plugins in folders, where an editable install has none.
-    for plugin in (TrackedSweeper, SlurmLauncher):
+    for plugin in (TrackedSweeper, SearchSweeper, SlurmLauncher):
         Plugins.instance().register(plugin)
     slurm.register()
     sys.argv = ["rlhf-lab", *arguments]

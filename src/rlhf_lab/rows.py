@@ -1,12 +1,20 @@
-"""Reading JSONL files that a killed process may have left with a cut last line."""
+"""JSONL files: written in one step, read where a killed process may have cut the last line."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rlhf_lab.types import UserError
+
+
+def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Replace a JSONL file in one step."""
+    draft = path.with_suffix(".draft")
+    draft.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    draft.replace(path)
 
 
 class Rows(list[dict[str, Any]]):

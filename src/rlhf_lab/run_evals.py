@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from safetensors.torch import load_file
 
 from rlhf_lab import build
 from rlhf_lab.config import Config
+from rlhf_lab.rows import write_rows
 from rlhf_lab.scores import cells, number, with_bounds
 from rlhf_lab.trackers.console import Console
 from rlhf_lab.types import Metrics, UserError, Weights
@@ -78,13 +78,6 @@ def speed(metrics: Row, seconds: float) -> Metrics:
     """What a clock measured, under names that promise no exactness."""
     samples = metrics["eval/prompts"] * metrics["eval/samples"]
     return {"timing/seconds": seconds, "timing/samples_per_second": samples / seconds}
-
-
-def write_rows(path: Path, rows: list[Any]) -> None:
-    """Replace a JSONL file in one step."""
-    draft = path.with_suffix(".draft")
-    draft.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    draft.replace(path)
 
 
 def show_samples(console: Console, table: list[dict[str, Any]]) -> None:

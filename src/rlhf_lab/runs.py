@@ -3,6 +3,7 @@
 manifest.json   what ran, with what, and how it ended     config.yaml   the resolved config
 metrics.jsonl   one row per round                         evals.jsonl   one row per evaluation
 schedule.jsonl  which versions wrote each chunk           timeline.jsonl  when what happened
+validation.jsonl  what the version is worth at which the run paused or ended (eval.validate)
 weights/        the versions that are kept                checkpoints/  to go on from
 """
 
@@ -29,8 +30,9 @@ METRICS = "metrics.jsonl"
 EVALS = "evals.jsonl"
 SCHEDULE = "schedule.jsonl"
 TIMELINE = "timeline.jsonl"
+VALIDATION = "validation.jsonl"
 POLICY = "policy"
-End = Literal["finished", "failed", "interrupted", "stopped"]
+End = Literal["finished", "failed", "interrupted", "stopped", "paused"]
 
 
 class RunDirectory:
@@ -220,9 +222,10 @@ def evals(folder: Path) -> Rows:
 class RunSummary:
     """One line of the list of runs.
 
-    state: running, finished, failed, interrupted, stopped (by a signal, to be resumed), died (still
-    "running", but its process is gone) or unreadable. manifest, last and last_eval are empty where
-    nothing could be read; problem says why not.
+    state: running, finished, failed, interrupted, stopped (by a signal, to be resumed), paused
+    (checkpoint.pause_round, the same), died (still "running", but its process is gone) or
+    unreadable. manifest, last and last_eval are empty where nothing could be read; problem says why
+    not.
     """
 
     name: str

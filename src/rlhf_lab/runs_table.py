@@ -13,7 +13,7 @@ from rlhf_lab.trackers.console import Console
 from rlhf_lab.types import UserError
 
 FACTS = ("command", "task", "algo", "mode", "seed")
-WELL = ("finished", "running")
+WELL = ("finished", "paused", "running")
 COLUMNS = ("run", "state", *FACTS, "rounds", "reward", "KL", "gold win-rate")
 
 

@@ -17,7 +17,8 @@ from rlhf_lab.checkpoint import Checkpoints
 from rlhf_lab.checks import check_context, response_tokens, warnings
 from rlhf_lab.config import Config
 from rlhf_lab.engines.led import STOP, LedEngine, follow
-from rlhf_lab.forward import load_weights, weights_digest
+from rlhf_lab.evals import Validate
+from rlhf_lab.forward import load_weights
 from rlhf_lab.ledger import Ledger
 from rlhf_lab.loop import ALL, Hooks, Loop
 from rlhf_lab.memory import keep_freed_memory
@@ -38,6 +39,7 @@ from rlhf_lab.types import (
     Group,
     Metrics,
     Tracker,
+    UserError,
     ValueModel,
     Weights,
     num_parameters,
@@ -54,9 +56,9 @@ def learn(
     console: Console,
     facts: Mapping[str, Any],
     should_stop: Callable[[], bool] = lambda: False,
-) -> str:
+) -> Weights:
     """Train from the newest checkpoint in the folder, or from the beginning; write metrics, kept
-    versions and the final policy. Returns the weights' digest.
+    versions and, if the run came to its end, the policy. Returns the last weights.
 
     facts: `resolved`, the config as plain data for the trackers that record it, `run_id`, and the
     `commit` of the code.
@@ -72,6 +74,7 @@ def learn(
     checkpoints = Checkpoints(folder / "checkpoints", config.checkpoint)
     start = checkpoints.newest(pipe.chunk, console.say)
     begin = start.round if start else 0
+    refuse_past_pause(config, begin)
     if start:
         console.say(f"resumed at round {begin} of {config.run.num_rounds}")
     wall, mirrored = cut_files(folder, begin)
@@ -102,7 +105,7 @@ def learn(
             hooks=Hooks(
                 log=logger(trackers, bar),
                 record=recorder(folder, stack),
-                save=saver(folder, set(config.eval.versions(config.run.num_rounds))),
+                save=saver(folder, kept_versions(config)),
                 keep_batch=batch_keeper(folder),
                 should_stop=should_stop,
             ),
@@ -111,11 +114,12 @@ def learn(
             reference_groups=reference_groups(config),
         )
         weights = loop.train(start)
-    # The engine may have cut the trained one into parts.
-    trained, _ = load_policy(sources.policy, None, config.seed)
-    load_weights(trained, weights)
-    save_policy(trained, tokenizer, folder / POLICY)
-    return weights_digest(weights)
+    if weights.version == config.run.num_rounds:
+        # The engine may have cut the trained one into parts.
+        trained, _ = load_policy(sources.policy, None, config.seed)
+        load_weights(trained, weights)
+        save_policy(trained, tokenizer, folder / POLICY)
+    return weights
 
 
 def led_engine(config: Config, sources: build.Sources, model: Any, values: Any | None) -> Engine:
@@ -226,6 +230,28 @@ def recorder(folder: Path, stack: ExitStack) -> Callable[[Sequence[Row], Sequenc
             file.append(*part)
 
     return record
+
+
+def refuse_past_pause(config: Config, done: int) -> None:
+    """A run cannot pause at a round that lies behind it."""
+    pause = config.checkpoint.pause_round
+    if 0 < pause < done:
+        raise UserError(
+            f"checkpoint.pause_round={pause}: the run has done {done} rounds already; choose a "
+            "later one, or 0 to go on to the end"
+        )
+
+
+def kept_versions(config: Config) -> set[int]:
+    """The versions that will be read again: those of eval.snapshots, where the run pauses, and the
+    last one if it is to be validated."""
+    rounds = config.run.num_rounds
+    versions = set(config.eval.versions(rounds))
+    if config.checkpoint.pause_round:
+        versions.add(config.checkpoint.pause_round)
+    if config.eval.validate is not Validate.none:
+        versions.add(rounds)
+    return versions
 
 
 def saver(folder: Path, keep: set[int]) -> Callable[[Weights], None]:

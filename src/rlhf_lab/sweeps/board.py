@@ -29,7 +29,7 @@ POLL_SECONDS = 1.0
 TAIL_BYTES = 16384
 # What is left of the screen for the shell's own lines and the table's head.
 MARGIN = 7
-SHOWN_FIRST = ("running", "failed", "stopped", "died", "interrupted", "finished", "new")
+SHOWN_FIRST = ("running", "failed", "stopped", "died", "interrupted", "paused", "finished", "new")
 WORDS = {"new": "queued"}
 
 

@@ -20,7 +20,7 @@ TOLD = ("output", "tracker", "checkpoint")
 # Where servers are, and how long they are waited for.
 ADDRESSES = ("urls", "host", "port", "nccl_host", "connect_seconds")
 # Ended before the end, without an error: goes on from its checkpoint.
-CUT_OFF = ("stopped", "interrupted", "died")
+CUT_OFF = ("stopped", "interrupted", "died", "paused")
 
 
 @dataclass(frozen=True)

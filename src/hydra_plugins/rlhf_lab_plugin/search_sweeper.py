@@ -1,0 +1,73 @@
+"""hydra/sweeper=rlhf_lab_search: a search for hyperparameters."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import field, fields
+from typing import Any, get_type_hints
+
+from hydra.core.config_store import ConfigStore
+from hydra.plugins.sweeper import Sweeper
+from hydra.types import HydraContext, TaskFunction
+from omegaconf import DictConfig
+
+from rlhf_lab.config import default_of
+from rlhf_lab.sweeps.jobs import Context
+from rlhf_lab.sweeps.options import SweeperOptions
+from rlhf_lab.sweeps.search.launch import search
+from rlhf_lab.sweeps.search.options import SearchOptions
+from rlhf_lab.sweeps.sweep import OF_RUNS
+from rlhf_lab.types import UserError
+
+NAME = "rlhf_lab_search"
+# A search goes on with more trials by itself.
+OF_SWEEPER = ("dry", "rerun", "other_code")
+
+
+class SearchSweeper(Sweeper):  # type: ignore[misc]
+    """See rlhf_lab.sweeps.search."""
+
+    def __init__(self, params: Mapping[str, Any] | None, **options: Any) -> None:
+        self._params = dict(params or {})
+        self._sweeper = SweeperOptions(**{key: options.pop(key) for key in OF_SWEEPER})
+        self._options = SearchOptions(**options)
+        self._context: Context | None = None
+
+    def setup(
+        self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig
+    ) -> None:
+        command = getattr(task_function, "command", "")
+        self._context = Context(hydra_context, task_function, config, command)
+
+    def sweep(self, arguments: list[str]) -> Any:
+        """Search. Raises JobsFailed if nothing could be chosen, or the test failed."""
+        context = self._context
+        assert context is not None, "setup comes first"
+        if context.command not in OF_RUNS:
+            raise UserError(
+                f"rlhf-lab {context.command} with hydra/sweeper={NAME}: a search compares runs; "
+                "pass it to `rlhf-lab train -m`"
+            )
+        given = [*(f"{key}={value}" for key, value in self._params.items()), *arguments]
+        return search(context, given, self._options, self._sweeper)
+
+
+def schema() -> type:
+    """The options as Hydra checks them: their types, and their defaults, which live with them."""
+    columns: list[Any] = [
+        ("_target_", str, field(default=f"{__name__}.{SearchSweeper.__name__}")),
+        ("_convert_", str, field(default="all")),
+        ("params", dict[str, Any], field(default_factory=dict)),
+    ]
+    for part in (SweeperOptions, SearchOptions):
+        hints = get_type_hints(part)
+        columns += [
+            (one.name, hints[one.name], default_of(one))
+            for one in fields(part)
+            if part is SearchOptions or one.name in OF_SWEEPER
+        ]
+    return dataclasses.make_dataclass("SearchSweeperOptions", columns)
+
+
+ConfigStore.instance().store(group="hydra/sweeper", name=NAME, node=schema(), provider="rlhf_lab")

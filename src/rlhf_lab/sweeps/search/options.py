@@ -1,0 +1,153 @@
+"""What a search is asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from rlhf_lab.types import UserError
+
+# What the proxy alone says of a version; everything else in an evaluation asks the judge.
+OF_PROXY = ("proxy/mean", "sample/length", "sample/eos_rate")
+
+
+class Sampler(StrEnum):
+    """Who draws settings. tpe: learns from earlier trials (Tree-structured Parzen Estimator)."""
+
+    tpe = "tpe"
+    random = "random"
+    grid = "grid"
+
+
+class Direction(StrEnum):
+    """Which values of the metric are better."""
+
+    maximize = "maximize"
+    minimize = "minimize"
+
+
+class Source(StrEnum):
+    """Where the metric is read: on validation prompts, or in the training rounds themselves."""
+
+    validation = "validation"
+    training = "training"
+
+
+@dataclass(frozen=True)
+class SearchOptions:
+    """Options of `hydra/sweeper=rlhf_lab_search`, under hydra.sweeper.
+
+    trials: settings that are drawn. tuning_seeds: runs of each; test_seeds: runs of the chosen
+    setting and of the default one (none: no test). metric, measured_on, direction: what a setting
+    is worth; of the training rounds, the mean of the last `last_rounds`. allow_gold: the metric may
+    be the judge's. sampler, sampler_seed; startup: trials drawn at random before tpe learns.
+    rungs, reduction: a run is looked at after 1/reduction^(rungs-1), ..., 1/reduction and all of
+    its rounds, and 1/reduction of the settings go on. bracket: settings drawn together and compared
+    with each other (0: as few as end with one). max_runs: budget of tuning in whole runs (0: none).
+    tuning_overrides, test_overrides: overrides of those runs alone. keep: leave the checkpoints and
+    weights of tuning runs on disk.
+    """
+
+    trials: int = 16
+    tuning_seeds: list[int] = field(default_factory=lambda: [101, 102])
+    test_seeds: list[int] = field(default_factory=lambda: [1, 2, 3, 4, 5])
+    metric: str = "proxy/mean"
+    measured_on: Source = Source.validation
+    last_rounds: int = 1
+    direction: Direction = Direction.maximize
+    allow_gold: bool = False
+    sampler: Sampler = Sampler.tpe
+    sampler_seed: int = 0
+    startup: int = 8
+    rungs: int = 3
+    reduction: int = 2
+    bracket: int = 0
+    max_runs: float = 0.0
+    tuning_overrides: list[str] = field(default_factory=list)
+    test_overrides: list[str] = field(default_factory=lambda: ["eval.split=test"])
+    keep: bool = False
+
+    def __post_init__(self) -> None:
+        least = {"reduction": 2, "bracket": 0, "max_runs": 0, "sampler_seed": 0}
+        for key in ("trials", "last_rounds", "startup", "rungs", *least):
+            if getattr(self, key) < least.get(key, 1):
+                raise refused(key, getattr(self, key), f"choose {least.get(key, 1)} or more")
+        self._check_bracket()
+        self._check_seeds()
+        self._check_metric()
+
+    @property
+    def bracket_size(self) -> int:
+        """Settings drawn together."""
+        return self.bracket or self.least_bracket
+
+    @property
+    def least_bracket(self) -> int:
+        """Settings of which one is left at the last rung."""
+        return int(self.reduction ** (self.rungs - 1))
+
+    @property
+    def asks_judge(self) -> bool:
+        """Whether the metric is one that only the judge can tell."""
+        return self.measured_on is Source.validation and self.metric not in OF_PROXY
+
+    @property
+    def asks_proxy(self) -> bool:
+        """Whether the metric is the proxy's word on validation prompts."""
+        return self.measured_on is Source.validation and self.metric == "proxy/mean"
+
+    def _check_bracket(self) -> None:
+        size = self.bracket_size
+        if size < self.least_bracket:
+            raise refused(
+                "bracket",
+                size,
+                f"with rungs={self.rungs} and reduction={self.reduction} none of so few would be "
+                f"left; choose {self.least_bracket} or more",
+            )
+        if self.trials % size:
+            below = max(1, self.trials // size) * size
+            raise refused(
+                "trials",
+                self.trials,
+                f"settings are compared {size} at a time (bracket); choose {below} or "
+                f"{below + size}",
+            )
+
+    def _check_seeds(self) -> None:
+        if not self.tuning_seeds:
+            raise refused("tuning_seeds", self.tuning_seeds, "choose one or more")
+        for key in ("tuning_seeds", "test_seeds"):
+            seeds = getattr(self, key)
+            if len(set(seeds)) < len(seeds):
+                raise refused(key, seeds, "a seed is named twice; name each once")
+        both = sorted(set(self.tuning_seeds) & set(self.test_seeds))
+        if both:
+            raise refused(
+                "test_seeds",
+                self.test_seeds,
+                f"{both[0]} is among hydra.sweeper.tuning_seeds={self.tuning_seeds}: a setting "
+                "would be tested on the luck it was chosen by; choose others",
+            )
+
+    def _check_metric(self) -> None:
+        if self.asks_judge and not self.allow_gold:
+            raise refused(
+                "metric",
+                self.metric,
+                "the judge would have to be asked, and settings chosen by it leave nothing to "
+                f"compare them by; choose one of {', '.join(OF_PROXY)}, or pass "
+                "hydra.sweeper.allow_gold=true",
+            )
+        if self.measured_on is Source.training and self.metric.startswith("gold/"):
+            raise refused(
+                "metric",
+                self.metric,
+                "the judge has no word in training rounds; choose reward/mean, or pass "
+                "hydra.sweeper.measured_on=validation",
+            )
+
+
+def refused(key: str, value: object, remedy: str) -> UserError:
+    """A complaint about an option of the search."""
+    return UserError(f"hydra.sweeper.{key}={value}: {remedy}")

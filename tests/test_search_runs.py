@@ -1,0 +1,111 @@
+"""A search over real runs, as a user starts it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from examples import call
+from survival import outcome
+
+from rlhf_lab.main import conf_folder
+from rlhf_lab.sweeps.options import SweeperOptions
+from rlhf_lab.sweeps.search.options import SearchOptions
+
+pytest.importorskip("optuna", reason="needs pip install 'rlhf-lab[search]'")
+
+RUN = ("debug=tiny", "task=arithmetic", "reward=task_rule")
+RATES = "optim.lr=tag(log,interval(1e-4,1e-2))"
+SEARCH = (
+    "hydra/sweeper=rlhf_lab_search",
+    "hydra.sweeper.trials=2",
+    "hydra.sweeper.rungs=2",
+    "hydra.sweeper.tuning_seeds=[101]",
+    "hydra.sweeper.test_seeds=[1]",
+)
+
+
+@pytest.fixture
+def words(cache: Path, tmp_path: Path) -> list[str]:
+    where = [f"output.cache={cache}", f"output.root={tmp_path}/runs", "output.quiet=true"]
+    return ["train", "-m", *SEARCH, *RUN, *where]
+
+
+def test_a_search_over_real_runs_and_again(
+    words: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert call(*words, RATES, "hydra.sweeper.dry=true", monkeypatch=monkeypatch) == 0
+    said = capsys.readouterr().out
+    assert "2 settings to round 2, 1 settings to round 4 of 4" in said
+    assert "tuning amounts to 1.5 whole runs at most, then 2 runs on the test seeds" in said
+    assert not (tmp_path / "runs").exists(), "a dry run writes nothing"
+
+    assert call(*words, RATES, "hydra.sweeper.keep=true", monkeypatch=monkeypatch) == 0
+    (folder,) = (tmp_path / "runs").iterdir()
+    report = json.loads((folder / "search.json").read_text())
+    states = {trial["state"]: trial for trial in report["trials"]}
+    assert set(states) == {"complete", "pruned"}
+    assert report["spent"]["trial"]["rounds"] == 2 + 4
+    assert report["spent"]["test"]["rounds"] == 8
+    assert "gold/win_rate" in report["test"]
+
+    chosen = folder / f"trial-{report['trial']:03d}/seed-101"
+    options = [f"{key}={value}" for key, value in report["chosen"].items()]
+    where = [words[-3], f"output.dir={tmp_path}/alone", "eval.snapshots=0", "seed=101"]
+    assert call("train", *RUN, *options, *where, monkeypatch=monkeypatch) == 0
+    assert outcome(chosen) == outcome(tmp_path / "alone"), "pauses changed the run"
+    rows = [json.loads(line) for line in (chosen / "validation.jsonl").read_text().splitlines()]
+    assert [row["proxy/mean"] for row in rows] == list(states["complete"]["values"].values())
+    dropped = folder / f"trial-{states['pruned']['number']:03d}/seed-101"
+    assert json.loads((dropped / "manifest.json").read_text())["state"] == "paused"
+
+    before = {path: path.stat().st_mtime_ns for path in folder.glob("t*/*/*/*.jsonl")}
+    assert call(*words, RATES, monkeypatch=monkeypatch) == 0
+    assert {path: path.stat().st_mtime_ns for path in folder.glob("t*/*/*/*.jsonl")} == before
+    assert json.loads((folder / "search.json").read_text())["trials"] == report["trials"]
+
+
+@pytest.mark.parametrize(
+    ("more", "complaint"),
+    [
+        (["optim.rate=choice(1,2)"], "optim.rate"),
+        (["algo.beta=choice(0.1,-1)"], "algo.beta=-1"),
+        (["run.updates_per_round=choice(1,3)"], "run.updates=4 is not divisible"),
+        ([RATES, "hydra.sweeper.rungs=4", "hydra.sweeper.trials=8"], "rungs=4: a run of 4 rounds"),
+        ([RATES, "eval.snapshots=0"], "eval.snapshots=0 leaves nothing to compare"),
+        ([RATES, "hydra.sweeper.trails=8"], "trails"),
+        ([RATES, "hydra.sweeper.sampler=best"], "sampler"),
+        ([RATES, "hydra.sweeper.metric=gold/mean"], "allow_gold=true"),
+        ([RATES, "checkpoint=none"], "pass checkpoint=minutes"),
+        (["optim.lr=1e-3"], "nothing to search"),
+        (["reward=reward_model", "model=nano_s,nano_m"], "model=nano_m makes another proxy"),
+    ],
+)
+def test_what_cannot_be_searched_is_refused_before_the_first_run(
+    words: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    more: list[str],
+    complaint: str,
+) -> None:
+    assert call(*words, *more, monkeypatch=monkeypatch) == 2
+    assert complaint in capsys.readouterr().err
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_command_without_runs_is_refused(
+    words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call("sft", *words[1:], RATES, monkeypatch=monkeypatch) == 2
+    assert "pass it to `rlhf-lab train -m`" in capsys.readouterr().err
+
+
+def test_every_option_is_in_the_docs() -> None:
+    page = (conf_folder().parent / "docs" / "search.md").read_text(encoding="utf-8")
+    for name in (*vars(SearchOptions()), *vars(SweeperOptions())):
+        assert name == "extend" or f"`{name}`" in page, name
