@@ -6,12 +6,15 @@ import json
 from pathlib import Path
 
 import pytest
+import yaml
 from examples import call
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from survival import outcome
 
 from rlhf_lab.main import conf_folder
 from rlhf_lab.sweeps.options import SweeperOptions
 from rlhf_lab.sweeps.search.options import SearchOptions
+from rlhf_lab.sweeps.search.space import split
 
 pytest.importorskip("optuna", reason="needs pip install 'rlhf-lab[search]'")
 
@@ -103,6 +106,32 @@ def test_a_command_without_runs_is_refused(
 ) -> None:
     assert call("sft", *words[1:], RATES, monkeypatch=monkeypatch) == 2
     assert "pass it to `rlhf-lab train -m`" in capsys.readouterr().err
+
+
+def test_the_searches_of_the_project_have_one_question_and_one_space() -> None:
+    folder = conf_folder().parent / "sweeps"
+    texts = [(folder / name).read_text() for name in ("search.yaml", "search_nano.yaml")]
+    first = {text.splitlines()[0] for text in texts}
+    assert len(first) == 1 and first.pop().endswith("?")
+    sweepers = [yaml.safe_load(text)["hydra"]["sweeper"] for text in texts]
+    assert list(sweepers[0]["params"]) == list(sweepers[1]["params"])
+    for sweeper in sweepers:
+        space = [f"{key}={value}" for key, value in sweeper.pop("params").items()]
+        assert len(split(space, OverridesParser.create())[1]) == len(space)
+        options = SearchOptions(**sweeper)
+        assert options.test_seeds[:3] == [1, 2, 3] and not options.asks_judge
+
+
+def test_the_nano_search_could_start(
+    cache: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    chosen = ["--config-dir", str(conf_folder().parent / "sweeps"), "--config-name", "search_nano"]
+    where = [f"output.cache={cache}", f"output.root={tmp_path}/runs", "hydra.sweeper.dry=true"]
+    assert call("train", "-m", *chosen, *where, monkeypatch=monkeypatch) == 0
+    assert "tuning amounts to 8 whole runs at most" in capsys.readouterr().out
 
 
 def test_every_option_is_in_the_docs() -> None:
