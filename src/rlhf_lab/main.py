@@ -365,11 +365,12 @@ def take_place(command: str, arguments: Sequence[str]) -> None:
 
 
 def message(error: BaseException) -> str:
-    """An error with the cause that Hydra keeps behind it, the key and what it may be; and with its
-    notes, such as the job of a sweep."""
+    """An error in a line, with the cause that Hydra keeps behind it, the key and what it may be;
+    and with its notes, such as the job of a sweep."""
     cause = None if isinstance(error, UserError) else error.__cause__
     told = str(error) if cause is None else f"{error}: {cause}"
-    return masked("\n".join([told, *getattr(error, "__notes__", [])]))
+    notes = "; ".join(getattr(error, "__notes__", []))
+    return masked(f"{told} ({notes})" if notes else told)
 
 
 def main() -> int:

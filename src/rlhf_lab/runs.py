@@ -162,12 +162,13 @@ def check_same(folder: Path, was: Mapping[str, Any], now_: Mapping[str, Any]) ->
         )
 
 
-def make_folder(folder: Path) -> None:
+def make_folder(folder: Path, key: str = "output.dir") -> None:
+    """Make a folder that an option names, if it is not there. Raises UserError with the key."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(
-            f"output.dir={folder} cannot be made ({error.strerror}): choose another folder"
+            f"{key}={folder} cannot be made ({error.strerror}): choose another folder"
         ) from error
 
 

@@ -31,8 +31,16 @@ SHARE_TO_STOP = 0.8
 # Options of submitit's executor itself, not of the jobs.
 OF_EXECUTOR = ("_target_", "submitit_folder", "max_num_timeout", "container")
 # Options that submitit knows for any scheduler; it wants the others marked as Slurm's.
-SHARED = ("name", "timeout_min", "cpus_per_task", "gpus_per_node", "tasks_per_node", "mem_gb")
-SHARED_TOO = ("nodes", "stderr_to_stdout")
+SHARED = (
+    "name",
+    "timeout_min",
+    "cpus_per_task",
+    "gpus_per_node",
+    "tasks_per_node",
+    "mem_gb",
+    "nodes",
+    "stderr_to_stdout",
+)
 
 
 @dataclass
@@ -119,9 +127,8 @@ def executor(options: SlurmOptions) -> Any:
         slurm_max_num_timeout=options.max_num_timeout,
         slurm_python=python,
     )
-    shared = (*SHARED, *SHARED_TOO)
     given = {
-        key if key in shared else f"slurm_{key}": value
+        key if key in SHARED else f"slurm_{key}": value
         for key, value in asdict(options).items()
         if key not in OF_EXECUTOR
     }

@@ -76,7 +76,7 @@ def sweep(
     if options.dry:
         show_jobs(console, planned, states)
         return []
-    make_folder(folder)
+    make_folder(folder, "output.root")
     try:
         write_record(folder, record, options.extend)
     except OSError as error:

@@ -60,7 +60,7 @@ def search(
         console.say(line)
     if sweeper.dry:
         return None
-    make_folder(folder)
+    make_folder(folder, "output.root")
     found = wanted.run(runs.started, runs.rounds, console)
     problems = [] if found.arms is None else [arm for arm in found.arms if arm.problems]
     if found.chosen is None or problems:
