@@ -250,7 +250,10 @@ def test_two_launchers_share_the_jobs_of_a_sweep(marked: list[str], tmp_path: Pa
         (tmp_path / f"slow-{number}").touch()
     both = [door(*marked) for _ in range(2)]
     said = [launcher.communicate(timeout=300) for launcher in both]
-    assert [launcher.returncode for launcher in both] == [0, 0], said
+    assert [(launcher.returncode, err) for launcher, (_, err) in zip(both, said, strict=True)] == [
+        (0, ""),
+        (0, ""),
+    ]
     found = manifests(tmp_path / "runs")
     assert len(found) == 3
     for name, manifest in found.items():

@@ -7,7 +7,8 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from multiprocessing import get_context, parent_process, set_start_method
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
@@ -38,8 +39,24 @@ def start(words: Sequence[str], log: Path, threads: int, script: str = "") -> Ba
     context = get_context(method)
     context.set_forkserver_preload([DOOR])
     process: BaseProcess = context.Process(target=live, args=(tuple(words), str(log), script))  # type: ignore[attr-defined]
-    process.start()
+    with nameless_main():
+        process.start()
     return process
+
+
+@contextmanager
+def nameless_main() -> Iterator[None]:
+    """Children would import this process's main module once more, under another name."""
+    main = sys.modules["__main__"]
+    told = {name: getattr(main, name) for name in ("__spec__", "__file__") if hasattr(main, name)}
+    main.__spec__ = None
+    if "__file__" in told:
+        del main.__file__
+    try:
+        yield
+    finally:
+        for name, value in told.items():
+            setattr(main, name, value)
 
 
 def live(words: tuple[str, ...], log: str, script: str) -> None:

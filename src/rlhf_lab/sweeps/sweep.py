@@ -206,10 +206,11 @@ def conclude(console: Console, jobs: Sequence[Job], ended: Sequence[Ended]) -> l
         said = problem_of(here, job) or "failed before, and was not run again"
         console.say(f"  {job.name}: {said}\n    log {job.log}")
     if bad:
+        again = any(states[job.name] == "failed" for job in bad)
+        option = " with hydra.sweeper.rerun=failed (make sweep ... RERUN=failed)" if again else ""
         raise JobsFailed(
-            f"{len(bad)} of {len(jobs)} jobs are not finished: the same command with "
-            "hydra.sweeper.rerun=failed (make sweep ... RERUN=failed) runs them again, from their "
-            "checkpoints"
+            f"{len(bad)} of {len(jobs)} jobs are not finished: the same command{option} goes on "
+            "with them, from their checkpoints"
         )
     return list(ended)
 
