@@ -24,6 +24,15 @@ BETAS = (0.05, 0.1, 0.15, 0.2, 0.25, 0.3)
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 
 
+# Longer than any limit while a file says so, which is no setting of the run.
+DAWDLING = """
+import pathlib, time
+
+def score(prompt, completion, *, reference, hidden, finished):
+    if completion != reference and pathlib.Path(__file__).with_name("dawdle").exists():
+        time.sleep(0.1)
+    return len(completion) / 10
+"""
 StartSweep = Callable[..., "Sweep"]
 
 
@@ -85,7 +94,9 @@ class Sweep:
         place = folder / "undisturbed"
         settings = [text for text in self._shared if not text.startswith(("algo.beta", "hydra."))]
         words = [*settings, *overrides, self._cache, f"output.dir={place}"]
-        subprocess.run([*TRAIN, *words], env=ENVIRONMENT, check=True, capture_output=True)
+        subprocess.run(
+            [*TRAIN, *words], env=ENVIRONMENT, check=True, capture_output=True, cwd=folder
+        )
         digest: str = json.loads((place / "manifest.json").read_bytes())["weights_digest"]
         return digest
 
@@ -176,11 +187,15 @@ def test_a_job_at_its_time_limit_saves_its_state_and_goes_on_in_a_new_one(
 ) -> None:
     # Slurm's clock for limits counts in minutes, and its notice comes up to one of them early.
     limits = ["hydra.launcher.timeout_min=2", "hydra.launcher.signal_delay_s=25"]
-    sweep = start_sweep("run.updates=3000", "algo.beta=0.1", *limits)
+    (tmp_path / "dawdling.py").write_text(DAWDLING)
+    (tmp_path / "dawdle").touch()
+    reward = ["reward=function", "reward.path=dawdling.score"]
+    sweep = start_sweep("run.updates=400", "algo.beta=0.1", *reward, *limits)
+    waited(sweep, 300, lambda: any("resumed" in run for run in sweep.runs().values()))
+    (tmp_path / "dawdle").unlink()
     assert sweep.process.wait(600) == 0, sweep.said()
     (run,) = sweep.runs().values()
     assert run["state"] == "finished"
-    assert run["resumed"], "the limit came before the end"
     assert {end["after"] for end in run["resumed"]} == {"stopped"}
     assert run["weights_digest"] == sweep.undisturbed(tmp_path, "algo.beta=0.1")
 
