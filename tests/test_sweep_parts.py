@@ -18,8 +18,8 @@ from survival import SERVER
 from rlhf_lab import provenance
 from rlhf_lab.locks import claimed, held, is_free
 from rlhf_lab.runs import RunSummary, error_of
-from rlhf_lab.stages.cache import cached
-from rlhf_lab.sweeps.board import Board, counts, drawn, head, last_row, line_of
+from rlhf_lab.stages.cache import cached, lock_of
+from rlhf_lab.sweeps.board import Board, cells, counts, drawn, head, last_row, line_of
 from rlhf_lab.sweeps.forecast import Rates, Wanted, forecast, likeness, seconds_of
 from rlhf_lab.sweeps.grid import Grid, grid_of, name_of
 from rlhf_lab.sweeps.job import Job
@@ -250,6 +250,20 @@ def test_a_run_whose_process_is_gone_is_no_longer_running_in_the_table(tmp_path:
     assert line_of(one).state == "died"
     (one.folder / "manifest.json").write_text("{")
     assert line_of(one).state == "unreadable", "a table goes on whatever it finds"
+
+
+def test_a_job_that_makes_products_is_told_by_their_locks_and_its_log(tmp_path: Path) -> None:
+    stages = (tmp_path / "sft" / "a", tmp_path / "labels" / "b")
+    one = replace(job(tmp_path, "stages of x", rounds=0), stages=stages)
+    assert line_of(one).state == "new"
+    with held(lock_of(stages[0])):
+        one.log.write_text("sft nano_s: 40/450, 20s gone\n\n")
+        line = line_of(one)
+        assert (line.state, cells(line)[2]) == ("running", "sft nano_s: 40/450, 20s gone")
+    stages[0].mkdir()
+    assert line_of(one).state == "new", "half of it is there, and nobody makes the rest"
+    stages[1].mkdir(parents=True)
+    assert (line_of(one).state, line_of(one).share) == ("finished", 1.0)
 
 
 def test_the_last_whole_row_of_a_long_file_is_found(tmp_path: Path) -> None:

@@ -17,6 +17,11 @@ def place(root: Path, stage: str, key: Mapping[str, Any]) -> Path:
     return root / stage / config_hash(key)
 
 
+def lock_of(folder: Path) -> Path:
+    """Who makes a product holds this file's lock meanwhile."""
+    return folder.with_name(f".{folder.name}.lock")
+
+
 def cached(
     root: Path,
     stage: str,
@@ -32,8 +37,7 @@ def cached(
     """
     folder = place(root, stage, key)
     if not folder.exists():
-        lock = folder.with_name(f".{folder.name}.lock")
-        with held(lock, lambda: say(f"waiting for {folder}: another process makes it")):
+        with held(lock_of(folder), lambda: say(f"waiting for {folder}: another process makes it")):
             if not folder.exists():
                 with sealed.sealed(folder, {"stage": stage, "key": key}) as draft:
                     make(draft)

@@ -20,7 +20,7 @@ from rich.live import Live
 from rich.table import Table
 
 from rlhf_lab.runs import METRICS
-from rlhf_lab.sweeps.job import Job, State, state_of
+from rlhf_lab.sweeps.job import Job, State, last_line, state_of
 from rlhf_lab.trackers.console import seconds_text
 from rlhf_lab.types import UserError
 
@@ -29,6 +29,7 @@ POLL_SECONDS = 1.0
 TAIL_BYTES = 16384
 # What is left of the screen for the shell's own lines and the table's head.
 MARGIN = 7
+LINE_CHARACTERS = 60
 SHOWN_FIRST = ("running", "failed", "stopped", "died", "interrupted", "paused", "finished", "new")
 WORDS = {"new": "queued"}
 
@@ -137,14 +138,17 @@ def is_open(lines: Sequence[Line]) -> bool:
 
 
 def cells(line: Line) -> tuple[str, ...]:
-    """A row of the table."""
-    has_begun = line.state != "new"
+    """A row of the table. A job that makes products says what it said last."""
+    has_begun, job = line.state != "new", line.job
+    done = f"{round(line.share * job.rounds)}/{job.rounds}" if job.is_run else ""
+    if line.state == "running" and not job.is_run:
+        done = last_line(job.log)[:LINE_CHARACTERS]
     return (
-        line.job.name,
+        job.name,
         WORDS.get(line.state, line.state),
-        f"{round(line.share * line.job.rounds)}/{line.job.rounds}" if line.job.is_run else "",
+        done,
         f"{line.reward:.3f}" if line.reward is not None else "",
-        seconds_text(line.seconds) if has_begun and line.job.is_run else "",
+        seconds_text(line.seconds) if has_begun and job.is_run else "",
     )
 
 

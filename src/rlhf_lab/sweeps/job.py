@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rlhf_lab.config import Config, plain
+from rlhf_lab.locks import is_free
 from rlhf_lab.provenance import is_alive
 from rlhf_lab.rewards.function import FunctionReward, code_of
 from rlhf_lab.runs import MANIFEST, config_hash
 from rlhf_lab.scorers import parts
+from rlhf_lab.stages.cache import lock_of
 from rlhf_lab.types import UserError
 
 # What says where a run writes and whom it tells, and changes nothing that it computes.
@@ -80,12 +82,19 @@ def content_of(config: Config) -> str:
     return config_hash(settings | {"functions": functions})
 
 
+def made(stages: Sequence[Path]) -> str:
+    """The state of a job that makes products: finished, running, or new."""
+    missing = [stage for stage in stages if not stage.exists()]
+    if not missing:
+        return "finished"
+    return "new" if all(is_free(lock_of(stage)) for stage in missing) else "running"
+
+
 def state_of(job: Job) -> State:
     """The state of a job. Raises UserError if its folder holds something else."""
     path = job.folder / MANIFEST
     if not job.is_run:
-        is_there = all(stage.exists() for stage in job.stages)
-        return State("finished" if is_there else "new", {})
+        return State(made(job.stages), {})
     if not path.exists():
         return State("new", {})
     try:
@@ -103,3 +112,9 @@ def state_of(job: Job) -> State:
             "run away"
         )
     return State(name, manifest)
+
+
+def last_line(log: Path) -> str:
+    """The last line of a log that is not empty."""
+    text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
+    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")

@@ -16,7 +16,7 @@ from rlhf_lab.locks import claimed
 from rlhf_lab.provenance import code_version
 from rlhf_lab.runs import error_of
 from rlhf_lab.sweeps import child
-from rlhf_lab.sweeps.job import Job, content_of, state_of
+from rlhf_lab.sweeps.job import Job, content_of, last_line, state_of
 from rlhf_lab.sweeps.requeue import after_stop, end_process, passing_on, slurm_job
 from rlhf_lab.sweeps.stopping import Marks
 from rlhf_lab.types import UserError
@@ -62,8 +62,10 @@ class JobTask:
                 return "elsewhere"
             # Between the sweep's start and this moment another launcher may have done it.
             state = state_of(job).name
-            if state in ("finished", "failed", "running") and state not in self.reruns:
-                return state if state == "finished" else "elsewhere"
+            if state == "finished":
+                return state
+            if job.is_run and state in ("failed", "running") and state not in self.reruns:
+                return "elsewhere"
             self.check_same(job, cfg)
             run(job, self.marks)
         return "finished"
@@ -118,6 +120,4 @@ def last_words(job: Job) -> str:
     """The error that a run noted down, or else the last line of its log."""
     if noted := error_of(state_of(job).manifest):
         return noted
-    logged = job.log.read_text(encoding="utf-8", errors="replace") if job.log.exists() else ""
-    lines = (line.strip() for line in reversed(logged.splitlines()))
-    return next(filter(None, lines), "it said nothing")
+    return last_line(job.log) or "it said nothing"
