@@ -272,6 +272,15 @@ def test_a_sweep_that_cannot_write_says_so_before_anything_is_run(
     assert "cannot be made (Not a directory)" in capsys.readouterr().err
 
 
+def test_a_sweep_may_give_what_no_run_can_do_without(
+    words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    paths = "model.path=somewhere,elsewhere"
+    asked = ["train", "-m", *words, "model=pretrained", paths, "hydra.sweeper.dry=true"]
+    assert call(*asked, monkeypatch=monkeypatch) == 0, "the shared settings alone are no run"
+    assert "2 jobs, 2 to run" in capsys.readouterr().out
+
+
 def test_commands_that_make_no_runs_are_swept_as_hydra_does(
     words: list[str], cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

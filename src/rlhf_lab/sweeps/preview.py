@@ -42,8 +42,8 @@ def tell_plan(
     todo: Sequence[Planned],
 ) -> None:
     """Say what there is to do, and what it will take."""
-    found = Counter(state.name for state in states.values() if state.name != "new")
-    before = ", ".join(f"{number} {name}" for name, number in sorted(found.items()))
+    done = Counter(state.name for state in states.values() if state.name != "new")
+    before = ", ".join(f"{number} {name}" for name, number in sorted(done.items()))
     console.say(f"{len(planned)} jobs, {len(todo)} to run{f' ({before})' if before else ''}")
     if not todo:
         return
@@ -53,9 +53,9 @@ def tell_plan(
         listed = ", ".join(f"{number} {kind}" for kind, number in kinds.items())
         console.say(f"stages to make first, in no prediction: {listed}")
     root, side = Path(context.config.output.root), side_by_side(context)
-    found_ = forecast([one.wanted for one in todo], Rates(root))
-    console.say(told(found_, len(todo), side.number))
-    for warning in warnings(found_, todo, side, root):
+    found = forecast([one.wanted for one in todo], Rates(root))
+    console.say(told(found, len(todo), side.number))
+    for warning in warnings(found, todo, side, root):
         console.say(warning)
 
 

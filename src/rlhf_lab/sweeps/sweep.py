@@ -8,18 +8,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.plugins import Plugins
 from hydra.core.utils import JobReturn, JobStatus
-from omegaconf import open_dict, read_write
+from omegaconf import OmegaConf, open_dict, read_write
 
 from rlhf_lab.provenance import code_version
 from rlhf_lab.runs import config_hash, make_folder
 from rlhf_lab.sweeps.board import Board, shown
 from rlhf_lab.sweeps.grid import SEED, Grid, grid_of
-from rlhf_lab.sweeps.job import CUT_OFF, Job, State, content_of, state_of
-from rlhf_lab.sweeps.jobs import Context, Planned, composed, jobs_of, stage_jobs
+from rlhf_lab.sweeps.job import CUT_OFF, TOLD, Job, State, state_of
+from rlhf_lab.sweeps.jobs import Context, Planned, jobs_of, stage_jobs
 from rlhf_lab.sweeps.multinode import layout_of, overrides_of
 from rlhf_lab.sweeps.options import SweeperOptions
 from rlhf_lab.sweeps.preview import show_jobs, side_by_side, tell_plan
@@ -111,8 +112,10 @@ def settle(context: Context, folder: Path) -> None:
 
 def record_of(context: Context, grid: Grid, planned: Sequence[Planned], code: str) -> Sweep:
     """What sweep.json keeps."""
-    with composed(context, grid.fixed) as config:
-        base = content_of(config)
+    # Without the swept keys it need not be a config that a run could start with.
+    cfg = context.hydra.config_loader.load_sweep_config(context.config, list(grid.fixed))
+    shared: Any = OmegaConf.to_container(cfg, resolve=False)
+    base = config_hash({key: shared[key] for key in shared if key not in (*TOLD, "hydra")})
     return Sweep(
         command=context.command,
         name=str(context.config.hydra.job.config_name),
