@@ -28,9 +28,7 @@ def start(words: Sequence[str], log: Path, threads: int, script: str = "") -> Ba
 
     The process comes from a server that has everything imported already, where there is one.
     """
-    for name in THREADS:
-        os.environ.setdefault(name, str(threads))
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    pin(threads)
     log.parent.mkdir(parents=True, exist_ok=True)
     # In a Slurm job none: signals go to all of its processes, and would end the server first.
     method = "spawn" if slurm_job() else "forkserver"
@@ -38,7 +36,8 @@ def start(words: Sequence[str], log: Path, threads: int, script: str = "") -> Ba
     set_start_method(method, force=True)
     context = get_context(method)
     context.set_forkserver_preload([DOOR])
-    process: BaseProcess = context.Process(target=live, args=(tuple(words), str(log), script))  # type: ignore[attr-defined]
+    told = (tuple(words), str(log), script, threads)
+    process: BaseProcess = context.Process(target=live, args=told)  # type: ignore[attr-defined]
     with nameless_main():
         process.start()
     return process
@@ -59,8 +58,17 @@ def nameless_main() -> Iterator[None]:
             setattr(main, name, value)
 
 
-def live(words: tuple[str, ...], log: str, script: str) -> None:
+def pin(threads: int) -> None:
+    """Tell libraries that are still to be loaded, here and in children, how many threads to use."""
+    for name in THREADS:
+        os.environ.setdefault(name, str(threads))
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+
+def live(words: tuple[str, ...], log: str, script: str, threads: int) -> None:
     """The life of the child; ends with the exit code of the command."""
+    # The server may have been started before anybody said so.
+    pin(threads)
     set_start_method(None, force=True)
     # Ctrl-C is for the sweep, which then asks its jobs to save their state.
     os.setsid()
