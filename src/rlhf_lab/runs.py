@@ -251,13 +251,17 @@ def list_runs(root: Path) -> list[RunSummary]:
     return sorted(found, key=lambda run: run.name)
 
 
+def state_in(manifest: Mapping[str, Any]) -> str:
+    """The state that a manifest tells; died, if the process that it says is running is gone."""
+    state: str = manifest["state"]
+    return "died" if state == "running" and not is_alive(manifest) else state
+
+
 def summary(folder: Path, name: str) -> RunSummary:
     """A run as its files tell it; never raises on damaged ones."""
     try:
         manifest = json.loads((folder / MANIFEST).read_bytes())
-        state = manifest["state"]
-        if state == "running" and not is_alive(manifest):
-            state = "died"
+        state = state_in(manifest)
     except (OSError, ValueError, LookupError, TypeError):
         return RunSummary(name, folder, "unreadable", problem=f"{MANIFEST} is damaged")
     try:

@@ -10,9 +10,8 @@ from typing import Any
 
 from rlhf_lab.config import Config, plain
 from rlhf_lab.locks import is_free
-from rlhf_lab.provenance import is_alive
 from rlhf_lab.rewards.function import FunctionReward, code_of
-from rlhf_lab.runs import MANIFEST, config_hash
+from rlhf_lab.runs import MANIFEST, config_hash, state_in
 from rlhf_lab.scorers import parts
 from rlhf_lab.stages.cache import lock_of
 from rlhf_lab.types import UserError
@@ -99,9 +98,7 @@ def state_of(job: Job) -> State:
         return State("new", {})
     try:
         manifest = json.loads(path.read_bytes())
-        name = manifest["state"]
-        if name == "running" and not is_alive(manifest):
-            name = "died"
+        name = state_in(manifest)
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise UserError(
             f"{path} is damaged: delete {job.folder} to run the job anew, or restore the file"

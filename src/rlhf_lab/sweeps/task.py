@@ -15,15 +15,15 @@ from rlhf_lab.config import register, typed
 from rlhf_lab.locks import claimed
 from rlhf_lab.provenance import code_version
 from rlhf_lab.runs import error_of
+from rlhf_lab.signals import SIGNALS
 from rlhf_lab.sweeps import child
 from rlhf_lab.sweeps.job import Job, content_of, last_line, state_of
 from rlhf_lab.sweeps.requeue import after_stop, end_process, passing_on, slurm_job
 from rlhf_lab.sweeps.stopping import Marks
 from rlhf_lab.types import UserError
 
-# Exit code of a command that a signal stopped, after it saved its state.
-STOPPED = 75
-SIGNALS = {-signal.SIGTERM, -signal.SIGUSR1, -signal.SIGUSR2}
+# Exit codes of a command that a signal stopped, after it saved its state, or before it could.
+STOPPED = {os.EX_TEMPFAIL, *(-number for number in SIGNALS)}
 
 
 class JobFailed(Exception):
@@ -108,7 +108,7 @@ def run(job: Job, marks: Marks) -> None:
             child.end(process)
     code = process.exitcode
     assert code is not None, "the child has ended"
-    if code == STOPPED or code in SIGNALS:
+    if code in STOPPED:
         after_stop()
         raise JobStopped(f"{job.name} was stopped; it goes on when the sweep is started again")
     if code:
