@@ -257,6 +257,11 @@ def state_in(manifest: Mapping[str, Any]) -> str:
     return "died" if state == "running" and not is_alive(manifest) else state
 
 
+def last_start(manifest: Mapping[str, Any]) -> str:
+    """When a run was last started or gone on with."""
+    return str([manifest["started"], *(again["at"] for again in manifest.get("resumed", []))][-1])
+
+
 def summary(folder: Path, name: str) -> RunSummary:
     """A run as its files tell it; never raises on damaged ones."""
     try:

@@ -19,7 +19,7 @@ import rich.console
 from rich.live import Live
 from rich.table import Table
 
-from rlhf_lab.runs import METRICS
+from rlhf_lab.runs import METRICS, last_start
 from rlhf_lab.sweeps.job import Job, State, last_line, state_of
 from rlhf_lab.trackers.console import seconds_text
 from rlhf_lab.types import UserError
@@ -94,12 +94,12 @@ def line_of(job: Job) -> Line:
 
 def age(state: State) -> float:
     """Seconds from a job's last start to its end, or to now."""
-    again = state.manifest.get("resumed") or [{"at": state.manifest.get("started")}]
-    if not again[-1]["at"]:
+    if not state.manifest:
         return 0.0
+    begun = datetime.fromisoformat(last_start(state.manifest))
     ended = state.manifest.get("ended") if state.name != "running" else None
     end = datetime.fromisoformat(ended) if ended else datetime.now(UTC)
-    return max(0.0, (end - datetime.fromisoformat(again[-1]["at"])).total_seconds())
+    return max(0.0, (end - begun).total_seconds())
 
 
 def last_row(path: Path) -> Mapping[str, Any]:

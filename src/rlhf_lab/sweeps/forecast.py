@@ -10,7 +10,7 @@ from typing import Any
 
 from rlhf_lab import plan
 from rlhf_lab.measurement import Measurement, Settings, measured
-from rlhf_lab.runs import RunSummary, list_runs
+from rlhf_lab.runs import RunSummary, last_start, list_runs
 from rlhf_lab.types import UserError
 
 # What two runs must share to be of one cost, the first two always; then as many as can be had.
@@ -79,8 +79,8 @@ def cost_from(run: RunSummary, measurement: Measurement, job: Wanted) -> Cost:
 
 def seconds_of(manifest: Mapping[str, Any]) -> float:
     """From a run's last start to its end."""
-    starts = [manifest["started"], *(again["at"] for again in manifest.get("resumed", []))]
-    begun, ended = (datetime.fromisoformat(text) for text in (starts[-1], manifest["ended"]))
+    times = (last_start(manifest), manifest["ended"])
+    begun, ended = (datetime.fromisoformat(text) for text in times)
     return (ended - begun).total_seconds()
 
 
