@@ -156,8 +156,10 @@ def run_jobs(
 ) -> list[Ended]:
     """Make the stages that jobs wait for, then run the jobs. What interrupts it is raised again
     when all have saved their state."""
+    # Of the stages and of the runs: what changes in between is refused.
+    code = code_version()
     reruns = (options.rerun,)
-    stages = launched(context, stage_jobs(context, jobs, folder), folder, reruns)
+    stages = launched(context, stage_jobs(context, jobs, folder), folder, reruns, code)
     lost = {one.job.stages: f"{one.problem} ({one.job.log})" for one in stages if one.problem}
     ready = [job for job in jobs if job.stages not in lost]
     missed = [
@@ -165,11 +167,11 @@ def run_jobs(
         for job in jobs
         if job.stages in lost
     ]
-    return [*launched(context, ready, folder, reruns), *missed]
+    return [*launched(context, ready, folder, reruns, code), *missed]
 
 
 def launched(
-    context: Context, jobs: Sequence[Job], folder: Path, reruns: tuple[str, ...]
+    context: Context, jobs: Sequence[Job], folder: Path, reruns: tuple[str, ...], code: str
 ) -> list[Ended]:
     """Let Hydra's launcher run jobs, with one table of them all."""
     if not jobs:
@@ -178,7 +180,7 @@ def launched(
     with stoppable(folder, side.is_here) as marks:
         launcher = Plugins.instance().instantiate_launcher(
             hydra_context=context.hydra,
-            task_function=JobTask(tuple(jobs), code_version(), reruns, marks),
+            task_function=JobTask(tuple(jobs), code, reruns, marks),
             config=context.config,
         )
         with shown(Board(jobs, side.number), is_quiet=bool(context.config.output.quiet)):
