@@ -9,7 +9,7 @@ from typing import TypeAlias
 import numpy as np
 
 from analysis.statistics.arrays import Floats, finite
-from analysis.statistics.bootstrap import Interval, Weights, estimate, interval
+from analysis.statistics.bootstrap import Interval, Weights, interval
 from analysis.statistics.results import Band, Estimate, Method, Options
 from analysis.statistics.scores import Given, Resampling, Scores, scores_of
 from rlhf_lab.types import UserError
@@ -25,13 +25,14 @@ def task_means(scores: Scores, weights_NR: Floats) -> Floats:
         np.add.reduceat(weights_NR * values_N[:, None], scores.begins_T, axis=0)
         for values_N in scores.values_NF.T
     ]
-    return np.stack(sums, axis=2) / scores.seeds_TR(weights_NR)[:, :, None]
+    return np.asarray(np.stack(sums, axis=2) / scores.seeds_TR(weights_NR)[:, :, None])
 
 
 def mean_of(scores: Scores, weights_NR: Floats, values_NF: Floats) -> Floats:
     """The mean over tasks of the means over seeds of something that each score has: (R, F)."""
     seeds_NR = np.repeat(scores.seeds_TR(weights_NR), scores.seeds, axis=0)
-    return np.asarray((weights_NR / seeds_NR).T @ values_NF / len(scores.tasks))
+    means_RF: Floats = (weights_NR / seeds_NR).T @ values_NF / len(scores.tasks)
+    return means_RF
 
 
 def mean(scores: Scores, weights_NR: Floats) -> Floats:
@@ -46,7 +47,7 @@ def median(scores: Scores, weights_NR: Floats) -> Floats:
 
 def optimality_gap(scores: Scores, weights_NR: Floats, gamma: float = 1.0) -> Floats:
     """How far scores, cut at gamma, stay below it, a mean over tasks of means over seeds."""
-    return gamma - mean_of(scores, weights_NR, np.minimum(scores.values_NF, gamma))
+    return np.asarray(gamma - mean_of(scores, weights_NR, np.minimum(scores.values_NF, gamma)))
 
 
 def iqm(scores: Scores, weights_NR: Floats) -> Floats:
@@ -64,7 +65,7 @@ def iqm(scores: Scores, weights_NR: Floats) -> Floats:
         ordered_N = values_N[order_N]
         falls_N = np.append(-np.diff(ordered_N), ordered_N[-1])
         columns.append(falls_N @ reached_NR - cut_R * ordered_N[0])
-    return np.stack(columns, axis=1) / (total_R - 2 * cut_R)[:, None]
+    return np.asarray(np.stack(columns, axis=1) / (total_R - 2 * cut_R)[:, None])
 
 
 def gap_at(gamma: float) -> Aggregate:
@@ -97,9 +98,7 @@ def warnings_of(name: str, scores: Scores, options: Options) -> tuple[str, ...]:
     return tuple(found)
 
 
-def intervals(
-    scores: Scores, measures: Sequence[Aggregate], options: Options
-) -> Interval:
+def intervals(scores: Scores, measures: Sequence[Aggregate], options: Options) -> Interval:
     """All measures, a column for each measure and frame, from the same draws."""
 
     def statistic(weights: Weights) -> Floats:
@@ -126,10 +125,8 @@ def aggregates(
             raise UserError(f"{name} has scores of several frames: pass those of one")
         made = intervals(scores, list(measures.values()), options)
         found[name] = {
-            measure: Estimate(
-                measure,
-                *(float(values[place]) for values in (made.point_M, made.low_M, made.high_M)),
-                scores.basis(options, *warnings_of(measure, scores, options)),
+            measure: made.estimate(
+                measure, scores.basis(options, *warnings_of(measure, scores, options)), place
             )
             for place, measure in enumerate(measures)
         }
@@ -166,12 +163,6 @@ def aggregate_curves(
                 ": pass one score for each"
             )
         made = intervals(scores, [MEASURES[measure]], options)
-        found[name] = Band(
-            measure,
-            *(
-                tuple(values.tolist())
-                for values in (grid, made.point_M, made.low_M, made.high_M)
-            ),
-            scores.basis(options, *warnings_of(measure, scores, options)),
-        )
+        basis = scores.basis(options, *warnings_of(measure, scores, options))
+        found[name] = made.band(measure, grid, basis)
     return found

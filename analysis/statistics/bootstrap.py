@@ -14,7 +14,7 @@ import numpy as np
 
 from analysis.statistics.arrays import Floats, generator
 from analysis.statistics.intervals import ends
-from analysis.statistics.results import Method, Options
+from analysis.statistics.results import Band, Basis, Estimate, Method, Options
 
 # For each stratum, weights of shape (R, units).
 Weights: TypeAlias = Sequence[Floats]
@@ -32,6 +32,20 @@ class Interval:
     point_M: Floats
     low_M: Floats
     high_M: Floats
+
+    def estimate(self, name: str, basis: Basis, column: int = 0) -> Estimate:
+        """One of the numbers as a result."""
+        point, low, high = (
+            float(values[column]) for values in (self.point_M, self.low_M, self.high_M)
+        )
+        return Estimate(name, point, low, high, basis)
+
+    def band(self, name: str, grid_M: Floats, basis: Basis) -> Band:
+        """All numbers as a result over a grid."""
+        point, low, high = (
+            tuple(values.tolist()) for values in (self.point_M, self.low_M, self.high_M)
+        )
+        return Band(name, tuple(grid_M.tolist()), point, low, high, basis)
 
 
 def counted(units: Sequence[int], rows: int, rng: np.random.Generator) -> Weights:
@@ -63,7 +77,7 @@ def draws(statistic: Statistic, units: Sequence[int], options: Options, *purpose
 
 def estimate(statistic: Statistic, units: Sequence[int]) -> Floats:
     """The statistic of the seeds as they are: (M,)."""
-    return statistic([np.ones((1, size)) for size in units])[0]
+    return np.asarray(statistic([np.ones((1, size)) for size in units])[0])
 
 
 def left_out(statistic: Statistic, units: Sequence[int]) -> list[Floats]:

@@ -76,9 +76,7 @@ def in_pairs(first: BySeed, second: BySeed) -> Contrast:
             f"{sorted(others)}): train at least 2 common ones, or compare them unpaired"
         )
     values = np.array([ours[seed] - others[seed] for seed in common])
-    told = (
-        (f"left out of the pairs, as one condition alone has them: seeds {odd}",) if odd else ()
-    )
+    told = (f"left out of the pairs, as one condition alone has them: seeds {odd}",) if odd else ()
     return Contrast(tuple(common), (np.sort(values),), told)
 
 
@@ -87,7 +85,7 @@ def apart(first: BySeed, second: BySeed) -> Contrast:
     ours, others = by_seed("first", first), by_seed("second", second)
     require_seeds("first", [len(ours)])
     require_seeds("second", [len(others)])
-    told = ()
+    told: tuple[str, ...] = ()
     if common := seeds_of_both(ours, others)[0]:
         told = (f"{len(common)} seeds are in both: pairs would tell more (in_pairs)",)
     parts = (np.sort([*ours.values()]), np.sort([*others.values()]))
@@ -123,11 +121,8 @@ def difference(contrast: Contrast, options: Options) -> Estimate:
     """
     units = [len(part) for part in contrast.parts]
     made = interval(statistic_of(contrast), units, options, "difference")
-    return Estimate(
-        "paired difference" if contrast.is_paired else "difference",
-        *(float(values[0]) for values in (made.point_M, made.low_M, made.high_M)),
-        contrast.basis(options),
-    )
+    name = "paired difference" if contrast.is_paired else "difference"
+    return made.estimate(name, contrast.basis(options))
 
 
 def speed_up(before: BySeed, after: BySeed, options: Options) -> Estimate:
@@ -139,11 +134,9 @@ def speed_up(before: BySeed, after: BySeed, options: Options) -> Estimate:
     logs = [logs_of(name, given) for name, given in (("before", before), ("after", after))]
     contrast = matched(*logs)
     made = difference(contrast, options)
-    return Estimate(
-        "paired speed-up" if contrast.is_paired else "speed-up",
-        *(float(np.exp(value)) for value in (made.point, made.low, made.high)),
-        made.basis,
-    )
+    name = "paired speed-up" if contrast.is_paired else "speed-up"
+    point, low, high = (float(np.exp(value)) for value in (made.point, made.low, made.high))
+    return Estimate(name, point, low, high, made.basis)
 
 
 def logs_of(name: str, given: BySeed) -> dict[int, ArrayLike]:

@@ -54,7 +54,7 @@ def probability_of_improvement(
 
     def statistic(weights: Weights) -> Floats:
         by_task = weights if within else [*weights] * len(tables)
-        found = 0.0
+        found = np.zeros(len(weights[0]))
         for table, ours, others in zip(tables, by_task[::2], by_task[1::2], strict=True):
             total = ours.sum(axis=1) * others.sum(axis=1)
             found = found + ((ours @ table) * others).sum(axis=1) / total
@@ -62,11 +62,8 @@ def probability_of_improvement(
 
     made = interval(statistic, units, options, "improvement")
     seeds = tuple(len(side) for pair in pairs for side in pair)
-    return Estimate(
-        "probability_of_improvement",
-        *(float(values[0]) for values in (made.point_M, made.low_M, made.high_M)),
-        Basis(seeds, len(tables), options, size_warnings(seeds, options.method)),
-    )
+    basis = Basis(seeds, len(tables), options, size_warnings(seeds, options.method))
+    return made.estimate("probability_of_improvement", basis)
 
 
 def whole_runs(pairs: list[tuple[Floats, Floats]]) -> list[tuple[Floats, Floats]]:

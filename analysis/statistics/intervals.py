@@ -52,18 +52,14 @@ def acceleration(left_out: Sequence[Floats]) -> Floats:
     cubes_M = np.sum([(each**3).sum(axis=0) / len(each) ** 3 for each in found], axis=0)
     squares_M = np.sum([(each**2).sum(axis=0) / len(each) ** 2 for each in found], axis=0)
     moved_M = squares_M > 0
-    return np.divide(
-        cubes_M, 6 * np.where(moved_M, squares_M, 1) ** 1.5, where=moved_M, out=0 * cubes_M
-    )
+    found_M = cubes_M / (6 * np.where(moved_M, squares_M, 1) ** 1.5)
+    return np.where(moved_M, found_M, 0.0)
 
 
 def variances(left_out: Sequence[Floats]) -> Floats:
     """The jackknife's variance that each stratum adds to the estimate: (strata, M)."""
     return np.array(
-        [
-            (each**2).sum(axis=0) / (len(each) * (len(each) - 1.0))
-            for each in influences(left_out)
-        ]
+        [(each**2).sum(axis=0) / (len(each) * (len(each) - 1.0)) for each in influences(left_out)]
     )
 
 

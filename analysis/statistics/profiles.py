@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -31,22 +32,14 @@ def performance_profiles(
         scores = scores_of(name, given, resampling)
         if scores.values_NF.shape[1] > 1:
             raise UserError(f"{name} has scores of several frames: pass those of one")
-        made = interval(
-            lambda weights, scores=scores: shares(scores, weights, taus, of_task_means),
-            scores.units,
-            options,
-            "profile",
-            name,
-        )
-        found[name] = Band(
-            "share of task means above" if of_task_means else "share of runs above",
-            *(tuple(part.tolist()) for part in (taus, made.point_M, made.low_M, made.high_M)),
-            scores.basis(options),
-        )
+        statistic = partial(shares, scores, taus, of_task_means)
+        made = interval(statistic, scores.units, options, "profile", name)
+        measure = "share of task means above" if of_task_means else "share of runs above"
+        found[name] = made.band(measure, taus, scores.basis(options))
     return found
 
 
-def shares(scores: Scores, weights: Weights, taus_F: Floats, of_task_means: bool) -> Floats:
+def shares(scores: Scores, taus_F: Floats, of_task_means: bool, weights: Weights) -> Floats:
     """The profile of each draw: (R, F)."""
     weights_NR = scores.pooled(weights)
     if of_task_means:

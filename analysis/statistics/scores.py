@@ -69,7 +69,7 @@ class Scores:
 
     def seeds_TR(self, weights_NR: Floats) -> Floats:
         """How many seeds each task has in each draw."""
-        return np.add.reduceat(weights_NR, self.begins_T, axis=0)
+        return np.asarray(np.add.reduceat(weights_NR, self.begins_T, axis=0))
 
     @cached_property
     def order_FN(self) -> NDArray[np.intp]:
@@ -108,8 +108,7 @@ def tasks_of(name: str, given: Given, needed: int = 2) -> dict[str, Floats]:
     """By task the scores of its seeds, (seeds, frames), in the order given."""
     if isinstance(given, Mapping):
         found = {
-            str(task): finite(f"{name}[{task!r}]", values, (1, 2))
-            for task, values in given.items()
+            str(task): finite(f"{name}[{task!r}]", values, (1, 2)) for task, values in given.items()
         }
         if not found:
             raise UserError(f"{name} has no tasks: pass at least one")
@@ -124,7 +123,7 @@ def tasks_of(name: str, given: Given, needed: int = 2) -> dict[str, Floats]:
 
 
 def rows_in_order(values_SF: Floats) -> Floats:
-    return values_SF[np.lexsort(values_SF.T[::-1])]
+    return np.asarray(values_SF[np.lexsort(values_SF.T[::-1])])
 
 
 def content(values_SF: Floats) -> tuple[float, ...]:
