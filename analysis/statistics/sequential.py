@@ -2,7 +2,11 @@
 
 After AdaStop (arXiv:2306.10882): at each interim every condition that is still compared gets some
 more seeds, labels are permuted within each interim's seeds, and the level is spent evenly over the
-interims. A claim can be made as soon as it holds, and all claims hold together.
+interims. A claim can be made as soon as it holds, and all claims hold together at the level.
+
+AdaStop compares the largest difference of all pairs with one bound. Here each pair has a test of
+its own, and Holm's step-down shares the level (Ye and others 2013): with few seeds a pair that
+differs by chance has a wide permutation distribution as well, and then takes the bound for itself.
 """
 
 from __future__ import annotations
@@ -12,11 +16,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from itertools import combinations
 
-import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from analysis.statistics.arrays import Floats, finite
-from analysis.statistics.relabel import bound_of, labelings, sums_of
+from analysis.statistics.relabel import Look, labelings, looks, sums_of
 from rlhf_lab.types import UserError
 
 Pair = tuple[str, str]
@@ -40,7 +43,7 @@ class Plan:
     seeds: int = 5
     interims: int = 5
     alpha: float = 0.05
-    permutations: int = 20_000
+    permutations: int = 100_000
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -55,30 +58,22 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Interim:
-    """What one interim found: pairs decided, those of its last check, its bound, level spent.
+class PairResult:
+    """What was decided of a pair, after how many interims, and its looks at its last level."""
 
-    closest: how far the nearest p-value was from the level it was held against, in Monte Carlo
-    errors; infinite where all permutations were tried.
-    """
-
-    decided: Mapping[Pair, Decision]
-    checked: tuple[Pair, ...]
-    bound: float
-    spent: float
-    permutations: int
-    is_exact: bool
-    closest: float
+    decision: Decision
+    interims: int
+    looks: tuple[Look, ...]
 
 
 @dataclass(frozen=True)
 class Sequential:
-    """Decisions of all pairs so far, which conditions need more seeds, and the interims."""
+    """Results of all pairs so far, which conditions need more seeds, and interims looked at."""
 
     plan: Plan
-    decisions: Mapping[Pair, Decision]
+    pairs: Mapping[Pair, PairResult]
     need_more: tuple[str, ...]
-    interims: tuple[Interim, ...]
+    interims: int
     warnings: tuple[str, ...]
 
     @property
@@ -86,64 +81,68 @@ class Sequential:
         return not self.need_more
 
 
-@dataclass(frozen=True)
-class Look:
-    """The sums of all labelings at one interim, and which of them came so far: (R, pairs), (R,)."""
+def sequential(
+    scores: Mapping[str, ArrayLike], plan: Plan, pairs: Sequence[Pair] | None = None
+) -> Sequential:
+    """All interims that the seeds so far suffice for, replayed from the first one.
 
-    pairs: tuple[Pair, ...]
-    sums_RC: Floats
-    alive_R: NDArray[np.bool_]
-    is_exact: bool
-
-    def largest(self, pairs: Sequence[Pair]) -> Floats:
-        """The largest sum of any of the pairs, of each labeling: (R,)."""
-        return np.asarray(self.sums_RC[:, [self.pairs.index(pair) for pair in pairs]].max(axis=1))
-
-
-def look(
-    scores: Mapping[str, Floats], plan: Plan, pairs: Sequence[Pair], before: Sequence[Interim]
-) -> Look:
-    """What permuting labels would have given up to the interim after those before."""
-    labels, is_exact = labelings(plan.seeds, len(before) + 1, plan.permutations, plan.seed)
-    alive_R = np.ones(len(labels), dtype=bool)
-    for place, interim in enumerate(before):
-        sums_RC = absolute(scores, interim.checked, labels[:, : place + 1])
-        alive_R &= sums_RC.max(axis=1) <= interim.bound
-    return Look(tuple(pairs), absolute(scores, pairs, labels), alive_R, is_exact)
-
-
-def absolute(
-    scores: Mapping[str, Floats], pairs: Sequence[Pair], labels: NDArray[np.bool_]
-) -> Floats:
-    """|sum so far of differences of means|, (R, pairs), rounded so that ties stay ties."""
-    sums_RC = np.stack(
-        [sums_of(scores[first], scores[second], labels) for first, second in pairs], axis=1
-    )
-    return np.asarray(np.round(np.abs(sums_RC), 10))
+    scores: of each condition in the order of training. What an interim decided stays decided when
+    more seeds come. Raises UserError if a condition has fewer seeds than one interim.
+    """
+    values = {name: finite(name, given, (1,)) for name, given in scores.items()}
+    wanted = checked_pairs(list(values), pairs)
+    require_interim(values, plan, wanted)
+    found: dict[Pair, PairResult] = {}
+    sums: dict[Pair, list[tuple[Floats, bool]]] = {pair: [] for pair in wanted}
+    interims = 0
+    while interims < plan.interims and has_next(values, plan, sums, interims):
+        interims += 1
+        labels, is_exact = labelings(plan.seeds, interims, plan.permutations, plan.seed)
+        for first, second in sums:
+            sums[first, second].append((sums_of(values[first], values[second], labels), is_exact))
+        found |= step_down(values, plan, sums, interims)
+        for pair, result in found.items():
+            if result.decision is not Decision.undecided:
+                sums.pop(pair, None)
+    if interims == plan.interims:
+        for pair in sums:
+            found[pair] = PairResult(Decision.not_shown, interims, found[pair].looks)
+        sums = {}
+    needing = tuple(name for name in values if any(name in pair for pair in sums))
+    return Sequential(plan, found, needing, interims, told(values, plan, found))
 
 
-def interim_of(
-    scores: Mapping[str, Floats], plan: Plan, pairs: Sequence[Pair], before: Sequence[Interim]
-) -> Interim:
-    """Step-down at one interim: the largest difference first, until one does not hold."""
-    seen = look(scores, plan, pairs, before)
-    total, level = len(seen.alive_R), plan.alpha * (len(before) + 1) / plan.interims
-    spent = before[-1].spent if before else 0.0
-    still, decided = list(pairs), {}
-    closest = np.inf
+def has_next(
+    scores: Mapping[str, Floats], plan: Plan, still: Mapping[Pair, object], interims: int
+) -> bool:
+    """Whether some pair is open, and all open ones have the seeds of one more interim."""
+    seeds = [len(scores[name]) for pair in still for name in pair]
+    return bool(seeds) and min(seeds) >= (interims + 1) * plan.seeds
+
+
+def step_down(
+    scores: Mapping[str, Floats],
+    plan: Plan,
+    sums: Mapping[Pair, Sequence[tuple[Floats, bool]]],
+    interims: int,
+) -> dict[Pair, PairResult]:
+    """Holm at one interim: each open pair at its share of the level, which grows as others go."""
+    still, found = list(sums), {}
     while still:
-        largest_R = seen.largest(still)[seen.alive_R]
-        bound, used = bound_of(largest_R, spent, level, total)
-        observed_C = np.array([seen.sums_RC[0, seen.pairs.index(pair)] for pair in still])
-        checked, top = tuple(still), int(observed_C.argmax())
-        p = spent + float((largest_R >= observed_C[top]).sum()) / total
-        if not seen.is_exact:
-            closest = min(closest, abs(p - level) / np.sqrt(level * (1 - level) / total))
-        if observed_C[top] <= bound:
+        share = plan.alpha / len(still)
+        seen = {pair: tuple(looks(sums[pair], share, plan.interims)) for pair in still}
+        rejected = [pair for pair in still if seen[pair][-1].is_rejected]
+        for pair in still:
+            decision = (
+                direction(scores, pair, interims * plan.seeds)
+                if pair in rejected
+                else Decision.undecided
+            )
+            found[pair] = PairResult(decision, interims, seen[pair])
+        if not rejected:
             break
-        pair = still.pop(top)
-        decided[pair] = direction(scores, pair, (len(before) + 1) * plan.seeds)
-    return Interim(decided, checked, bound, spent + used, total, seen.is_exact, float(closest))
+        still = [pair for pair in still if pair not in rejected]
+    return found
 
 
 def direction(scores: Mapping[str, Floats], pair: Pair, seeds: int) -> Decision:
@@ -162,56 +161,29 @@ def checked_pairs(names: Sequence[str], pairs: Sequence[Pair] | None) -> list[Pa
     return found
 
 
-def sequential(
-    scores: Mapping[str, ArrayLike], plan: Plan, pairs: Sequence[Pair] | None = None
-) -> Sequential:
-    """All interims that the seeds so far suffice for, replayed from the first one.
-
-    scores: of each condition in the order of training. What an interim decided stays decided when
-    more seeds come. Raises UserError if a condition has fewer seeds than one interim.
-    """
-    values = {name: finite(name, given, (1,)) for name, given in scores.items()}
-    still = checked_pairs(list(values), pairs)
-    decisions = dict.fromkeys(still, Decision.undecided)
-    interims: list[Interim] = []
-    for name in {name for pair in still for name in pair}:
-        if len(values[name]) < plan.seeds:
+def require_interim(scores: Mapping[str, Floats], plan: Plan, pairs: Sequence[Pair]) -> None:
+    """Raises UserError if a condition has fewer seeds than one interim."""
+    for name in sorted({name for pair in pairs for name in pair}):
+        if len(scores[name]) < plan.seeds:
             raise UserError(
-                f"{name} has {len(values[name])} seeds, and an interim takes {plan.seeds}: train "
+                f"{name} has {len(scores[name])} seeds, and an interim takes {plan.seeds}: train "
                 "more, or plan smaller interims before looking"
             )
-    while still and len(interims) < plan.interims:
-        wanted = (len(interims) + 1) * plan.seeds
-        if min(len(values[name]) for pair in still for name in pair) < wanted:
-            break
-        interims.append(interim_of(values, plan, still, interims))
-        decisions |= interims[-1].decided
-        still = [pair for pair in still if decisions[pair] is Decision.undecided]
-    if len(interims) == plan.interims:
-        decisions |= dict.fromkeys(still, Decision.not_shown)
-        still = []
-    needing = tuple(name for name in values if any(name in pair for pair in still))
-    return Sequential(plan, decisions, needing, tuple(interims), told(values, plan, interims))
 
 
-def told(scores: Mapping[str, Floats], plan: Plan, interims: Sequence[Interim]) -> tuple[str, ...]:
+def told(
+    scores: Mapping[str, Floats], plan: Plan, found: Mapping[Pair, PairResult]
+) -> tuple[str, ...]:
     """Seeds that no interim looked at, and decisions that hang on the random permutations."""
-    found = []
+    warnings = []
     for name, values in scores.items():
-        used = max(
-            (
-                (place + 1) * plan.seeds
-                for place, interim in enumerate(interims)
-                if any(name in pair for pair in (*interim.decided, *interim.checked))
-            ),
-            default=0,
-        )
-        if used < len(values):
-            found.append(f"{name}: the last {len(values) - used} of its seeds were not looked at")
-    for place, interim in enumerate(interims):
-        if interim.closest < CLOSE:
-            found.append(
-                f"interim {place + 1} was decided within {CLOSE:g} Monte Carlo errors: pass more "
-                f"permutations than {interim.permutations}"
+        looked = [result.interims for pair, result in found.items() if name in pair]
+        if unused := len(values) - plan.seeds * max(looked, default=0):
+            warnings.append(f"{name}: the last {unused} of its seeds were not looked at")
+    for pair, result in found.items():
+        if min(look.errors for look in result.looks) < CLOSE:
+            warnings.append(
+                f"{pair[0]} against {pair[1]}: a p-value within {CLOSE:g} Monte Carlo errors of "
+                f"its level; pass more permutations than {plan.permutations}"
             )
-    return tuple(found)
+    return tuple(warnings)
