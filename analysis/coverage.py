@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import stats
 
 from analysis.algorithms import Table, around, write
@@ -124,7 +125,7 @@ def cases(distribution: stats.rv_continuous, seeds: int) -> list[Case]:
     ]
 
 
-def held(case: Case, options: Options, purpose: str) -> dict[Method, Floats]:
+def held(case: Case, options: Options, purpose: str) -> dict[Method, NDArray[np.bool_]]:
     """Whether each method's interval holds the truth in each of some simulations."""
     statistic = case.statistic(case.drawn(generator(options.seed, "coverage", purpose)))
     point_M = estimate(statistic, case.units)
