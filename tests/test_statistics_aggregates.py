@@ -104,7 +104,7 @@ def test_the_t_interval_of_two_tasks_is_that_of_welch() -> None:
 
 def test_bca_without_bias_and_skewness_is_percentile() -> None:
     tails = np.array([0.025, 0.975])
-    drawn_RM = np.arange(-50.0, 51.0)[:, None]
+    drawn_RM: Floats = np.linspace(-50, 50, 101)[:, None]
     flat = corrected(np.zeros(1), drawn_RM, np.zeros(1), tails)
     assert flat[:, 0] == pytest.approx(tails, abs=1e-12)
 
@@ -224,8 +224,13 @@ def test_a_result_says_on_what_it_stands() -> None:
 
 
 def rliable_four(scores: Floats) -> Floats:
-    return np.array([metrics.aggregate_iqm(scores), metrics.aggregate_median(scores),
-                     metrics.aggregate_mean(scores), metrics.aggregate_optimality_gap(scores)])  # fmt: skip
+    measures = (
+        metrics.aggregate_iqm,
+        metrics.aggregate_median,
+        metrics.aggregate_mean,
+        metrics.aggregate_optimality_gap,
+    )
+    return np.array([measure(scores) for measure in measures])
 
 
 def within_error(ends: Floats, drawn_RM: Floats, repetitions: int) -> bool:

@@ -13,6 +13,8 @@ from rlhf_lab.types import UserError
 
 # Up to here all 2 ** n choices of signs are tried; for more pairs some are drawn.
 EXACT_PAIRS = 16
+# Sums that differ by less than this share of all values are ties.
+ROUNDING = 1e-12
 
 
 @dataclass(frozen=True)
@@ -44,15 +46,10 @@ def signs_of(pairs: int, repetitions: int, seed: int) -> Floats:
     return np.asarray(1.0 - 2.0 * drawn)
 
 
-def at_least(values_R: Floats, observed: float) -> float:
-    """The share of values that are as large as the observed one, but for rounding."""
-    return float((values_R >= observed - 1e-12 * max(abs(observed), 1e-300)).mean())
-
-
 def sign_flip(values_S: Floats, repetitions: int = 10_000, seed: int = 0) -> float:
     """Two-sided p-value of the mean when signs are flipped (Fisher 1935, section 21)."""
-    means_R = np.abs(signs_of(len(values_S), repetitions, seed) @ values_S)
-    return at_least(means_R, float(means_R[0]))
+    sums_R = np.abs(signs_of(len(values_S), repetitions, seed) @ values_S)
+    return float((sums_R >= sums_R[0] - ROUNDING * np.abs(values_S).sum()).mean())
 
 
 def wilcoxon(values_S: Floats) -> float:

@@ -9,7 +9,7 @@ import numpy as np
 
 from analysis.statistics.arrays import Floats
 from analysis.statistics.contrasts import BySeed, by_seed
-from analysis.statistics.exact import EXACT_PAIRS, signs_of
+from analysis.statistics.exact import EXACT_PAIRS, ROUNDING, signs_of
 from rlhf_lab.types import UserError
 
 
@@ -84,13 +84,13 @@ def largest_t(
 def adjusted(differences_SC: Floats, signs_RS: Floats) -> tuple[Floats, Floats]:
     """p-values of each column by itself, and step-down among all: each (C,).
 
-    Compared is n * mean^2 / mean of squares, which rises with |t| and is finite where t is not.
+    Compared is |sum| / sqrt(sum of squares), which rises with |t| and is finite where t is not.
     """
-    squares_C = (differences_SC**2).sum(axis=0)
-    ratio_RC = (signs_RS @ differences_SC) ** 2 / np.where(squares_C > 0, squares_C, 1)
-    observed_C = ratio_RC[0] * (1 - 1e-12)
+    size_C = np.sqrt((differences_SC**2).sum(axis=0))
+    ratio_RC = np.abs(signs_RS @ differences_SC) / np.where(size_C > 0, size_C, 1)
+    observed_C = ratio_RC[0] - ROUNDING * len(differences_SC)
     single_C = (ratio_RC >= observed_C).mean(axis=0)
-    found_C, largest = np.ones(len(squares_C)), 0.0
+    found_C, largest = np.ones(len(size_C)), 0.0
     order = np.argsort(-observed_C, kind="stable")
     for place, column in enumerate(order):
         highest_R = ratio_RC[:, order[place:]].max(axis=1)

@@ -55,11 +55,17 @@ def labelings(
 
 
 def sums_of(first: Floats, second: Floats, labels: NDArray[np.bool_]) -> Floats:
-    """|sum of differences of means up to each interim| of each labeling: (R, interims)."""
+    """|sum of differences of means up to each interim| of each labeling, over the range of scores.
+
+    Shape (R, interims), rounded so that ties stay ties.
+    """
     _, interims, size = labels.shape
+    both = np.concatenate([first, second])
+    scale = np.ptp(both) or 1.0
     values_KN = np.concatenate(
         [side[: interims * size // 2].reshape(interims, -1) for side in (first, second)], axis=1
     )
+    values_KN = (values_KN - both.mean()) / scale
     signs_RKN = np.where(labels, 2.0 / size, -2.0 / size)
     steps_RK = np.einsum("rkn,kn->rk", signs_RKN, values_KN)
     return np.asarray(np.round(np.abs(np.cumsum(steps_RK, axis=1)), DIGITS))
