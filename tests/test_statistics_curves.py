@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from analysis.statistics.crossings import Target, Times, first_crossing, times_to
 from analysis.statistics.curves import (
     RunCurve,
     areas,
@@ -21,14 +22,7 @@ from analysis.statistics.frontiers import frontier_distance, frontier_of
 from analysis.statistics.pareto import front, hypervolume, members
 from analysis.statistics.results import Method, Options
 from analysis.statistics.survival import survival
-from analysis.statistics.targets import (
-    Target,
-    Times,
-    first_crossing,
-    time_to_target,
-    times_ratio,
-    times_to,
-)
+from analysis.statistics.targets import time_to_target, times_ratio
 from rlhf_lab.types import UserError
 
 QUICK = Options(repetitions=1000)
@@ -107,7 +101,7 @@ def test_without_misses_before_the_horizon_it_is_the_mean_of_cut_times(
     runs: list[tuple[int, bool]], horizon: int
 ) -> None:
     times = np.array([float(time) for time, _ in runs])
-    reached = np.array([is_reached or time >= horizon for time, is_reached in runs])
+    reached = np.array([is_reached or time < horizon for time, is_reached in runs])
     made = survival(times, reached, np.ones((1, len(runs))))
     assert made.restricted_mean(horizon)[0] == pytest.approx(np.minimum(times, horizon).mean())
 
@@ -144,26 +138,26 @@ def test_the_same_seed_gives_the_same_times() -> None:
 
 
 def test_ratios_of_times_are_of_restricted_means() -> None:
-    # Both up to 50: means (20 + 50) / 2 and (10 + 25) / 2.
+    # A run of the first was followed to 50 in vain: means (20 + 50) / 2 and (10 + 25) / 2.
     before, after = made_times([20, 50], [True, False]), made_times([10, 25], [True, True])
     made = times_ratio(before, after, QUICK)
-    assert made.point == pytest.approx(35 / 17.5 if after.horizon >= 50 else 22.5 / 17.5)
-    assert made.low <= made.point <= made.high
-    # Every pair has the ratio 2, so that pairs leave no doubt.
-    paired = times_ratio(
-        made_times([20, 50], [True, True]), made_times([10, 25], [True, True]), QUICK
-    )
-    assert paired.name.endswith("up to 25")
+    assert made.name == "ratio of mean seconds/wall up to 50"
+    assert made.point == pytest.approx(35 / 17.5)
+    turned = times_ratio(after, before, QUICK)
+    assert (1 / turned.high, 1 / turned.low) == pytest.approx((made.low, made.high))
+    # The second was followed to 15 alone: (15 + 15) / 2 against (10 + 15) / 2.
+    short = made_times([10, 15], [True, False])
+    assert times_ratio(before, short, QUICK).point == pytest.approx(15 / 12.5)
 
 
-def test_pairs_of_times_with_one_ratio_have_no_width() -> None:
+def test_pairs_of_times_with_one_ratio_leave_no_doubt() -> None:
     before, after = made_times([20, 50, 30], [True] * 3), made_times([10, 25, 15], [True] * 3)
-    horizon = Times(TARGET, (0, 1, 2), np.array([20.0, 50, 30]), np.array([True] * 3), ())
-    assert horizon.horizon == 50
-    log = times_ratio(before, before, QUICK)
-    assert (log.low, log.point, log.high) == pytest.approx((1.0, 1.0, 1.0))
+    made = times_ratio(before, after, QUICK)
+    assert (made.low, made.point, made.high) == pytest.approx((2.0, 2.0, 2.0))
     other = Times(TARGET, (5, 6, 7), after.time_S, after.reached_S, ())
-    assert any("independent" in told for told in times_ratio(before, other, QUICK).warnings)
+    apart = times_ratio(before, other, QUICK)
+    assert apart.low < 2 < apart.high
+    assert any("independent" in told for told in apart.warnings)
 
 
 def test_members_of_a_front_by_hand() -> None:

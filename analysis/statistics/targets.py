@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from analysis.statistics.arrays import Floats
 from analysis.statistics.bootstrap import Weights, draws, estimate, interval
-from analysis.statistics.curves import RunCurve
+from analysis.statistics.crossings import Target, Times, horizon_of
 from analysis.statistics.results import (
     Basis,
     Estimate,
@@ -22,36 +20,6 @@ from analysis.statistics.results import (
 from analysis.statistics.survival import survival
 from rlhf_lab.measures.intervals import wilson
 from rlhf_lab.types import UserError
-
-
-@dataclass(frozen=True)
-class Target:
-    """What is to be reached, and on which axis the way there is measured.
-
-    rises: the metric has to reach the value from below, else from above.
-    """
-
-    metric: str
-    value: float
-    axis: str
-    rises: bool = True
-
-
-@dataclass(frozen=True)
-class Times:
-    """When each seed reached the target, or, where it did not, how far the run went."""
-
-    target: Target
-    seeds: tuple[int, ...]
-    time_S: Floats
-    reached_S: NDArray[np.bool_]
-    warnings: tuple[str, ...]
-
-    @property
-    def horizon(self) -> float:
-        """The end of the shortest run that did not reach it, or the latest time if all did."""
-        unreached = self.time_S[~self.reached_S]
-        return float(unreached.min() if len(unreached) else self.time_S.max())
 
 
 @dataclass(frozen=True)
@@ -73,42 +41,6 @@ class TimeToTarget:
     @property
     def warnings(self) -> tuple[str, ...]:
         return self.restricted_mean.warnings
-
-
-def first_crossing(curve: RunCurve, target: Target) -> float | None:
-    """Where the best value so far first is the target, or None.
-
-    Between two points the best value is taken to rise on a straight line.
-    """
-    sign = 1.0 if target.rises else -1.0
-    best = np.maximum.accumulate(sign * curve.y_P)
-    if best[-1] < sign * target.value:
-        return None
-    place = int(np.argmax(best >= sign * target.value))
-    if place == 0:
-        return curve.begin
-    ends = slice(place - 1, place + 1)
-    return float(np.interp(sign * target.value, best[ends], curve.x_P[ends]))
-
-
-def times_to(target: Target, curves: Mapping[int, RunCurve]) -> Times:
-    """The times of all seeds. Raises UserError if there are none, or x begins below 0."""
-    if not curves:
-        raise UserError(f"no runs to look for {target.metric}={target.value} in: pass some")
-    seeds = tuple(sorted(curves))
-    found = {seed: first_crossing(curves[seed], target) for seed in seeds}
-    told = []
-    if early := [seed for seed in seeds if found[seed] == curves[seed].begin]:
-        told.append(f"at the target from their first point on: seeds {early}")
-    if missed := [seed for seed in seeds if found[seed] is None]:
-        told.append(f"never at the target, so counted as later than their end: seeds {missed}")
-        if len({curves[seed].end for seed in missed}) > 1:
-            told.append("the runs that miss it end at different points: the share depends on them")
-    if min(curves[seed].begin for seed in seeds) < 0:
-        raise UserError(f"{target.axis} begins below 0: pass the time since the start of the run")
-    reached = np.array([found[seed] is not None for seed in seeds])
-    times = [curves[seed].end if (time := found[seed]) is None else time for seed in seeds]
-    return Times(target, seeds, np.array(times), reached, tuple(told))
 
 
 def time_to_target(times: Times, options: Options, horizon: float | None = None) -> TimeToTarget:
@@ -167,12 +99,12 @@ def median_of(times: Times, options: Options) -> Estimate:
 def times_ratio(before: Times, after: Times, options: Options) -> Estimate:
     """How many times sooner the second reaches the target: ratio of restricted means.
 
-    Both are cut at the shorter horizon, and drawn in pairs if their seeds are the same ones.
+    Both are cut at one horizon, and drawn in pairs if their seeds are the same ones.
     Raises UserError if the targets differ, or one has been reached at 0.
     """
     if before.target != after.target:
         raise UserError(f"{before.target} is not {after.target}: compare times to one target")
-    horizon = min(before.horizon, after.horizon)
+    horizon = horizon_of(before, after)
     for times in (before, after):
         require_seeds(times.target.metric, [len(times.seeds)])
         if np.minimum(times.time_S, horizon).min() <= 0:
