@@ -138,7 +138,7 @@ def held(case: Case, options: Options, purpose: str) -> dict[Method, NDArray[np.
     return found
 
 
-def coverage(simulations: int, options: Options, seeds: Sequence[int] = SEEDS) -> list[Row]:
+def coverage(simulations: int, options: Options, seeds: Sequence[int]) -> list[Row]:
     """The share of simulations in which each interval holds the truth.
 
     Raises UserError unless the simulations are a multiple of those that share their draws.
@@ -196,7 +196,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if given.docs:
             around(given.docs)
         options = Options(given.level, Method.percentile, given.repetitions, given.seed)
-        rows = coverage(given.simulations, options)
+        rows = coverage(given.simulations, options, SEEDS)
     except UserError as error:
         sys.stderr.write(f"coverage: {error}\n")
         return 2
