@@ -85,11 +85,11 @@ def test_the_command_writes_the_tables_between_the_markers(
 ) -> None:
     monkeypatch.setattr(coverage, "SEEDS", (3,))
     page = tmp_path / "page.md"
-    page.write_text("before\n<!-- table: begin -->\nold\n<!-- table: end -->\nafter\n")
+    page.write_text("before\n<!-- table: begin -->\nstale\n<!-- table: end -->\nafter\n")
     arguments = ["--simulations", "50", "--repetitions", "1000", "--docs", str(page)]
     assert coverage.main(arguments) == 0
     text = page.read_text()
-    assert text.startswith("before\n") and text.endswith("after\n") and "old" not in text
+    assert text.startswith("before\n") and text.endswith("after\n") and "stale" not in text
     assert "in 50 simulations with 1000 draws each" in text
     assert "mean, 1 task: actual coverage" in capsys.readouterr().out
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -389,6 +391,14 @@ def test_rows_of_different_lengths_are_refused_with_the_way_to_pass_them() -> No
 
 def test_one_seed_has_points_and_no_interval() -> None:
     assert points(np.array([[1.0, 3.0]]))["mean"] == 2.0
+
+
+def test_the_example_of_the_docs_prints_what_it_says(capsys: pytest.CaptureFixture[str]) -> None:
+    page = Path(__file__).resolve().parents[1] / "docs" / "statistics.md"
+    (code,) = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    exec(code, {})
+    said = [line[2:] for line in code.splitlines() if line.startswith("# ")]
+    assert capsys.readouterr().out.splitlines() == said
 
 
 def test_a_measure_of_ones_own_has_intervals_too() -> None:
