@@ -9,7 +9,8 @@ import pytest
 from scipy import stats
 
 from analysis import bench_statistics, coverage
-from analysis.bench_statistics import Timed, aggregate_work, improvement_work, measured, table
+from analysis.bench_rliable import aggregate_work, improvement_work
+from analysis.bench_statistics import Timed, measured, table
 from analysis.coverage import Row, cases, held, middle_mean, tables
 from analysis.statistics.results import Method, Options
 from rlhf_lab.types import UserError

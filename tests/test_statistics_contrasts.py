@@ -188,6 +188,12 @@ def test_verdicts_in_words(
     assert any("fewer than 5" in told for told in verdict.warnings)
 
 
+def test_runs_of_the_same_bits_are_equal_and_that_is_told() -> None:
+    verdict = equivalence(in_pairs(*against_zero(0.0, 0.0, 0.0)), points(0.1))
+    assert verdict.finding is Finding.equal
+    assert any("no seed differs" in told for told in verdict.warnings)
+
+
 def test_for_costs_lower_is_better() -> None:
     slower = in_pairs(*against_zero(10.0, 11.0, 9.0))
     margin = Margin(2.0, "s")

@@ -25,7 +25,7 @@ Statistic: TypeAlias = Callable[[Weights], Floats]
 BLOCK = 1 << 16
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Interval:
     """Estimates and the ends of their intervals, each (M,)."""
 

@@ -24,7 +24,7 @@ from rlhf_lab.types import UserError
 BySeed: TypeAlias = Mapping[int, ArrayLike]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Contrast:
     """Two conditions to be compared: one array of differences, or one array for each.
 
@@ -47,6 +47,8 @@ class Contrast:
     def basis(self, options: Options, *warnings: str) -> Basis:
         sizes = tuple(len(part) for part in self.parts)
         found = (*size_warnings(sizes, options.method), *self.warnings, *warnings)
+        if all((part == part[0]).all() for part in self.parts):
+            found += ("no seed differs from another: an interval without width says nothing",)
         return Basis(sizes, 1, options, found)
 
 

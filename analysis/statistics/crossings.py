@@ -26,7 +26,7 @@ class Target:
     rises: bool = True
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Times:
     """When each seed reached the target, or, where it did not, how far the run went."""
 

@@ -12,7 +12,7 @@ from analysis.statistics.arrays import Floats, finite, same_length
 from rlhf_lab.types import UserError
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class RunCurve:
     """What one run measured: x rises strictly (seconds, updates, ...), y was measured there."""
 

@@ -97,7 +97,8 @@ def front(
     together as well. reference: the cost and the quality beyond which nothing counts.
     """
     values = checked(conditions)
-    at = finite("reference", reference, (1,))
+    worst = finite("reference", reference, (1,))
+    at = (float(worst[0]), float(worst[1]))
     is_paired = len({tuple(sorted(costs)) for costs in conditions.values()}) == 1
     sizes = tuple(len(each) for each in values.values())
     units = sizes[:1] if is_paired else sizes
@@ -114,7 +115,7 @@ def front(
 
     def statistic(weights: Weights) -> Floats:
         cost_RC, quality_RC = np.moveaxis(means(weights), 2, 0)
-        volume_R = hypervolume(cost_RC, quality_RC, (float(at[0]), float(at[1])))
+        volume_R = hypervolume(cost_RC, quality_RC, at)
         return np.concatenate([members(cost_RC, quality_RC), volume_R[:, None]], axis=1)
 
     drawn_RM = draws(statistic, units, options, "front")
@@ -125,7 +126,7 @@ def front(
     basis = Basis(sizes, 1, options, (*size_warnings(sizes, options.method), *told))
     return Front(
         in_order(list(values), means([np.ones((1, size)) for size in units])[0], point_M, drawn_RM),
-        (float(at[0]), float(at[1])),
+        at,
         Estimate("hypervolume", float(point_M[-1]), low, high, basis),
         is_paired,
     )

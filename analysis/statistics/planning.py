@@ -23,6 +23,7 @@ class MoreSeeds:
     """
 
     half_width: float
+    level: float
     seeds: int
     needed: int
     low: int
@@ -76,4 +77,4 @@ def more_seeds(contrast: Contrast, half_width: float, level: float = 0.95) -> Mo
     told = contrast.warnings
     if seeds < FEW_SEEDS:
         told += (f"the spread of {seeds} seeds is itself uncertain: between {low} and {high}",)
-    return MoreSeeds(half_width, seeds, needed, low, high, told)
+    return MoreSeeds(half_width, level, seeds, needed, low, high, told)

@@ -31,7 +31,7 @@ class Resampling(StrEnum):
     whole_runs = "whole_runs"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Scores:
     """The scores of one condition, for each task (seeds, frames), in an order of their own.
 

@@ -13,7 +13,7 @@ from analysis.statistics.arrays import Floats
 ROUNDING = 1e-12
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Survival:
     """The Kaplan-Meier curve of weighted runs, of R draws: what share has not reached it yet.
 
