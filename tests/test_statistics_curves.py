@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import stats
 
 from analysis.statistics.crossings import Target, Times, first_crossing, times_to
 from analysis.statistics.curves import (
@@ -77,6 +78,22 @@ def test_kaplan_and_meier_by_hand() -> None:
     assert made.restricted_mean(6)[0] == pytest.approx(2 + 8 / 5 + 8 / 15 + 4 / 15)
     assert made.restricted_mean(3)[0] == pytest.approx(2 + 4 / 5)
     assert made.median()[0] == 5
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 9), st.booleans()), min_size=2, max_size=9).filter(
+        lambda runs: any(is_reached for _, is_reached in runs)
+    )
+)
+@settings(max_examples=50, deadline=None)
+def test_kaplan_and_meier_is_that_of_scipy(runs: list[tuple[int, bool]]) -> None:
+    times = np.array([float(time) for time, _ in runs])
+    reached = np.array([is_reached for _, is_reached in runs])
+    made = survival(times, reached, np.ones((1, len(runs))))
+    expected = stats.ecdf(stats.CensoredData.right_censored(times, ~reached)).sf
+    for time in np.unique(times):
+        last = int(np.flatnonzero(made.time_S == time)[-1])
+        assert made.left_RS[0, last] == pytest.approx(float(expected.evaluate(time)), abs=1e-12)
 
 
 def test_a_run_that_ends_when_another_reaches_it_still_counted_then() -> None:
