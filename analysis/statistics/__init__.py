@@ -1,0 +1,5 @@
+"""Statistics of a few training seeds: pure functions of arrays, frozen results, no figures.
+
+Shapes: S seeds, T tasks, N scores of all tasks, F points of a grid, P prompts, C conditions,
+R repetitions of a bootstrap, M numbers estimated at once. docs/statistics.md says which to use.
+"""

@@ -1,0 +1,168 @@
+"""One number for many seeds and tasks: IQM, median, mean, optimality gap (arXiv:2108.13264)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TypeAlias
+
+import numpy as np
+
+from analysis.statistics.arrays import Floats, finite
+from analysis.statistics.bootstrap import Interval, Weights, interval
+from analysis.statistics.results import Band, Estimate, Method, Options
+from analysis.statistics.scores import Given, Resampling, Scores, scores_of
+from rlhf_lab.types import UserError
+
+# Scores and weights_NR, how often each score counts, to a number of each frame: (R, F).
+Aggregate: TypeAlias = Callable[[Scores, Floats], Floats]
+TRIMMED = 0.25
+
+
+def task_means(scores: Scores, weights_NR: Floats) -> Floats:
+    """The mean of each task over its seeds: (T, R, F)."""
+    sums = [
+        np.add.reduceat(weights_NR * values_N[:, None], scores.begins_T, axis=0)
+        for values_N in scores.values_NF.T
+    ]
+    return np.asarray(np.stack(sums, axis=2) / scores.seeds_TR(weights_NR)[:, :, None])
+
+
+def mean_of(scores: Scores, weights_NR: Floats, values_NF: Floats) -> Floats:
+    """The mean over tasks of the means over seeds of something that each score has: (R, F)."""
+    seeds_NR = np.repeat(scores.seeds_TR(weights_NR), scores.seeds, axis=0)
+    means_RF: Floats = (weights_NR / seeds_NR).T @ values_NF / len(scores.tasks)
+    return means_RF
+
+
+def mean(scores: Scores, weights_NR: Floats) -> Floats:
+    """The mean over tasks of their means over seeds."""
+    return mean_of(scores, weights_NR, scores.values_NF)
+
+
+def median(scores: Scores, weights_NR: Floats) -> Floats:
+    """The median over tasks of their means over seeds."""
+    return np.asarray(np.median(task_means(scores, weights_NR), axis=0))
+
+
+def optimality_gap(scores: Scores, weights_NR: Floats, gamma: float = 1.0) -> Floats:
+    """How far scores, cut at gamma, stay below it, a mean over tasks of means over seeds."""
+    return np.asarray(gamma - mean_of(scores, weights_NR, np.minimum(scores.values_NF, gamma)))
+
+
+def iqm(scores: Scores, weights_NR: Floats) -> Floats:
+    """The mean of the middle half of all scores of all tasks, pooled.
+
+    Of N scores int(N / 4) are cut at each end, as scipy.stats.trim_mean and rliable do.
+    """
+    total_R = weights_NR.sum(axis=0)
+    cut_R = np.floor(TRIMMED * total_R)
+    columns = []
+    for values_N, order_N in zip(scores.values_NF.T, scores.order_FN, strict=True):
+        # How many of the smallest scores up to each one lie in the middle half, and the cut ones.
+        reached_NR = np.cumsum(weights_NR[order_N], axis=0)
+        np.clip(reached_NR, cut_R, total_R - cut_R, out=reached_NR)
+        ordered_N = values_N[order_N]
+        falls_N = np.append(-np.diff(ordered_N), ordered_N[-1])
+        columns.append(falls_N @ reached_NR - cut_R * ordered_N[0])
+    return np.asarray(np.stack(columns, axis=1) / (total_R - 2 * cut_R)[:, None])
+
+
+def gap_at(gamma: float) -> Aggregate:
+    """The optimality gap at a score other than 1. Raises UserError if it is not finite."""
+    if not np.isfinite(gamma):
+        raise UserError(f"gamma={gamma}: pass the score at which nothing is left to gain")
+    return partial(optimality_gap, gamma=gamma)
+
+
+MEASURES: Mapping[str, Aggregate] = {
+    "iqm": iqm,
+    "median": median,
+    "mean": mean,
+    "optimality_gap": optimality_gap,
+}
+
+
+def warnings_of(name: str, scores: Scores, options: Options) -> tuple[str, ...]:
+    """What a measure does not do with so few scores, or with this method."""
+    found = []
+    total = sum(scores.seeds)
+    if name == "iqm" and int(TRIMMED * total) == 0:
+        found.append(f"the IQM of {total} scores cuts none: it is their mean")
+    if name == "iqm" and len(set(scores.seeds)) > 1:
+        found.append("the IQM pools scores, so that tasks with more seeds weigh more")
+    if name == "median" and len(scores.tasks) == 1:
+        found.append("the median over 1 task is its mean")
+    if name == "median" and len(scores.tasks) > 1 and options.method is not Method.percentile:
+        found.append("the jackknife behind t and bca is rough for a median: use percentile")
+    return tuple(found)
+
+
+def intervals(scores: Scores, measures: Sequence[Aggregate], options: Options) -> Interval:
+    """All measures, a column for each measure and frame, from the same draws."""
+
+    def statistic(weights: Weights) -> Floats:
+        weights_NR = scores.pooled(weights)
+        return np.concatenate([measure(scores, weights_NR) for measure in measures], axis=1)
+
+    return interval(statistic, scores.units, options, "aggregate", scores.name)
+
+
+def aggregates(
+    conditions: Mapping[str, Given],
+    options: Options,
+    measures: Mapping[str, Aggregate] = MEASURES,
+    resampling: Resampling = Resampling.seeds_within_tasks,
+) -> dict[str, dict[str, Estimate]]:
+    """For each condition, each measure of its scores_ST with its interval.
+
+    Raises UserError for NaN, one seed, or scores over frames (see `aggregate_curves`).
+    """
+    found = {}
+    for name, given in conditions.items():
+        scores = scores_of(name, given, resampling)
+        if scores.tasks[0].shape[1] > 1:
+            raise UserError(f"{name} has scores of several frames: pass those of one")
+        made = intervals(scores, list(measures.values()), options)
+        found[name] = {
+            measure: made.estimate(
+                measure, scores.basis(options, *warnings_of(measure, scores, options)), place
+            )
+            for place, measure in enumerate(measures)
+        }
+    return found
+
+
+def points(given: Given, measures: Mapping[str, Aggregate] = MEASURES) -> dict[str, float]:
+    """The measures without intervals, for which one seed is enough."""
+    scores = scores_of("scores", given, needed=1)
+    ones_NR = np.ones((sum(scores.seeds), 1))
+    return {name: float(measure(scores, ones_NR)[0, 0]) for name, measure in measures.items()}
+
+
+def aggregate_curves(
+    conditions: Mapping[str, Given],
+    grid_F: Sequence[float],
+    options: Options,
+    measure: str = "iqm",
+    resampling: Resampling = Resampling.seeds_within_tasks,
+) -> dict[str, Band]:
+    """Sample-efficiency curves: a measure of scores_STF at each point of a common grid.
+
+    The frames of a run stay together in a draw.
+    """
+    if measure not in MEASURES:
+        raise UserError(f"measure={measure}: pass one of {', '.join(MEASURES)}")
+    grid = finite("grid", list(grid_F), (1,))
+    found = {}
+    for name, given in conditions.items():
+        scores = scores_of(name, given, resampling)
+        if scores.tasks[0].shape[1] != len(grid):
+            raise UserError(
+                f"{name} has {scores.tasks[0].shape[1]} frames for {len(grid)} points of the grid"
+                ": pass one score for each"
+            )
+        made = intervals(scores, [MEASURES[measure]], options)
+        basis = scores.basis(options, *warnings_of(measure, scores, options))
+        found[name] = made.band(measure, grid, basis)
+    return found

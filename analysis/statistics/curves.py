@@ -1,0 +1,96 @@
+"""Curves of runs brought to a common grid, and the area under them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from analysis.statistics.arrays import Floats, finite, same_length
+from rlhf_lab.types import UserError
+
+
+@dataclass(frozen=True, eq=False)
+class RunCurve:
+    """What one run measured: x rises strictly (seconds, updates, ...), y was measured there."""
+
+    x_P: Floats
+    y_P: Floats
+
+    @property
+    def begin(self) -> float:
+        return float(self.x_P[0])
+
+    @property
+    def end(self) -> float:
+        return float(self.x_P[-1])
+
+
+def curve_of(name: str, x: ArrayLike, y: ArrayLike) -> RunCurve:
+    """A checked curve. Raises UserError for NaN, other lengths, or x that does not rise."""
+    x_P, y_P = finite(f"{name} x", x, (1,)), finite(f"{name} y", y, (1,))
+    same_length(**{f"{name} x": x_P, f"{name} y": y_P})
+    if (falls := np.flatnonzero(np.diff(x_P) <= 0)).size:
+        place = int(falls[0])
+        raise UserError(
+            f"{name}: x goes from {x_P[place]} to {x_P[place + 1]} at point {place + 1}; pass each "
+            "point once, in order"
+        )
+    return RunCurve(x_P, y_P)
+
+
+def common_range(curves: Sequence[RunCurve]) -> tuple[float, float]:
+    """The x that every run measured. Raises UserError if there is none."""
+    if not curves:
+        raise UserError("no curves: pass at least one run")
+    low, high = max(curve.begin for curve in curves), min(curve.end for curve in curves)
+    if low >= high:
+        raise UserError(
+            f"no x is common to all runs (one begins at {low:g}, one ends at {high:g}): compare "
+            "runs that overlap"
+        )
+    return low, high
+
+
+def common_grid(curves: Sequence[RunCurve], points: int = 20) -> Floats:
+    """Evenly spaced x within the range that all runs measured."""
+    if points < 2:
+        raise UserError(f"points={points}: a grid needs at least 2")
+    return np.linspace(*common_range(curves), points)
+
+
+def on_grid(curves: Sequence[RunCurve], grid_F: ArrayLike) -> Floats:
+    """Each run at each point, on the straight line between measurements: scores_SF.
+
+    Raises UserError for a point that a run never reached: nothing is extrapolated.
+    """
+    grid = finite("grid", grid_F, (1,))
+    low, high = common_range(curves)
+    for point in grid:
+        if not low <= point <= high:
+            raise UserError(
+                f"grid point {point:g} is outside of {low:g} to {high:g}, which all runs measured: "
+                "leave it out"
+            )
+    return np.stack([np.interp(grid, curve.x_P, curve.y_P) for curve in curves])
+
+
+def areas(
+    curves: Sequence[RunCurve], within: tuple[float, float] | None = None
+) -> tuple[Floats, tuple[float, float]]:
+    """The mean height of each run over a range that all measured (trapezoids): (S,), the range.
+
+    An area over the length of its range, so that it is in the unit of y.
+    """
+    low, high = within or common_range(curves)
+    if low >= high:
+        raise UserError(f"within={low:g}, {high:g}: pass the lower end first")
+    on_grid(curves, [low, high])
+    found = []
+    for curve in curves:
+        inside = curve.x_P[(curve.x_P > low) & (curve.x_P < high)]
+        x = np.concatenate([[low], inside, [high]])
+        found.append(np.trapezoid(np.interp(x, curve.x_P, curve.y_P), x) / (high - low))
+    return np.array(found), (low, high)

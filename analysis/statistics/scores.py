@@ -1,0 +1,130 @@
+"""Scores of one condition: seeds and tasks, and what is resampled."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from analysis.statistics.arrays import Floats, finite
+from analysis.statistics.bootstrap import Weights
+from analysis.statistics.results import Basis, Options, require_seeds, size_warnings
+from rlhf_lab.types import UserError
+
+# Either scores_ST (seeds, tasks), with frames scores_STF, or task -> scores of its own seeds.
+Given: TypeAlias = NDArray[np.float64] | Mapping[str, ArrayLike]
+
+
+class Resampling(StrEnum):
+    """What is drawn with replacement.
+
+    seeds_within_tasks: each task's seeds by themselves, as rliable does (arXiv:2108.13264).
+    whole_runs: a seed with all its tasks, for tasks that one run was judged on.
+    """
+
+    seeds_within_tasks = "seeds_within_tasks"
+    whole_runs = "whole_runs"
+
+
+@dataclass(frozen=True, eq=False)
+class Scores:
+    """The scores of one condition, for each task (seeds, frames), in an order of their own.
+
+    The order of seeds and tasks that they were given in leaves no trace in any result.
+    """
+
+    name: str
+    tasks: tuple[Floats, ...]
+    resampling: Resampling
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        return tuple(len(values) for values in self.tasks)
+
+    @property
+    def units(self) -> tuple[int, ...]:
+        """How many units each stratum has."""
+        return self.seeds if self.resampling is Resampling.seeds_within_tasks else self.seeds[:1]
+
+    def pooled(self, weights: Weights) -> Floats:
+        """From the weights of the strata to those of all scores: (N, R)."""
+        if self.resampling is Resampling.seeds_within_tasks:
+            return np.concatenate([weights_RS.T for weights_RS in weights])
+        return np.tile(weights[0].T, (len(self.tasks), 1))
+
+    @cached_property
+    def values_NF(self) -> Floats:
+        """All scores, task by task."""
+        return np.concatenate(self.tasks)
+
+    @cached_property
+    def begins_T(self) -> NDArray[np.intp]:
+        """Where each task begins among all scores."""
+        return np.cumsum([0, *self.seeds[:-1]])
+
+    def seeds_TR(self, weights_NR: Floats) -> Floats:
+        """How many seeds each task has in each draw."""
+        return np.asarray(np.add.reduceat(weights_NR, self.begins_T, axis=0))
+
+    @cached_property
+    def order_FN(self) -> NDArray[np.intp]:
+        """Which of all scores is the smallest, the next one, ..., at each frame."""
+        return np.argsort(self.values_NF, axis=0, kind="stable").T
+
+    def basis(self, options: Options, *warnings: str) -> Basis:
+        found = (*size_warnings(self.seeds, options.method), *warnings)
+        if all((values == values[0]).all() for values in self.tasks):
+            found += ("the seeds of every task are equal: an interval without width says nothing",)
+        return Basis(self.seeds, len(self.tasks), options, found)
+
+
+def scores_of(
+    name: str,
+    given: Given,
+    resampling: Resampling = Resampling.seeds_within_tasks,
+    needed: int = 2,
+) -> Scores:
+    """Checked scores of a condition. Raises UserError for NaN, too few seeds, wrong dimensions."""
+    tasks = list(tasks_of(name, given, needed).values())
+    if resampling is Resampling.seeds_within_tasks:
+        tasks = sorted((rows_in_order(values) for values in tasks), key=content)
+        return Scores(name, tuple(tasks), resampling)
+    if len({len(values) for values in tasks}) > 1:
+        raise UserError(
+            f"resampling={resampling}: the tasks of {name} have different seeds; pass those that "
+            f"all have, or resampling={Resampling.seeds_within_tasks}"
+        )
+    tasks = sorted(tasks, key=lambda values: content(rows_in_order(values)))
+    order = np.lexsort(np.concatenate(tasks, axis=1).T[::-1])
+    return Scores(name, tuple(values[order] for values in tasks), resampling)
+
+
+def tasks_of(name: str, given: Given, needed: int = 2) -> dict[str, Floats]:
+    """By task the scores of its seeds, (seeds, frames), in the order given."""
+    if isinstance(given, Mapping):
+        found = {
+            str(task): finite(f"{name}[{task!r}]", values, (1, 2)) for task, values in given.items()
+        }
+        if not found:
+            raise UserError(f"{name} has no tasks: pass at least one")
+    else:
+        values = finite(name, given, (2, 3))
+        found = {str(place): values[:, place] for place in range(values.shape[1])}
+    found = {task: values.reshape(len(values), -1) for task, values in found.items()}
+    if len({values.shape[1] for values in found.values()}) > 1:
+        raise UserError(f"{name}: tasks differ in their number of frames; bring them to one grid")
+    require_seeds(name, [len(values) for values in found.values()], needed)
+    return found
+
+
+def rows_in_order(values_SF: Floats) -> Floats:
+    return np.asarray(values_SF[np.lexsort(values_SF.T[::-1])])
+
+
+def content(values_SF: Floats) -> tuple[float, ...]:
+    return tuple(values_SF.ravel().tolist())

@@ -1,0 +1,189 @@
+"""Comparing conditions while seeds are still being trained: a group-sequential permutation test.
+
+After AdaStop (arXiv:2306.10882): at each interim every condition that is still compared gets some
+more seeds, labels are permuted within each interim's seeds, and the level is spent evenly over the
+interims. A claim can be made as soon as it holds, and all claims hold together at the level.
+
+AdaStop compares the largest difference of all pairs with one bound. Here each pair has a test of
+its own, and Holm's step-down shares the level (Ye and others 2013): with few seeds a pair that
+differs by chance has a wide permutation distribution as well, and then takes the bound for itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import combinations
+
+from numpy.typing import ArrayLike
+
+from analysis.statistics.arrays import Floats, finite
+from analysis.statistics.relabel import Look, labelings, looks, sums_of
+from rlhf_lab.types import UserError
+
+Pair = tuple[str, str]
+# Nearer than this to its level, a p-value of other random permutations may decide otherwise.
+CLOSE = 3.0
+
+
+class Decision(StrEnum):
+    """Of a pair: the first is larger, or smaller; no difference was shown; or seeds are wanted."""
+
+    larger = "larger"
+    smaller = "smaller"
+    not_shown = "no difference shown"
+    undecided = "more seeds"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is fixed before the first seed: seeds of an interim, interims, level, permutations."""
+
+    seeds: int = 5
+    interims: int = 5
+    alpha: float = 0.05
+    permutations: int = 100_000
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.seeds < 2 or self.interims < 1:
+            raise UserError(
+                f"seeds={self.seeds}, interims={self.interims}: pass at least 2 seeds and 1 interim"
+            )
+        if not 0 < self.alpha < 1:
+            raise UserError(f"alpha={self.alpha}: pass a share between 0 and 1, such as 0.05")
+        if self.permutations < 1000:
+            raise UserError(f"permutations={self.permutations}: pass at least 1000")
+
+
+@dataclass(frozen=True)
+class PairResult:
+    """What was decided of a pair, after how many interims, and its looks at its last level."""
+
+    decision: Decision
+    interims: int
+    looks: tuple[Look, ...]
+
+
+@dataclass(frozen=True)
+class Sequential:
+    """Results of all pairs so far, which conditions need more seeds, and interims looked at."""
+
+    plan: Plan
+    pairs: Mapping[Pair, PairResult]
+    need_more: tuple[str, ...]
+    interims: int
+    warnings: tuple[str, ...]
+
+    @property
+    def is_finished(self) -> bool:
+        return not self.need_more
+
+
+def sequential(
+    scores: Mapping[str, ArrayLike], plan: Plan, pairs: Sequence[Pair] | None = None
+) -> Sequential:
+    """All interims that the seeds so far suffice for, replayed from the first one.
+
+    scores: of each condition in the order of training. What an interim decided stays decided when
+    more seeds come. Raises UserError if a condition has fewer seeds than one interim.
+    """
+    values = {name: finite(name, given, (1,)) for name, given in scores.items()}
+    wanted = checked_pairs(list(values), pairs)
+    require_interim(values, plan, wanted)
+    found: dict[Pair, PairResult] = {}
+    sums: dict[Pair, list[tuple[Floats, bool]]] = {pair: [] for pair in wanted}
+    interims = 0
+    while interims < plan.interims and has_next(values, plan, sums, interims):
+        interims += 1
+        labels, is_exact = labelings(plan.seeds, interims, plan.permutations, plan.seed)
+        for first, second in sums:
+            sums[first, second].append((sums_of(values[first], values[second], labels), is_exact))
+        found |= step_down(values, plan, sums, interims)
+        for pair, result in found.items():
+            if result.decision is not Decision.undecided:
+                sums.pop(pair, None)
+    if interims == plan.interims:
+        for pair in sums:
+            found[pair] = PairResult(Decision.not_shown, interims, found[pair].looks)
+        sums = {}
+    needing = tuple(name for name in values if any(name in pair for pair in sums))
+    return Sequential(plan, found, needing, interims, told(values, plan, found))
+
+
+def has_next(
+    scores: Mapping[str, Floats], plan: Plan, still: Mapping[Pair, object], interims: int
+) -> bool:
+    """Whether some pair is open, and all open ones have the seeds of one more interim."""
+    seeds = [len(scores[name]) for pair in still for name in pair]
+    return bool(seeds) and min(seeds) >= (interims + 1) * plan.seeds
+
+
+def step_down(
+    scores: Mapping[str, Floats],
+    plan: Plan,
+    sums: Mapping[Pair, Sequence[tuple[Floats, bool]]],
+    interims: int,
+) -> dict[Pair, PairResult]:
+    """Holm at one interim: each open pair at its share of the level, which grows as others go."""
+    still, found = list(sums), {}
+    while still:
+        share = plan.alpha / len(still)
+        seen = {pair: tuple(looks(sums[pair], share, plan.interims)) for pair in still}
+        rejected = [pair for pair in still if seen[pair][-1].is_rejected]
+        for pair in still:
+            decision = (
+                direction(scores, pair, interims * plan.seeds)
+                if pair in rejected
+                else Decision.undecided
+            )
+            found[pair] = PairResult(decision, interims, seen[pair])
+        if not rejected:
+            break
+        still = [pair for pair in still if pair not in rejected]
+    return found
+
+
+def direction(scores: Mapping[str, Floats], pair: Pair, seeds: int) -> Decision:
+    first, second = (float(scores[name][:seeds].mean()) for name in pair)
+    return Decision.larger if first > second else Decision.smaller
+
+
+def checked_pairs(names: Sequence[str], pairs: Sequence[Pair] | None) -> list[Pair]:
+    """The pairs asked for, or all. Raises UserError for a condition that there is not."""
+    found = list(combinations(names, 2)) if pairs is None else list(pairs)
+    for pair in found:
+        if pair[0] == pair[1] or not {*pair} <= {*names}:
+            raise UserError(f"pair {pair}: pass two of {', '.join(names)}")
+    if not found:
+        raise UserError("no pairs to compare: pass at least two conditions")
+    return found
+
+
+def require_interim(scores: Mapping[str, Floats], plan: Plan, pairs: Sequence[Pair]) -> None:
+    """Raises UserError if a condition has fewer seeds than one interim."""
+    for name in sorted({name for pair in pairs for name in pair}):
+        if len(scores[name]) < plan.seeds:
+            raise UserError(
+                f"{name} has {len(scores[name])} seeds, and an interim takes {plan.seeds}: train "
+                "more, or plan smaller interims before looking"
+            )
+
+
+def told(
+    scores: Mapping[str, Floats], plan: Plan, found: Mapping[Pair, PairResult]
+) -> tuple[str, ...]:
+    """Seeds that no interim looked at, and decisions that hang on the random permutations."""
+    warnings = []
+    for name, values in scores.items():
+        looked = [result.interims for pair, result in found.items() if name in pair]
+        if unused := len(values) - plan.seeds * max(looked, default=0):
+            warnings.append(f"{name}: the last {unused} of its seeds were not looked at")
+    for pair, result in found.items():
+        if min(look.errors for look in result.looks) < CLOSE:
+            warnings.append(
+                f"{pair[0]} against {pair[1]}: a p-value within {CLOSE:g} Monte Carlo errors of "
+                f"its level; pass more permutations than {plan.permutations}"
+            )
+    return tuple(warnings)

@@ -1,0 +1,136 @@
+"""Time to a target, with runs that never reach it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from analysis.statistics.arrays import Floats
+from analysis.statistics.bootstrap import Weights, draws, estimate, interval
+from analysis.statistics.crossings import Target, Times, horizon_of
+from analysis.statistics.results import (
+    Basis,
+    Estimate,
+    Method,
+    Options,
+    require_seeds,
+    size_warnings,
+)
+from analysis.statistics.survival import survival
+from rlhf_lab.measures.intervals import wilson
+from rlhf_lab.types import UserError
+
+
+@dataclass(frozen=True)
+class TimeToTarget:
+    """How many runs reach the target, and how long they take.
+
+    share: Wilson's 95% interval. restricted_mean: the mean of times cut at the horizon. median:
+    Kaplan and Meier's, infinite if half of the runs are not shown to reach it.
+    """
+
+    target: Target
+    reached: int
+    runs: int
+    share: tuple[float, float, float]
+    horizon: float
+    restricted_mean: Estimate
+    median: Estimate
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        return self.restricted_mean.warnings
+
+
+def time_to_target(times: Times, options: Options, horizon: float | None = None) -> TimeToTarget:
+    """Share, restricted mean and median with intervals by a bootstrap over runs.
+
+    Raises UserError for one seed, or a horizon that no run was followed to.
+    """
+    require_seeds(times.target.metric, [len(times.seeds)])
+    until = times.horizon if horizon is None else horizon
+    if not 0 < until <= times.time_S.max():
+        raise UserError(
+            f"horizon={until:g}: pass more than 0 and at most {times.time_S.max():g}, which one run"
+            " was followed to"
+        )
+
+    def restricted(weights: Weights) -> Floats:
+        curve = survival(times.time_S, times.reached_S, weights[0])
+        return curve.restricted_mean(until)[:, None]
+
+    units = [len(times.seeds)]
+    made = interval(restricted, units, options, "time to target")
+    name = f"mean {times.target.axis} up to {until:g}"
+    reached = int(times.reached_S.sum())
+    low, high = wilson(reached, len(times.seeds))
+    return TimeToTarget(
+        times.target,
+        reached,
+        len(times.seeds),
+        (reached / len(times.seeds), low, high),
+        until,
+        made.estimate(name, basis_of(times, options)),
+        median_of(times, options),
+    )
+
+
+def basis_of(times: Times, options: Options) -> Basis:
+    seeds = (len(times.seeds),)
+    return Basis(seeds, 1, options, (*size_warnings(seeds, options.method), *times.warnings))
+
+
+def median_of(times: Times, options: Options) -> Estimate:
+    """The median time; its ends are bootstrap values themselves, as some are infinite."""
+
+    def median(weights: Weights) -> Floats:
+        return survival(times.time_S, times.reached_S, weights[0]).median()[:, None]
+
+    units, chosen = [len(times.seeds)], replace(options, method=Method.percentile)
+    ordered = np.sort(draws(median, units, chosen, "median time")[:, 0])
+    tails = np.array([1 - options.level, 1 + options.level]) / 2
+    low, high = ordered[np.ceil(tails * len(ordered)).astype(int) - 1]
+    point = float(estimate(median, units)[0])
+    name = f"median {times.target.axis}"
+    return Estimate(name, point, float(low), float(high), basis_of(times, chosen))
+
+
+def times_ratio(before: Times, after: Times, options: Options) -> Estimate:
+    """How many times sooner the second reaches the target: ratio of restricted means.
+
+    Both are cut at one horizon, and drawn in pairs if their seeds are the same ones.
+    Raises UserError if the targets differ, or one has been reached at 0.
+    """
+    if before.target != after.target:
+        raise UserError(f"{before.target} is not {after.target}: compare times to one target")
+    horizon = horizon_of(before, after)
+    for times in (before, after):
+        require_seeds(times.target.metric, [len(times.seeds)])
+        if np.minimum(times.time_S, horizon).min() <= 0:
+            raise UserError(f"{times.target.metric} is reached at 0: no ratio can be taken")
+    is_paired = before.seeds == after.seeds
+    units = [len(times.seeds) for times in ((before,) if is_paired else (before, after))]
+
+    def log_ratio(weights: Weights) -> Floats:
+        both = [*weights] * 2 if is_paired else weights
+        means = [
+            np.log(survival(times.time_S, times.reached_S, weight).restricted_mean(horizon))
+            for times, weight in zip((before, after), both, strict=True)
+        ]
+        return np.asarray(means[0] - means[1])[:, None]
+
+    made = interval(log_ratio, units, options, "ratio of times")
+    told = () if is_paired else ("seeds differ: taken as independent",)
+    sizes = (len(before.seeds), len(after.seeds))
+    warnings = (*size_warnings(sizes, options.method), *told, *before.warnings, *after.warnings)
+    point, low, high = (
+        float(np.exp(values[0])) for values in (made.point_M, made.low_M, made.high_M)
+    )
+    return Estimate(
+        f"ratio of mean {before.target.axis} up to {horizon:g}",
+        point,
+        low,
+        high,
+        Basis(sizes, 1, options, warnings),
+    )
