@@ -1,0 +1,145 @@
+"""The tables of a selection of runs, with what is wrong in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import pandas as pd
+
+from analysis.tables.all_checks import findings_of
+from analysis.tables.conditions import place_of
+from analysis.tables.filters import Query
+from analysis.tables.findings import Finding, Kind
+from analysis.tables.frames import (
+    Placed,
+    metric_names,
+    points_frame,
+    runs_frame,
+    versions_frame,
+)
+from analysis.tables.record import Reading, Record, Source
+from rlhf_lab.types import UserError
+
+KNOWS_MOST = list(Source)
+
+
+@dataclass(frozen=True)
+class Tables:
+    """points: a row per run and recorded point. versions: per run and evaluated version. runs: per
+    run. findings: everything that is wrong. Rows of all three are told apart by `run`."""
+
+    points: pd.DataFrame
+    versions: pd.DataFrame
+    runs: pd.DataFrame
+    findings: tuple[Finding, ...]
+
+    @property
+    def said(self) -> str:
+        """How many runs and seeds, and which."""
+        return stated(self.runs)
+
+
+def make_tables(
+    reading: Reading,
+    queries: Sequence[Query] = (),
+    metrics: Sequence[str] = (),
+    by: Sequence[str] = (),
+) -> Tables:
+    """Tables of the runs that any query holds (all, without one).
+
+    metrics: names to keep, all if empty. by: config keys that tell conditions apart too. Raises
+    UserError if no run is left, or none has any of the metrics, and says what there is.
+    """
+    wanted, dropped = select(reading, queries)
+    placed = in_order(wanted, by)
+    names = sorted(set().union(*(one for run in placed for one in metric_names(run.record))))
+    if metrics and not set(metrics) & set(names):
+        raise UserError(f"--metric {', '.join(metrics)}: no run has it; there are {listing(names)}")
+    selected = {run.record.run for run in placed}
+    found = [*reading.findings, *(one for one in dropped if one.run in selected)]
+    found += findings_of(placed, metrics)
+    return Tables(
+        points_frame(placed, metrics),
+        versions_frame(placed, metrics),
+        runs_frame(placed, found),
+        tuple(dict.fromkeys(found)),
+    )
+
+
+def select(reading: Reading, queries: Sequence[Query]) -> tuple[list[Record], list[Finding]]:
+    """The runs that any query holds, each once, and what was left out as the same run again.
+    Raises UserError if there is none."""
+    kept, dropped = each_once(reading.records)
+    wanted = [one for one in kept if not queries or any(query.holds(one) for query in queries)]
+    if not wanted:
+        raise UserError(nothing_matched(kept, queries))
+    return wanted, dropped
+
+
+def each_once(records: Sequence[Record]) -> tuple[list[Record], list[Finding]]:
+    """Every run once, from the source that knows most of it, and what was left out for that."""
+    kept: dict[str, Record] = {}
+    findings = []
+    for record in sorted(records, key=lambda one: KNOWS_MOST.index(one.source)):
+        first = kept.setdefault(record.run, record)
+        if first is record:
+            continue
+        what = f"the same run from {record.source} ({len(record.rounds)} points) is left out: "
+        what += f"{first.place} has it, from {first.source} ({len(first.rounds)} points)"
+        findings.append(Finding(Kind.duplicate, record.run, record.place, what))
+        findings += record.findings
+    return list(kept.values()), findings
+
+
+def in_order(records: Sequence[Record], by: Sequence[str]) -> list[Placed]:
+    """Runs by environment, condition and seed; the number of those before them at the same."""
+    placed = [Placed(record, place_of(record, by)) for record in records]
+    placed.sort(key=lambda run: (*run.place.group, run.place.seed is None, run.place.seed or 0))
+    seen: dict[object, int] = {}
+    result = []
+    for run in placed:
+        spot = (*run.place.group, run.place.seed)
+        result.append(replace(run, repeat=seen.get(spot, 0)))
+        seen[spot] = seen.get(spot, 0) + 1
+    return result
+
+
+def stated(runs: pd.DataFrame) -> str:
+    """How many runs, conditions and seeds a selection has, and which seeds."""
+    seeds = sorted(int(seed) for seed in runs["seed"].dropna().unique())
+    seedless = int(runs["seed"].isna().sum())
+    number = len(runs.groupby(["env_id", "condition"]))
+    named = f"{count(len(seeds), 'seed')} ({', '.join(map(str, seeds))})" if seeds else "no seed"
+    return f"{count(len(runs), 'run')}, {count(number, 'condition')}, {named}" + (
+        f", {seedless} without a seed" if seedless and seeds else ""
+    )
+
+
+def count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def nothing_matched(records: Sequence[Record], queries: Sequence[Query]) -> str:
+    """Why nothing is selected, and what could be."""
+    if not records:
+        return "no runs in these sources: `rlhf-lab runs FOLDER` lists what a folder holds"
+    places = [place_of(record) for record in records]
+    exists: dict[str, Callable[[], list[str]]] = {
+        "projects": lambda: [record.facts.project for record in records],
+        "env_id": lambda: [place.env for place in places],
+        "exp_name": lambda: [place.experiment for place in places],
+        "seed": lambda: [str(place.seed) for place in places],
+        "tags": lambda: [tag for record in records for tag in record.facts.tags],
+        "metrics": lambda: [n for r in records for names in metric_names(r) for n in names],
+    }
+    there = [f"  {name}: {listing(sorted(set(values())))}" for name, values in exists.items()]
+    asked = "; ".join(str(query) for query in queries)
+    return "\n".join([f"no run of {len(records)} matches {asked}. There are:", *there])
+
+
+def listing(names: Sequence[str], most: int = 40) -> str:
+    """Names with commas, up to a number."""
+    shown = [name for name in names if name]
+    more = f" and {len(shown) - most} more" if len(shown) > most else ""
+    return (", ".join(shown[:most]) or "none") + more
