@@ -78,16 +78,10 @@ def described(record: Record, entity: str, project: str, user: str) -> dict[str,
         "project": project,
         "entity": entity,
         "config": {**record.config, **own, **names},
-        "tags": list(tags_of(record)),
+        "tags": list(facts.tags),
         "path": [entity, project, file_name(record.run)],
         "user": {"username": user, "name": user},
     }
-
-
-def tags_of(record: Record) -> tuple[str, ...]:
-    """The run's own tags, its sweep and its commit, each once."""
-    found = (record.facts.sweep, *record.facts.tags, record.facts.commit)
-    return tuple(dict.fromkeys(tag for tag in found if tag))
 
 
 def put(database: sqlite3.Connection, told: Mapping[str, Any]) -> None:

@@ -29,9 +29,9 @@ def parse_query(texts: Sequence[str], env_ids: Sequence[str] = ()) -> Query:
             f"--filters {begins!r}: a group begins with where its runs are: pass "
             "'?we=ENTITY&wpn=PROJECT' first, or '?' for any"
         )
-    return Query(
-        parse_where(texts[0]), tuple(parse_experiment(text) for text in texts[1:]), tuple(env_ids)
-    )
+    experiments = tuple(parse_experiment(text) for text in texts[1:])
+    told = " ".join([*(f"'{text}'" for text in texts), *(f"in {env}" for env in env_ids)])
+    return Query(parse_where(texts[0]), experiments, tuple(env_ids), told)
 
 
 def parse_where(text: str) -> Where:

@@ -65,11 +65,12 @@ class Experiment:
 
 @dataclass(frozen=True)
 class Query:
-    """One group of filters over its environments (none: all of them)."""
+    """One group of filters over its environments (none: all of them). text: as it was given."""
 
     where: Where
     experiments: tuple[Experiment, ...]
     env_ids: tuple[str, ...] = ()
+    text: str = ""
 
     def holds(self, record: Record) -> bool:
         """Whether it asks for a run."""

@@ -14,6 +14,8 @@ from rlhf_lab.provenance import short_commit
 from rlhf_lab.rows import Rows, read_rows
 from rlhf_lab.runs import EVALS, METRICS, RunSummary, list_runs, metrics
 from rlhf_lab.sweeps.record import RECORD, read_record
+from rlhf_lab.trackers.identity import Tracked, tags
+from rlhf_lab.trackers.options import TrackerOptions
 from rlhf_lab.types import UserError
 
 CONFIG = "config.yaml"
@@ -94,18 +96,22 @@ def facts_of(
 ) -> Facts:
     """What a manifest says of its run, and the config of the sweep it is of."""
     tracker = config.get("tracker") or {}
+    sweep, commit = str(tracker.get("sweep", "")), short_commit(manifest)
+    own = [str(tag) for tag in tracker.get("wandb_tags") or ()]
+    # As a mirror would have them, so that a filter finds the run wherever it lies.
+    tagged = Tracked(Path(), config, str(manifest.get("run_id", "")), commit=commit)
     return Facts(
         state=state,
         seed=as_seed(manifest.get("seed")),
-        sweep=str(tracker.get("sweep", "")),
+        sweep=sweep,
         swept=str(tracker.get("condition", "")),
         project=project,
         code=str(manifest.get("code", "")),
         content=str(manifest.get("content", "")),
-        commit=short_commit(manifest),
+        commit=commit,
         started=str(manifest.get("started", "")),
         planned_rounds=manifest.get("num_rounds"),
-        tags=tuple(tracker.get("wandb_tags") or ()),
+        tags=tags(tagged, TrackerOptions(sweep=sweep, wandb_tags=own)),
         step="total/updates",
     )
 

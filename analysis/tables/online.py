@@ -141,7 +141,9 @@ def record_of(server: Server, run: Any, entity: str, project: str) -> Record:
     if rows is not None:
         server.from_cache += 1
     else:
-        rows = server.patience(lambda: list(run.scan_history()), f"the history of {run.id}")
+        rows = server.patience(
+            lambda: list(run.scan_history(use_cache=False)), f"the history of {run.id}"
+        )
         if cache:
             cache.put(key, stamp, rows)
     return made(run, entity, project, rows)

@@ -64,7 +64,7 @@ def is_for_now(error: BaseException) -> bool:
 def status(error: BaseException) -> int | None:
     """The HTTP status that an error carries, of requests or of wandb's service."""
     response = getattr(error, "response", None)
-    for holder, name in ((response, "status_code"), (response, "http_status_code")):
+    for holder, name in ((response, "status_code"), (response, "http_status")):
         found = getattr(holder, name, None)
         if isinstance(found, int) and found:
             return found

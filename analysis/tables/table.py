@@ -131,11 +131,17 @@ def nothing_matched(records: Sequence[Record], queries: Sequence[Query]) -> str:
         "exp_name": lambda: [place.experiment for place in places],
         "seed": lambda: [str(place.seed) for place in places],
         "tags": lambda: [tag for record in records for tag in record.facts.tags],
-        "metrics": lambda: [n for r in records for names in metric_names(r) for n in names],
+        "metrics": lambda: plain_metrics(records),
     }
     there = [f"  {name}: {listing(sorted(set(values())))}" for name, values in exists.items()]
-    asked = "; ".join(str(query) for query in queries)
+    asked = "; ".join(query.text for query in queries)
     return "\n".join([f"no run of {len(records)} matches {asked}. There are:", *there])
+
+
+def plain_metrics(records: Sequence[Record]) -> list[str]:
+    """Names of what was recorded, those by lag left out."""
+    names = {name for record in records for held in metric_names(record) for name in held}
+    return [name for name in names if not name.startswith("by_lag/")]
 
 
 def listing(names: Sequence[str], most: int = 40) -> str:
