@@ -106,7 +106,7 @@ def test_what_was_read_is_kept_until_the_run_goes_on(tmp_path: Path) -> None:
     assert [run.scans for run in runs] == [1, 1]
     assert kept[0] == kept[1]
     runs[1].heartbeat_at = "later"
-    runs[1].rows = runs[1].rows + [{"_step": 3, "loss": 1}]
+    runs[1].rows = [*runs[1].rows, {"_step": 3, "loss": 1}]
     runs[0].state = "crashed"
     (_, longer) = read_project(server(Api(runs), tmp_path), "me", "p", []).records
     assert [run.scans for run in runs] == [2, 2], "a run that ended otherwise is read again too"
