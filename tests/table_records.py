@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import yaml
@@ -13,6 +14,7 @@ import yaml
 from analysis.tables.record import Cell, Facts, Reading, Record, Row, Source
 from analysis.tables.table import Tables, make_tables
 
+NONE: Row = MappingProxyType({})
 CODE = "c0de" * 4
 
 
@@ -27,7 +29,7 @@ def config(seed: int | None = 1, mode: str = "sync", per_round: int = 1) -> dict
     return {"seed": seed, "run": run, **parts, "tracker": {"sweep": "", "condition": ""}}
 
 
-def rounds(count: int = 4, **metrics: Cell) -> list[Row]:
+def rounds(count: int = 4, metrics: Row = NONE) -> list[Row]:
     """Rounds of 10 seconds on 2 devices, 8 prompts, 16 completions and 160 tokens each."""
     return [
         {
@@ -41,12 +43,12 @@ def rounds(count: int = 4, **metrics: Cell) -> list[Row]:
     ]
 
 
-def evals(versions: Sequence[int] = (0, 4), **metrics: Cell) -> list[Row]:
+def evals(versions: Sequence[int] = (0, 4), metrics: Row = NONE) -> list[Row]:
     """Win-rates of 0.25 and a tenth more each version."""
     told: dict[str, Cell] = {"eval/prompts": 16, "eval/options": "quick", "sample/length": 3.5}
     return [
         {"label": "", "version": v, "gold/win_rate": 0.25 + v / 10, "kl/sft_k1": v / 4, **told}
-        | metrics
+        | dict(metrics)
         for v in versions
     ]
 

@@ -122,20 +122,22 @@ def two_conditions() -> list[Record]:
     odd = config(2, "lagged") | {"note": 'a,b\n"c" é <&>'}
     return [
         record("r1", 1, tags=("t", "u"), content="one", commit="0123abcd"),
-        record("r2", 2, tags=("t",), evals=evals(**{"sample/length": 4.25, "text": "a,b\n<é>"})),
-        record("r3", 1, config=config(1, "lagged"), rounds=rounds(4, **{"x y/z": 0.1 + 0.2})),
-        record("r4", 2, config=odd, rounds=rounds(4, **{"x y/z": float("nan")}), name="A & B"),
+        record(
+            "r2", 2, tags=("t",), evals=evals((0, 4), {"sample/length": 4.25, "text": "a,b\n<é>"})
+        ),
+        record("r3", 1, config=config(1, "lagged"), rounds=rounds(4, {"x y/z": 0.1 + 0.2})),
+        record("r4", 2, config=odd, rounds=rounds(4, {"x y/z": float("nan")}), name="A & B"),
     ]
 
 
-COMPARED = ["env_id", "exp_name", "condition", "seed", "algo", "mode", "max_staleness"]
+WHERE = "?we=me&wpn=p&ceik=env_id&cen=exp_name"
 
 
 def same_numbers(made: Tables, again: Tables) -> None:
-    """Tables agree in all but their source, and what only a folder tells."""
+    """Tables agree in all but their source."""
     for part in ("points", "versions"):
         ours, theirs = getattr(made, part), getattr(again, part)
-        columns = [name for name in ours if name not in ("source", "sweep", "x/step")]
+        columns = [name for name in ours if name != "source"]
         assert set(columns) <= set(theirs)
         pd.testing.assert_frame_equal(ours[columns], theirs[columns], check_exact=True)
 
@@ -157,7 +159,7 @@ def test_what_is_exported_is_read_back_with_the_same_numbers(tmp_path: Path) -> 
     # Again, and out and in a second time: nothing is there twice.
     write_benchmark(written[:2], tmp_path, "me", "p")
     write_benchmark(reading.records, tmp_path, "me", "q")
-    projects = {}
+    projects: dict[str, list[Record]] = {}
     for one in read_benchmark(tmp_path).records:
         projects.setdefault(one.facts.project, []).append(replace(one, place=""))
     assert {name: len(held) for name, held in projects.items()} == {"me/p": 4, "me/q": 4}
@@ -229,7 +231,7 @@ def test_rlops_plots_what_is_exported_with_our_numbers(tmp_path: Path) -> None:
     package = copy_of_package(tmp_path)
     write_benchmark(written, package / "dataset", "me", "p")
     made, out = tables(*written), tmp_path / "out" / "cmp"
-    asked = ["--filters", "?we=me&wpn=p&ceik=env_id&cen=exp_name&metric=gold/win_rate",
+    asked = ["--filters", f"{WHERE}&metric=gold/win_rate",
              "grpo-sync?cl=Sync&tag=t", "grpo-lagged?cl=Lagged",
              "--env-ids", "arithmetic-nano_s", "--scan-history", "--offline",
              "--pc.time-unit", "s", "--output-filename", str(out)]  # fmt: skip
@@ -260,7 +262,7 @@ def test_its_multi_metrics_command_finds_the_keys_it_asks_for(tmp_path: Path) ->
     out = tmp_path / "multi"
     rlops(
         tmp_path, "rlops_multi_metrics",
-        "--filters", "?we=me&wpn=p&ceik=env_id&cen=exp_name&metrics=gold/win_rate&metrics=kl/sft_k1",
+        "--filters", f"{WHERE}&metrics=gold/win_rate&metrics=kl/sft_k1",
         "grpo-sync?cl=Sync", "--env-ids", "arithmetic-nano_s", "--scan-history", "--offline",
         "--output-filename", str(out),
     )  # fmt: skip

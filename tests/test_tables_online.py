@@ -47,7 +47,12 @@ class Run(SimpleNamespace):
 
 def a_run(number: int, **changes: Any) -> Run:
     rows = [{"_step": n, "_runtime": 1.5 * n, "loss": n / 7} for n in range(3)]
-    own = {"id": f"r{number}", "name": f"Run {number}", "state": "finished", "rows": rows}
+    own: dict[str, Any] = {
+        "id": f"r{number}",
+        "name": f"Run {number}",
+        "state": "finished",
+        "rows": rows,
+    }
     own |= {"url": f"https://host/me/p/runs/r{number}", "tags": ["a"], "job_type": None}
     own |= {"config": {"seed": number, "env_id": "E", "exp_name": "x", "_wandb": {}}}
     own |= {"heartbeat_at": "noon", "user": SimpleNamespace(username="me"), "commit": "0" * 40}
@@ -118,7 +123,11 @@ def test_what_was_read_is_kept_until_the_run_goes_on(tmp_path: Path) -> None:
 
 def test_the_cache_keeps_rows_exactly(tmp_path: Path) -> None:
     cache, key = Cache(tmp_path / "new"), ("me", "p", "../<a b>")
-    rows = [{"a": 1, "n:b": 0.1, "c": "text"}, {"a": 2.5, "c": 3, "d": math.nan}, {}]
+    rows: list[dict[str, Any]] = [
+        {"a": 1, "n:b": 0.1, "c": "text"},
+        {"a": 2.5, "c": 3, "d": math.nan},
+        {},
+    ]
     cache.put(key, "noon", rows)
     found = cache.get(key, "noon")
     assert found is not None and math.isnan(float(found[1].pop("d")))  # type: ignore[attr-defined]
