@@ -11,10 +11,12 @@ import pandas as pd
 import pytest
 from table_records import config, evals, kinds, record, rounds, tables, write_lines, write_run
 
+from analysis.tables.filter_text import parse_query
 from analysis.tables.findings import Finding, Kind
 from analysis.tables.folders import read_folder
 from analysis.tables.record import Reading, Record, Source, flat, look_up
 from analysis.tables.store import load, save
+from analysis.tables.summary import printable
 from analysis.tables.table import make_tables
 from rlhf_lab.types import UserError
 
@@ -127,6 +129,53 @@ def test_a_run_met_in_two_sources_is_there_once_from_the_one_that_knows_most() -
     assert "from wandb (2 points) is left out: runs/r1 has it" in finding.what
 
 
+def test_another_run_of_the_same_id_is_another_run() -> None:
+    made = tables(record(), record(seed=2, place="elsewhere"))
+    assert made.runs["run"].tolist() == ["r1", "r1 (elsewhere)"]
+    assert kinds(made) == ["duplicate"] and len(made.points) == 8
+    assert "another run than runs/r1 with the id r1" in made.findings[0].what
+
+
+def test_seconds_of_another_machine_are_told() -> None:
+    fast = record("r3", 3, machine="fast, 8 cores")
+    made = tables(*(record(f"r{n}", n, machine="slow, 2 cores") for n in (1, 2)), fast)
+    assert [finding.line for finding in made.findings] == [
+        "other_machine: runs/r3: machine fast, 8 cores, but slow, 2 cores in 2 of 3 runs"
+    ]
+
+
+def test_a_part_of_a_selection_says_what_it_is() -> None:
+    made = tables(record(), record("r2", 2, code="0ther"), record("r3", 3), record("r4", 4))
+    some = made.only(seed=[1, 2], algo="grpo")
+    assert some.said == "2 runs, 1 condition, 2 seeds (1, 2)"
+    assert (
+        sorted(some.points["run"].unique())
+        == sorted(some.versions["run"].unique())
+        == [
+            "r1",
+            "r2",
+        ]
+    )
+    assert kinds(some) == ["other_code"] and kinds(made.only(run="r3")) == []
+    with pytest.raises(UserError, match=r"seed=9: no run of 4 runs, .* seed is one of 1, 2, 3, 4"):
+        made.only(seed=9)
+    with pytest.raises(UserError, match="sede=1: runs have source, run, sweep"):
+        made.only(sede=1)
+
+
+def test_a_filter_gives_its_axis_and_its_legend() -> None:
+    query = parse_query(["?xaxis=total/completions", "grpo-sync?seed=2&cl=Two"])
+    made = tables(record(), record("r2", 2), queries=[query])
+    assert made.runs[["run", "legend", "step"]].values.tolist() == [
+        ["r2", "Two", "total/completions"]
+    ]
+    assert made.points["x/step"].tolist() == [16, 32, 48, 64]
+
+
+def test_what_would_move_a_terminals_cursor_is_written_out() -> None:
+    assert printable("a\nb\x1b[2J é<&>\\") == "a\\nb\\x1b[2J é<&>\\"
+
+
 def test_clocks_of_trackers_and_of_the_ledger_are_not_mixed_in_silence() -> None:
     foreign = [{"_runtime": 7.0 * n, "_step": n, "reward/mean": 0.5} for n in range(1, 5)]
     made = tables(record(), record("r2", 2), record("r3", 3, rounds=foreign, step="_step"))
@@ -149,7 +198,7 @@ def test_not_finite_values_are_told_with_their_place() -> None:
     rows = rounds()
     rows[2] = {**rows[2], "reward/mean": math.inf}
     (finding,) = tables(record(rounds=rows)).findings
-    assert finding.what == "reward/mean is not finite in 1 of 4 rows, first in row 3 (points)"
+    assert finding.what == "reward/mean is not finite in 1 of 4 points, first in number 3"
 
 
 def test_names_stay_as_they_are_and_do_not_take_the_place_of_columns() -> None:

@@ -50,7 +50,7 @@ def test_a_csv_gives_points_versions_and_configs_in_the_units_of_the_tables(tmp_
     assert made.said == "2 runs, 1 condition, 2 seeds (1, 2)"
     told = {finding.kind: finding.what for finding in made.findings}
     assert told[Kind.other_config].startswith("within its condition: optim.lr=2e-4")
-    assert told[Kind.not_finite] == "loss is not finite in 1 of 1 rows, first in row 1 (points)"
+    assert told[Kind.not_finite] == "loss is not finite in 1 of 1 points, first in number 1"
 
 
 def test_a_csv_that_is_not_as_it_should_be(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from analysis.tables.cache import Cache
 from analysis.tables.filter_text import parse_query
 from analysis.tables.online import PER_PAGE, Server, at, projects, read_project
 from analysis.tables.patience import ATTEMPTS, Patience
+from analysis.tables.table import make_tables
 from rlhf_lab.types import UserError
 
 
@@ -217,6 +218,21 @@ def test_filters_go_to_the_server_too() -> None:
     assert api.asked[0]["filters"] == {"$or": [{"$and": wanted}]}
 
 
+def test_only_the_histories_of_chosen_runs_are_read_and_else_what_there_is_told() -> None:
+    """A server may know filters in another way: what it finds is filtered here."""
+    runs = [a_run(1), a_run(2)]
+    one = parse_query(["?", "x?seed=2"])
+    assert [r.run for r in read_project(server(Api(runs)), "me", "p", [one]).records] == ["r2"]
+    assert [run.scans for run in runs] == [0, 1]
+    api, none = Api(runs), parse_query(["?we=me&wpn=p", "grpo"])
+    reading = read_project(server(api), "me", "p", [none])
+    assert api.asked[1]["filters"] == {} and runs[0].scans == 0
+    with pytest.raises(UserError, match=r"no run of 2 matches '[?]we=me&wpn=p' 'grpo'") as refused:
+        make_tables(reading, [none])
+    assert "\n  projects: me/p\n" in str(refused.value)
+    assert "\n  exp_name: x\n  seed: 1, 2\n  tags: a\n" in str(refused.value)
+
+
 # wandb's own client.
 
 READ = """
@@ -260,10 +276,11 @@ def test_wandbs_own_client_reads_pages_histories_and_waits_when_asked_to(tmp_pat
     assert [one.returncode for one in said] == [0, 0], said[0].stderr
     assert "2 runs, 1 condition, 2 seeds (1, 2)" in said[0].stdout
     assert "no findings" in said[0].stdout
-    assert "wandb: 3 runs, 0 of them from the cache" in said[0].stdout
-    assert "wandb: 3 runs, 3 of them from the cache" in said[1].stdout
-    # Two pages each time, and the histories once; the refused page was asked for again.
-    assert (project.refused, project.count("Runs"), project.count("HistoryPage")) == (1, 4, 3)
+    assert "wandb: 2 runs, 0 of them from the cache" in said[0].stdout
+    assert "wandb: 2 runs, 2 of them from the cache" in said[1].stdout
+    # Two pages each time, and the histories of the chosen runs once; wandb's own client asked for
+    # the refused page again.
+    assert (project.refused, project.count("Runs"), project.count("HistoryPage")) == (1, 4, 2)
     values = next(values for name, values in project.asked if name == "Runs")
     assert json.loads(values["filters"])["$or"], "the server is given the filters"
     lines = (tmp_path / "t.versions.csv").read_text().splitlines()

@@ -188,7 +188,7 @@ def test_the_files_of_a_resumed_run_are_one_run(folder: Path) -> None:
     assert (odd["loss/a.b"], odd["nested.a.b"], odd["text"]) == (0.1, 2, "é<&>")
     assert odd["big"] == 2.0**60 and odd["nan"] != odd["nan"]
     made = make_tables(reading)
-    assert "nan is not finite in 1 of 4 rows, first in row 3 (points)" in [
+    assert "nan is not finite in 1 of 4 points, first in number 3" in [
         finding.what for finding in made.findings
     ]
     assert made.points["env_id"].unique().tolist() == ["E"]

@@ -13,6 +13,7 @@ from analysis.tables.group_checks import (
     other_code,
     other_config,
     other_evaluation,
+    other_machine,
     ragged,
     repeated,
 )
@@ -30,6 +31,7 @@ BESIDE: tuple[tuple[Kind, Beside], ...] = (
     (Kind.duplicate, repeated),
     (Kind.other_code, other_code),
     (Kind.other_config, other_config),
+    (Kind.other_machine, other_machine),
     (Kind.other_evaluation, other_evaluation),
     (Kind.mixed_units, other_axes),
 )

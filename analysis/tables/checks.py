@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 
 from analysis.tables.axes import number
-from analysis.tables.frames import Placed
+from analysis.tables.frames import Placed, metric_names
 
 # Metrics that are shares: from 0 to 1, where percents would be mixed in.
 SHARES = ("win_rate", "win_rate_low", "win_rate_high", "tie_rate", "eos_rate", "accuracy/mean")
@@ -34,24 +34,24 @@ def cut_short(run: Placed) -> Iterator[str]:
 
 def not_finite(run: Placed) -> Iterator[str]:
     """Metrics that are NaN or infinite at some point, and where first."""
-    for rows, place in ((run.record.rounds, "x/rounds"), (run.record.evals, "version")):
+    for rows, of in ((run.record.rounds, "points"), (run.record.evals, "versions")):
         bad: dict[str, list[int]] = {}
         for position, row in enumerate(rows, start=1):
             for name, value in row.items():
                 if isinstance(value, float) and not math.isfinite(value):
                     bad.setdefault(name, []).append(position)
         for name, positions in bad.items():
-            yield f"{name} is not finite in {len(positions)} of {len(rows)} rows, first in row " + (
-                f"{positions[0]} ({'points' if place == 'x/rounds' else 'versions'})"
-            )
+            share = f"{len(positions)} of {len(rows)} {of}"
+            yield f"{name} is not finite in {share}, first in number {positions[0]}"
 
 
 def percents(run: Placed) -> Iterator[str]:
     """Shares that are none."""
     worst: dict[str, float] = {}
+    names = [name for held in metric_names(run.record) for name in held if name.endswith(SHARES)]
     for row in (*run.record.rounds, *run.record.evals):
-        for name in row:
-            value = number(row, name) if name.endswith(SHARES) else None
+        for name in names:
+            value = number(row, name)
             if value is not None and not 0 <= value <= 1 and math.isfinite(value):
                 worst[name] = max(abs(value), worst.get(name, 0.0))
     for name, value in worst.items():

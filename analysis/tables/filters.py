@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from analysis.tables.conditions import place_of
@@ -82,6 +82,20 @@ class Query:
         return not self.experiments or any(
             experiment.holds(record, self.where) for experiment in self.experiments
         )
+
+
+def chosen_by(record: Record, queries: Sequence[Query]) -> Record | None:
+    """The run as the first query that holds it asks for it: over its axis, under its legend. None
+    if none holds it; as it is if there is no query."""
+    if not queries:
+        return record
+    query = next((query for query in queries if query.holds(record)), None)
+    if query is None:
+        return None
+    held = (one for one in query.experiments if one.holds(record, query.where))
+    legend = next((one.legend for one in held), "")
+    step = query.where.xaxis or record.facts.step
+    return replace(record, facts=replace(record.facts, step=step, legend=legend))
 
 
 def same(found: Any, wanted: Any) -> bool:

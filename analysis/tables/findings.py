@@ -16,6 +16,7 @@ class Kind(StrEnum):
     duplicate = "duplicate"
     other_code = "other_code"
     other_config = "other_config"
+    other_machine = "other_machine"
     other_evaluation = "other_evaluation"
     not_finite = "not_finite"
     not_a_number = "not_a_number"

@@ -113,7 +113,16 @@ def facts_of(
         planned_rounds=manifest.get("num_rounds"),
         tags=tags(tagged, TrackerOptions(sweep=sweep, wandb_tags=own)),
         step="total/updates",
+        machine=machine_of(manifest),
     )
+
+
+def machine_of(manifest: Mapping[str, Any]) -> str:
+    """Processor, cores and accelerator, as far as a manifest names them."""
+    host = manifest.get("host") or {}
+    cores = f"{host['cores']} cores" if "cores" in host else ""
+    named = (host.get("cpu"), cores, manifest.get("accelerator"))
+    return ", ".join(str(part) for part in named if part)
 
 
 def against(folder: Path, runs: Sequence[RunSummary]) -> list[Finding]:

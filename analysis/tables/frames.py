@@ -87,6 +87,8 @@ def run_row(run: Placed, problems: Sequence[str]) -> dict[str, Any]:
         "content": facts.content,
         "tags": json.dumps(facts.tags),
         "step": facts.step,
+        "legend": facts.legend,
+        "machine": facts.machine,
         "clock": clock_of(record),
         "config": json.dumps(record.config, default=str),
         "problems": "\n".join(dict.fromkeys(problems)),
@@ -102,8 +104,8 @@ def last_values(rows: Iterable[Row]) -> dict[str, Cell]:
     """The last recorded value of every metric."""
     found: dict[str, Cell] = {}
     for row in rows:
-        found |= {name: value for name, value in row.items() if is_metric(name)}
-    return found
+        found.update(row)
+    return {name: value for name, value in found.items() if is_metric(name)}
 
 
 def is_metric(name: str) -> bool:
@@ -113,19 +115,20 @@ def is_metric(name: str) -> bool:
 
 def metric_names(record: Record) -> tuple[set[str], set[str]]:
     """Names of what a run recorded, and of what was judged of it."""
-    points = {name for row in record.rounds for name in row if is_metric(name)}
-    return points, {name for row in record.evals for name in row if name not in OWN}
+    points, judged = set[str]().union(*record.rounds), set[str]().union(*record.evals)
+    return {name for name in points if is_metric(name)}, judged - set(OWN)
 
 
-def chosen(run: Placed, metrics: Sequence[str]) -> set[str]:
-    """Names of the run's metrics that are wanted."""
+def chosen(run: Placed, metrics: Sequence[str]) -> dict[str, str]:
+    """The run's metrics that are wanted, and the column of each."""
     points, judged = metric_names(run.record)
-    return (points | judged) & set(metrics) if metrics else points | judged
+    names = (points | judged) & set(metrics) if metrics else points | judged
+    return {name: column_of(name) for name in names}
 
 
-def measured(row: Row, keep: set[str]) -> dict[str, Cell]:
-    """The wanted metrics of a row, as columns."""
-    return {column_of(name): value for name, value in row.items() if name in keep}
+def measured(row: Row, keep: Mapping[str, str]) -> dict[str, Cell]:
+    """The wanted metrics of a row, by column."""
+    return {keep[name]: value for name, value in row.items() if name in keep}
 
 
 def column_of(name: str) -> str:
@@ -164,17 +167,15 @@ def column(values: Sequence[Any], name: str) -> Any:
     """The values of a column in one type."""
     if name in WHOLE:
         return pd.array([pd.NA if value is None else value for value in values], dtype="Int64")
-    if any(is_number(value) for value in values):
-        numbers = [value if is_number(value) else math.nan for value in values]
-        return np.asarray(numbers, dtype=np.float64)
-    if all(value is None for value in values) and name.startswith("x/"):
+    types = set(map(type, values))
+    if types & {int, float}:
+        # Texts would be parsed as numbers, which they were not recorded as.
+        numbers = [None if isinstance(value, str) else value for value in values]
+        return np.array(numbers if str in types else values, dtype=np.float64)
+    if types <= {type(None)} and name.startswith("x/"):
         return np.full(len(values), math.nan)
     texts = ["" if value is None else str(value) for value in values]
     return pd.array(texts, dtype="object")
-
-
-def is_number(value: Any) -> bool:
-    return isinstance(value, int | float)
 
 
 def not_numbers(runs: Sequence[Placed]) -> list[Finding]:
@@ -184,10 +185,10 @@ def not_numbers(runs: Sequence[Placed]) -> list[Finding]:
     for run in runs:
         for row in (*run.record.rounds, *run.record.evals):
             for name, value in row.items():
-                if is_number(value):
-                    numeric.add(name)
-                else:
+                if isinstance(value, str):
                     texts.setdefault(name, []).append((run, value))
+                else:
+                    numeric.add(name)
     found: dict[tuple[str, str], Finding] = {}
     for name in sorted(numeric & set(texts)):
         for run, value in texts[name]:

@@ -91,6 +91,11 @@ def other_code(runs: Sequence[Placed]) -> Told:
     yield from odd_ones(runs, lambda run: run.record.facts.code, "code")
 
 
+def other_machine(runs: Sequence[Placed]) -> Told:
+    """Runs whose seconds are of another machine than those of most runs of their environment."""
+    yield from odd_ones(runs, lambda run: run.record.facts.machine, "machine")
+
+
 def odd_ones(runs: Sequence[Placed], of: Callable[[Placed], str], name: str) -> Told:
     """Runs where `of` says something else than in most others of their environment."""
     by_env: dict[str, list[Placed]] = {}

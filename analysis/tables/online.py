@@ -7,13 +7,14 @@ again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from analysis.tables.cache import Cache
-from analysis.tables.filters import Query, Where, mongo
+from analysis.tables.filters import Query, Where, chosen_by, mongo
 from analysis.tables.findings import Finding, Kind
 from analysis.tables.history import facts, split
 from analysis.tables.patience import Patience
@@ -100,18 +101,27 @@ def fits(where: Where, entity: str, project: str) -> bool:
 
 
 def read_project(server: Server, entity: str, project: str, queries: Sequence[Query]) -> Reading:
-    """The runs of a project that the queries ask for. Raises UserError if there is no project."""
+    """The runs of a project that the queries ask for; if there is none, those of its first page
+    without their histories, which tell what could be asked for. Raises UserError if there is no
+    such project."""
     asked = [mongo(query) for query in queries]
     filters = {"$or": asked} if asked and all(asked) else {}
-    path = f"{entity}/{project}"
-    runs = server.api.runs(
-        path, filters=filters, order="+created_at", per_page=PER_PAGE, lazy=False
-    )
-    records, place = [], 0
+    listed = list(paged(server, f"{entity}/{project}", filters))
+    wanted = [run for run in listed if chosen_by(made(run, entity, project, ()), queries)]
+    if not wanted and queries:
+        others = islice(paged(server, f"{entity}/{project}", {}), PER_PAGE)
+        return Reading(tuple(made(run, entity, project, ()) for run in others))
+    return Reading(tuple(record_of(server, run, entity, project) for run in wanted))
+
+
+def paged(server: Server, path: str, filters: Mapping[str, Any]) -> Iterator[Any]:
+    """The runs that the server finds, page by page, with their configs."""
+    options = {"order": "+created_at", "per_page": PER_PAGE, "lazy": False}
+    runs = server.api.runs(path, filters=dict(filters), **options)
+    place = 0
     while (run := at(runs, place, path, server.patience)) is not None:
-        records.append(record_of(server, run, entity, project))
+        yield run
         place += 1
-    return Reading(tuple(records))
 
 
 def at(runs: Any, place: int, path: str, patience: Patience) -> Any:

@@ -19,13 +19,19 @@ NO_SEED = "none"
 def show(tables: Tables, console: Console) -> None:
     """Print the selection and its findings."""
     console.say(tables.said)
-    console.table("runs", COLUMNS, condition_rows(tables.runs))
+    rows = [[printable(text) for text in row] for row in condition_rows(tables.runs)]
+    console.table("runs", COLUMNS, rows)
     if not tables.findings:
         console.say("no findings")
         return
     console.say(f"{len(tables.findings)} findings:")
     for line in finding_lines(tables.findings):
-        console.say(line)
+        console.say(printable(line))
+
+
+def printable(text: str) -> str:
+    """A text on one line, with what would move a terminal's cursor written out."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 def condition_rows(runs: pd.DataFrame) -> list[list[str]]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pandas as pd
 
 from analysis.tables.all_checks import findings_of
 from analysis.tables.conditions import place_of
-from analysis.tables.filters import Query
+from analysis.tables.filters import Query, chosen_by
 from analysis.tables.findings import Finding, Kind
 from analysis.tables.frames import (
     Placed,
@@ -39,6 +40,30 @@ class Tables:
         """How many runs and seeds, and which."""
         return stated(self.runs)
 
+    def only(self, **wanted: Any) -> Tables:
+        """The runs whose columns have these values, or one of several: `only(algo="ppo", seed=[1,
+        2])`. Raises UserError on a column that there is not, and if no run is left."""
+        held = pd.Series(True, index=self.runs.index)
+        for name, values in wanted.items():
+            if name not in self.runs:
+                raise UserError(f"{name}={values}: runs have {listing(list(self.runs))}")
+            allowed = values if isinstance(values, list | tuple) else [values]
+            left = held & self.runs[name].isin(allowed)
+            if not left.any():
+                there = sorted({str(value) for value in self.runs.loc[held, name]})
+                raise UserError(
+                    f"{name}={values}: no run of {self.said} has it; {name} is one of "
+                    f"{listing(there)}"
+                )
+            held = left
+        runs = self.runs[held].reset_index(drop=True)
+        ids = set(runs["run"])
+        points, versions = (
+            frame[frame["run"].isin(ids)].reset_index(drop=True)
+            for frame in (self.points, self.versions)
+        )
+        return Tables(points, versions, runs, tuple(f for f in self.findings if f.run in ids))
+
 
 def make_tables(
     reading: Reading,
@@ -53,7 +78,7 @@ def make_tables(
     """
     wanted, dropped = select(reading, queries)
     placed = in_order(wanted, by)
-    names = sorted(set().union(*(one for run in placed for one in metric_names(run.record))))
+    names = sorted(set[str]().union(*(n for run in placed for n in metric_names(run.record))))
     if metrics and not set(metrics) & set(names):
         raise UserError(f"--metric {', '.join(metrics)}: no run has it; there are {listing(names)}")
     selected = {run.record.run for run in placed}
@@ -70,26 +95,38 @@ def make_tables(
 def select(reading: Reading, queries: Sequence[Query]) -> tuple[list[Record], list[Finding]]:
     """The runs that any query holds, each once, and what was left out as the same run again.
     Raises UserError if there is none."""
-    kept, dropped = each_once(reading.records)
-    wanted = [one for one in kept if not queries or any(query.holds(one) for query in queries)]
+    kept, findings = each_once(reading.records)
+    wanted = [found for one in kept if (found := chosen_by(one, queries)) is not None]
     if not wanted:
         raise UserError(nothing_matched(kept, queries))
-    return wanted, dropped
+    return wanted, findings
 
 
 def each_once(records: Sequence[Record]) -> tuple[list[Record], list[Finding]]:
-    """Every run once, from the source that knows most of it, and what was left out for that."""
+    """Every run once, from the source that knows most of it, and what was left out for that. Runs
+    are the same if id, environment, condition and seed are; of others the id is made its own."""
     kept: dict[str, Record] = {}
-    findings = []
+    findings: list[Finding] = []
     for record in sorted(records, key=lambda one: KNOWS_MOST.index(one.source)):
         first = kept.setdefault(record.run, record)
         if first is record:
             continue
-        what = f"the same run from {record.source} ({len(record.rounds)} points) is left out: "
-        what += f"{first.place} has it, from {first.source} ({len(first.rounds)} points)"
+        if is_same(first, record):
+            what = f"the same run from {record.source} ({len(record.rounds)} points) is left out: "
+            what += f"{first.place} has it, from {first.source} ({len(first.rounds)} points)"
+            findings += record.findings
+        else:
+            what = f"another run than {first.place} with the id {record.run}: its place is added"
+            own = f"{record.run} ({record.place})"
+            kept[own] = replace(record, run=own)
         findings.append(Finding(Kind.duplicate, record.run, record.place, what))
-        findings += record.findings
     return list(kept.values()), findings
+
+
+def is_same(one: Record, other: Record) -> bool:
+    """Whether two records of one id are of one run."""
+    first, second = place_of(one), place_of(other)
+    return (first.group, first.seed) == (second.group, second.seed)
 
 
 def in_order(records: Sequence[Record], by: Sequence[str]) -> list[Placed]:
