@@ -16,8 +16,10 @@ from analysis.tables.__main__ import main, queries_of
 from analysis.tables.benchmark_write import write_benchmark
 from analysis.tables.csv_files import read_csv
 from analysis.tables.events import read_events
+from analysis.tables.filter_text import parse_query
 from analysis.tables.filters import Query
 from analysis.tables.findings import Kind
+from analysis.tables.gather import gather
 from analysis.tables.record import Reading, Source
 from analysis.tables.sources import kind_of, read_source, read_sources
 from analysis.tables.store import load
@@ -182,6 +184,10 @@ def test_the_command_shows_writes_and_exports(
     assert f"wrote {tmp_path}/t.findings.parquet" in said
     assert f"wrote 3 runs to {orb}/me/rlhf_lab" in said
     assert load(out).said == "3 runs, 1 condition, 3 seeds (1, 2, 3)"
+    again = gather([str(tmp_path / "runs")], metrics=["gold/win_rate", "reward/mean"])
+    assert again.points.equals(load(out).points) and again.findings == load(out).findings
+    one = gather([str(tmp_path / "runs")], [parse_query(["?metric=gold/win_rate", "?seed=1"])])
+    assert one.said == "1 run, 1 condition, 1 seed (1)" and "reward/mean" not in one.points
     assert main([str(orb), "--filters", "?we=me", "grpo-sync?seed=3"]) == 0
     assert capsys.readouterr().out.startswith("1 run, 1 condition, 1 seed (3)\n")
 

@@ -10,8 +10,7 @@ from pathlib import Path
 from analysis.tables.benchmark_write import link, write_benchmark
 from analysis.tables.filter_text import parse_query
 from analysis.tables.filters import Query
-from analysis.tables.online import reader
-from analysis.tables.sources import read_sources
+from analysis.tables.gather import read
 from analysis.tables.store import files, save
 from analysis.tables.summary import show
 from analysis.tables.table import in_order, make_tables, select
@@ -79,8 +78,7 @@ def run(given: argparse.Namespace, console: Console) -> None:
         files(given.out)
     queries = queries_of(given.filters, given.env_ids)
     metrics = [*given.metric, *(name for query in queries for name in query.where.metrics)]
-    online = reader(given.cache, console.say)
-    reading = read_sources(given.sources, queries, online)
+    reading = read(given.sources, queries, given.cache, console.say)
     tables = make_tables(reading, queries, metrics, given.by)
     show(tables, console)
     if given.out:

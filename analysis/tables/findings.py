@@ -23,7 +23,6 @@ class Kind(StrEnum):
     mixed_units = "mixed_units"
     damaged = "damaged"
     absent = "absent"
-    left_out = "left_out"
 
 
 @dataclass(frozen=True)
