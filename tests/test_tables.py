@@ -70,7 +70,7 @@ def beside(**changes: Any) -> list[str]:
 
 def test_every_way_to_differ_from_the_others_is_a_finding() -> None:
     assert beside() == []
-    assert beside(code="0ther") == ["other_code"]
+    assert beside(code="0ther") == beside(code="") == ["other_code"]
     assert beside(config=config(3) | {"optim": {"lr": 2e-4}}) == ["other_config"]
     assert beside(state="died") == ["cut_short"]
     assert beside(state="running") == ["cut_short"]

@@ -11,6 +11,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -20,13 +21,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from table_records import config, evals, kinds, record, rounds, tables
 
 from analysis.tables.benchmark_read import DATABASE, TABLE, read_benchmark
 from analysis.tables.benchmark_write import link, write_benchmark
 from analysis.tables.filter_text import parse_query
 from analysis.tables.filters import mongo
-from analysis.tables.record import Record, Source
+from analysis.tables.record import EXACT, Record, Source
 from analysis.tables.table import Tables
 from rlhf_lab.types import UserError
 
@@ -164,6 +167,24 @@ def test_what_is_exported_is_read_back_with_the_same_numbers(tmp_path: Path) -> 
         projects.setdefault(one.facts.project, []).append(replace(one, place=""))
     assert {name: len(held) for name, held in projects.items()} == {"me/p": 4, "me/q": 4}
     same_numbers(made, tables(*projects["me/q"]))
+
+
+NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1).filter(
+    lambda name: name[0] != "_" and name not in ("label", "version", "global_step")
+)
+NUMBERS = st.floats() | st.integers(-EXACT, EXACT)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.dictionaries(NAMES, NUMBERS, max_size=4), min_size=1, max_size=4))
+def test_any_name_and_number_comes_back(rows: list[dict[str, float]]) -> None:
+    whole = record(rounds=[{**row, **own} for row, own in zip(rows, rounds(), strict=False)])
+    with tempfile.TemporaryDirectory() as folder:
+        write_benchmark([whole], Path(folder), "me", "p")
+        (again,) = read_benchmark(Path(folder)).records
+    for row, theirs in zip(whole.rounds, again.rounds, strict=True):
+        for name, value in row.items():
+            assert repr(float(theirs[name])) == repr(float(value)), name
 
 
 def test_names_that_make_no_folder_are_refused_or_made_safe(tmp_path: Path) -> None:

@@ -87,8 +87,12 @@ def repeated(runs: Sequence[Placed]) -> Told:
 
 
 def other_code(runs: Sequence[Placed]) -> Told:
-    """Runs whose code is not that of most runs of their environment."""
-    yield from odd_ones(runs, lambda run: run.record.facts.code, "code")
+    """Runs whose code is not that of most runs of their environment, or not known where others'
+    is. Trackers keep no code, so runs are compared with those of their source."""
+    for source in Source:
+        same = [run for run in runs if run.record.source is source]
+        if any(run.record.facts.code for run in same):
+            yield from odd_ones(same, lambda run: run.record.facts.code or "unknown", "code")
 
 
 def other_machine(runs: Sequence[Placed]) -> Told:
