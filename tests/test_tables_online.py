@@ -167,11 +167,13 @@ def test_a_server_that_stays_busy_is_left_alone_in_the_end() -> None:
 def test_other_errors_are_not_tried_again() -> None:
     naps: list[float] = []
 
-    def ask() -> str:
-        raise Busy(403)
+    def ask(error: Exception) -> str:
+        raise error
 
-    with pytest.raises(Busy):
-        Patience(naps.append)(ask, "it")
+    with pytest.raises(UserError, match=r"runs of me/p \(status 403: .* check entity"):
+        Patience(naps.append)(lambda: ask(Busy(403)), "the runs of me/p")
+    with pytest.raises(KeyError):
+        Patience(naps.append)(lambda: ask(KeyError("a bug")), "it")
     assert naps == []
 
 
@@ -248,6 +250,24 @@ sys.exit(code)
 """
 
 
+def by_wandb(folder: Path, url: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """The command in a process of its own, with wandb's client asking a server of ours."""
+    names = ("WANDB_DIR", "WANDB_CACHE_DIR", "WANDB_CONFIG_DIR", "WANDB_DATA_DIR")
+    own = {name: str(folder / name) for name in names}
+    own |= {"WANDB_BASE_URL": url, "WANDB_API_KEY": "0" * 40}
+    command = [sys.executable, "-c", READ, *arguments]
+    return subprocess.run(command, env={**os.environ, **own}, capture_output=True, text=True)
+
+
+def test_what_the_server_refuses_for_good_is_told(tmp_path: Path) -> None:
+    with serving("p", []) as project:
+        project.busy, project.status = 1000, 403
+        done = by_wandb(tmp_path, project.url, "wandb:me/p")
+    assert (done.returncode, project.refused) == (2, 1)
+    assert done.stderr.startswith("tables: wandb's server refused the runs of me/p (status 403")
+    assert done.stderr.count("\n") == 1
+
+
 def test_wandbs_own_client_reads_pages_histories_and_waits_when_asked_to(tmp_path: Path) -> None:
     def node(number: int) -> dict[str, Any]:
         told = {"updates": 3, "updates_per_round": 1, "passes": 1}
@@ -259,20 +279,12 @@ def test_wandbs_own_client_reads_pages_histories_and_waits_when_asked_to(tmp_pat
         own = {"name": f"r{number}", "displayName": f"R{number}", "state": "finished"}
         return {**own, "heartbeatAt": "2026", "tags": ["t"], "config": config, "history": rows}
 
-    places = {name: str(tmp_path / name) for name in ("WANDB_DIR", "WANDB_CACHE_DIR",
-              "WANDB_CONFIG_DIR", "WANDB_DATA_DIR")}  # fmt: skip
     out = tmp_path / "t.csv"
-    command = [sys.executable, "-c", READ, "wandb:me/p", "--cache", str(tmp_path / "cache")]
-    command += ["--filters", "?", "x?seed=1&seed=2&tag=t", "--out", str(out)]
+    asked = ["wandb:me/p", "--cache", str(tmp_path / "cache")]
+    asked += ["--filters", "?", "x?seed=1&seed=2&tag=t", "--out", str(out)]
     with serving("p", [node(n) for n in range(3)]) as project:
         project.busy = 1
-        own = {"WANDB_BASE_URL": project.url, "WANDB_API_KEY": "0" * 40}
-        said = [
-            subprocess.run(
-                command, env={**os.environ, **places, **own}, capture_output=True, text=True
-            )
-            for _ in range(2)
-        ]
+        said = [by_wandb(tmp_path, project.url, *asked) for _ in range(2)]
     assert [one.returncode for one in said] == [0, 0], said[0].stderr
     assert "2 runs, 1 condition, 2 seeds (1, 2)" in said[0].stdout
     assert "no findings" in said[0].stdout

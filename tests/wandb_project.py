@@ -16,12 +16,13 @@ USER = {"id": "u", "name": "Me", "username": "me", "entity": "me", "flags": "{}"
 @dataclass
 class Project:
     """runs: their nodes with `history`, the rows. asked: names and values of every query. busy:
-    how many further queries for a page of runs are refused with status 429."""
+    how many further queries for a page of runs are refused, with which status."""
 
     name: str
     runs: list[dict[str, Any]]
     asked: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     busy: int = 0
+    status: int = 429
     refused: int = 0
     url: str = ""
 
@@ -90,7 +91,7 @@ def serving(name: str, runs: Sequence[dict[str, Any]]) -> Iterator[Project]:
             if query.strip() == "Runs" and state.busy:
                 state.busy -= 1
                 state.refused += 1
-                self.send_response(429)
+                self.send_response(state.status)
                 self.send_header("Retry-After", "0")
                 self.send_header("Content-Length", "0")
                 self.end_headers()

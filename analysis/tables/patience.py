@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -29,13 +29,18 @@ class Patience:
     waited_seconds: float = 0.0
 
     def __call__(self, ask: Callable[[], T], what: str) -> T:
-        """The answer. Raises UserError if the server still refuses after ATTEMPTS."""
+        """The answer. Raises UserError if the server refuses, for good or ATTEMPTS times."""
         wait = FIRST_WAIT
         for attempt in range(1, ATTEMPTS + 1):
             self.asked += 1
             try:
                 return ask()
             except Exception as error:
+                if refused_for_good(error):
+                    raise UserError(
+                        f"wandb's server refused {what} (status {answered(error)}: {error}): check "
+                        "entity and project, and what `wandb login` says"
+                    ) from error
                 if not is_for_now(error):
                     raise
                 if attempt == ATTEMPTS:
@@ -51,14 +56,28 @@ class Patience:
         raise AssertionError("the last attempt returns or raises")
 
 
-def is_for_now(error: BaseException) -> bool:
-    """Whether an error, or what caused it, asks to come back later."""
+def causes(error: BaseException) -> Iterator[BaseException]:
+    """An error and what caused it; wandb's own keep their cause as `exc`."""
     seen: BaseException | None = error
     while seen is not None:
-        if status(seen) in LATER or isinstance(seen, ConnectionError | TimeoutError):
-            return True
+        yield seen
         seen = getattr(seen, "exc", None) or seen.__cause__
-    return False
+
+
+def is_for_now(error: BaseException) -> bool:
+    """Whether an error, or what caused it, asks to come back later."""
+    passing = (ConnectionError, TimeoutError)
+    return any(status(one) in LATER or isinstance(one, passing) for one in causes(error))
+
+
+def refused_for_good(error: BaseException) -> bool:
+    """Whether a server answered, and not that it should be asked later."""
+    return answered(error) is not None and not is_for_now(error)
+
+
+def answered(error: BaseException) -> int | None:
+    """The HTTP status behind an error; None if no server answered."""
+    return next((found for one in causes(error) if (found := status(one)) is not None), None)
 
 
 def status(error: BaseException) -> int | None:
