@@ -1,0 +1,105 @@
+"""python -m analysis.tables SOURCE...: what is there, what is wrong with it, and the tables."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from analysis.tables.benchmark_write import link, write_benchmark
+from analysis.tables.filter_text import parse_query
+from analysis.tables.filters import Query
+from analysis.tables.gather import read
+from analysis.tables.store import files, save
+from analysis.tables.summary import show
+from analysis.tables.table import in_order, make_tables, select
+from rlhf_lab.trackers.console import Console
+from rlhf_lab.types import UserError
+
+KINDS = "folder, offline, orb, csv, tensorboard, or wandb:ENTITY/PROJECT"
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command's options."""
+    found = argparse.ArgumentParser(
+        prog="python -m analysis.tables", description="Tracked runs as one tidy table."
+    )
+    add = found.add_argument
+    add("sources", nargs="+", metavar="SOURCE", help=f"a folder or file, or KIND:PLACE ({KINDS})")
+    add("--metric", action="append", default=[], help="keep this metric (repeat)")
+    add(
+        "--by",
+        action="append",
+        default=[],
+        metavar="KEY",
+        help="a config key that also tells conditions apart (repeat)",
+    )
+    add(
+        "--filters",
+        action="append",
+        nargs="+",
+        default=[],
+        metavar="FILTER",
+        help="of Open RL Benchmark: '?we=..&wpn=..' 'EXP?tag=..&seed=..'",
+    )
+    add("--env-ids", action="append", nargs="+", default=[], metavar="ENV")
+    add("--cache", type=Path, help="folder to keep what wandb's server sent")
+    add("--out", type=Path, help="write the tables: FILE.parquet or FILE.csv")
+    add(
+        "--export",
+        type=Path,
+        metavar="FOLDER",
+        help="write the runs for `openrlbenchmark.rlops --offline`",
+    )
+    add("--entity", default="local", help="of the export")
+    add("--project", default="rlhf_lab", help="of the export")
+    return found
+
+
+def queries_of(filters: Sequence[Sequence[str]], env_ids: Sequence[Sequence[str]]) -> list[Query]:
+    """The groups of filters with their environments; one list of those is for all groups. Raises
+    UserError if there are several lists, but not one a group."""
+    if len(env_ids) > 1 and len(env_ids) != len(filters):
+        raise UserError(
+            f"--env-ids {len(env_ids)} times and --filters {len(filters)} times: pass one list for "
+            "all groups, or one for each"
+        )
+    each = env_ids if len(env_ids) > 1 else [env_ids[0] if env_ids else ()] * len(filters)
+    groups = filters or ([["?"]] if env_ids else [])
+    if groups and not filters:
+        each = [env_ids[0]]
+    return [parse_query(group, envs) for group, envs in zip(groups, each, strict=True)]
+
+
+def run(given: argparse.Namespace, console: Console) -> None:
+    """Read, show, and write what is asked for."""
+    if given.out:
+        files(given.out)
+    queries = queries_of(given.filters, given.env_ids)
+    metrics = [*given.metric, *(name for query in queries for name in query.where.metrics)]
+    reading = read(given.sources, queries, given.cache, console.say)
+    tables = make_tables(reading, queries, metrics, given.by)
+    show(tables, console)
+    if given.out:
+        for path in save(tables, given.out):
+            console.say(f"wrote {path}")
+    if given.export:
+        chosen = [one.record for one in in_order(select(reading, queries)[0], given.by)]
+        written = write_benchmark(chosen, given.export, given.entity, given.project)
+        console.say(f"wrote {len(written)} runs to {given.export}/{given.entity}/{given.project}")
+        console.say(f"where rlops finds them: {link(given.export, given.entity)}")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Command line; exit code 2 if nothing can be shown."""
+    try:
+        run(parser().parse_args(arguments), Console(quiet=False))
+    except UserError as error:
+        sys.stderr.write(f"tables: {error}\n")
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,82 @@
+"""Histories that were read once, as Parquet files under the run's id and the stamp they were of."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from analysis.tables.record import Cell, Row, flat
+from rlhf_lab.types import UserError
+
+STAMP = b"stamp"
+# A name may have numbers in some rows and texts in others, a column may not.
+NUMBERS, TEXTS = "n:", "t:"
+
+
+@dataclass(frozen=True)
+class Cache:
+    """A folder of histories. What is kept under another stamp than the asked one is not given."""
+
+    folder: Path
+
+    def path(self, key: Sequence[str]) -> Path:
+        """The file of a run. Names that are alike when made safe differ in their hash."""
+        digest = hashlib.sha256(json.dumps(list(key)).encode()).hexdigest()[:8]
+        safe = "-".join("".join(c if c.isalnum() else "_" for c in part) for part in key)
+        return self.folder / f"{safe[:120]}-{digest}.parquet"
+
+    def get(self, key: Sequence[str], stamp: str) -> list[Row] | None:
+        """The flat rows that were kept under a stamp; None if there are none."""
+        parquet = pyarrow_parquet()
+        path = self.path(key)
+        if not path.is_file():
+            return None
+        table = parquet.read_table(path)
+        if (table.schema.metadata or {}).get(STAMP) != stamp.encode():
+            return None
+        return [decoded(row) for row in table.to_pylist()]
+
+    def put(self, key: Sequence[str], stamp: str, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Keep rows in place of any older ones, in one step."""
+        import pyarrow
+
+        parquet = pyarrow_parquet()
+        encoded = [encode(flat(row)) for row in rows]
+        names = list(dict.fromkeys(name for row in encoded for name in row))
+        columns = {name: typed([row.get(name) for row in encoded]) for name in names}
+        # A table without columns would lose how many rows it has.
+        table = pyarrow.table({"row": list(range(len(encoded))), **columns})
+        table = table.replace_schema_metadata({STAMP: stamp.encode()})
+        self.folder.mkdir(parents=True, exist_ok=True)
+        draft = self.path(key).with_suffix(".draft")
+        parquet.write_table(table, draft)
+        draft.replace(self.path(key))
+
+
+def pyarrow_parquet() -> Any:
+    try:
+        from pyarrow import parquet
+    except ImportError as error:
+        raise UserError("--cache needs the package pyarrow: pip install pyarrow") from error
+    return parquet
+
+
+def typed(values: Sequence[Cell | None]) -> list[Any]:
+    """A column of one type: whole numbers among others as those."""
+    if any(isinstance(value, float) for value in values):
+        return [float(value) if isinstance(value, int) else value for value in values]
+    return list(values)
+
+
+def encode(row: Row) -> dict[str, Cell]:
+    return {f"{TEXTS if isinstance(v, str) else NUMBERS}{name}": v for name, v in row.items()}
+
+
+def decoded(row: Mapping[str, Any]) -> Row:
+    """The row as it was; null is where it had nothing, NaN where it had NaN."""
+    prefixed = {name: value for name, value in row.items() if name != "row" and value is not None}
+    return {name[len(NUMBERS) :]: value for name, value in prefixed.items()}

@@ -1,0 +1,58 @@
+"""Findings about a run by itself."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from analysis.tables.axes import number
+from analysis.tables.frames import Placed, metric_names
+
+# Metrics that are shares: from 0 to 1, where percents would be mixed in.
+SHARES = ("win_rate", "win_rate_low", "win_rate_high", "tie_rate", "eos_rate", "accuracy/mean")
+DONE = ("finished", "running")
+
+
+def no_seed(run: Placed) -> Iterator[str]:
+    if run.place.seed is None:
+        yield "it has no seed: it can be paired with no other run, nor told from a repetition"
+
+
+def cut_short(run: Placed) -> Iterator[str]:
+    """Fewer rounds than planned, or an end that is none."""
+    record, planned = run.record, run.record.facts.planned_rounds
+    done = len(record.rounds)
+    if record.facts.job_type == "evaluate":
+        return
+    if planned is not None and done < planned:
+        yield f"{done} of {planned} rounds were recorded (state {record.facts.state})"
+    elif record.facts.state not in (*DONE, "unknown"):
+        yield f"its state is {record.facts.state}"
+    elif record.facts.state == "running":
+        yield "it is still running: its last values are not its end"
+
+
+def not_finite(run: Placed) -> Iterator[str]:
+    """Metrics that are NaN or infinite at some point, and where first."""
+    for rows, of in ((run.record.rounds, "points"), (run.record.evals, "versions")):
+        bad: dict[str, list[int]] = {}
+        for position, row in enumerate(rows, start=1):
+            for name, value in row.items():
+                if isinstance(value, float) and not math.isfinite(value):
+                    bad.setdefault(name, []).append(position)
+        for name, positions in bad.items():
+            share = f"{len(positions)} of {len(rows)} {of}"
+            yield f"{name} is not finite in {share}, first in number {positions[0]}"
+
+
+def percents(run: Placed) -> Iterator[str]:
+    """Shares that are none."""
+    worst: dict[str, float] = {}
+    names = [name for held in metric_names(run.record) for name in held if name.endswith(SHARES)]
+    for row in (*run.record.rounds, *run.record.evals):
+        for name in names:
+            value = number(row, name)
+            if value is not None and not 0 <= value <= 1 and math.isfinite(value):
+                worst[name] = max(abs(value), worst.get(name, 0.0))
+    for name, value in worst.items():
+        yield f"{name} goes to {value:g}, but is a share from 0 to 1: are these percents?"

@@ -1,0 +1,63 @@
+"""Runs from TensorBoard's event files, read by TensorBoard's own reader."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from analysis.tables.axes import RUNTIME
+from analysis.tables.folders import config_of, facts_of
+from analysis.tables.history import STEP, split
+from analysis.tables.record import Facts, Reading, Record, Source
+from rlhf_lab.runs import MANIFEST, summary
+from rlhf_lab.types import UserError
+
+PATTERN = "*tfevents*"
+
+
+def read_events(root: Path) -> Reading:
+    """The runs of a folder's event files, one a folder. What a run's manifest says of it counts."""
+    folders = sorted({path.parent for path in root.rglob(PATTERN)})
+    return Reading(tuple(record_of(folder, root) for folder in folders))
+
+
+def record_of(folder: Path, root: Path) -> Record:
+    """The scalars of one folder by step. Seconds are those since its first event."""
+    rounds, evals = split(scalars(folder).values())
+    run, config, facts = about(folder, root)
+    return Record(Source.tensorboard, run, str(folder), facts, config, rounds, evals)
+
+
+def scalars(folder: Path) -> dict[int, dict[str, Any]]:
+    """The scalars of every step. Raises UserError if tensorboard is not installed."""
+    try:
+        from tensorboard.backend.event_processing.event_accumulator import (
+            SCALARS,
+            EventAccumulator,
+        )
+    except ImportError as error:
+        raise UserError(
+            f"{folder} holds TensorBoard's events: reading them needs the package tensorboard "
+            "(pip install 'rlhf-lab[tensorboard]')"
+        ) from error
+    # 0 keeps all: by default it would be a sample of 10,000 points.
+    events = EventAccumulator(str(folder), size_guidance={SCALARS: 0})
+    events.Reload()
+    rows: dict[int, dict[str, Any]] = {}
+    begun = events.FirstEventTimestamp() if events.Tags()[SCALARS] else 0.0
+    for name in events.Tags()[SCALARS]:
+        for event in events.Scalars(name):
+            row = rows.setdefault(event.step, {STEP: event.step})
+            row |= {name: event.value, RUNTIME: event.wall_time - begun}
+    return rows
+
+
+def about(folder: Path, root: Path) -> tuple[str, Mapping[str, Any], Facts]:
+    """Id, config and facts: of the run whose mirror the events are, else of the folder's path."""
+    if not (folder.parent / MANIFEST).is_file():
+        return str(folder), {}, Facts(project=str(root), step=STEP)
+    found = summary(folder.parent, folder.parent.name)
+    config = config_of(folder.parent, found.manifest, [])
+    run_id = str(found.manifest.get("run_id") or folder)
+    return run_id, config, facts_of(found.manifest, config, found.state, str(root))

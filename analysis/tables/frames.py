@@ -1,0 +1,198 @@
+"""Records as tables: recorded points, evaluated versions, and runs."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from analysis.tables.axes import COLUMNS as AXES
+from analysis.tables.axes import GLOBAL_STEP, VersionAxes, axes_of, clock_of
+from analysis.tables.conditions import COLUMNS as PLACE_COLUMNS
+from analysis.tables.conditions import NUMBERS, Place, columns
+from analysis.tables.findings import Finding, Kind
+from analysis.tables.record import Cell, Record, Row
+
+# A metric of such a name would take the place of a column: it gets the prefix.
+METRIC = "metric/"
+OWN = ("label", "version")
+WHOLE = ("seed", *NUMBERS, "version", "planned_rounds", "points", "versions", "repeat")
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A run and where it stands. repeat: how many runs of its condition and seed come before it."""
+
+    record: Record
+    place: Place
+    repeat: int = 0
+
+
+def points_frame(runs: Sequence[Placed], metrics: Sequence[str]) -> pd.DataFrame:
+    """One row a run and recorded point. metrics: the columns wanted, all if empty."""
+    rows = [
+        columns(run.record, run.place) | axes_of(row, run.record.facts.step) | measured(row, keep)
+        for run in runs
+        for keep in [chosen(run, metrics)]
+        for row in run.record.rounds
+    ]
+    return framed(rows, [*key_columns(runs), *AXES])
+
+
+def versions_frame(runs: Sequence[Placed], metrics: Sequence[str]) -> pd.DataFrame:
+    """One row a run and evaluated version, with the axes at which the version was ready."""
+    rows = []
+    for run in runs:
+        axes, own = VersionAxes(run.record, updates_a_round(run.place)), chosen(run, metrics)
+        for row in run.record.evals:
+            version = int(row["version"])
+            point, _ = axes.at(version)
+            place = {"label": row.get("label", ""), "version": version}
+            rows.append(
+                columns(run.record, run.place) | place | point | measured(without_own(row), own)
+            )
+    return framed(rows, [*key_columns(runs), *OWN, *AXES])
+
+
+def runs_frame(runs: Sequence[Placed], findings: Sequence[Finding]) -> pd.DataFrame:
+    """One row a run: what it is, what it had cost at the end, its last values (`last/NAME` of the
+    points, `final/NAME` of the evaluation without a label), its config and its problems."""
+    told: dict[str, list[str]] = {}
+    for finding in findings:
+        told.setdefault(finding.run, []).append(finding.line)
+    rows = [run_row(run, told.get(run.record.run, [])) for run in runs]
+    return framed(rows, key_columns(runs))
+
+
+def run_row(run: Placed, problems: Sequence[str]) -> dict[str, Any]:
+    record, facts = run.record, run.record.facts
+    unlabelled = [row for row in record.evals if not row.get("label")]
+    row: dict[str, Any] = columns(record, run.place) | {
+        "place": record.place,
+        "name": facts.name,
+        "project": facts.project,
+        "state": facts.state,
+        "repeat": run.repeat,
+        "planned_rounds": facts.planned_rounds,
+        "points": len(record.rounds),
+        "versions": len(record.evals),
+        "started": facts.started,
+        "code": facts.code,
+        "commit": facts.commit,
+        "content": facts.content,
+        "tags": json.dumps(facts.tags),
+        "step": facts.step,
+        "legend": facts.legend,
+        "machine": facts.machine,
+        "clock": clock_of(record),
+        "config": json.dumps(record.config, default=str),
+        "problems": "\n".join(dict.fromkeys(problems)),
+    }
+    if record.rounds:
+        row |= axes_of(record.rounds[-1], facts.step)
+    row |= {f"last/{name}": value for name, value in last_values(record.rounds).items()}
+    finals = last_values([without_own(one) for one in unlabelled[-1:]])
+    return row | {f"final/{name}": value for name, value in finals.items()}
+
+
+def last_values(rows: Iterable[Row]) -> dict[str, Cell]:
+    """The last recorded value of every metric."""
+    found: dict[str, Cell] = {}
+    for row in rows:
+        found.update(row)
+    return {name: value for name, value in found.items() if is_metric(name)}
+
+
+def is_metric(name: str) -> bool:
+    """Whether a recorded name is neither a tracker's own nor an axis of it."""
+    return not name.startswith("_") and name != GLOBAL_STEP
+
+
+def metric_names(record: Record) -> tuple[set[str], set[str]]:
+    """Names of what a run recorded, and of what was judged of it."""
+    points, judged = set[str]().union(*record.rounds), set[str]().union(*record.evals)
+    return {name for name in points if is_metric(name)}, judged - set(OWN)
+
+
+def chosen(run: Placed, metrics: Sequence[str]) -> dict[str, str]:
+    """The run's metrics that are wanted, and the column of each."""
+    points, judged = metric_names(run.record)
+    names = (points | judged) & set(metrics) if metrics else points | judged
+    return {name: column_of(name) for name in names}
+
+
+def measured(row: Row, keep: Mapping[str, str]) -> dict[str, Cell]:
+    """The wanted metrics of a row, by column."""
+    return {keep[name]: value for name, value in row.items() if name in keep}
+
+
+def column_of(name: str) -> str:
+    """The column of a metric: its name, unless a column of the table has it."""
+    taken = name in RESERVED or name.startswith("x/")
+    return f"{METRIC}{name}" if taken else name
+
+
+RESERVED = frozenset(("source", "run", *PLACE_COLUMNS, *OWN))
+
+
+def without_own(row: Row) -> Row:
+    return {name: value for name, value in row.items() if name not in OWN}
+
+
+def key_columns(runs: Sequence[Placed]) -> list[str]:
+    """The columns that come first, also in a table without rows."""
+    found = [name for run in runs[:1] for name in columns(run.record, run.place)]
+    return found or ["source", "run"]
+
+
+def updates_a_round(place: Place) -> int | None:
+    """N times T, where the config says them."""
+    per_round, passes = place.numbers["updates_per_round"], place.numbers["passes"]
+    return None if per_round is None or passes is None else per_round * passes
+
+
+def framed(rows: Sequence[Mapping[str, Any]], first: Sequence[str]) -> pd.DataFrame:
+    """A table of rows: whole numbers with gaps stay whole, everything measured is float64, texts
+    among numbers are left empty (a finding says so)."""
+    names = list(dict.fromkeys([*first, *(name for row in rows for name in row)]))
+    return pd.DataFrame({name: column([row.get(name) for row in rows], name) for name in names})
+
+
+def column(values: Sequence[Any], name: str) -> Any:
+    """The values of a column in one type."""
+    if name in WHOLE:
+        return pd.array([pd.NA if value is None else value for value in values], dtype="Int64")
+    types = set(map(type, values))
+    if types & {int, float}:
+        # Texts would be parsed as numbers, which they were not recorded as.
+        numbers = [None if isinstance(value, str) else value for value in values]
+        return np.array(numbers if str in types else values, dtype=np.float64)
+    if types <= {type(None)} and name.startswith("x/"):
+        return np.full(len(values), math.nan)
+    texts = ["" if value is None else str(value) for value in values]
+    return pd.array(texts, dtype="object")
+
+
+def not_numbers(runs: Sequence[Placed]) -> list[Finding]:
+    """Texts where other rows of the selection have numbers: they are left out of the column."""
+    numeric: set[str] = set()
+    texts: dict[str, list[tuple[Placed, Cell]]] = {}
+    for run in runs:
+        for row in (*run.record.rounds, *run.record.evals):
+            for name, value in row.items():
+                if isinstance(value, str):
+                    texts.setdefault(name, []).append((run, value))
+                else:
+                    numeric.add(name)
+    found: dict[tuple[str, str], Finding] = {}
+    for name in sorted(numeric & set(texts)):
+        for run, value in texts[name]:
+            what = f"{name} is {value!r} where it is a number elsewhere: that value is left out"
+            one = Finding(Kind.not_a_number, run.record.run, run.record.place, what)
+            found.setdefault((run.record.run, name), one)
+    return list(found.values())

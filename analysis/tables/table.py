@@ -1,0 +1,188 @@
+"""The tables of a selection of runs, with what is wrong in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pandas as pd
+
+from analysis.tables.all_checks import findings_of
+from analysis.tables.conditions import place_of
+from analysis.tables.filters import Query, chosen_by
+from analysis.tables.findings import Finding, Kind
+from analysis.tables.frames import (
+    Placed,
+    metric_names,
+    points_frame,
+    runs_frame,
+    versions_frame,
+)
+from analysis.tables.record import Reading, Record, Source
+from rlhf_lab.types import UserError
+
+KNOWS_MOST = list(Source)
+
+
+@dataclass(frozen=True)
+class Tables:
+    """points: a row per run and recorded point. versions: per run and evaluated version. runs: per
+    run. findings: everything that is wrong. Rows of all three are told apart by `run`."""
+
+    points: pd.DataFrame
+    versions: pd.DataFrame
+    runs: pd.DataFrame
+    findings: tuple[Finding, ...]
+
+    @property
+    def said(self) -> str:
+        """How many runs and seeds, and which."""
+        return stated(self.runs)
+
+    def only(self, **wanted: Any) -> Tables:
+        """The runs whose columns have these values, or one of several: `only(algo="ppo", seed=[1,
+        2])`. Raises UserError on a column that there is not, and if no run is left."""
+        held = pd.Series(True, index=self.runs.index)
+        for name, values in wanted.items():
+            if name not in self.runs:
+                raise UserError(f"{name}={values}: runs have {listing(list(self.runs))}")
+            allowed = values if isinstance(values, list | tuple) else [values]
+            left = held & self.runs[name].isin(allowed)
+            if not left.any():
+                there = sorted({str(value) for value in self.runs.loc[held, name]})
+                raise UserError(
+                    f"{name}={values}: no run of {self.said} has it; {name} is one of "
+                    f"{listing(there)}"
+                )
+            held = left
+        runs = self.runs[held].reset_index(drop=True)
+        ids = set(runs["run"])
+        points, versions = (
+            frame[frame["run"].isin(ids)].reset_index(drop=True)
+            for frame in (self.points, self.versions)
+        )
+        return Tables(points, versions, runs, tuple(f for f in self.findings if f.run in ids))
+
+
+def make_tables(
+    reading: Reading,
+    queries: Sequence[Query] = (),
+    metrics: Sequence[str] = (),
+    by: Sequence[str] = (),
+) -> Tables:
+    """Tables of the runs that any query holds (all, without one).
+
+    metrics: names to keep, all if empty. by: config keys that tell conditions apart too. Raises
+    UserError if no run is left, or none has any of the metrics, and says what there is.
+    """
+    wanted, dropped = select(reading, queries)
+    placed = in_order(wanted, by)
+    names = sorted(set[str]().union(*(n for run in placed for n in metric_names(run.record))))
+    if metrics and not set(metrics) & set(names):
+        raise UserError(f"--metric {', '.join(metrics)}: no run has it; there are {listing(names)}")
+    selected = {run.record.run for run in placed}
+    found = [*reading.findings, *(one for one in dropped if one.run in selected)]
+    found += findings_of(placed, metrics)
+    return Tables(
+        points_frame(placed, metrics),
+        versions_frame(placed, metrics),
+        runs_frame(placed, found),
+        tuple(dict.fromkeys(found)),
+    )
+
+
+def select(reading: Reading, queries: Sequence[Query]) -> tuple[list[Record], list[Finding]]:
+    """The runs that any query holds, each once, and what was left out as the same run again.
+    Raises UserError if there is none."""
+    kept, findings = each_once(reading.records)
+    wanted = [found for one in kept if (found := chosen_by(one, queries)) is not None]
+    if not wanted:
+        raise UserError(nothing_matched(kept, queries))
+    return wanted, findings
+
+
+def each_once(records: Sequence[Record]) -> tuple[list[Record], list[Finding]]:
+    """Every run once, from the source that knows most of it, and what was left out for that. Runs
+    are the same if id, environment, condition and seed are; of others the id is made its own."""
+    kept: dict[str, Record] = {}
+    findings: list[Finding] = []
+    for record in sorted(records, key=lambda one: KNOWS_MOST.index(one.source)):
+        first = kept.setdefault(record.run, record)
+        if first is record:
+            continue
+        if is_same(first, record):
+            what = f"the same run from {record.source} ({len(record.rounds)} points) is left out: "
+            what += f"{first.place} has it, from {first.source} ({len(first.rounds)} points)"
+            findings += record.findings
+        else:
+            what = f"another run than {first.place} with the id {record.run}: its place is added"
+            own = f"{record.run} ({record.place})"
+            kept[own] = replace(record, run=own)
+        findings.append(Finding(Kind.duplicate, record.run, record.place, what))
+    return list(kept.values()), findings
+
+
+def is_same(one: Record, other: Record) -> bool:
+    """Whether two records of one id are of one run."""
+    first, second = place_of(one), place_of(other)
+    return (first.group, first.seed) == (second.group, second.seed)
+
+
+def in_order(records: Sequence[Record], by: Sequence[str]) -> list[Placed]:
+    """Runs by environment, condition and seed; the number of those before them at the same."""
+    placed = [Placed(record, place_of(record, by)) for record in records]
+    placed.sort(key=lambda run: (*run.place.group, run.place.seed is None, run.place.seed or 0))
+    seen: dict[object, int] = {}
+    result = []
+    for run in placed:
+        spot = (*run.place.group, run.place.seed)
+        result.append(replace(run, repeat=seen.get(spot, 0)))
+        seen[spot] = seen.get(spot, 0) + 1
+    return result
+
+
+def stated(runs: pd.DataFrame) -> str:
+    """How many runs, conditions and seeds a selection has, and which seeds."""
+    seeds = sorted(int(seed) for seed in runs["seed"].dropna().unique())
+    seedless = int(runs["seed"].isna().sum())
+    number = len(runs.groupby(["env_id", "condition"]))
+    named = f"{count(len(seeds), 'seed')} ({', '.join(map(str, seeds))})" if seeds else "no seed"
+    return f"{count(len(runs), 'run')}, {count(number, 'condition')}, {named}" + (
+        f", {seedless} without a seed" if seedless and seeds else ""
+    )
+
+
+def count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def nothing_matched(records: Sequence[Record], queries: Sequence[Query]) -> str:
+    """Why nothing is selected, and what could be."""
+    if not records:
+        return "no runs in these sources: `rlhf-lab runs FOLDER` lists what a folder holds"
+    places = [place_of(record) for record in records]
+    exists: dict[str, Callable[[], list[str]]] = {
+        "projects": lambda: [record.facts.project for record in records],
+        "env_id": lambda: [place.env for place in places],
+        "exp_name": lambda: [place.experiment for place in places],
+        "seed": lambda: [str(place.seed) for place in places],
+        "tags": lambda: [tag for record in records for tag in record.facts.tags],
+        "metrics": lambda: plain_metrics(records),
+    }
+    there = [f"  {name}: {listing(sorted(set(values())))}" for name, values in exists.items()]
+    asked = "; ".join(query.text for query in queries)
+    return "\n".join([f"no run of {len(records)} matches {asked}. There are:", *there])
+
+
+def plain_metrics(records: Sequence[Record]) -> list[str]:
+    """Names of what was recorded, those by lag left out."""
+    names = {name for record in records for held in metric_names(record) for name in held}
+    return [name for name in names if not name.startswith("by_lag/")]
+
+
+def listing(names: Sequence[str], most: int = 40) -> str:
+    """Names with commas, up to a number."""
+    shown = [name for name in names if name]
+    more = f" and {len(shown) - most} more" if len(shown) > most else ""
+    return (", ".join(shown[:most]) or "none") + more
