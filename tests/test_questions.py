@@ -193,9 +193,20 @@ def test_one_curve_is_judged_at_equal_kl() -> None:
     found = find(given(fast, slow), "one curve")
     assert found.numbers[0].estimate.point == pytest.approx(-0.1875, abs=1e-4)
     assert found.verdict is Verdict.does_not_hold
-    assert "from 0.50 to 1.00 nats (29% of the KL that both visited)" in found.reason
+    assert "over 0.5 to 0.5 nats" in found.reason
     same = given(Made(kl=1.0).runs(ends), Made(per_round=4, kl=1.0).runs(ends))
     assert find(same, "one curve").verdict is Verdict.holds
+
+
+def test_every_seed_has_its_own_range_of_kl() -> None:
+    # Seed 2 goes ten times as far in both conditions, which no range is common to all with.
+    runs = [
+        [Made(per_round=n, kl=1.0).run(1, 0.9), Made(per_round=n, kl=10.0).run(2, 0.9)]
+        for n in (1, 4)
+    ]
+    found = find(given(*runs), "one curve")
+    assert "over 0.8 to 7.5 nats" in found.reason
+    assert found.verdict is Verdict.holds
 
 
 def test_the_largest_n_with_kl_in_common_is_taken() -> None:
