@@ -80,6 +80,11 @@ def test_async_is_held_against_the_margin(losses: Sequence[float], verdict: Verd
     assert find(found, "one round ahead costs").verdict is verdict
 
 
+def test_sync_against_async_is_asked_once() -> None:
+    found = given(Made().runs(HIGH), Made(mode="async").runs(HIGH))
+    assert {one.question for one in found.every} == {"asynchrony"}
+
+
 def test_the_margin_is_the_users() -> None:
     runs = Made().runs(HIGH), Made(mode="async").runs(less(HIGH, (0.03, 0.031, 0.029)))
     assert find(given(*runs), "ahead costs").verdict is Verdict.does_not_hold

@@ -33,10 +33,12 @@ def ask(selection: Selection, asked: Asked) -> list[Answer]:
 
 def older(family: Family, asked: Asked) -> list[Answer]:
     """Every S without a correction against fresh samples."""
-    line = family.line("max_staleness", correction=PLAIN)
-    fresh = line.pop(0, None)
+    steps = family.line("max_staleness", correction=PLAIN)
+    fresh = steps.pop(0, None)
     if fresh is None:
         return []
+    # Sync against async is a question of its own.
+    line = {s: cell for s, cell in steps.items() if cell.parts["mode"] == fresh.parts["mode"]}
     found = []
     for rounds, cell in line.items():
         claim = ONE if rounds == 1 else OLDER
