@@ -34,10 +34,11 @@ def handle(look: Look, line: bool = True) -> Line2D:
     return Line2D([], [], color=look.colour, marker=look.marker, linestyle=style)
 
 
-def named_axes(axes: Axes, x: str, y: str, title: str = "") -> None:
-    axes.set_xlabel(label(x))
-    axes.set_ylabel(label(y))
-    axes.set_title(plain(title))
+def outer(panel: Axes, x: str) -> None:
+    """Name the x-axis where no panel below does."""
+    place = panel.get_subplotspec()
+    if place is None or place.is_last_row():
+        panel.set_xlabel(label(x))
 
 
 def band_curve(
@@ -49,7 +50,7 @@ def band_curve(
     axes.plot(x, y, color=style.colour, marker=style.marker, linestyle=style.line)
     if len(made.seeds) > 1:
         axes.fill_between(x, low, high, color=style.colour, alpha=0.15, linewidth=0)
-    keep(sheet, axes, cell, told, xy, made)
+    keep(sheet, cell, told, xy, made)
     return made
 
 
@@ -61,7 +62,7 @@ def path(sheet: Sheet, axes: Axes, cell: Cell, told: Sequence[str], xy: tuple[st
     )
     if len(made.seeds) > 1:
         cross(axes, made, style)
-    keep(sheet, axes, cell, told, xy, made)
+    keep(sheet, cell, told, xy, made)
     return made
 
 
@@ -73,7 +74,7 @@ def end_point(
     axes.plot(made.x[0][-1], made.y[0][-1], color=style.colour, marker=style.marker, ls="none")
     if len(made.seeds) > 1:
         cross(axes, made, style)
-    keep(sheet, axes, cell, told, xy, made, (-1,))
+    keep(sheet, cell, told, xy, made, (-1,))
     return made
 
 
@@ -86,7 +87,6 @@ def cross(axes: Axes, made: Course, style: Look) -> None:
 
 def keep(
     sheet: Sheet,
-    axes: Axes,
     cell: Cell,
     told: Sequence[str],
     xy: tuple[str, str],
@@ -95,24 +95,21 @@ def keep(
 ) -> None:
     """Put a course into the figure's data and legend."""
     name = name_of(cell, told)
-    sheet.note(cell, name, made.seeds, handle(look_of(cell, told)))
-    sheet.warn(*made.warnings)
+    sheet.name(name, handle(look_of(cell, told)), len(made.seeds))
+    sheet.runs(cell, made.warnings)
     for place in range(len(made.versions)) if places is None else places:
         x, x_low, x_high = (float(each[place]) for each in made.x)
         put(
-            sheet, axes, cell, made, place,
+            sheet, cell, made, place,
             condition=name, x_name=xy[0], x=x, x_low=x_low, x_high=x_high, y_name=xy[1],
         )  # fmt: skip
 
 
-def put(
-    sheet: Sheet, axes: Axes, cell: Cell, made: Course, place: int, *, condition: str, **shown: Any
-) -> None:
-    """Keep one version of a course as data. shown: x, and the names of x and y."""
+def put(sheet: Sheet, cell: Cell, made: Course, place: int, **shown: Any) -> None:
+    """Keep one version of a course as data. shown: the condition, x, and the names of x and y."""
     y, low, high = (float(each[place]) for each in made.y)
-    panel = axes.get_title(loc="left") or str(shown.get("x_name", shown["y_name"]))
     sheet.add(
-        panel, condition, cell, **shown, y=y, low=low, high=high, version=made.versions[place],
+        cell, **shown, y=y, low=low, high=high, version=made.versions[place],
         n=len(made.seeds), seeds=seeds_text(made.seeds), interval=made.interval,
     )  # fmt: skip
 

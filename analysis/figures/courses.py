@@ -15,6 +15,7 @@ from analysis.statistics.results import Method, Options
 
 # From so many seeds on a bootstrap is as good as t (docs/statistics.md, coverage).
 ENOUGH = 10
+NO_INTERVAL = "none of one seed"
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,14 +72,11 @@ def course(cell: Cell, x: str, y: str) -> Course:
     if missing := sorted(everything - set(versions)):
         lacking = {s: [v for v in missing if v not in held[s]] for s in cell.seeds}
         who = ", ".join(f"seed {seed} at {gone}" for seed, gone in lacking.items() if gone)
-        told.append(f"{cell.condition}: versions without {y} over {x} left out ({who})")
+        told.append(f"versions without {y} over {x} left out: {who}")
     values = np.array([[held[seed][version] for version in versions] for seed in cell.seeds])
     made_x, _, _ = bands(values[:, :, 0])
     made_y, interval, warnings = bands(values[:, :, 1])
-    return Course(
-        cell.seeds, versions, made_x, made_y, interval,
-        (*told, *(f"{cell.condition}: {text}" for text in warnings)),
-    )  # fmt: skip
+    return Course(cell.seeds, versions, made_x, made_y, interval, (*told, *warnings))
 
 
 def bands(values_SV: Floats) -> tuple[tuple[Floats, Floats, Floats], str, tuple[str, ...]]:
@@ -86,7 +84,7 @@ def bands(values_SV: Floats) -> tuple[tuple[Floats, Floats, Floats], str, tuple[
     seeds, points = values_SV.shape
     if seeds == 1:
         gone = np.full(points, np.nan)
-        return (values_SV[0], gone, gone), "none", ("one seed, so no interval",)
+        return (values_SV[0], gone, gone), NO_INTERVAL, ("one seed, so no interval",)
     options = options_for(seeds)
     # Ends of a condition do not depend on the grid, which only numbers the versions here.
     grid = [float(place) for place in range(points)]

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 from matplotlib.axes import Axes
 
-from analysis.figures.blocks import handle, look_of, name_of, named_axes, put, row_names
-from analysis.figures.courses import Course, course
+from analysis.figures.blocks import handle, look_of, name_of, outer, put, row_names
+from analysis.figures.courses import course
 from analysis.figures.families import value
 from analysis.figures.names import label
 from analysis.figures.sheet import Sheet
 from analysis.figures.style import ticks
-from analysis.selection import Cell
+from analysis.selection import Cell, told_as
 
 # Doublings have equal distances; 0 stands one below 1.
 WITH_ZERO = ("max_staleness",)
@@ -29,12 +29,13 @@ class Steps:
     told: Sequence[str]
 
 
-def ladder(sheet: Sheet, axes: Axes, cells: Sequence[Cell], steps: Steps, title: str = "") -> None:
+def ladder(sheet: Sheet, axes: Axes, cells: Sequence[Cell], steps: Steps) -> None:
     """The metric at the last version over a number of the conditions, a line for each told value.
 
     x is spaced by doublings.
     """
-    named_axes(axes, steps.over, steps.metric, title)
+    axes.set_ylabel(label(steps.metric))
+    outer(axes, steps.over)
     lines: dict[str, list[Cell]] = {}
     for cell in cells:
         lines.setdefault(name_of(cell, steps.told), []).append(cell)
@@ -62,19 +63,14 @@ def line(
     )
     axes.vlines(moved, y[:, 1], y[:, 2], color=style.colour, lw=0.8)
     for place in order:
-        step(sheet, axes, cells[place], made[place], (name, steps))
-    smallest = min((found.seeds for found in made), key=len)
-    sheet.handles.setdefault(f"{name} (n={len(smallest)})", handle(style))
-
-
-def step(sheet: Sheet, axes: Axes, cell: Cell, made: Course, shown: tuple[str, Steps]) -> None:
-    """Keep a step of a ladder as data."""
-    name, steps = shown
-    told = f"{name} {cell.title([steps.over])}"
-    sheet.warn(*made.warnings)
-    sheet.seeds.setdefault(f"{told} [{cell.env}]", made.seeds)
-    x = float(value(cell, steps.over))
-    put(sheet, axes, cell, made, -1, condition=told, x_name=steps.over, x=x, y_name=steps.metric)
+        cell = cells[place]
+        sheet.runs(cell, made[place].warnings)
+        sheet.name(name, handle(style), len(cell.seeds))
+        put(
+            sheet, cell, made[place], -1,
+            condition=f"{name} {told_as(steps.over, value(cell, steps.over))}",
+            x_name=steps.over, x=float(value(cell, steps.over)), y_name=steps.metric,
+        )  # fmt: skip
 
 
 def level_rows(
@@ -88,8 +84,7 @@ def level_rows(
         axes.plot([low, high], [place] * 2, color=style.colour, lw=4, alpha=0.35)
         axes.plot([y], [place], color=style.colour, marker=style.marker, mec="white", mew=0.4)
         names.append(name_of(cell, told))
-        sheet.warn(*made.warnings)
-        sheet.seeds.setdefault(f"{names[-1]} [{cell.env}]", made.seeds)
-        put(sheet, axes, cell, made, -1, condition=names[-1], y_name=metric)
+        sheet.runs(cell, made.warnings)
+        put(sheet, cell, made, -1, condition=names[-1], y_name=metric)
     row_names(axes, [f"{n} (n={len(c.seeds)})" for n, c in zip(names, cells, strict=True)])
     axes.set_xlabel(label(metric))

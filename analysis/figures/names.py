@@ -4,11 +4,12 @@ from __future__ import annotations
 
 WIN_RATE, GOLD, PROXY, KL = "gold/win_rate", "gold/mean", "proxy/mean", "kl/sft_k1"
 UPDATES, WALL, DEVICE_HOURS, FLOPS = "x/updates", "x/wall_seconds", "x/device_hours", "x/flops"
-COMPLETIONS = "x/completions"
+COMPLETIONS, ACCURACY = "x/completions", "accuracy/mean"
 LABELS = {
     WIN_RATE: "gold win-rate",
     GOLD: "gold reward",
     PROXY: "proxy reward",
+    ACCURACY: "accuracy",
     KL: "KL to SFT (nats a sequence)",
     "x/rounds": "rounds",
     UPDATES: "updates",

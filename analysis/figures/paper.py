@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from analysis.figures.families import Family
 from analysis.figures.ladders import Steps, ladder
 from analysis.figures.names import (
+    ACCURACY,
     COMPLETIONS,
     DEVICE_HOURS,
     FLOPS,
@@ -16,7 +17,7 @@ from analysis.figures.names import (
     WALL,
     WIN_RATE,
 )
-from analysis.figures.panels import begin, ends, family_title, grid
+from analysis.figures.panels import begin, ends, grid, in_rows
 from analysis.figures.sheet import Drawn
 
 N, S, T, K = "updates_per_round", "max_staleness", "passes", "group_size"
@@ -40,8 +41,7 @@ def losses(families: Sequence[Family]) -> Drawn:
     """Figure 4: win-rate against KL at the end, and against N, by loss."""
     shows = "Losses under off-policyness: where training ends in win-rate and KL at each N"
     sheet, axes = begin(shows, len(families), 2)
-    for row, family in zip(axes, families, strict=True):
-        row[0].set_title(family_title(family, families, ("task", "model"), 0))
+    for family, row in in_rows(sheet, families, axes, ("task", "model")):
         ends(sheet, row[0], family, ("algo", N), (KL, WIN_RATE))
         ladder(sheet, row[1], family.cells, Steps(N, WIN_RATE, ("algo",)))
     return sheet.drawn()
@@ -60,8 +60,7 @@ def reward_scale(families: Sequence[Family]) -> Drawn:
 
 def scale(families: Sequence[Family], key: str, shows: str) -> Drawn:
     sheet, axes = begin(shows, len(families), 3)
-    for row, family in zip(axes, families, strict=True):
-        row[0].set_title(family_title(family, families, ("task", "algo"), 0))
+    for family, row in in_rows(sheet, families, axes, ("task", "algo")):
         ends(sheet, row[0], family, (key, N), (KL, WIN_RATE))
         ladder(sheet, row[1], family.cells, Steps(N, WIN_RATE, (key,)))
         ladder(sheet, row[2], family.cells, Steps(N, KL, (key,)))
@@ -87,3 +86,10 @@ def reward_and_drift(families: Sequence[Family]) -> Drawn:
     shows = "Sync and async: gold reward against drift and against time"
     pairs = [(KL, GOLD), (WALL, GOLD), (WALL, KL)]
     return grid(shows, families, ("mode",), pairs).drawn()
+
+
+def accuracy(families: Sequence[Family]) -> Drawn:
+    """GSM8k: accuracy of sync and async by loss against wall-clock, device-hours and updates."""
+    shows = "Share of problems solved against what it cost, sync and async for each loss"
+    pairs = [(x, ACCURACY) for x in (WALL, DEVICE_HOURS, UPDATES)]
+    return grid(shows, families, ("mode", "algo"), pairs).drawn()

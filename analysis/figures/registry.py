@@ -2,43 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
-from analysis.figures import paper
-from analysis.figures.entry import Entry, Wants, chosen
-from analysis.figures.names import KL, WIN_RATE
+from analysis.figures.entry import Choice, Entry, chosen
+from analysis.figures.of_library import OF_LIBRARY
+from analysis.figures.of_paper import OF_PAPER
+from analysis.figures.of_sweeps import OF_SWEEPS
 from analysis.figures.sheet import Drawn
 from analysis.figures.style import on_paper
-from analysis.selection import cells
+from analysis.selection import Selection, cells
 from analysis.tables.table import Tables
 from rlhf_lab.types import UserError
 
-N = "updates_per_round"
-ENTRIES = (
-    Entry(
-        "fig3_off_policy_ladder", "win-rate, KL and one against the other by N (paper, figure 3)",
-        ("off_policy_ladder",), Wants((N,), (N,), (WIN_RATE, KL)), paper.ladder_of_n,
-    ),
-)  # fmt: skip
-FIGURES: Mapping[str, Entry] = {entry.name: entry for entry in ENTRIES}
+FIGURES: Mapping[str, Entry] = {entry.name: entry for entry in (*OF_PAPER, *OF_SWEEPS, *OF_LIBRARY)}
 
 
-def missing(name: str, tables: Tables) -> str:
+def missing(name: str, selection: Selection) -> str:
     """What these runs lack for a figure; empty if it can be drawn."""
-    return chosen(entry_of(name), cells(tables))[1]
+    return chosen(entry_of(name), selection).missing
 
 
 def drawn(name: str, tables: Tables) -> Drawn:
     """The figure of that name. Raises UserError if its runs are not there, and says which."""
-    entry, selection = entry_of(name), cells(tables)
-    families, lacking = chosen(entry, selection)
-    if lacking:
-        raise UserError(f"{name}: {lacking}")
+    return drawn_of(name, cells(tables))
+
+
+def drawn_of(name: str, selection: Selection) -> Drawn:
+    """The same of a selection, for several figures of one."""
+    entry = entry_of(name)
+    choice = chosen(entry, selection)
+    if choice.missing:
+        raise UserError(f"{name}: {choice.missing}")
     with on_paper():
-        return entry.draw(families)
+        return told(entry.draw(choice.families), choice)
+
+
+def told(made: Drawn, choice: Choice) -> Drawn:
+    """The same, with the runs that do not count among its warnings and counted in its caption."""
+    if not choice.left_out:
+        return made
+    words = f"{len(choice.left_out)} left out: {'; '.join(reasons(choice.left_out))}."
+    return replace(
+        made, caption=f"{made.caption} {words}", warnings=(*made.warnings, *choice.left_out)
+    )
+
+
+def reasons(lines: Sequence[str], most: int = 3) -> list[str]:
+    """The first few of them, and how many more there are."""
+    shown = [line.removeprefix("left out: ") for line in lines[:most]]
+    return [*shown, *([f"and {len(lines) - most} more"] if len(lines) > most else [])]
 
 
 def entry_of(name: str) -> Entry:
+    """Raises UserError if there is no such figure."""
     if name not in FIGURES:
         raise UserError(f"--only {name}: there is no such figure, choose from {', '.join(FIGURES)}")
     return FIGURES[name]

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import pandas as pd
 from matplotlib.figure import Figure
 
+from analysis.figures.captions import COLUMNS, last_numbers, seeds_told, warnings_told
 from analysis.figures.names import label
 from analysis.figures.style import GREY, plain
 from analysis.selection import Cell
 from analysis.statistics.results import FEW_SEEDS
-
-# What is drawn of a condition: places with intervals, or a number alone.
-COLUMNS = (
-    "panel condition sweep env part x_name x x_low x_high y_name y low high n seeds interval"
-).split()
-NO_INTERVAL = "none: one seed"
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,107 +31,84 @@ class Drawn:
 
 @dataclass(eq=False)
 class Sheet:
-    """Collects the rows, conditions and warnings of a figure. shows: the caption's first words."""
+    """Collects the rows, conditions and warnings of a figure.
+
+    shows: the caption's first words. group: the row of panels that is being drawn. tells_last:
+    whether the caption tells the last point of each condition. has_intervals: whether anything in
+    it depends on how many seeds there are.
+    """
 
     figure: Figure
     shows: str
-    intervals: str = "95% t intervals over seeds"
+    group: str = ""
+    tells_last: bool = True
+    has_intervals: bool = True
     rows: list[dict[str, Any]] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    handles: dict[str, Any] = field(default_factory=dict)
+    handles: dict[str, tuple[Any, int, int]] = field(default_factory=dict)
     seeds: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    metrics: dict[str, None] = field(default_factory=dict)
+    told: dict[str, list[str]] = field(default_factory=dict)
 
-    def note(self, cell: Cell | None, name: str, seeds: Sequence[int], handle: Any) -> str:
-        """Take a condition into the legend under a name with its n, and return that name."""
-        shown = f"{plain(name)} (n={len(seeds)})"
-        self.handles.setdefault(shown, handle)
-        self.seeds.setdefault(name if cell is None else f"{name} [{cell.env}]", tuple(seeds))
-        return shown
-
-    def add(self, panel: str, condition: str, cell: Cell | None, **values: Any) -> None:
-        """Keep a point that is drawn."""
-        place = {} if cell is None else {"sweep": cell.sweep, "env": cell.env}
-        self.rows.append({"panel": panel, "condition": condition, **place, **values})
-        self.metrics |= {values[key]: None for key in ("x_name", "y_name") if values.get(key)}
+    def runs(self, cell: Cell, warnings: Sequence[str] = ()) -> None:
+        """Count the runs of a condition that is drawn, and what is doubtful about them."""
+        name = f"{cell.condition} [{cell.env}]"
+        self.seeds[name] = cell.seeds
+        for text in warnings:
+            held = self.told.setdefault(text, [])
+            held += [name] if name not in held else []
 
     def warn(self, *texts: str) -> None:
-        self.warnings += [text for text in texts if text not in self.warnings]
+        for text in texts:
+            self.told.setdefault(text, [])
 
-    def legend(self, columns: int | None = None) -> None:
-        """All conditions below the panels, each once."""
+    def name(self, shown: str, handle: Any, seeds: int) -> None:
+        """Take a name into the legend. Where it stands for several conditions, n is their range."""
+        _, least, most = self.handles.get(shown, (handle, seeds, seeds))
+        self.handles[shown] = (handle, min(least, seeds), max(most, seeds))
+
+    def add(self, cell: Cell | None, **values: Any) -> None:
+        """Keep a point that is drawn."""
+        place = {} if cell is None else {"sweep": cell.sweep, "env": cell.env}
+        self.rows.append({"group": self.group, **place, **values})
+
+    def legend(self) -> None:
+        """All names below the panels, each once, with its n."""
         if not self.handles:
             return
-        longest = max(map(len, self.handles))
-        fits = max(1, int(self.figure.get_figwidth() * 20 // (longest + 7)))
+        names = [
+            f"{plain(name)} (n={least if least == most else f'{least} to {most}'})"
+            for name, (_, least, most) in self.handles.items()
+        ]
+        fits = max(1, int(self.figure.get_figwidth() * 20 // (max(map(len, names)) + 8)))
         self.figure.legend(
-            list(self.handles.values()),
-            list(self.handles),
+            [handle for handle, _, _ in self.handles.values()],
+            names,
             loc="outside lower center",
-            ncols=min(columns or fits, fits, len(self.handles)),
-            handlelength=2.6,
+            ncols=min(fits, len(names)),
+            handlelength=3,
             columnspacing=1.2,
         )
 
     def drawn(self) -> Drawn:
         """The finished figure. Too few seeds are told in the figure itself."""
-        few = {len(seeds) for seeds in self.seeds.values() if len(seeds) < FEW_SEEDS}
-        if few:
-            words = "1 seed: no interval" if min(few) == 1 else f"{min(few)} seeds: few"
+        fewest = min(map(len, self.seeds.values()), default=FEW_SEEDS)
+        if self.has_intervals and fewest < FEW_SEEDS:
+            words = "1 seed: no interval" if fewest == 1 else f"{fewest} seeds: rough intervals"
             self.figure.suptitle(words, fontsize=6.5, color=GREY, x=0.99, ha="right")
         self.legend()
         data = pd.DataFrame(self.rows)
-        data = data.reindex(columns=[name for name in COLUMNS if name in data])
-        return Drawn(self.figure, data, self.caption(), tuple(self.warnings))
+        data = data[[name for name in COLUMNS if name in data]]
+        return Drawn(self.figure, data, self.caption(), warnings_told(self.told))
 
     def caption(self) -> str:
         """What is shown, of which runs, with which intervals, the last numbers, the warnings."""
-        shown = ", ".join(f"{label(name)} ({name})" for name in self.metrics)
+        names = [row[key] for row in self.rows for key in ("x_name", "y_name") if row.get(key)]
+        shown = ", ".join(f"{label(name)} ({name})" for name in dict.fromkeys(names))
+        kinds = [str(row["interval"]) for row in self.rows if row.get("interval")]
+        intervals = ", ".join(dict.fromkeys(kinds))
         parts = [f"{self.shows}.", f"Shown: {shown}." if shown else "", seeds_told(self.seeds)]
-        parts += [f"Intervals: {self.intervals}." if self.intervals else "", *self.notes]
-        if told := "; ".join(last_numbers(self.rows)):
-            parts.append(f"Last points: {told}.")
-        if self.warnings:
-            parts.append("Warnings: " + "; ".join(self.warnings) + ".")
+        parts += [f"Intervals over seeds: {intervals}." if intervals else "", *self.notes]
+        if self.tells_last and self.has_intervals and (last := "; ".join(last_numbers(self.rows))):
+            parts.append(f"At the last version: {last}.")
+        parts += [f"Warning: {text}." for text in warnings_told(self.told)]
         return " ".join(part for part in parts if part)
-
-
-def seeds_told(held: Mapping[str, tuple[int, ...]]) -> str:
-    """How many seeds stand behind each condition, and which; once if all have the same."""
-    if not held:
-        return ""
-    runs = sum(map(len, held.values()))
-    if len(set(held.values())) == 1:
-        seeds = next(iter(held.values()))
-        return f"{runs} runs: {len(held)} conditions with n = {len(seeds)} ({listed(seeds)}) each."
-    each = "; ".join(f"{name}: n = {len(s)} ({listed(s)})" for name, s in held.items())
-    return f"{runs} runs of {len(held)} conditions, {each}."
-
-
-def listed(seeds: Sequence[int]) -> str:
-    return f"seed{'' if len(seeds) == 1 else 's'} {', '.join(map(str, seeds))}"
-
-
-def last_numbers(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The last point of each condition in each panel: `ppo N=1: gold win-rate 0.5 [0.4, 0.6]`."""
-    last = {
-        (row["panel"], row["condition"], row.get("part")): row for row in rows if "y_name" in row
-    }
-    told: dict[tuple[Any, ...], str] = {}
-    for row in last.values():
-        where = f" [{row['env']}]" if row.get("env") else ""
-        key = (row["condition"], row.get("env"), row.get("part"), row["y_name"], row["y"])
-        part = f", {row['part']}" if row.get("part") else ""
-        told.setdefault(
-            key, f"{row['condition']}{where}{part}: {label(row['y_name'])} {number(row)}"
-        )
-    return list(told.values())
-
-
-def number(row: Mapping[str, Any]) -> str:
-    """A value with its interval, where it has one."""
-    low, high = row.get("low", math.nan), row.get("high", math.nan)
-    if math.isnan(low) or math.isnan(high):
-        return f"{row['y']:.3g}"
-    return f"{row['y']:.3g} [{low:.3g}, {high:.3g}]"

@@ -17,7 +17,7 @@ from rlhf_lab.types import UserError
 
 # Inches: one column of a paper of two, and the whole page.
 SINGLE, DOUBLE = 3.3, 6.8
-ROW = 1.9
+ROW, SMALL_ROW = 1.9, 1.45
 GREY = "#767676"
 RC: Any = {
     "font.family": "DejaVu Sans",
