@@ -20,10 +20,15 @@ def seeds_told(held: Mapping[str, tuple[int, ...]]) -> str:
     if not held:
         return ""
     total = f"{sum(map(len, held.values()))} runs of {len(held)} conditions"
-    if len(set(held.values())) == 1:
-        seeds = next(iter(held.values()))
+    same: dict[tuple[int, ...], list[str]] = {}
+    for name, seeds in held.items():
+        same.setdefault(seeds, []).append(name)
+    if len(same) == 1:
+        seeds = next(iter(same))
         return f"{total}, n = {len(seeds)} each ({listed(seeds)})."
-    each = "; ".join(f"{name}: n = {len(seeds)} ({listed(seeds)})" for name, seeds in held.items())
+    each = "; ".join(
+        f"n = {len(seeds)} ({listed(seeds)}): {', '.join(names)}" for seeds, names in same.items()
+    )
     return f"{total}. {each}."
 
 

@@ -10,6 +10,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from analysis.figures.captions import COLUMNS, last_numbers, seeds_told, warnings_told
+from analysis.figures.framing import Framing
 from analysis.figures.names import label
 from analysis.figures.style import GREY, plain
 from analysis.selection import Cell
@@ -48,6 +49,7 @@ class Sheet:
     handles: dict[str, tuple[Any, int, int]] = field(default_factory=dict)
     seeds: dict[str, tuple[int, ...]] = field(default_factory=dict)
     told: dict[str, list[str]] = field(default_factory=dict)
+    framing: Framing = field(default_factory=Framing)
 
     def runs(self, cell: Cell, warnings: Sequence[str] = ()) -> None:
         """Count the runs of a condition that is drawn, and what is doubtful about them."""
@@ -93,8 +95,10 @@ class Sheet:
         """The finished figure. Too few seeds are told in the figure itself."""
         fewest = min(map(len, self.seeds.values()), default=FEW_SEEDS)
         if self.has_intervals and fewest < FEW_SEEDS:
-            words = "1 seed: no interval" if fewest == 1 else f"{fewest} seeds: rough intervals"
+            words = "n = 1: no interval" if fewest == 1 else f"n = {fewest}: rough intervals"
             self.figure.suptitle(words, fontsize=6.5, color=GREY, x=0.99, ha="right")
+        if self.framing.fit():
+            self.notes.append("Intervals that leave a panel are cut; the data have their ends.")
         self.legend()
         data = pd.DataFrame(self.rows)
         data = data[[name for name in COLUMNS if name in data]]
