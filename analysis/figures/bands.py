@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from analysis.figures.blocks import look_of, outer, seeds_text, to_legend
-from analysis.figures.courses import options_for, values_at
+from analysis.figures.courses import options_for, options_for_share, values_at
 from analysis.figures.families import Family
 from analysis.figures.looks import GREY
 from analysis.figures.names import KL, WIN_RATE, label
@@ -60,7 +60,7 @@ def profile(families: Sequence[Family]) -> Drawn:
         taus = np.linspace(min(everything) - edge, max(everything) + edge, TAUS).tolist()
         for cell, name in zip(family.cells, names_of(family), strict=True):
             given = {name: {"": scores[cell.condition]}}
-            made = performance_profiles(given, taus, options_for(len(cell.seeds)))[name]
+            made = performance_profiles(given, taus, options_for_share())[name]
             band_of(sheet, panel, cell, keys_of(family), (made, name, WIN_RATE, "share of runs"))
         panel.set_ylabel("share of runs above")
         outer(panel, WIN_RATE)

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from analysis.figures.courses import Course, course
-from analysis.figures.families import value
+from analysis.figures.families import order, value
 from analysis.figures.looks import Look, joined, look
 from analysis.figures.names import KL, label
 from analysis.figures.sheet import Sheet
@@ -43,11 +43,13 @@ def to_legend(sheet: Sheet, cell: Cell, told: Sequence[str]) -> None:
     sample = Line2D(
         [], [], color=first.colour, linestyle=style, marker=first.marker if alone else ""
     )
-    sheet.name(word_of(cell, told[0]), sample, len(cell.seeds))
+    rank = (0, order(value(cell, told[0])))
+    sheet.name(word_of(cell, told[0]), sample, len(cell.seeds), rank)
     if not alone:
         marker = look(told[1], value(cell, told[1])).marker
         second = Line2D([], [], color=GREY, linestyle="none", marker=marker)
-        sheet.name(word_of(cell, told[1]), second, len(cell.seeds))
+        rank = (1, order(value(cell, told[1])))
+        sheet.name(word_of(cell, told[1]), second, len(cell.seeds), rank)
 
 
 def outer(panel: Axes, x: str) -> None:

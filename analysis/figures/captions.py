@@ -19,7 +19,11 @@ def seeds_told(held: Mapping[str, tuple[int, ...]]) -> str:
     """How many seeds stand behind each condition, and which; once if all have the same."""
     if not held:
         return ""
+    places = {name.rpartition(" [")[2] for name in held}
     total = f"{sum(map(len, held.values()))} runs of {len(held)} conditions"
+    if len(places) == 1:
+        total += f" in {next(iter(places)).removesuffix(']')}"
+        held = {name.rpartition(" [")[0]: seeds for name, seeds in held.items()}
     same: dict[tuple[int, ...], list[str]] = {}
     for name, seeds in held.items():
         same.setdefault(seeds, []).append(name)

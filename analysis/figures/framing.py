@@ -9,10 +9,10 @@ from typing import Any, Literal
 from matplotlib.axes import Axes
 
 # Intervals may take this much of a panel beside the points, on each side.
-BESIDE = 1.0
+BESIDE = 0.4
 MARGIN = 0.06
 # The ends of an interval of a share may lie where no share can.
-SHARES = ("win_rate", "accuracy")
+SHARES = ("win_rate", "accuracy", "share of runs", "probability of")
 Which = Literal["x", "y"]
 
 

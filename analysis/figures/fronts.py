@@ -15,6 +15,7 @@ from analysis.figures.names import DEVICE_HOURS, FLOPS, UPDATES, WALL, WIN_RATE,
 from analysis.figures.panels import begin, in_rows
 from analysis.figures.pools import baseline, keys_of, names_of
 from analysis.figures.sheet import Drawn, Sheet
+from analysis.figures.style import plain
 from analysis.selection import Cell
 from analysis.statistics.crossings import Target, Times, times_to
 from analysis.statistics.pareto import front
@@ -37,8 +38,8 @@ def pareto(families: Sequence[Family]) -> Drawn:
             panel.set_ylabel(label(WIN_RATE))
             outer(panel, cost)
     sheet.notes.append(
-        "Filled: on the front of means; P: the share of draws of seeds in which it is. The "
-        "hypervolume's reference is the dearest run and the worst win-rate of all."
+        "Filled and named: on the front of means; P: the share of draws of seeds in which it is. "
+        "The hypervolume's reference is the dearest run and the worst win-rate of all."
     )
     return sheet.drawn()
 
@@ -54,15 +55,15 @@ def one_front(sheet: Sheet, axes: Axes, family: Family, cost: str) -> None:
     worst = (max(x for x, _ in pairs), min(y for _, y in pairs))
     made = front(values, worst, options_for(min(len(held) for held in values.values())))
     on = [point for point in made.points if point.is_on_front]
+    told = "\n".join(plain(f"{p.condition}, P={p.membership:.2f}") for p in on)
+    # Who is dear and bad is rare, so that there is room for words.
+    axes.text(0.99, 0.02, told, transform=axes.transAxes, ha="right", va="bottom", fontsize=5)
     axes.step([p.cost for p in on], [p.quality for p in on], where="post", color=GREY, lw=0.7)
     for point in made.points:
         cell, keys = named[point.condition], keys_of(family)
         style = look_of(cell, keys)
         fill = style.colour if point.is_on_front else "white"
         axes.plot(point.cost, point.quality, color=style.colour, marker=style.marker, mfc=fill)
-        if point.is_on_front:
-            axes.annotate(f"P={point.membership:.2f}", (point.cost, point.quality), (3, -7),
-                          textcoords="offset points", fontsize=5, color=GREY)  # fmt: skip
         sheet.runs(cell, made.warnings)
         to_legend(sheet, cell, keys[:2])
         sheet.add(

@@ -19,7 +19,7 @@ from analysis.figures.blocks import (
 )
 from analysis.figures.courses import course
 from analysis.figures.families import value
-from analysis.figures.names import label
+from analysis.figures.names import label, short
 from analysis.figures.sheet import Sheet
 from analysis.figures.style import ticks
 from analysis.selection import Cell
@@ -41,7 +41,7 @@ class Steps:
 def ladder(sheet: Sheet, axes: Axes, cells: Sequence[Cell], steps: Steps) -> None:
     """The metric at the last version over a number of the conditions, a line for each value of the
     first key told. x is spaced by doublings."""
-    axes.set_ylabel(label(steps.metric))
+    axes.set_ylabel(short(steps.metric))
     outer(axes, steps.over)
     lines: dict[str, list[Cell]] = {}
     for cell in cells:

@@ -7,8 +7,8 @@ from typing import TypeAlias
 
 from matplotlib.axes import Axes
 
-from analysis.figures.blocks import bars, look_of, seeds_text
-from analysis.figures.courses import options_for
+from analysis.figures.blocks import bars, look_of, outer, seeds_text
+from analysis.figures.courses import options_for, options_for_share
 from analysis.figures.families import Family
 from analysis.figures.looks import GREY, Look
 from analysis.figures.names import WIN_RATE, label
@@ -55,7 +55,9 @@ def tall(families: Sequence[Family], columns: int) -> tuple[Sheet, list[list[Axe
     """A sheet whose panels have room for a row of each condition."""
     most = max(len(family.cells) for family in families)
     width = SINGLE if columns == 1 else DOUBLE
-    figure, axes = page(len(families), columns, width, AROUND + LINE * most, sharey="row")
+    figure, axes = page(
+        len(families), columns, width, AROUND + LINE * most, sharex="col", sharey="row"
+    )
     return Sheet(figure, ""), axes.tolist()
 
 
@@ -73,7 +75,8 @@ def aggregate_bars(families: Sequence[Family]) -> Drawn:
         for panel, measure in zip(row, MEASURES, strict=True):
             rows = [(name, found[name][measure], cells[0]) for name, cells in made.items()]
             interval_rows(sheet, panel, rows, looks, WIN_RATE)
-            panel.set_xlabel(f"{TITLES[measure]} of {label(WIN_RATE)}")
+            panel.set_xlabel(TITLES[measure])
+        row[0].set_title(f"{sheet.group}: {label(WIN_RATE)}")
     return sheet.drawn()
 
 
@@ -100,8 +103,7 @@ def improvement(families: Sequence[Family]) -> Drawn:
 
     def compare(cell: Cell, first: Cell) -> Estimate:
         given = [{"": [*each.scores(WIN_RATE).values()]} for each in (cell, first)]
-        few = min(len(cell.seeds), len(first.seeds))
-        return probability_of_improvement(given[0], given[1], options_for(few))
+        return probability_of_improvement(given[0], given[1], options_for_share())
 
     against(sheet, families, [row[0] for row in axes], compare, "probability of improvement")
     for row in axes:
@@ -153,5 +155,5 @@ def against(
         sheet.runs(first)
         panel.set_title(f"{sheet.group}, against {ours}")
         places += [(panel, place, cell) for place, (_, _, cell) in enumerate(rows)]
-        panel.set_xlabel(what)
+        outer(panel, what)
     return places
