@@ -10,7 +10,6 @@ from analysis.questions.answers import (
     Asked,
     Claim,
     Number,
-    Unit,
     Verdict,
     answer,
     change,
@@ -19,12 +18,11 @@ from analysis.questions.answers import (
     is_below,
     is_nothing,
     minus,
-    options,
 )
 from analysis.questions.families import Family, families
 from analysis.selection import Cell, Selection
-from analysis.statistics.curves import RunCurve, areas
-from analysis.statistics.frontiers import frontier_distance, frontier_of
+from analysis.statistics.curves import RunCurve, areas, curve_of
+from analysis.statistics.frontiers import frontier_of
 from analysis.statistics.results import Estimate
 
 QUESTION = "off_policyness"
@@ -47,7 +45,7 @@ ORDER = Claim(
 LEARNS = Claim(
     QUESTION,
     "At the largest N online DPO alone still learns.",
-    "arXiv:2410.18252, Sec. on losses, at N=64",
+    "arXiv:2410.18252, text to Fig. 4",
 )
 PREFERRED = "online_dpo"
 
@@ -95,7 +93,7 @@ def ask(selection: Selection, asked: Asked) -> list[Answer]:
             found.append(falls(ladder, asked, len(several)))
             found.append(slower(ladder, asked, len(several)))
             found.append(small(ladder, asked, len(several)))
-            found += one_curve(ladder, asked, len(several))
+            found.append(one_curve(ladder, asked, len(several)))
         preferred = [ladder for ladder in several if ladder.algo == PREFERRED]
         others = [ladder for ladder in several if ladder.algo != PREFERRED]
         if preferred and others:
@@ -117,18 +115,23 @@ def falls(ladder: Ladder, asked: Asked, together: int) -> Answer:
 
 def slower(ladder: Ladder, asked: Asked, together: int) -> Answer:
     """Whether the mean win-rate over the updates, which no ceiling hides, is lower."""
-    after, before = (on_average(cell, asked) for cell in (ladder.high, ladder.low))
+    after = on_average(ladder.high, ladder.low, asked)
+    before = on_average(ladder.low, ladder.high, asked)
     made = change(after, before, together)
     number = Number(f"{ladder.algo}, mean over all updates, {ladder.ends}", made)
     reason = f"mean over all updates, {ladder.ends}: {number.text}"
     return answer(SLOWER, asked, ladder.cells, is_below(made, asked.margin), [number], reason)
 
 
-def on_average(cell: Cell, asked: Asked) -> dict[int, float]:
-    """The area under a run's curve over updates, divided by their number."""
-    curves = cell.curves("x/updates", asked.quality)
-    means, _ = areas(list(curves.values()))
-    return dict(zip(curves, (float(value) for value in means), strict=True))
+def on_average(cell: Cell, other: Cell, asked: Asked) -> dict[int, float]:
+    """The area under a run's curve over updates, divided by their number, from versions of as many
+    updates as the other has some: a finer curve would be another measure."""
+    theirs = {x for xs, _ in other.paths("x/updates", asked.quality).values() for x in xs}
+    found = {}
+    for seed, (xs, ys) in cell.paths("x/updates", asked.quality).items():
+        x, y = zip(*((x, y) for x, y in zip(xs, ys, strict=True) if x in theirs), strict=True)
+        found[seed] = float(areas([curve_of(f"seed {seed}", x, y)])[0][0])
+    return found
 
 
 def small(ladder: Ladder, asked: Asked, together: int) -> Answer:
@@ -142,36 +145,65 @@ def small(ladder: Ladder, asked: Asked, together: int) -> Answer:
     return answer(SMALL, asked, cells, is_nothing(made, asked.margin), [number], reason)
 
 
-def one_curve(ladder: Ladder, asked: Asked, together: int) -> list[Answer]:
-    """Whether the frontiers of the ladder's ends are within the margin at equal KL."""
-    cells = [ladder.high, ladder.low]
-    first, second = (frontiers(cell, asked) for cell in cells)
-    if not overlap(first, second):
-        return []
-    found = frontier_distance(first, second, options(together, sides=1))
-    number = Number(f"{ladder.algo}, {ladder.ends}, at equal KL", found.mean)
-    drift = change(ladder.high.scores(asked.drift), ladder.low.scores(asked.drift), together)
-    verdict = is_nothing(found.mean, asked.margin)
-    reason = (
-        f"at equal KL, from {found.low:.2f} to {found.high:.2f} nats ({found.share:.0%} of the KL "
-        f"visited): {number.text}, margin {100 * asked.margin:g} points"
+def one_curve(ladder: Ladder, asked: Asked, together: int) -> Answer:
+    """Whether the frontier of the largest N that has KL in common with the least, in every seed,
+    lies within the margin of it at equal KL."""
+    low, several = ladder.low, [cell for _, cell in sorted(ladder.steps.items())[1:]]
+    ahead = [(cell, at_equal_kl(cell, low, asked)) for cell in several]
+    common = [(cell, found) for cell, found in ahead if set(found) == set(low.seeds)]
+    if not common:
+        reason = "no evaluated versions have a KL in common: evaluate more of them (eval.snapshots)"
+        return answer(ONE_CURVE, asked, [low, *several], Verdict.cannot_tell, [], reason)
+    cell, found = common[-1]
+    made = change(
+        {seed: one.distance for seed, one in found.items()},
+        dict.fromkeys(found, 0.0),
+        together,
+        sides=1,
     )
-    numbers = [number, Number(f"{ladder.algo}, KL, {ladder.ends}", drift, Unit.nats)]
-    return [answer(ONE_CURVE, asked, cells, verdict, numbers, reason)]
+    ends = f"N={cell.parts['updates_per_round']} against N={min(ladder.steps)}"
+    number = Number(f"{ladder.algo}, {ends}, at equal KL", made)
+    spans = [one.span for one in found.values()]
+    reason = (
+        f"{ends}, over {min(spans):.1f} to {max(spans):.1f} nats that both runs of a seed have in "
+        f"common: {number.text}, margin {100 * asked.margin:g} points"
+    )
+    verdict = is_nothing(made, asked.margin)
+    return answer(ONE_CURVE, asked, [cell, low], verdict, [number], reason)
+
+
+@dataclass(frozen=True)
+class Apart:
+    """By how much one run's frontier is above another's, on average over the KL of both (nats)."""
+
+    distance: float
+    span: float
+
+
+def at_equal_kl(first: Cell, second: Cell, asked: Asked) -> dict[int, Apart]:
+    """The mean distance of the frontiers of each seed, for seeds whose runs have KL in common.
+
+    Seeds have proxies of their own, which let policies go far or not, so each has its own range.
+    """
+    ours, theirs = frontiers(first, asked), frontiers(second, asked)
+    found = {}
+    for seed in sorted(set(ours) & set(theirs)):
+        pair = [ours[seed], theirs[seed]]
+        low, high = max(one.begin for one in pair), min(one.end for one in pair)
+        if low < high:
+            heights, _ = areas(pair, (low, high))
+            found[seed] = Apart(float(heights[0] - heights[1]), high - low)
+    return found
 
 
 def frontiers(cell: Cell, asked: Asked) -> dict[int, RunCurve]:
-    """The best win-rate at each KL, by seed."""
+    """The best win-rate at each KL, by seed. Version 0 is left out: between it and the first one
+    that was evaluated lies most of the way, and a straight line would be no measurement."""
     paths = cell.paths(asked.drift, asked.quality)
     return {
-        seed: frontier_of(f"{cell.condition}, seed {seed}", kl, quality)
+        seed: frontier_of(f"{cell.condition}, seed {seed}", kl[1:], quality[1:])
         for seed, (kl, quality) in paths.items()
     }
-
-
-def overlap(first: dict[int, RunCurve], second: dict[int, RunCurve]) -> bool:
-    curves = [*first.values(), *second.values()]
-    return max(curve.begin for curve in curves) < min(curve.end for curve in curves)
 
 
 def order(preferred: Ladder, others: Sequence[Ladder], asked: Asked) -> Answer:
