@@ -250,7 +250,8 @@ def test_differences_are_in_pairs_and_judged_by_the_margin() -> None:
 def test_seeds_that_one_condition_alone_has_are_left_out_of_pairs() -> None:
     runs = ladder_runs()[:-1]
     made = drawn("differences", tables(*runs))
-    assert made.data.iloc[0]["part"] == "paired difference"
+    row = made.data.iloc[0]
+    assert (row["part"], row["n"], row["seeds"]) == ("paired difference", 2, "1 2")
     assert any("left out of the pairs" in text and "[3]" in text for text in made.warnings)
 
 
@@ -280,6 +281,25 @@ def test_the_profile_is_the_share_of_runs_above() -> None:
     own = data[data.condition == "N=1"]
     for x, y in zip(own["x"], own["y"], strict=True):
         assert y == pytest.approx(np.mean([score > x for score in (0.51, 0.52, 0.53)]))
+
+
+def test_aggregates_are_over_environments_and_count_their_runs() -> None:
+    conditions = [
+        {"updates_per_round": n, "model": m} for m in ("nano_s", "nano_m") for n in (1, 4)
+    ]
+    made = drawn("aggregates", grid(conditions))
+    # N=1 ends at .52 with nano_s and at .56 with nano_m; N=4 at .54 and .58.
+    means = made.data[made.data.part == "mean"].set_index("condition")["y"]
+    assert means.to_dict() == pytest.approx({"N=1": 0.54, "N=4": 0.56})
+    assert "12 runs of 4 conditions" in made.caption
+
+
+def test_a_distance_where_nothing_was_evaluated_is_called_so() -> None:
+    runs = ladder_runs()
+    sparse = [replace(run, evals=[run.evals[0], run.evals[-1]]) for run in runs[3:]]
+    made = drawn("frontier", tables(*runs[:3], *sparse))
+    # The KL of the sparse runs goes from 0 to 2.1, 2.2 and 2.3 without a stop.
+    assert any("between KL 0 and 2.3" in text for text in made.warnings)
 
 
 def test_panels_show_points_and_what_fits_of_intervals() -> None:

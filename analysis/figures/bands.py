@@ -23,6 +23,8 @@ from analysis.statistics.profiles import performance_profiles
 from analysis.statistics.results import Band
 
 TAUS = 41
+# Share of the common KL that may lie before a run's second evaluation.
+SPARSE = 0.3
 
 
 def band_of(
@@ -131,11 +133,18 @@ def distance(
     cell, first = pair
     ours, others = curves[cell.condition], curves[first.condition]
     name = names[cell.condition]
-    if not overlap([*ours.values(), *others.values()]):
+    everything = [*ours.values(), *others.values()]
+    if not overlap(everything):
         sheet.warn(f"{name}: no KL is common with {names[first.condition]}, so no distance")
         return
     made = frontier_distance(ours, others, options_for(min(len(ours), len(others))))
     band_of(sheet, axes, cell, keys_of(family), (made.band, name, KL, "distance at equal KL"))
+    begin_ = max(float(curve.x_P[1]) for curve in everything)
+    if (begin_ - made.low) > SPARSE * (made.high - made.low):
+        sheet.warn(
+            f"some run has no evaluation between KL {made.low:.2g} and {begin_:.2g}, where a "
+            "straight line stands for it: distances there are no measurements"
+        )
     where = f"{sheet.group}, {name}" if sheet.group else name
     sheet.notes.append(
         f"{where}: {made.mean.text()} from {names[first.condition]} over KL {made.low:.2g} to "

@@ -32,18 +32,31 @@ TITLES = {"iqm": "IQM", "median": "median", "mean": "mean", "optimality_gap": "o
 
 
 def interval_rows(
-    sheet: Sheet, axes: Axes, rows: Sequence[Row], looks: Sequence[Look], metric: str
+    sheet: Sheet,
+    axes: Axes,
+    rows: Sequence[Row],
+    looks: Sequence[Look],
+    metric: str,
+    first: Cell | None = None,
 ) -> None:
-    """Draw rows of intervals in one panel, and keep them as data."""
+    """Draw rows of intervals in one panel, and keep them as data. first: what they are against."""
     bars(axes, [f"{n} (n={seeds(e)})" for n, e, _ in rows], [e for _, e, _ in rows], looks)
     for name, found, cell in rows:
+        own = paired_seeds(found, cell, first)
         sheet.runs(cell, found.warnings)
         sheet.framing.see(axes, "x", metric, (found.point, found.low, found.high))
         sheet.add(
             cell, condition=name, part=found.name, y_name=metric, y=found.point, low=found.low,
-            high=found.high, n=min(found.basis.seeds), seeds=seeds_text(cell.seeds),
+            high=found.high, n=len(own), seeds=seeds_text(own),
             interval=f"{100 * found.basis.options.level:g}% {found.basis.options.method}",
         )  # fmt: skip
+
+
+def paired_seeds(found: Estimate, cell: Cell, first: Cell | None) -> tuple[int, ...]:
+    """The seeds of a condition that an estimate stands on: in pairs those that both have."""
+    if first is None or not found.name.startswith("paired"):
+        return cell.seeds
+    return tuple(seed for seed in cell.seeds if seed in first.seeds)
 
 
 def seeds(found: Estimate) -> str:
@@ -67,6 +80,8 @@ def aggregate_bars(families: Sequence[Family]) -> Drawn:
     sheet.shows = "Aggregates of the gold win-rate of the last version over environments and seeds"
     for family, row in in_rows(sheet, families, axes, ("task",)):
         made = by_condition(sheet, family)
+        for cell in (cell for held in made.values() for cell in held):
+            sheet.runs(cell)
         envs = {name: {c.env: [*c.scores(WIN_RATE).values()] for c in made[name]} for name in made}
         few = min(len(scores) for tasks in envs.values() for scores in tasks.values())
         found = aggregates(envs, options_for(few))
@@ -153,7 +168,7 @@ def against(
         ours = next(name for name, cell in named.items() if cell is first)
         rows = [(n, compare(cell, first), cell) for n, cell in named.items() if cell is not first]
         looks = [look_of(cell, keys_of(family)) for _, _, cell in rows]
-        interval_rows(sheet, panel, rows, looks, what)
+        interval_rows(sheet, panel, rows, looks, what, first)
         sheet.runs(first)
         panel.set_title(f"{sheet.group}, against {ours}")
         places += [(panel, place, cell) for place, (_, _, cell) in enumerate(rows)]

@@ -11,6 +11,7 @@ import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from rlhf_lab.types import UserError
@@ -19,6 +20,7 @@ from rlhf_lab.types import UserError
 SINGLE, DOUBLE = 3.3, 6.8
 ROW, SMALL_ROW = 1.9, 1.45
 GREY = "#767676"
+TICKS = 5
 RC: Any = {
     "font.family": "DejaVu Sans",
     "font.size": 7,
@@ -67,7 +69,10 @@ def page(
 ) -> tuple[Figure, NDArray[np.object_]]:
     """A figure and its axes (rows, columns). height: inches of a row. Inside of `on_paper`."""
     figure = Figure(figsize=(width, 0.45 + height * rows))
-    return figure, figure.subplots(rows, columns, squeeze=False, **share)
+    axes = figure.subplots(rows, columns, squeeze=False, **share)
+    for panel in axes.flat:
+        panel.xaxis.set_major_locator(MaxNLocator(TICKS))
+    return figure, axes
 
 
 def plain(text: str) -> str:
