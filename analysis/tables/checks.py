@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from analysis.tables.axes import number
 from analysis.tables.frames import Placed, metric_names
+from analysis.tables.record import Record
 
 # Metrics that are shares: from 0 to 1, where percents would be mixed in.
 SHARES = ("win_rate", "win_rate_low", "win_rate_high", "tie_rate", "eos_rate", "accuracy/mean")
@@ -21,7 +22,7 @@ def no_seed(run: Placed) -> Iterator[str]:
 def cut_short(run: Placed) -> Iterator[str]:
     """Fewer rounds than planned, or an end that is none."""
     record, planned = run.record, run.record.facts.planned_rounds
-    done = len(record.rounds)
+    done = rounds_of(record)
     if record.facts.job_type == "evaluate":
         return
     if planned is not None and done < planned:
@@ -30,6 +31,12 @@ def cut_short(run: Placed) -> Iterator[str]:
         yield f"its state is {record.facts.state}"
     elif record.facts.state == "running":
         yield "it is still running: its last values are not its end"
+
+
+def rounds_of(record: Record) -> int:
+    """How many rounds a run made: what it counted, or how many it recorded."""
+    counted = number(record.rounds[-1], "total/rounds") if record.rounds else None
+    return len(record.rounds) if counted is None else int(counted)
 
 
 def not_finite(run: Placed) -> Iterator[str]:
