@@ -126,7 +126,7 @@ function axes(svg, scale, { metric, axis }) {
   draw(svg, "text", { class: "title", x: width - ROOM.right, y: height - 6, "text-anchor": "end" }, axis.label);
 }
 
-const labelOf = metric => metric.id + (metric.of === "rounds" ? ", each round" : ", judged versions");
+const labelOf = metric => metric.label + (metric.of === "rounds" ? ", each round" : ", judged versions");
 
 function layerOf(svg, { group, runs, mean, place }, scale, { singles, band }) {
   const layer = draw(svg, "g", { class: "ink", "data-group": place, style: `--c:${group.colour}` });

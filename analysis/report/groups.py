@@ -54,13 +54,14 @@ def last(frame: pd.DataFrame, column: str) -> float:
     return float(frame[column].iloc[-1]) if column in frame and len(frame) else float("nan")
 
 
-def groups_of(tables: Tables) -> tuple[list[Group], list[str]]:
+def groups_of(tables: Tables, columns: Sequence[str]) -> tuple[list[Group], list[str]]:
     """The conditions with the runs that count, and a line for each run that does not.
 
     As in analysis.selection, but that runs which were never judged are drawn over their rounds.
+    columns: what is needed of rounds and versions.
     """
-    judged = split(unlabelled(tables.versions))
-    recorded = split(tables.points)
+    judged = split(unlabelled(tables.versions), columns)
+    recorded = split(tables.points, columns)
     everything = {str(run): tables.versions for run in tables.runs["run"]}
     found: list[Group] = []
     left_out: list[str] = []
@@ -83,8 +84,10 @@ def groups_of(tables: Tables) -> tuple[list[Group], list[str]]:
 EMPTY = pd.DataFrame()
 
 
-def split(frame: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    return {str(run): rows for run, rows in frame.groupby("run")} if len(frame) else {}
+def split(frame: pd.DataFrame, columns: Sequence[str]) -> dict[str, pd.DataFrame]:
+    """These columns of each run, those that there are."""
+    kept = frame[["run", *(name for name in columns if name in frame)]]
+    return {str(run): rows for run, rows in kept.groupby("run")}
 
 
 def titled(groups: Sequence[Group]) -> list[Group]:

@@ -40,8 +40,8 @@ class Options:
 
 def html(tables: Tables, options: Options) -> str:
     """The page; the same tables and options give the same text."""
-    groups, left_out = groups_of(tables)
-    chosen = choose(groups, options.metric)
+    chosen = choose(tables, options.metric)
+    groups, left_out = groups_of(tables, chosen.columns)
     found = answers(tables, Asked(quality=options.metric, margin=options.margin))
     told = [text for one in found.every for text in one.warnings]
     told += [line for line in found.left_out if line not in left_out]

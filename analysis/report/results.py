@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from analysis.figures.names import label
 from analysis.report.groups import Group, last
 from analysis.report.markup import Child, Markup, element, joined
 from analysis.report.numbers import NONE, interval_text, listed, text_of
-from analysis.report.series import AXES, Chosen
+from analysis.report.series import Chosen
 from analysis.statistics.aggregates import aggregates, mean
 from analysis.statistics.results import Estimate, Method, Options
 
@@ -33,7 +34,7 @@ def results_table(groups: Sequence[Group], chosen: Chosen) -> Markup:
     """A table of the groups of one environment: means of the last judged version, and the cost."""
     metrics = (chosen.versions or chosen.rounds)[:COLUMNS]
     costs = [axis for axis in COSTS if axis in chosen.axes]
-    heads = ["condition", "seeds", *metrics, *(AXES[axis] for axis in costs)]
+    heads = ["condition", "seeds", *map(label, (*metrics, *costs))]
     rows = [result_row(group, metrics, costs) for group in groups]
     return sortable(f"Results: {groups[0].env}", heads, rows)
 

@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 import pandas as pd
 
+from analysis.figures.names import label
 from analysis.report.markup import Markup, element
 from analysis.report.numbers import NONE, text_of
 from analysis.report.results import sortable
@@ -36,7 +37,7 @@ def run_table(tables: Tables, titles: Title, metric: str, beside: Path) -> Marku
     several = tables.runs["env_id"].nunique() > 1
     made = [run_row(row, titles, several, metric, beside) for row in rows]
     env = ["environment"] if several else []
-    return sortable("Runs", ["run", *env, *BEFORE, metric, *AFTER], made)
+    return sortable("Runs", ["run", *env, *BEFORE, label(metric), *AFTER], made)
 
 
 def key_of(row: Mapping[Any, Any]) -> tuple[str, str, str]:

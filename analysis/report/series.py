@@ -9,24 +9,19 @@ from typing import Any
 import pandas as pd
 from scipy import stats
 
+from analysis.figures.names import COMPLETIONS, DEVICE_HOURS, FLOPS, KL, UPDATES, WALL, label
 from analysis.report.colours import Drawn
 from analysis.report.groups import Group, Run
 from analysis.report.numbers import short, thinned
+from analysis.selection import unlabelled
+from analysis.tables.axes import STEP
+from analysis.tables.table import Tables
 
 LEVEL = 0.95
 # At most so many points of a run, and so many numbers in all, about seven characters each.
 POINTS, NUMBERS, FEWEST = 300, 400_000, 20
-MEASURED_AXIS = "kl/sft_k1"
-AXES = {
-    "x/updates": "updates",
-    "x/wall_seconds": "wall-clock, s",
-    "x/device_hours": "device-hours",
-    "x/flops": "FLOPs",
-    "x/generated_tokens": "generated tokens",
-    "x/completions": "completions",
-    "x/step": "steps of the source",
-    MEASURED_AXIS: "KL from SFT, nats a sequence",
-}
+MEASURED_AXIS = KL
+AXES = (UPDATES, WALL, DEVICE_HOURS, FLOPS, "x/generated_tokens", COMPLETIONS, STEP, KL)
 FIRST_VERSIONS = (
     *("gold/win_rate", MEASURED_AXIS, "gold/mean", "proxy/mean", "ppl/sft_response"),
     *("accuracy/mean", "gap/proxy_gold", "proxy/win_rate", "ppl/sft_paper", "sample/length"),
@@ -50,39 +45,41 @@ class Chosen:
     rounds: tuple[str, ...]
     axes: tuple[str, ...]
 
+    @property
+    def columns(self) -> list[str]:
+        return list(dict.fromkeys((*self.axes, *self.versions, *self.rounds)))
 
-def choose(groups: Sequence[Group], metric: str) -> Chosen:
+
+def choose(tables: Tables, metric: str) -> Chosen:
     """The metrics and axes that these runs have; the metric asked for comes first."""
-    judged = measured([run.versions for group in groups for run in group.runs])
-    recorded = measured([run.rounds for group in groups for run in group.runs])
-    axes = [axis for axis in AXES if axis in judged[1] | recorded[1] or axis in judged[0]]
-    if "x/updates" in axes and "x/step" in axes:
-        axes.remove("x/step")
+    judged, recorded = measured(unlabelled(tables.versions)), measured(tables.points)
+    known = judged | recorded
+    axes = [axis for axis in AXES if axis in (judged if axis == KL else known)]
+    if UPDATES in axes and STEP in axes:
+        axes.remove(STEP)
     return Chosen(
-        ordered(judged[0], (metric, *FIRST_VERSIONS), MOST["versions"]),
-        ordered(recorded[0], (metric, *FIRST_ROUNDS), MOST["rounds"]),
+        ordered(judged, (metric, *FIRST_VERSIONS), MOST["versions"]),
+        ordered(recorded, (metric, *FIRST_ROUNDS), MOST["rounds"]),
         tuple(axes),
     )
 
 
-def measured(frames: Sequence[pd.DataFrame]) -> tuple[set[str], set[str]]:
-    """Names of the metrics and of the axes that hold a number in any of the frames."""
-    metrics: set[str] = set()
-    axes: set[str] = set()
-    for frame in frames:
-        for name in map(str, frame.columns):
-            if name in KEYS or not pd.api.types.is_numeric_dtype(frame[name]):
-                continue
-            if name.startswith("x/"):
-                axes |= {name} if frame[name].notna().any() else set()
-            elif not name.startswith(ASIDE) and not name.endswith(ENDS):
-                metrics |= {name} if frame[name].notna().any() else set()
-    return metrics, axes
+def measured(frame: pd.DataFrame) -> set[str]:
+    """Names of the columns that hold a number, keys left out."""
+    numbers = frame.select_dtypes("number").dropna(axis="columns", how="all")
+    return set(map(str, numbers.columns)) - KEYS
+
+
+def is_metric(name: str) -> bool:
+    """Whether a column tells of the policy, and not of the measuring or of its interval."""
+    return not name.startswith(ASIDE) and not name.endswith(ENDS)
 
 
 def ordered(names: set[str], first: Sequence[str], most: int) -> tuple[str, ...]:
+    """The metrics among the names, those that are wanted first before others."""
     wanted = [name for name in dict.fromkeys(first) if name in names]
-    return tuple([*wanted, *sorted(names - set(wanted))][:most])
+    others = sorted(name for name in names - set(wanted) if is_metric(name))
+    return tuple([*wanted, *others][:most])
 
 
 def curve_data(groups: Sequence[Group], looks: Sequence[Drawn], chosen: Chosen) -> dict[str, Any]:
@@ -95,10 +92,10 @@ def curve_data(groups: Sequence[Group], looks: Sequence[Drawn], chosen: Chosen) 
         "t": {str(n): short(stats.t.ppf((1 + LEVEL) / 2, n - 1)) for n in range(2, max(sizes) + 1)}
         if sizes
         else {},
-        "axes": [{"id": a, "label": AXES[a], "measured": a == MEASURED_AXIS} for a in chosen.axes],
+        "axes": [{"id": a, "label": label(a), "measured": a == MEASURED_AXIS} for a in chosen.axes],
         "metrics": [
-            *({"id": name, "of": "versions"} for name in chosen.versions),
-            *({"id": name, "of": "rounds"} for name in chosen.rounds),
+            *named(chosen.versions, "versions"),
+            *named(chosen.rounds, "rounds"),
         ],
         "envs": envs,
         "groups": [
@@ -111,6 +108,11 @@ def curve_data(groups: Sequence[Group], looks: Sequence[Drawn], chosen: Chosen) 
             for group, look in zip(groups, looks, strict=True)
         ],
     }
+
+
+def named(metrics: Sequence[str], of: str) -> list[dict[str, str]]:
+    """Metrics as the page's script knows them; of: the table that they are of."""
+    return [{"id": name, "label": label(name), "of": of} for name in metrics]
 
 
 def points_a_run(groups: Sequence[Group], chosen: Chosen) -> int:
