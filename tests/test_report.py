@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import re
 import sys
+import tomllib
+from fnmatch import fnmatch
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +19,7 @@ from analysis.questions.every_question import answers
 from analysis.report.bars import EDGE, WIDTH, bar, scale_of
 from analysis.report.colours import looks_of
 from analysis.report.groups import groups_of
+from analysis.report.make import SCRIPTS
 from analysis.report.markup import Markup, data_block, element
 from analysis.report.numbers import listed, text_of, thinned
 from analysis.report.run_table import configs
@@ -249,6 +252,17 @@ def test_configs_are_what_most_have_and_what_a_run_has_of_its_own() -> None:
     assert len(own) == 3
     assert {config["run.updates_per_round"] for config in own.values()} == {"1"}
     assert all("algo.name" not in config for config in found["own"].values())
+
+
+def test_the_files_of_the_page_are_shipped_with_the_package() -> None:
+    root = Path(__file__).resolve().parents[1]
+    told = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["setuptools"]
+    shipped = told["package-data"]["analysis.report"]
+    own = [path.name for path in (root / "analysis" / "report").iterdir() if path.is_file()]
+    data = [name for name in own if not name.endswith(".py")]
+    assert {"page.html", "page.css", *SCRIPTS} == set(data)
+    assert all(any(fnmatch(name, pattern) for pattern in shipped) for name in data)
+    assert "analysis.report" in told["packages"]
 
 
 @pytest.fixture
