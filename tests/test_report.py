@@ -310,7 +310,6 @@ def test_saved_tables_give_the_same_page_as_their_runs(folders: Path) -> None:
         (["--out", "page.txt"], "ends in .html"),
         (["--margin", "0"], "--margin 0"),
         (["--margin", "nan"], "--margin nan"),
-        (["other.parquet"], "pass them alone"),
     ],
 )
 def test_what_cannot_be_is_refused(folders: Path, options: list[str], said: str) -> None:

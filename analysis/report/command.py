@@ -8,19 +8,15 @@ from pathlib import Path
 
 from analysis.report.make import Options, html
 from analysis.tables.gather import gather
-from analysis.tables.store import load
-from analysis.tables.table import Tables
 from rlhf_lab.trackers.console import Console
 from rlhf_lab.types import UserError
-
-TABLES = ".parquet"
 
 
 def parser() -> argparse.ArgumentParser:
     """The command's options."""
     found = argparse.ArgumentParser(prog="rlhf-lab report", description="One page about runs.")
     add, own = found.add_argument, Options()
-    add("sources", nargs="+", metavar="RUNS", help="folders, KIND:PLACE, or one saved FILE.parquet")
+    add("sources", nargs="+", metavar="RUNS", help="folders, saved FILE.parquet, or KIND:PLACE")
     add("--out", type=Path, default=Path("report.html"), help="the page (report.html)")
     add("--title", default="", help="what it is called")
     add("--metric", default=own.metric, help=f"what claims are about ({own.metric})")
@@ -34,19 +30,6 @@ def parser() -> argparse.ArgumentParser:
     )
     add("--cache", type=Path, help="folder to keep what wandb's server sent")
     return found
-
-
-def read(sources: Sequence[str], by: Sequence[str], cache: Path | None) -> Tables:
-    """The tables of the sources. Raises UserError for saved tables among others, or with --by."""
-    saved = [text for text in sources if text.endswith(TABLES)]
-    if not saved:
-        return gather(sources, by=by, cache=cache)
-    if len(sources) > 1 or by:
-        raise UserError(
-            f"{saved[0]}: saved tables are shown as they are, so pass them alone and without --by; "
-            "or pass the runs that they were made from"
-        )
-    return load(Path(saved[0]))
 
 
 def check(given: argparse.Namespace) -> None:
@@ -63,7 +46,7 @@ def run(arguments: Sequence[str], console: Console) -> int:
     """Write the page and say what is in it. Returns 0."""
     given = parser().parse_args(arguments)
     check(given)
-    tables = read(given.sources, given.by, given.cache)
+    tables = gather(given.sources, by=given.by, cache=given.cache)
     title = given.title or f"Report: {', '.join(Path(text).name or text for text in given.sources)}"
     text = html(tables, Options(title, given.metric, given.margin, given.out.parent))
     given.out.parent.mkdir(parents=True, exist_ok=True)
