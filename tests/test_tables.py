@@ -83,6 +83,9 @@ def test_every_way_to_differ_from_the_others_is_a_finding() -> None:
     assert beside(rounds=rounds(4, {"reward/mean": math.nan})) == ["not_finite"]
     assert beside(rounds=rounds(4, {"reward/mean": "broken"})) == ["not_a_number"]
     assert beside(evals=evals((0, 4), {"gold/win_rate": 61.0})) == ["mixed_units"]
+    # The proxy's win-rate less the gold one: a difference of shares, and none itself.
+    gap = {"gap/win_rate": -0.1}
+    assert kinds(tables(record(), record("r2", 2, evals=evals((0, 4), gap)))) == ["missing_metric"]
 
 
 def test_fewer_points_than_the_others_is_told_with_both_counts() -> None:

@@ -52,10 +52,15 @@ def not_finite(run: Placed) -> Iterator[str]:
             yield f"{name} is not finite in {share}, first in number {positions[0]}"
 
 
+def is_share(name: str) -> bool:
+    """Whether a metric is a share; the gap between two of them may be negative."""
+    return name.endswith(SHARES) and not name.startswith("gap/")
+
+
 def percents(run: Placed) -> Iterator[str]:
     """Shares that are none."""
     worst: dict[str, float] = {}
-    names = [name for held in metric_names(run.record) for name in held if name.endswith(SHARES)]
+    names = [name for held in metric_names(run.record) for name in held if is_share(name)]
     for row in (*run.record.rounds, *run.record.evals):
         for name in names:
             value = number(row, name)

@@ -21,7 +21,7 @@ from omegaconf.errors import OmegaConfBaseException
 from hydra_plugins.rlhf_lab_plugin.search_sweeper import SearchSweeper
 from hydra_plugins.rlhf_lab_plugin.slurm_launcher import SlurmLauncher
 from hydra_plugins.rlhf_lab_plugin.tracked_sweeper import TrackedSweeper
-from rlhf_lab import commands, export, launching, plan, sync, timeline, training
+from rlhf_lab import commands, export, launching, plan, report, sync, timeline, training
 from rlhf_lab.checks import check, check_trainers, functions_score, splits_are_readable
 from rlhf_lab.config import Config, plain, register, typed
 from rlhf_lab.engines.led import STOP
@@ -65,6 +65,7 @@ ABOUT = {
     "launch": "commands of a run over devices and nodes: rlhf-lab launch layout=1x8:7+1 [--run]",
     "export": "a run's policy with its model card, for transformers: rlhf-lab export RUN [FOLDER]",
     "sync": "send runs of tracker=wandb_offline: rlhf-lab sync [FOLDER|RUN ...] [--dry]",
+    "report": "one page about runs, to read anywhere: rlhf-lab report RUNS... [--out report.html]",
     "plan": "predict other settings from a run's times: rlhf-lab plan RUN [mode=async ...]",
 }
 
@@ -310,6 +311,7 @@ WITHOUT_CONFIG: dict[str, Callable[[list[str], Console], int]] = {
     "export": export_run,
     "launch": launch_run,
     "plan": plan.show,
+    "report": report.show,
     "runs": list_runs,
     "sync": sync.sync,
     "timeline": timeline.show,

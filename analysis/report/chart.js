@@ -1,0 +1,167 @@
+const DATA = JSON.parse(document.getElementById("data").textContent);
+const get = id => document.getElementById(id);
+const SVG = "http://www.w3.org/2000/svg";
+const ROOM = { left: 58, right: 14, top: 26, bottom: 44 };
+const hidden = new Set();
+let drawn = null, cursor = null;
+
+function draw(parent, name, attributes, text) {
+  const made = document.createElementNS(SVG, name);
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+  if (text !== undefined) made.textContent = text;
+  parent.append(made);
+  return made;
+}
+
+function write(parent, name, text, attributes = {}) {
+  const made = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+  if (text !== undefined) made.textContent = text;
+  parent.append(made);
+  return made;
+}
+
+const choice = () => ({
+  metric: DATA.metrics[get("metric").value], axis: DATA.axes[get("axis").value],
+  env: +get("env").value, singles: get("singles").checked, band: get("band").checked,
+});
+
+// Every condition of the environment that has these two numbers, with its curves.
+function chosenCurves({ metric, axis, env }) {
+  const found = [];
+  DATA.groups.forEach((group, place) => {
+    if (group.env !== env) return;
+    const runs = group.runs.map(run => curveOf(run, metric.of, axis.id, metric.id)).filter(Boolean);
+    if (runs.length) found.push({ group, place, runs, mean: meanOf(runs, axis.measured, DATA.t) });
+  });
+  return found;
+}
+
+function extent(values) {
+  const finite = values.filter(Number.isFinite);
+  const low = Math.min(...finite), high = Math.max(...finite);
+  const room = (high - low) * 0.04 || Math.abs(high) * 0.1 || 1;
+  return [low - room, high + room];
+}
+
+// From numbers to places in the drawing.
+function scales(curves, { singles, band }, isLog, width, height) {
+  const xs = [], ys = [];
+  for (const { mean, runs } of curves) {
+    xs.push(...mean.x); ys.push(...mean.y);
+    if (band) ys.push(...mean.low, ...mean.high);
+    if (singles || !mean.x.length)
+      for (const run of runs) { xs.push(...run.x); ys.push(...run.y); }
+  }
+  const positive = xs.filter(x => x > 0);
+  let [left, right] = isLog ? [Math.min(...positive), Math.max(...positive)]
+    : [Math.min(...xs), Math.max(...xs)];
+  if (left === right) { left -= isLog ? left / 2 : 1; right += isLog ? right : 1; }
+  const [bottom, top] = extent(ys), wide = width - ROOM.left - ROOM.right;
+  const tall = height - ROOM.top - ROOM.bottom, log = Math.log;
+  const share = isLog ? x => (log(x) - log(left)) / (log(right) - log(left))
+    : x => (x - left) / (right - left);
+  return {
+    left, right, bottom, top, width, height, isLog,
+    x: x => ROOM.left + share(x) * wide, y: y => ROOM.top + (top - y) / (top - bottom) * tall,
+  };
+}
+
+const spot = (scale, x, y) => `${scale.x(x).toFixed(1)},${scale.y(y).toFixed(1)}`;
+
+function pathOf(scale, xs, ys) {
+  const points = xs.map((x, n) => [x, ys[n]])
+    .filter(([x, y]) => Number.isFinite(y) && (!scale.isLog || x > 0));
+  return points.length ? "M" + points.map(([x, y]) => spot(scale, x, y)).join("L") : "";
+}
+
+function areaOf(scale, { x, low, high }) {
+  const kept = x.map((_, n) => n)
+    .filter(n => Number.isFinite(low[n]) && (!scale.isLog || x[n] > 0));
+  if (kept.length < 2) return "";
+  const there = kept.map(n => spot(scale, x[n], high[n]));
+  const back = kept.reverse().map(n => spot(scale, x[n], low[n]));
+  return "M" + [...there, ...back].join("L") + "Z";
+}
+
+// Marker shapes by matplotlib's letters, around 0,0.
+function markPath(marker, size = 4) {
+  const polygon = (count, turn) => "M" + Array.from({ length: count }, (_, n) => {
+    const angle = (turn + n / count) * 2 * Math.PI;
+    return `${(size * 1.2 * Math.sin(angle)).toFixed(1)},${(-size * 1.2 * Math.cos(angle)).toFixed(1)}`;
+  }).join("L") + "Z";
+  const sides = { "^": [3, 0], v: [3, 0.5], "<": [3, 0.75], ">": [3, 0.25], s: [4, 0.125],
+    D: [4, 0], p: [5, 0], h: [6, 0] }[marker];
+  if (sides) return polygon(...sides);
+  if (marker === "o") return `M${-size},0a${size},${size} 0 1,0 ${2 * size},0a${size},${size} 0 1,0 ${-2 * size},0Z`;
+  const arm = size * 1.2, thin = size * 0.4, plus =
+    `M${-thin},${-arm}H${thin}V${-thin}H${arm}V${thin}H${thin}V${arm}H${-thin}V${thin}H${-arm}V${-thin}H${-thin}Z`;
+  return plus;
+}
+
+function marks(layer, scale, { x, y }, group) {
+  const step = Math.max(1, Math.ceil(x.length / 12));
+  x.forEach((value, n) => {
+    if (n % step && n !== x.length - 1 || scale.isLog && value <= 0) return;
+    const turn = group.marker === "X" || group.marker === "*" ? " rotate(45)" : "";
+    draw(layer, "path", { class: "mark", d: markPath(group.marker, 3.2),
+      transform: `translate(${spot(scale, value, y[n])})${turn}` });
+  });
+}
+
+function axes(svg, scale, { metric, axis }) {
+  const { width, height } = scale, floor = height - ROOM.bottom;
+  const across = scale.isLog ? logTicks(scale.left, scale.right)
+    : ticks(scale.left, scale.right, width / 90);
+  for (const y of ticks(scale.bottom, scale.top, height / 60)) {
+    draw(svg, "line", { class: "grid", x1: ROOM.left, x2: width - ROOM.right, y1: scale.y(y), y2: scale.y(y) });
+    draw(svg, "text", { x: ROOM.left - 8, y: scale.y(y) + 4, "text-anchor": "end" }, say(y));
+  }
+  for (const x of across) {
+    draw(svg, "line", { class: "frame", x1: scale.x(x), x2: scale.x(x), y1: floor, y2: floor + 5 });
+    draw(svg, "text", { x: scale.x(x), y: floor + 19, "text-anchor": "middle" }, say(x));
+  }
+  draw(svg, "line", { class: "frame", x1: ROOM.left, x2: width - ROOM.right, y1: floor, y2: floor });
+  draw(svg, "text", { class: "title", x: ROOM.left, y: 16 }, labelOf(metric));
+  draw(svg, "text", { class: "title", x: width - ROOM.right, y: height - 6, "text-anchor": "end" }, axis.label);
+}
+
+const labelOf = metric => metric.label + (metric.of === "rounds" ? ", each round" : ", judged versions");
+
+function layerOf(svg, { group, runs, mean, place }, scale, { singles, band }) {
+  const layer = draw(svg, "g", { class: "ink", "data-group": place, style: `--c:${group.colour}` });
+  if (band) draw(layer, "path", { class: "area", d: areaOf(scale, mean) });
+  if (singles || !mean.x.length)
+    for (const run of runs)
+      draw(layer, "path", { class: "single", d: pathOf(scale, run.x, run.y), "data-seed": run.seed });
+  draw(layer, "path", { class: "mean", d: pathOf(scale, mean.x, mean.y), "stroke-dasharray": group.dash });
+  marks(layer, scale, mean, group);
+}
+
+function redraw() {
+  const wanted = choice(), box = get("chart"), every = chosenCurves(wanted);
+  const shown = every.filter(curve => !hidden.has(curve.place));
+  const width = Math.max(260, box.clientWidth), height = Math.round(Math.min(460, 220 + width * 0.25));
+  box.replaceChildren();
+  legend(every);
+  const canLog = shown.some(curve => curve.mean.x.filter(x => x > 0).length > 1);
+  get("log").disabled = !canLog;
+  const svg = draw(box, "svg", { viewBox: `0 0 ${width} ${height}`, height, role: "img",
+    "aria-label": `${labelOf(wanted.metric)} over ${wanted.axis.label}: ${shown.length} conditions` });
+  drawn = null;
+  if (!shown.length) {
+    draw(svg, "text", { x: 20, y: 40 }, every.length ? "every condition is hidden"
+      : `no run here has ${wanted.metric.id} over ${wanted.axis.label}`);
+    get("readout").replaceChildren();
+    return;
+  }
+  const scale = scales(shown, wanted, canLog && get("log").checked, width, height);
+  axes(svg, scale, wanted);
+  for (const curve of shown) layerOf(svg, curve, scale, wanted);
+  drawn = { svg, scale, shown, wanted };
+  read(cursor);
+  const level = Math.round(100 * DATA.level);
+  get("drawn").textContent = wanted.axis.measured
+    ? `Points are judged versions: means over seeds of both numbers; the band is the ${level}% t interval of the mean at each version.`
+    : `Lines are means over seeds, as far as all of them measured; the band is the ${level}% t interval of the mean at each point, by itself. One seed has none.`;
+}

@@ -1,0 +1,58 @@
+"""rlhf-lab report RUNS...: one page about any mix of runs."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from analysis.report.make import Options, html
+from analysis.tables.gather import gather
+from rlhf_lab.trackers.console import Console
+from rlhf_lab.types import UserError
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command's options."""
+    found = argparse.ArgumentParser(prog="rlhf-lab report", description="One page about runs.")
+    add, own = found.add_argument, Options()
+    add("sources", nargs="+", metavar="RUNS", help="folders, saved FILE.parquet, or KIND:PLACE")
+    add("--out", type=Path, default=Path("report.html"), help="the page (report.html)")
+    add("--title", default="", help="what it is called")
+    add("--metric", default=own.metric, help=f"what claims are about ({own.metric})")
+    add("--margin", type=float, default=own.margin, help="of it: what does not matter (0.02)")
+    add(
+        "--by",
+        action="append",
+        default=[],
+        metavar="KEY",
+        help="a config key that also tells conditions apart (repeat)",
+    )
+    add("--cache", type=Path, help="folder to keep what wandb's server sent")
+    return found
+
+
+def check(given: argparse.Namespace) -> None:
+    """Raises UserError for options that cannot be."""
+    if given.out.suffix not in (".html", ".htm"):
+        raise UserError(f"--out {given.out}: choose a name that ends in .html")
+    if not 0 < given.margin < float("inf"):
+        raise UserError(
+            f"--margin {given.margin:g}: pass the largest difference that does not matter, 0.02"
+        )
+
+
+def run(arguments: Sequence[str], console: Console) -> int:
+    """Write the page and say what is in it. Returns 0."""
+    given = parser().parse_args(arguments)
+    check(given)
+    tables = gather(given.sources, by=given.by, cache=given.cache)
+    title = given.title or f"Report: {', '.join(Path(text).name or text for text in given.sources)}"
+    text = html(tables, Options(title, given.metric, given.margin, given.out.parent))
+    given.out.parent.mkdir(parents=True, exist_ok=True)
+    given.out.write_text(text, encoding="utf-8")
+    console.say(tables.said)
+    if tables.findings:
+        console.say(f"{len(tables.findings)} findings, which the page lists")
+    console.say(f"wrote {given.out} ({len(text.encode()) / 1e6:.2f} MB)")
+    return 0

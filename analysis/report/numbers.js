@@ -1,0 +1,89 @@
+"use strict";
+
+// Three significant digits, with a letter for thousands, millions and so on.
+function say(value) {
+  if (!Number.isFinite(value)) return "–";
+  const size = Math.abs(value);
+  if (size !== 0 && size < 1e-3) return value.toExponential(1);
+  if (size < 1000) return String(+value.toPrecision(3));
+  const step = Math.min(5, Math.floor(Math.log10(size) / 3));
+  return +(value / 1000 ** step).toPrecision(3) + ["", "k", "M", "G", "T", "P"][step];
+}
+
+// About `count` round numbers within low and high.
+function ticks(low, high, count) {
+  const rough = (high - low) / Math.max(1, count);
+  const power = 10 ** Math.floor(Math.log10(rough));
+  const step = [1, 2, 5, 10].map(f => f * power).find(s => s >= rough * 0.999);
+  const found = [];
+  for (let n = Math.ceil(low / step - 1e-9); n * step <= high + step * 1e-9; n++) found.push(n * step);
+  return found;
+}
+
+function logTicks(low, high) {
+  const found = [];
+  for (let power = Math.floor(Math.log10(low)); 10 ** power <= high; power++)
+    for (const f of high / low > 300 ? [1] : [1, 2, 5])
+      if (f * 10 ** power >= low * 0.999 && f * 10 ** power <= high * 1.001) found.push(f * 10 ** power);
+  return found;
+}
+
+// A curve between its points, on straight lines.
+function at(curve, x) {
+  let high = curve.x.findIndex(value => value >= x);
+  if (high <= 0) return curve.y[Math.max(0, high)];
+  const share = (x - curve.x[high - 1]) / (curve.x[high] - curve.x[high - 1]);
+  return curve.y[high - 1] + share * (curve.y[high] - curve.y[high - 1]);
+}
+
+// Mean and the half-width of its t interval; no interval of one.
+function centre(values, quantiles) {
+  const n = values.length, mean = values.reduce((a, b) => a + b, 0) / n;
+  if (n < 2) return [mean, NaN];
+  const variance = values.reduce((sum, value) => sum + (value - mean) ** 2, 0) / (n - 1);
+  return [mean, quantiles[n] * Math.sqrt(variance / n)];
+}
+
+// The points of a run that have both numbers.
+function curveOf(run, of, axis, metric) {
+  const xs = run[of][axis], ys = run[of][metric];
+  if (!xs || !ys) return null;
+  const places = xs.map((_, place) => place).filter(p => xs[p] !== null && ys[p] !== null);
+  return places.length
+    ? { seed: run.seed, places, x: places.map(p => xs[p]), y: places.map(p => ys[p]) } : null;
+}
+
+function alike(one, other) {
+  return one.length === other.length && one.every((value, place) => value === other[place]);
+}
+
+// Where the mean over seeds is taken: at the points that all runs have, else evenly spread over
+// the range that all of them measured.
+function gridOf(curves) {
+  if (curves.every(curve => alike(curve.x, curves[0].x))) return curves[0].x;
+  const low = Math.max(...curves.map(c => c.x[0]));
+  const high = Math.min(...curves.map(c => c.x[c.x.length - 1]));
+  const count = Math.max(2, ...curves.map(c => c.x.length));
+  return low < high ? Array.from({ length: count }, (_, n) => low + (high - low) * n / (count - 1)) : [];
+}
+
+// The mean over seeds with its interval. Along a measured axis, such as KL, points are of equal
+// version: both numbers of a point are means over seeds.
+function meanOf(curves, isMeasured, quantiles) {
+  const found = { x: [], y: [], low: [], high: [] };
+  const add = (x, values) => {
+    const [mean, half] = centre(values, quantiles);
+    found.x.push(x); found.y.push(mean); found.low.push(mean - half); found.high.push(mean + half);
+  };
+  if (isMeasured) {
+    for (const place of curves[0].places) {
+      const spots = curves.map(curve => curve.places.indexOf(place));
+      if (spots.some(spot => spot < 0)) continue;
+      const xs = curves.map((curve, n) => curve.x[spots[n]]);
+      add(centre(xs, quantiles)[0], curves.map((curve, n) => curve.y[spots[n]]));
+    }
+    return found;
+  }
+  for (const x of gridOf(curves)) add(x, curves.map(curve => at(curve, x)));
+  return found;
+}

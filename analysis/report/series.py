@@ -1,0 +1,152 @@
+"""What the page's curves are drawn from: each run's numbers, thinned, with the axes of each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+from scipy import stats
+
+from analysis.figures.names import COMPLETIONS, DEVICE_HOURS, FLOPS, KL, UPDATES, WALL, label
+from analysis.report.colours import Drawn
+from analysis.report.groups import Group, Run
+from analysis.report.numbers import short, thinned
+from analysis.selection import unlabelled
+from analysis.tables.axes import STEP
+from analysis.tables.table import Tables
+
+LEVEL = 0.95
+# At most so many points of a run, and so many numbers in all, about seven characters each.
+POINTS, NUMBERS, FEWEST = 300, 400_000, 20
+MEASURED_AXIS = KL
+AXES = (UPDATES, WALL, DEVICE_HOURS, FLOPS, "x/generated_tokens", COMPLETIONS, STEP, KL)
+FIRST_VERSIONS = (
+    *("gold/win_rate", MEASURED_AXIS, "gold/mean", "proxy/mean", "ppl/sft_response"),
+    *("accuracy/mean", "gap/proxy_gold", "proxy/win_rate", "ppl/sft_paper", "sample/length"),
+)
+FIRST_ROUNDS = (
+    *("reward/mean", "kl/policy_reference_k1", "lag/updates_mean", "ratio/ess", "ratio/clipped"),
+    *("update/entropy", "update/grad_norm", "sample/length"),
+)
+MOST = {"versions": 10, "rounds": 8}
+# Numbers that tell of the measuring, or of its interval, and none that a run is better by.
+ASIDE = ("by_lag/", "x/", "eval/", "timing/", "total/", "lag/updates_histogram", "lag/rounds_hist")
+ENDS = ("_low", "_high")
+KEYS = frozenset(("seed", "version", "updates_per_round", "passes", "group_size", "max_staleness"))
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Columns that the page has curves of, by table, the first of them shown first."""
+
+    versions: tuple[str, ...]
+    rounds: tuple[str, ...]
+    axes: tuple[str, ...]
+
+    @property
+    def columns(self) -> list[str]:
+        return list(dict.fromkeys((*self.axes, *self.versions, *self.rounds)))
+
+
+def choose(tables: Tables, metric: str) -> Chosen:
+    """The metrics and axes that these runs have; the metric asked for comes first."""
+    judged, recorded = measured(unlabelled(tables.versions)), measured(tables.points)
+    known = judged | recorded
+    axes = [axis for axis in AXES if axis in (judged if axis == KL else known)]
+    if UPDATES in axes and STEP in axes:
+        axes.remove(STEP)
+    return Chosen(
+        ordered(judged, (metric, *FIRST_VERSIONS), MOST["versions"]),
+        ordered(recorded, (metric, *FIRST_ROUNDS), MOST["rounds"]),
+        tuple(axes),
+    )
+
+
+def measured(frame: pd.DataFrame) -> set[str]:
+    """Names of the columns that hold a number, keys left out."""
+    numbers = frame.select_dtypes("number").dropna(axis="columns", how="all")
+    return set(map(str, numbers.columns)) - KEYS
+
+
+def is_metric(name: str) -> bool:
+    """Whether a column tells of the policy, and not of the measuring or of its interval."""
+    return not name.startswith(ASIDE) and not name.endswith(ENDS)
+
+
+def ordered(names: set[str], first: Sequence[str], most: int) -> tuple[str, ...]:
+    """The metrics among the names, those that are wanted first before others."""
+    wanted = [name for name in dict.fromkeys(first) if name in names]
+    others = sorted(name for name in names - set(wanted) if is_metric(name))
+    return tuple([*wanted, *others][:most])
+
+
+def curve_data(groups: Sequence[Group], looks: Sequence[Drawn], chosen: Chosen) -> dict[str, Any]:
+    """The numbers of all curves, for the page's script."""
+    points = points_a_run(groups, chosen)
+    envs = list(dict.fromkeys(group.env for group in groups))
+    sizes = {len(group.runs) for group in groups if len(group.runs) > 1}
+    return {
+        "level": LEVEL,
+        "t": {str(n): short(stats.t.ppf((1 + LEVEL) / 2, n - 1)) for n in range(2, max(sizes) + 1)}
+        if sizes
+        else {},
+        "axes": [{"id": a, "label": label(a), "measured": a == MEASURED_AXIS} for a in chosen.axes],
+        "metrics": [
+            *named(chosen.versions, "versions"),
+            *named(chosen.rounds, "rounds"),
+        ],
+        "envs": envs,
+        "groups": [
+            {
+                **{"env": envs.index(group.env), "title": group.title, "sweep": group.sweep},
+                **{"condition": group.condition, "colour": look.colour},
+                **{"dash": look.dash, "marker": look.marker},
+                "runs": [run_data(run, chosen, points) for run in group.runs],
+            }
+            for group, look in zip(groups, looks, strict=True)
+        ],
+    }
+
+
+def named(metrics: Sequence[str], of: str) -> list[dict[str, str]]:
+    """Metrics as the page's script knows them; of: the table that they are of."""
+    return [{"id": name, "label": label(name), "of": of} for name in metrics]
+
+
+def points_a_run(groups: Sequence[Group], chosen: Chosen) -> int:
+    """How many points of a run the page has room for."""
+    runs = sum(len(group.runs) for group in groups)
+    columns = len(chosen.versions) + len(chosen.rounds) + 2 * len(chosen.axes)
+    return max(FEWEST, min(POINTS, NUMBERS // max(1, runs * columns)))
+
+
+def run_data(run: Run, chosen: Chosen, points: int) -> dict[str, Any]:
+    return {
+        "seed": run.seed,
+        "versions": columns_of(run.versions, (*chosen.axes, *chosen.versions), points),
+        "rounds": columns_of(run.rounds, (*chosen.axes, *chosen.rounds), points),
+    }
+
+
+def columns_of(frame: pd.DataFrame, names: Sequence[str], points: int) -> dict[str, list[Any]]:
+    places = thinned(len(frame), points)
+    return {
+        name: [short(value) for value in frame[name].iloc[places]]
+        for name in dict.fromkeys(names)
+        if name in frame and frame[name].notna().any()
+    }
+
+
+def thinning(groups: Sequence[Group], chosen: Chosen) -> str:
+    """What to say of curves that have fewer points than were measured; "" if none has."""
+    points = points_a_run(groups, chosen)
+    runs = [run for group in groups for run in group.runs]
+    longest = max((max(len(run.rounds), len(run.versions)) for run in runs), default=0)
+    if longest <= points:
+        return ""
+    return (
+        f"Curves are thinned to {points} points a run, evenly, with the first and the last (the "
+        f"longest run recorded {longest}); tables and verdicts are of all."
+    )
