@@ -19,10 +19,7 @@ from rlhf_lab.types import UserError
 
 # What a run is missing that was cut short is its end, by which it would be compared.
 ENDED = ("finished", "unknown")
-FIRST_COLUMNS = ("source", "run", "sweep", "env_id", "exp_name", "condition", "seed", "place")
 KEY = ["sweep", "env_id", "condition"]
-# At most as many points of a curve as a figure can show.
-Value = float
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,14 +60,14 @@ class Cell:
             raise UserError(f"{self.condition}: {key} is {' and '.join(found)} in runs of it")
         return next(iter(found.values()))
 
-    def scores(self, metric: str) -> dict[int, Value]:
+    def scores(self, metric: str) -> dict[int, float]:
         """The metric of the last evaluated version, by seed.
 
         Raises UserError if a run has none, or it is NaN.
         """
         return {seed: self._last(seed, metric) for seed in self.seeds}
 
-    def starts(self, metric: str) -> dict[int, Value]:
+    def starts(self, metric: str) -> dict[int, float]:
         """The metric of version 0, which is SFT, by seed."""
         return {seed: self._numbers(seed, metric)[0] for seed in self.seeds}
 
@@ -88,19 +85,23 @@ class Cell:
         """x and y at the evaluated versions in order, by seed."""
         return {seed: (self._numbers(seed, x), self._numbers(seed, y)) for seed in self.seeds}
 
-    def at_end(self, axis: str) -> dict[int, Value]:
+    def at_end(self, axis: str) -> dict[int, float]:
         """What a run had cost when its last evaluated version was ready, by seed."""
         return {seed: self._numbers(seed, axis)[-1] for seed in self.seeds}
 
-    def mean_of_points(self, metric: str) -> dict[int, Value]:
+    def mean_of_points(self, metric: str) -> dict[int, float]:
         """The mean of a recorded metric over the rounds that have it, by seed."""
         return {seed: float(self.recorded[seed][metric].mean()) for seed in self.seeds}
+
+    def has(self, column: str) -> bool:
+        """Whether every run has numbers in a column of `versions` at all of them."""
+        return all(column in rows and not rows[column].isna().any() for rows in self.rows.values())
 
     def title(self, told: Sequence[str]) -> str:
         """A short label with the given parts: `ppo N=16`."""
         return " ".join(part for name in told if (part := told_as(name, self.parts.get(name))))
 
-    def _last(self, seed: int, metric: str) -> Value:
+    def _last(self, seed: int, metric: str) -> float:
         return self._numbers(seed, metric)[-1]
 
     def _numbers(self, seed: int, column: str) -> list[float]:

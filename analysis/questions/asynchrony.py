@@ -1,0 +1,123 @@
+"""Whether generating ahead costs quality, and how much time it buys: arXiv:2410.18252, figure 1."""
+
+from __future__ import annotations
+
+import math
+
+from analysis.questions.answers import (
+    Answer,
+    Asked,
+    Claim,
+    Number,
+    Unit,
+    Verdict,
+    answer,
+    change,
+    is_nothing,
+    options,
+)
+from analysis.questions.families import families
+from analysis.selection import Cell, Selection
+from analysis.statistics.contrasts import speed_up
+from analysis.statistics.results import Estimate
+
+QUESTION = "asynchrony"
+EQUAL = Claim(
+    QUESTION,
+    "Generating one round ahead costs no win-rate.",
+    "arXiv:2410.18252, Fig. 1, Tab. 6",
+)
+FASTER = Claim(
+    QUESTION, "It needs less wall-clock for the same updates.", "arXiv:2410.18252, Fig. 1"
+)
+GROWS = Claim(QUESTION, "The larger the model, the more it buys.", "arXiv:2410.18252, Fig. 1")
+WALL = "x/wall_seconds"
+Pair = tuple[Cell, Cell]
+
+
+def ask(selection: Selection, asked: Asked) -> list[Answer]:
+    """Sync against async with one round ahead, at every scale that has both."""
+    pairs = [
+        (cells["sync"], cells["async"])
+        for family in families(selection, ("mode",))
+        for cells in [family.line("mode")]
+        if {"sync", "async"} <= set(cells) and cells["async"].parts["max_staleness"] == 1
+    ]
+    found = []
+    for pair in pairs:
+        found += [equal(*pair, asked, len(pairs)), faster(*pair, asked, len(pairs))]
+    return found + grows(pairs, asked)
+
+
+def equal(sync: Cell, ahead: Cell, asked: Asked, together: int) -> Answer:
+    """Whether the win-rate is the same within the margin."""
+    scores = ahead.scores(asked.quality), sync.scores(asked.quality)
+    number = Number(f"{name(sync)}, async less sync", change(*scores, together, sides=1))
+    reason = f"async less sync: {number.text}, margin {100 * asked.margin:g} points"
+    verdict = is_nothing(number.estimate, asked.margin)
+    return answer(EQUAL, asked, [sync, ahead], verdict, [number], reason)
+
+
+def faster(sync: Cell, ahead: Cell, asked: Asked, together: int) -> Answer:
+    """The ratio of wall-clocks, and what overlap alone would allow."""
+    made = ratio(sync, ahead, together)
+    numbers = [Number(f"{name(sync)}, wall-clock sync / async", made, Unit.times)]
+    reason = f"wall-clock of sync over async: {numbers[0].text}"
+    if (bound := ideal(sync)) is not None:
+        reason += f"; (g + t) / max(g, t) of sync's own seconds: {bound:.2f}"
+    return answer(FASTER, asked, [sync, ahead], above_one(made), numbers, reason)
+
+
+def ratio(sync: Cell, ahead: Cell, together: int) -> Estimate:
+    return speed_up(sync.at_end(WALL), ahead.at_end(WALL), options(together))
+
+
+def above_one(made: Estimate) -> Verdict:
+    if made.low > 1:
+        return Verdict.holds
+    return Verdict.does_not_hold if made.high < 1 else Verdict.cannot_tell
+
+
+def ideal(sync: Cell) -> float | None:
+    """What perfect overlap of generating and the rest would give, from sync's mean seconds."""
+    try:
+        generate = mean(sync.mean_of_points("seconds/generate"))
+        whole = mean(sync.at_end(WALL)) / mean(sync.at_end("x/rounds"))
+    except KeyError:
+        return None
+    rest = whole - generate
+    return whole / max(generate, rest) if generate > 0 and rest > 0 else None
+
+
+def mean(by_seed: dict[int, float]) -> float:
+    return sum(by_seed.values()) / len(by_seed)
+
+
+def grows(pairs: list[Pair], asked: Asked) -> list[Answer]:
+    """Whether the speed-up of the largest model is above that of the smallest."""
+    by_size = sorted(pairs, key=lambda pair: mean(pair[0].at_end("x/flops")))
+    if len(by_size) < 2:
+        return []
+    small, large = by_size[0], by_size[-1]
+    made = change(log_ratio(*large), log_ratio(*small))
+    point, low, high = (math.exp(value) for value in (made.point, made.low, made.high))
+    times = Estimate(made.name, point, low, high, made.basis)
+    label = f"speed-up of {name(large[0])} / that of {name(small[0])}"
+    number = Number(label, times, Unit.times)
+    cells = [*small, *large]
+    reason = f"{label}: {number.text}"
+    return [answer(GROWS, asked, cells, above_one(times), [number], reason)]
+
+
+def log_ratio(sync: Cell, ahead: Cell) -> dict[int, float]:
+    """log(sync / async) of the wall-clock of each common seed."""
+    after = ahead.at_end(WALL)
+    return {
+        seed: math.log(value / after[seed])
+        for seed, value in sync.at_end(WALL).items()
+        if seed in after
+    }
+
+
+def name(cell: Cell) -> str:
+    return str(cell.parts["model"] or cell.env)

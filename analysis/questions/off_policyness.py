@@ -1,0 +1,197 @@
+"""What N updates on one round cost, by algorithm: arXiv:2410.18252, figures 3 and 4."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from analysis.questions.answers import (
+    Answer,
+    Asked,
+    Claim,
+    Number,
+    Unit,
+    Verdict,
+    answer,
+    change,
+    every,
+    is_above,
+    is_below,
+    is_nothing,
+    minus,
+    options,
+)
+from analysis.questions.families import Family, families
+from analysis.selection import Cell, Selection
+from analysis.statistics.curves import RunCurve
+from analysis.statistics.frontiers import frontier_distance, frontier_of
+from analysis.statistics.results import Estimate
+
+QUESTION = "off_policyness"
+FALLS = Claim(QUESTION, "More updates per round cost win-rate.", "arXiv:2410.18252, Fig. 3")
+SMALL = Claim(QUESTION, "A few updates per round cost nothing.", "arXiv:2410.18252, Fig. 3")
+ONE_CURVE = Claim(
+    QUESTION,
+    "All N lie on one curve of win-rate against KL: off-policy samples slow training, they do not "
+    "spoil it.",
+    "arXiv:2410.18252, Fig. 3",
+)
+ORDER = Claim(
+    QUESTION, "Online DPO loses the least to off-policy samples.", "arXiv:2410.18252, Fig. 4"
+)
+LEARNS = Claim(
+    QUESTION,
+    "At the largest N online DPO alone still learns.",
+    "arXiv:2410.18252, Sec. on losses, at N=64",
+)
+PREFERRED = "online_dpo"
+
+
+@dataclass(frozen=True, eq=False)
+class Ladder:
+    """Conditions of one algorithm along N. low, high: the least and the most updates a round."""
+
+    algo: str
+    steps: dict[int, Cell]
+
+    @property
+    def low(self) -> Cell:
+        return self.steps[min(self.steps)]
+
+    @property
+    def high(self) -> Cell:
+        return self.steps[max(self.steps)]
+
+    @property
+    def cells(self) -> list[Cell]:
+        return list(self.steps.values())
+
+    @property
+    def ends(self) -> str:
+        return f"N={max(self.steps)} against N={min(self.steps)}"
+
+    def loss(self, quality: str) -> dict[int, float]:
+        """What the most updates a round cost each seed."""
+        return minus(self.low.scores(quality), self.high.scores(quality))
+
+
+def ladders(family: Family) -> list[Ladder]:
+    """The algorithms of a family that have more than one N."""
+    found = [Ladder(a, family.line("updates_per_round", algo=a)) for a in family.values("algo")]
+    return [ladder for ladder in found if len(ladder.steps) > 1]
+
+
+def ask(selection: Selection, asked: Asked) -> list[Answer]:
+    """The claims about N in every setting that has a ladder."""
+    found: list[Answer] = []
+    for family in families(selection, ("updates_per_round", "algo")):
+        several = ladders(family)
+        for ladder in several:
+            found.append(falls(ladder, asked, len(several)))
+            found.append(small(ladder, asked, len(several)))
+            found += one_curve(ladder, asked, len(several))
+        preferred = [ladder for ladder in several if ladder.algo == PREFERRED]
+        others = [ladder for ladder in several if ladder.algo != PREFERRED]
+        if preferred and others:
+            found += [
+                order(preferred[0], others, asked),
+                learns(preferred[0], others, asked),
+            ]
+    return found
+
+
+def falls(ladder: Ladder, asked: Asked, together: int) -> Answer:
+    """Whether the most updates a round end below the least."""
+    ends = ladder.high.scores(asked.quality), ladder.low.scores(asked.quality)
+    made = change(*ends, together)
+    number = Number(f"{ladder.algo}, {ladder.ends}", made)
+    reason = f"{ladder.ends}: {number.text}"
+    return answer(FALLS, asked, ladder.cells, is_below(made, asked.margin), [number], reason)
+
+
+def small(ladder: Ladder, asked: Asked, together: int) -> Answer:
+    """Whether the second step of the ladder ends within the margin of the first."""
+    first, second = sorted(ladder.steps)[:2]
+    cells = [ladder.steps[second], ladder.steps[first]]
+    after, before = (cell.scores(asked.quality) for cell in cells)
+    made = change(after, before, together, sides=1)
+    number = Number(f"{ladder.algo}, N={second} against N={first}", made)
+    reason = f"N={second} against N={first}: {number.text}, margin {100 * asked.margin:g} points"
+    return answer(SMALL, asked, cells, is_nothing(made, asked.margin), [number], reason)
+
+
+def one_curve(ladder: Ladder, asked: Asked, together: int) -> list[Answer]:
+    """Whether the frontiers of the ladder's ends are within the margin at equal KL."""
+    cells = [ladder.high, ladder.low]
+    first, second = (frontiers(cell, asked) for cell in cells)
+    if not overlap(first, second):
+        return []
+    found = frontier_distance(first, second, options(together, sides=1))
+    number = Number(f"{ladder.algo}, {ladder.ends}, at equal KL", found.mean)
+    drift = change(ladder.high.scores(asked.drift), ladder.low.scores(asked.drift), together)
+    verdict = is_nothing(found.mean, asked.margin)
+    reason = (
+        f"at equal KL, from {found.low:.2f} to {found.high:.2f} nats ({found.share:.0%} of the KL "
+        f"visited): {number.text}, margin {100 * asked.margin:g} points"
+    )
+    numbers = [number, Number(f"{ladder.algo}, KL, {ladder.ends}", drift, Unit.nats)]
+    return [answer(ONE_CURVE, asked, cells, verdict, numbers, reason)]
+
+
+def frontiers(cell: Cell, asked: Asked) -> dict[int, RunCurve]:
+    """The best win-rate at each KL, by seed."""
+    paths = cell.paths(asked.drift, asked.quality)
+    return {
+        seed: frontier_of(f"{cell.condition}, seed {seed}", kl, quality)
+        for seed, (kl, quality) in paths.items()
+    }
+
+
+def overlap(first: dict[int, RunCurve], second: dict[int, RunCurve]) -> bool:
+    curves = [*first.values(), *second.values()]
+    return max(curve.begin for curve in curves) < min(curve.end for curve in curves)
+
+
+def order(preferred: Ladder, others: Sequence[Ladder], asked: Asked) -> Answer:
+    """Whether every other algorithm loses more."""
+    own = preferred.loss(asked.quality)
+    changes = {one.algo: change(one.loss(asked.quality), own, len(others)) for one in others}
+    verdict = every(is_above(made, asked.margin) for made in changes.values())
+    numbers = [
+        Number(f"loss of {algo} less that of {PREFERRED}, {preferred.ends}", made)
+        for algo, made in changes.items()
+    ]
+    reason = "; ".join(
+        f"{algo} loses {number.text} more" for algo, number in zip(changes, numbers, strict=True)
+    )
+    return answer(ORDER, asked, all_cells(preferred, others), verdict, numbers, reason)
+
+
+def learns(preferred: Ladder, others: Sequence[Ladder], asked: Asked) -> Answer:
+    """Whether the preferred one gains on its start at the largest N, and no other does."""
+    together = len(others) + 1
+    gains = {one.algo: gain(one.high, asked, together) for one in (preferred, *others)}
+    own = is_above(gains[PREFERRED], asked.margin)
+    rest = [opposite(is_above(gains[one.algo], asked.margin)) for one in others]
+    numbers = [Number(f"{algo}, gain over SFT", made) for algo, made in gains.items()]
+    reason = f"gain over SFT at N={max(preferred.steps)}: " + "; ".join(
+        f"{algo} {number.text}" for algo, number in zip(gains, numbers, strict=True)
+    )
+    cells = [one.high for one in (preferred, *others)]
+    return answer(LEARNS, asked, cells, every([own, *rest]), numbers, reason)
+
+
+def gain(cell: Cell, asked: Asked, together: int) -> Estimate:
+    return change(cell.scores(asked.quality), cell.starts(asked.quality), together)
+
+
+def opposite(verdict: Verdict) -> Verdict:
+    swapped = {
+        Verdict.holds: Verdict.does_not_hold,
+        Verdict.does_not_hold: Verdict.holds,
+    }
+    return swapped.get(verdict, verdict)
+
+
+def all_cells(preferred: Ladder, others: Sequence[Ladder]) -> list[Cell]:
+    return [cell for ladder in (preferred, *others) for cell in (ladder.low, ladder.high)]

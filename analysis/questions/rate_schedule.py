@@ -1,0 +1,54 @@
+"""How much of the loss at large N is a learning rate that falls once a round.
+
+The published code does so: its last round trains at rate zero, a quarter of all updates at N=64.
+"""
+
+from __future__ import annotations
+
+from analysis.questions.answers import (
+    Answer,
+    Asked,
+    Claim,
+    Number,
+    answer,
+    change,
+    is_above,
+)
+from analysis.questions.families import Family, families
+from analysis.selection import Cell, Selection
+
+CLAIM = Claim(
+    "rate_schedule",
+    "A learning rate that falls once per update, not once per round, wins back some of the loss "
+    "at the largest N.",
+    "a defect of the published code",
+)
+
+
+def ask(selection: Selection, asked: Asked) -> list[Answer]:
+    """Per update against per round at the largest N that has both, for each algorithm."""
+    pairs = [
+        (family.first.parts["algo"], n, steps["update"], steps["round"])
+        for family in families(selection, ("updates_per_round", "schedule_per"))
+        for n, steps in largest(family)
+    ]
+    found = []
+    for algo, n, update, each_round in pairs:
+        scores = update.scores(asked.quality), each_round.scores(asked.quality)
+        number = Number(
+            f"{algo}, per update less per round, N={n}", change(*scores, comparisons=len(pairs))
+        )
+        verdict = is_above(number.estimate, asked.margin)
+        reason = f"per update less per round at N={n}: {number.text}"
+        found.append(answer(CLAIM, asked, [update, each_round], verdict, [number], reason))
+    return found
+
+
+def largest(family: Family) -> list[tuple[int, dict[str, Cell]]]:
+    """The largest N with both schedules, if there is one."""
+    steps = {
+        n: family.line("schedule_per", updates_per_round=n)
+        for n in family.values("updates_per_round")
+    }
+    both = [(n, line) for n, line in steps.items() if len(line) > 1]
+    return both[-1:]
