@@ -7,14 +7,13 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from analysis.selection import cells
 from analysis.statistics.results import Method, Options
 from analysis.tables.gather import gather
 from analysis.tables.store import load
 from analysis.tables.table import Tables
 from analysis.written.asked import Asked
 from analysis.written.formats import save
-from analysis.written.registry import TABLES
+from analysis.written.registry import TABLES, selected
 from rlhf_lab.trackers.console import Console
 from rlhf_lab.types import UserError
 
@@ -91,7 +90,7 @@ def run(given: argparse.Namespace, console: Console) -> None:
     """Make the tables and write them."""
     asked = asked_of(given)
     tables = tables_of(given.sources, given.by)
-    selection = cells(tables)
+    selection = selected(tables)
     console.say(tables.said)
     warned: dict[str, None] = {}
     for name in given.only or TABLES:

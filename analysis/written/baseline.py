@@ -48,7 +48,7 @@ class Baseline:
         wanted = {**cell.parts, **self.values}
         # Sync has no other staleness, and nothing to correct.
         if self.values.get("mode") == "sync":
-            wanted |= {"max_staleness": 0, "correction": "none"}
+            wanted |= {"max_staleness": 0, "correction": wanted["correction"] and "none"}
         return among.one(sweep=cell.sweep, env=cell.env, **wanted)
 
 

@@ -13,7 +13,7 @@ from analysis.tables.table import Tables
 from analysis.written.asked import Asked
 from analysis.written.baseline import Pair, pairs
 from analysis.written.basis import each_once, interval_told, left_out_told, runs_told
-from analysis.written.entries import Measured, Written, measured
+from analysis.written.entries import Entry, Measured, Written, measured
 from analysis.written.estimates import lacks
 from analysis.written.metrics import Metric, metrics_of
 from analysis.written.naming import key, place_columns, place_of, titles
@@ -60,15 +60,15 @@ def table_of(metric: Metric, found: Sequence[Pair], asked: Asked) -> Written | N
         {key(c): c for one in compared for c in (one.pair.cell, one.pair.baseline)}.values()
     )
     names, places = titles(cells), place_columns(cells)
-    rows = tuple(
+    rows: tuple[tuple[Entry, ...], ...] = tuple(
         (
             *place_of(one.pair.cell, places),
             names[key(one.pair.cell)],
             names[key(one.pair.baseline)],
             one.seeds,
             one.value,
-            one.p,
-            adjusted[str(place)],
+            Measured(one.p, digits=4),
+            Measured(adjusted[str(place)], digits=4),
             one.verdict,
         )
         for place, one in enumerate(compared)
@@ -91,7 +91,7 @@ def not_compared(pair: Pair, metric: Metric) -> str:
         if missing := lacks(cell, metric.column):
             return missing
         if len(cell.seeds) < 2:
-            return f"not compared: {cell.condition} has seed {cell.seeds[0]} alone"
+            return f"not compared, as it has one seed alone: {cell.condition}"
     return ""
 
 

@@ -10,6 +10,7 @@ from analysis.statistics.results import Options
 from analysis.written.entries import Measured, measured
 
 SCORES = "scores"
+SAME = "where all seeds are equal, no interval is given"
 ONE_SEED = "one seed: no interval, and nothing can be said of other seeds"
 
 
@@ -18,8 +19,9 @@ def over_seeds(
 ) -> tuple[Measured, tuple[str, ...]]:
     """A measure of one condition's seeds, with its interval from two seeds on, and warnings."""
     values = [scores[seed] for seed in sorted(scores)]
-    if len(values) == 1:
-        return Measured(points({SCORES: values})[measure], digits=digits), (ONE_SEED,)
+    if min(values) == max(values):
+        told = ONE_SEED if len(values) == 1 else SAME
+        return Measured(points({SCORES: values})[measure], digits=digits), (told,)
     measures = {measure: MEASURES[measure]}
     estimate = aggregates({SCORES: {SCORES: values}}, options, measures)[SCORES][measure]
     return measured(estimate, digits), estimate.warnings

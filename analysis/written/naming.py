@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from analysis.selection import Cell
+from analysis.tables.conditions import LETTERS
 
 Key = tuple[str, str, str]
 
@@ -12,6 +13,18 @@ Key = tuple[str, str, str]
 def key(cell: Cell) -> Key:
     """What tells a condition from all others."""
     return cell.sweep, cell.env, cell.condition
+
+
+def in_order(cells: Sequence[Cell]) -> tuple[Cell, ...]:
+    """Conditions by sweep, environment and parts, numbers by size."""
+    numbers = [name for name in LETTERS if any(cell.parts.get(name) for cell in cells)]
+
+    def place(cell: Cell) -> tuple[object, ...]:
+        texts = [str(cell.parts.get(name, "")) for name in ("algo", "mode", "correction")]
+        sizes = [cell.parts.get(name) or 0 for name in numbers]
+        return (cell.sweep, cell.env, *texts[:2], *sizes, texts[2], cell.condition)
+
+    return tuple(sorted(cells, key=place))
 
 
 def titles(cells: Sequence[Cell]) -> Mapping[Key, str]:

@@ -9,6 +9,7 @@ from analysis.tables.table import Tables
 from analysis.written.asked import Asked
 from analysis.written.differences import differences
 from analysis.written.entries import Written
+from analysis.written.naming import in_order
 from analysis.written.results import aggregated, results
 from analysis.written.run_list import run_list
 from analysis.written.scales import scales
@@ -38,4 +39,10 @@ def written(name: str, tables: Tables, asked: Asked | None = None) -> list[Writt
     name that there is not."""
     if name not in TABLES:
         raise UserError(f"--only {name}: pass one of {', '.join(TABLES)}")
-    return TABLES[name](tables, cells(tables), asked or Asked())
+    return TABLES[name](tables, selected(tables), asked or Asked())
+
+
+def selected(tables: Tables) -> Selection:
+    """The conditions of the tables, in the order of rows."""
+    found = cells(tables)
+    return Selection(in_order(found.cells), found.left_out)

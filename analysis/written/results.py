@@ -24,6 +24,8 @@ from analysis.written.naming import key, place_columns, place_of, titles
 def results(_: Tables, selection: Selection, asked: Asked) -> list[Written]:
     """The last evaluated version of each condition."""
     cells = list(selection.cells)
+    if not cells:
+        return []
     metrics = metrics_of(cells, asked.metrics)
     names, places = titles(cells), place_columns(cells)
     rows, warned = [], []
@@ -38,7 +40,7 @@ def results(_: Tables, selection: Selection, asked: Asked) -> list[Written]:
     )
     columns = (*places, "condition", "n", "seeds", *(one.name for one in metrics))
     warnings = (*each_once(warned), *left_out_told(selection))
-    return [Written("results", caption, columns, tuple(rows), warnings)] if rows else []
+    return [Written("results", caption, columns, tuple(rows), warnings)]
 
 
 def row_of(cell: Cell, metrics: Sequence[Metric], asked: Asked) -> tuple[list[Entry], list[str]]:
@@ -74,7 +76,7 @@ def aggregated(_: Tables, selection: Selection, asked: Asked) -> list[Written]:
         for name, cells in whole.items()
     }
     found = aggregates(scores, asked.options)
-    rows = [
+    rows: list[tuple[Entry, ...]] = [
         (name, *(measured(found[name][measure]) for measure in MEASURES)) for name in sorted(found)
     ]
     used = [cell for cells in whole.values() for cell in cells.values()]

@@ -31,12 +31,16 @@ def run_list(tables: Tables, selection: Selection, _: Asked) -> list[Written]:
         row_of(row, counted, kinds.get(str(row["run"]), Counter()))
         for row in tables.runs.to_dict("records")
     )
-    of_none = [one.line for one in tables.findings if not one.run]
+    of_none: dict[str, list[str]] = {}
+    for one in tables.findings:
+        if not one.run:
+            of_none.setdefault(str(one.kind), []).append(one.line)
+    told = [f"{len(lines)} times, first {lines[0]}" for lines in of_none.values()]
     caption = (
         f"Runs: {tables.said}; {len(counted)} count in comparisons. Seconds and device-hours are "
         "of the whole run, evaluation left out."
     )
-    return [Written("runs", caption, COLUMNS, rows, (*selection.left_out, *of_none))]
+    return [Written("runs", caption, COLUMNS, rows, (*selection.left_out, *told))]
 
 
 def row_of(row: Mapping[Any, Any], counted: set[str], kinds: Counter[str]) -> tuple[Entry, ...]:

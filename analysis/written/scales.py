@@ -28,6 +28,8 @@ def scales(_: Tables, selection: Selection, asked: Asked) -> list[Written]:
                 warned.append(reason)
             else:
                 found.append(pair)
+    if not found:
+        return []
     cells = list({key(c): c for pair in found for c in (pair.cell, pair.baseline)}.values())
     names, places = titles(cells), place_columns(cells)
     rows = []
@@ -46,7 +48,7 @@ def scales(_: Tables, selection: Selection, asked: Asked) -> list[Written]:
     heads = ("seeds", "sync", "async", "difference", "verdict", "sync, s", "async, s", "speed-up")
     warnings = (*each_once(warned), *left_out_told(selection))
     columns = (*places, "condition", *heads)
-    return [Written("scales", caption, columns, tuple(rows), warnings)] if rows else []
+    return [Written("scales", caption, columns, tuple(rows), warnings)]
 
 
 def row_of(pair: Pair, asked: Asked) -> tuple[tuple[Entry, ...], list[str]]:

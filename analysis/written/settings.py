@@ -78,10 +78,11 @@ def rows_of(columns: Mapping[str, Sequence[Cell]]) -> list[tuple[Entry, ...]]:
     """The settings that matter, or that differ."""
     held = [[values_of(cell) for cell in cells] for cells in columns.values()]
     keys = dict.fromkeys(name for configs in held for config in configs for name in config)
-    rows = []
+    rows: list[tuple[Entry, ...]] = []
     for name in keys:
         entries = [told([config.get(name, {ABSENT}) for config in configs]) for configs in held]
-        if (len(set(entries)) > 1 or name.startswith(MATTER)) and name not in LEFT_OUT:
+        differs, is_said = len(set(entries)) > 1, name in LEFT_OUT or set(entries) == {ABSENT}
+        if (differs or name.startswith(MATTER)) and not is_said:
             rows.append((name, *entries))
     return rows
 

@@ -36,6 +36,8 @@ def costs(_: Tables, selection: Selection, asked: Asked) -> list[Written]:
     found, told = pairs(selection, asked.baseline)
     against = {key(pair.cell): pair.baseline for pair in found}
     cells = [c for c in selection.cells if any(c.has(axis) for axis in asked.axes)]
+    if not cells:
+        return []
     names, places = titles(selection.cells), place_columns(cells)
     rows, warned = [], list(told)
     for cell in cells:
@@ -57,7 +59,7 @@ def costs(_: Tables, selection: Selection, asked: Asked) -> list[Written]:
     )
     columns = (*places, "condition", "baseline", "n", *heads)
     warnings = (*each_once(warned), *left_out_told(selection))
-    return [Written("costs", caption, columns, tuple(rows), warnings)] if rows else []
+    return [Written("costs", caption, columns, tuple(rows), warnings)]
 
 
 def axis_of(axis: str) -> tuple[str, int]:
@@ -77,6 +79,8 @@ def cost_of(
     before = baseline.at_end(axis)
     if min(*spent.values(), *before.values()) <= 0:
         return entry, None, (*told, f"{cell.condition}: a cost of 0 has no ratio")
+    if all(min(costs.values()) == max(costs.values()) for costs in (before, spent)):
+        return entry, Measured(mean(before) / mean(spent), digits=2), told
     ratio = speed_up(before, spent, asked.options)
     return entry, measured(ratio, 2), (*told, *ratio.warnings)
 
@@ -124,6 +128,7 @@ def on_axis(
 ) -> Written:
     """Time to the target on one axis."""
     usable = [cell for cell in cells if cell.has(axis)]
+    told_of = runs_told(usable) if usable else "No runs"
     names, places = titles(usable), place_columns(usable)
     rows, warned = [], [missing for cell in cells if (missing := lacks(cell, axis))]
     for cell in usable:
@@ -138,7 +143,7 @@ def on_axis(
     caption = (
         f"{name} until {asked.quality} first is {aimed} ({how}), evaluation left out. A run that "
         "never gets there is censored at its end: the mean counts it as the horizon up to which "
-        f"all runs are known; ratio: how many times sooner than the baseline. {runs_told(usable)}; "
+        f"all runs are known; ratio: how many times sooner than the baseline. {told_of}; "
         f"{interval_told(asked.options)}, of medians the percentile one."
     )
     columns = (*places, "condition", "baseline", "reached", "horizon", "mean", "median", "ratio")
