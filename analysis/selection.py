@@ -89,9 +89,13 @@ class Cell:
         """What a run had cost when its last evaluated version was ready, by seed."""
         return {seed: self._numbers(seed, axis)[-1] for seed in self.seeds}
 
-    def mean_of_points(self, metric: str) -> dict[int, float]:
-        """The mean of a recorded metric over the rounds that have it, by seed."""
-        return {seed: float(self.recorded[seed][metric].mean()) for seed in self.seeds}
+    def last_recorded(self, metric: str) -> dict[int, float]:
+        """The last recorded value of a metric of the points, by seed; runs without it are left
+        out. Seconds and totals are sums from the start, so this is the whole run's."""
+        found = {
+            seed: rows[metric].dropna() for seed, rows in self.recorded.items() if metric in rows
+        }
+        return {seed: float(column.iloc[-1]) for seed, column in found.items() if len(column)}
 
     def has(self, column: str) -> bool:
         """Whether every run has numbers in a column of `versions` at all of them."""

@@ -79,12 +79,12 @@ def above_one(made: Estimate) -> Verdict:
 
 
 def ideal(sync: Cell) -> float | None:
-    """What perfect overlap of generating and the rest would give, from sync's mean seconds."""
-    try:
-        generate = mean(sync.mean_of_points("seconds/generate"))
-        whole = mean(sync.at_end(WALL)) / mean(sync.at_end("x/rounds"))
-    except KeyError:
+    """What perfect overlap of generating and the rest would give, from sync's own seconds; None
+    without them."""
+    seconds = sync.last_recorded("seconds/generate")
+    if set(seconds) != set(sync.seeds):
         return None
+    generate, whole = mean(seconds), mean(sync.last_recorded("seconds/wall"))
     rest = whole - generate
     return whole / max(generate, rest) if generate > 0 and rest > 0 else None
 

@@ -23,12 +23,17 @@ from analysis.questions.answers import (
 )
 from analysis.questions.families import Family, families
 from analysis.selection import Cell, Selection
-from analysis.statistics.curves import RunCurve
+from analysis.statistics.curves import RunCurve, areas
 from analysis.statistics.frontiers import frontier_distance, frontier_of
 from analysis.statistics.results import Estimate
 
 QUESTION = "off_policyness"
 FALLS = Claim(QUESTION, "More updates per round cost win-rate.", "arXiv:2410.18252, Fig. 3")
+SLOWER = Claim(
+    QUESTION,
+    "More updates per round slow learning: the win-rate over all updates is lower.",
+    "arXiv:2410.18252, Fig. 3",
+)
 SMALL = Claim(QUESTION, "A few updates per round cost nothing.", "arXiv:2410.18252, Fig. 3")
 ONE_CURVE = Claim(
     QUESTION,
@@ -88,6 +93,7 @@ def ask(selection: Selection, asked: Asked) -> list[Answer]:
         several = ladders(family)
         for ladder in several:
             found.append(falls(ladder, asked, len(several)))
+            found.append(slower(ladder, asked, len(several)))
             found.append(small(ladder, asked, len(several)))
             found += one_curve(ladder, asked, len(several))
         preferred = [ladder for ladder in several if ladder.algo == PREFERRED]
@@ -107,6 +113,22 @@ def falls(ladder: Ladder, asked: Asked, together: int) -> Answer:
     number = Number(f"{ladder.algo}, {ladder.ends}", made)
     reason = f"{ladder.ends}: {number.text}"
     return answer(FALLS, asked, ladder.cells, is_below(made, asked.margin), [number], reason)
+
+
+def slower(ladder: Ladder, asked: Asked, together: int) -> Answer:
+    """Whether the mean win-rate over the updates, which no ceiling hides, is lower."""
+    after, before = (on_average(cell, asked) for cell in (ladder.high, ladder.low))
+    made = change(after, before, together)
+    number = Number(f"{ladder.algo}, mean over all updates, {ladder.ends}", made)
+    reason = f"mean over all updates, {ladder.ends}: {number.text}"
+    return answer(SLOWER, asked, ladder.cells, is_below(made, asked.margin), [number], reason)
+
+
+def on_average(cell: Cell, asked: Asked) -> dict[int, float]:
+    """The area under a run's curve over updates, divided by their number."""
+    curves = cell.curves("x/updates", asked.quality)
+    means, _ = areas(list(curves.values()))
+    return dict(zip(curves, (float(value) for value in means), strict=True))
 
 
 def small(ladder: Ladder, asked: Asked, together: int) -> Answer:

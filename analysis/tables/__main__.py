@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from analysis.tables.benchmark_write import link, write_benchmark
+from analysis.tables.compact import compact
 from analysis.tables.filter_text import parse_query
 from analysis.tables.filters import Query
 from analysis.tables.gather import read
@@ -17,7 +18,7 @@ from analysis.tables.table import in_order, make_tables, select
 from rlhf_lab.trackers.console import Console
 from rlhf_lab.types import UserError
 
-KINDS = "folder, offline, orb, csv, tensorboard, or wandb:ENTITY/PROJECT"
+KINDS = "folder, offline, orb, csv, tensorboard, saved, or wandb:ENTITY/PROJECT"
 
 
 def parser() -> argparse.ArgumentParser:
@@ -46,6 +47,12 @@ def parser() -> argparse.ArgumentParser:
     add("--env-ids", action="append", nargs="+", default=[], metavar="ENV")
     add("--cache", type=Path, help="folder to keep what wandb's server sent")
     add("--out", type=Path, help="write the tables: FILE.parquet or FILE.csv")
+    add(
+        "--compact",
+        type=int,
+        metavar="POINTS",
+        help="keep so many points a run, and nothing of where it was written",
+    )
     add(
         "--export",
         type=Path,
@@ -79,6 +86,8 @@ def run(given: argparse.Namespace, console: Console) -> None:
     queries = queries_of(given.filters, given.env_ids)
     metrics = [*given.metric, *(name for query in queries for name in query.where.metrics)]
     reading = read(given.sources, queries, given.cache, console.say)
+    if given.compact is not None:
+        reading = compact(reading, given.compact)
     tables = make_tables(reading, queries, metrics, given.by)
     show(tables, console)
     if given.out:

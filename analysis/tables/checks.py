@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from analysis.tables.axes import number
 from analysis.tables.conditions import TUNING, role_of
 from analysis.tables.frames import Placed, metric_names
+from analysis.tables.record import Record
 
 # Metrics that are shares: from 0 to 1, where percents would be mixed in.
 SHARES = ("win_rate", "win_rate_low", "win_rate_high", "tie_rate", "eos_rate", "accuracy/mean")
@@ -22,7 +23,7 @@ def no_seed(run: Placed) -> Iterator[str]:
 def tuning(run: Placed) -> Iterator[str]:
     """A run by which a search chose its setting: that choice used the luck of its seed."""
     if role_of(run.record) == TUNING:
-        done, planned = len(run.record.rounds), run.record.facts.planned_rounds
+        done, planned = rounds_of(run.record), run.record.facts.planned_rounds
         yield (
             f"seed {run.place.seed} tuned a search ({done} of {planned} rounds): it is compared "
             "with no run on test seeds"
@@ -32,7 +33,7 @@ def tuning(run: Placed) -> Iterator[str]:
 def cut_short(run: Placed) -> Iterator[str]:
     """Fewer rounds than planned, or an end that is none. A search pauses its tuning runs."""
     record, planned = run.record, run.record.facts.planned_rounds
-    done = len(record.rounds)
+    done = rounds_of(record)
     is_paused = record.facts.state == "paused" and role_of(record) == TUNING
     if record.facts.job_type == "evaluate" or is_paused:
         return
@@ -42,6 +43,12 @@ def cut_short(run: Placed) -> Iterator[str]:
         yield f"its state is {record.facts.state}"
     elif record.facts.state == "running":
         yield "it is still running: its last values are not its end"
+
+
+def rounds_of(record: Record) -> int:
+    """How many rounds a run made: what it counted, or how many it recorded."""
+    counted = number(record.rounds[-1], "total/rounds") if record.rounds else None
+    return len(record.rounds) if counted is None else int(counted)
 
 
 def not_finite(run: Placed) -> Iterator[str]:

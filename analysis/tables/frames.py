@@ -76,6 +76,8 @@ def run_row(run: Placed, problems: Sequence[str]) -> dict[str, Any]:
         "place": record.place,
         "name": facts.name,
         "project": facts.project,
+        "swept": facts.swept,
+        "job_type": facts.job_type,
         "role": role_of(record),
         "state": facts.state,
         "repeat": run.repeat,

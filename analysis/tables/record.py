@@ -29,6 +29,7 @@ class Source(StrEnum):
     orb = "orb"
     tensorboard = "tensorboard"
     csv = "csv"
+    saved = "saved"
 
 
 @dataclass(frozen=True)

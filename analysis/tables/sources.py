@@ -12,6 +12,7 @@ from analysis.tables.events import read_events
 from analysis.tables.filters import Query
 from analysis.tables.folders import read_folder
 from analysis.tables.record import Reading, Source, joined
+from analysis.tables.saved import END, SIGN, read_saved
 from analysis.tables.wandb_files import read_offline
 from rlhf_lab.runs import MANIFEST
 from rlhf_lab.types import UserError
@@ -22,6 +23,7 @@ READERS: dict[Source, Callable[[Path], Reading]] = {
     Source.orb: read_benchmark,
     Source.tensorboard: read_events,
     Source.csv: read_csv,
+    Source.saved: read_saved,
 }
 # The first kind that a folder holds is what it is read as; the files of runs are not searched.
 SIGNS: dict[Source, Callable[[str], bool]] = {
@@ -30,6 +32,7 @@ SIGNS: dict[Source, Callable[[str], bool]] = {
     Source.offline: lambda name: name.endswith(".wandb"),
     Source.tensorboard: lambda name: "tfevents" in name,
     Source.csv: lambda name: name.endswith(".csv"),
+    Source.saved: lambda name: name.endswith(SIGN),
 }
 # A database of Open RL Benchmark has a CSV a run.
 BELONGS = {Source.csv: Source.orb}
@@ -67,13 +70,15 @@ def kind_of(path: Path) -> Source:
         told = ", ".join(f"{kind}:{path}" for kind in kinds)
         raise UserError(f"{path} can be read in several ways: pass one or more of {told}")
     raise UserError(
-        f"{path} holds nothing to read ({MANIFEST}, .wandb, {DATABASE}, event files or .csv): "
-        "`rlhf-lab runs` lists what was run"
+        f"{path} holds nothing to read ({MANIFEST}, .wandb, {DATABASE}, event files, .csv or saved "
+        "tables): `rlhf-lab runs` lists what was run"
     )
 
 
 def signs_in(path: Path) -> set[Source]:
     """The kinds of files in a folder or below it, outside of the folders of runs."""
+    if path.is_file() and path.suffix == END:
+        return {Source.saved}
     if path.is_file():
         return {kind for kind, is_sign in SIGNS.items() if is_sign(path.name)}
     found: set[Source] = set()
