@@ -1,0 +1,94 @@
+"""What a condition did over training: means over seeds at each evaluated version."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from analysis.selection import Cell
+from analysis.statistics.aggregates import aggregate_curves
+from analysis.statistics.arrays import Floats
+from analysis.statistics.results import Method, Options
+
+# From so many seeds on a bootstrap is as good as t (docs/statistics.md, coverage).
+ENOUGH = 10
+NO_INTERVAL = "none of one seed"
+
+
+@dataclass(frozen=True, eq=False)
+class Course:
+    """x and y at the versions that all seeds were judged at: mean and ends, each (V,).
+
+    The ends are NaN where there is one seed.
+    """
+
+    seeds: tuple[int, ...]
+    versions: tuple[int, ...]
+    x: tuple[Floats, Floats, Floats]
+    y: tuple[Floats, Floats, Floats]
+    interval: str
+    warnings: tuple[str, ...]
+
+
+def options_for(seeds: int) -> Options:
+    """t for few seeds, which alone holds its level there; else BCa."""
+    return Options(method=Method.t if seeds < ENOUGH else Method.bca)
+
+
+def values_at(cell: Cell, columns: Sequence[str]) -> dict[int, dict[int, tuple[float, ...]]]:
+    """By seed and version the columns, where all of them are finite numbers."""
+    found: dict[int, dict[int, tuple[float, ...]]] = {}
+    for seed in cell.seeds:
+        rows = cell.rows[seed]
+        held = {}
+        if all(name in rows for name in columns):
+            for version, *values in rows[["version", *columns]].itertuples(index=False):
+                if all(math.isfinite(value) for value in values):
+                    held[int(version)] = tuple(float(value) for value in values)
+        found[seed] = held
+    return found
+
+
+def common(held: Mapping[int, Mapping[int, object]]) -> tuple[int, ...]:
+    """The versions that every seed has."""
+    return tuple(sorted(set.intersection(*(set(versions) for versions in held.values()))))
+
+
+def is_judged(cell: Cell, columns: Sequence[str]) -> bool:
+    """Whether there is a version at which all seeds have all columns."""
+    return bool(common(values_at(cell, columns)))
+
+
+def course(cell: Cell, x: str, y: str) -> Course:
+    """Means with intervals of both columns. A version that a seed lacks, or where it is NaN, is
+    left out for all, and told. `is_judged` says whether one is left."""
+    held = values_at(cell, (x, y))
+    versions = common(held)
+    everything = {int(v) for seed in cell.seeds for v in cell.rows[seed]["version"]}
+    told = []
+    if missing := sorted(everything - set(versions)):
+        lacking = {s: [v for v in missing if v not in held[s]] for s in cell.seeds}
+        who = ", ".join(f"seed {seed} at {gone}" for seed, gone in lacking.items() if gone)
+        told.append(f"versions without {y} over {x} left out: {who}")
+    values = np.array([[held[seed][version] for version in versions] for seed in cell.seeds])
+    made_x, _, _ = bands(values[:, :, 0])
+    made_y, interval, warnings = bands(values[:, :, 1])
+    return Course(cell.seeds, versions, made_x, made_y, interval, (*told, *warnings))
+
+
+def bands(values_SV: Floats) -> tuple[tuple[Floats, Floats, Floats], str, tuple[str, ...]]:
+    """Mean and ends at each point, the kind of interval, and warnings about the seeds."""
+    seeds, points = values_SV.shape
+    if seeds == 1:
+        gone = np.full(points, np.nan)
+        return (values_SV[0], gone, gone), NO_INTERVAL, ("one seed, so no interval",)
+    options = options_for(seeds)
+    # Ends of a condition do not depend on the grid, which only numbers the versions here.
+    grid = [float(place) for place in range(points)]
+    band = aggregate_curves({"": {"": values_SV}}, grid, options, "mean")[""]
+    ends = tuple(np.array(each) for each in (band.point, band.low, band.high))
+    warnings = tuple(text for text in band.warnings if "without width" not in text)
+    return (ends[0], ends[1], ends[2]), f"{100 * options.level:g}% {options.method}", warnings

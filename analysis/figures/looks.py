@@ -1,0 +1,103 @@
+"""One look for one condition: colour, marker and line follow from what it is and nothing else.
+
+So a condition looks the same in every figure in which the same part tells conditions apart,
+whichever others are drawn. Colours are of Okabe and Ito (2008); numbers have ramps that rise in
+lightness. None is told by colour alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from hashlib import sha256
+from typing import Any
+
+from matplotlib import colormaps
+from matplotlib.colors import to_hex
+
+BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
+BLUE, RED, PINK, GREY = "#0072B2", "#D55E00", "#CC79A7", "#767676"
+HUES = (BLUE, RED, GREEN, PINK, ORANGE, SKY, BLACK)
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p", "h", "*")
+LINES: tuple[Any, ...] = (
+    "-",
+    (0, (4, 1.5)),
+    (0, (1, 1)),
+    (0, (4, 1, 1, 1)),
+    (0, (6, 1, 1, 1, 1, 1)),
+)
+
+# In the order in which colours are given away; new ones go to the end.
+KNOWN: Mapping[str, Sequence[str]] = {
+    "algo": (
+        "online_dpo ppo proximal_rloo best_of_n grpo rloo gspo cispo copg reinforce_plus_plus "
+        "online_ipo dpo online_slic reinforce remax dapo dr_grpo lite_ppo a_lol ma_ppo mdpo"
+    ).split(),
+    "mode": "sync async lagged free partial replay".split(),
+    "correction": (
+        "none truncated_is sequence_is recompute decoupled icepop geometric_mask opsm ess_scaled"
+    ).split(),
+    "model": "nano_s nano_m nano_l pythia_410m pythia_1b pythia_2.8b smollm2_135m".split(),
+    "proxy": "nano_s nano_m nano_l pythia_410m pythia_1b pythia_2.8b smollm2_135m".split(),
+    "reward": "paper_proxy_410m paper_proxy_1b paper_proxy_2.8b reward_model ensemble".split(),
+    "optim.schedule_per": "update round".split(),
+    "reward.combine": "single mean worst uncertainty".split(),
+    "lag": "fresh fixed spread tail".split(),
+}
+# Numbers: name of the ramp, least value, and the one at its end (both on a scale of doublings).
+RAMPS: Mapping[str, tuple[str, float, float]] = {
+    "updates_per_round": ("viridis", 1, 64),
+    "max_staleness": ("plasma", 0, 8),
+    "passes": ("cividis", 1, 8),
+    "group_size": ("viridis", 1, 16),
+}
+REACH = 0.82
+
+
+@dataclass(frozen=True)
+class Look:
+    """Colour, marker and line style of a condition."""
+
+    colour: str
+    marker: str
+    line: Any
+
+
+@cache
+def look(key: str, value: Any) -> Look:
+    """The look of a value of a part, such as algo=ppo or updates_per_round=16."""
+    if key in RAMPS and isinstance(value, int | float) and not isinstance(value, bool):
+        return on_ramp(key, float(value))
+    known = KNOWN.get(key, ())
+    place = known.index(str(value)) if str(value) in known else hashed(key, str(value))
+    # Markers go on where colours begin again, so that no two of a list look alike.
+    return Look(HUES[place % len(HUES)], MARKERS[place % len(MARKERS)], LINES[place % len(LINES)])
+
+
+def on_ramp(key: str, value: float) -> Look:
+    """Colour by doublings from the least value; beyond the end of the ramp ever more slowly."""
+    name, least, end = RAMPS[key]
+    step, whole = doublings(value, least), doublings(end, least)
+    share = step / whole
+    place = REACH * share if share <= 1 else 1 - (1 - REACH) / share
+    number = round(step)
+    return Look(
+        to_hex(colormaps[name](place)), MARKERS[number % len(MARKERS)], LINES[number % len(LINES)]
+    )
+
+
+def doublings(value: float, least: float) -> float:
+    """How often a value is twice the least one; from 0 on that of one more."""
+    return math.log2(max(value + 1, 1) if least == 0 else max(value / least, 1))
+
+
+def hashed(key: str, value: str) -> int:
+    """A place for what is not known by name, always the same."""
+    return int.from_bytes(sha256(f"{key}={value}".encode()).digest()[:4], "big")
+
+
+def joined(first: Look, second: Look) -> Look:
+    """Colour by the first part that is told, marker and line by the second."""
+    return Look(first.colour, second.marker, second.line)

@@ -1,0 +1,1 @@
+OF_LIBRARY = ()

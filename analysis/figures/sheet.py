@@ -1,0 +1,114 @@
+"""A figure while it is drawn: what is put on it is kept as data, and told in its caption."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from analysis.figures.captions import COLUMNS, last_numbers, seeds_told, warnings_told
+from analysis.figures.names import label
+from analysis.figures.style import GREY, plain
+from analysis.selection import Cell
+from analysis.statistics.results import FEW_SEEDS
+
+
+@dataclass(frozen=True, eq=False)
+class Drawn:
+    """A figure, exactly what is drawn in it, its caption with the numbers, and what is doubtful.
+
+    data: a row for each point, the ends of its interval, n, and the seeds.
+    """
+
+    figure: Figure
+    data: pd.DataFrame
+    caption: str
+    warnings: tuple[str, ...]
+
+
+@dataclass(eq=False)
+class Sheet:
+    """Collects the rows, conditions and warnings of a figure.
+
+    shows: the caption's first words. group: the row of panels that is being drawn. tells_last:
+    whether the caption tells the last point of each condition. has_intervals: whether anything in
+    it depends on how many seeds there are.
+    """
+
+    figure: Figure
+    shows: str
+    group: str = ""
+    tells_last: bool = True
+    has_intervals: bool = True
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    handles: dict[str, tuple[Any, int, int]] = field(default_factory=dict)
+    seeds: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    told: dict[str, list[str]] = field(default_factory=dict)
+
+    def runs(self, cell: Cell, warnings: Sequence[str] = ()) -> None:
+        """Count the runs of a condition that is drawn, and what is doubtful about them."""
+        name = f"{cell.condition} [{cell.env}]"
+        self.seeds[name] = cell.seeds
+        for text in warnings:
+            held = self.told.setdefault(text, [])
+            held += [name] if name not in held else []
+
+    def warn(self, *texts: str) -> None:
+        for text in texts:
+            self.told.setdefault(text, [])
+
+    def name(self, shown: str, handle: Any, seeds: int) -> None:
+        """Take a name into the legend. Where it stands for several conditions, n is their range."""
+        _, least, most = self.handles.get(shown, (handle, seeds, seeds))
+        self.handles[shown] = (handle, min(least, seeds), max(most, seeds))
+
+    def add(self, cell: Cell | None, **values: Any) -> None:
+        """Keep a point that is drawn."""
+        place = {} if cell is None else {"sweep": cell.sweep, "env": cell.env}
+        self.rows.append({"group": self.group, **place, **values})
+
+    def legend(self) -> None:
+        """All names below the panels, each once, with its n."""
+        if not self.handles:
+            return
+        names = [
+            f"{plain(name)} (n={least if least == most else f'{least} to {most}'})"
+            for name, (_, least, most) in self.handles.items()
+        ]
+        fits = max(1, int(self.figure.get_figwidth() * 20 // (max(map(len, names)) + 8)))
+        self.figure.legend(
+            [handle for handle, _, _ in self.handles.values()],
+            names,
+            loc="outside lower center",
+            ncols=min(fits, len(names)),
+            handlelength=3,
+            columnspacing=1.2,
+        )
+
+    def drawn(self) -> Drawn:
+        """The finished figure. Too few seeds are told in the figure itself."""
+        fewest = min(map(len, self.seeds.values()), default=FEW_SEEDS)
+        if self.has_intervals and fewest < FEW_SEEDS:
+            words = "1 seed: no interval" if fewest == 1 else f"{fewest} seeds: rough intervals"
+            self.figure.suptitle(words, fontsize=6.5, color=GREY, x=0.99, ha="right")
+        self.legend()
+        data = pd.DataFrame(self.rows)
+        data = data[[name for name in COLUMNS if name in data]]
+        return Drawn(self.figure, data, self.caption(), warnings_told(self.told))
+
+    def caption(self) -> str:
+        """What is shown, of which runs, with which intervals, the last numbers, the warnings."""
+        names = [row[key] for row in self.rows for key in ("x_name", "y_name") if row.get(key)]
+        shown = ", ".join(f"{label(name)} ({name})" for name in dict.fromkeys(names))
+        kinds = [str(row["interval"]) for row in self.rows if row.get("interval")]
+        intervals = ", ".join(dict.fromkeys(kinds))
+        parts = [f"{self.shows}.", f"Shown: {shown}." if shown else "", seeds_told(self.seeds)]
+        parts += [f"Intervals over seeds: {intervals}." if intervals else "", *self.notes]
+        if self.tells_last and self.has_intervals and (last := "; ".join(last_numbers(self.rows))):
+            parts.append(f"At the last version: {last}.")
+        parts += [f"Warning: {text}." for text in warnings_told(self.told)]
+        return " ".join(part for part in parts if part)
