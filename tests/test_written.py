@@ -357,7 +357,6 @@ def test_the_command_writes_from_runs_and_from_saved_tables(
         (["--baseline", "depth=1"], "depth=1 is no part of a condition"),
         (["--measure", "best"], "pass one of"),
         (["--level", "2"], "level=2.0"),
-        (["--by", "optim.lr"], "holds tables already"),
     ],
 )
 def test_what_cannot_be_written_is_refused(

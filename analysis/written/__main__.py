@@ -9,8 +9,6 @@ from pathlib import Path
 
 from analysis.statistics.results import Method, Options
 from analysis.tables.gather import gather
-from analysis.tables.store import load
-from analysis.tables.table import Tables
 from analysis.written.asked import Asked
 from analysis.written.formats import save
 from analysis.written.registry import TABLES, selected
@@ -25,7 +23,7 @@ def parser() -> argparse.ArgumentParser:
         prog="python -m analysis.written", description="Tables of runs, with intervals."
     )
     add = found.add_argument
-    add("sources", nargs="+", metavar="SOURCE", help="FILE.parquet of tables, or what they read")
+    add("sources", nargs="+", metavar="SOURCE", help="runs, or saved tables")
     add("--out", type=Path, required=True, metavar="FOLDER")
     add("--only", action="append", choices=list(TABLES), help="this table (repeat); else all")
     add("--metric", action="append", default=[], help="a column of versions (repeat)")
@@ -74,22 +72,10 @@ def number(option: str, text: str) -> float:
         raise UserError(f"{option} {text}: pass a number, such as 0.02") from None
 
 
-def tables_of(sources: Sequence[str], by: Sequence[str]) -> Tables:
-    """Tables that were saved, or those of any sources."""
-    saved = [source for source in sources if source.endswith(".parquet")]
-    if not saved:
-        return gather(sources, by=by)
-    if len(sources) > 1 or by:
-        raise UserError(
-            f"{saved[0]} holds tables already: pass it alone and without --by, or the runs"
-        )
-    return load(Path(saved[0]))
-
-
 def run(given: argparse.Namespace, console: Console) -> None:
     """Make the tables and write them."""
     asked = asked_of(given)
-    tables = tables_of(given.sources, given.by)
+    tables = gather(given.sources, by=given.by)
     selection = selected(tables)
     console.say(tables.said)
     warned: dict[str, None] = {}
