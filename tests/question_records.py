@@ -1,4 +1,4 @@
-"""Runs for questions: four versions, a win-rate that rises to a given end on a straight line."""
+"""Runs for questions: win-rates rise to a given end on a straight line, over four rounds."""
 
 from __future__ import annotations
 
@@ -32,6 +32,7 @@ class Made:
     start: float = 0.4
     kl: float = 2.0
     sweep: str = ""
+    snapshots: int = 4
 
     @property
     def config(self) -> dict[str, Any]:
@@ -42,6 +43,7 @@ class Made:
             **{name: {"name": value} for name, value in parts.items()},
             "run": {**run, "passes": self.passes, "group_size": self.group_size},
             "mode": {"name": self.mode, "max_staleness": self.staleness},
+            "eval": {"snapshots": self.snapshots},
             "optim": {"lr": 1e-4, "schedule_per": self.schedule},
         }
 
@@ -52,7 +54,7 @@ class Made:
 
     def run(self, seed: int, end: float) -> Record:
         told = " ".join(f"{key}={value}" for key, value in vars(self).items())
-        versions = range(5)
+        versions = range(0, 5, 4 // self.snapshots)
         evals = [
             {
                 **{"label": "", "version": v, "kl/sft_k1": self.kl * v / 4},
@@ -68,7 +70,7 @@ class Made:
                 **{"total/flops": self.work * n, "seconds/wall": self.seconds * n},
                 **{"seconds/generate": self.generate * n},
             }
-            for n in versions[1:]
+            for n in range(1, 5)
         ]
         return made.record(
             f"{told}, seed {seed}", seed, config={**self.config, "seed": seed}, rounds=rounds,

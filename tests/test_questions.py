@@ -174,15 +174,35 @@ def test_who_still_learns_is_about_gains_over_the_start() -> None:
 
 
 def test_one_curve_is_judged_at_equal_kl() -> None:
-    # Twice the KL for the same gain: at equal KL half of it, 0.125 of 0.5 on average up to 1 nat.
+    # Twice the KL for the same gain of 0.5: from 0.5 to 1 nats it is half as far, 0.1875 less.
     ends = (0.9, 0.9, 0.9001)
     fast, slow = Made(kl=1.0).runs(ends), Made(per_round=4, kl=2.0).runs(ends)
     found = find(given(fast, slow), "one curve")
-    assert found.numbers[0].estimate.point == pytest.approx(-0.125, abs=1e-4)
+    assert found.numbers[0].estimate.point == pytest.approx(-0.1875, abs=1e-4)
     assert found.verdict is Verdict.does_not_hold
-    assert "0.00 to 1.00 nats (50% of the KL visited)" in found.reason
+    assert "from 0.50 to 1.00 nats (29% of the KL that both visited)" in found.reason
     same = given(Made(kl=1.0).runs(ends), Made(per_round=4, kl=1.0).runs(ends))
     assert find(same, "one curve").verdict is Verdict.holds
+
+
+def test_the_largest_n_with_kl_in_common_is_taken() -> None:
+    ends = (0.9, 0.9, 0.9001)
+    runs = [Made(kl=4.0).runs(ends), Made(per_round=4, kl=4.0).runs(ends)]
+    far = Made(per_round=16, kl=0.5).runs(ends)
+    assert "N=4 against N=1" in find(given(*runs, far), "one curve").reason
+    none = find(given(runs[0], far), "one curve")
+    assert none.verdict is Verdict.cannot_tell
+    assert "eval.snapshots" in none.reason
+
+
+def test_more_snapshots_make_no_other_condition_and_are_preferred() -> None:
+    few = Made(snapshots=2).runs(HIGH)
+    many = Made(sweep="more").runs(HIGH)
+    other = Made(per_round=16, snapshots=2).runs(less(HIGH, (0.10, 0.12, 0.08)))
+    found = given(few, many, other)
+    assert find(found, "cost win-rate").basis == "6 runs, 3 seeds (1, 2, 3)"
+    # On the versions that both have: a straight line has the same mean on them.
+    assert find(found, "slow learning").numbers[0].estimate.point == pytest.approx(-0.05)
 
 
 def test_learning_on_average_is_the_area_over_updates() -> None:

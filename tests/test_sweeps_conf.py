@@ -164,6 +164,7 @@ def test_full_forms_are_the_papers_and_nano_forms_fit_two_to_two_cores(question:
 # Updates, and prompts with completions an update: the same in all conditions of a sweep.
 BUDGETS = {
     "off_policy_ladder": ((256, 512 * 2), (256, 8 * 2)),
+    "kl_frontier": ((256, 512 * 2), (256, 8 * 2)),
     "rate_schedule": ((256, 512 * 2), (256, 8 * 2)),
     "algorithms": ((256, 256 * 4), (256, 8 * 4)),
     "policy_scale": ((256, 512 * 2), (64, 8 * 2)),

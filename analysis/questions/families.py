@@ -40,6 +40,7 @@ class Family:
         return next(iter(self.cells.values()))
 
 
+SNAPSHOTS = "eval.snapshots"
 # A part, and the keys of the config that change with it.
 KEYS: Mapping[str, tuple[str, ...]] = {
     "updates_per_round": ("run.updates_per_round",),
@@ -66,18 +67,26 @@ def part_of(cell: Cell, name: str) -> Any:
 def families(selection: Selection, varied: Sequence[str]) -> list[Family]:
     """Groups of at least two conditions, alike in every setting that is not varied.
 
-    varied: names of KEYS. Sweeps share conditions: of those with the same settings the first
-    counts. Environments are told apart by what they are, model and task.
+    varied: names of KEYS. Sweeps share conditions: of those with the same settings the one with the
+    most evaluated versions counts, else the first. How often a run is evaluated changes nothing in
+    it (eval.snapshots).
     """
-    keys = tuple(key for name in varied for key in KEYS[name])
+    keys = (SNAPSHOTS, *(key for name in varied for key in KEYS[name]))
     groups: dict[tuple[tuple[str, str], ...], dict[tuple[Any, ...], Cell]] = {}
     for cell in selection.cells:
         values = tuple(part_of(cell, name) for name in varied)
         if None in values:
             continue
         rest = tuple(item for item in settings_of(cell) if not item[0].startswith(keys))
-        groups.setdefault(rest, {}).setdefault(values, cell)
+        group = groups.setdefault(rest, {})
+        if values not in group or versions(cell) > versions(group[values]):
+            group[values] = cell
     return [Family(tuple(varied), found) for found in groups.values() if len(found) > 1]
+
+
+def versions(cell: Cell) -> int:
+    """How many versions every run of it was evaluated at."""
+    return min(len(rows) for rows in cell.rows.values())
 
 
 def settings_of(cell: Cell) -> tuple[tuple[str, str], ...]:

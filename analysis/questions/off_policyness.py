@@ -10,7 +10,6 @@ from analysis.questions.answers import (
     Asked,
     Claim,
     Number,
-    Unit,
     Verdict,
     answer,
     change,
@@ -23,7 +22,7 @@ from analysis.questions.answers import (
 )
 from analysis.questions.families import Family, families
 from analysis.selection import Cell, Selection
-from analysis.statistics.curves import RunCurve, areas
+from analysis.statistics.curves import RunCurve, areas, curve_of
 from analysis.statistics.frontiers import frontier_distance, frontier_of
 from analysis.statistics.results import Estimate
 
@@ -47,7 +46,7 @@ ORDER = Claim(
 LEARNS = Claim(
     QUESTION,
     "At the largest N online DPO alone still learns.",
-    "arXiv:2410.18252, Sec. on losses, at N=64",
+    "arXiv:2410.18252, text to Fig. 4",
 )
 PREFERRED = "online_dpo"
 
@@ -95,7 +94,7 @@ def ask(selection: Selection, asked: Asked) -> list[Answer]:
             found.append(falls(ladder, asked, len(several)))
             found.append(slower(ladder, asked, len(several)))
             found.append(small(ladder, asked, len(several)))
-            found += one_curve(ladder, asked, len(several))
+            found.append(one_curve(ladder, asked, len(several)))
         preferred = [ladder for ladder in several if ladder.algo == PREFERRED]
         others = [ladder for ladder in several if ladder.algo != PREFERRED]
         if preferred and others:
@@ -117,18 +116,23 @@ def falls(ladder: Ladder, asked: Asked, together: int) -> Answer:
 
 def slower(ladder: Ladder, asked: Asked, together: int) -> Answer:
     """Whether the mean win-rate over the updates, which no ceiling hides, is lower."""
-    after, before = (on_average(cell, asked) for cell in (ladder.high, ladder.low))
+    after = on_average(ladder.high, ladder.low, asked)
+    before = on_average(ladder.low, ladder.high, asked)
     made = change(after, before, together)
     number = Number(f"{ladder.algo}, mean over all updates, {ladder.ends}", made)
     reason = f"mean over all updates, {ladder.ends}: {number.text}"
     return answer(SLOWER, asked, ladder.cells, is_below(made, asked.margin), [number], reason)
 
 
-def on_average(cell: Cell, asked: Asked) -> dict[int, float]:
-    """The area under a run's curve over updates, divided by their number."""
-    curves = cell.curves("x/updates", asked.quality)
-    means, _ = areas(list(curves.values()))
-    return dict(zip(curves, (float(value) for value in means), strict=True))
+def on_average(cell: Cell, other: Cell, asked: Asked) -> dict[int, float]:
+    """The area under a run's curve over updates, divided by their number, from versions of as many
+    updates as the other has some: a finer curve would be another measure."""
+    theirs = {x for xs, _ in other.paths("x/updates", asked.quality).values() for x in xs}
+    found = {}
+    for seed, (xs, ys) in cell.paths("x/updates", asked.quality).items():
+        x, y = zip(*((x, y) for x, y in zip(xs, ys, strict=True) if x in theirs), strict=True)
+        found[seed] = float(areas([curve_of(f"seed {seed}", x, y)])[0][0])
+    return found
 
 
 def small(ladder: Ladder, asked: Asked, together: int) -> Answer:
@@ -142,34 +146,40 @@ def small(ladder: Ladder, asked: Asked, together: int) -> Answer:
     return answer(SMALL, asked, cells, is_nothing(made, asked.margin), [number], reason)
 
 
-def one_curve(ladder: Ladder, asked: Asked, together: int) -> list[Answer]:
-    """Whether the frontiers of the ladder's ends are within the margin at equal KL."""
-    cells = [ladder.high, ladder.low]
-    first, second = (frontiers(cell, asked) for cell in cells)
-    if not overlap(first, second):
-        return []
-    found = frontier_distance(first, second, options(together, sides=1))
-    number = Number(f"{ladder.algo}, {ladder.ends}, at equal KL", found.mean)
-    drift = change(ladder.high.scores(asked.drift), ladder.low.scores(asked.drift), together)
-    verdict = is_nothing(found.mean, asked.margin)
+def one_curve(ladder: Ladder, asked: Asked, together: int) -> Answer:
+    """Whether the frontier of the largest N that has KL in common with the least lies within the
+    margin of it, at equal KL."""
+    low = frontiers(ladder.low, asked)
+    several = [(n, frontiers(cell, asked)) for n, cell in sorted(ladder.steps.items())[1:]]
+    common = [(n, curves) for n, curves in several if overlap(curves, low)]
+    if not common:
+        cells = [ladder.low, *(ladder.steps[n] for n, _ in several)]
+        reason = "no evaluated versions have a KL in common: evaluate more of them (eval.snapshots)"
+        return answer(ONE_CURVE, asked, cells, Verdict.cannot_tell, [], reason)
+    n, curves = common[-1]
+    found = frontier_distance(curves, low, options(together, sides=1))
+    ends = f"N={n} against N={min(ladder.steps)}"
+    number = Number(f"{ladder.algo}, {ends}, at equal KL", found.mean)
     reason = (
-        f"at equal KL, from {found.low:.2f} to {found.high:.2f} nats ({found.share:.0%} of the KL "
-        f"visited): {number.text}, margin {100 * asked.margin:g} points"
+        f"{ends}, from {found.low:.2f} to {found.high:.2f} nats ({found.share:.0%} of the KL that "
+        f"both visited): {number.text}, margin {100 * asked.margin:g} points"
     )
-    numbers = [number, Number(f"{ladder.algo}, KL, {ladder.ends}", drift, Unit.nats)]
-    return [answer(ONE_CURVE, asked, cells, verdict, numbers, reason)]
+    verdict = is_nothing(found.mean, asked.margin)
+    return answer(ONE_CURVE, asked, [ladder.steps[n], ladder.low], verdict, [number], reason)
 
 
 def frontiers(cell: Cell, asked: Asked) -> dict[int, RunCurve]:
-    """The best win-rate at each KL, by seed."""
+    """The best win-rate at each KL, by seed. Version 0 is left out: between it and the first one
+    that was evaluated lies most of the way, and a straight line would be no measurement."""
     paths = cell.paths(asked.drift, asked.quality)
     return {
-        seed: frontier_of(f"{cell.condition}, seed {seed}", kl, quality)
+        seed: frontier_of(f"{cell.condition}, seed {seed}", kl[1:], quality[1:])
         for seed, (kl, quality) in paths.items()
     }
 
 
 def overlap(first: dict[int, RunCurve], second: dict[int, RunCurve]) -> bool:
+    """Whether all runs of both have some KL in common."""
     curves = [*first.values(), *second.values()]
     return max(curve.begin for curve in curves) < min(curve.end for curve in curves)
 

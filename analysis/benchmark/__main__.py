@@ -1,0 +1,61 @@
+"""python -m analysis.benchmark [RUNS...] [--docs docs/benchmark.md]: the tracked benchmark.
+
+With RUNS their tables take the place of those that are kept; then the page is written anew.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from analysis.algorithms import around
+from analysis.benchmark.kept import TABLES, keep, kept
+from analysis.benchmark.page import page
+from analysis.questions.answers import Asked
+from analysis.questions.every_question import answers_of
+from analysis.selection import cells
+from rlhf_lab.trackers.console import Console
+from rlhf_lab.types import UserError
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command's options."""
+    found = argparse.ArgumentParser(prog="python -m analysis.benchmark", description=__doc__)
+    found.add_argument("runs", nargs="*", metavar="RUNS", help="whose tables are to be kept")
+    found.add_argument("--tables", type=Path, default=TABLES, help="where they are kept")
+    found.add_argument("--docs", type=Path, help="the page to write")
+    return found
+
+
+def run(given: argparse.Namespace, console: Console) -> None:
+    """Keep what is given, ask all questions, and write the page."""
+    if given.docs:
+        around(given.docs)
+    if given.runs:
+        keep(given.runs, given.tables)
+    tables, asked = kept(given.tables), Asked()
+    selection = cells(tables)
+    found = answers_of(selection, asked)
+    for one in found.every:
+        console.say(f"{one.verdict}: {one.claim} ({one.scale}) {one.reason}")
+    if given.docs:
+        before, after = around(given.docs)
+        lines = page(tables, selection, found, asked)
+        given.docs.write_text("\n".join([before, *lines, after.lstrip("\n")]), encoding="utf-8")
+        console.say(f"wrote {given.docs}")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Command line; exit code 2 on a wrong option or unfinished runs."""
+    try:
+        run(parser().parse_args(arguments), Console(quiet=False))
+    except UserError as error:
+        sys.stderr.write(f"benchmark: {error}\n")
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

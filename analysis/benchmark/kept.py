@@ -1,0 +1,54 @@
+"""Which numbers of the benchmark's runs are kept beside the code, and where."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from analysis.tables.axes import AXES
+from analysis.tables.compact import compact
+from analysis.tables.gather import gather, read
+from analysis.tables.store import save
+from analysis.tables.table import Tables, make_tables
+from rlhf_lab.types import UserError
+
+TABLES = Path(__file__).parent / "tables.parquet"
+POINTS = 16
+# Keys that sweeps vary, by which equal names of conditions are told apart.
+BY = ("optim.schedule_per", "run.updates", "sft.steps")
+JUDGED = (
+    "gold/win_rate", "gold/mean", "gold/win_rate_length_controlled", "proxy/mean",
+    "proxy/win_rate", "gap/win_rate", "kl/sft_k1", "kl/sft_k3", "ppl/sft_response",
+    "ppl/sft_paper", "sample/length", "sample/eos_rate", "eval/prompts", "eval/options",
+    "eval/split", "eval/samples",
+)  # fmt: skip
+RECORDED = (
+    "reward/mean", "kl/sampled_reference_k1", "gap/staleness_k1", "gap/mismatch_k1", "ratio/ess",
+    "ratio/clipped", "ratio/mean", "lag/rounds_mean", "lag/rounds_max", "lag/updates_mean",
+    "lag/updates_max", "update/loss", "update/grad_norm", "update/learning_rate",
+    "seconds/generate", "seconds/score", "seconds/reference", "seconds/update", "seconds/train",
+    "seconds/wait", "seconds/generator_wait", "seconds/sync", "seconds/other",
+    "timing/peak_resident_bytes",
+)  # fmt: skip
+METRICS = tuple(dict.fromkeys((*(axis.key for axis in AXES), *JUDGED, *RECORDED)))
+
+
+def keep(sources: Sequence[str], path: Path = TABLES) -> Tables:
+    """Save the runs of these sources as the benchmark's tables.
+
+    Raises UserError if a run did not finish, since a benchmark is whole.
+    """
+    tables = make_tables(compact(read(sources), POINTS), metrics=METRICS, by=BY)
+    unfinished = tables.runs.loc[tables.runs["state"] != "finished", "place"]
+    if len(unfinished):
+        raise UserError(
+            f"{len(unfinished)} runs did not finish, such as {unfinished.iloc[0]}: go on with "
+            "their sweep (make sweep), or leave them out of the sources"
+        )
+    save(tables, path)
+    return tables
+
+
+def kept(path: Path = TABLES) -> Tables:
+    """The benchmark's tables."""
+    return gather([str(path)], by=BY)
