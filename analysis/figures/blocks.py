@@ -9,29 +9,47 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from analysis.figures.courses import Course, course
-from analysis.figures.families import value
+from analysis.figures.families import order, value
 from analysis.figures.looks import Look, joined, look
-from analysis.figures.names import label
+from analysis.figures.names import KL, label
 from analysis.figures.sheet import Sheet
 from analysis.figures.style import GREY, plain
-from analysis.selection import Cell
+from analysis.selection import Cell, told_as
 from analysis.statistics.results import Estimate
 
 
 def look_of(cell: Cell, told: Sequence[str]) -> Look:
-    """Colour by the first key that is told, marker and line by the second, if there is one."""
+    """Colour and line by the first key that is told, the marker by the second, if there is one."""
     looks = [look(key, value(cell, key)) for key in told[:2]]
     return looks[0] if len(looks) == 1 else joined(*looks)
 
 
 def name_of(cell: Cell, told: Sequence[str]) -> str:
-    """A condition as its legend says it; `correction=none` is told where all else is the same."""
-    return plain(cell.title(told)) or " ".join(f"{key}={value(cell, key)}" for key in told)
+    """A condition as its legend says it: the words of all that is told."""
+    return " ".join(word_of(cell, key) for key in told)
 
 
-def handle(look: Look, line: bool = True) -> Line2D:
-    style: Any = look.line if line else "none"
-    return Line2D([], [], color=look.colour, marker=look.marker, linestyle=style)
+def word_of(cell: Cell, key: str) -> str:
+    """A part in a word: `N=4`, `sync`, `no correction`."""
+    found = value(cell, key)
+    return told_as(key, found) or (f"no {key}" if key in cell.parts else f"{key}: {found}")
+
+
+def to_legend(sheet: Sheet, cell: Cell, told: Sequence[str]) -> None:
+    """Colour and line for what the first key says, markers for what the second says."""
+    first = look(told[0], value(cell, told[0]))
+    alone = len(told) == 1
+    style: Any = first.line
+    sample = Line2D(
+        [], [], color=first.colour, linestyle=style, marker=first.marker if alone else ""
+    )
+    rank = (0, order(value(cell, told[0])))
+    sheet.name(word_of(cell, told[0]), sample, len(cell.seeds), rank)
+    if not alone:
+        marker = look(told[1], value(cell, told[1])).marker
+        second = Line2D([], [], color=GREY, linestyle="none", marker=marker)
+        rank = (1, order(value(cell, told[1])))
+        sheet.name(word_of(cell, told[1]), second, len(cell.seeds), rank)
 
 
 def outer(panel: Axes, x: str) -> None:
@@ -50,7 +68,7 @@ def band_curve(
     axes.plot(x, y, color=style.colour, marker=style.marker, linestyle=style.line)
     if len(made.seeds) > 1:
         axes.fill_between(x, low, high, color=style.colour, alpha=0.15, linewidth=0)
-    keep(sheet, cell, told, xy, made)
+    keep(sheet, axes, cell, told, xy, made)
     return made
 
 
@@ -62,7 +80,7 @@ def path(sheet: Sheet, axes: Axes, cell: Cell, told: Sequence[str], xy: tuple[st
     )
     if len(made.seeds) > 1:
         cross(axes, made, style)
-    keep(sheet, cell, told, xy, made)
+    keep(sheet, axes, cell, told, xy, made)
     return made
 
 
@@ -74,7 +92,7 @@ def end_point(
     axes.plot(made.x[0][-1], made.y[0][-1], color=style.colour, marker=style.marker, ls="none")
     if len(made.seeds) > 1:
         cross(axes, made, style)
-    keep(sheet, cell, told, xy, made, (-1,))
+    keep(sheet, axes, cell, told, xy, made, (-1,))
     return made
 
 
@@ -87,6 +105,7 @@ def cross(axes: Axes, made: Course, style: Look) -> None:
 
 def keep(
     sheet: Sheet,
+    axes: Axes,
     cell: Cell,
     told: Sequence[str],
     xy: tuple[str, str],
@@ -95,10 +114,15 @@ def keep(
 ) -> None:
     """Put a course into the figure's data and legend."""
     name = name_of(cell, told)
-    sheet.name(name, handle(look_of(cell, told)), len(made.seeds))
+    to_legend(sheet, cell, told)
     sheet.runs(cell, made.warnings)
     for place in range(len(made.versions)) if places is None else places:
         x, x_low, x_high = (float(each[place]) for each in made.x)
+        y, low, high = (float(each[place]) for each in made.y)
+        # Intervals along x are drawn where x was measured, and at the last version.
+        is_crossed = xy[0] == KL and place in (-1, len(made.versions) - 1)
+        sheet.framing.see(axes, "x", xy[0], (x, x_low, x_high) if is_crossed else (x, x, x))
+        sheet.framing.see(axes, "y", xy[1], (y, low, high))
         put(
             sheet, cell, made, place,
             condition=name, x_name=xy[0], x=x, x_low=x_low, x_high=x_high, y_name=xy[1],

@@ -19,11 +19,20 @@ def seeds_told(held: Mapping[str, tuple[int, ...]]) -> str:
     """How many seeds stand behind each condition, and which; once if all have the same."""
     if not held:
         return ""
+    places = {name.rpartition(" [")[2] for name in held}
     total = f"{sum(map(len, held.values()))} runs of {len(held)} conditions"
-    if len(set(held.values())) == 1:
-        seeds = next(iter(held.values()))
+    if len(places) == 1:
+        total += f" in {next(iter(places)).removesuffix(']')}"
+        held = {name.rpartition(" [")[0]: seeds for name, seeds in held.items()}
+    same: dict[tuple[int, ...], list[str]] = {}
+    for name, seeds in held.items():
+        same.setdefault(seeds, []).append(name)
+    if len(same) == 1:
+        seeds = next(iter(same))
         return f"{total}, n = {len(seeds)} each ({listed(seeds)})."
-    each = "; ".join(f"{name}: n = {len(seeds)} ({listed(seeds)})" for name, seeds in held.items())
+    each = "; ".join(
+        f"n = {len(seeds)} ({listed(seeds)}): {', '.join(names)}" for seeds, names in same.items()
+    )
     return f"{total}. {each}."
 
 

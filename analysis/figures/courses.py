@@ -38,6 +38,11 @@ def options_for(seeds: int) -> Options:
     return Options(method=Method.t if seeds < ENOUGH else Method.bca)
 
 
+def options_for_share() -> Options:
+    """For shares of few runs, where a t interval would leave 0 to 1."""
+    return Options(method=Method.percentile)
+
+
 def values_at(cell: Cell, columns: Sequence[str]) -> dict[int, dict[int, tuple[float, ...]]]:
     """By seed and version the columns, where all of them are finite numbers."""
     found: dict[int, dict[int, tuple[float, ...]]] = {}

@@ -9,6 +9,7 @@ from typing import Any
 from analysis.figures.courses import is_judged
 from analysis.figures.families import Family, families, value
 from analysis.figures.names import label
+from analysis.figures.pools import Pool
 from analysis.figures.sheet import Drawn
 from analysis.selection import Cell, Selection
 from analysis.tables.conditions import LETTERS
@@ -18,7 +19,8 @@ from analysis.tables.conditions import LETTERS
 class Wants:
     """told: keys by which conditions of one panel differ. varies: those that need two values.
     metrics: columns that must be judged. where: values that parts must have. apart: keys that part
-    families. any_of: keys of which one at least must vary. recorded: columns that points must have."""
+    families. any_of: keys of which one at least must vary. recorded: what points must have.
+    pool: puts conditions together whatever they differ in. seeds: how many each needs."""
 
     told: tuple[str, ...]
     varies: tuple[str, ...]
@@ -26,6 +28,8 @@ class Wants:
     where: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     any_of: tuple[str, ...] = ()
     recorded: tuple[str, ...] = ()
+    pool: Pool | None = None
+    seeds: int = 1
 
     @property
     def words(self) -> str:
@@ -33,6 +37,8 @@ class Wants:
         need = [f"conditions that differ in {words(key)}" for key in self.varies]
         need += [f"that differ in {' or '.join(map(words, self.any_of))}"] if self.any_of else []
         need += [f"{key} {' or '.join(map(str, held))}" for key, held in self.where.items()]
+        if self.pool:
+            need.append(f"two conditions of a sweep with {self.seeds} seeds each")
         return ", ".join([*need, f"with {' and '.join((*self.metrics, *self.recorded))}"])
 
 
@@ -69,7 +75,7 @@ def chosen(entry: Entry, selection: Selection) -> Choice:
     alike = [cell for cell in selection.cells if has_values(cell, wants)]
     fitting = [cell for cell in alike if is_measured(cell, wants)]
     unjudged = tuple(
-        f"left out: {cell.condition} [{cell.env}] (not all its seeds have "
+        f"left out: {cell.condition} [{cell.env}] (not {wants.seeds} seeds or more that all have "
         f"{' and '.join((*wants.metrics, *wants.recorded))} as numbers at one version)"
         for cell in alike
         if cell not in fitting
@@ -86,7 +92,7 @@ def chosen(entry: Entry, selection: Selection) -> Choice:
 
 def wanted(cells: Sequence[Cell], wants: Wants) -> tuple[Family, ...]:
     """The families of which something varies that has to."""
-    found = families(cells, wants.told, wants.varies)
+    found = wants.pool(cells) if wants.pool else families(cells, wants.told, wants.varies)
     return tuple(
         family
         for family in found
@@ -107,4 +113,4 @@ def has_values(cell: Cell, wants: Wants) -> bool:
 def is_measured(cell: Cell, wants: Wants) -> bool:
     """Whether a condition has the metrics that are wanted."""
     has = all(name in rows for rows in cell.recorded.values() for name in wants.recorded)
-    return has and is_judged(cell, wants.metrics)
+    return has and len(cell.seeds) >= wants.seeds and is_judged(cell, wants.metrics)

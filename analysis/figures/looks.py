@@ -99,5 +99,5 @@ def hashed(key: str, value: str) -> int:
 
 
 def joined(first: Look, second: Look) -> Look:
-    """Colour by the first part that is told, marker and line by the second."""
-    return Look(first.colour, second.marker, second.line)
+    """Colour and line by the first part that is told, the marker by the second."""
+    return Look(first.colour, second.marker, first.line)

@@ -32,6 +32,14 @@ LABELS = {
 }
 
 
+SHORT = {KL: "KL to SFT (nats)", WALL: "wall-clock (s)"}
+
+
+def short(name: str) -> str:
+    """The same for the side of a panel, which has less room."""
+    return SHORT.get(name, label(name))
+
+
 def label(name: str) -> str:
     """A metric, axis or part in words; its own name where there are none."""
     return LABELS.get(name, name)

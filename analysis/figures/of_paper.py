@@ -65,7 +65,7 @@ OF_PAPER = (
     ),
     Entry(
         "fig6_who_waits",
-        "timelines of measured seconds with other T and K: generation- or training-bound (figure 6)",
+        "timelines from measured seconds by T and K: which side waits (figure 6)",
         ("passes", "samples_per_prompt"),
         Wants((T, K), (), (), any_of=(T, K), recorded=timelines.WORK),
         timelines.bound_by,

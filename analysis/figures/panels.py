@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from analysis.figures.blocks import band_curve, end_point, outer, path
 from analysis.figures.courses import Course
 from analysis.figures.families import Family
-from analysis.figures.names import KL, label
+from analysis.figures.names import KL, short
 from analysis.figures.sheet import Sheet
 from analysis.figures.style import DOUBLE, ROW, SINGLE, SMALL_ROW, page, plain
 from analysis.selection import Cell
@@ -47,7 +47,7 @@ def grid(
     for family, row in in_rows(sheet, families, axes, title):
         for panel, pair in zip(row, pairs, strict=True):
             draw: Draw = path if pair[0] == KL else band_curve
-            panel.set_ylabel(label(pair[1]))
+            panel.set_ylabel(short(pair[1]))
             for cell in family.cells:
                 draw(sheet, panel, cell, told, pair)
             outer(panel, pair[0])
@@ -71,7 +71,7 @@ def in_rows(
 
 def ends(sheet: Sheet, axes: Axes, family: Family, told: Sequence[str], pair: Pair) -> None:
     """The last version of each condition in the plane of two metrics."""
-    axes.set_ylabel(label(pair[1]))
+    axes.set_ylabel(short(pair[1]))
     outer(axes, pair[0])
     for cell in family.cells:
         end_point(sheet, axes, cell, told, pair)

@@ -43,7 +43,7 @@ def losses(families: Sequence[Family]) -> Drawn:
     sheet, axes = begin(shows, len(families), 2)
     for family, row in in_rows(sheet, families, axes, ("task", "model")):
         ends(sheet, row[0], family, ("algo", N), (KL, WIN_RATE))
-        ladder(sheet, row[1], family.cells, Steps(N, WIN_RATE, ("algo",)))
+        ladder(sheet, row[1], family.cells, Steps(N, WIN_RATE, ("algo", N)))
     return sheet.drawn()
 
 
@@ -62,8 +62,8 @@ def scale(families: Sequence[Family], key: str, shows: str) -> Drawn:
     sheet, axes = begin(shows, len(families), 3)
     for family, row in in_rows(sheet, families, axes, ("task", "algo")):
         ends(sheet, row[0], family, (key, N), (KL, WIN_RATE))
-        ladder(sheet, row[1], family.cells, Steps(N, WIN_RATE, (key,)))
-        ladder(sheet, row[2], family.cells, Steps(N, KL, (key,)))
+        ladder(sheet, row[1], family.cells, Steps(N, WIN_RATE, (key, N)))
+        ladder(sheet, row[2], family.cells, Steps(N, KL, (key, N)))
     return sheet.drawn()
 
 

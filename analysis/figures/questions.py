@@ -52,12 +52,8 @@ def rows_of(told: Sequence[str], shows: str) -> Callable[[Sequence[Family]], Dra
     return draw
 
 
-corrections = rows_of(
-    ("correction",), "Corrections of stale samples: where training ends with each"
-)
-lag_distribution = rows_of(
-    (S, LAGS), "How lag is spread: where training ends with each distribution"
-)
+corrections = rows_of(("correction",), "Corrections of stale samples: where each ends")
+lag_distribution = rows_of((S, LAGS), "How lag is spread: where each distribution ends")
 algorithms = rows_of(("algo", N), "Algorithms on fresh samples and on rounds of N minibatches")
 
 

@@ -10,6 +10,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from analysis.figures.captions import COLUMNS, last_numbers, seeds_told, warnings_told
+from analysis.figures.framing import Framing
 from analysis.figures.names import label
 from analysis.figures.style import GREY, plain
 from analysis.selection import Cell
@@ -29,6 +30,20 @@ class Drawn:
     warnings: tuple[str, ...]
 
 
+@dataclass(frozen=True, eq=False)
+class Named:
+    """A sample of a line or marker, and the seeds of each condition that it stands for."""
+
+    handle: Any
+    counts: tuple[int, ...]
+    rank: tuple[Any, ...]
+
+    @property
+    def n(self) -> str:
+        least, most = min(self.counts), max(self.counts)
+        return str(least) if least == most else f"{least} to {most}"
+
+
 @dataclass(eq=False)
 class Sheet:
     """Collects the rows, conditions and warnings of a figure.
@@ -45,9 +60,10 @@ class Sheet:
     has_intervals: bool = True
     rows: list[dict[str, Any]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    handles: dict[str, tuple[Any, int, int]] = field(default_factory=dict)
+    handles: dict[str, Named] = field(default_factory=dict)
     seeds: dict[str, tuple[int, ...]] = field(default_factory=dict)
     told: dict[str, list[str]] = field(default_factory=dict)
+    framing: Framing = field(default_factory=Framing)
 
     def runs(self, cell: Cell, warnings: Sequence[str] = ()) -> None:
         """Count the runs of a condition that is drawn, and what is doubtful about them."""
@@ -61,10 +77,11 @@ class Sheet:
         for text in texts:
             self.told.setdefault(text, [])
 
-    def name(self, shown: str, handle: Any, seeds: int) -> None:
-        """Take a name into the legend. Where it stands for several conditions, n is their range."""
-        _, least, most = self.handles.get(shown, (handle, seeds, seeds))
-        self.handles[shown] = (handle, min(least, seeds), max(most, seeds))
+    def name(self, shown: str, handle: Any, seeds: int, rank: tuple[Any, ...] = ()) -> None:
+        """Take a name into the legend, which is in the order of rank."""
+        held = self.handles.get(shown)
+        counts = (*(held.counts if held else ()), seeds)
+        self.handles[shown] = Named(handle, counts, rank)
 
     def add(self, cell: Cell | None, **values: Any) -> None:
         """Keep a point that is drawn."""
@@ -75,13 +92,11 @@ class Sheet:
         """All names below the panels, each once, with its n."""
         if not self.handles:
             return
-        names = [
-            f"{plain(name)} (n={least if least == most else f'{least} to {most}'})"
-            for name, (_, least, most) in self.handles.items()
-        ]
+        held = sorted(self.handles.items(), key=lambda item: item[1].rank)
+        names = [f"{plain(name)} (n={named.n})" for name, named in held]
         fits = max(1, int(self.figure.get_figwidth() * 20 // (max(map(len, names)) + 8)))
         self.figure.legend(
-            [handle for handle, _, _ in self.handles.values()],
+            [named.handle for _, named in held],
             names,
             loc="outside lower center",
             ncols=min(fits, len(names)),
@@ -93,8 +108,10 @@ class Sheet:
         """The finished figure. Too few seeds are told in the figure itself."""
         fewest = min(map(len, self.seeds.values()), default=FEW_SEEDS)
         if self.has_intervals and fewest < FEW_SEEDS:
-            words = "1 seed: no interval" if fewest == 1 else f"{fewest} seeds: rough intervals"
+            words = "n = 1: no interval" if fewest == 1 else f"n = {fewest}: rough intervals"
             self.figure.suptitle(words, fontsize=6.5, color=GREY, x=0.99, ha="right")
+        if self.framing.fit():
+            self.notes.append("Intervals that leave a panel are cut; the data have their ends.")
         self.legend()
         data = pd.DataFrame(self.rows)
         data = data[[name for name in COLUMNS if name in data]]

@@ -1,0 +1,60 @@
+"""The part of the plane that a panel shows: all points, and of their intervals what fits."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from matplotlib.axes import Axes
+
+# Intervals may take this much of a panel beside the points, on each side.
+BESIDE = 0.4
+MARGIN = 0.06
+# The ends of an interval of a share may lie where no share can.
+SHARES = ("win_rate", "accuracy", "share of runs", "probability of")
+Which = Literal["x", "y"]
+
+
+@dataclass(eq=False)
+class Framing:
+    """What was drawn in each panel, along each axis: points with the ends of their intervals."""
+
+    spans: list[tuple[Axes, Which, str, tuple[float, float, float]]] = field(default_factory=list)
+
+    def see(self, axes: Axes, which: Which, name: str, span: tuple[float, float, float]) -> None:
+        """Note a point and the ends of its interval, of a metric or axis of that name."""
+        self.spans.append((axes, which, name, span))
+
+    def fit(self) -> bool:
+        """Set the limits of all panels; whether some interval is cut."""
+        is_cut = False
+        done: set[tuple[Which, int]] = set()
+        for axes, which, name, _ in self.spans:
+            shared: Any = axes.get_shared_x_axes() if which == "x" else axes.get_shared_y_axes()
+            together = shared.get_siblings(axes)
+            if (which, id(axes)) in done:
+                continue
+            done |= {(which, id(each)) for each in together}
+            held = [span for a, w, _, span in self.spans if a in together and w == which]
+            low, high, wide = limits(held, any(share in name for share in SHARES))
+            is_cut |= wide
+            margin = MARGIN * (high - low)
+            setter = axes.set_xlim if which == "x" else axes.set_ylim
+            setter(low - margin, high + margin)
+        return is_cut
+
+
+def limits(spans: list[tuple[float, float, float]], is_share: bool) -> tuple[float, float, bool]:
+    """The least and the largest value to show, and whether an interval goes beyond."""
+    points = [point for point, _, _ in spans]
+    ends = [end for span in spans for end in span if math.isfinite(end)]
+    width = max(points) - min(points)
+    room = BESIDE * (width if width > 0 else max(map(abs, points), default=0.0) or 1.0)
+    low = max(min(ends), min(points) - room)
+    high = min(max(ends), max(points) + room)
+    if is_share:
+        low, high = max(low, min(0.0, *points)), min(high, max(1.0, *points))
+    if low == high:
+        low, high = low - room / 2, high + room / 2
+    return low, high, min(ends) < low or max(ends) > high

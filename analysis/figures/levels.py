@@ -1,0 +1,159 @@
+"""Rows of intervals: aggregates, probability of improvement, differences against a margin."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from matplotlib.axes import Axes
+
+from analysis.figures.blocks import bars, look_of, outer, seeds_text
+from analysis.figures.courses import options_for, options_for_share
+from analysis.figures.families import Family
+from analysis.figures.looks import GREY, Look
+from analysis.figures.names import WIN_RATE, label
+from analysis.figures.panels import in_rows
+from analysis.figures.pools import baseline, keys_of, names_of
+from analysis.figures.sheet import Drawn, Sheet
+from analysis.figures.style import DOUBLE, SINGLE, page
+from analysis.selection import Cell
+from analysis.statistics.aggregates import MEASURES, aggregates
+from analysis.statistics.contrasts import matched
+from analysis.statistics.equivalence import Verdict, equivalence, points
+from analysis.statistics.improvement import probability_of_improvement
+from analysis.statistics.results import Estimate
+
+Row: TypeAlias = tuple[str, Estimate, Cell]
+# Inches of a row of an interval, and of what is around the rows.
+LINE, AROUND = 0.16, 0.42
+MARGIN = points(2)
+TITLES = {"iqm": "IQM", "median": "median", "mean": "mean", "optimality_gap": "optimality gap"}
+
+
+def interval_rows(
+    sheet: Sheet, axes: Axes, rows: Sequence[Row], looks: Sequence[Look], metric: str
+) -> None:
+    """Draw rows of intervals in one panel, and keep them as data."""
+    bars(axes, [f"{n} (n={seeds(e)})" for n, e, _ in rows], [e for _, e, _ in rows], looks)
+    for name, found, cell in rows:
+        sheet.runs(cell, found.warnings)
+        sheet.framing.see(axes, "x", metric, (found.point, found.low, found.high))
+        sheet.add(
+            cell, condition=name, part=found.name, y_name=metric, y=found.point, low=found.low,
+            high=found.high, n=min(found.basis.seeds), seeds=seeds_text(cell.seeds),
+            interval=f"{100 * found.basis.options.level:g}% {found.basis.options.method}",
+        )  # fmt: skip
+
+
+def seeds(found: Estimate) -> str:
+    """How many seeds an estimate has, of one condition or of each task."""
+    least, most = min(found.basis.seeds), max(found.basis.seeds)
+    return str(least) if least == most else f"{least} to {most}"
+
+
+def tall(families: Sequence[Family], columns: int) -> tuple[Sheet, list[list[Axes]]]:
+    """A sheet whose panels have room for a row of each condition."""
+    most = max(len(family.cells) for family in families)
+    width = SINGLE if columns == 1 else DOUBLE
+    figure, axes = page(
+        len(families), columns, width, AROUND + LINE * most, sharex="col", sharey="row"
+    )
+    return Sheet(figure, ""), axes.tolist()
+
+
+def aggregate_bars(families: Sequence[Family]) -> Drawn:
+    """Median, IQM, mean and optimality gap of the last win-rate over environments and seeds."""
+    sheet, axes = tall(families, len(MEASURES))
+    sheet.shows = "Aggregates of the gold win-rate of the last version over environments and seeds"
+    for family, row in in_rows(sheet, families, axes, ("task",)):
+        made = by_condition(sheet, family)
+        envs = {name: {c.env: [*c.scores(WIN_RATE).values()] for c in made[name]} for name in made}
+        few = min(len(scores) for tasks in envs.values() for scores in tasks.values())
+        found = aggregates(envs, options_for(few))
+        first = [cells[0] for cells in made.values()]
+        looks = [look_of(cell, keys_of(family)) for cell in first]
+        for panel, measure in zip(row, MEASURES, strict=True):
+            rows = [(name, found[name][measure], cells[0]) for name, cells in made.items()]
+            interval_rows(sheet, panel, rows, looks, WIN_RATE)
+            panel.set_xlabel(TITLES[measure])
+        row[0].set_title(f"{sheet.group}: {label(WIN_RATE)}")
+    return sheet.drawn()
+
+
+def by_condition(sheet: Sheet, family: Family) -> dict[str, list[Cell]]:
+    """Conditions by name, with their cell of each environment; those that lack one are told."""
+    envs = {cell.env for cell in family.cells}
+    keys = [key for key in keys_of(family) if key != "model"]
+    found: dict[str, list[Cell]] = {}
+    for cell in family.cells:
+        found.setdefault(cell.condition, []).append(cell)
+    for name in [name for name, cells in found.items() if len(cells) < len(envs)]:
+        if len(found) > 1:
+            sheet.warn(f"{name} is not in all environments, so left out of aggregates")
+            del found[name]
+    short = [cells[0].title(keys) or "no correction" for cells in found.values()]
+    is_clear = len({*short}) == len(short)
+    return dict(zip(short if is_clear else list(found), found.values(), strict=True))
+
+
+def improvement(families: Sequence[Family]) -> Drawn:
+    """How likely a run of each condition beats one of the freshest condition."""
+    sheet, axes = tall(families, 1)
+    sheet.shows = "Probability that a run ends with a higher gold win-rate than one of the first"
+
+    def compare(cell: Cell, first: Cell) -> Estimate:
+        given = [{"": [*each.scores(WIN_RATE).values()]} for each in (cell, first)]
+        return probability_of_improvement(given[0], given[1], options_for_share())
+
+    against(sheet, families, [row[0] for row in axes], compare, "probability of improvement")
+    for row in axes:
+        row[0].axvline(0.5, color=GREY, lw=0.7, ls="--")
+    return sheet.drawn()
+
+
+def differences(families: Sequence[Family]) -> Drawn:
+    """Win-rate of each condition less that of the freshest, in pairs of seeds, with the margin."""
+    sheet, axes = tall(families, 1)
+    sheet.shows = "Gold win-rate of the last version less that of the first condition, by seed"
+    verdicts: dict[tuple[str, str], Verdict] = {}
+
+    def compare(cell: Cell, first: Cell) -> Estimate:
+        made = equivalence(matched(cell.scores(WIN_RATE), first.scores(WIN_RATE)), MARGIN)
+        verdicts[cell.env, cell.condition] = made
+        return made.difference
+
+    drawn = against(sheet, families, [row[0] for row in axes], compare, "difference of win-rates")
+    for (panel, place, cell), row in zip(drawn, sheet.rows, strict=True):
+        row["verdict"] = verdicts[cell.env, cell.condition].text
+        at = panel.get_yaxis_transform()
+        panel.text(1.02, place, row["verdict"], transform=at, va="center", fontsize=5.5, color=GREY)
+    for (panel,) in axes:
+        panel.axvspan(-MARGIN.size, MARGIN.size, color=GREY, alpha=0.15, lw=0)
+        panel.axvline(0, color=GREY, lw=0.7)
+    sheet.notes.append(
+        f"Margin: {MARGIN.text} (shaded), stated before; verdicts are of two one-sided tests at 5%."
+    )
+    return sheet.drawn()
+
+
+def against(
+    sheet: Sheet,
+    families: Sequence[Family],
+    axes: Sequence[Axes],
+    compare: Callable[[Cell, Cell], Estimate],
+    what: str,
+) -> list[tuple[Axes, int, Cell]]:
+    """A row for each condition but the first, compared with it; returns where each stands."""
+    places = []
+    for family, (panel,) in in_rows(sheet, families, [[each] for each in axes], ("algo", "model")):
+        first, names = baseline(family), names_of(family)
+        named = dict(zip(names, family.cells, strict=True))
+        ours = next(name for name, cell in named.items() if cell is first)
+        rows = [(n, compare(cell, first), cell) for n, cell in named.items() if cell is not first]
+        looks = [look_of(cell, keys_of(family)) for _, _, cell in rows]
+        interval_rows(sheet, panel, rows, looks, what)
+        sheet.runs(first)
+        panel.set_title(f"{sheet.group}, against {ours}")
+        places += [(panel, place, cell) for place, (_, _, cell) in enumerate(rows)]
+        outer(panel, what)
+    return places

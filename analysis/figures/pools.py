@@ -1,0 +1,68 @@
+"""Conditions put together for what any comparison has, whatever it varies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import TypeAlias
+
+from analysis.figures.families import Family, order, shared, value
+from analysis.selection import Cell
+
+# What tells conditions apart, that which colours tell first.
+Pool: TypeAlias = Callable[[Sequence[Cell]], list[Family]]
+KEYS = (
+    "algo mode correction updates_per_round max_staleness passes group_size proxy reward model"
+).split()
+
+
+def by_sweep(cells: Sequence[Cell]) -> list[Family]:
+    """All conditions of a sweep, over all its environments."""
+    return grouped(cells, [(cell.sweep,) for cell in cells])
+
+
+def by_env(cells: Sequence[Cell]) -> list[Family]:
+    """All conditions of a sweep in one environment, whose scores are of one scale."""
+    return grouped(cells, [(cell.sweep, cell.env) for cell in cells])
+
+
+def by_algo(cells: Sequence[Cell]) -> list[Family]:
+    """The same, each algorithm by itself where something else varies within algorithms."""
+    found = []
+    for family in by_env(cells):
+        parts = grouped(family.cells, [(str(cell.parts["algo"]),) for cell in family.cells])
+        found += parts if parts else [family]
+    return found
+
+
+def grouped(cells: Sequence[Cell], places: Sequence[Hashable]) -> list[Family]:
+    """Families by place that have two conditions at least, each in the order of its parts."""
+    groups: dict[Hashable, list[Cell]] = {}
+    for cell, place in zip(cells, places, strict=True):
+        groups.setdefault(place, []).append(cell)
+    made = [sorted(group, key=rank) for group in groups.values()]
+    return [Family(tuple(group), shared(group)) for group in made if len(group) > 1]
+
+
+def rank(cell: Cell) -> tuple[object, ...]:
+    """The freshest first: no correction, sync, small N, S, T and K."""
+    parts = cell.parts
+    first = (str(parts["algo"]), parts["correction"] != "none", parts["mode"] != "sync")
+    numbers = ("max_staleness", "updates_per_round", "passes", "group_size")
+    return (*first, *(order(parts[name] or 0) for name in numbers), cell.condition, cell.env)
+
+
+def baseline(family: Family) -> Cell:
+    """What others are compared with: the freshest of them."""
+    return min(family.cells, key=lambda cell: rank(cell)[1:])
+
+
+def keys_of(family: Family) -> list[str]:
+    """The parts in which the conditions of a family differ; the algorithm if there are none."""
+    differ = [key for key in KEYS if len({str(value(c, key)) for c in family.cells}) > 1]
+    return differ or ["algo"]
+
+
+def names_of(family: Family) -> list[str]:
+    """A name for each condition: the parts that differ, or all of it where these do not do."""
+    short = [cell.title(keys_of(family)) or "no correction" for cell in family.cells]
+    return short if len({*short}) == len(short) else [cell.condition for cell in family.cells]
