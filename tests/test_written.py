@@ -213,6 +213,20 @@ def test_a_baseline_is_the_same_condition_with_other_parts() -> None:
             parse_baseline(text, ["mode", "updates_per_round"])
 
 
+def test_corrected_samples_are_compared_with_fresh_ones_that_need_no_correction() -> None:
+    def of(seed: int, stale: int, correction: str) -> Record:
+        own = config(seed, "lagged") | {"correction": {"name": correction}}
+        own["mode"] = {"name": "lagged", "max_staleness": stale}
+        return run(seed, run=f"{stale}{correction}{seed}", config=own)
+
+    levels = ((0, "none"), (2, "none"), (2, "icepop"))
+    made = tables(*(of(seed, *level) for level in levels for seed in (1, 2)))
+    rows = one("differences", made, Asked(metrics=(WIN,)))
+    assert sorted((str(row["condition"]), row["baseline"]) for row in rows) == [
+        ("S=2", "S=0"), ("icepop S=2", "S=0"),
+    ]  # fmt: skip
+
+
 def half_time(row: Mapping[str, Any]) -> dict[str, Any]:
     return dict(row) | {"seconds/wall": row["seconds/wall"] / 2}
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from analysis.figures.registry import FIGURES, drawn, missing
+from analysis.figures.registry import FIGURES, drawn
 from analysis.questions import answers as told
 from analysis.questions.every_question import QUESTIONS, answers_of
 from analysis.selection import Cell, Selection, cells
@@ -99,10 +99,10 @@ def joined(parts: Sequence[Shown]) -> Shown:
 
 def figure(name: str, held: Tables) -> Shown:
     """A figure with its caption and warnings, or what its runs lack."""
-    if lacking := missing(name, held):
-        text = f"{name}: {lacking}"
-        return Shown(text, f"<p>{html.escape(text)}</p>")
-    made = drawn(name, held)
+    try:
+        made = drawn(name, held)
+    except UserError as error:
+        return Shown(str(error), f"<p>{html.escape(str(error))}</p>")
     lines = [made.caption, *made.warnings]
     image = base64.b64encode(png(made.figure)).decode()
     picture = f'<img alt="{html.escape(name)}" src="data:image/png;base64,{image}">'

@@ -21,6 +21,7 @@ USUAL: tuple[tuple[str, Any], ...] = (
     ("updates_per_round", 1),
     ("passes", 1),
     ("group_size", 2),
+    ("correction", "none"),
 )
 
 
@@ -46,9 +47,12 @@ class Baseline:
         """The condition of the same sweep and environment with these values and else the same
         parts; None if there is none. Raises UserError if there are several."""
         wanted = {**cell.parts, **self.values}
-        # Sync has no other staleness, and nothing to correct.
+        # Sync has no staleness, and fresh samples have nothing to correct.
         if self.values.get("mode") == "sync":
-            wanted |= {"max_staleness": 0, "correction": wanted["correction"] and "none"}
+            wanted["max_staleness"] = 0
+        is_fresh = {"mode": "sync", "max_staleness": 0}.items() & self.values.items()
+        if is_fresh and "correction" not in self.values:
+            wanted["correction"] = wanted["correction"] and "none"
         return among.one(sweep=cell.sweep, env=cell.env, **wanted)
 
 
