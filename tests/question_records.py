@@ -68,6 +68,7 @@ class Made:
                 **{"total/rounds": n, "total/updates": each * n},
                 **{"total/completions": 16 * self.group_size * each * n / self.passes},
                 **{"total/flops": self.work * n, "seconds/wall": self.seconds * n},
+                **{"seconds/device": self.seconds * n * (2 if self.mode == "async" else 1)},
                 **{"seconds/generate": self.generate * n},
             }
             for n in range(1, 5)

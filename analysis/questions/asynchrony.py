@@ -13,9 +13,11 @@ from analysis.questions.answers import (
     Verdict,
     answer,
     change,
+    is_above,
     is_nothing,
     options,
 )
+from analysis.questions.equal_cost import at_equal_cost
 from analysis.questions.families import families
 from analysis.selection import Cell, Selection
 from analysis.statistics.contrasts import speed_up
@@ -29,6 +31,9 @@ EQUAL = Claim(
 )
 FASTER = Claim(
     QUESTION, "It needs less wall-clock for the same updates.", "arXiv:2410.18252, Fig. 1"
+)
+SOONER = Claim(
+    QUESTION, "At equal wall-clock async has the higher win-rate.", "arXiv:2410.18252, Fig. 1"
 )
 GROWS = Claim(QUESTION, "The larger the model, the more it buys.", "arXiv:2410.18252, Fig. 1")
 WALL = "x/wall_seconds"
@@ -45,7 +50,7 @@ def ask(selection: Selection, asked: Asked) -> list[Answer]:
     ]
     found = []
     for pair in pairs:
-        found += [equal(*pair, asked, len(pairs)), faster(*pair, asked, len(pairs))]
+        found += [one(*pair, asked, len(pairs)) for one in (equal, faster, sooner)]
     return found + grows(pairs, asked)
 
 
@@ -66,6 +71,16 @@ def faster(sync: Cell, ahead: Cell, asked: Asked, together: int) -> Answer:
     if (bound := ideal(sync)) is not None:
         reason += f"; (g + t) / max(g, t) of sync's own seconds: {bound:.2f}"
     return answer(FASTER, asked, [sync, ahead], above_one(made), numbers, reason)
+
+
+def sooner(sync: Cell, ahead: Cell, asked: Asked, together: int) -> Answer:
+    """Async less sync when both have run as long as the quickest run took."""
+    numbers = [
+        at_equal_cost(ahead, sync, axis, asked, together) for axis in (WALL, "x/device_hours")
+    ]
+    reason = "; ".join(f"{one.label}: {one.text}" for one in numbers)
+    verdict = is_above(numbers[0].estimate, asked.margin)
+    return answer(SOONER, asked, [sync, ahead], verdict, numbers, reason)
 
 
 def ratio(sync: Cell, ahead: Cell, together: int) -> Estimate:

@@ -18,12 +18,11 @@ from analysis.questions.answers import (
     is_below,
     is_nothing,
     minus,
-    options,
 )
 from analysis.questions.families import Family, families
 from analysis.selection import Cell, Selection
 from analysis.statistics.curves import RunCurve, areas, curve_of
-from analysis.statistics.frontiers import frontier_distance, frontier_of
+from analysis.statistics.frontiers import frontier_of
 from analysis.statistics.results import Estimate
 
 QUESTION = "off_policyness"
@@ -147,25 +146,54 @@ def small(ladder: Ladder, asked: Asked, together: int) -> Answer:
 
 
 def one_curve(ladder: Ladder, asked: Asked, together: int) -> Answer:
-    """Whether the frontier of the largest N that has KL in common with the least lies within the
-    margin of it, at equal KL."""
-    low = frontiers(ladder.low, asked)
-    several = [(n, frontiers(cell, asked)) for n, cell in sorted(ladder.steps.items())[1:]]
-    common = [(n, curves) for n, curves in several if overlap(curves, low)]
+    """Whether the frontier of the largest N that has KL in common with the least, in every seed,
+    lies within the margin of it at equal KL."""
+    low, several = ladder.low, [cell for _, cell in sorted(ladder.steps.items())[1:]]
+    ahead = [(cell, at_equal_kl(cell, low, asked)) for cell in several]
+    common = [(cell, found) for cell, found in ahead if set(found) == set(low.seeds)]
     if not common:
-        cells = [ladder.low, *(ladder.steps[n] for n, _ in several)]
         reason = "no evaluated versions have a KL in common: evaluate more of them (eval.snapshots)"
-        return answer(ONE_CURVE, asked, cells, Verdict.cannot_tell, [], reason)
-    n, curves = common[-1]
-    found = frontier_distance(curves, low, options(together, sides=1))
-    ends = f"N={n} against N={min(ladder.steps)}"
-    number = Number(f"{ladder.algo}, {ends}, at equal KL", found.mean)
-    reason = (
-        f"{ends}, from {found.low:.2f} to {found.high:.2f} nats ({found.share:.0%} of the KL that "
-        f"both visited): {number.text}, margin {100 * asked.margin:g} points"
+        return answer(ONE_CURVE, asked, [low, *several], Verdict.cannot_tell, [], reason)
+    cell, found = common[-1]
+    made = change(
+        {seed: one.distance for seed, one in found.items()},
+        dict.fromkeys(found, 0.0),
+        together,
+        sides=1,
     )
-    verdict = is_nothing(found.mean, asked.margin)
-    return answer(ONE_CURVE, asked, [ladder.steps[n], ladder.low], verdict, [number], reason)
+    ends = f"N={cell.parts['updates_per_round']} against N={min(ladder.steps)}"
+    number = Number(f"{ladder.algo}, {ends}, at equal KL", made)
+    spans = [one.span for one in found.values()]
+    reason = (
+        f"{ends}, over {min(spans):.1f} to {max(spans):.1f} nats that both runs of a seed have in "
+        f"common: {number.text}, margin {100 * asked.margin:g} points"
+    )
+    verdict = is_nothing(made, asked.margin)
+    return answer(ONE_CURVE, asked, [cell, low], verdict, [number], reason)
+
+
+@dataclass(frozen=True)
+class Apart:
+    """By how much one run's frontier is above another's, on average over the KL of both (nats)."""
+
+    distance: float
+    span: float
+
+
+def at_equal_kl(first: Cell, second: Cell, asked: Asked) -> dict[int, Apart]:
+    """The mean distance of the frontiers of each seed, for seeds whose runs have KL in common.
+
+    Seeds have proxies of their own, which let policies go far or not, so each has its own range.
+    """
+    ours, theirs = frontiers(first, asked), frontiers(second, asked)
+    found = {}
+    for seed in sorted(set(ours) & set(theirs)):
+        pair = [ours[seed], theirs[seed]]
+        low, high = max(one.begin for one in pair), min(one.end for one in pair)
+        if low < high:
+            heights, _ = areas(pair, (low, high))
+            found[seed] = Apart(float(heights[0] - heights[1]), high - low)
+    return found
 
 
 def frontiers(cell: Cell, asked: Asked) -> dict[int, RunCurve]:
@@ -176,12 +204,6 @@ def frontiers(cell: Cell, asked: Asked) -> dict[int, RunCurve]:
         seed: frontier_of(f"{cell.condition}, seed {seed}", kl[1:], quality[1:])
         for seed, (kl, quality) in paths.items()
     }
-
-
-def overlap(first: dict[int, RunCurve], second: dict[int, RunCurve]) -> bool:
-    """Whether all runs of both have some KL in common."""
-    curves = [*first.values(), *second.values()]
-    return max(curve.begin for curve in curves) < min(curve.end for curve in curves)
 
 
 def order(preferred: Ladder, others: Sequence[Ladder], asked: Asked) -> Answer:

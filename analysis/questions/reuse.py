@@ -17,6 +17,7 @@ from analysis.questions.answers import (
     is_not_worse,
     options,
 )
+from analysis.questions.equal_cost import at_equal_cost
 from analysis.questions.families import families
 from analysis.selection import Cell, Selection
 from analysis.statistics.contrasts import speed_up
@@ -73,14 +74,15 @@ def both(
         Number(f"{what}, {label}", ratio(base, cell, axis, together), Unit.times)
         for what, axis in SAVED
     ]
-    told = "; ".join(f"{one.label} {one.text}" for one in saved)
+    level = at_equal_cost(cell, base, "x/flops", asked, together)
+    told = "; ".join(f"{one.label} {one.text}" for one in (*saved, level))
     reason = f"{label}: {number.text}, margin {100 * asked.margin:g} points; {told}"
     drifts = change(cell.scores(asked.drift), base.scores(asked.drift), together)
     kl = Number(f"KL, {label}", drifts, Unit.nats)
     price = PASSES_DRIFT if claim is PASSES else SAMPLES_DRIFT
     verdict = is_not_worse(made, asked.margin)
     return [
-        answer(claim, asked, [cell, base], verdict, [number, *saved], reason),
+        answer(claim, asked, [cell, base], verdict, [number, *saved, level], reason),
         answer(price, asked, [cell, base], is_above(drifts, 0), [kl], f"{label}: KL {kl.text}"),
     ]
 
