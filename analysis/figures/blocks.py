@@ -11,7 +11,7 @@ from matplotlib.lines import Line2D
 from analysis.figures.courses import Course, course
 from analysis.figures.families import order, value
 from analysis.figures.looks import Look, joined, look
-from analysis.figures.names import KL, label
+from analysis.figures.names import KL, SPOKEN, label
 from analysis.figures.sheet import Sheet
 from analysis.figures.style import GREY, plain
 from analysis.selection import Cell, told_as
@@ -32,7 +32,10 @@ def name_of(cell: Cell, told: Sequence[str]) -> str:
 def word_of(cell: Cell, key: str) -> str:
     """A part in a word: `N=4`, `sync`, `no correction`."""
     found = value(cell, key)
-    return told_as(key, found) or (f"no {key}" if key in cell.parts else f"{key}: {found}")
+    if key in SPOKEN:
+        before, without = SPOKEN[key]
+        return f"{before}{found}" if found else without
+    return told_as(key, found) or f"no {key}"
 
 
 def to_legend(sheet: Sheet, cell: Cell, told: Sequence[str]) -> None:

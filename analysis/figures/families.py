@@ -16,6 +16,10 @@ NOT_SETTINGS = ("seed", "output", "tracker", "checkpoint", "env_id", "exp_name",
 CONFIG_OF = {**NUMBERS, **{part: part for part in PARTS}}
 
 
+# A part that goes with another one: samples of sync are of S = 0.
+IMPLIED = {"mode": ("max_staleness",)}
+
+
 @dataclass(frozen=True)
 class Family:
     """Conditions that share everything but the keys told, and what they share."""
@@ -59,7 +63,8 @@ def families(
 
 
 def place(cell: Cell, told: Sequence[str], apart: Sequence[str]) -> Hashable:
-    parts = tuple((n, str(v)) for n, v in cell.parts.items() if n not in told or n in apart)
+    open_ = {*told, *(name for key in told for name in IMPLIED.get(key, ()))}
+    parts = tuple((n, str(v)) for n, v in cell.parts.items() if n not in open_ or n in apart)
     is_scale = "model" in told and "model" not in apart
     return (cell.sweep, "" if is_scale else cell.env, parts)
 

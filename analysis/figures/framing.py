@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 from matplotlib.axes import Axes
 
-# Intervals may take this much of a panel beside the points, on each side.
-BESIDE = 0.4
+# Room for intervals on each side, of what the points take: at least, and at most.
+BESIDE, MOST_BESIDE = 0.4, 1.2
 MARGIN = 0.06
 # The ends of an interval of a share may lie where no share can.
 SHARES = ("win_rate", "accuracy", "share of runs", "probability of")
@@ -50,7 +50,11 @@ def limits(spans: list[tuple[float, float, float]], is_share: bool) -> tuple[flo
     points = [point for point, _, _ in spans]
     ends = [end for span in spans for end in span if math.isfinite(end)]
     width = max(points) - min(points)
-    room = BESIDE * (width if width > 0 else max(map(abs, points), default=0.0) or 1.0)
+    halves = sorted((high - low) / 2 for _, low, high in spans if math.isfinite(high - low))
+    typical = halves[len(halves) // 2] if halves else 0.0
+    least = width if width > 0 else max(map(abs, points), default=0.0) or 1.0
+    # As much as a typical interval takes, but never so much that the points are not told apart.
+    room = min(max(BESIDE * least, typical), MOST_BESIDE * least)
     low = max(min(ends), min(points) - room)
     high = min(max(ends), max(points) + room)
     if is_share:

@@ -18,7 +18,7 @@ from analysis.figures.sheet import Drawn, Sheet
 from analysis.figures.style import DOUBLE, SINGLE, page
 from analysis.selection import Cell
 from analysis.statistics.aggregates import MEASURES, aggregates
-from analysis.statistics.contrasts import matched
+from analysis.statistics.contrasts import apart, in_pairs
 from analysis.statistics.equivalence import Verdict, equivalence, points
 from analysis.statistics.improvement import probability_of_improvement
 from analysis.statistics.results import Estimate
@@ -27,6 +27,7 @@ Row: TypeAlias = tuple[str, Estimate, Cell]
 # Inches of a row of an interval, and of what is around the rows.
 LINE, AROUND = 0.16, 0.42
 MARGIN = points(2)
+SEEDS_OF_PAIRS = 2
 TITLES = {"iqm": "IQM", "median": "median", "mean": "mean", "optimality_gap": "optimality gap"}
 
 
@@ -55,9 +56,8 @@ def tall(families: Sequence[Family], columns: int) -> tuple[Sheet, list[list[Axe
     """A sheet whose panels have room for a row of each condition."""
     most = max(len(family.cells) for family in families)
     width = SINGLE if columns == 1 else DOUBLE
-    figure, axes = page(
-        len(families), columns, width, AROUND + LINE * most, sharex="col", sharey="row"
-    )
+    height = AROUND + LINE * most
+    figure, axes = page(len(families), columns, width, height, sharex="col", sharey="row")
     return Sheet(figure, ""), axes.tolist()
 
 
@@ -118,7 +118,9 @@ def differences(families: Sequence[Family]) -> Drawn:
     verdicts: dict[tuple[str, str], Verdict] = {}
 
     def compare(cell: Cell, first: Cell) -> Estimate:
-        made = equivalence(matched(cell.scores(WIN_RATE), first.scores(WIN_RATE)), MARGIN)
+        ours, others = cell.scores(WIN_RATE), first.scores(WIN_RATE)
+        pairs = in_pairs if len({*ours} & {*others}) >= SEEDS_OF_PAIRS else apart
+        made = equivalence(pairs(ours, others), MARGIN)
         verdicts[cell.env, cell.condition] = made
         return made.difference
 

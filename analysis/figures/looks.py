@@ -46,6 +46,8 @@ KNOWN: Mapping[str, Sequence[str]] = {
     "reward.combine": "single mean worst uncertainty".split(),
     "lag": "fresh fixed spread tail".split(),
 }
+# What having none of a key is called.
+NONE = {"reward.combine": "single", "mode.lag_probabilities": "fixed"}
 # Numbers: name of the ramp, least value, and the one at its end (both on a scale of doublings).
 RAMPS: Mapping[str, tuple[str, float, float]] = {
     "updates_per_round": ("viridis", 1, 64),
@@ -71,6 +73,7 @@ def look(key: str, value: Any) -> Look:
     if key in RAMPS and isinstance(value, int | float) and not isinstance(value, bool):
         return on_ramp(key, float(value))
     known = KNOWN.get(key, ())
+    value = NONE.get(key) if value in (None, "") else value
     place = known.index(str(value)) if str(value) in known else hashed(key, str(value))
     # Markers go on where colours begin again, so that no two of a list look alike.
     return Look(HUES[place % len(HUES)], MARKERS[place % len(MARKERS)], LINES[place % len(LINES)])

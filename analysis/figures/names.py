@@ -32,6 +32,12 @@ LABELS = {
 }
 
 
+# Keys of the config in words: before their value, and where they have none.
+SPOKEN = {
+    "optim.schedule_per": ("rate per ", "rate per update"),
+    "mode.lag_probabilities": ("P(lag)=", "one lag"),
+    "reward.combine": ("ensemble, ", "one proxy"),
+}
 SHORT = {KL: "KL to SFT (nats)", WALL: "wall-clock (s)"}
 
 

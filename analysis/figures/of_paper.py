@@ -32,7 +32,7 @@ OF_PAPER = (
         "fig2_timelines",
         "who worked when in measured rounds of sync and async (figure 2)",
         OWN_TIME,
-        Wants(("mode",), ("mode",), (), MODES, recorded=timelines.WORK),
+        Wants(("mode",), ("mode",), (), MODES, recorded=timelines.NEEDS),
         timelines.sync_and_async,
     ),
     Entry(
@@ -67,7 +67,7 @@ OF_PAPER = (
         "fig6_who_waits",
         "timelines from measured seconds by T and K: which side waits (figure 6)",
         ("passes", "samples_per_prompt"),
-        Wants((T, K), (), (), any_of=(T, K), recorded=timelines.WORK),
+        Wants((T, K), (), (), any_of=(T, K), recorded=timelines.NEEDS),
         timelines.bound_by,
     ),
     Entry(

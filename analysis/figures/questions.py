@@ -61,4 +61,4 @@ def over_optimisation(families: Sequence[Family]) -> Drawn:
     """Gold and proxy reward against KL, by how proxies are combined."""
     shows = "Over-optimisation: gold and proxy reward on the way from SFT, by reward"
     pairs = [(KL, GOLD), (KL, PROXY), (UPDATES, GOLD)]
-    return grid(shows, families, ("reward.combine", "reward"), pairs, ("algo", "model")).drawn()
+    return grid(shows, families, ("reward.combine",), pairs, ("algo", "model")).drawn()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -24,6 +24,8 @@ GENERATE, SCORE, TRAIN, WALL = (
 # Inches of a panel of two lanes.
 LANES = 0.72
 WORK = (GENERATE, SCORE, TRAIN, WALL)
+WAIT = "seconds/wait"
+NEEDS = (*WORK, WAIT)
 # Colour and hatching of what a lane does.
 KINDS = {
     "generate": (BLUE, ""),
@@ -45,11 +47,15 @@ class Piece:
     round: int
 
 
-def seconds_of(cell: Cell, seed: int) -> pd.DataFrame:
-    """Seconds of each round by phase: differences of the ledger's sums. Rounds without are left
-    out."""
+def sums_of(cell: Cell, seed: int) -> pd.DataFrame:
+    """The ledger's sums of seconds after each round."""
     rows = cell.recorded[seed]
-    sums = rows[[name for name in WORK if name in rows]].reset_index(drop=True)
+    return rows[[*WORK, WAIT]].reset_index(drop=True)
+
+
+def seconds_of(cell: Cell, seed: int) -> pd.DataFrame:
+    """Seconds of each round by phase: differences of the ledger's sums."""
+    sums = sums_of(cell, seed)
     return sums.diff().fillna(sums.iloc[:1])
 
 
@@ -71,19 +77,51 @@ def in_turn(rounds: pd.DataFrame) -> list[Piece]:
     return pieces
 
 
-def beside(rounds: pd.DataFrame, staleness: int) -> list[Piece]:
-    """A generator beside the trainer: each starts as soon as the staleness bound allows."""
-    made = [row[GENERATE] + row[SCORE] for row in rounds.to_dict("records")]
-    trained = [row[TRAIN] for row in rounds.to_dict("records")]
-    best = ideal(Work([[lasted] for lasted in made], trained), max(1, staleness), 1)
+def beside(sums: pd.DataFrame, rounds: pd.DataFrame, staleness: int) -> list[Piece]:
+    """The trainer's lane as measured, beside it a generator that begins a round's samples when it
+    is free and the version is there that S allows. sums: the ledger's, of all rounds."""
+    pieces, free = [], 0.0
+    ready = sums[WALL].to_numpy()
+    for number, row in zip(rounds.index, rounds.to_dict("records"), strict=True):
+        version = int(number) - staleness - 1
+        begin = max(free, float(ready[version]) if version >= 0 else 0.0)
+        turn, free = begin + row[GENERATE], begin + row[GENERATE] + row[SCORE]
+        pieces.append(Piece("generator", "generate", begin, turn, int(number)))
+        pieces.append(Piece("generator", "score", turn, free, int(number)))
+        now = float(ready[number]) - row[WALL] + row[WAIT]
+        pieces.append(Piece("trainer", "train", now, now + row[TRAIN], int(number)))
+        end = float(ready[number])
+        pieces.append(Piece("trainer", "other", now + row[TRAIN], end, int(number)))
+    return from_zero(pieces)
+
+
+def overlapped(rounds: pd.DataFrame) -> list[Piece]:
+    """The ideal timeline of measured seconds with a generator beside the trainer, one round
+    ahead: nothing but generating, scoring and training takes time."""
+    records = rounds.to_dict("records")
+    made = [[row[GENERATE] + row[SCORE]] for row in records]
+    best = ideal(Work(made, [row[TRAIN] for row in records]), 1, 1)
     pieces = []
-    each = zip(rounds.index, best.generate, best.train, rounds[GENERATE], strict=True)
-    for number, chunks, update, writing in each:
-        (begin, end), turn = chunks[0], chunks[0][0] + writing
+    each = zip(rounds.index, best.generate, best.train, records, strict=True)
+    for number, ((begin, end),), update, row in each:
+        turn = begin + row[GENERATE]
         pieces.append(Piece("generator", "generate", begin, turn, int(number)))
         pieces.append(Piece("generator", "score", turn, end, int(number)))
         pieces.append(Piece("trainer", "train", *update, int(number)))
     return pieces
+
+
+def from_zero(pieces: Sequence[Piece]) -> list[Piece]:
+    first = min(piece.begin for piece in pieces)
+    return [replace(piece, begin=piece.begin - first, end=piece.end - first) for piece in pieces]
+
+
+def measured(cell: Cell, seed: int) -> list[Piece]:
+    """A few rounds of a run in the lanes that it had."""
+    rounds = middle(seconds_of(cell, seed))
+    if cell.parts["mode"] not in MODES_BESIDE:
+        return in_turn(rounds)
+    return beside(sums_of(cell, seed), rounds, cell.parts["max_staleness"] or 0)
 
 
 def lanes(sheet: Sheet, axes: Axes, name: str, cell: Cell, pieces: Sequence[Piece]) -> None:
@@ -107,38 +145,51 @@ def lanes(sheet: Sheet, axes: Axes, name: str, cell: Cell, pieces: Sequence[Piec
 
 
 def sync_and_async(families: Sequence[Family]) -> Drawn:
-    """Figure 2: measured rounds of sync, and of async with a generator beside the trainer."""
-    return timelines(families, ("mode",), "Who works when, sync and async, in rounds of real runs")
+    """Figure 2: rounds of sync, and of async with a generator beside the trainer, as measured."""
+    shows = "Who works when, sync and async, in rounds of real runs"
+    note = (
+        "Seconds are the ledger's; the generator's begin is the earliest that its own seconds and "
+        "the staleness bound allow."
+    )
+    return timelines(families, ("mode", "model"), (shows, note), measured)
 
 
 def bound_by(families: Sequence[Family]) -> Drawn:
     """Figure 6: measured seconds of other T and K side by side: who waits for whom."""
-    told = ("passes", "group_size")
-    return timelines(families, told, "Who waits, by passes T and samples K, from measured seconds")
+    shows = "Who waits, by passes T and samples a prompt K"
+    note = (
+        "Seconds are the ledger's, laid out as they would be with a generator beside the trainer, "
+        "one round ahead and nothing else taking time."
+    )
+
+    def ideally(cell: Cell, seed: int) -> list[Piece]:
+        return overlapped(middle(seconds_of(cell, seed)))
+
+    return timelines(families, ("passes", "group_size", "model"), (shows, note), ideally)
 
 
-def timelines(families: Sequence[Family], told: Sequence[str], shows: str) -> Drawn:
-    """A panel for each condition, of its first seed."""
+def timelines(
+    families: Sequence[Family],
+    told: Sequence[str],
+    words: tuple[str, str],
+    pieces_of: Callable[[Cell, int], list[Piece]],
+) -> Drawn:
+    """A panel for each condition, of its first seed. words: what it shows, and how it was made."""
     cells = [cell for family in families for cell in family.cells]
     figure, axes = page(len(cells), 1, height=LANES, sharex=True)
-    sheet = Sheet(figure, shows, has_intervals=False)
+    sheet = Sheet(figure, words[0], has_intervals=False)
     for cell, panel in zip(cells, axes[:, 0], strict=True):
-        rounds = middle(seconds_of(cell, cell.seeds[0]))
-        in_lanes = told != ("mode",) or cell.parts["mode"] in MODES_BESIDE
-        pieces = beside(rounds, cell.parts["max_staleness"] or 1) if in_lanes else in_turn(rounds)
-        lanes(sheet, panel, f"{cell.title([*told, 'model'])}: {bound(rounds)}", cell, pieces)
-        sheet.seeds[f"{cell.condition} [{cell.env}]"] = cell.seeds[:1]
+        seed = cell.seeds[0]
+        side = bound(middle(seconds_of(cell, seed)))
+        lanes(sheet, panel, f"{cell.title(told)}: {side}", cell, pieces_of(cell, seed))
+        sheet.seeds[f"{cell.condition} [{cell.env}]"] = (seed,)
     axes[-1, 0].set_xlabel("seconds since the first of these rounds")
     patches = {kind: Patch(color=c, hatch=h, ec="white") for kind, (c, h) in KINDS.items()}
     kinds = [kind for kind in KINDS if any(kind in str(row["part"]) for row in sheet.rows)]
     figure.legend(
         [patches[kind] for kind in kinds], kinds, loc="outside lower center", ncols=len(kinds)
     )
-    sheet.notes.append(
-        f"Durations are the ledger's, of {ROUNDS} rounds from the middle of the run of the first "
-        "seed; where a generator works beside the trainer, each starts as early as S allows, and "
-        "nothing else takes time."
-    )
+    sheet.notes.append(f"{ROUNDS} rounds from the middle of the run of the first seed. {words[1]}")
     return sheet.drawn()
 
 

@@ -1,0 +1,307 @@
+"""Figures: what is drawn is what was measured, looks follow from conditions, captions say n."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from itertools import combinations, pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from figure_tables import EVERY, LADDER, end_of, grid, run_of
+from matplotlib.lines import Line2D
+from table_records import tables
+
+from analysis.figures.courses import course
+from analysis.figures.framing import limits
+from analysis.figures.looks import KNOWN, look
+from analysis.figures.registry import FIGURES, drawn, missing
+from analysis.figures.sheet import Drawn
+from analysis.selection import cells
+from analysis.tables.record import Record
+from rlhf_lab.types import UserError
+
+# 0.975 quantile of Student's t with 2 degrees of freedom.
+T2 = 4.302652729911275
+FIG3 = "fig3_off_policy_ladder"
+N_LADDER = [{"algo": "ppo", "updates_per_round": n} for n in (1, 4)]
+
+
+def samples(made: Drawn) -> dict[str, Line2D]:
+    """By name without n the lines of the legend."""
+    legend = made.figure.legends[0]
+    texts = [text.get_text() for text in legend.get_texts()]
+    lines = [line for line in legend.legend_handles if isinstance(line, Line2D)]
+    return {text.partition(" (n=")[0]: line for text, line in zip(texts, lines, strict=True)}
+
+
+def with_last(made: Record, **metrics: float) -> Record:
+    """The same with other metrics of its last version."""
+    return replace(made, evals=[*made.evals[:-1], {**made.evals[-1], **metrics}])
+
+
+def ladder_runs(seeds: tuple[int, ...] = (1, 2, 3)) -> list[Record]:
+    return [run_of(s, parts, end_of(s, 0.0), "own") for parts in N_LADDER for s in seeds]
+
+
+@pytest.mark.parametrize("name", list(FIGURES))
+def test_every_figure_draws_its_runs_and_says_which(name: str) -> None:
+    made = drawn(name, grid(EVERY[name]))
+    assert made.figure.axes and len(made.data)
+    assert {"condition", "n", "seeds"} <= set(made.data)
+    assert (made.data["seeds"].map(lambda text: len(text.split())) == made.data["n"]).all()
+    assert "seed" in made.caption and "n = " in made.caption
+    if "low" in made.data:
+        held = made.data.dropna(subset=["low", "high"])
+        assert (held["low"] <= held["y"]).all() and (held["y"] <= held["high"]).all()
+
+
+def test_every_figure_has_runs_to_be_tried_on() -> None:
+    assert set(EVERY) == set(FIGURES)
+
+
+def test_a_band_is_the_textbooks_t_interval_of_the_runs() -> None:
+    data = drawn(FIG3, grid(N_LADDER)).data
+    row = data[(data.condition == "N=1") & (data.version == 4) & (data.y_name == "gold/win_rate")]
+    # Seeds end at .51, .52 and .53: mean .52, standard deviation .01.
+    half = T2 * 0.01 / math.sqrt(3)
+    first = row[row.x_name == "x/updates"].iloc[0]
+    assert first[["x", "y"]].tolist() == pytest.approx([4, 0.52])
+    assert first[["low", "high"]].tolist() == pytest.approx([0.52 - half, 0.52 + half])
+    assert (first["n"], first["seeds"], first["interval"]) == (3, "1 2 3", "95% t")
+    # KL of seeds 1 to 3 is 2.1, 2.2, 2.3.
+    against_kl = row[row.x_name == "kl/sft_k1"].iloc[0]
+    assert against_kl[["x", "x_low"]].tolist() == pytest.approx([2.2, 2.2 - 10 * half])
+
+
+def test_x_is_the_ledgers_with_its_unit() -> None:
+    data = drawn("fig1_win_rate_and_cost", grid(EVERY["fig1_win_rate_and_cost"])).data
+    last = data[(data.version == 4) & data.condition.eq("sync nano_s")].set_index("x_name")["x"]
+    # Four rounds of 10 seconds on two devices, 1000 FLOPs each.
+    assert last.to_dict() == pytest.approx(
+        {"x/wall_seconds": 40, "x/device_hours": 80 / 3600, "x/flops": 4000}
+    )
+
+
+@pytest.mark.parametrize("key", list(KNOWN))
+def test_no_two_values_of_a_part_look_alike(key: str) -> None:
+    looks = [look(key, value) for value in KNOWN[key]]
+    for one, other in combinations(looks, 2):
+        assert one != other
+        # Where the colour is the same, marker and line both tell.
+        assert one.colour != other.colour or one.marker != other.marker
+
+
+def test_numbers_rise_on_a_ramp_and_never_reach_each_other() -> None:
+    looks = [look("updates_per_round", n) for n in (1, 2, 4, 8, 16, 32, 64, 128, 256)]
+    assert len({each.colour for each in looks}) == len(looks)
+    light = [sum(int(each.colour[i : i + 2], 16) for i in (1, 3, 5)) for each in looks]
+    assert light == sorted(light)
+    assert all(one.marker != other.marker for one, other in pairwise(looks))
+
+
+def test_a_condition_looks_the_same_whichever_others_are_drawn() -> None:
+    few = samples(drawn(FIG3, grid(N_LADDER)))
+    many = samples(
+        drawn(FIG3, grid([{"algo": "ppo", "updates_per_round": n} for n in (64, 16, 4, 2, 1)]))
+    )
+    for name in ("N=1", "N=4"):
+        for told in (Line2D.get_color, Line2D.get_marker, Line2D.get_linestyle):
+            assert told(few[name]) == told(many[name])
+    by_loss = samples(drawn("fig4_losses", grid(LADDER)))
+    swapped = samples(drawn("fig4_losses", grid(LADDER[::-1])))
+    assert by_loss["ppo"].get_color() == swapped["ppo"].get_color() == look("algo", "ppo").colour
+
+
+def test_an_unknown_name_has_a_look_of_its_own_that_stays() -> None:
+    assert look("algo", "mine") == look("algo", "mine")
+    assert look("algo", "mine") != look("algo", "yours")
+
+
+def test_the_legend_says_n_and_its_range() -> None:
+    runs = ladder_runs()[:-1]
+    made = drawn("fig4_losses", grid(LADDER, seeds=(1, 2)))
+    texts = [text.get_text() for text in made.figure.legends[0].get_texts()]
+    assert "ppo (n=2)" in texts and "N=16 (n=2)" in texts
+    uneven = drawn(FIG3, tables(*runs))
+    shown = [text.get_text() for text in uneven.figure.legends[0].get_texts()]
+    assert shown == ["N=1 (n=3)", "N=4 (n=2)"]
+    assert "n = 3 (seeds 1, 2, 3)" in uneven.caption and "n = 2 (seeds 1, 2)" in uneven.caption
+
+
+def test_the_caption_has_the_numbers_that_are_drawn() -> None:
+    caption = drawn(FIG3, grid(N_LADDER)).caption
+    half = T2 * 0.01 / math.sqrt(3)
+    assert f"N=1: gold win-rate 0.52 [{0.52 - half:.3g}, {0.52 + half:.3g}]" in caption
+    assert "6 runs of 2 conditions" in caption and "95% t" in caption
+    assert "kl/sft_k1" in caption and "fewer than 5" in caption
+
+
+def test_one_seed_is_drawn_without_an_interval_and_says_so() -> None:
+    made = drawn(FIG3, grid(N_LADDER, seeds=(1,)))
+    assert made.data[["low", "high"]].isna().all(axis=None)
+    assert any("one seed" in text for text in made.warnings)
+    assert made.figure.get_suptitle() == "n = 1: no interval"
+    assert not [c for axes in made.figure.axes for c in axes.collections]
+
+
+def test_what_needs_intervals_is_refused_for_one_seed() -> None:
+    with pytest.raises(UserError, match="2 seeds each"):
+        drawn("differences", grid(N_LADDER, seeds=(1,)))
+
+
+def test_five_seeds_are_not_called_few() -> None:
+    made = drawn(FIG3, grid(N_LADDER, seeds=range(1, 6)))
+    assert made.figure.get_suptitle() == "" and not made.warnings
+
+
+def test_a_version_that_is_nan_is_left_out_for_all_seeds_and_told() -> None:
+    runs = ladder_runs()
+    runs[1] = with_last(runs[1], **{"gold/win_rate": math.nan})
+    made = drawn(FIG3, tables(*runs))
+    rates = made.data[(made.data.condition == "N=1") & (made.data.y_name == "gold/win_rate")]
+    assert rates["version"].max() == 2 and made.data["version"].max() == 4
+    assert any("seed 2 at [4]" in text for text in made.warnings)
+
+
+def test_versions_that_a_seed_lacks_are_left_out_and_told() -> None:
+    runs = ladder_runs()
+    runs[0] = replace(runs[0], evals=runs[0].evals[:-1])
+    made = drawn(FIG3, tables(*runs))
+    rates = made.data[(made.data.condition == "N=1") & (made.data.y_name == "gold/win_rate")]
+    # At version 2 three quarters of .51, .52 and .53.
+    assert rates["version"].max() == 2
+    assert rates.loc[rates.version == 2, "y"].iloc[0] == pytest.approx(0.75 * 0.52)
+    assert any("seed 1 at [4]" in text for text in made.warnings)
+
+
+def test_a_condition_without_numbers_is_left_out_and_named() -> None:
+    runs = ladder_runs()
+    more = run_of(1, {"algo": "ppo", "updates_per_round": 16}, {"gold/win_rate": math.nan}, "own")
+    made = drawn(FIG3, tables(*runs, more))
+    assert set(made.data["condition"]) == {"N=1", "N=4"}
+    assert any("N=16" in text and "left out" in text for text in made.warnings)
+    assert "1 left out" in made.caption
+
+
+def test_runs_that_did_not_finish_are_named() -> None:
+    runs = ladder_runs()
+    died = run_of(4, N_LADDER[0], end_of(4, 0.0), "own")
+    made = drawn(FIG3, tables(*runs, replace(died, facts=replace(died.facts, state="died"))))
+    assert any("its state is died" in text for text in made.warnings)
+    assert made.data["n"].max() == 3
+
+
+def test_conditions_that_differ_in_more_than_is_told_are_never_in_one_panel() -> None:
+    runs = ladder_runs()
+    for seed in (1, 2, 3):
+        for parts in N_LADDER:
+            other = run_of(seed, {**parts, "schedule_per": "round"}, end_of(seed, 0.3), "own")
+            runs.append(other)
+    data = drawn(FIG3, tables(*runs)).data
+    last = data[(data.condition == "N=1") & (data.version == 4) & (data.y_name == "gold/win_rate")]
+    # Two panels of a mean each, not one of both: .52 with the one rate, .82 with the other.
+    assert sorted(set(last["y"].round(6))) == [0.52, 0.82] and (last["n"] == 3).all()
+
+
+def test_a_figure_takes_the_runs_of_its_own_sweep_first() -> None:
+    ours = [run_of(s, parts, end_of(s, 0.1), "off_policy_ladder_nano")
+            for parts in N_LADDER for s in (1, 2)]  # fmt: skip
+    made = drawn(FIG3, tables(*ladder_runs((1, 2)), *ours))
+    assert set(made.data["sweep"]) == {"off_policy_ladder_nano"}
+
+
+def test_what_is_missing_names_what_varies_and_the_sweep() -> None:
+    selection = cells(grid([{"algo": "ppo"}]))
+    text = missing("staleness", selection)
+    assert "staleness bound" in text and "correction" in text and "staleness[_nano]" in text
+    with pytest.raises(UserError, match="the sweep staleness"):
+        drawn("staleness", grid([{"algo": "ppo"}]))
+    with pytest.raises(UserError, match="no such figure, choose from"):
+        drawn("nothing", grid(N_LADDER))
+
+
+def test_timelines_have_the_ledgers_seconds() -> None:
+    data = drawn("fig2_timelines", grid(EVERY["fig2_timelines"])).data
+    held = data[data.condition.str.startswith("sync nano_s")]
+    first = held[held.version == 1].set_index("part")
+    spans = {part: (row.x_low, row.x_high) for part, row in first.iterrows()}
+    assert spans == {
+        "trainer: generate": (0, 4), "trainer: score": (4, 5), "trainer: train": (5, 8),
+        "trainer: other": (8, 10),
+    }  # fmt: skip
+    held = data[data.condition.str.startswith("async nano_s")].set_index(["part", "version"])
+    # A round lasts 5.5 s, of which the trainer waits 2; S = 1 lets round 2 begin with version 1,
+    # which is there after the first round.
+    assert held.loc[("generator: generate", 2), "x_low"] == pytest.approx(5.5)
+    assert held.loc[("trainer: train", 1), "x_low"] == pytest.approx(5.5 + 2)
+
+
+def test_differences_are_in_pairs_and_judged_by_the_margin() -> None:
+    runs = [run_of(s, parts, end_of(s, 0.05 * place), "own")
+            for place, parts in enumerate(N_LADDER) for s in (1, 2, 3)]  # fmt: skip
+    row = drawn("differences", tables(*runs)).data.iloc[0]
+    # Every seed is .05 better, so that the interval has no width.
+    assert row[["y", "low", "high"]].tolist() == pytest.approx([0.05] * 3)
+    assert row["verdict"] == "better by more than 2 points" and "N=4" in row["condition"]
+
+
+def test_seeds_that_one_condition_alone_has_are_left_out_of_pairs() -> None:
+    runs = ladder_runs()[:-1]
+    made = drawn("differences", tables(*runs))
+    assert made.data.iloc[0]["part"] == "paired difference"
+    assert any("left out of the pairs" in text and "[3]" in text for text in made.warnings)
+
+
+def test_the_front_has_what_nothing_dominates() -> None:
+    cheap = {"mode": "async", "algo": "ppo"}
+    dear = {"mode": "sync", "algo": "ppo"}
+    runs = [run_of(s, parts, end_of(s, step), "own")
+            for parts, step in ((cheap, 0.1), (dear, 0.0)) for s in (1, 2)]  # fmt: skip
+    data = drawn("pareto", tables(*runs)).data
+    seconds = data[data.x_name == "x/wall_seconds"].set_index("condition")
+    assert seconds["verdict"].to_dict() == {"async S=1": "on front", "sync S=0": "dominated"}
+    assert seconds.loc["async S=1", "part"] == "membership 1.000"
+
+
+def test_a_target_is_reached_on_the_way_to_the_end() -> None:
+    made = drawn("targets", grid(N_LADDER))
+    data = made.data[(made.data.x_name == "x/updates") & (made.data.condition == "N=1")]
+    # From .26 to .52 in the mean: nine tenths of the way is .494. Seed 3 rises from .3975 at
+    # version 2 to .53 at version 4, and is there after 2 + 2 (.494 - .3975) / .1325 updates.
+    assert data["part"].iloc[0] == "target 0.4940"
+    assert data["x"].iloc[1] == pytest.approx(2 + 2 * (0.494 - 0.3975) / 0.1325)
+    assert data["y"].tolist() == pytest.approx([0, 1 / 3, 2 / 3, 1])
+
+
+def test_the_profile_is_the_share_of_runs_above() -> None:
+    data = drawn("profile", grid(N_LADDER)).data
+    own = data[data.condition == "N=1"]
+    for x, y in zip(own["x"], own["y"], strict=True):
+        assert y == pytest.approx(np.mean([score > x for score in (0.51, 0.52, 0.53)]))
+
+
+def test_panels_show_points_and_what_fits_of_intervals() -> None:
+    near: list[tuple[float, float, float]] = [(0.0, -0.1, 0.1), (1.0, 0.9, 1.1)]
+    assert limits(near, is_share=False) == (-0.1, 1.1, False)
+    low, high, is_cut = limits([(0.0, -50.0, 50.0), (1.0, -50.0, 50.0)], is_share=False)
+    assert is_cut and low == pytest.approx(-1.2) and high == pytest.approx(2.2)
+    # A share has no room beyond 0 and 1.
+    assert limits([(0.5, -3.0, 4.0), (0.9, -3.0, 4.0)], is_share=True)[1] == 1.0
+
+
+def test_ten_seeds_get_a_bootstrap_instead() -> None:
+    seeds = range(1, 11)
+    (cell,) = cells(grid([{"algo": "ppo"}], seeds)).cells
+    assert course(cell, "version", "gold/win_rate").interval == "95% bca"
+
+
+def test_names_with_marks_are_drawn_as_they_are() -> None:
+    marks = ["a$b$_%\\", "_x^{&", "two\nlines <b>"]
+    conditions: list[dict[str, Any]] = [
+        {"algo": name, "updates_per_round": n} for name in marks for n in (1, 4)
+    ]
+    made = drawn("fig4_losses", grid(conditions))
+    texts = [text.get_text() for text in made.figure.legends[0].get_texts()]
+    assert {"a$b$_%\\ (n=3)", " _x^{& (n=3)", "two lines <b> (n=3)"} <= set(texts)
