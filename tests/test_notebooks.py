@@ -38,6 +38,12 @@ def line(sweep: str, part: str, key: str, levels: dict[Any, float]) -> list[Cond
     return [(sweep, win, {part: {key: level}}) for level, win in levels.items()]
 
 
+def stale(rounds_old: int, correction: str, win: float) -> Condition:
+    """A staleness with a correction."""
+    mode = {"name": "lagged", "max_staleness": rounds_old}
+    return "staleness_nano", win, {"mode": mode, "correction": {"name": correction}}
+
+
 CONDITIONS: list[Condition] = [
     *ladder("off_policy_ladder_nano", "algo", "name", {"ppo": 0.8, "online_dpo": 0.7}),
     *ladder("policy_scale_nano", "model", "name", {"nano_s": 0.6, "nano_m": 0.7}),
@@ -45,24 +51,19 @@ CONDITIONS: list[Condition] = [
     *line("sync_async_nano", "mode", "name", {"sync": 0.6, "async": 0.59}),
     *line("passes_nano", "run", "passes", {1: 0.6, 2: 0.63}),
     *line("samples_per_prompt_nano", "run", "group_size", {2: 0.6, 4: 0.61}),
-    *(
-        (
-            "staleness_nano",
-            win,
-            {
-                "mode": {"name": "lagged", "max_staleness": stale},
-                "correction": {"name": correction},
-            },
-        )
-        for stale, correction, win in (
-            (0, "none", 0.6),
-            (1, "none", 0.57),
-            (4, "none", 0.5),
-            (1, "truncated_is", 0.59),
-            (4, "truncated_is", 0.55),
-        )
-    ),
+    *[stale(*level) for level in ((0, "none", 0.6), (1, "none", 0.57), (4, "none", 0.5))],
+    *[stale(*level) for level in ((1, "truncated_is", 0.59), (4, "truncated_is", 0.55))],
 ]
+
+
+def seen_at(version: int, win: float, seed: int) -> dict[str, Any]:
+    """What is judged of a version: straight lines up to the win-rate, apart by seed."""
+    return {
+        "gold/win_rate": 0.2 + (win - 0.2) * version / 4 + seed / 100,
+        "gold/mean": 1.0 + version,
+        "proxy/mean": 2.0 * version,
+        "kl/sft_k1": version * (0.5 + win) + seed / 50,
+    }
 
 
 def of_sweep(sweep: str, seed: int, win: float, **changed: dict[str, Any]) -> Record:
@@ -73,11 +74,8 @@ def of_sweep(sweep: str, seed: int, win: float, **changed: dict[str, Any]) -> Re
         own[part] = {**own.get(part, {}), **values}
     own["tracker"] = {"sweep": sweep, "condition": f"level={name}"}
     judged = [
-        {**row, "gold/win_rate": 0.2 + (win - 0.2) * row["version"] / 4 + seed / 100,
-         "gold/mean": 1.0 + row["version"], "proxy/mean": 2.0 * row["version"],
-         "kl/sft_k1": row["version"] * (0.5 + win) + seed / 50}
-        for row in evals([0, 2, 4])
-    ]  # fmt: skip
+        dict(row) | seen_at(version, win, seed) for version in (0, 2, 4) for row in evals([version])
+    ]
     place = f"runs/{sweep}/{name}/seed-{seed}"
     return record(
         place, seed, config=own, evals=judged, rounds=rounds(4), place=place, sweep=sweep,
