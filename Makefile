@@ -26,6 +26,7 @@ ifndef BENCH
 BENCH := runs/bench-$(shell date +%Y%m%d-%H%M%S)
 endif
 RUNS ?= runs
+FIGURES ?= figures
 LEARNING ?= runs/learning
 OUT ?= runs/over-optimisation
 BENCHMARK ?= runs/benchmark
