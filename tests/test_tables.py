@@ -301,6 +301,25 @@ def test_damaged_files_are_read_as_far_as_they_go(tmp_path: Path) -> None:
     assert look_up(bare_run.config, "algo.name") == "ppo", "the manifest says it too"
 
 
+def test_a_search_has_tuning_and_test_runs_and_its_pauses_are_meant(tmp_path: Path) -> None:
+    def of(role: str) -> dict[str, Any]:
+        return config() | {"tracker": {"sweep": "search", "condition": role}}
+
+    paused = record("r1", 101, config=of("trial=000"), evals=[], rounds=rounds(2), state="paused")
+    folder = write_run(tmp_path / "trial-000/seed-101", paused)
+    write_lines(folder / "validation.jsonl", [{"version": 2, "proxy/mean": 0.5}])
+    write_run(tmp_path / "test-default/seed-1", record("r2", config=of("test=default")))
+    write_run(tmp_path / "other/seed-1", record("r3", config=of("optim.trial=1")))
+    made = make_tables(read_folder(tmp_path))
+    roles = dict(zip(made.runs["run"], made.runs["role"], strict=True))
+    assert roles == {"r1": "tuning", "r2": "test", "r3": ""}
+    (told,) = (one for one in made.findings if one.run == "r1")
+    assert told.kind is Kind.tuning and "seed 101 tuned a search (2 of 4 rounds)" in told.what
+    row = made.versions[made.versions["label"] == "validation"].iloc[0]
+    assert (row["run"], row["version"], row["proxy/mean"]) == ("r1", 2, 0.5)
+    assert row["x/wall_seconds"] == 20
+
+
 def test_a_sweep_tells_which_jobs_it_lacks(tmp_path: Path) -> None:
     write_run(tmp_path / "a/seed-1", record(content="one"))
     write_run(tmp_path / "a/seed-2", record("r2", 2, content="two"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from analysis.tables.checks import cut_short, no_seed, not_finite, percents
+from analysis.tables.checks import cut_short, no_seed, not_finite, percents, tuning
 from analysis.tables.findings import Finding, Kind
 from analysis.tables.frames import Placed, not_numbers
 from analysis.tables.group_checks import (
@@ -22,6 +22,7 @@ Alone = Callable[[Placed], Iterable[str]]
 Beside = Callable[[Sequence[Placed]], Iterable[tuple[Placed, str]]]
 ALONE: tuple[tuple[Kind, Alone], ...] = (
     (Kind.no_seed, no_seed),
+    (Kind.tuning, tuning),
     (Kind.cut_short, cut_short),
     (Kind.not_finite, not_finite),
     (Kind.mixed_units, percents),

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 
 from analysis.tables.axes import number
+from analysis.tables.conditions import TUNING, role_of
 from analysis.tables.frames import Placed, metric_names
 from analysis.tables.record import Record
 
@@ -19,11 +20,22 @@ def no_seed(run: Placed) -> Iterator[str]:
         yield "it has no seed: it can be paired with no other run, nor told from a repetition"
 
 
+def tuning(run: Placed) -> Iterator[str]:
+    """A run by which a search chose its setting: that choice used the luck of its seed."""
+    if role_of(run.record) == TUNING:
+        done, planned = rounds_of(run.record), run.record.facts.planned_rounds
+        yield (
+            f"seed {run.place.seed} tuned a search ({done} of {planned} rounds): it is compared "
+            "with no run on test seeds"
+        )
+
+
 def cut_short(run: Placed) -> Iterator[str]:
-    """Fewer rounds than planned, or an end that is none."""
+    """Fewer rounds than planned, or an end that is none. A search pauses its tuning runs."""
     record, planned = run.record, run.record.facts.planned_rounds
     done = rounds_of(record)
-    if record.facts.job_type == "evaluate":
+    is_paused = record.facts.state == "paused" and role_of(record) == TUNING
+    if record.facts.job_type == "evaluate" or is_paused:
         return
     if planned is not None and done < planned:
         yield f"{done} of {planned} rounds were recorded (state {record.facts.state})"

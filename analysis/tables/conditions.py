@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.tables.record import Record, as_seed, look_up
+from rlhf_lab.sweeps.search.jobs import TEST, TRIAL
 from rlhf_lab.trackers.identity import Tracked, env_id, exp_name
 
 PARTS = ("task", "model", "algo", "mode", "correction", "reward", "proxy")
@@ -58,6 +59,17 @@ def place_of(record: Record, by: Sequence[str] = ()) -> Place:
     told += [f"{key}={value}" for key, value in extra.items()]
     condition = " ".join([experiment or "(no exp_name)", *told])
     return Place(env, experiment, condition, seed, parts, numbers, extra)
+
+
+TUNING = "tuning"
+ROLES = {TRIAL: TUNING, TEST: "test"}
+
+
+def role_of(record: Record) -> str:
+    """What a run was for in a search for hyperparameters: `tuning`, by which the setting was
+    chosen, or `test`, on seeds of its own; "" of any other run."""
+    swept = record.facts.swept or str(look_up(record.config, "tracker.condition") or "")
+    return ROLES.get(swept.partition("=")[0], "")
 
 
 def job_type_of(record: Record) -> Any:

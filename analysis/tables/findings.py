@@ -10,6 +10,7 @@ class Kind(StrEnum):
     """What a finding is about; docs/tables.md says what follows from each."""
 
     no_seed = "no_seed"
+    tuning = "tuning"
     missing_metric = "missing_metric"
     cut_short = "cut_short"
     ragged = "ragged"

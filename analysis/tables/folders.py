@@ -12,7 +12,7 @@ from analysis.tables.findings import Finding, Kind
 from analysis.tables.record import Facts, Reading, Record, Row, Source, as_seed, flat
 from rlhf_lab.provenance import short_commit
 from rlhf_lab.rows import Rows, read_rows
-from rlhf_lab.runs import EVALS, METRICS, RunSummary, list_runs, metrics
+from rlhf_lab.runs import EVALS, METRICS, VALIDATION, RunSummary, list_runs, metrics
 from rlhf_lab.sweeps.record import RECORD, read_record
 from rlhf_lab.trackers.identity import Tracked, tags
 from rlhf_lab.trackers.options import TrackerOptions
@@ -66,10 +66,12 @@ def without(row: Row, name: str) -> Row:
 
 
 def evaluations(folder: Path) -> list[tuple[Path, str]]:
-    """The files of a run's evaluations with the label of each."""
+    """The files of a run's evaluations with the label of each; on validation prompts it is read
+    where a search pauses it."""
     stem = Path(EVALS).stem
     labelled = sorted(folder.glob(f"{stem}-*.jsonl"))
-    return [(folder / EVALS, ""), *((path, path.stem[len(stem) + 1 :]) for path in labelled)]
+    named = [(path, path.stem[len(stem) + 1 :]) for path in labelled]
+    return [(folder / EVALS, ""), *named, (folder / VALIDATION, Path(VALIDATION).stem)]
 
 
 def judged(path: Path, label: str, found: list[str]) -> list[Row]:

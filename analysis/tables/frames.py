@@ -14,7 +14,7 @@ import pandas as pd
 from analysis.tables.axes import COLUMNS as AXES
 from analysis.tables.axes import GLOBAL_STEP, VersionAxes, axes_of, clock_of
 from analysis.tables.conditions import COLUMNS as PLACE_COLUMNS
-from analysis.tables.conditions import NUMBERS, Place, columns
+from analysis.tables.conditions import NUMBERS, Place, columns, role_of
 from analysis.tables.findings import Finding, Kind
 from analysis.tables.record import Cell, Record, Row
 
@@ -78,6 +78,7 @@ def run_row(run: Placed, problems: Sequence[str]) -> dict[str, Any]:
         "project": facts.project,
         "swept": facts.swept,
         "job_type": facts.job_type,
+        "role": role_of(record),
         "state": facts.state,
         "repeat": run.repeat,
         "planned_rounds": facts.planned_rounds,

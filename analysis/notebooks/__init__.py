@@ -1,0 +1,1 @@
+"""Notebooks as scripts, a notebook for each question, and what their cells show."""

@@ -1,0 +1,10 @@
+"""python -m analysis.notebooks: write every notebook anew from its script."""
+
+from __future__ import annotations
+
+from analysis.notebooks.pairing import scripts, write
+from rlhf_lab.trackers.console import Console
+
+if __name__ == "__main__":
+    for made in map(write, scripts()):
+        Console(quiet=False).say(f"wrote {made}")

@@ -1,0 +1,89 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: ipynb,py:percent
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Aggregates and tests: a tour of the library
+#
+# Everything that a figure or a table says is one call of [statistics](../../docs/statistics.md)
+# away. The steps are always the same: tables, then conditions over seeds, then numbers.
+#
+# The numbers are those of the tracked benchmark, unless `RLHF_LAB_TABLES` names other ones: saved
+# tables, a folder of runs, or any other source of [tables](../../docs/tables.md).
+# `view.tables("runs/mine")` reads a place of your own.
+
+# %%
+from analysis.notebooks import view
+from analysis.selection import cells
+from analysis.statistics.aggregates import aggregates
+from analysis.statistics.contrasts import in_pairs
+from analysis.statistics.equivalence import equivalence, points
+from analysis.statistics.exact import paired_tests
+from analysis.statistics.improvement import probability_of_improvement
+from analysis.statistics.planning import more_seeds
+from analysis.statistics.results import Method, Options
+
+held = view.tables()
+view.said(held)
+
+# %% [markdown]
+# `cells` gives the conditions with the runs that count, and a line for each run that does not.
+
+# %%
+selection = cells(held)
+compared = [cell for cell in selection.cells if len(cell.seeds) > 1 and cell.has("gold/win_rate")]
+view.lines(f"{len(compared)} conditions of two seeds or more", *selection.left_out)
+
+# %% [markdown]
+# The score of a seed is a win-rate over prompts. An interval is over seeds, never over prompts.
+# With few seeds Student's t holds what it claims, where a bootstrap does not.
+
+# %%
+options = Options(method=Method.t)
+scores = {
+    f"{one.sweep} {one.condition}": {one.env: [*one.scores("gold/win_rate").values()]}
+    for one in compared
+}
+means = aggregates(scores, options)
+view.lines(*(f"{name}: {found['mean'].text()}" for name, found in means.items()))
+
+# %% [markdown]
+# Two conditions that share seeds are compared in pairs; here the first two of them that do.
+
+# %%
+first, second = view.first_pair(compared)
+contrast = in_pairs(first.scores("gold/win_rate"), second.scores("gold/win_rate"))
+view.lines(first.condition, second.condition, str(paired_tests(contrast)))
+
+# %% [markdown]
+# Are they equal within 2 points? Which is better in a run, and how often? How many seeds would
+# tell?
+
+# %%
+verdict = equivalence(contrast, points(2))
+view.lines(verdict.text, verdict.difference.text(), *verdict.warnings)
+
+# %%
+both = [[*one.scores("gold/win_rate").values()] for one in (first, second)]
+chance = probability_of_improvement({first.env: both[0]}, {first.env: both[1]}, Options())
+view.lines(chance.text(), *chance.warnings)
+
+# %%
+enough = more_seeds(contrast, half_width=0.02)
+view.lines(f"{enough.more} more seeds for a difference to 2 points", *enough.warnings)
+
+# %% [markdown]
+# All tables of these runs, in LaTeX, Markdown and CSV: `python -m analysis.written SOURCE --out
+# FOLDER`.
+
+# %%
+view.table("runs", held)

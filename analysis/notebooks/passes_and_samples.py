@@ -1,0 +1,49 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: ipynb,py:percent
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Passes and samples
+#
+# Where generation is slower, T passes over a round use its samples more than once. Where training
+# is slower, K = 4 completions of a prompt and half the steps cost the learner less. What do both
+# cost in drift? The paper (figures 7 and 8) finds as good win-rates for less, at a higher KL.
+#
+# The numbers are those of the tracked benchmark, unless `RLHF_LAB_TABLES` names other ones: saved
+# tables, a folder of runs, or any other source of [tables](../../docs/tables.md).
+# `view.tables("runs/mine")` reads a place of your own.
+
+# %%
+from analysis.notebooks import view
+from analysis.questions import reuse
+from analysis.written.asked import Asked
+
+held = view.of_sweeps(view.tables(), "passes", "samples_per_prompt")
+view.said(held)
+
+# %%
+view.figures("passes", view.of_sweeps(held, "passes"))
+
+# %%
+view.figures("samples_per_prompt", view.of_sweeps(held, "samples_per_prompt"))
+
+# %% [markdown]
+# What each condition cost: with T passes the completions fall, with K = 4 the updates.
+
+# %%
+view.table("costs", held, Asked(axes=("x/completions", "x/updates", "x/flops")))
+
+# %%
+view.table("differences", held, Asked(metrics=("gold/win_rate", "kl/sft_k1")))
+
+# %%
+view.answer(reuse.ask, held)

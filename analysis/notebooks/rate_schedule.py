@@ -1,0 +1,42 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: ipynb,py:percent
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # The learning rate's schedule
+#
+# The published code moves the learning rate once a round and ends at zero. With 256 updates and N
+# = 64 there are four rounds, so that a quarter of the updates train at rate zero: N changes the
+# rate as well. How much of what is blamed on off-policyness is the schedule?
+#
+# The numbers are those of the tracked benchmark, unless `RLHF_LAB_TABLES` names other ones: saved
+# tables, a folder of runs, or any other source of [tables](../../docs/tables.md).
+# `view.tables("runs/mine")` reads a place of your own.
+
+# %%
+from analysis.notebooks import view
+from analysis.questions import rate_schedule
+
+held = view.of_sweeps(view.tables(), "rate_schedule")
+view.said(held)
+
+# %%
+view.figures("rate_schedule", held)
+
+# %%
+view.table("results", held)
+
+# %%
+view.table("settings", held)
+
+# %%
+view.answer(rate_schedule.ask, held)

@@ -1,0 +1,52 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: ipynb,py:percent
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Scale
+#
+# Do larger policies bear more off-policyness? Do larger reward models? The paper (figure 5) says
+# yes to the first and no to the second: with a larger reward model, there is less drift at equal
+# win-rate.
+#
+# The numbers are those of the tracked benchmark, unless `RLHF_LAB_TABLES` names other ones: saved
+# tables, a folder of runs, or any other source of [tables](../../docs/tables.md).
+# `view.tables("runs/mine")` reads a place of your own.
+
+# %%
+from analysis.notebooks import view
+from analysis.questions import scale
+from analysis.written.asked import Asked
+
+held = view.of_sweeps(view.tables(), "policy_scale", "reward_scale")
+view.said(held)
+
+# %% [markdown]
+# What to look for is whether the ends of large N come closer to those of N = 1 as models grow.
+
+# %%
+view.figures("policy_scale", held)
+
+# %%
+view.figures("reward_scale", held)
+
+# %% [markdown]
+# Policies of other sizes begin at other win-rates, so that losses are compared, not levels.
+
+# %%
+view.table("sft", held)
+
+# %%
+view.table("differences", held, Asked(metrics=("gold/win_rate",), baseline="N=1"))
+
+# %%
+view.answer(scale.ask, held)

@@ -1,0 +1,50 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: ipynb,py:percent
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Staleness and corrections
+#
+# How many rounds old may samples be, and does an off-policy correction help? The paper has one
+# round and no correction; the sweeps go further. `mode=lagged` has the staleness of async without
+# its concurrency, with the same bits.
+#
+# The numbers are those of the tracked benchmark, unless `RLHF_LAB_TABLES` names other ones: saved
+# tables, a folder of runs, or any other source of [tables](../../docs/tables.md).
+# `view.tables("runs/mine")` reads a place of your own.
+
+# %%
+from analysis.notebooks import view
+from analysis.questions import staleness
+from analysis.written.asked import Asked
+
+held = view.of_sweeps(view.tables(), "staleness", "corrections", "lag_distribution")
+view.said(held)
+
+# %%
+view.figures("staleness", view.of_sweeps(held, "staleness"))
+
+# %%
+view.figures("corrections", view.of_sweeps(held, "corrections"))
+
+# %%
+view.figures("lag_distribution", view.of_sweeps(held, "lag_distribution"))
+
+# %% [markdown]
+# Every S beside the fresh samples of the same sweep. Several comparisons are corrected together
+# (Holm).
+
+# %%
+view.table("differences", held, Asked(metrics=("gold/win_rate", "kl/sft_k1")))
+
+# %%
+view.answer(staleness.ask, held)

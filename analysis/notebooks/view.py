@@ -1,0 +1,143 @@
+"""What the cells of notebooks call: tables in, figures, tables and answers to look at out."""
+
+from __future__ import annotations
+
+import base64
+import html
+import io
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+
+from matplotlib.figure import Figure
+
+from analysis.figures.registry import FIGURES, drawn
+from analysis.questions import answers as told
+from analysis.questions.every_question import QUESTIONS, answers_of
+from analysis.selection import Cell, Selection, cells
+from analysis.tables.gather import gather
+from analysis.tables.table import Tables
+from analysis.written.asked import Asked
+from analysis.written.escapes import markdown
+from analysis.written.formats import as_markdown
+from analysis.written.registry import written
+from rlhf_lab.types import UserError
+
+VARIABLE = "RLHF_LAB_TABLES"
+BENCHMARK = Path(__file__).parents[1] / "benchmark" / "tables.parquet"
+DPI = 120
+Ask = Callable[[Selection, told.Asked], list[told.Answer]]
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What a cell shows: Markdown, or figures as HTML. A terminal gets the text."""
+
+    text: str
+    html: str = ""
+
+    def __repr__(self) -> str:
+        return self.text
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
+        rich = {"text/html": self.html} if self.html else {"text/markdown": self.text}
+        return {"text/plain": self.text, **rich}
+
+
+def source() -> str:
+    """Where the numbers come from: what RLHF_LAB_TABLES names, else the tracked benchmark."""
+    return os.environ.get(VARIABLE) or str(BENCHMARK)
+
+
+def tables(place: str = "") -> Tables:
+    """The tables of a place: saved ones, a folder of runs, or any other source."""
+    return gather([place or source()])
+
+
+def of_sweeps(held: Tables, *names: str) -> Tables:
+    """The runs of these sweeps, in either form; all runs if none is of them."""
+    wanted = [form for name in names for form in (name, f"{name}_nano")]
+    if held.runs["sweep"].isin(wanted).any():
+        return held.only(sweep=wanted)
+    return held
+
+
+def said(held: Tables) -> Shown:
+    """How many runs and seeds, which, and what is wrong with them by kind."""
+    kinds = [str(finding.kind) for finding in held.findings]
+    counted = ", ".join(f"{kind} {kinds.count(kind)}" for kind in dict.fromkeys(kinds))
+    return Shown(markdown(f"{held.said}. Findings: {counted or 'none'}."))
+
+
+def lines(*texts: str) -> Shown:
+    """Texts below each other."""
+    return Shown("\n".join(f"- {markdown(text)}" for text in texts))
+
+
+def first_pair(compared: Sequence[Cell]) -> tuple[Cell, Cell]:
+    """The first two conditions of one sweep and environment that share two seeds. Raises UserError
+    if there are none."""
+    for one, other in combinations(compared, 2):
+        is_near = (one.sweep, one.env) == (other.sweep, other.env)
+        if is_near and len({*one.seeds} & {*other.seeds}) > 1:
+            return one, other
+    raise UserError(
+        f"no two of {len(compared)} conditions share two seeds: {VARIABLE} names other runs"
+    )
+
+
+def figures(sweep: str, held: Tables) -> Shown:
+    """Every figure of a sweep with its caption; of those that cannot be drawn, what is missing."""
+    return joined([figure(entry.name, held) for entry in FIGURES.values() if sweep in entry.sweeps])
+
+
+def joined(parts: Sequence[Shown]) -> Shown:
+    return Shown("\n\n".join(p.text for p in parts), "".join(p.html for p in parts))
+
+
+def figure(name: str, held: Tables) -> Shown:
+    """A figure with its caption and warnings, or what its runs lack."""
+    try:
+        made = drawn(name, held)
+    except UserError as error:
+        return Shown(str(error), f"<p>{html.escape(str(error))}</p>")
+    lines = [made.caption, *made.warnings]
+    image = base64.b64encode(png(made.figure)).decode()
+    picture = f'<img alt="{html.escape(name)}" src="data:image/png;base64,{image}">'
+    told_below = "".join(f"<p>{html.escape(line)}</p>" for line in lines)
+    return Shown("\n".join([name, *lines]), picture + told_below)
+
+
+def png(made: Figure) -> bytes:
+    file = io.BytesIO()
+    made.savefig(file, format="png", dpi=DPI, bbox_inches="tight")
+    return file.getvalue()
+
+
+def table(name: str, held: Tables, asked: Asked | None = None) -> Shown:
+    """The written tables of a name."""
+    made = written(name, held, asked)
+    nothing = f"{name}: these runs have nothing to put in it"
+    return Shown("\n".join(as_markdown(one) for one in made) or nothing)
+
+
+def answer(ask: Ask, held: Tables, asked: told.Asked | None = None) -> Shown:
+    """What the runs say to a question, claim by claim, or which runs it takes."""
+    chosen = [question for question in QUESTIONS if question.asks is ask]
+    found = answers_of(cells(held), asked or told.Asked(), chosen)
+    lines = [line for one in found.every for line in answer_lines(one)]
+    lines += [f"{markdown(one.question)} It takes {one.needs}." for one in found.unanswered]
+    return Shown("\n".join(lines))
+
+
+def answer_lines(one: told.Answer) -> list[str]:
+    """A claim, its verdict, the numbers and the runs that it stands on."""
+    numbers = "; ".join(f"{number.label}: {number.text}" for number in one.numbers)
+    return [
+        f"- **{one.verdict}**: {markdown(one.claim)} ({markdown(one.where)}, tested at "
+        f"{markdown(one.scale)})",
+        *(f"    - {markdown(text)}" for text in (one.reason, numbers, one.basis) if text),
+        *(f"    - warning: {markdown(text)}" for text in one.warnings),
+    ]

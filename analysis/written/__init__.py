@@ -1,0 +1,1 @@
+"""Tables with intervals as LaTeX, Markdown and CSV: `tables -> Written`."""

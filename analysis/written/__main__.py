@@ -1,0 +1,106 @@
+"""python -m analysis.written SOURCE... --out FOLDER: tables as LaTeX, Markdown and CSV."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from analysis.statistics.results import Method, Options
+from analysis.tables.gather import gather
+from analysis.written.asked import Asked
+from analysis.written.formats import save
+from analysis.written.registry import TABLES, selected
+from rlhf_lab.trackers.console import Console
+from rlhf_lab.types import UserError
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command's options."""
+    usual = Asked()
+    found = argparse.ArgumentParser(
+        prog="python -m analysis.written", description="Tables of runs, with intervals."
+    )
+    add = found.add_argument
+    add("sources", nargs="+", metavar="SOURCE", help="runs, or saved tables")
+    add("--out", type=Path, required=True, metavar="FOLDER")
+    add("--only", action="append", choices=list(TABLES), help="this table (repeat); else all")
+    add("--metric", action="append", default=[], help="a column of versions (repeat)")
+    add("--by", action="append", default=[], metavar="KEY", help="tells conditions apart too")
+    add("--measure", default=usual.measure, help="of seeds: mean, iqm or median")
+    add("--baseline", default="", metavar="PART=VALUE", help="such as N=1 or mode=sync")
+    add(
+        "--margin",
+        action="append",
+        default=[],
+        metavar="[METRIC=]SIZE",
+        help=f"the largest difference that does not matter; of shares {usual.margin}",
+    )
+    add("--target", type=float, help="the win-rate to reach; else half of the best gain")
+    add("--axis", action="append", default=[], help=f"else {', '.join(usual.axes)}")
+    add("--method", choices=list(Method), default=Method.t)
+    add("--level", type=float, default=usual.options.level)
+    return found
+
+
+def asked_of(given: argparse.Namespace) -> Asked:
+    """The options as the tables take them. Raises UserError for a margin that is none."""
+    usual, margin, margins = Asked(), Asked().margin, {}
+    for text in given.margin:
+        metric, _, size = text.rpartition("=")
+        if metric:
+            margins[metric] = number("--margin", size)
+        else:
+            margin = number("--margin", size)
+    return Asked(
+        metrics=tuple(given.metric),
+        measure=given.measure,
+        baseline=given.baseline,
+        margin=margin,
+        margins=margins,
+        target=given.target,
+        axes=tuple(given.axis) or usual.axes,
+        options=Options(level=given.level, method=Method(given.method)),
+    )
+
+
+def number(option: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise UserError(f"{option} {text}: pass a number, such as 0.02") from None
+
+
+def run(given: argparse.Namespace, console: Console) -> None:
+    """Make the tables and write them."""
+    asked = asked_of(given)
+    tables = gather(given.sources, by=given.by)
+    selection = selected(tables)
+    console.say(tables.said)
+    warned: dict[str, None] = {}
+    for name in given.only or TABLES:
+        made = TABLES[name](tables, selection, asked)
+        if not made:
+            console.say(f"{name}: these runs have nothing to put in it")
+        for table in made:
+            paths = save(table, given.out)
+            endings = ", ".join(path.suffix[1:] for path in paths)
+            console.say(f"wrote {given.out / table.name} ({endings}): {len(table.rows)} rows")
+            warned |= dict.fromkeys(table.warnings)
+    for warning in warned:
+        console.say(f"  {warning}")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Command line; exit code 2 if nothing can be written."""
+    try:
+        run(parser().parse_args(arguments), Console(quiet=False))
+    except UserError as error:
+        sys.stderr.write(f"written: {error}\n")
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

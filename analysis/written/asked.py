@@ -1,0 +1,36 @@
+"""What is asked of the tables: metrics, baseline, margin, target, and how intervals are made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from analysis.statistics.aggregates import MEASURES
+from analysis.statistics.results import Method, Options
+from rlhf_lab.types import UserError
+
+
+@dataclass(frozen=True)
+class Asked:
+    """metrics: columns of versions, the usual ones if empty. baseline: see `parse_baseline`, the
+    usual one of each sweep if empty. margin: the largest difference of a share that does not
+    matter, stated beforehand; margins: of other metrics. target: the gold win-rate to reach, half
+    of what there is to gain if None. axes: on which the way to it is measured. Raises UserError for
+    a measure that there is not."""
+
+    metrics: tuple[str, ...] = ()
+    measure: str = "mean"
+    baseline: str = ""
+    margin: float = 0.02
+    margins: dict[str, float] = field(default_factory=dict)
+    quality: str = "gold/win_rate"
+    target: float | None = None
+    axes: tuple[str, ...] = ("x/wall_seconds", "x/completions")
+    options: Options = field(default_factory=lambda: Options(method=Method.t))
+
+    def __post_init__(self) -> None:
+        if self.measure not in MEASURES:
+            raise UserError(f"--measure {self.measure}: pass one of {', '.join(MEASURES)}")
+
+    def margin_of(self, column: str, is_share: bool) -> float | None:
+        """The margin of a metric; None where none was stated."""
+        return self.margins.get(column, self.margin if is_share else None)

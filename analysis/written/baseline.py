@@ -1,0 +1,119 @@
+"""Which condition each one is compared with: the same one with other values of some parts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from analysis.selection import Cell, Selection
+from analysis.tables.conditions import LETTERS
+from analysis.written.basis import each_once, listed
+from rlhf_lab.types import UserError
+
+NAMES = {letter: name for name, letter in LETTERS.items()}
+BETWEEN = re.compile(r"[,\s]+")
+# Where no baseline is named, a sweep's is the first of these parts that it varies.
+USUAL: tuple[tuple[str, Any], ...] = (
+    ("mode", "sync"),
+    ("max_staleness", 0),
+    ("updates_per_round", 1),
+    ("passes", 1),
+    ("group_size", 2),
+    ("correction", "none"),
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Pair:
+    """A condition and the one that it is compared with."""
+
+    cell: Cell
+    baseline: Cell
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """Values of parts that make a condition its own baseline. text: as it is told."""
+
+    values: Mapping[str, Any]
+
+    @property
+    def text(self) -> str:
+        return " ".join(f"{LETTERS.get(name, name)}={value}" for name, value in self.values.items())
+
+    def of(self, cell: Cell, among: Selection) -> Cell | None:
+        """The condition of the same sweep and environment with these values and else the same
+        parts; None if there is none. Raises UserError if there are several."""
+        wanted = {**cell.parts, **self.values}
+        # Sync has no staleness, and fresh samples have nothing to correct.
+        if self.values.get("mode") == "sync":
+            wanted["max_staleness"] = 0
+        is_fresh = {"mode": "sync", "max_staleness": 0}.items() & self.values.items()
+        if is_fresh and "correction" not in self.values:
+            wanted["correction"] = wanted["correction"] and "none"
+        return among.one(sweep=cell.sweep, env=cell.env, **wanted)
+
+
+def parse_baseline(text: str, parts: Sequence[str]) -> Baseline:
+    """`N=1`, `mode=sync` or `algo=ppo N=4`. Raises UserError for what is no part of a condition."""
+    found: dict[str, Any] = {}
+    for word in filter(None, BETWEEN.split(text)):
+        name, equals, value = word.partition("=")
+        part = NAMES.get(name, name)
+        if not equals or part not in parts:
+            raise UserError(
+                f"--baseline {text}: {word} is no part of a condition; pass PART=VALUE with one of "
+                f"{listed((*NAMES, *parts))}"
+            )
+        found[part] = whole(word, value) if part in LETTERS else value
+    if not found:
+        raise UserError("--baseline is empty: pass PART=VALUE, such as N=1 or mode=sync")
+    return Baseline(found)
+
+
+def whole(word: str, value: str) -> int:
+    try:
+        return int(value)
+    except ValueError:
+        raise UserError(f"--baseline {word}: pass a whole number") from None
+
+
+def usual_baseline(selection: Selection) -> Baseline | None:
+    """The usual one for the first part that varies here; None if none does."""
+    for part, value in USUAL:
+        values = selection.values(part)
+        if len(values) > 1 and value in values:
+            return Baseline({part: value})
+    return None
+
+
+def pairs(selection: Selection, baseline: str) -> tuple[list[Pair], tuple[str, ...]]:
+    """Every condition beside its baseline, and what there is to tell: the baselines, and who has
+    none. baseline: as `parse_baseline` reads it; empty: the usual one of each sweep."""
+    made, told = [], []
+    for sweep in dict.fromkeys(cell.sweep for cell in selection.cells):
+        own = selection.only(sweep=sweep)
+        chosen = (
+            parse_baseline(baseline, list(own.cells[0].parts)) if baseline else usual_baseline(own)
+        )
+        if chosen is None:
+            told.append(f"{sweep or 'runs of no sweep'}: nothing varies that has a usual baseline")
+            continue
+        found, lacking = paired(own, chosen)
+        made += found
+        told += [f"no condition like {cell.condition} with {chosen.text}" for cell in lacking]
+    return made, each_once(told)
+
+
+def paired(own: Selection, chosen: Baseline) -> tuple[list[Pair], list[Cell]]:
+    """The pairs of a sweep, and conditions without a baseline."""
+    made, lacking = [], []
+    for cell in own.cells:
+        other = chosen.of(cell, own)
+        if other is None:
+            lacking.append(cell)
+        elif other is not cell:
+            made.append(Pair(cell, other))
+    return made, lacking

@@ -1,0 +1,133 @@
+"""A written table as LaTeX (booktabs), Markdown and CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+from analysis.written.entries import Entry, Measured, Written, plain, shown
+from analysis.written.escapes import latex, markdown
+
+
+def as_latex(table: Written) -> str:
+    """A `table` with a caption and a label, for \\usepackage{booktabs}."""
+    numeric = [is_numeric(table, place) for place in range(len(table.columns))]
+    aligned = "".join("r" if right else "l" for right in numeric)
+    lines = [
+        r"\begin{table}[t]",
+        r"\centering\small",
+        rf"\caption{{{latex(table.caption)}}}",
+        rf"\label{{tab:{label(table.name)}}}",
+        rf"\begin{{tabular}}{{@{{}}{aligned}@{{}}}}",
+        r"\toprule",
+        " & ".join(map(latex, table.columns)) + r" \\",
+        r"\midrule",
+        *(" & ".join(map(latex_entry, row)) + r" \\" for row in table.rows),
+        r"\bottomrule",
+        r"\end{tabular}",
+        *(rf"\par\footnotesize {latex(warning)}" for warning in table.warnings),
+        r"\end{table}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def label(name: str) -> str:
+    """A name of letters, digits and dashes."""
+    return "".join(c if c.isascii() and c.isalnum() else "-" for c in name)
+
+
+def latex_entry(entry: Entry) -> str:
+    if isinstance(entry, str) or entry is None:
+        return latex(entry or "")
+    if not isinstance(entry, Measured):
+        return in_maths(plain(entry))
+    point = in_maths(shown(entry.point, entry.digits))
+    if not entry.has_interval:
+        return point
+    ends = ", ".join(shown(value, entry.digits) for value in (entry.low, entry.high))
+    return rf"{point} {{\scriptsize {in_maths(f'[{ends}]')}}}"
+
+
+def in_maths(number: str) -> str:
+    """A number with a true minus; nothing for one that is not known."""
+    return f"${number.replace('inf', chr(92) + 'infty ')}$" if number else ""
+
+
+def is_numeric(table: Written, place: int) -> bool:
+    """Whether a column holds numbers alone, empty places aside."""
+    held = [row[place] for row in table.rows if row[place] is not None]
+    return bool(held) and not any(isinstance(entry, str) for entry in held)
+
+
+def as_markdown(table: Written) -> str:
+    """Caption, table and warnings."""
+    numeric = [is_numeric(table, place) for place in range(len(table.columns))]
+    lines = [markdown(table.caption), "", in_row(map(markdown, table.columns))]
+    lines.append(in_row("--:" if right else "---" for right in numeric))
+    lines += [in_row(markdown_entry(entry) for entry in row) for row in table.rows]
+    warnings = [f"- {markdown(warning)}" for warning in table.warnings]
+    return "\n".join([*lines, *([""] if warnings else []), *warnings]) + "\n"
+
+
+def in_row(cells: Iterator[str] | map[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def markdown_entry(entry: Entry) -> str:
+    """Intervals have brackets of their own, which are no links."""
+    return markdown(entry) if isinstance(entry, str) else plain(entry)
+
+
+def as_csv(table: Written) -> str:
+    """All digits; an interval is three columns (`X`, `X low`, `X high`)."""
+    spread = [
+        any(isinstance(row[place], Measured) for row in table.rows)
+        for place in range(len(table.columns))
+    ]
+    file = io.StringIO()
+    write = csv.writer(file, lineterminator="\n").writerow
+    ends = ("", " low", " high")
+    write(
+        [
+            f"{name}{end}"
+            for name, is_spread in zip(table.columns, spread, strict=True)
+            for end in (ends if is_spread else ends[:1])
+        ]
+    )
+    for row in table.rows:
+        held = zip(row, spread, strict=True)
+        write([value for entry, is_spread in held for value in csv_values(entry, is_spread)])
+    return file.getvalue()
+
+
+def csv_values(entry: Entry, is_spread: bool) -> list[str | int | float]:
+    """One value, or three of an interval; empty where a number is not known."""
+    if isinstance(entry, Measured):
+        return [known(value) for value in (entry.point, entry.low, entry.high)]
+    value = "" if entry is None else known(entry) if isinstance(entry, float) else entry
+    return [value, *([""] * 2 if is_spread else [])]
+
+
+def known(value: float) -> float | str:
+    return "" if math.isnan(value) else value
+
+
+FORMATS: Mapping[str, Callable[[Written], str]] = {
+    "tex": as_latex,
+    "md": as_markdown,
+    "csv": as_csv,
+}
+
+
+def save(table: Written, folder: Path) -> list[Path]:
+    """Write a table in all formats; returns the files."""
+    folder.mkdir(parents=True, exist_ok=True)
+    found = []
+    for suffix, text_of in FORMATS.items():
+        path = folder / f"{table.name}.{suffix}"
+        path.write_text(text_of(table), encoding="utf-8")
+        found.append(path)
+    return found
