@@ -13,7 +13,7 @@ from analysis.tables.record import Record
 
 @dataclass(frozen=True)
 class Made:
-    """A condition. seconds: a round; generate: of these; work: FLOPs a round."""
+    """A condition. seconds: a round; generate: of these, with scoring; work: FLOPs a round."""
 
     algo: str = "ppo"
     model: str = "nano_s"
@@ -69,7 +69,7 @@ class Made:
                 **{"total/completions": 16 * self.group_size * each * n / self.passes},
                 **{"total/flops": self.work * n, "seconds/wall": self.seconds * n},
                 **{"seconds/device": self.seconds * n * (2 if self.mode == "async" else 1)},
-                **{"seconds/generate": self.generate * n},
+                **{"seconds/take": self.generate * n},
             }
             for n in range(1, 5)
         ]

@@ -241,6 +241,11 @@ def test_learning_on_average_is_the_area_over_updates() -> None:
     assert slower.numbers[0].estimate.point == pytest.approx(-0.05)
 
 
+def test_a_ladder_with_the_published_schedule_says_so() -> None:
+    found = given(*(Made(per_round=n, schedule="round").runs(HIGH) for n in (4, 64)))
+    assert find(found, "cost win-rate").scale.endswith("ppo, learning rate per round")
+
+
 def test_schedules_are_compared_at_the_largest_n_of_both() -> None:
     update = [Made(per_round=n).runs(HIGH) for n in (1, 64)]
     each_round = Made(per_round=64, schedule="round").runs(less(HIGH, (0.10, 0.12, 0.08)))

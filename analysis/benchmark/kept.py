@@ -26,8 +26,8 @@ RECORDED = (
     "reward/mean", "kl/sampled_reference_k1", "gap/staleness_k1", "gap/mismatch_k1", "ratio/ess",
     "ratio/clipped", "ratio/mean", "lag/rounds_mean", "lag/rounds_max", "lag/updates_mean",
     "lag/updates_max", "update/loss", "update/grad_norm", "update/learning_rate",
-    "seconds/generate", "seconds/score", "seconds/reference", "seconds/update", "seconds/train",
-    "seconds/wait", "seconds/generator_wait", "seconds/sync", "seconds/other",
+    "seconds/generate", "seconds/score", "seconds/take", "seconds/reference", "seconds/update",
+    "seconds/train", "seconds/wait", "seconds/generator_wait", "seconds/sync", "seconds/other",
     "timing/peak_resident_bytes",
 )  # fmt: skip
 METRICS = tuple(dict.fromkeys((*(axis.key for axis in AXES), *JUDGED, *RECORDED)))

@@ -185,11 +185,14 @@ def answer(
 
 
 def scale_of(cells: Sequence[Cell]) -> str:
-    """The models, task and algorithms of these conditions: at what a claim was tested."""
+    """The models, task and algorithms of these conditions, and the published code's schedule where
+    they have it: at what a claim was tested."""
     told = []
     for part in ("model", "task", "algo"):
         names = dict.fromkeys(str(cell.parts[part]) for cell in cells if cell.parts.get(part))
         told.append(" and ".join(names))
+    if all(cell.config("optim.schedule_per") == "round" for cell in cells):
+        told.append("learning rate per round")
     return ", ".join(filter(None, told))
 
 

@@ -94,14 +94,14 @@ def above_one(made: Estimate) -> Verdict:
 
 
 def ideal(sync: Cell) -> float | None:
-    """What perfect overlap of generating and the rest would give, from sync's own seconds; None
-    without them."""
-    seconds = sync.last_recorded("seconds/generate")
+    """What perfect overlap of taking samples (generating and scoring, which async's generator does)
+    and the rest would give, from sync's own seconds; None without them."""
+    seconds = sync.last_recorded("seconds/take")
     if set(seconds) != set(sync.seeds):
         return None
-    generate, whole = mean(seconds), mean(sync.last_recorded("seconds/wall"))
-    rest = whole - generate
-    return whole / max(generate, rest) if generate > 0 and rest > 0 else None
+    take, whole = mean(seconds), mean(sync.last_recorded("seconds/wall"))
+    rest = whole - take
+    return whole / max(take, rest) if take > 0 and rest > 0 else None
 
 
 def mean(by_seed: dict[int, float]) -> float:
