@@ -18,8 +18,12 @@ from analysis.selection import Cell, Selection
 
 QUESTION = "staleness"
 ONE = Claim(QUESTION, "Samples one round old cost nothing.", "arXiv:2410.18252, Fig. 1")
-OLDER = Claim(QUESTION, "Samples several rounds old cost win-rate.", "not tested by the paper")
-REPAIRED = Claim(QUESTION, "Importance weights win some of it back.", "not tested by the paper")
+OLDER = Claim(
+    QUESTION, "Samples several rounds old cost win-rate.", "nobody; the paper does not test it"
+)
+REPAIRED = Claim(
+    QUESTION, "Importance weights win some of it back.", "nobody; the paper does not test it"
+)
 PLAIN = "none"
 
 
