@@ -15,7 +15,7 @@ from rlhf_lab.types import UserError
 TABLES = Path(__file__).parent / "tables.parquet"
 POINTS = 16
 # Keys that sweeps vary, by which equal names of conditions are told apart.
-BY = ("optim.schedule_per", "run.updates", "sft.steps")
+BY = ("optim.schedule_per", "run.updates", "sft.steps", "eval.snapshots")
 JUDGED = (
     "gold/win_rate", "gold/mean", "gold/win_rate_length_controlled", "proxy/mean",
     "proxy/win_rate", "gap/win_rate", "kl/sft_k1", "kl/sft_k3", "ppl/sft_response",
