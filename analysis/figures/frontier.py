@@ -12,9 +12,10 @@ from analysis.figures.courses import options_for
 from analysis.figures.families import Family
 from analysis.figures.looks import GREY
 from analysis.figures.names import KL, WIN_RATE, label
-from analysis.figures.panels import begin, in_rows
+from analysis.figures.panels import MANY, in_rows
 from analysis.figures.pools import baseline, keys_of, names_of
 from analysis.figures.sheet import Drawn, Sheet
+from analysis.figures.style import ROW, SMALL_ROW, page
 from analysis.selection import Cell
 from analysis.statistics.contrasts import difference, in_pairs
 from analysis.statistics.results import Estimate
@@ -27,9 +28,14 @@ SEEDS = 2
 def frontier(families: Sequence[Family]) -> Drawn:
     """The best win-rate up to each KL, and how far from the freshest condition at equal KL."""
     shows = "Best gold win-rate at each KL or below it, run by run, and the distance at equal KL"
-    sheet, axes = begin(shows, len(families), 2)
+    height = ROW if len(families) < MANY else SMALL_ROW
+    figure, axes = page(len(families), 2, height=height, sharex="col")
+    # Rows of intervals have names of their own, so that win-rates alone have one scale.
+    for below in axes[1:, 0]:
+        below.sharey(axes[0, 0])
+    sheet = Sheet(figure, shows)
     sheet.tells_last = False
-    for family, row in in_rows(sheet, families, axes, ("algo", "model")):
+    for family, row in in_rows(sheet, families, axes.tolist(), ("algo", "model")):
         first, names = baseline(family), names_of(family)
         for cell, name in zip(family.cells, names, strict=True):
             lines(sheet, row[0], cell, name, family)
