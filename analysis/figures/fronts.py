@@ -36,15 +36,19 @@ def pareto(families: Sequence[Family]) -> Drawn:
     shows = "Means of cost and gold win-rate, and which conditions no other one dominates"
     # Families may tell conditions by other parts: the last column has the legend of each.
     widths = (*[1.0] * len(axes_names), LEGEND)
-    figure, axes = page(len(families), len(widths), height=ROW, sharex="col", width_ratios=widths)
+    figure, axes = page(
+        len(families), len(widths), height=ROW, sharex="col", sharey="all", width_ratios=widths
+    )
     sheet = Sheet(figure, shows)
+    named: list[tuple[Axes, list[str]]] = []
     for family, row in in_rows(sheet, families, axes.tolist(), ("task", "model")):
         for panel, cost in zip(row, axes_names, strict=False):
-            one_front(sheet, panel, family, cost)
+            named.append((panel, one_front(sheet, panel, family, cost)))
             outer(panel, cost)
         row[0].set_ylabel(label(WIN_RATE))
         row[-1].set_axis_off()
         sheet.legend_in(row[-1])
+    members(named)
     sheet.notes.append(
         "Filled and named: on the front of means; P: the share of draws of seeds in which it is. "
         "The hypervolume's reference is the dearest run and the worst win-rate of all."
@@ -52,8 +56,8 @@ def pareto(families: Sequence[Family]) -> Drawn:
     return sheet.drawn()
 
 
-def one_front(sheet: Sheet, axes: Axes, family: Family, cost: str) -> None:
-    """One Pareto front: markers, filled on the front, and the front as steps."""
+def one_front(sheet: Sheet, axes: Axes, family: Family, cost: str) -> list[str]:
+    """One Pareto front: markers, filled on the front, and the front as steps; who is on it."""
     named = dict(zip(names_of(family), family.cells, strict=True))
     values = {
         name: {s: (cell.at_end(cost)[s], q) for s, q in cell.scores(WIN_RATE).items()}
@@ -76,17 +80,18 @@ def one_front(sheet: Sheet, axes: Axes, family: Family, cost: str) -> None:
             x=point.cost, y_name=WIN_RATE, y=point.quality, n=len(cell.seeds),
             seeds=seeds_text(cell.seeds), verdict="on front" if point.is_on_front else "dominated",
         )  # fmt: skip
-    members(axes, [f"{p.condition}, P={p.membership:.2f}" for p in on])
     sheet.notes.append(f"Hypervolume over {label(cost)}: {made.hypervolume.text()}.")
+    return [f"{p.condition}, P={p.membership:.2f}" for p in on]
 
 
-def members(axes: Axes, lines: Sequence[str]) -> None:
-    """Who is on the front, in words below all points, where the panel gets room for them."""
-    low, high = axes.get_ylim()
-    share = min(MOST_WORDS, (1 + len(lines)) * WORDS_LINE / ROW)
-    axes.set_ylim(low - (high - low) * share / (1 - share), high)
-    told = "\n".join(plain(line) for line in lines)
-    axes.text(0.99, 0.02, told, transform=axes.transAxes, ha="right", va="bottom", fontsize=5)
+def members(named: Sequence[tuple[Axes, Sequence[str]]]) -> None:
+    """Who is on each front, in words below all points, where the panels get room for them."""
+    low, high = named[0][0].get_ylim()
+    share = min(MOST_WORDS, (1 + max(len(lines) for _, lines in named)) * WORDS_LINE / ROW)
+    named[0][0].set_ylim(low - (high - low) * share / (1 - share), high)
+    for axes, lines in named:
+        told = "\n".join(plain(line) for line in lines)
+        axes.text(0.99, 0.02, told, transform=axes.transAxes, ha="right", va="bottom", fontsize=5)
 
 
 def targets(families: Sequence[Family]) -> Drawn:

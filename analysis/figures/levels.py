@@ -29,7 +29,7 @@ Row: TypeAlias = tuple[str, Estimate, Cell]
 # Inches of a row of an interval, and of what is around the rows.
 LINE, AROUND, TITLED = 0.16, 0.42, 0.48
 # Families from which on they are in two columns; ticks that have room in one.
-MANY, FEW_TICKS = 4, 3
+MANY, FEW_TICKS = 4, 4
 TITLE_LETTERS = 38
 MARGIN = points(2)
 SEEDS_OF_PAIRS = 2
