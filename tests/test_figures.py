@@ -314,7 +314,7 @@ def test_distances_are_those_of_the_verdict_and_leave_version_0_out() -> None:
 
 def test_seeds_without_kl_in_common_have_no_distance_and_are_told() -> None:
     runs = ladder_runs()
-    far = [replace(run, evals=[row | {"kl/sft_k1": row["kl/sft_k1"] + 9 * (seed == 1)}
+    far = [replace(run, evals=[{**row, "kl/sft_k1": float(row["kl/sft_k1"]) + 9 * (seed == 1)}
                                for row in run.evals])
            for seed, run in enumerate(runs[3:], start=1)]  # fmt: skip
     made = drawn("frontier", tables(*runs[:3], *far))
@@ -357,7 +357,7 @@ def many_families() -> Tables:
 
 def test_titles_verdicts_and_ticks_of_differences_lie_on_the_page() -> None:
     figure = drawn("differences", many_families()).figure
-    figure.draw_without_rendering()  # type: ignore[no-untyped-call]
+    figure.draw_without_rendering()
     page = figure.bbox
     panels = figure.axes
     assert len(panels) == 5 and figure.get_figheight() < 4
@@ -372,7 +372,7 @@ def test_titles_verdicts_and_ticks_of_differences_lie_on_the_page() -> None:
 
 def test_members_of_a_front_stand_below_all_points() -> None:
     figure = drawn("pareto", grid(LADDER)).figure
-    figure.draw_without_rendering()  # type: ignore[no-untyped-call]
+    figure.draw_without_rendering()
     panels = [panel for panel in figure.axes if panel.texts]
     assert len(panels) == 3
     for panel in panels:
