@@ -13,6 +13,7 @@ from figure_tables import EVERY, LADDER, end_of, grid, run_of
 from matplotlib.lines import Line2D
 from table_records import tables
 
+from analysis.equal_kl import Plane, at_equal_kl
 from analysis.figures.courses import course
 from analysis.figures.framing import limits
 from analysis.figures.looks import KNOWN, look
@@ -20,6 +21,7 @@ from analysis.figures.registry import FIGURES, drawn, missing
 from analysis.figures.sheet import Drawn
 from analysis.selection import cells
 from analysis.tables.record import Record
+from analysis.tables.table import Tables
 from rlhf_lab.types import UserError
 
 # 0.975 quantile of Student's t with 2 degrees of freedom.
@@ -294,12 +296,103 @@ def test_aggregates_are_over_environments_and_count_their_runs() -> None:
     assert "12 runs of 4 conditions" in made.caption
 
 
-def test_a_distance_where_nothing_was_evaluated_is_called_so() -> None:
+def test_distances_are_those_of_the_verdict_and_leave_version_0_out() -> None:
+    tables_ = tables(*(run_of(s, parts, end_of(s, 0.1 * place), "own")
+                       for place, parts in enumerate(N_LADDER) for s in (1, 2, 3)))  # fmt: skip
+    made = drawn("frontier", tables_)
+    row = made.data[made.data["part"] == "distance at equal KL"].iloc[0]
+    first, second = cells(tables_).cells
+    apart = at_equal_kl(second, first, Plane("gold/win_rate", "kl/sft_k1"))
+    assert row["y"] == pytest.approx(np.mean([one.distance for one in apart.values()]))
+    # Seed 1: N=1 goes from (1.05, .3825) to (2.1, .51), N=4 from (1.55, .4575) on; N=4 ends at 3.1.
+    n1 = np.interp([1.55, 2.1], [1.05, 2.1], [0.3825, 0.51]).mean()
+    n4 = np.interp([1.55, 2.1], [1.55, 3.1], [0.4575, 0.61]).mean()
+    assert apart[1].distance == pytest.approx(n4 - n1) and apart[1].span == pytest.approx(0.55)
+    lines = made.data[made.data["part"] == "frontier"]
+    assert lines["x"].min() > 0 and row["n"] == 3
+
+
+def test_seeds_without_kl_in_common_have_no_distance_and_are_told() -> None:
     runs = ladder_runs()
-    sparse = [replace(run, evals=[run.evals[0], run.evals[-1]]) for run in runs[3:]]
-    made = drawn("frontier", tables(*runs[:3], *sparse))
-    # The KL of the sparse runs goes from 0 to 2.1, 2.2 and 2.3 without a stop.
-    assert any("between KL 0 and 2.3" in text for text in made.warnings)
+    far = [replace(run, evals=[{**row, "kl/sft_k1": float(row["kl/sft_k1"]) + 9 * (seed == 1)}
+                               for row in run.evals])
+           for seed, run in enumerate(runs[3:], start=1)]  # fmt: skip
+    made = drawn("frontier", tables(*runs[:3], *far))
+    row = made.data[made.data["part"] == "distance at equal KL"].iloc[0]
+    assert (row["n"], row["seeds"]) == (2, "2 3")
+    assert any("2 of 3 seeds have KL in common" in text for text in made.warnings)
+
+
+def test_a_family_spans_sweeps_and_has_each_condition_once() -> None:
+    update, each_round = ([{"updates_per_round": n, "schedule_per": s} for n in (1, 64)]
+                          for s in ("update", "round"))  # fmt: skip
+    ladder = [run_of(s, parts, end_of(s, 0.0), "off_policy_ladder_nano")
+              for parts in update for s in (1, 2)]  # fmt: skip
+    own = [run_of(s, parts, end_of(s, 0.0), "rate_schedule_nano")
+           for parts in each_round for s in (1, 2)]  # fmt: skip
+    again = [replace(run_of(s, update[0], end_of(s, 0.3), "more_nano"),
+                     evals=run_of(s, update[0], end_of(s, 0.3), "more_nano").evals[1:])
+             for s in (1, 2)]  # fmt: skip
+    data = drawn("rate_schedule", tables(*ladder, *own, *again)).data
+    rates = data[data.y_name == "gold/win_rate"]
+    # Four conditions; the one that two sweeps have is of the sweep with more evaluated versions.
+    assert len(rates) == 4 and set(rates["sweep"]) == {
+        "off_policy_ladder_nano",
+        "rate_schedule_nano",
+    }
+
+
+def test_conditions_of_other_settings_are_no_family_across_sweeps() -> None:
+    shorter = [{"updates_per_round": 64, "schedule_per": "round", "group_size": 4}]
+    runs = [run_of(s, {"updates_per_round": 1, "schedule_per": "update"}, end_of(s, 0), "one")
+            for s in (1, 2)]  # fmt: skip
+    runs += [run_of(s, parts, end_of(s, 0), "two") for parts in shorter for s in (1, 2)]
+    assert missing("rate_schedule", cells(tables(*runs)))
+
+
+def many_families() -> Tables:
+    algos = ("ppo", "online_dpo", "best_of_n", "proximal_rloo", "grpo")
+    return grid([{"algo": a, "updates_per_round": n} for a in algos for n in (1, 4, 16)])
+
+
+def test_titles_verdicts_and_ticks_of_differences_lie_on_the_page() -> None:
+    figure = drawn("differences", many_families()).figure
+    figure.draw_without_rendering()
+    page = figure.bbox
+    panels = figure.axes
+    assert len(panels) == 5 and figure.get_figheight() < 4
+    for panel in panels:
+        words = [panel.title, panel._left_title, *panel.texts]  # type: ignore[attr-defined]
+        boxes = [word.get_window_extent() for word in words if word.get_text()]
+        assert all(box.x0 >= page.x0 and box.x1 <= page.x1 for box in boxes)
+        assert panel.get_window_extent().width > page.width / 4
+    labels = [tick.get_window_extent() for tick in panels[-1].get_xticklabels() if tick.get_text()]
+    assert all(one.x1 < other.x0 for one, other in pairwise(labels))
+
+
+def test_members_of_a_front_stand_below_all_points() -> None:
+    figure = drawn("pareto", grid(LADDER)).figure
+    figure.draw_without_rendering()
+    panels = [panel for panel in figure.axes if panel.texts]
+    assert len(panels) == 3
+    for panel in panels:
+        top = panel.texts[0].get_window_extent().y1
+        for line in panel.lines:
+            points = panel.transData.transform(np.asarray(line.get_xydata()))
+            assert points[:, 1].min() > top
+
+
+def test_no_legend_has_two_entries_that_look_the_same() -> None:
+    modes = [run_of(s, {"mode": m}, end_of(s, 0), "modes") for m in ("sync", "async")
+             for s in (1, 2)]  # fmt: skip
+    ladder = [run_of(s, parts, end_of(s, 0), "ladder") for parts in LADDER for s in (1, 2)]
+    figure = drawn("pareto", tables(*modes, *ladder)).figure
+    legends = [legend for panel in figure.axes if (legend := panel.get_legend())]
+    assert len(legends) == 2 and not figure.legends
+    for legend in legends:
+        lines = [line for line in legend.legend_handles if isinstance(line, Line2D)]
+        looks = [(x.get_color(), x.get_marker(), str(x.get_linestyle())) for x in lines]
+        assert len(set(looks)) == len(looks)
 
 
 def test_panels_show_points_and_what_fits_of_intervals() -> None:

@@ -1,30 +1,24 @@
-"""Bands over a grid: performance profiles, and the best win-rate at each KL."""
+"""Bands over a grid: performance profiles."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
 
 from analysis.figures.blocks import look_of, outer, seeds_text, to_legend
-from analysis.figures.courses import options_for, options_for_share, values_at
+from analysis.figures.courses import options_for_share
 from analysis.figures.families import Family
-from analysis.figures.looks import GREY
-from analysis.figures.names import KL, WIN_RATE, label
+from analysis.figures.names import WIN_RATE
 from analysis.figures.panels import begin, in_rows
-from analysis.figures.pools import baseline, keys_of, names_of
+from analysis.figures.pools import keys_of, names_of
 from analysis.figures.sheet import Drawn, Sheet
 from analysis.selection import Cell
-from analysis.statistics.aggregates import aggregate_curves
-from analysis.statistics.curves import RunCurve, common_grid, on_grid
-from analysis.statistics.frontiers import frontier_distance, frontier_of
 from analysis.statistics.profiles import performance_profiles
 from analysis.statistics.results import Band
 
 TAUS = 41
-# Share of the common KL that may lie before a run's second evaluation.
-SPARSE = 0.3
 
 
 def band_of(
@@ -67,86 +61,3 @@ def profile(families: Sequence[Family]) -> Drawn:
         panel.set_ylabel("share of runs above")
         outer(panel, WIN_RATE)
     return sheet.drawn()
-
-
-def frontier(families: Sequence[Family]) -> Drawn:
-    """The best win-rate up to each KL, and how far from the freshest condition at equal KL."""
-    sheet, axes = begin("Best gold win-rate at each KL or below it", len(families), 2)
-    sheet.tells_last = False
-    for family, row in in_rows(sheet, families, axes, ("algo", "model")):
-        curves = {cell.condition: frontiers(cell) for cell in family.cells}
-        names = dict(zip(curves, names_of(family), strict=True))
-        first = baseline(family)
-        for cell in family.cells:
-            one_frontier(sheet, row[0], cell, names[cell.condition], family, curves)
-            if cell is not first:
-                distance(sheet, row[1], (cell, first), names, family, curves)
-        row[1].axhline(0, color=GREY, lw=0.7)
-        row[0].set_ylabel(label(WIN_RATE))
-        row[1].set_ylabel(f"less that of {names[first.condition]}")
-        for panel in row:
-            outer(panel, KL)
-    return sheet.drawn()
-
-
-def frontiers(cell: Cell) -> dict[int, RunCurve]:
-    """The frontier of each run."""
-    return {
-        seed: frontier_of(f"seed {seed}", *np.array(sorted(held.values())).T)
-        for seed, held in values_at(cell, (KL, WIN_RATE)).items()
-    }
-
-
-def overlap(curves: Sequence[RunCurve]) -> bool:
-    """Whether some KL was visited by all runs."""
-    return max(curve.begin for curve in curves) < min(curve.end for curve in curves)
-
-
-def one_frontier(
-    sheet: Sheet,
-    axes: Axes,
-    cell: Cell,
-    name: str,
-    family: Family,
-    curves: Mapping[str, Mapping[int, RunCurve]],
-) -> None:
-    """The mean frontier of a condition over the KL that all its runs visited."""
-    own = [*curves[cell.condition].values()]
-    if not overlap(own):
-        sheet.warn(f"{name}: no KL is common to its runs, so no frontier is drawn")
-        return
-    grid = common_grid(own).tolist()
-    given = {name: {"": on_grid(own, grid)}}
-    band = aggregate_curves(given, grid, options_for(len(own)), "mean")[name]
-    band_of(sheet, axes, cell, keys_of(family), (band, name, KL, WIN_RATE))
-
-
-def distance(
-    sheet: Sheet,
-    axes: Axes,
-    pair: tuple[Cell, Cell],
-    names: Mapping[str, str],
-    family: Family,
-    curves: Mapping[str, Mapping[int, RunCurve]],
-) -> None:
-    """How far a condition's frontier is above the first one's at equal KL."""
-    cell, first = pair
-    ours, others = curves[cell.condition], curves[first.condition]
-    name = names[cell.condition]
-    everything = [*ours.values(), *others.values()]
-    if not overlap(everything):
-        sheet.warn(f"{name}: no KL is common with {names[first.condition]}, so no distance")
-        return
-    made = frontier_distance(ours, others, options_for(min(len(ours), len(others))))
-    band_of(sheet, axes, cell, keys_of(family), (made.band, name, KL, "distance at equal KL"))
-    begin_ = max(float(curve.x_P[1]) for curve in everything)
-    if (begin_ - made.low) > SPARSE * (made.high - made.low):
-        sheet.warn(
-            f"some run has no evaluation between KL {made.low:.2g} and {begin_:.2g}, where a "
-            "straight line stands for it: distances there are no measurements"
-        )
-    where = f"{sheet.group}, {name}" if sheet.group else name
-    sheet.notes.append(
-        f"{where}: {made.mean.text()} from {names[first.condition]} over KL {made.low:.2g} to "
-        f"{made.high:.2g}, {made.share:.0%} of what was visited."
-    )

@@ -8,8 +8,9 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
+from analysis.families import value
 from analysis.figures.courses import Course, course
-from analysis.figures.families import order, value
+from analysis.figures.families import order
 from analysis.figures.looks import Look, joined, look
 from analysis.figures.names import KL, SPOKEN, label
 from analysis.figures.sheet import Sheet

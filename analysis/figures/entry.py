@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from analysis.families import value
 from analysis.figures.courses import is_judged
-from analysis.figures.families import Family, families, value
+from analysis.figures.families import Family, families
 from analysis.figures.names import label
 from analysis.figures.pools import Pool
 from analysis.figures.sheet import Drawn

@@ -7,17 +7,11 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
+from analysis.families import once, rest_of, settings_of, value
 from analysis.selection import Cell
-from analysis.tables.conditions import NUMBERS, PARTS
 
-# What says where a run writes and whom it tells, or differs between seeds.
-NOT_SETTINGS = ("seed", "output", "tracker", "checkpoint", "env_id", "exp_name", "hydra")
-# Keys of the config that say what a part says already.
-CONFIG_OF = {**NUMBERS, **{part: part for part in PARTS}}
-
-
-# A part that goes with another one: samples of sync are of S = 0.
-IMPLIED = {"mode": ("max_staleness",)}
+# What goes with another key: samples of sync are of S = 0, more of them come in fewer updates.
+IMPLIED = {"mode": ("max_staleness",), "group_size": ("updates",)}
 
 
 @dataclass(frozen=True)
@@ -40,22 +34,18 @@ def order(found: Any) -> tuple[bool, Any]:
     return (isinstance(found, str), found if isinstance(found, int | float | str) else str(found))
 
 
-def value(cell: Cell, key: str) -> Any:
-    """A part of the condition, or the value of a key of its config."""
-    return cell.parts[key] if key in cell.parts else cell.config(key)
-
-
 def families(
     cells: Sequence[Cell], told: Sequence[str], varies: Sequence[str], apart: Sequence[str] = ()
 ) -> list[Family]:
-    """Groups of cells that differ in the keys told alone, those in which every key of `varies` has
-    two values at least. apart: keys that part families even if told would allow them.
+    """Groups of cells that differ in the keys told alone, whichever sweeps they are of, those in
+    which every key of `varies` has two values at least. apart: keys that part families even if told
+    would allow them. A condition that several sweeps have is there once.
 
     Cells that cannot be told apart by these keys are in families of their own, by the settings in
     which they differ, so that none is taken for another.
     """
     groups: dict[Hashable, list[Cell]] = {}
-    for cell in cells:
+    for cell in once(cells):
         groups.setdefault(place(cell, told, apart), []).append(cell)
     parted = [each for group in groups.values() for each in split(group, told)]
     found = [Family(tuple(in_order(group, told)), shared(group)) for group in parted]
@@ -63,10 +53,9 @@ def families(
 
 
 def place(cell: Cell, told: Sequence[str], apart: Sequence[str]) -> Hashable:
-    open_ = {*told, *(name for key in told for name in IMPLIED.get(key, ()))}
-    parts = tuple((n, str(v)) for n, v in cell.parts.items() if n not in open_ or n in apart)
-    is_scale = "model" in told and "model" not in apart
-    return (cell.sweep, "" if is_scale else cell.env, parts)
+    """What conditions of one family have in common."""
+    open_ = {*told, *(name for key in told for name in IMPLIED.get(key, ()))} - {*apart}
+    return ("" if "model" in open_ else cell.env, rest_of(cell, open_))
 
 
 def in_order(cells: Sequence[Cell], told: Sequence[str]) -> list[Cell]:
@@ -85,29 +74,14 @@ def split(cells: Sequence[Cell], told: Sequence[str]) -> list[list[Cell]]:
         return [list(cells)]
     groups: dict[Hashable, list[Cell]] = {}
     for cell in cells:
-        groups.setdefault(tuple(str(leaves(cell).get(key)) for key in keys), []).append(cell)
+        held = dict(settings_of(cell))
+        groups.setdefault(tuple(held.get(key) for key in keys), []).append(cell)
     return list(groups.values())
 
 
-def differing(one: Cell, other: Cell) -> list[str]:
+def differing(one: Cell, other: Cell) -> set[str]:
     """The settings in which two conditions differ."""
-    first, second = leaves(one), leaves(other)
-    return [key for key in {*first, *second} if first.get(key) != second.get(key)]
-
-
-def leaves(cell: Cell) -> dict[str, Any]:
-    """The settings of a condition's first seed by dotted key."""
-    return dict(flat(next(iter(cell.configs.values())), ""))
-
-
-def flat(config: Mapping[str, Any], before: str) -> list[tuple[str, Any]]:
-    found: list[tuple[str, Any]] = []
-    for key, held in config.items():
-        if not before and key in NOT_SETTINGS:
-            continue
-        name = f"{before}.{key}" if before else str(key)
-        found += flat(held, name) if isinstance(held, Mapping) else [(name, held)]
-    return found
+    return {key for key, _ in {*settings_of(one)} ^ {*settings_of(other)}}
 
 
 def shared(cells: Sequence[Cell]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from analysis.figures.names import DEVICE_HOURS, FLOPS, UPDATES, WALL, WIN_RATE,
 from analysis.figures.panels import begin, in_rows
 from analysis.figures.pools import baseline, keys_of, names_of
 from analysis.figures.sheet import Drawn, Sheet
-from analysis.figures.style import plain
+from analysis.figures.style import ROW, page, plain
 from analysis.selection import Cell
 from analysis.statistics.crossings import Target, Times, times_to
 from analysis.statistics.pareto import front
@@ -24,6 +24,9 @@ from analysis.statistics.targets import time_to_target
 
 # How far on the way from SFT to the end of the freshest condition a target lies.
 TARGET_SHARE = 0.9
+# Inches of a line of words in a panel, the most that words may take of it, and the width of a
+# legend beside panels as a share of theirs.
+WORDS_LINE, MOST_WORDS, LEGEND = 0.12, 0.6, 0.55
 REACHED = "share of runs at the target"
 
 
@@ -31,12 +34,21 @@ def pareto(families: Sequence[Family]) -> Drawn:
     """Win-rate against wall-clock, device-hours and FLOPs, with the front and its membership."""
     axes_names = (WALL, DEVICE_HOURS, FLOPS)
     shows = "Means of cost and gold win-rate, and which conditions no other one dominates"
-    sheet, axes = begin(shows, len(families), len(axes_names))
-    for family, row in in_rows(sheet, families, axes, ("task", "model")):
-        for panel, cost in zip(row, axes_names, strict=True):
-            one_front(sheet, panel, family, cost)
-            panel.set_ylabel(label(WIN_RATE))
+    # Families may tell conditions by other parts: the last column has the legend of each.
+    widths = (*[1.0] * len(axes_names), LEGEND)
+    figure, axes = page(
+        len(families), len(widths), height=ROW, sharex="col", sharey="all", width_ratios=widths
+    )
+    sheet = Sheet(figure, shows)
+    named: list[tuple[Axes, list[str]]] = []
+    for family, row in in_rows(sheet, families, axes.tolist(), ("task", "model")):
+        for panel, cost in zip(row, axes_names, strict=False):
+            named.append((panel, one_front(sheet, panel, family, cost)))
             outer(panel, cost)
+        row[0].set_ylabel(label(WIN_RATE))
+        row[-1].set_axis_off()
+        sheet.legend_in(row[-1])
+    members(named)
     sheet.notes.append(
         "Filled and named: on the front of means; P: the share of draws of seeds in which it is. "
         "The hypervolume's reference is the dearest run and the worst win-rate of all."
@@ -44,8 +56,8 @@ def pareto(families: Sequence[Family]) -> Drawn:
     return sheet.drawn()
 
 
-def one_front(sheet: Sheet, axes: Axes, family: Family, cost: str) -> None:
-    """One Pareto front: markers, filled on the front, and the front as steps."""
+def one_front(sheet: Sheet, axes: Axes, family: Family, cost: str) -> list[str]:
+    """One Pareto front: markers, filled on the front, and the front as steps; who is on it."""
     named = dict(zip(names_of(family), family.cells, strict=True))
     values = {
         name: {s: (cell.at_end(cost)[s], q) for s, q in cell.scores(WIN_RATE).items()}
@@ -55,9 +67,6 @@ def one_front(sheet: Sheet, axes: Axes, family: Family, cost: str) -> None:
     worst = (max(x for x, _ in pairs), min(y for _, y in pairs))
     made = front(values, worst, options_for(min(len(held) for held in values.values())))
     on = [point for point in made.points if point.is_on_front]
-    told = "\n".join(plain(f"{p.condition}, P={p.membership:.2f}") for p in on)
-    # Who is dear and bad is rare, so that there is room for words.
-    axes.text(0.99, 0.02, told, transform=axes.transAxes, ha="right", va="bottom", fontsize=5)
     axes.step([p.cost for p in on], [p.quality for p in on], where="post", color=GREY, lw=0.7)
     for point in made.points:
         cell, keys = named[point.condition], keys_of(family)
@@ -72,6 +81,17 @@ def one_front(sheet: Sheet, axes: Axes, family: Family, cost: str) -> None:
             seeds=seeds_text(cell.seeds), verdict="on front" if point.is_on_front else "dominated",
         )  # fmt: skip
     sheet.notes.append(f"Hypervolume over {label(cost)}: {made.hypervolume.text()}.")
+    return [f"{p.condition}, P={p.membership:.2f}" for p in on]
+
+
+def members(named: Sequence[tuple[Axes, Sequence[str]]]) -> None:
+    """Who is on each front, in words below all points, where the panels get room for them."""
+    low, high = named[0][0].get_ylim()
+    share = min(MOST_WORDS, (1 + max(len(lines) for _, lines in named)) * WORDS_LINE / ROW)
+    named[0][0].set_ylim(low - (high - low) * share / (1 - share), high)
+    for axes, lines in named:
+        told = "\n".join(plain(line) for line in lines)
+        axes.text(0.99, 0.02, told, transform=axes.transAxes, ha="right", va="bottom", fontsize=5)
 
 
 def targets(families: Sequence[Family]) -> Drawn:

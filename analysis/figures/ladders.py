@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from matplotlib.axes import Axes
 
+from analysis.families import value
 from analysis.figures.blocks import (
     look_of,
     name_of,
@@ -18,7 +19,6 @@ from analysis.figures.blocks import (
     word_of,
 )
 from analysis.figures.courses import course
-from analysis.figures.families import value
 from analysis.figures.names import label, short
 from analysis.figures.sheet import Sheet
 from analysis.figures.style import ticks

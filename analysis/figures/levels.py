@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from textwrap import fill
 from typing import TypeAlias
 
 from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
 
-from analysis.figures.blocks import bars, look_of, outer, seeds_text
+from analysis.figures.blocks import bars, look_of, seeds_text
 from analysis.figures.courses import options_for, options_for_share
 from analysis.figures.families import Family
 from analysis.figures.looks import GREY, Look
@@ -25,7 +27,10 @@ from analysis.statistics.results import Estimate
 
 Row: TypeAlias = tuple[str, Estimate, Cell]
 # Inches of a row of an interval, and of what is around the rows.
-LINE, AROUND = 0.16, 0.42
+LINE, AROUND, TITLED = 0.16, 0.42, 0.48
+# Families from which on they are in two columns; ticks that have room in one.
+MANY, FEW_TICKS = 4, 4
+TITLE_LETTERS = 38
 MARGIN = points(2)
 SEEDS_OF_PAIRS = 2
 TITLES = {"iqm": "IQM", "median": "median", "mean": "mean", "optimality_gap": "optimality gap"}
@@ -66,12 +71,31 @@ def seeds(found: Estimate) -> str:
 
 
 def tall(families: Sequence[Family], columns: int) -> tuple[Sheet, list[list[Axes]]]:
-    """A sheet whose panels have room for a row of each condition."""
-    most = max(len(family.cells) for family in families)
+    """A sheet with a row of panels for each family, as high as its conditions need."""
+    heights = [AROUND + LINE * len(family.cells) for family in families]
     width = SINGLE if columns == 1 else DOUBLE
-    height = AROUND + LINE * most
-    figure, axes = page(len(families), columns, width, height, sharex="col", sharey="row")
+    figure, axes = page(len(families), columns, width, heights, sharex="col", sharey="row")
     return Sheet(figure, ""), axes.tolist()
+
+
+def beside(families: Sequence[Family]) -> tuple[Sheet, list[Axes]]:
+    """A sheet with one panel for each family, as high as its rows need; in two columns if they are
+    many. All have the same scale."""
+    columns = 1 if len(families) < MANY else 2
+    lines = [len(family.cells) - 1 for family in families]
+    places = range(0, len(lines), columns)
+    heights = [TITLED + LINE * max(lines[place : place + columns]) for place in places]
+    width = SINGLE if columns == 1 else DOUBLE
+    figure, axes = page(len(heights), columns, width, heights, sharex="all")
+    panels = axes.flat[: len(families)].tolist()
+    for empty in axes.flat[len(families) :]:
+        empty.remove()
+    # The last panel of each column, below which there is none.
+    for panel in panels[-columns:]:
+        panel.tick_params(labelbottom=True)
+    for panel in panels:
+        panel.xaxis.set_major_locator(MaxNLocator(FEW_TICKS))
+    return Sheet(figure, ""), panels
 
 
 def aggregate_bars(families: Sequence[Family]) -> Drawn:
@@ -113,22 +137,22 @@ def by_condition(sheet: Sheet, family: Family) -> dict[str, list[Cell]]:
 
 def improvement(families: Sequence[Family]) -> Drawn:
     """How likely a run of each condition beats one of the freshest condition."""
-    sheet, axes = tall(families, 1)
+    sheet, panels = beside(families)
     sheet.shows = "Probability that a run ends with a higher gold win-rate than one of the first"
 
     def compare(cell: Cell, first: Cell) -> Estimate:
         given = [{"": [*each.scores(WIN_RATE).values()]} for each in (cell, first)]
         return probability_of_improvement(given[0], given[1], options_for_share())
 
-    against(sheet, families, [row[0] for row in axes], compare, "probability of improvement")
-    for row in axes:
-        row[0].axvline(0.5, color=GREY, lw=0.7, ls="--")
+    against(sheet, families, panels, compare, "probability of improvement")
+    for panel in panels:
+        panel.axvline(0.5, color=GREY, lw=0.7, ls="--")
     return sheet.drawn()
 
 
 def differences(families: Sequence[Family]) -> Drawn:
     """Win-rate of each condition less that of the freshest, in pairs of seeds, with the margin."""
-    sheet, axes = tall(families, 1)
+    sheet, panels = beside(families)
     sheet.shows = "Gold win-rate of the last version less that of the first condition, by seed"
     verdicts: dict[tuple[str, str], Verdict] = {}
 
@@ -139,16 +163,18 @@ def differences(families: Sequence[Family]) -> Drawn:
         verdicts[cell.env, cell.condition] = made
         return made.difference
 
-    drawn = against(sheet, families, [row[0] for row in axes], compare, "difference of win-rates")
+    drawn = against(sheet, families, panels, compare, "difference of win-rates")
     for (panel, place, cell), row in zip(drawn, sheet.rows, strict=True):
-        row["verdict"] = verdicts[cell.env, cell.condition].text
-        at = panel.get_yaxis_transform()
-        panel.text(1.02, place, row["verdict"], transform=at, va="center", fontsize=5.5, color=GREY)
-    for (panel,) in axes:
+        found = verdicts[cell.env, cell.condition]
+        row["verdict"] = found.text
+        at, word = panel.get_yaxis_transform(), str(found.finding)
+        panel.text(1.02, place, word, transform=at, va="center", fontsize=5.5, color=GREY)
+    for panel in panels:
         panel.axvspan(-MARGIN.size, MARGIN.size, color=GREY, alpha=0.15, lw=0)
         panel.axvline(0, color=GREY, lw=0.7)
     sheet.notes.append(
-        f"Margin: {MARGIN.text} (shaded), stated before; verdicts are of two one-sided tests at 5%."
+        f"Margin: {MARGIN.text} (shaded), stated before; beside each row what two one-sided tests "
+        "at 5% show of it: equal within it, worse or better by more, or neither (not shown)."
     )
     return sheet.drawn()
 
@@ -170,7 +196,9 @@ def against(
         looks = [look_of(cell, keys_of(family)) for _, _, cell in rows]
         interval_rows(sheet, panel, rows, looks, what, first)
         sheet.runs(first)
-        panel.set_title(f"{sheet.group}, against {ours}")
+        # A title begins with its panel, and what is wider than that is cut by the page.
+        panel.set_title(fill(f"{sheet.group}, against {ours}", TITLE_LETTERS))
         places += [(panel, place, cell) for place, (_, _, cell) in enumerate(rows)]
-        outer(panel, what)
+        if panel in axes[-2:] if len(axes) >= MANY else panel is axes[-1]:
+            panel.set_xlabel(label(what))
     return places

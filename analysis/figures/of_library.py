@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from analysis.figures import bands, fronts, levels, pools
+from analysis.figures import bands, frontier, fronts, levels, pools
 from analysis.figures.entry import Entry, Wants
 from analysis.figures.names import DEVICE_HOURS, FLOPS, KL, UPDATES, WALL, WIN_RATE
 
@@ -49,7 +49,7 @@ OF_LIBRARY = (
         "best win-rate at each KL, and the distance at equal KL",
         (),
         any_two(WIN_RATE, KL),
-        bands.frontier,
+        frontier.frontier,
     ),
     Entry(
         "pareto",

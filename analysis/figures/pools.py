@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from typing import TypeAlias
 
-from analysis.figures.families import Family, order, shared, value
+from analysis.families import value
+from analysis.figures.families import Family, order, shared
 from analysis.selection import Cell
 
 # What tells conditions apart, that which colours tell first.

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from analysis.figures.captions import COLUMNS, last_numbers, seeds_told, warnings_told
@@ -103,6 +104,13 @@ class Sheet:
             handlelength=3,
             columnspacing=1.2,
         )
+
+    def legend_in(self, axes: Axes) -> None:
+        """The names so far, in a panel of their own; those that follow begin anew."""
+        held = sorted(self.handles.items(), key=lambda item: item[1].rank)
+        names = [f"{plain(name)} (n={named.n})" for name, named in held]
+        axes.legend([named.handle for _, named in held], names, loc="center left", borderpad=0)
+        self.handles.clear()
 
     def drawn(self) -> Drawn:
         """The finished figure. Too few seeds are told in the figure itself."""

@@ -65,11 +65,17 @@ def on_paper() -> Iterator[None]:
 
 
 def page(
-    rows: int = 1, columns: int = 1, width: float = DOUBLE, height: float = ROW, **share: Any
+    rows: int = 1,
+    columns: int = 1,
+    width: float = DOUBLE,
+    height: float | Sequence[float] = ROW,
+    **share: Any,
 ) -> tuple[Figure, NDArray[np.object_]]:
-    """A figure and its axes (rows, columns). height: inches of a row. Inside of `on_paper`."""
-    figure = Figure(figsize=(width, 0.45 + height * rows))
-    axes = figure.subplots(rows, columns, squeeze=False, **share)
+    """A figure and its axes (rows, columns). height: inches of a row, or of each. Inside of
+    `on_paper`."""
+    heights = [height] * rows if isinstance(height, int | float) else list(height)
+    figure = Figure(figsize=(width, 0.45 + sum(heights)))
+    axes = figure.subplots(rows, columns, squeeze=False, height_ratios=heights, **share)
     for panel in axes.flat:
         panel.xaxis.set_major_locator(MaxNLocator(TICKS))
     return figure, axes

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from analysis.equal_kl import Plane, at_equal_kl
 from analysis.questions.answers import (
     Answer,
     Asked,
@@ -21,8 +22,7 @@ from analysis.questions.answers import (
 )
 from analysis.questions.families import Family, families
 from analysis.selection import Cell, Selection
-from analysis.statistics.curves import RunCurve, areas, curve_of
-from analysis.statistics.frontiers import frontier_of
+from analysis.statistics.curves import areas, curve_of
 from analysis.statistics.results import Estimate
 
 QUESTION = "off_policyness"
@@ -149,7 +149,8 @@ def one_curve(ladder: Ladder, asked: Asked, together: int) -> Answer:
     """Whether the frontier of the largest N that has KL in common with the least, in every seed,
     lies within the margin of it at equal KL."""
     low, several = ladder.low, [cell for _, cell in sorted(ladder.steps.items())[1:]]
-    ahead = [(cell, at_equal_kl(cell, low, asked)) for cell in several]
+    plane = Plane(asked.quality, asked.drift)
+    ahead = [(cell, at_equal_kl(cell, low, plane)) for cell in several]
     common = [(cell, found) for cell, found in ahead if set(found) == set(low.seeds)]
     if not common:
         reason = "no evaluated versions have a KL in common: evaluate more of them (eval.snapshots)"
@@ -170,40 +171,6 @@ def one_curve(ladder: Ladder, asked: Asked, together: int) -> Answer:
     )
     verdict = is_nothing(made, asked.margin)
     return answer(ONE_CURVE, asked, [cell, low], verdict, [number], reason)
-
-
-@dataclass(frozen=True)
-class Apart:
-    """By how much one run's frontier is above another's, on average over the KL of both (nats)."""
-
-    distance: float
-    span: float
-
-
-def at_equal_kl(first: Cell, second: Cell, asked: Asked) -> dict[int, Apart]:
-    """The mean distance of the frontiers of each seed, for seeds whose runs have KL in common.
-
-    Seeds have proxies of their own, which let policies go far or not, so each has its own range.
-    """
-    ours, theirs = frontiers(first, asked), frontiers(second, asked)
-    found = {}
-    for seed in sorted(set(ours) & set(theirs)):
-        pair = [ours[seed], theirs[seed]]
-        low, high = max(one.begin for one in pair), min(one.end for one in pair)
-        if low < high:
-            heights, _ = areas(pair, (low, high))
-            found[seed] = Apart(float(heights[0] - heights[1]), high - low)
-    return found
-
-
-def frontiers(cell: Cell, asked: Asked) -> dict[int, RunCurve]:
-    """The best win-rate at each KL, by seed. Version 0 is left out: between it and the first one
-    that was evaluated lies most of the way, and a straight line would be no measurement."""
-    paths = cell.paths(asked.drift, asked.quality)
-    return {
-        seed: frontier_of(f"{cell.condition}, seed {seed}", kl[1:], quality[1:])
-        for seed, (kl, quality) in paths.items()
-    }
 
 
 def order(preferred: Ladder, others: Sequence[Ladder], asked: Asked) -> Answer:
