@@ -170,13 +170,16 @@ benchmark: $(INSTALLED)  ## train the tracked benchmark anew below BENCHMARK, an
 	$(MAKE) benchmark-sweep SWEEP=policy_scale_nano OVERRIDES="run.updates_per_round=1,16 sft.steps=200"
 	$(MAKE) benchmark-sweep SWEEP=kl_frontier_nano OVERRIDES="run.updates_per_round=1"
 	$(MAKE) benchmark-sweep SWEEP=sync_async_nano LAUNCHER=local OVERRIDES="sft.steps=200"
-	$(BIN)/python -m analysis.benchmark $(BENCHMARK) --docs docs/benchmark.md
+	$(BIN)/python -m analysis.benchmark $(BENCHMARK)
+	$(MAKE) benchmark-page
 
 benchmark-sweep:
 	$(MAKE) sweep LAUNCHER=$(or $(LAUNCHER),joblib) OVERRIDES="$(OVERRIDES) output.root=$(BENCHMARK)"
 
-benchmark-page: $(INSTALLED)  ## write docs/benchmark.md from the tables that are kept (seconds)
+benchmark-page: $(INSTALLED)  ## write docs/benchmark.md and its figures from the tables that are kept (a minute)
 	$(BIN)/python -m analysis.benchmark --docs docs/benchmark.md
+	$(BIN)/python -m analysis.figures analysis/benchmark/tables.parquet --formats png --out docs/figures/benchmark \
+		--only differences fig4_losses rate_schedule
 
 bench-loss: $(INSTALLED)  ## what credit and loss of each algorithm cost of an update of nano_m (minutes)
 	$(BIN)/python tests/loss_cost.py

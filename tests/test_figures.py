@@ -418,3 +418,17 @@ def test_names_with_marks_are_drawn_as_they_are() -> None:
     made = drawn("fig4_losses", grid(conditions))
     texts = [text.get_text() for text in made.figure.legends[0].get_texts()]
     assert {"a$b$_%\\ (n=3)", " _x^{& (n=3)", "two lines <b> (n=3)"} <= set(texts)
+
+
+def test_rows_are_called_by_what_their_own_conditions_share() -> None:
+    """A sweep that varies the algorithm takes no algorithm from the names of other rows."""
+    ladder = ladder_runs()
+    others = [
+        run_of(seed, {"algo": algo, "updates_per_round": 1}, end_of(seed, 0.0), "others")
+        for algo in ("ppo", "online_dpo")
+        for seed in (1, 2, 3)
+    ]
+    made = drawn("differences", tables(*ladder, *others))
+    titles = [" ".join(panel.get_title(loc="left").split()) for panel in made.figure.axes]
+    assert any(title.startswith("ppo nano_s, against N=1") for title in titles)
+    assert any(title.startswith("nano_s, against") for title in titles)

@@ -59,10 +59,11 @@ def in_rows(
 ) -> Iterator[tuple[Family, list[Axes]]]:
     """Each family with its row of panels, of which the first gets its name.
 
-    Families of the same name are told apart by their sweep.
+    It is called by what its conditions share; families of the same name are told apart by sweep.
     """
-    keys = [key for key in title if all(key in family.shared for family in families)]
-    names = [plain(family.title(keys)) for family in families]
+    names = [
+        plain(family.title([key for key in title if key in family.shared])) for family in families
+    ]
     for family, row, name in zip(families, axes, names, strict=True):
         sheet.group = name if names.count(name) == 1 else f"{name} ({family.cells[0].sweep})"
         row[0].set_title(sheet.group)
