@@ -7,15 +7,15 @@ import random
 import time
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
-from conftest import MakeConfig
+from conftest import Finished, MakeConfig
 from examples import FACTS
+from in_memory import run_in_memory
 from survival import outcome
 
 from rlhf_lab import commands
-from rlhf_lab.config import ALGORITHMS, CORRECTIONS, Config
+from rlhf_lab.config import ALGORITHMS, CORRECTIONS
 from rlhf_lab.rollout.budget import StalenessBudget
 from rlhf_lab.rollout.executor import InlineExecutor, ThreadExecutor
 from rlhf_lab.rollout.mode import ExecutorKind, Mode
@@ -24,52 +24,56 @@ from rlhf_lab.rollout.worker import RolloutWorker
 from rlhf_lab.trackers.console import Console
 from rlhf_lab.types import Chunk, Example, Finish, Group, Prompt, Sample, WeightFeed, Weights
 
-
-def run(config: Config) -> tuple[list[dict[str, Any]], str]:
-    """Rows of a run without what a clock measured, and the digest of its last weights."""
-    return outcome(commands.train(config, Console(quiet=True), FACTS))
-
-
 SHORT = ("run.updates=8", "eval=none", "eval.snapshots=0", "sft.steps=4")
 
 
-# One of each kind: pairs, ratios per token, a value model, a greedy sample, groups left out. All
-# algorithms are run in threads; what a process adds does not depend on the algorithm.
+# One of each kind: pairs, ratios per token, a value model, a greedy sample, groups left out. What a
+# process or a longer queue adds does not depend on the algorithm; `make test-slow` has them all.
 KINDS = ("online_dpo", "grpo", "ppo", "remax", "dapo")
+THREAD = ("mode=async", "mode.executor=thread")
 
 
 @pytest.mark.parametrize("algo", list(ALGORITHMS))
-def test_threads_are_their_own_simulation(make_config: MakeConfig, algo: str) -> None:
-    for staleness in (1, 4):
-        options = (*SHORT, f"algo={algo}", f"mode.max_staleness={staleness}")
-        lagged = run(make_config("mode=lagged", *options))
-        assert run(make_config("mode=async", "mode.executor=thread", *options)) == lagged
+def test_threads_are_their_own_simulation(finished: Finished, algo: str) -> None:
+    options = (*SHORT, f"algo={algo}", "mode.max_staleness=1")
+    assert finished(*THREAD, *options) == finished("mode=lagged", *options)
 
 
 @pytest.mark.parametrize("algo", KINDS)
-def test_processes_are_their_own_simulation(make_config: MakeConfig, algo: str) -> None:
-    for staleness in (1, 2):
-        options = (*SHORT, f"algo={algo}", f"mode.max_staleness={staleness}")
-        lagged = run(make_config("mode=lagged", *options))
-        assert run(make_config("mode=async", *options)) == lagged
+def test_background_generators_are_their_own_simulation(finished: Finished, algo: str) -> None:
+    far = (*SHORT, f"algo={algo}", "mode.max_staleness=4")
+    assert finished(*THREAD, *far) == finished("mode=lagged", *far)
+    near = (*SHORT, f"algo={algo}", "mode.max_staleness=2")
+    assert finished("mode=async", *near) == finished("mode=lagged", *near)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("staleness", [1, 2, 4])
+@pytest.mark.parametrize("algo", list(ALGORITHMS))
+def test_every_mode_of_every_algorithm_is_its_own_simulation(
+    finished: Finished, algo: str, staleness: int
+) -> None:
+    options = (*SHORT, f"algo={algo}", f"mode.max_staleness={staleness}")
+    lagged = finished("mode=lagged", *options)
+    assert finished(*THREAD, *options) == lagged
+    assert finished("mode=async", *options) == lagged
 
 
 @pytest.mark.parametrize("algo", KINDS)
-def test_async_without_staleness_is_sync(make_config: MakeConfig, algo: str) -> None:
+def test_async_without_staleness_is_sync(finished: Finished, algo: str) -> None:
     options = (*SHORT, f"algo={algo}")
-    sync = run(make_config("mode=sync", *options))
+    sync = finished("mode=sync", *options)
     for executor in ("thread", "process"):
         background = ("mode=async", f"mode.executor={executor}", "mode.max_staleness=0")
-        assert run(make_config(*background, *options)) == sync
+        assert finished(*background, *options) == sync
 
 
 @pytest.mark.parametrize("correction", sorted(CORRECTIONS))
 def test_corrections_are_the_same_with_and_without_concurrency(
-    make_config: MakeConfig, correction: str
+    finished: Finished, correction: str
 ) -> None:
     options = (*SHORT, "algo=lite_ppo", f"correction={correction}", "mode.max_staleness=2")
-    lagged = run(make_config("mode=lagged", *options))
-    assert run(make_config("mode=async", "mode.executor=thread", *options)) == lagged
+    assert finished(*THREAD, *options) == finished("mode=lagged", *options)
 
 
 @pytest.mark.parametrize(
@@ -81,14 +85,13 @@ def test_corrections_are_the_same_with_and_without_concurrency(
     ],
 )
 def test_generators_and_the_depth_of_their_queue_change_no_bit(
-    make_config: MakeConfig, options: tuple[str, ...]
+    finished: Finished, options: tuple[str, ...]
 ) -> None:
     many = (*SHORT, "run.updates_per_round=2", "generator.chunk_groups=3", "run.passes=2")
-    lagged = run(make_config("mode=lagged", *many))
-    assert run(make_config("mode=async", *options, *many)) == lagged
+    assert finished("mode=async", *options, *many) == finished("mode=lagged", *many)
 
 
-def test_a_drawn_lag_is_the_same_with_and_without_concurrency(make_config: MakeConfig) -> None:
+def test_a_drawn_lag_is_the_same_with_and_without_concurrency(finished: Finished) -> None:
     drawn = (
         *SHORT,
         "run.updates=12",
@@ -96,45 +99,54 @@ def test_a_drawn_lag_is_the_same_with_and_without_concurrency(make_config: MakeC
         "mode.max_staleness=2",
         'mode.lag_probabilities="0.5,0.25,0.25"',
     )
-    rows, digest = run(make_config("mode=lagged", *drawn))
-    assert run(make_config("mode=async", "mode.executor=thread", *drawn)) == (rows, digest)
+    rows, digest = finished("mode=lagged", *drawn)
+    assert finished(*THREAD, *drawn) == (rows, digest)
     lags: Counter[str] = Counter()
     for row in rows[2:]:
         lags.update(row.get("lag/rounds_histogram", {}))
     assert set(lags) == {"0", "1", "2"}
     assert lags["0"] > lags["1"] and lags["0"] > lags["2"]
-    # Where a round's samples differ in age, every off-policy measure is told by age too.
+    # Where a round's samples differ in age, every off-policy measure is logged by age too.
     mixed = next(row for row in rows if len(row.get("by_lag/ratio/ess", {})) == 3)
     assert mixed["by_lag/kl/behavior_policy_k3"]["0"] == pytest.approx(0, abs=1e-9)
     assert mixed["by_lag/kl/behavior_policy_k3"]["2"] > 1e-7
 
 
-def test_staleness_changes_the_result(make_config: MakeConfig) -> None:
-    assert run(make_config(*SHORT)) != run(make_config("mode=lagged", *SHORT))
+def test_a_run_in_memory_is_the_run_in_a_folder(
+    make_config: MakeConfig, finished: Finished
+) -> None:
+    """The other tests here train without a folder: the loop is the same, and so are its rows."""
+    options = (*SHORT, "mode=lagged", "mode.max_staleness=2")
+    folder = commands.train(make_config(*options), Console(quiet=True), FACTS)
+    assert outcome(folder) == finished(*options)
 
 
-def test_the_same_seed_repeats_and_another_does_not(make_config: MakeConfig) -> None:
-    first = run(make_config(*SHORT))
-    assert run(make_config(*SHORT)) == first
-    assert run(make_config(*SHORT, "seed=2"))[1] != first[1]
+def test_staleness_changes_the_result(finished: Finished) -> None:
+    assert finished(*SHORT) != finished("mode=lagged", *SHORT)
+
+
+def test_the_same_seed_repeats_and_another_does_not(
+    make_config: MakeConfig, finished: Finished
+) -> None:
+    first = finished(*SHORT)
+    assert run_in_memory(make_config(*SHORT)) == first
+    assert finished(*SHORT, "seed=2")[1] != first[1]
 
 
 @pytest.mark.parametrize(("updates_per_round", "passes"), [(1, 1), (4, 1), (2, 2)])
 @pytest.mark.parametrize("staleness", [0, 1, 2])
 def test_lag_is_the_closed_form(
-    make_config: MakeConfig, updates_per_round: int, passes: int, staleness: int
+    finished: Finished, updates_per_round: int, passes: int, staleness: int
 ) -> None:
     mode = "sync" if staleness == 0 else "lagged"
-    rows, _ = run(
-        make_config(
-            *SHORT,
-            "run.updates=16",
-            "algo=grpo",
-            f"mode={mode}",
-            f"mode.max_staleness={staleness}",
-            f"run.updates_per_round={updates_per_round}",
-            f"run.passes={passes}",
-        )
+    rows, _ = finished(
+        *SHORT,
+        "run.updates=16",
+        "algo=grpo",
+        f"mode={mode}",
+        f"mode.max_staleness={staleness}",
+        f"run.updates_per_round={updates_per_round}",
+        f"run.passes={passes}",
     )
     per_round = updates_per_round * passes
     assert len(rows) == 16 // per_round
@@ -181,7 +193,7 @@ def test_every_mode_asks_for_the_same_prompts_and_never_beyond_the_end(
     )
     sources = build.Sources(PretrainedModel("none", "none"))
     tokenizer = config.task.tokenizer()
-    with build.pipeline(config, sources, tokenizer, {}) as pipe:
+    with build.pipeline(config, sources, None, tokenizer) as pipe:
         for version in range(config.run.num_rounds):
             taken = pipe.take(Weights(version, {}))
             assert [r.chunk.round for r in taken.rollouts] == [version, version]

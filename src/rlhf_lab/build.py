@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from rlhf_lab.batching import collate, minibatches, rewards_of
 from rlhf_lab.checks import is_verified, response_tokens
@@ -203,8 +203,11 @@ def reward(
     return scorer(part, given)
 
 
-def make_worker(config: Config, sources: Sources) -> RolloutWorker:
-    """A rollout worker with models of its own; called in the process that will use it."""
+def make_worker(config: Config, sources: Sources, policy: Any | None = None) -> RolloutWorker:
+    """A rollout worker with models of its own; called in the process that will use it.
+
+    policy: the model of version 0 where this process has it already; the worker copies it.
+    """
     tokenizer = load_tokenizer(sources.policy, None)
     if isinstance(config.generator, PairsSampling):
         pairs = PairsGenerator(tokenizer, response_tokens(config))
@@ -220,7 +223,10 @@ def make_worker(config: Config, sources: Sources) -> RolloutWorker:
             stable_hash(config.seed, "rollout"),
         )
     else:
-        model, _ = load_policy(sources.policy, None, config.seed)
+        if policy is None:
+            model, _ = load_policy(sources.policy, None, config.seed)
+        else:
+            model = copy.deepcopy(policy)
         drawn = generator(config, model, tokenizer, "rollout")
     return RolloutWorker(
         drawn,
@@ -247,19 +253,19 @@ def lengths(config: Config) -> Lengths:
 
 
 def executor(
-    config: Config,
-    sources: Sources,
-    state: Mapping[str, Tensor],
-    report: Callable[[str], None],
+    config: Config, sources: Sources, policy: Any, report: Callable[[str], None]
 ) -> Executor:
-    """The executor that the mode names. state: tensors like those of the policy's versions."""
-    work = functools.partial(make_worker, config, sources)
+    """The executor that the mode names. policy: the model of version 0, which is read until the
+    executor has started."""
     mode: Mode = config.mode
     if mode.executor is ExecutorKind.process:
         care = Care(mode.on_generator_failure, mode.hang_seconds, mode.max_restarts, report)
         # Versions in use, one that is being replaced, and one to spare.
         slots = mode.max_staleness + 3
-        return ProcessExecutor(work, mode.num_generators, mode.prefetch, state, slots, care)
+        state = dict(policy.named_parameters())
+        alone = functools.partial(make_worker, config, sources)
+        return ProcessExecutor(alone, mode.num_generators, mode.prefetch, state, slots, care)
+    work = functools.partial(make_worker, config, sources, policy)
     if mode.executor is ExecutorKind.thread:
         return ThreadExecutor(work, mode.num_generators, mode.prefetch)
     return InlineExecutor(work)
@@ -273,12 +279,13 @@ def chunks_per_round(config: Config) -> int:
 def pipeline(
     config: Config,
     sources: Sources,
+    policy: Any,
     tokenizer: Any,
-    state: Mapping[str, Tensor],
     report: Callable[[str], None] = lambda _: None,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> Pipeline:
-    """The run's stream of chunks behind its executor and staleness budget."""
+    """The run's stream of chunks behind its executor and staleness budget. policy: the model of
+    version 0, which is read until the pipeline is open."""
     recipe: Recipe = config.run
     mode: Mode = config.mode
     stream = rollout_prompts(config, sources, tokenizer)
@@ -298,7 +305,7 @@ def pipeline(
 
     recorded = schedule_of(Path(mode.schedule), mode, recipe) if mode.is_replay else None
     return Pipeline(
-        executor(config, sources, state, report),
+        executor(config, sources, policy, report),
         budget(config, per_round),
         chunk,
         per_round,
@@ -470,8 +477,7 @@ def num_devices(config: Config) -> int:
 def evaluator(config: Config, sources: Sources) -> Evaluator:
     """The judge of saved weights, on prompts and randomness of its own."""
     policy, tokenizer = load_policy(sources.policy, None, config.seed)
-    reference, _ = load_policy(sources.policy, None, config.seed)
-    sampling_model, _ = load_policy(sources.policy, None, config.seed)
+    reference, sampling_model = copy.deepcopy(policy), copy.deepcopy(policy)
     device = chosen(config.engine.device, "engine.device")
     asked = eval_prompts(config, tokenizer)
     temperature = config.eval.temperature

@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,11 @@ from rlhf_lab.checks import trains_on_labels, trains_proxy
 from rlhf_lab.config import Config, plain
 from rlhf_lab.data import inspect
 from rlhf_lab.evals import Validate
-from rlhf_lab.forward import weights_digest
+from rlhf_lab.forward import load_weights, weights_digest
 from rlhf_lab.measurement import measured
+from rlhf_lab.models.causal_lm import load_policy, save_policy
 from rlhf_lab.models.scratch import ScratchModel
+from rlhf_lab.outputs import FolderOutput
 from rlhf_lab.products import Product, Stages
 from rlhf_lab.provenance import peak_memory_bytes, short_commit
 from rlhf_lab.run_evals import Evaluated, evaluate_run, show
@@ -29,7 +31,7 @@ from rlhf_lab.trackers.console import Console
 from rlhf_lab.trackers.evaluations import mirror_evaluation
 from rlhf_lab.trackers.identity import JobType, Tracked
 from rlhf_lab.training import learn
-from rlhf_lab.types import Metrics, StopRequested, UserError
+from rlhf_lab.types import Metrics, StopRequested, UserError, Weights
 from rlhf_lab.validation import validate
 
 Record = Mapping[str, Any]
@@ -154,7 +156,7 @@ def finish_run(
             "commit": short_commit(record.manifest),
         }
         with stop.deferred():
-            weights = learn(config, sources, folder, console, given, lambda: stop.is_requested)
+            weights = trained(config, sources, folder, console, given, lambda: stop.is_requested)
         if weights.version < rounds:
             validated(config, sources, folder, console, weights.version)
             console.say(f"paused at round {weights.version} of {rounds} (checkpoint.pause_round)")
@@ -168,6 +170,27 @@ def finish_run(
         tell(config, folder, "train", rows, console)
     write_card(config, folder, folder / runs.POLICY, rounds)
     return "finished"
+
+
+def trained(
+    config: Config,
+    sources: build.Sources,
+    folder: Path,
+    console: Console,
+    facts: Record,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> Weights:
+    """Train into the run's folder, and save the policy if the run came to its end. Returns the last
+    weights."""
+    output = FolderOutput(config, folder, console, facts)
+    model, tokenizer = load_policy(sources.policy, None, config.seed)
+    weights = learn(config, sources, model, tokenizer, output, console.say, should_stop)
+    if weights.version == config.run.num_rounds:
+        # The engine may have cut the trained one into parts.
+        whole, _ = load_policy(sources.policy, None, config.seed)
+        load_weights(whole, weights)
+        save_policy(whole, tokenizer, folder / runs.POLICY)
+    return weights
 
 
 def validated(

@@ -323,7 +323,7 @@ class Stages:
         return described(pairs, mean_P) | {"strength_std": float(std_P.mean())}
 
     def _check_vocabulary(self, tokenizer: Any) -> None:
-        _, policy_tokenizer = load_policy(self.policy(self._config.model), None, 0)
+        policy_tokenizer = load_tokenizer(self.policy(self._config.model), None)
         if policy_tokenizer.get_vocab() != tokenizer.get_vocab():
             raise UserError(
                 f"proxy={self._config.proxy.name} and model={self._config.model.name} have "

@@ -10,7 +10,12 @@ import torch
 from transformers import AutoModelForSequenceClassification
 
 from rlhf_lab.models.causal_lm import settled
-from rlhf_lab.models.loading import load_tokenizer_of, load_weights_of, require_vocabulary
+from rlhf_lab.models.loading import (
+    load_config_of,
+    load_tokenizer_of,
+    load_weights_of,
+    require_vocabulary,
+)
 from rlhf_lab.models.quiet import quiet_transformers
 from rlhf_lab.types import UserError
 
@@ -48,6 +53,13 @@ def load_reward_model(path: str, key: str = "reward.path") -> tuple[Any, Any, fl
     tokenizer = load_tokenizer_of(path, key)
     require_vocabulary(model, tokenizer, path, key)
     return settled(model), tokenizer, float(getattr(model.config, OFFSET, 0.0))
+
+
+def reward_model_shape(path: str, key: str = "reward.path") -> Any:
+    """The model of `load_reward_model` as far as its config goes, without any weights."""
+    config = load_config_of(path, key)
+    with quiet_transformers(), torch.device("meta"):
+        return AutoModelForSequenceClassification.from_config(config)
 
 
 def chosen_label(model: Any, path: str, label: int) -> int:

@@ -1,0 +1,161 @@
+"""What a run writes into its folder while it trains: metrics, schedule, timeline, kept weights,
+checkpoints, and a batch that could not be trained on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import save_file
+
+from rlhf_lab.checkpoint import Checkpoints
+from rlhf_lab.config import Config
+from rlhf_lab.evals import Validate
+from rlhf_lab.loop import Hooks
+from rlhf_lab.rows import read_rows
+from rlhf_lab.runs import METRICS, SCHEDULE, TIMELINE, cut_back
+from rlhf_lab.trackers.console import Bar, Console
+from rlhf_lab.trackers.identity import Tracked
+from rlhf_lab.trackers.jsonl import JsonlFile, JsonlTracker
+from rlhf_lab.trackers.mirrors import mirrors
+from rlhf_lab.types import Batch, Group, Metrics, Tracker, Weights
+
+FAILED_BATCH = "failed_batch"
+Row = Mapping[str, Any]
+
+
+class FolderOutput:
+    """The output of a run in a folder of its own, with a bar on the console and the trackers that
+    the config names.
+
+    facts: `resolved`, the config as plain data for the trackers that record it, `run_id`, and the
+    `commit` of the code.
+    """
+
+    def __init__(
+        self, config: Config, folder: Path, console: Console, facts: Mapping[str, Any]
+    ) -> None:
+        self._config = config
+        self._folder = folder
+        self._console = console
+        self._run = Tracked(folder, facts["resolved"], facts["run_id"], commit=facts["commit"])
+        self.checkpoints = Checkpoints(folder / "checkpoints", config.checkpoint)
+
+    @contextmanager
+    def opened(self, begin: int) -> Iterator[tuple[Hooks, float]]:
+        """Cut the files back to the first `begin` rounds and append to them."""
+        config, folder, console = self._config, self._folder, self._console
+        wall, mirrored = cut_files(folder, begin)
+        with ExitStack() as stack:
+            trackers: list[Tracker] = [JsonlTracker(folder / METRICS)]
+            trackers += mirrors(config.tracker, self._run, mirrored, console.say)
+            for tracker in trackers:
+                stack.callback(tracker.close)
+            bar = stack.enter_context(console.stage(title(config), total=config.run.num_rounds))
+            bar.advance(begin)
+            hooks = Hooks(
+                log=logger(trackers, bar),
+                record=recorder(folder, stack),
+                save=saver(folder, kept_versions(config)),
+                keep_batch=batch_keeper(folder),
+            )
+            yield hooks, wall
+
+
+def cut_files(folder: Path, begin: int) -> tuple[float, int]:
+    """Cut what was written after round `begin`. Returns the wall-clock seconds that had passed by
+    then, and how many rounds the mirrors have."""
+    rows = read_rows(folder / METRICS)
+    for name, key in ((METRICS, "step"), (SCHEDULE, "round"), (TIMELINE, "round")):
+        cut_back(folder / name, begin, key)
+    return (rows[-1]["seconds/wall"] if rows else 0.0), len(rows)
+
+
+def title(config: Config) -> str:
+    """What the bar of a run says."""
+    return (
+        f"{config.algo.name} {config.mode.name} N={config.run.updates_per_round} "
+        f"S={config.mode.max_staleness}"
+    )
+
+
+def logger(trackers: Sequence[Tracker], bar: Bar) -> Callable[[Metrics, int], None]:
+    """Write a round everywhere, and show what matters."""
+
+    def log(metrics: Metrics, round_: int) -> None:
+        for tracker in trackers:
+            tracker.log(metrics, round_)
+        wall = metrics["seconds/wall"]
+        bar.advance(
+            1,
+            reward=metrics["reward/mean"],
+            kl=metrics["kl/sampled_reference_k1"],
+            lag=metrics.get("lag/updates_mean", 0.0),
+            waiting=metrics["seconds/wait"] / wall if wall else 0.0,
+        )
+
+    return log
+
+
+def recorder(folder: Path, stack: ExitStack) -> Callable[[Sequence[Row], Sequence[Row]], None]:
+    """Write down the schedule, and when what happened; the files close with the stack."""
+    files = [JsonlFile(folder / name) for name in (SCHEDULE, TIMELINE)]
+    for file in files:
+        stack.callback(file.close)
+
+    def record(*rows: Sequence[Row]) -> None:
+        for file, part in zip(files, rows, strict=True):
+            file.append(*part)
+
+    return record
+
+
+def kept_versions(config: Config) -> set[int]:
+    """The versions that will be read again: those of eval.snapshots, where the run pauses, and the
+    last one if it is to be validated."""
+    rounds = config.run.num_rounds
+    versions = set(config.eval.versions(rounds))
+    if config.checkpoint.pause_round:
+        versions.add(config.checkpoint.pause_round)
+    if config.eval.validate is not Validate.none:
+        versions.add(rounds)
+    return versions
+
+
+def saver(folder: Path, keep: set[int]) -> Callable[[Weights], None]:
+    """Keep the versions that will be evaluated."""
+    (folder / "weights").mkdir(exist_ok=True)
+
+    def save(weights: Weights) -> None:
+        if weights.version in keep:
+            save_file(
+                dict(weights.state), folder / "weights" / f"{weights.version:06d}.safetensors"
+            )
+
+    return save
+
+
+def batch_keeper(folder: Path) -> Callable[[Batch, Sequence[Group], str], None]:
+    """Save a batch that could not be trained on: its tensors, its texts, and why."""
+
+    def keep_batch(batch: Batch, groups: Sequence[Group], why: str) -> None:
+        # Tensors may be one and the same, which the file format refuses.
+        tensors = {name: tensor.clone().contiguous() for name, tensor in vars(batch).items()}
+        save_file(tensors, folder / f"{FAILED_BATCH}.safetensors")
+        chosen = sorted(set(batch.group_B.tolist()))
+        rows = [
+            {
+                "uid": groups[place].prompt.example.uid,
+                "prompt": groups[place].prompt.example.prompt,
+                "samples": [sample.text for sample in groups[place].samples],
+                "rewards": [repr(reward) for reward in groups[place].rewards],
+            }
+            for place in chosen
+        ]
+        text = json.dumps({"why": why, "groups": rows}, indent=1)
+        (folder / f"{FAILED_BATCH}.json").write_text(text, encoding="utf-8")
+
+    return keep_batch
