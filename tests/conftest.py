@@ -19,8 +19,34 @@ from rlhf_lab.config import Config, typed
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
+# Tests that use one of these fixtures may train or start processes: they are not quick, nor are
+# those that `make test` leaves out.
+HEAVY = {"cache", "processes"}
+LEFT_OUT = {"slow", "gpu", "oracle", "vllm", "slurm", "browser"}
 MakeConfig = Callable[..., Config]
 Finished = Callable[..., Result]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark tests by the fixtures that they use. Tests of processes are one group of pytest-xdist,
+    so that they do not starve each other; those that share finished runs are a group for each file,
+    so that each run is trained once. Groups come first: the rest fills the other worker."""
+    for item in items:
+        fixtures = set(getattr(item, "fixturenames", ()))
+        if not fixtures & HEAVY and not LEFT_OUT & {mark.name for mark in item.iter_markers()}:
+            item.add_marker("quick")
+        if "processes" in fixtures:
+            item.add_marker(pytest.mark.xdist_group("processes"))
+        elif "finished" in fixtures:
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))
+    items.sort(key=lambda item: item.get_closest_marker("xdist_group") is None)
+
+
+@pytest.fixture
+def processes() -> None:
+    """For tests whose processes work at the same time, or whose processes' liveness is measured: no
+    two of them run at once."""
 
 
 @pytest.fixture(autouse=True)

@@ -30,8 +30,8 @@ REQUIRED = {
 
 
 @pytest.mark.parametrize("option", OPTIONS)
-def test_every_option_composes_into_frozen_parts(make_config: MakeConfig, option: str) -> None:
-    config = make_config(option, *REQUIRED.get(option, []))
+def test_every_option_composes_into_frozen_parts(config_of: MakeConfig, option: str) -> None:
+    config = config_of(option, *REQUIRED.get(option, []))
     assert config_hash(plain(config)), "what a run records must be JSON"
     for part in dataclasses.fields(Config):
         value = getattr(config, part.name)
@@ -43,8 +43,9 @@ def test_every_option_composes_into_frozen_parts(make_config: MakeConfig, option
 
 @pytest.mark.parametrize("mode", ["sync", "lagged", "async"])
 @pytest.mark.parametrize("algo", sorted(ALGORITHMS))
-def test_algorithms_and_modes_fit_each_other(make_config: MakeConfig, algo: str, mode: str) -> None:
-    check(make_config(f"algo={algo}", f"mode={mode}", "run.passes=2"))
+def test_algorithms_and_modes_fit_each_other(config_of: MakeConfig, algo: str, mode: str) -> None:
+    config = config_of(f"algo={algo}", "run.passes=2")
+    check(dataclasses.replace(config, mode=config_of(f"mode={mode}").mode))
 
 
 def test_every_algorithm_has_its_file_and_yaml_and_row() -> None:

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from conftest import MakeConfig
-from examples import FACTS, group
-from survival import UNTIMED, outcome
+from examples import group
+from in_memory import memory_of, result_of, run_in_memory
 
-from rlhf_lab import build, commands, training
+from rlhf_lab import build
 from rlhf_lab.algos.ppo import PPO
 from rlhf_lab.batching import collate
 from rlhf_lab.checks import warnings
 from rlhf_lab.config import Config
 from rlhf_lab.engines.engine import TrainingEngine
-from rlhf_lab.forward import response_values, weights_digest
+from rlhf_lab.forward import response_values
 from rlhf_lab.loop import informative_first
 from rlhf_lab.models.causal_lm import load_policy
 from rlhf_lab.models.reward_model import load_reward_model
@@ -33,7 +31,7 @@ Row = dict[str, Any]
 
 
 def rows_of(config: Config) -> list[Row]:
-    return outcome(commands.train(config, Console(quiet=True), FACTS))[0]
+    return result_of(config)[0]
 
 
 def engine_of(config: Config) -> tuple[TrainingEngine, Batch]:
@@ -129,39 +127,16 @@ def test_values_come_from_a_reward_model_without_changing_it(make_config: MakeCo
     ids=" ".join,
 )
 def test_a_run_that_was_stopped_goes_on_with_the_same_bits(
-    make_config: MakeConfig, tmp_path: Path, options: tuple[str, ...]
+    make_config: MakeConfig, options: tuple[str, ...]
 ) -> None:
     """Values, a moved reference, and an adapted coefficient are part of a checkpoint."""
     config = make_config(*SHORT, *options, "checkpoint.rounds=1")
-    sources = Stages(config, Console(quiet=True)).sources()
-    facts = {**FACTS, "run_id": "test"}
-
-    def learn(folder: Path, stop_after: int) -> str:
-        asked = iter(range(100))
-        last = training.learn(
-            config,
-            sources,
-            folder,
-            Console(quiet=True),
-            facts,
-            lambda: next(asked) >= stop_after,
-        )
-        return weights_digest(last)
-
-    whole, cut = tmp_path / "whole", tmp_path / "cut"
-    whole.mkdir()
-    cut.mkdir()
-    digest = learn(whole, 100)
+    whole = run_in_memory(config)
+    output, decisions = memory_of(config), iter(range(100))
     with pytest.raises(StopRequested):
-        learn(cut, 4)
-    assert learn(cut, 100) == digest
-    rows = [exact(folder / "metrics.jsonl") for folder in (whole, cut)]
-    assert rows[0] == rows[1]
-
-
-def exact(path: Path) -> list[Row]:
-    rows = [json.loads(line) for line in path.read_text().splitlines()]
-    return [{k: v for k, v in row.items() if not k.startswith(UNTIMED)} for row in rows]
+        run_in_memory(config, output, lambda: next(decisions) >= 4)
+    assert 0 < len(output.rows) < 8
+    assert run_in_memory(config, output) == whole
 
 
 def test_the_coefficient_follows_its_target(make_config: MakeConfig) -> None:
@@ -198,9 +173,9 @@ def test_algorithms_say_themselves_whether_they_read_the_reference(
 
 def test_a_reference_that_only_metrics_ask_is_read_for_some_groups(make_config: MakeConfig) -> None:
     plain = ("algo=grpo", "algo.kl_coef=0", "run.group_size=2", "optim.lr=1e-3")
-    whole = outcome(commands.train(make_config(*SHORT, *plain), Console(quiet=True), FACTS))
+    whole = result_of(make_config(*SHORT, *plain))
     some = make_config(*SHORT, *plain, "tracker.reference_groups=1")
-    rows, *rest = outcome(commands.train(some, Console(quiet=True), FACTS))
+    rows, *rest = result_of(some)
     assert rest == list(whole[1:]), "the same weights"
     for row, full in zip(rows, whole[0], strict=True):
         assert row["reward/mean"] == full["reward/mean"]
@@ -291,7 +266,7 @@ def test_reference_log_probs_and_values_are_computed_once_per_sample(
 
         monkeypatch.setattr(TrainingEngine, name, counted)
     again = ("run.passes=2", "run.updates_per_round=2", "run.updates=8")
-    rows = rows_of(make_config(*SHORT, *again, f"algo={algo}"))
+    rows = run_in_memory(make_config(*SHORT, *again, f"algo={algo}"))[0]
     samples = rows[-1]["total/completions"]
     assert len(read["reference_logp"]) == samples
     assert len(read["values"]) == (samples if algo == "ppo" else 0)
@@ -299,14 +274,14 @@ def test_reference_log_probs_and_values_are_computed_once_per_sample(
 
 
 def test_recomputed_ratios_do_not_see_staleness_and_are_warned_about(
-    make_config: MakeConfig, capsys: pytest.CaptureFixture[str]
+    make_config: MakeConfig,
 ) -> None:
     stale = ("mode=lagged", "mode.max_staleness=2", "optim.lr=3e-3", "algo=grpo", *SHORT)
     seen = rows_of(make_config(*stale))
-    console = Console(quiet=False)
     config = make_config(*stale, "correction=recompute")
-    hidden = outcome(commands.train(config, console, FACTS))[0]
-    assert "warning: correction=recompute takes ratios against" in capsys.readouterr().out
+    output = memory_of(config)
+    hidden = run_in_memory(config, output)[0]
+    assert output.reports[0].startswith("warning: correction=recompute takes ratios against")
     assert seen[-1]["ratio/clipped"] > 0
     assert all(row["ratio/clipped"] == 0 for row in hidden), "N = T = 1: the ratio is one"
     assert hidden[-1]["kl/behavior_policy_k3"] > 1e-4, "and yet the samples are stale"

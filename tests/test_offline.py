@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import MakeConfig
+from conftest import Finished, MakeConfig
 from examples import FACTS, group
+from in_memory import memory_of, run_in_memory
 from survival import outcome
 
 from rlhf_lab import build, commands
@@ -20,7 +21,6 @@ from rlhf_lab.batching import collate
 from rlhf_lab.checkpoint import as_row, from_row
 from rlhf_lab.checks import check, splits_are_readable
 from rlhf_lab.config import Config
-from rlhf_lab.forward import weights_digest
 from rlhf_lab.generators.hf import HFGenerator, HFSampling
 from rlhf_lab.generators.pairs import PairsGenerator
 from rlhf_lab.loop import with_reference
@@ -29,11 +29,9 @@ from rlhf_lab.products import Stages, read_pairs
 from rlhf_lab.rewards.preference import PreferenceScorer
 from rlhf_lab.rollout.pipeline import Queued
 from rlhf_lab.rollout.worker import RolloutWorker
-from rlhf_lab.rows import read_rows
 from rlhf_lab.tasks.pairs import pair_examples
 from rlhf_lab.tasks.tldr_nano import word_tokenizer
 from rlhf_lab.trackers.console import Console
-from rlhf_lab.training import learn
 from rlhf_lab.types import Chunk, Example, Finish, Prompt, StopRequested, UserError, Weights
 
 OFFLINE = ("generator=pairs", "algo=online_dpo", "sft.steps=4", "eval=none", "eval.snapshots=0")
@@ -53,10 +51,6 @@ def pairs_file(tmp_path: Path) -> Path:
 
 def write(path: Path, *rows: Mapping[str, Any]) -> None:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-
-
-def run(config: Config) -> tuple[list[dict[str, Any]], str]:
-    return outcome(commands.train(config, Console(quiet=True), FACTS))
 
 
 def stages(config: Config) -> Stages:
@@ -202,7 +196,7 @@ def test_every_round_takes_pairs_of_the_label_stage_in_an_order_of_its_own(
     assert Path(sources.pairs) == stages(online).labels().folder / "train.jsonl"
     rows = read_pairs(Path(sources.pairs))
     taken = []
-    with build.pipeline(config, sources, word_tokenizer(), {}) as pipe:
+    with build.pipeline(config, sources, None, word_tokenizer()) as pipe:
         for version in range(20):
             taken += pipe.take(Weights(version, {})).groups
     assert {group.rewards for group in taken} == {(1.0, 0.0)}
@@ -214,9 +208,9 @@ def test_every_round_takes_pairs_of_the_label_stage_in_an_order_of_its_own(
     assert seen[: len(written)] != written
 
 
-def test_an_offline_run_in_every_mode(make_config: MakeConfig) -> None:
+def test_an_offline_run_in_every_mode(finished: Finished) -> None:
     options = (*OFFLINE, "run.passes=2", "run.updates=8")
-    sync = run(make_config(*options))
+    sync = finished(*options)
     rows, _ = sync
     assert len(rows) == 4
     for round_, row in enumerate(rows):
@@ -231,10 +225,10 @@ def test_an_offline_run_in_every_mode(make_config: MakeConfig) -> None:
     assert rows[-1]["update/loss"] < math.log(2)
     for executor in ("thread", "process"):
         background = ("mode=async", f"mode.executor={executor}")
-        assert run(make_config(*background, "mode.max_staleness=0", *options)) == sync
+        assert finished(*background, "mode.max_staleness=0", *options) == sync
     # The pairs are as old in every mode, so staleness changes nothing.
     for mode in (("mode=lagged",), ("mode=async", "mode.executor=thread"), ("mode=free",)):
-        assert run(make_config(*mode, *options)) == sync
+        assert finished(*mode, *options) == sync
 
 
 def test_an_offline_run_on_a_users_file_is_evaluated_like_any(
@@ -251,24 +245,13 @@ def test_an_offline_run_on_a_users_file_is_evaluated_like_any(
 
 @pytest.mark.parametrize("mode", [("mode=sync",), ("mode=async", "mode.executor=thread")])
 def test_an_offline_run_that_was_stopped_goes_on(
-    make_config: MakeConfig, tmp_path: Path, mode: tuple[str, ...]
+    make_config: MakeConfig, mode: tuple[str, ...]
 ) -> None:
     config = make_config(*OFFLINE, *mode, "checkpoint=rounds", "run.updates=6")
-    sources = stages(config).sources()
-    facts = {**FACTS, "run_id": "offline"}
-
-    def digest(folder: Path, last: int) -> str:
-        """The weights' digest of a run that is asked to stop after round `last`."""
-        folder.mkdir(exist_ok=True)
-
-        def should_stop() -> bool:
-            return len(read_rows(folder / "metrics.jsonl")) > last
-
-        end = learn(config, sources, folder, Console(quiet=True), facts, should_stop)
-        return weights_digest(end)
-
+    output = memory_of(config)
     with pytest.raises(StopRequested):
-        digest(tmp_path / "stopped", 1)
-    checkpoint = tmp_path / "stopped" / "checkpoints" / "00000002"
-    assert read_rows(checkpoint / "queue.jsonl") or config.mode.max_staleness == 0
-    assert digest(tmp_path / "stopped", 99) == digest(tmp_path / "whole", 99)
+        run_in_memory(config, output, lambda: len(output.rows) > 1)
+    (snapshot,) = output.checkpoints.snapshots[-1:]
+    assert snapshot.round == 2
+    assert snapshot.queue or config.mode.max_staleness == 0
+    assert run_in_memory(config, output) == run_in_memory(config)
