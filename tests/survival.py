@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import os
 import random
 import resource
 import sys
@@ -16,7 +17,7 @@ from typing import Any
 
 from examples import FACTS
 
-from rlhf_lab import commands
+from rlhf_lab import commands, forkserver
 from rlhf_lab.config import Config
 from rlhf_lab.main import REQUEUE
 from rlhf_lab.rollout.worker import RolloutWorker
@@ -36,7 +37,7 @@ from rlhf_lab.types import (
 UNTIMED = ("seconds/", "timing/")
 # Imports are done once, in the server; every run is forked from it.
 SERVER: Any = multiprocessing.get_context("forkserver")
-SERVER.set_forkserver_preload(["rlhf_lab.main"])
+SERVER.set_forkserver_preload(forkserver.PRELOAD)
 
 
 def start(config: Config) -> BaseProcess:
@@ -106,18 +107,26 @@ def killed_and_resumed(
     return met
 
 
-def children(pid: int) -> list[int]:
-    """Generator processes of a trainer: its children that multiprocessing spawned."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            parent = int(path.read_text().rpartition(")")[2].split()[1])
-            command = (path.parent / "cmdline").read_text()
-        except (OSError, IndexError):
-            continue
-        if parent == pid and "spawn_main" in command:
-            found.append(int(path.parent.name))
-    return sorted(found)
+def descendants(pid: int) -> list[int]:
+    """All processes that one has started, and those that they have."""
+    try:
+        found = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    except OSError:
+        return []
+    return [each for child in map(int, found) for each in (child, *descendants(child))]
+
+
+def comm(pid: int) -> str:
+    """What a process is called; nothing if it has ended."""
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""
+
+
+def generators_at_work() -> list[int]:
+    """Generator processes of all runs that this process has started."""
+    return [pid for pid in descendants(os.getpid()) if comm(pid).startswith("generator-")]
 
 
 def is_running(pid: int) -> bool:

@@ -11,7 +11,8 @@ import ctypes
 import resource
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
 import torch
 
@@ -68,7 +69,20 @@ def peak_bytes(device: torch.device) -> dict[str, int]:
     return peak
 
 
+_largest_counted = 0
+
+
+def count_as_child(pid: int) -> None:
+    """Count a process that is about to end as a child, though the fork server is its parent."""
+    global _largest_counted
+    with suppress(OSError):  # it has ended, or this system has no such file
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                _largest_counted = max(_largest_counted, int(line.split()[1]) * 1024)
+
+
 def resident_bytes(who: int) -> int:
     """Largest resident size so far of one of getrusage's: this process, or its largest child."""
     unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(who).ru_maxrss * unit
+    counted = _largest_counted if who == resource.RUSAGE_CHILDREN else 0
+    return max(resource.getrusage(who).ru_maxrss * unit, counted)

@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Any, TextIO
 
 import torch
-import torch.multiprocessing
 
+from rlhf_lab import forkserver
+from rlhf_lab.memory import count_as_child
 from rlhf_lab.rollout.feeds import Newest
 from rlhf_lab.rollout.mode import OnFailure
 from rlhf_lab.rollout.served import serve
@@ -29,15 +30,6 @@ from rlhf_lab.types import Chunk, Rollout, WeightFeed, Weights
 
 NOTICE_SECONDS = 5.0
 TRACE_SECONDS = 0.5
-SPAWN = torch.multiprocessing.get_context("spawn")
-
-
-def announce_a_known_start_method() -> None:
-    """A child is told its parent's default start method, and ends if it does not know it: one that
-    a launcher has added to its workers, such as joblib's loky."""
-    known = (None, "fork", "spawn", "forkserver")
-    if multiprocessing.get_start_method(allow_none=True) not in known:
-        multiprocessing.set_start_method("spawn", force=True)
 
 
 class GeneratorFailure(RuntimeError):
@@ -94,18 +86,18 @@ class GeneratorProcess:
 
     def spawn(self) -> None:
         """Start the process; `wait_ready` waits until it has built its worker."""
-        announce_a_known_start_method()
-        ours, theirs = SPAWN.Pipe()
+        ours, theirs = multiprocessing.Pipe()
         descriptor, name = tempfile.mkstemp(prefix="rlhf_lab_generator_")
         self._trace: TextIO = os.fdopen(descriptor, encoding="utf-8", errors="replace")
         self._trace_path = Path(name)
-        self._process = SPAWN.Process(
-            target=serve,
-            args=(theirs, self._make_worker, self._shared, self._pulse, name),
+        # Signals reach the whole group; the trainer alone decides when generators end.
+        self._process = forkserver.start(
+            serve,
+            (theirs, self._make_worker, self._shared, self._pulse, name),
             name=f"generator-{self._number}",
             daemon=True,
+            is_deaf=True,
         )
-        self._process.start()
         theirs.close()
         self._connection: Connection = ours
         self._verdict = ""
@@ -249,6 +241,7 @@ class GeneratorProcess:
     def close(self) -> None:
         """End the process at once; a `receive` in another thread raises."""
         self._is_closing = True
+        count_as_child(self.pid)
         self._process.kill()
         with self._sending, self._life:
             self._end_process()

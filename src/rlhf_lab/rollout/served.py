@@ -34,9 +34,6 @@ def serve(
 ) -> None:
     """Main of the process: chunks in, rollouts or errors out, until the trainer is gone."""
     keep_freed_memory()
-    # Signals reach the whole group; the trainer alone decides when generators end.
-    for name in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
-        signal.signal(name, signal.SIG_IGN)
     stacks = Path(trace).open("w", encoding="utf-8")  # noqa: SIM115  (open as long as we live)
     # Both sides have it open: no name is left behind, whoever is killed from here on.
     Path(trace).unlink()

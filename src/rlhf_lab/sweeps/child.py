@@ -7,14 +7,13 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from multiprocessing import get_context, parent_process, set_start_method
+from collections.abc import Sequence
+from multiprocessing import parent_process
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
-from rlhf_lab.sweeps.requeue import slurm_job
+from rlhf_lab import forkserver
 
 # The module of the console script; a job is what a person would type.
 DOOR = "rlhf_lab.main"
@@ -24,38 +23,10 @@ THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 def start(words: Sequence[str], log: Path, threads: int, script: str = "") -> BaseProcess:
     """`rlhf-lab WORDS`, or a bash script instead, in a session of its own, writing to a log, with
-    so many threads.
-
-    The process comes from a server that has everything imported already, where there is one.
-    """
+    so many threads."""
     pin(threads)
     log.parent.mkdir(parents=True, exist_ok=True)
-    # In a Slurm job none: signals go to all of its processes, and would end the server first.
-    method = "spawn" if slurm_job() else "forkserver"
-    # A child is told the default of its parent, which in joblib's workers is joblib's own.
-    set_start_method(method, force=True)
-    context = get_context(method)
-    context.set_forkserver_preload([DOOR])
-    told = (tuple(words), str(log), script, threads)
-    process: BaseProcess = context.Process(target=live, args=told)  # type: ignore[attr-defined]
-    with nameless_main():
-        process.start()
-    return process
-
-
-@contextmanager
-def nameless_main() -> Iterator[None]:
-    """Children would import this process's main module once more, under another name."""
-    main = sys.modules["__main__"]
-    told = {name: getattr(main, name) for name in ("__spec__", "__file__") if hasattr(main, name)}
-    main.__spec__ = None
-    if "__file__" in told:
-        del main.__file__
-    try:
-        yield
-    finally:
-        for name, value in told.items():
-            setattr(main, name, value)
+    return forkserver.start(live, (tuple(words), str(log), script, threads), name="rlhf-lab")
 
 
 def pin(threads: int) -> None:
@@ -69,7 +40,6 @@ def live(words: tuple[str, ...], log: str, script: str, threads: int) -> None:
     """The life of the child; ends with the exit code of the command."""
     # The server may have been started before anybody said so.
     pin(threads)
-    set_start_method(None, force=True)
     # Ctrl-C is for the sweep, which then asks its jobs to save their state.
     os.setsid()
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
