@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rlhf_lab.errors import UserError
 from rlhf_lab.rewards.limited import ChildJudge, OnError, finite, require_limit
-from rlhf_lab.types import Example, UserError
+from rlhf_lab.samples import Example
 
 GIVEN = ("prompt", "completion", "reference", "hidden", "finished")
 SIGNATURE = (

@@ -7,15 +7,12 @@ which may have no children of their own.
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import json
 import math
 import os
 import signal
 import subprocess
 import sys
-import traceback
 import weakref
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -23,18 +20,15 @@ from dataclasses import dataclass
 from enum import StrEnum
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
-from typing import Any
 
-from rlhf_lab.types import Example, Finish, Group, UserError
-
-# The sample's example, its text, and whether it wrote the end token. Picklable for a time limit.
-Judge = Callable[[Example, str, bool], Any]
+from rlhf_lab.errors import UserError
+from rlhf_lab.rewards.limited_child import Judge, finite
+from rlhf_lab.samples import Example, Finish, Group
 
 START_SECONDS = 300.0
-PR_SET_PDEATHSIG = 1
 CHILD = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
-    "from rlhf_lab.rewards.limited import serve; serve(int(sys.argv[2]), int(sys.argv[3]))"
+    "from rlhf_lab.rewards.limited_child import serve; serve(int(sys.argv[2]), int(sys.argv[3]))"
 )
 
 
@@ -60,16 +54,6 @@ def require_limit(key: str, seconds: float) -> None:
     """Refuse a time limit that is no length of time."""
     if not (math.isfinite(seconds) and seconds >= 0):
         raise UserError(f"{key}.time_limit_s={seconds}: choose a number of seconds, or 0 for none")
-
-
-def finite(value: Any) -> float:
-    """What a function returned, as a float; raises unless it is a finite number."""
-    if not hasattr(value, "__float__"):
-        raise TypeError(f"it returned {value!r}, which is no number")
-    number = float(value)
-    if not math.isfinite(number):
-        raise ValueError(f"it returned {number}, which is no finite number")
-    return number
 
 
 class SampleScorer:
@@ -192,44 +176,3 @@ def started(judge: Judge) -> Child:
             f"the process of the time limit did not start ({content[0]})"
         ) from ChildTraceback(content[1])
     return child
-
-
-def serve(descriptor: int, parent: int) -> None:
-    """Main of the child: samples in, scores or errors out, until the parent is gone."""
-    # Signals reach the whole group; the parent alone decides when this process ends.
-    for name in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2):
-        signal.signal(name, signal.SIG_IGN)
-    end_with(parent)
-    connection = Connection(descriptor)
-    with contextlib.suppress(EOFError, OSError):
-        try:
-            judge = connection.recv()
-        except EOFError:
-            raise
-        except Exception as error:
-            connection.send(("failed", portrait(error)))
-            return
-        connection.send(("ready", None))
-        while True:
-            try:
-                connection.send(("done", finite(judge(*connection.recv()))))
-            except (EOFError, BrokenPipeError, ConnectionResetError):
-                raise
-            except Exception as error:
-                connection.send(("failed", portrait(error)))
-
-
-def portrait(error: BaseException) -> tuple[str, str]:
-    """An error as text, and its traceback: the error itself may not be picklable."""
-    return f"{type(error).__name__}: {error}", "".join(traceback.format_exception(error))
-
-
-def end_with(parent: int) -> None:
-    """Die with the parent even in the middle of a call that never comes back (Linux).
-
-    Elsewhere an idle child sees its closed pipe.
-    """
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:  # it was gone before we asked
-            os._exit(1)

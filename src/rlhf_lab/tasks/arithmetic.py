@@ -6,15 +6,15 @@ import functools
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-from tokenizers import Regex, Tokenizer, decoders, pre_tokenizers
-from tokenizers.models import WordLevel
-from transformers import PreTrainedTokenizerFast
-
+from rlhf_lab.errors import UserError
 from rlhf_lab.randomness import stable_hash
+from rlhf_lab.samples import Example, Split
 from rlhf_lab.tasks.on_demand import RowsOnDemand
-from rlhf_lab.types import Example, Split, UserError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
 
 SPECIAL = ("<pad>", "<eos>")
 OPERATIONS = "+-*"
@@ -161,6 +161,11 @@ def character_tokenizer() -> PreTrainedTokenizerFast:
 
     There is no unknown token: any other character is refused by the tokenizer itself.
     """
+    # Not for the rule alone, which a time limit has in a process of its own.
+    from tokenizers import Regex, Tokenizer, decoders, pre_tokenizers
+    from tokenizers.models import WordLevel
+    from transformers import PreTrainedTokenizerFast
+
     symbols = [*SPECIAL, *"0123456789", *OPERATIONS, "="]
     tokenizer = Tokenizer(WordLevel({symbol: place for place, symbol in enumerate(symbols)}))
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex("."), "isolated")

@@ -6,8 +6,8 @@ import json
 from array import array
 from pathlib import Path
 
+from rlhf_lab.errors import UserError
 from rlhf_lab.tasks.tables import Demand, NoSuchFile, Row, Table
-from rlhf_lab.types import UserError
 
 
 class JsonLines(Table):

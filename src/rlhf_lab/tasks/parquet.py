@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from rlhf_lab.errors import UserError
 from rlhf_lab.tasks.extras import require
 from rlhf_lab.tasks.tables import Columns, Demand, NoSuchFile, Row
-from rlhf_lab.types import UserError
 
 
 def read_parquet(path: Path, demand: Demand) -> Columns:

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rlhf_lab.types import Example, UserError
+from rlhf_lab.errors import UserError
+from rlhf_lab.samples import Example
 
 Row = dict[str, Any]
 

@@ -9,9 +9,10 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, ClassVar
 
+from rlhf_lab.errors import UserError
+from rlhf_lab.samples import Example, Split
 from rlhf_lab.tasks.hub import read_split
 from rlhf_lab.tasks.tables import Demand, Row, TableExamples
-from rlhf_lab.types import Example, Split, UserError
 
 HUB = "vwxyzjn/summarize_from_feedback_tldr_3_filtered_oai_preprocessing_1706381144"
 # N+ detail 2.

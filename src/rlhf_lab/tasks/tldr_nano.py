@@ -11,13 +11,10 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from tokenizers import Tokenizer
-from tokenizers.models import WordLevel
-from tokenizers.pre_tokenizers import WhitespaceSplit
-from transformers import PreTrainedTokenizerFast
-
+from rlhf_lab.errors import UserError
+from rlhf_lab.samples import Example, Split
 from rlhf_lab.tasks import tldr_nano_judge
 from rlhf_lab.tasks.on_demand import RowsOnDemand
 from rlhf_lab.tasks.tldr_nano_world import (
@@ -29,7 +26,9 @@ from rlhf_lab.tasks.tldr_nano_world import (
     render_reference,
     vocabulary,
 )
-from rlhf_lab.types import Example, Split, UserError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
 
 SPECIAL = ("<pad>", "<eos>", "<unk>")
 
@@ -97,6 +96,12 @@ def row(task: TldrNano, split: Split, index: int) -> Example:
 @functools.cache
 def word_tokenizer() -> PreTrainedTokenizerFast:
     """A word-level tokenizer whose padding and end tokens differ."""
+    # Not for the judge alone, which a time limit has in a process of its own.
+    from tokenizers import Tokenizer
+    from tokenizers.models import WordLevel
+    from tokenizers.pre_tokenizers import WhitespaceSplit
+    from transformers import PreTrainedTokenizerFast
+
     words = {word: number for number, word in enumerate([*SPECIAL, *vocabulary()])}
     tokenizer = Tokenizer(WordLevel(words, unk_token="<unk>"))
     tokenizer.pre_tokenizer = WhitespaceSplit()

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from rlhf_lab.randomness import stable_hash
-from rlhf_lab.types import Split
+from rlhf_lab.samples import Split
 
 Facts = dict[str, str]
 

@@ -1,0 +1,75 @@
+"""The child's own side of a time limit: a process that judges until its parent is gone.
+
+It starts in a moment, since it imports only what its judge does; torch takes seconds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import math
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from typing import Any
+
+from rlhf_lab.samples import Example
+
+# The sample's example, its text, and whether it wrote the end token. Picklable for a time limit.
+Judge = Callable[[Example, str, bool], Any]
+
+PR_SET_PDEATHSIG = 1
+
+
+def serve(descriptor: int, parent: int) -> None:
+    """Main of the child: samples in, scores or errors out, until the parent is gone."""
+    # Signals reach the whole group; the parent alone decides when this process ends.
+    for name in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2):
+        signal.signal(name, signal.SIG_IGN)
+    end_with(parent)
+    connection = Connection(descriptor)
+    with contextlib.suppress(EOFError, OSError):
+        try:
+            judge = connection.recv()
+        except EOFError:
+            raise
+        except Exception as error:
+            connection.send(("failed", portrait(error)))
+            return
+        connection.send(("ready", None))
+        while True:
+            try:
+                connection.send(("done", finite(judge(*connection.recv()))))
+            except (EOFError, BrokenPipeError, ConnectionResetError):
+                raise
+            except Exception as error:
+                connection.send(("failed", portrait(error)))
+
+
+def portrait(error: BaseException) -> tuple[str, str]:
+    """An error as text, and its traceback: the error itself may not be picklable."""
+    return f"{type(error).__name__}: {error}", "".join(traceback.format_exception(error))
+
+
+def end_with(parent: int) -> None:
+    """Die with the parent even in the middle of a call that never comes back (Linux).
+
+    Elsewhere an idle child sees its closed pipe.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:  # it was gone before we asked
+            os._exit(1)
+
+
+def finite(value: Any) -> float:
+    """What a function returned, as a float; raises unless it is a finite number."""
+    if not hasattr(value, "__float__"):
+        raise TypeError(f"it returned {value!r}, which is no number")
+    number = float(value)
+    if not math.isfinite(number):
+        raise ValueError(f"it returned {number}, which is no finite number")
+    return number
