@@ -1,4 +1,5 @@
-"""The nouns and protocols of the lab. Everything imports this module; it imports only torch.
+"""The nouns and protocols of the lab. Everything imports this module; torch is only for its types,
+so that what reads runs starts without it.
 
 Tensor names end in their shape:
 
@@ -14,10 +15,11 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-import torch
-from torch import Tensor
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
 
 Clock = Callable[[], float]
 Steps = tuple[tuple[int, float], ...]
