@@ -13,8 +13,10 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import torch
+if TYPE_CHECKING:
+    import torch
 
 # Names and numbers of malloc.h.
 M_TRIM_THRESHOLD = -1
@@ -48,9 +50,16 @@ def is_shortage(error: BaseException) -> bool:
     """Whether an error means that memory ran out, on a device or on the host."""
     if isinstance(error, OutOfMemory):
         return False
-    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+    if isinstance(error, MemoryError) or is_of_torch(error):
         return True
     return any(text in str(error).lower() for text in SHORTAGES)
+
+
+def is_of_torch(error: BaseException) -> bool:
+    """Whether it is torch's own error for a device without memory; processes that never import
+    torch, as those that read runs, have none."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(error, torch.OutOfMemoryError)
 
 
 def keep_freed_memory() -> bool:
@@ -65,6 +74,8 @@ def peak_bytes(device: torch.device) -> dict[str, int]:
     """Largest memory of this process so far: resident on the host, allocated on a CUDA device."""
     peak = {"resident_bytes": resident_bytes(resource.RUSAGE_SELF)}
     if device.type == "cuda":
+        import torch
+
         peak["device_bytes"] = torch.cuda.max_memory_allocated(device)
     return peak
 

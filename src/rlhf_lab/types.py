@@ -1,6 +1,7 @@
-"""The nouns and protocols of the lab. Everything may import this module; it imports only torch.
+"""The nouns and protocols of the lab. Everything may import this module; torch is only for its
+types, so that what reads runs starts without it.
 
-Errors and what is judged have modules of their own, without torch, and are handed on from here.
+Errors and what is judged have modules of their own, and are handed on from here.
 
 Tensor names end in their shape:
 
@@ -15,10 +16,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-import torch
-from torch import Tensor
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
 
 from rlhf_lab.errors import StopRequested as StopRequested
 from rlhf_lab.errors import UserError as UserError
