@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rlhf_lab import build, plan, runs
+from rlhf_lab import build, forkserver, plan, runs
 from rlhf_lab.card import write_card
 from rlhf_lab.checks import trains_on_labels, trains_proxy
 from rlhf_lab.config import Config, plain
@@ -23,6 +23,7 @@ from rlhf_lab.models.scratch import ScratchModel
 from rlhf_lab.outputs import FolderOutput
 from rlhf_lab.products import Product, Stages
 from rlhf_lab.provenance import peak_memory_bytes, short_commit
+from rlhf_lab.rollout.mode import ExecutorKind
 from rlhf_lab.run_evals import Evaluated, evaluate_run, show
 from rlhf_lab.secrecy import masked
 from rlhf_lab.signals import Stop, listening
@@ -112,6 +113,7 @@ def stages(config: Config, console: Console) -> None:
 
 def pipeline(config: Config, console: Console, facts: Record) -> Path:
     """All stages, then training and evaluation."""
+    warm(config)
     stages(config, console)
     return train(config, console, facts)
 
@@ -122,6 +124,7 @@ def train(config: Config, console: Console, facts: Record) -> Path:
     Raises StopRequested on SIGTERM or SIGUSR1, once a checkpoint is saved. A run that came to its
     pause (checkpoint.pause_round) is left for `output.resume=true`.
     """
+    warm(config)
     folder = claim_folder(config)
     claim = runs.RunDirectory.resume if config.output.resume else runs.RunDirectory.create
     manifest = {**facts["manifest"], "settings": build.settings(config)}
@@ -140,6 +143,12 @@ def train(config: Config, console: Console, facts: Record) -> Path:
             raise
     record.finish(state, peak_memory_bytes=peak_memory_bytes())
     return folder
+
+
+def warm(config: Config) -> None:
+    """Let the imports of generator processes begin now, beside what comes before they start."""
+    if config.mode.executor is ExecutorKind.process:
+        forkserver.warm()
 
 
 def finish_run(
