@@ -5,12 +5,9 @@ from __future__ import annotations
 import csv
 import importlib.util
 import json
-import os
 import re
 import shutil
 import sqlite3
-import subprocess
-import sys
 import tempfile
 from collections.abc import Sequence
 from contextlib import closing
@@ -20,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import prepared
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -230,11 +228,10 @@ def copy_of_package(folder: Path) -> Path:
 
 def rlops(site: Path, module: str, *arguments: str) -> str:
     """What a command of Open RL Benchmark says. Its dependencies warn of much."""
-    surroundings = {**os.environ, "PYTHONPATH": str(site), "MPLBACKEND": "agg"}
-    for name in ("WANDB_DIR", "WANDB_CONFIG_DIR", "WANDB_CACHE_DIR", "MPLCONFIGDIR"):
-        surroundings[name] = str(site / "own")
-    command = [sys.executable, "-m", f"openrlbenchmark.{module}", *arguments]
-    done = subprocess.run(command, env=surroundings, capture_output=True, text=True, cwd=site)
+    names = ("WANDB_DIR", "WANDB_CONFIG_DIR", "WANDB_CACHE_DIR")
+    own = {name: str(site / "own") for name in names}
+    script = f"import runpy; runpy.run_module('openrlbenchmark.{module}', None, '__main__', True)"
+    done = prepared.run(script, *arguments, folder=site, surroundings=own, path=(site,))
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +21,7 @@ from analysis.tables.gather import gather
 from analysis.tables.record import Reading, Source
 from analysis.tables.sources import kind_of, read_source, read_sources
 from analysis.tables.store import load
+from rlhf_lab.main import run_command
 from rlhf_lab.sweeps.record import Sweep, write_record
 from rlhf_lab.trackers.tensorboard import TensorBoardTracker
 from rlhf_lab.types import UserError
@@ -209,33 +208,24 @@ def test_the_command_refuses_in_one_line(
 # Real runs.
 
 
-# In one process, which is sooner than a sweep: several of a process each.
-TRAIN = """
-import json, sys
-from rlhf_lab.main import run_command
-for arguments in json.loads(sys.argv[1]):
-    run_command("train", arguments)
-"""
 JOBS = [("sync", 1), ("sync", 2), ("lagged", 1)]
 
 
 @pytest.fixture(scope="session")
-def sweep(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def sweep(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three runs, as the jobs of a sweep are named, with both mirrors."""
     root = tmp_path_factory.mktemp("real")
     common = [
-        "debug=tiny", "task=arithmetic", "tracker=wandb_offline", "tracker.tensorboard=true",
-        "output.quiet=true", "sft.steps=40", f"output.cache={root}/.cache", "tracker.sweep=ladder",
+        "debug=tiny", "reward=task_rule", "tracker=wandb_offline", "tracker.tensorboard=true",
+        "output.quiet=true", f"output.cache={cache}", "tracker.sweep=ladder",
     ]  # fmt: skip
-    own = [
-        [f"mode={mode}", f"seed={seed}", f"tracker.condition='mode={mode}'",
-         f"output.dir={root}/ladder/mode-{mode}/seed-{seed}"]
-        for mode, seed in JOBS
-    ]  # fmt: skip
-    jobs = json.dumps([[*common, *each] for each in own])
-    command = [sys.executable, "-c", TRAIN, jobs]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=root)
-    assert done.returncode == 0, done.stderr[-3000:]
+    with pytest.MonkeyPatch.context() as surroundings:
+        for name in ("WANDB_CONFIG_DIR", "WANDB_CACHE_DIR", "WANDB_DATA_DIR"):
+            surroundings.setenv(name, str(root / "own"))
+        for mode, seed in JOBS:
+            own = [f"mode={mode}", f"seed={seed}", f"tracker.condition='mode={mode}'",
+                   f"output.dir={root}/ladder/mode-{mode}/seed-{seed}"]  # fmt: skip
+            assert run_command("train", [*common, *own]) == 0
     return root / "ladder"
 
 

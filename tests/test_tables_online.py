@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import prepared
 import pytest
 from table_records import tables
 from wandb_project import serving
@@ -255,8 +254,7 @@ def by_wandb(folder: Path, url: str, *arguments: str) -> subprocess.CompletedPro
     names = ("WANDB_DIR", "WANDB_CACHE_DIR", "WANDB_CONFIG_DIR", "WANDB_DATA_DIR")
     own = {name: str(folder / name) for name in names}
     own |= {"WANDB_BASE_URL": url, "WANDB_API_KEY": "0" * 40}
-    command = [sys.executable, "-c", READ, *arguments]
-    return subprocess.run(command, env={**os.environ, **own}, capture_output=True, text=True)
+    return prepared.run(READ, *arguments, folder=folder, surroundings=own)
 
 
 def test_what_the_server_refuses_for_good_is_told(tmp_path: Path) -> None:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import prepared
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -128,8 +126,8 @@ def log_run(folder: Path, **how: Any) -> None:
     """Let wandb write an offline run in a process of its own."""
     places = {name: str(folder / "own") for name in ("WANDB_CONFIG_DIR", "WANDB_CACHE_DIR",
                                                      "WANDB_DATA_DIR")}  # fmt: skip
-    command = [sys.executable, "-c", LOG, json.dumps(how), str(folder)]
-    subprocess.run(command, env={**os.environ, **places}, check=True, capture_output=True)
+    done = prepared.run(LOG, json.dumps(how), str(folder), folder=folder, surroundings=places)
+    assert done.returncode in (0, how.get("exit", 0)), done.stderr
 
 
 @pytest.fixture(scope="module")
@@ -149,9 +147,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def inspected(path: Path) -> list[dict[str, Any]]:
     """A file as wandb's own reader tells it."""
-    command = [sys.executable, "-m", "wandb", "leet", "inspect", "--json", str(path)]
-    out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    return [json.loads(line) for line in out.splitlines() if line.startswith("{")]
+    reader = "import runpy; runpy.run_module('wandb', None, '__main__', True)"
+    asked = ("leet", "inspect", "--json", str(path))
+    done = prepared.run(reader, *asked, folder=path.parent, surroundings={})
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
 
 
 def plain(row: Mapping[str, Any]) -> dict[str, Any]:
