@@ -5,27 +5,32 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import sys
 import tempfile
-import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from conftest import MakeConfig
 from examples import FACTS, call
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
-from survival import comm, descendants, is_running
+from survival import SERVER, generators_at_work, is_running, wait_until
 
 from rlhf_lab import commands
 from rlhf_lab.checks import check, splits_are_readable
 from rlhf_lab.config import GROUPS
-from rlhf_lab.main import conf_folder, message
+from rlhf_lab.main import conf_folder, main, message
 from rlhf_lab.products import Stages
 from rlhf_lab.trackers.console import Console
 from rlhf_lab.types import UserError
 
+# The shortest of runs, by which nothing but its being a run is tested.
+SUMS = ("debug=tiny", "task=arithmetic", "algo=rloo", "reward=task_rule", "eval=none")
+ERRORS = "errors.txt"
 REFUSALS = (UserError, HydraException, OmegaConfBaseException)
 
 
@@ -172,7 +177,7 @@ def test_a_prompt_that_is_too_long_is_named(make_config: MakeConfig, gsm8k: Path
 def test_a_cache_entry_that_was_cut_short_is_refused(
     make_config: MakeConfig, tmp_path: Path
 ) -> None:
-    config = make_config(f"output.cache={tmp_path}/own")
+    config = make_config(f"output.cache={tmp_path}/own", "task=arithmetic", "sft.steps=1")
     stages = Stages(config, Console(quiet=True))
     product = stages.sft(config.model)
     assert stages.sft(config.model).was_cached
@@ -187,8 +192,7 @@ def test_a_cache_entry_that_was_cut_short_is_refused(
 
 def test_a_changed_setting_never_reuses_a_stale_product(make_config: MakeConfig) -> None:
     def folder(*overrides: str) -> Path:
-        config = make_config(*overrides)
-        return Stages(config, Console(quiet=True)).reward_model().folder
+        return Stages(make_config(*overrides), Console(quiet=True)).folders()[-1]
 
     first = folder()
     assert folder() == first
@@ -212,7 +216,7 @@ def test_the_folder_of_another_run_is_refused_and_kept(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     folder = tmp_path / "mine"
-    common = ["debug=tiny", f"output.cache={cache}", f"output.dir={folder}", "eval=none"]
+    common = [*SUMS, "run.updates=1", f"output.cache={cache}", f"output.dir={folder}"]
     assert call("train", *common, monkeypatch=monkeypatch) == 0
     before = {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()}
     assert call("train", *common, "seed=2", monkeypatch=monkeypatch) == 2
@@ -250,58 +254,74 @@ def test_help_lists_commands_groups_and_options(
         assert path.stem in text
 
 
-def start_long_run(folder: Path, cache: Path) -> subprocess.Popen[str]:
-    """An async run without end that has written its first round."""
-    # A shell's background jobs ignore SIGINT, and so would all that they start.
+def command_line(words: list[str], folder: Path) -> NoReturn:
+    """Main of a process: a command with its own folder for temporary files, whose errors are kept
+    in a file there."""
+    # A shell's background jobs ignore SIGINT, and so do all that they start.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    arguments = ["debug=tiny", "run.updates=100000", "mode=async", "eval=none"]
-    process = subprocess.Popen(
-        [
-            *(sys.executable, "-m", "rlhf_lab.main", "train", *arguments),
-            *(f"output.dir={folder}", f"output.cache={cache}", "output.quiet=true"),
-        ],
-        stderr=subprocess.PIPE,
-        text=True,
-        env=os.environ | {"PYTHONWARNINGS": "default"},
+    os.environ["TMPDIR"] = str(folder)
+    tempfile.tempdir = None
+    sys.argv = ["rlhf-lab", *words]
+    with (folder / ERRORS).open("w") as errors:
+        os.dup2(errors.fileno(), sys.stderr.fileno())
+        code = main()
+        sys.stderr.flush()
+    sys.exit(code)
+
+
+@contextmanager
+def long_run(folder: Path, cache: Path) -> Iterator[BaseProcess]:
+    """An async run without end that has written its first round, in `folder` / run."""
+    words = [*SUMS, "run.updates=100000", "mode=async"]
+    where = [f"output.dir={folder}/run", f"output.cache={cache}", "output.quiet=true"]
+    process: BaseProcess = SERVER.Process(
+        target=command_line, args=(["train", *words, *where], folder)
     )
-    metrics = folder / "metrics.jsonl"
-    deadline = time.monotonic() + 400
-    while not (metrics.is_file() and metrics.stat().st_size):
-        assert process.poll() is None, process.communicate()[1]
-        assert time.monotonic() < deadline, "the run never wrote a round"
-        time.sleep(0.05)
-    return process
+    process.start()
+    metrics = folder / "run" / "metrics.jsonl"
+    try:
+        wait_until(
+            lambda: not process.is_alive() or (metrics.is_file() and metrics.stat().st_size), 300
+        )
+        assert process.is_alive(), (folder / ERRORS).read_text()
+        yield process
+    finally:
+        process.kill()
+        process.join()
+
+
+def assert_nothing_is_left(members: set[int], folder: Path) -> None:
+    """Neither processes of a run, nor their memory and files."""
+    wait_until(lambda: not any(map(is_running, members)), 300)
+    # torch names its memory by the process that made it.
+    left = [n for n in os.listdir("/dev/shm") if any(f"_{pid}_" in n for pid in members)]
+    assert left == []
+    assert list(folder.glob("rlhf_lab_*")) == []
 
 
 def test_ctrl_c_leaves_a_readable_run_and_exit_code_130(tmp_path: Path, cache: Path) -> None:
-    folder = tmp_path / "interrupted"
-    process = start_long_run(folder, cache)
-    process.send_signal(signal.SIGINT)
-    try:
-        _, errors = process.communicate(timeout=120)
-    finally:
-        process.kill()
-    assert process.returncode == 130, errors
+    with long_run(tmp_path, cache) as process:
+        assert process.pid is not None
+        members = {process.pid, *generators_at_work()}
+        os.kill(process.pid, signal.SIGINT)
+        process.join(300)
+        errors = (tmp_path / ERRORS).read_text()
+        assert process.exitcode == 130, errors
     assert "interrupted; what was written stays readable" in errors
+    folder = tmp_path / "run"
     assert json.loads((folder / "manifest.json").read_text())["state"] == "interrupted"
     rows = (folder / "metrics.jsonl").read_text().splitlines()
     assert all(json.loads(line) for line in rows)
+    assert_nothing_is_left(members, tmp_path)
 
 
 def test_a_killed_trainer_leaves_no_generator_behind(tmp_path: Path, cache: Path) -> None:
-    segments = set(os.listdir("/dev/shm"))
-    files = set(Path(tempfile.gettempdir()).glob("rlhf_lab_*"))
-    process = start_long_run(tmp_path / "killed", cache)
-    children = descendants(process.pid)
-    assert any(name.startswith("generator-") for name in map(comm, children))
-    process.kill()
-    process.communicate(timeout=60)
-    deadline = time.monotonic() + 60
-    while any(map(is_running, children)):
-        assert time.monotonic() < deadline, "a generator outlived its trainer"
-        time.sleep(0.05)
-    assert set(os.listdir("/dev/shm")) <= segments
-    assert set(Path(tempfile.gettempdir()).glob("rlhf_lab_*")) <= files
+    with long_run(tmp_path, cache) as process:
+        assert process.pid is not None
+        members = {process.pid, *generators_at_work()}
+        assert len(members) > 1
+        process.kill()
+        assert_nothing_is_left(members, tmp_path)
 
 
 def test_prompts_must_fit_the_context_of_a_loaded_model(

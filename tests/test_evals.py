@@ -442,30 +442,33 @@ def test_several_samples_need_a_judge_of_right_and_wrong(make_config: MakeConfig
 # -- runs
 
 
-Train = Callable[..., Path]
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Path:
+    """Folder of two runs of the command line, of two tasks, which have been evaluated."""
+    folder = tmp_path_factory.mktemp("trained")
+    base = ("debug=tiny", "run.updates=2", f"output.cache={cache}")
+    with pytest.MonkeyPatch.context() as patch:
+        for name, *overrides in (("nano",), ("sums", "task=arithmetic", "algo=rloo")):
+            own = (*overrides, f"output.dir={folder}/{name}")
+            assert call("train", *base, *own, monkeypatch=patch) == 0
+    return folder
 
 
 @pytest.fixture
-def train(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cache: Path) -> Train:
-    """A run by the command line: train("name", "task=arithmetic") -> its folder."""
-
-    def make(name: str, *overrides: str) -> Path:
-        folder = tmp_path / name
-        common = ("debug=tiny", f"output.cache={cache}", f"output.dir={folder}")
-        assert call("train", *common, *overrides, monkeypatch=monkeypatch) == 0
-        return folder
-
-    return make
+def sums(trained: Path, tmp_path: Path) -> Path:
+    """A copy of the run of arithmetic."""
+    return Path(shutil.copytree(trained / "sums", tmp_path / "sums"))
 
 
 def test_several_runs_in_one_command_and_one_is_damaged(
-    train: Train,
+    trained: Path,
+    sums: Path,
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    nano, sums = train("nano"), train("sums", "task=arithmetic", "algo=rloo")
-    cut, empty = tmp_path / "cut", tmp_path / "empty"
+    nano, cut, empty = tmp_path / "nano", tmp_path / "cut", tmp_path / "empty"
+    shutil.copytree(trained / "nano", nano)
     shutil.copytree(nano, cut)
     last = sorted((cut / "weights").iterdir())[-1]
     last.write_bytes(last.read_bytes()[:-100])
@@ -483,7 +486,7 @@ def test_several_runs_in_one_command_and_one_is_damaged(
     assert {path: path.read_bytes() for path in tmp_path.rglob("evals.jsonl")} == before
     for folder in (nano, sums):
         rows = read_rows(folder / "evals-test.jsonl")
-        assert [row["version"] for row in rows] == [0, 4]
+        assert [row["version"] for row in rows] == [0, 2]
         assert {(row["eval/split"], row["eval/prompts"]) for row in rows} == {("test", 6)}
         assert all(row["timing/samples_per_second"] > 0 for row in rows)
         assert len(read_rows(folder / "samples-test.jsonl")) == 1
@@ -491,16 +494,16 @@ def test_several_runs_in_one_command_and_one_is_damaged(
     table = told.out[told.out.rindex("evaluation\n") :].splitlines()
     assert table[1].split("  ")[0] == "run"
     assert [line.split()[:2] for line in table[2:]] == [
-        [str(folder), version] for folder in (nano, sums) for version in ("0", "4")
+        [str(folder), version] for folder in (nano, sums) for version in ("0", "2")
     ]
     assert "accuracy [95%]" in table[1] and "samples/s" in table[1]
     assert "unjudged" not in table[1], "nothing was"
 
 
 def test_an_evaluation_repeats_bit_for_bit_and_passes_at_k(
-    train: Train, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    sums: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder = train("sums", "task=arithmetic", "algo=rloo")
+    folder = sums
     first = exact_rows(folder / "evals.jsonl")
     assert call("evaluate", str(folder), monkeypatch=monkeypatch) == 0
     assert exact_rows(folder / "evals.jsonl") == first
@@ -578,9 +581,9 @@ hydra:
   mode: MULTIRUN
   sweeper:
     params:
-      seed: 1,2
+      optim.lr: 1e-4,2e-4
 output:
-  dir: ${output.root}/seed${seed}
+  dir: ${output.root}/lr${optim.lr}
 """
 
 
@@ -593,15 +596,16 @@ def test_a_run_of_a_sweep_is_judged_by_the_config_of_the_sweep(
     chosen = ("--config-dir", str(folder), "--config-name", "ask")
     where = (
         "debug=tiny",
+        "run.updates=1",
         f"output.cache={cache}",
         f"output.root={tmp_path}/runs",
         "eval.split=test",
     )
     assert call("train", "-m", *chosen, *where, monkeypatch=monkeypatch) == 0
-    run = tmp_path / "runs" / "seed2"
+    run = tmp_path / "runs" / "lr0.0002"
     assert call("evaluate", str(run), "eval.label=again", monkeypatch=monkeypatch) == 0
     again, first = (read_rows(run / f"samples{label}.jsonl") for label in ("-again", ""))
     assert list(again) == list(first) and again[0]["uid"].startswith("arithmetic/test/")
     assert call("resume", str(run), monkeypatch=monkeypatch) == 0
     assert "has finished already" in capsys.readouterr().out
-    assert not (tmp_path / "runs" / "seed3").exists()
+    assert sorted(path.name for path in run.parent.iterdir()) == ["lr0.0001", "lr0.0002"]

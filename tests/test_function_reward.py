@@ -7,16 +7,14 @@ import os
 import subprocess
 import sys
 import textwrap
-import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import MakeConfig
 from examples import FACTS, call
-from survival import is_running, outcome
+from survival import is_running, outcome, wait_until
 
 from rlhf_lab import commands
 from rlhf_lab.config import plain
@@ -26,6 +24,7 @@ from rlhf_lab.rewards.function import (
     FunctionJudge,
     FunctionReward,
     code_of,
+    named,
     require_function,
     require_score,
 )
@@ -34,11 +33,14 @@ from rlhf_lab.rewards.rule import RuleReward, RuleScorer
 from rlhf_lab.rows import read_rows
 from rlhf_lab.runs import metrics
 from rlhf_lab.tasks.arithmetic import Arithmetic
+from rlhf_lab.tasks.gsm8k import Gsm8k, Verify
+from rlhf_lab.tasks.tldr_nano import TldrNano
 from rlhf_lab.trackers.console import Console
 from rlhf_lab.types import Example, Finish, Group, Prompt, Sample, Split, UserError
 
 MODULE = """
-    import ctypes, json, os, re, time
+    import ctypes, json, os, re, sys, time
+    from rlhf_lab.tasks.gsm8k import Gsm8k
 
     def words(prompt, completion, *, reference, hidden, finished, scale=1.0):
         return scale * len(completion.split())
@@ -55,20 +57,53 @@ MODULE = """
             "raise": lambda: 1 / 0,
             "exit": lambda: os._exit(3),
             "crash": lambda: ctypes.string_at(0),
-            "sleep": lambda: time.sleep(60),
-            "spin": lambda: re.match("(a+)+$", "a" * 60 + "b"),
+            "sleep": lambda: time.sleep(600),
         }.get(completion, lambda: len(completion))()
 
+    def spin(prompt, completion, **rest):
+        # It tells by a file that it has begun, and never comes back nor lets go of the interpreter.
+        with open("begun", "w") as file:
+            file.write(str(os.getpid()))
+        os.rename("begun", completion)
+        re.match("(a+)+$", "a" * 60 + "b")
+
     def unlucky(prompt, completion, *, reference, hidden, finished):
-        if len(prompt) % 5 == 0:
+        if sum(map(ord, prompt)) % 5 == 0:
             raise LookupError("an unlucky prompt")
         return len(completion) / 10
+
+    def has_torch(prompt, completion, *, reference, hidden, finished):
+        return "torch" in sys.modules
 
     def old_style(prompt, completion):
         return 0.0
 
+    class Asking:
+        # A rule, of which one wants to know whether its process has loaded torch.
+        def __init__(self, task):
+            self.task = task
+
+        def __call__(self, example, text, finished):
+            self.task.judge(example, text, finished)
+            return "torch" in sys.modules
+
+    class Strict(Gsm8k):
+        # A task whose verifier raises on some answers and hangs on others.
+        def judge(self, example, text, finished):
+            if text == "hang":
+                time.sleep(600)
+            if text == "bad":
+                raise KeyError("no such entry")
+            return super().judge(example, text, finished)
+
     constant = 3
 """
+
+
+# Nothing that comes to an end takes as long, on any machine.
+AMPLE = 120.0
+# What hangs is given up after it.
+SHORT_LIMIT = 0.2
 
 
 @pytest.fixture
@@ -180,20 +215,64 @@ def test_a_failure_stops_the_run_with_the_uid_and_its_own_traceback(module: str)
 
 
 def test_a_child_scores_like_the_function_and_outlives_its_failures(module: str) -> None:
-    texts = ["abc", "sleep", "ab", "exit", "crash", "raise", "nan", "a"]
-    live = scorer(f"{module}.by_text", seconds=1.0)
-    assert live.score([group(text) for text in texts]) == [(3,), (), (2,), (), (), (), (), (1,)]
-    assert live.drain() == {"reward_timeouts": 1, "reward_errors": 4}
-    assert len(children()) == 1, "the dead were buried"
+    before = children()
+    texts = ["abc", "exit", "crash", "raise", "nan", "a"]
+    live = scorer(f"{module}.by_text", seconds=AMPLE)
+    assert live.score([group(text) for text in texts]) == [(3,), (), (), (), (), (1,)]
+    assert live.drain() == {"reward_timeouts": 0, "reward_errors": 4}
+    assert len(children() - before) == 1, "the dead were buried"
     del live
     gc.collect()
-    assert children() == []
+    assert children() <= before
+
+
+def test_a_child_that_took_too_long_is_replaced(module: str) -> None:
+    before = children()
+    judge = ChildJudge(FunctionJudge(f"{module}.by_text", {}), AMPLE)
+    live = SampleScorer(judge, 0.0, OnError.drop)
+    assert live.score([group("abc")]) == [(3,)]
+    (first,) = children() - before
+    judge._seconds = SHORT_LIMIT
+    assert live.score([group("sleep")]) == [()]
+    assert not is_running(first)
+    judge._seconds = AMPLE
+    assert live.score([group("ab")]) == [(2,)]
+    (second,) = children() - before
+    assert first != second
+    assert live.drain() == {"reward_timeouts": 1, "reward_errors": 0}
+
+
+def test_a_child_starts_without_torch(module: str) -> None:
+    live = scorer(f"{module}.has_torch", seconds=AMPLE)
+    assert live.score([group("abc")]) == [(0.0,)], "which takes seconds to import"
+
+
+RULES = {
+    "gsm8k": Gsm8k(),
+    "math_verify": Gsm8k(verify=Verify.math_verify),
+    "arithmetic": Arithmetic(),
+    "tldr_nano": TldrNano(),
+}
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_a_rule_starts_without_torch(module: str, name: str) -> None:
+    task = RULES[name]
+    example = Example("row/0", "a", "b", {"answer": "1"})
+    if not isinstance(task, Gsm8k):
+        example = task.examples(Split.train)[0]
+    judge = ChildJudge(named(f"{module}.Asking")(task), AMPLE)
+    assert judge(example, "#### 1", True) == 0.0
 
 
 def test_time_that_is_up_stops_the_run_and_names_the_sample(module: str) -> None:
-    live = scorer(f"{module}.by_text", seconds=0.5, on_error=OnError.stop)
-    with pytest.raises(TimeUp, match=r"^row/7: no score within time_limit_s=0.5 .*'sleep'"):
+    live = scorer(f"{module}.by_text", seconds=SHORT_LIMIT, on_error=OnError.stop)
+    with pytest.raises(TimeUp, match=r"^row/7: no score within time_limit_s=0.2 .*'sleep'"):
         live.score([group("sleep")])
+
+
+def test_what_goes_wrong_in_a_child_stops_the_run_and_names_the_sample(module: str) -> None:
+    live = scorer(f"{module}.by_text", seconds=AMPLE, on_error=OnError.stop)
     with pytest.raises(RuntimeError, match="row/7") as told:
         live.score([group("raise")])
     assert "1 / 0" in str(told.value.__cause__), "the child's own traceback"
@@ -202,12 +281,12 @@ def test_time_that_is_up_stops_the_run_and_names_the_sample(module: str) -> None
 
 
 def test_a_child_that_died_in_between_is_no_samples_fault(module: str) -> None:
-    live = scorer(f"{module}.by_text", seconds=5.0)
+    before = children()
+    live = scorer(f"{module}.by_text", seconds=AMPLE)
     assert live.score([group("ab")]) == [(2,)]
-    (child,) = children()
+    (child,) = children() - before
     os.kill(child, 9)
-    while is_running(child) or len(os.listdir(f"/proc/{child}/task")) > 1:
-        time.sleep(0.01)
+    wait_until(lambda: not is_running(child) and len(os.listdir(f"/proc/{child}/task")) == 1)
     assert live.score([group("abc")]) == [(3,)]
     assert live.drain()["reward_errors"] == 0
 
@@ -215,37 +294,29 @@ def test_a_child_that_died_in_between_is_no_samples_fault(module: str) -> None:
 def test_a_child_dies_with_its_parent_in_the_middle_of_a_call(module: str) -> None:
     script = textwrap.dedent(
         f"""
-        import threading, time
         from rlhf_lab.rewards.function import FunctionJudge
         from rlhf_lab.rewards.limited import ChildJudge
-        from rlhf_lab.types import Example
-        judge = ChildJudge(FunctionJudge("{module}.by_text", {{}}), 60.0)
-        judge(Example("row", "a", "b"), "abc", True)
-        print(judge._child.process.pid, flush=True)
-        judge(Example("row", "a", "b"), "spin", True)
+        from rlhf_lab.samples import Example
+        judge = ChildJudge(FunctionJudge("{module}.spin", {{}}), 600.0)
+        judge(Example("row", "a", "b"), "{module}", True)
         """
     )
     parent = subprocess.Popen(
         [sys.executable, "-c", script],
-        stdout=subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": os.pathsep.join([".", *sys.path])},
     )
-    assert parent.stdout is not None
-    child = int(parent.stdout.readline())
-    time.sleep(0.3)
-    assert is_running(child)
-    parent.kill()
-    parent.wait()
-    parent.stdout.close()
-    deadline = time.monotonic() + 10
-    while is_running(child):
-        assert time.monotonic() < deadline, "the child goes on without its parent"
-        time.sleep(0.02)
+    try:
+        child = int(wait_until(lambda: Path(module).exists() and Path(module).read_text()))
+        assert is_running(child)
+    finally:
+        parent.kill()
+        parent.wait()
+    wait_until(lambda: not is_running(child))
 
 
-def children() -> list[int]:
+def children() -> set[int]:
     """Processes of time limits that this one has, the dead and unburied among them."""
-    found = []
+    found = set()
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
             state, parent = path.read_text().rpartition(")")[2].split()[:2]
@@ -253,19 +324,19 @@ def children() -> list[int]:
         except OSError:
             continue
         if int(parent) == os.getpid() and (state == "Z" or "rewards.limited" in command):
-            found.append(int(path.parent.name))
+            found.add(int(path.parent.name))
     return found
 
 
-SHORT = ("eval.snapshots=0", "run.updates=2", "mode=lagged")
+SUMS = ("task=arithmetic", "algo=rloo", "eval=none", "run.updates=2", "mode=lagged")
 
 
 def test_a_time_limit_changes_no_bit_in_any_executor(
     module: str, make_config: MakeConfig, tmp_path: Path
 ) -> None:
     own = ("reward=function", f"reward.path={module}.unlucky", "reward.on_error=drop")
-    limit = "reward.time_limit_s=60"
-    ends = []
+    limit = f"reward.time_limit_s={AMPLE}"
+    before, ends = children(), []
     for number, rest in enumerate(
         (
             [],
@@ -273,7 +344,7 @@ def test_a_time_limit_changes_no_bit_in_any_executor(
             [limit, "mode=async", "mode.executor=process", "mode.num_generators=2"],
         )
     ):
-        config = make_config(*SHORT, *own, *rest, f"output.dir={tmp_path}/{number}")
+        config = make_config(*SUMS, *own, *rest, f"output.dir={tmp_path}/{number}")
         folder = commands.train(config, Console(quiet=True), {**FACTS, "resolved": plain(config)})
         ends.append(outcome(folder))
     last = ends[0][0][-1]
@@ -281,32 +352,23 @@ def test_a_time_limit_changes_no_bit_in_any_executor(
     assert last["total/reward_timeouts"] == 0
     assert ends[0] == ends[1] == ends[2]
     gc.collect()
-    assert children() == []
+    assert children() <= before
 
 
-@dataclass(frozen=True)
-class Strict(Arithmetic):
-    """A task whose verifier raises on some answers and hangs on others."""
-
-    def judge(self, example: Example, text: str, finished: bool) -> float:
-        if text == "hang":
-            time.sleep(60)
-        if text == "bad":
-            raise KeyError("no such entry")
-        return super().judge(example, text, finished)
-
-
-def test_a_rule_has_a_time_limit_too() -> None:
-    example = Strict().examples(Split.train)[0]
-    right = str(example.hidden["answer"])
-    samples = [Sample((5,), (0.0,), 0, Finish.eos, text) for text in (right, "bad", "hang")]
-    groups = [Group(Prompt(0, (1,), example), (sample,)) for sample in samples]
-    live = RuleScorer(Strict(), RuleReward(time_limit_s=1.0, on_error=OnError.drop))
-    assert live.score(groups) == [(1.0,), (), ()]
-    assert live.drain() == {"reward_timeouts": 1, "reward_errors": 1}
+def test_a_rule_has_a_time_limit_too(module: str) -> None:
+    task: Gsm8k = named(f"{module}.Strict")()
+    example = Example("row/0", "a", "b", {"answer": "1"})
+    samples = [Sample((5,), (0.0,), 0, Finish.eos, text) for text in ("#### 1", "bad", "hang")]
+    right, bad, hang = [Group(Prompt(0, (1,), example), (sample,)) for sample in samples]
+    live = RuleScorer(task, RuleReward(time_limit_s=AMPLE, on_error=OnError.drop))
+    assert live.score([right, bad]) == [(1.0,), ()]
+    assert live.drain() == {"reward_timeouts": 0, "reward_errors": 1}
+    brief = RuleScorer(task, RuleReward(time_limit_s=SHORT_LIMIT, on_error=OnError.drop))
+    assert brief.score([hang]) == [()]
+    assert brief.drain() == {"reward_timeouts": 1, "reward_errors": 0}
     with pytest.raises(KeyError, match="no such entry"):
-        RuleScorer(Strict()).score(groups[:2])
-    assert RuleScorer(Strict()).drain() == {}
+        RuleScorer(task).score([right, bad])
+    assert RuleScorer(task).drain() == {}
 
 
 def test_labels_of_a_function_are_made_anew_when_its_code_changes(
@@ -370,6 +432,7 @@ def test_the_preset_after_cgpo_trains_on_odds_behind_its_gates(
 
 
 def test_a_child_is_not_started_before_it_is_needed(module: str) -> None:
-    judge = ChildJudge(FunctionJudge(f"{module}.words", {}), 1.0)
-    assert children() == []
+    before = children()
+    judge = ChildJudge(FunctionJudge(f"{module}.words", {}), AMPLE)
+    assert children() <= before
     del judge

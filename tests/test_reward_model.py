@@ -60,6 +60,11 @@ LOG3 = math.log(3)
 
 
 REFERENCES = [[5], [6, 7]]
+# Of a policy and of a proxy, so small that a stage takes a second; all stages below are theirs.
+SMALL = (
+    *("model.hidden_size=32", "model.num_layers=1", "proxy.hidden_size=32", "proxy.num_layers=1"),
+    *("reward_model.threads=1", "labels.pairs=32", "labels.held_out_pairs=16"),
+)
 
 
 class Silent:
@@ -287,7 +292,7 @@ def test_a_margin_widens_the_gap() -> None:
 
 def test_voters_are_products_that_an_ensemble_shares(make_config: MakeConfig) -> None:
     voted = ("reward_model.strength_members=2", "reward_model.flip_share=0.25")
-    stages = Stages(make_config("reward_model.threads=1", *voted), Console(quiet=True))
+    stages = Stages(make_config(*SMALL, *voted), Console(quiet=True))
     product = stages.reward_model()
     strength = stages.strength()
     assert strength.was_cached, "the reward model needed it"
@@ -295,7 +300,7 @@ def test_voters_are_products_that_an_ensemble_shares(make_config: MakeConfig) ->
     pairs = read_pairs(stages.labels().folder / "train.jsonl")
     assert len(found["mean"]) == len(found["std"]) == len(pairs)
     assert strength.metrics["contradicted"] == 0.0
-    plain = Stages(make_config("reward_model.threads=1"), Console(quiet=True))
+    plain = Stages(make_config(*SMALL), Console(quiet=True))
     members = [plain.reward_model(member) for member in range(2)]
     assert all(member.was_cached for member in members)
     models = [load_reward_model(str(member.folder))[0] for member in members]
@@ -312,9 +317,8 @@ def test_strength_is_measured_on_pairs_of_ones_own(make_config: MakeConfig, tmp_
     path = tmp_path / "pairs.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     config = make_config(
+        *SMALL,
         f"labels.path={path}",
-        "labels.held_out_pairs=16",
-        "reward_model.threads=1",
         "reward_model.strength_members=2",
         "reward_model.drop_share=0.25",
     )
@@ -328,10 +332,11 @@ def test_strength_is_measured_on_pairs_of_ones_own(make_config: MakeConfig, tmp_
 def test_the_curve_of_a_reward_model_is_shown_and_drawn(
     make_config: MakeConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    config = make_config("reward_model.threads=1")
+    config = make_config(*SMALL)
     commands.reward_model(config, Console(quiet=False))
     assert "calibration on held-out pairs" in capsys.readouterr().out
     product = Stages(config, Console(quiet=True)).reward_model()
+    assert product.folder == Stages(config, Console(quiet=True)).folders()[-1], "as it was promised"
     bins = read_calibration(product.folder)
     assert sum(part.count for part in bins) == product.metrics["held_out_pairs"]
     assert product.metrics["calibration_error"] == pytest.approx(expected_error(bins))
@@ -469,7 +474,8 @@ def test_a_run_is_rewarded_by_an_encoder_with_two_labels(
     make_config: MakeConfig, tmp_path: Path
 ) -> None:
     path = saved(tmp_path / "bert", "Bert", 2)
-    config = make_config(f"reward.path={path}", "reward.label=1", "run.updates=1", "algo=ppo")
+    own = (f"reward.path={path}", "reward.label=1", "run.updates=1", "algo=ppo", "eval.prompts=4")
+    config = make_config(*SMALL, *own)
     config = replace(config, output=replace(config.output, dir=str(tmp_path / "run")))
     sources = Stages(config, Console(quiet=True)).sources()
     policy, tokenizer = load_policy(sources.policy, None, config.seed)

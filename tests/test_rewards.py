@@ -14,13 +14,15 @@ from examples import group
 from rlhf_lab import build, commands
 from rlhf_lab.config import Config, plain
 from rlhf_lab.products import Stages
+from rlhf_lab.randomness import stable_hash
 from rlhf_lab.rewards.combined import CombinedReward, CombinedScorer, How
 from rlhf_lab.rewards.ensemble import Combine, EnsembleReward, EnsembleScorer
+from rlhf_lab.rewards.function import FunctionReward
 from rlhf_lab.rewards.rule import RuleReward
 from rlhf_lab.runs import metrics
 from rlhf_lab.scorers import num_proxies
 from rlhf_lab.trackers.console import Console
-from rlhf_lab.types import Group, Reward, UserError
+from rlhf_lab.types import Group, UserError
 
 TWO = [group(0, [[-1.0], [-1.0]], []), group(1, [[-1.0], [-1.0]], [])]
 
@@ -177,17 +179,17 @@ def train(config: Config) -> Path:
 
 
 class Patchy:
-    """The run's own reward, which now and then cannot score a group."""
+    """A reward of the tokens, which now and then cannot score a group."""
 
-    def __init__(self, scorer: Reward, every: int) -> None:
-        self._scorer = scorer
+    def __init__(self, every: int) -> None:
         self._every = every
 
     def score(self, groups: Sequence[Group]) -> list[tuple[float, ...]]:
-        rows = self._scorer.score(groups)
         return [
-            () if group.prompt.id % self._every == 0 else row
-            for group, row in zip(groups, rows, strict=True)
+            ()
+            if group.prompt.id % self._every == 0
+            else tuple(stable_hash(*sample.tokens) % 64 / 64 for sample in group.samples)
+            for group in groups
         ]
 
     def drain(self) -> Mapping[str, int]:
@@ -198,13 +200,16 @@ def patch(monkeypatch: pytest.MonkeyPatch, every: int) -> None:
     real = build.reward
 
     def reward(part: Any, *given: Any) -> Any:
-        live = real(part, *given)
-        return Patchy(live, every) if isinstance(part, EnsembleReward) else live
+        return Patchy(every) if isinstance(part, FunctionReward) else real(part, *given)
 
     monkeypatch.setattr(build, "reward", reward)
 
 
-SHORT = ("eval.snapshots=0", "reward=ensemble", "reward.members=2", "run.updates_per_round=2")
+# The function is never called: `patch` puts another reward in its place.
+SHORT = (
+    *("task=arithmetic", "eval=none", "run.updates_per_round=2"),
+    *("reward=function", "reward.path=rlhf_lab.rewards.rules.not_empty"),
+)
 
 
 @pytest.mark.parametrize("algo", ["online_dpo", "rloo", "ppo"])
@@ -237,7 +242,8 @@ def test_a_round_without_any_score_stops_the_run(
 def test_members_of_an_ensemble_differ_and_the_first_is_the_single_proxy(
     make_config: MakeConfig,
 ) -> None:
-    stages = Stages(make_config(*SHORT), Console(quiet=True))
+    ensemble = make_config("reward=ensemble", "reward.members=2")
+    stages = Stages(ensemble, Console(quiet=True))
     first, second = stages.proxies()
     (single,) = Stages(make_config(), Console(quiet=True)).proxies()
     assert first.folder == single.folder != second.folder

@@ -168,6 +168,12 @@ def test_shaping_that_cannot_be_meant_is_refused(
     check(make_config("algo=dapo", "algo.overlong_penalty=0", "shaping.overlong_buffer=4"))
 
 
+SUMS = (
+    *("task=arithmetic", "algo=rloo", "run.updates=2"),
+    *("reward=function", "reward.path=rlhf_lab.rewards.rules.finished"),
+)
+
+
 def test_a_run_trains_on_shaped_rewards_and_is_judged_by_plain_ones(
     make_config: MakeConfig, tmp_path: Path
 ) -> None:
@@ -177,16 +183,16 @@ def test_a_run_trains_on_shaped_rewards_and_is_judged_by_plain_ones(
         "on": ["mode=lagged", "shaping.bound=0.001"],
         "async": ["mode=async", "mode.executor=thread", "shaping.bound=0.001"],
     }.items():
-        judged = "eval.snapshots=0" if name == "async" else "eval.snapshots=1"
-        config = make_config(*rest, judged, "run.updates=2", f"output.dir={tmp_path}/{name}")
+        judged = "eval=none" if name == "async" else "eval.snapshots=1"
+        config = make_config(*SUMS, *rest, judged, f"output.dir={tmp_path}/{name}")
         commands.train(config, Console(quiet=True), {**FACTS, "resolved": plain(config)})
         ends[name] = outcome(tmp_path / name)
     assert ends["on"] == ends["async"]
-    assert all(abs(row["reward/mean"]) <= 0.001 for row in ends["on"][0])
-    assert all(abs(row["reward/mean"]) > 0.001 for row in ends["plain"][0])
+    assert all(abs(row["reward/mean"]) < 0.00101 for row in ends["on"][0])
+    assert all(abs(row["reward/mean"]) > 0.01 for row in ends["plain"][0])
     evaluated = [read_rows(tmp_path / name / "evals.jsonl")[0] for name in ("plain", "on")]
     first, second = [
         {k: v for k, v in row.items() if not k.startswith(UNTIMED)} for row in evaluated
     ]
     assert first == second, "version 0 is the same, and so is what is said of it"
-    assert abs(first["proxy/mean"]) > 0.001
+    assert abs(first["proxy/mean"]) > 0.01

@@ -274,7 +274,7 @@ def test_ppo_on_steps_is_the_same_in_every_mode_and_after_a_resume(
         "reward.terms.steps.separator=e",
         "reward.terms.steps.refine=none",
         "+reward@reward.terms.gold=task_rule",
-        "eval.snapshots=0",
+        "eval=none",
         "run.updates=3",
         "checkpoint=rounds",
         "checkpoint.rounds=1",
