@@ -1,7 +1,7 @@
 """Run under torchrun: python -m torch.distributed.run ... engine_worker.py FOLDER NAME [NAME ...]
 
 Trains the tiny policy by every named engine, over all processes, and leaves in FOLDER what the lead
-saw. With the name `broken`, the last process fails in the middle of an update instead.
+saw. In the end the last process fails in the middle of an update.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def seen(led: Any, algo: str, other: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def take_part(names: list[str]) -> None:
+def take_part() -> None:
     """What the other processes do meanwhile."""
     processes = current()
     while (word := processes.agreed(None)) != STOP:
@@ -99,13 +99,12 @@ def fail(processes: Processes) -> None:
 def main(folder: Path, names: list[str]) -> None:
     torch.set_num_threads(1)
     processes = join()
-    if names == ["broken"]:
-        fail(processes)
-    elif processes.is_lead:
+    if processes.is_lead:
         lead(folder, names)
         processes.agreed(STOP)
     else:
-        take_part(names)
+        take_part()
+    fail(processes)
 
 
 if __name__ == "__main__":

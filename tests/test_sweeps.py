@@ -7,20 +7,23 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from doors import LIMIT, door
 from examples import call
+from survival import wait_until
 
 from rlhf_lab.runs import list_runs
 
 # Does to its own process what a file beside it says, which is no setting of the run.
 REWARD = """
 import os, pathlib, signal, time
+
+calls = 0
 
 def score(prompt, completion, *, reference, hidden, finished, which):
     here = pathlib.Path(__file__).parent
@@ -30,8 +33,12 @@ def score(prompt, completion, *, reference, hidden, finished, which):
         raise RuntimeError("no reward today")
     if (here / f"kill-{which}").exists():
         os.kill(os.getpid(), signal.SIGKILL)
-    if (here / f"slow-{which}").exists():
-        time.sleep(0.1)
+    global calls
+    calls += 1
+    slow = here / f"slow-{which}"
+    # After the first round, by which a test sees that it has begun.
+    if calls > 8 and slow.exists():
+        time.sleep(float(slow.read_text()))
     (here / f"threads-{which}").write_text(os.environ["OMP_NUM_THREADS"])
     return len(completion) / 10
 """
@@ -189,19 +196,6 @@ def test_jobs_that_fail_or_are_killed_sink_no_other_and_go_on_when_asked(
     assert (tmp_path / "threads-3").read_text() == "1", "libraries are told a job's own threads"
 
 
-def door(*arguments: str) -> subprocess.Popen[str]:
-    """`rlhf-lab ARGUMENTS` as a process."""
-    command = [sys.executable, "-m", "rlhf_lab.main", *arguments]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-
-def wait_until(condition: Callable[[], bool], seconds: float = 120.0) -> None:
-    until = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < until, "it never came"
-        time.sleep(0.05)
-
-
 def test_a_sweep_that_is_stopped_saves_its_jobs_and_ends_with_the_same_bits(
     marked: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -211,18 +205,17 @@ def test_a_sweep_that_is_stopped_saves_its_jobs_and_ends_with_the_same_bits(
     for number, launcher, sent, code in (
         (1, one_by_one, signal.SIGTERM, 75),
         (2, ["launcher=local"], signal.SIGINT, 130),
-        (3, ["launcher=local"], signal.SIGKILL, -signal.SIGKILL),
     ):
-        slow = tmp_path / f"slow-{number}"
-        slow.touch()
-        sweep = door(*asked, *launcher)
-        wait_until(partial(has_begun, tmp_path, number))
+        slow = slowed(tmp_path, number)
+        sweep = door(tmp_path / f"door-{number}", *asked, *launcher)
+        wait_until(partial(has_begun, tmp_path, number), LIMIT)
         sweep.send_signal(sent)
-        _, said = sweep.communicate(timeout=120)
-        assert sweep.returncode == code, said
-        wait_until(partial(is_stopped, tmp_path, number))
+        ended, said = sweep.ended()
+        assert ended == code, said
+        wait_until(partial(is_stopped, tmp_path, number), LIMIT)
         assert f"which-{number + 1}" not in states(tmp_path), "no other was begun"
         slow.unlink()
+    killed_outright(asked, tmp_path, 3)
     assert call(*asked, monkeypatch=monkeypatch) == 0
     undisturbed = [text for text in asked if not text.startswith("output.root")]
     assert call(*undisturbed, "output.root=undisturbed", monkeypatch=monkeypatch) == 0
@@ -236,6 +229,25 @@ def test_a_sweep_that_is_stopped_saves_its_jobs_and_ends_with_the_same_bits(
     assert digests[0] == digests[1] and len(digests[0]) == 3
 
 
+def slowed(root: Path, number: int, seconds: float = 0.25) -> Path:
+    """Let a job of `marked` dawdle over every sample while the file exists."""
+    path = root / f"slow-{number}"
+    path.write_text(str(seconds))
+    return path
+
+
+def killed_outright(asked: list[str], root: Path, number: int) -> None:
+    """The sweep and its own server of processes come to an end as a user's would."""
+    slow = slowed(root, number)
+    words = [sys.executable, "-m", "rlhf_lab.main", *asked, "launcher=local"]
+    with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as sweep:
+        wait_until(partial(has_begun, root, number), LIMIT)
+        sweep.kill()
+        assert sweep.wait(LIMIT) == -signal.SIGKILL
+    wait_until(partial(is_stopped, root, number), LIMIT)
+    slow.unlink()
+
+
 def has_begun(root: Path, number: int) -> bool:
     """Whether a job of `marked` has done a round."""
     return any(path.read_bytes() for path in root.rglob(f"which-{number}/metrics.jsonl"))
@@ -247,13 +259,9 @@ def is_stopped(root: Path, number: int) -> bool:
 
 def test_two_launchers_share_the_jobs_of_a_sweep(marked: list[str], tmp_path: Path) -> None:
     for number in (1, 2, 3):
-        (tmp_path / f"slow-{number}").touch()
-    both = [door(*marked) for _ in range(2)]
-    said = [launcher.communicate(timeout=300) for launcher in both]
-    assert [(launcher.returncode, err) for launcher, (_, err) in zip(both, said, strict=True)] == [
-        (0, ""),
-        (0, ""),
-    ]
+        slowed(tmp_path, number, 0.05)
+    both = [door(tmp_path / f"door-{number}", *marked) for number in (1, 2)]
+    assert [launcher.ended() for launcher in both] == [(0, ""), (0, "")]
     found = manifests(tmp_path / "runs")
     assert len(found) == 3
     for name, manifest in found.items():

@@ -5,20 +5,19 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 import pytest
 import yaml
-from hydra import compose, initialize_config_dir
-from hydra.core.global_hydra import GlobalHydra
+from composed import by_hydra, composed
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from omegaconf import DictConfig, open_dict
+from omegaconf import DictConfig
 
 from rlhf_lab.checks import check
-from rlhf_lab.config import Config, plain, register, typed
+from rlhf_lab.config import Config, plain, typed
 from rlhf_lab.main import conf_folder
 from rlhf_lab.runs import config_hash
 
@@ -35,6 +34,16 @@ SEEDS = ["1", "2", "3", "4", "5"]
 SMALL = 9
 
 
+PARTS = f"hydra.searchpath=[file://{conf_folder()}]"
+
+
+@functools.cache
+def asked_of_hydra(name: str) -> DictConfig:
+    """The node `hydra` of a sweep's file."""
+    cfg: DictConfig = by_hydra(FOLDER, name, [PARTS], hydra=True).hydra
+    return cfg
+
+
 @dataclass(frozen=True)
 class Sweep:
     """A sweep's file, and its jobs as overrides."""
@@ -46,22 +55,13 @@ class Sweep:
         return FOLDER / f"{self.name}.yaml"
 
     @functools.cache  # noqa: B019  (composing is what these tests take their time for)
-    def composed(self, *overrides: str) -> DictConfig:
-        where = f"hydra.searchpath=[file://{conf_folder()}]"
-        cfg: DictConfig = compose(self.name, [where, *overrides], return_hydra_config=True)
-        return cfg
-
-    @functools.cache  # noqa: B019
     def config(self, *overrides: str) -> Config:
-        cfg = self.composed(*overrides).copy()
-        with open_dict(cfg):
-            del cfg["hydra"]
-        return typed(cfg)
+        return typed(composed(PARTS, *overrides, name=self.name, folder=FOLDER))
 
     @cached_property
     def swept(self) -> Mapping[str, Sequence[str]]:
         """The values of each swept key, by Hydra's own grammar."""
-        params = self.composed().hydra.sweeper.params
+        params = asked_of_hydra(self.name).sweeper.params
         lines = [f"{key}={value}" for key, value in params.items()]
         parsed = OverridesParser.create().parse_overrides(lines)
         return {
@@ -94,14 +94,6 @@ def as_overrides(condition: Mapping[str, str]) -> list[str]:
     return [f"{key}={value}" for key, value in condition.items()]
 
 
-@pytest.fixture(autouse=True)
-def hydra_finds_sweeps() -> Iterator[None]:
-    register()
-    GlobalHydra.instance().clear()
-    with initialize_config_dir(str(FOLDER), version_base="1.3"):
-        yield
-
-
 def completions(config: Config) -> int:
     return config.run.num_rounds * config.run.groups_per_round * config.run.group_size
 
@@ -119,8 +111,7 @@ def test_a_sweep_says_its_question_and_pairs_its_conditions_by_seed(name: str) -
     sweep = Sweep(name)
     question = sweep.path.read_text(encoding="utf-8").splitlines()[0]
     assert question.startswith("# ") and question.endswith("?")
-    cfg = sweep.composed()
-    assert cfg.hydra.mode.name == "MULTIRUN"
+    assert asked_of_hydra(name).mode.name == "MULTIRUN"
     # Hydra makes the product, so that every condition has all seeds.
     assert sweep.swept["seed"] == SEEDS
     assert all(len(set(values)) == len(values) >= 2 for values in sweep.swept.values())
