@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from analysis.command import exit_code
 from analysis.compare import Row, Run, comparable, interval
 from rlhf_lab.rows import read_rows
 from rlhf_lab.trackers.console import Console
@@ -91,19 +92,18 @@ def table(found: Sequence[Change]) -> list[list[str]]:
     return rows
 
 
+def report(folders: Sequence[Path], console: Console) -> None:
+    """Print how the runs in these folders changed."""
+    runs = comparable(folders, console)
+    console.table("before and after", COLUMNS, table([c for run in runs for c in changes(run)]))
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Command line; exit code 2 if nothing can be read."""
     parser = argparse.ArgumentParser(description="Gold score before and after training.")
     parser.add_argument("folders", nargs="+", type=Path)
     given = parser.parse_args(arguments)
-    console = Console(quiet=False)
-    try:
-        runs = comparable(given.folders, console)
-        console.table("before and after", COLUMNS, table([c for run in runs for c in changes(run)]))
-    except UserError as error:
-        sys.stderr.write(f"before_after: {error}\n")
-        return 2
-    return 0
+    return exit_code("before_after", lambda: report(given.folders, Console(quiet=False)))
 
 
 if __name__ == "__main__":

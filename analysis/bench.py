@@ -23,6 +23,7 @@ from analysis.bench_inputs import MODELS, SIZES, make_model, make_prompts, specs
 from analysis.bench_runs import ours, python_of, reported, theirs
 from analysis.bench_spec import ALGORITHMS, Spec, Timed
 from analysis.bench_tables import TRL, part_table, run_table, training_table
+from analysis.command import exit_code
 from rlhf_lab.provenance import provenance
 from rlhf_lab.trackers.console import Console
 from rlhf_lab.types import UserError
@@ -134,6 +135,13 @@ def report(found: Found, out: Path, page: Path | None, console: Console) -> None
         console.say(f"wrote {page}")
 
 
+def run(given: argparse.Namespace, console: Console) -> None:
+    """Measure, and report; a page that cannot be written is refused first."""
+    if given.docs:
+        around(given.docs)
+    report(measured(given, console), given.out, given.docs, console)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Command line; exit code 2 if something that is needed is missing."""
     parser = argparse.ArgumentParser(description="rlhf_lab against TRL, side by side.")
@@ -150,15 +158,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     if given.quick:
         given.repeats = 1
-    console = Console(quiet=False)
-    try:
-        if given.docs:
-            around(given.docs)
-        report(measured(given, console), given.out, given.docs, console)
-    except UserError as error:
-        sys.stderr.write(f"bench: {error}\n")
-        return 2
-    return 0
+    return exit_code("bench", lambda: run(given, Console(quiet=False)))
 
 
 if __name__ == "__main__":

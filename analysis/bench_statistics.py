@@ -18,6 +18,7 @@ import numpy as np
 
 from analysis.algorithms import Table
 from analysis.bench_rliable import Ends, Work, works
+from analysis.command import exit_code
 from analysis.statistics.results import Options
 from rlhf_lab.trackers.console import Console
 from rlhf_lab.types import UserError
@@ -93,30 +94,24 @@ def table(found: Sequence[Timed]) -> Table:
     return Table("percentile bootstrap, ours and that of rliable 1.2.0", columns, rows)
 
 
+def run(given: argparse.Namespace, console: Console) -> None:
+    """Measure both, and print the table."""
+    if given.slow_repetitions < 1:
+        raise UserError(f"slow_repetitions={given.slow_repetitions}: pass at least 1")
+    repetitions = Options(repetitions=given.repetitions).repetitions
+    shown = table([measured(work, repetitions, given.slow_repetitions) for work in works()])
+    console.table(shown.title, shown.columns, shown.rows)
+    for line in shown.markdown:
+        console.say(line)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Command line; exit code 2 if an option cannot be."""
     parser = argparse.ArgumentParser(description="Our bootstrap against rliable's.")
     parser.add_argument("--repetitions", type=int, default=10_000)
     parser.add_argument("--slow-repetitions", type=int, default=500, help="of rliable's slow ones")
     given = parser.parse_args(arguments)
-    console = Console(quiet=False)
-    try:
-        if given.slow_repetitions < 1:
-            raise UserError(f"slow_repetitions={given.slow_repetitions}: pass at least 1")
-        found = [
-            measured(
-                work, Options(repetitions=given.repetitions).repetitions, given.slow_repetitions
-            )
-            for work in works()
-        ]
-    except UserError as error:
-        sys.stderr.write(f"bench_statistics: {error}\n")
-        return 2
-    shown = table(found)
-    console.table(shown.title, shown.columns, shown.rows)
-    for line in shown.markdown:
-        console.say(line)
-    return 0
+    return exit_code("bench_statistics", lambda: run(given, Console(quiet=False)))
 
 
 if __name__ == "__main__":

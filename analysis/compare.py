@@ -18,6 +18,7 @@ import matplotlib
 from matplotlib.figure import Figure
 from scipy.stats import t
 
+from analysis.command import exit_code
 from rlhf_lab.runs import RunSummary, evals, list_runs, metrics
 from rlhf_lab.trackers.console import Console
 from rlhf_lab.types import UserError
@@ -239,12 +240,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("folders", nargs="+", type=Path)
     parser.add_argument("--out", type=Path, help="folder of the figure (default: the first one)")
     given = parser.parse_args(arguments)
-    try:
-        report(given.folders, given.out or given.folders[0], Console(quiet=False))
-    except UserError as error:
-        sys.stderr.write(f"compare: {error}\n")
-        return 2
-    return 0
+    out = given.out or given.folders[0]
+    return exit_code("compare", lambda: report(given.folders, out, Console(quiet=False)))
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from analysis.algorithms import Table, around, write
+from analysis.command import exit_code
 from analysis.statistics.aggregates import iqm
 from analysis.statistics.arrays import Floats, generator
 from analysis.statistics.bootstrap import Statistic, Weights, draws, estimate, left_out
@@ -191,15 +192,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--docs", type=Path, help="page with markers to write the tables into")
     given = parser.parse_args(arguments)
-    console, begin = Console(quiet=False), time.perf_counter()
-    try:
-        if given.docs:
-            around(given.docs)
-        options = Options(given.level, Method.percentile, given.repetitions, given.seed)
-        rows = coverage(given.simulations, options, SEEDS)
-    except UserError as error:
-        sys.stderr.write(f"coverage: {error}\n")
-        return 2
+    return exit_code("coverage", lambda: run(given, Console(quiet=False)))
+
+
+def run(given: argparse.Namespace, console: Console) -> None:
+    """Simulate, print the tables, and write them into the page if there is one."""
+    begin = time.perf_counter()
+    if given.docs:
+        around(given.docs)
+    options = Options(given.level, Method.percentile, given.repetitions, given.seed)
+    rows = coverage(given.simulations, options, SEEDS)
     said = (
         f"How often {100 * given.level:g}% intervals hold the truth, in {given.simulations} "
         f"simulations with {given.repetitions} draws each; after ±, the Monte Carlo error."
@@ -211,7 +213,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given.docs:
         write(given.docs, said, (), shown)
         console.say(f"wrote {given.docs}")
-    return 0
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ from matplotlib.figure import Figure
 from scipy.stats import t
 
 from analysis.algorithms import Table, around, write
+from analysis.command import exit_code
 from analysis.compare import Run, comparable, interval
 from rlhf_lab.trackers.console import Console
 from rlhf_lab.types import UserError
@@ -263,12 +264,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--figure", type=Path, default=Path("over_optimisation.png"))
     parser.add_argument("--docs", type=Path, help="Markdown page whose marked tables are rewritten")
     given = parser.parse_args(arguments)
-    try:
-        report(given.folders, given.docs, given.figure, Console(quiet=False))
-    except UserError as error:
-        sys.stderr.write(f"gold_and_proxy: {error}\n")
-        return 2
-    return 0
+    console = Console(quiet=False)
+    return exit_code(
+        "gold_and_proxy", lambda: report(given.folders, given.docs, given.figure, console)
+    )
 
 
 if __name__ == "__main__":

@@ -13,11 +13,11 @@ from pathlib import Path
 from analysis.algorithms import around
 from analysis.benchmark.kept import TABLES, keep, kept
 from analysis.benchmark.page import page
+from analysis.command import exit_code
 from analysis.questions.answers import Asked
 from analysis.questions.every_question import answers_of
 from analysis.selection import cells
 from rlhf_lab.trackers.console import Console
-from rlhf_lab.types import UserError
 
 
 def parser() -> argparse.ArgumentParser:
@@ -49,12 +49,8 @@ def run(given: argparse.Namespace, console: Console) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Command line; exit code 2 on a wrong option or unfinished runs."""
-    try:
-        run(parser().parse_args(arguments), Console(quiet=False))
-    except UserError as error:
-        sys.stderr.write(f"benchmark: {error}\n")
-        return 2
-    return 0
+    given = parser().parse_args(arguments)
+    return exit_code("benchmark", lambda: run(given, Console(quiet=False)))
 
 
 if __name__ == "__main__":

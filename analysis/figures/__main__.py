@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from analysis.command import exit_code
 from analysis.figures.registry import FIGURES, drawn_of, entry_of, missing
 from analysis.figures.sheet import Drawn
 from analysis.figures.style import METADATA, write
@@ -121,12 +122,8 @@ def run(given: argparse.Namespace, console: Console) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Command line; exit code 2 if nothing can be drawn."""
-    try:
-        run(parser().parse_args(arguments), Console(quiet=False))
-    except UserError as error:
-        sys.stderr.write(f"figures: {error}\n")
-        return 2
-    return 0
+    given = parser().parse_args(arguments)
+    return exit_code("figures", lambda: run(given, Console(quiet=False)))
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from analysis.command import exit_code
 from analysis.tables.benchmark_write import link, write_benchmark
 from analysis.tables.compact import compact
 from analysis.tables.filter_text import parse_query
@@ -102,12 +103,8 @@ def run(given: argparse.Namespace, console: Console) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Command line; exit code 2 if nothing can be shown."""
-    try:
-        run(parser().parse_args(arguments), Console(quiet=False))
-    except UserError as error:
-        sys.stderr.write(f"tables: {error}\n")
-        return 2
-    return 0
+    given = parser().parse_args(arguments)
+    return exit_code("tables", lambda: run(given, Console(quiet=False)))
 
 
 if __name__ == "__main__":

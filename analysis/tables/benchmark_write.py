@@ -20,6 +20,7 @@ from typing import Any
 from analysis.tables.axes import GLOBAL_STEP, RUNTIME, VersionAxes, axes_of
 from analysis.tables.benchmark_read import DATABASE, FACTS, TABLE
 from analysis.tables.conditions import place_of
+from analysis.tables.frames import updates_a_round
 from analysis.tables.history import SAMPLE, STEP
 from analysis.tables.record import Cell, Record
 from rlhf_lab.types import UserError
@@ -126,7 +127,7 @@ def text_of(value: Cell) -> str:
 def history(record: Record) -> list[dict[str, Cell]]:
     """Rounds, then evaluated versions, as one history: global_step in updates, _runtime in
     seconds of training, whatever else the clock of the tracker may have said."""
-    axes = VersionAxes(record, updates_a_round(record))
+    axes = VersionAxes(record, updates_a_round(place_of(record)))
     rows: list[dict[str, Cell]] = []
     for row in record.rounds:
         rows.append({**row, **stepped(len(rows), axes_of(row, record.facts.step))})
@@ -141,13 +142,6 @@ def history(record: Record) -> list[dict[str, Cell]]:
 
 def without_label(row: Mapping[str, Cell]) -> dict[str, Cell]:
     return {name: value for name, value in row.items() if name != "label"}
-
-
-def updates_a_round(record: Record) -> int | None:
-    """N times T, where the config says them."""
-    numbers = place_of(record).numbers
-    per_round, passes = numbers["updates_per_round"], numbers["passes"]
-    return None if per_round is None or passes is None else per_round * passes
 
 
 def stepped(number: int, point: Mapping[str, float]) -> dict[str, Cell]:

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from analysis.command import exit_code
 from analysis.statistics.results import Method, Options
 from analysis.tables.gather import gather
 from analysis.written.asked import Asked
@@ -94,12 +95,8 @@ def run(given: argparse.Namespace, console: Console) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Command line; exit code 2 if nothing can be written."""
-    try:
-        run(parser().parse_args(arguments), Console(quiet=False))
-    except UserError as error:
-        sys.stderr.write(f"written: {error}\n")
-        return 2
-    return 0
+    given = parser().parse_args(arguments)
+    return exit_code("written", lambda: run(given, Console(quiet=False)))
 
 
 if __name__ == "__main__":
