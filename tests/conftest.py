@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 
 # Read when the hub's client is imported: tests have no network, so it need not try five times.
@@ -19,6 +20,17 @@ from rlhf_lab.config import Config, register, typed
 from rlhf_lab.main import conf_folder
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+# The environment of TRL's losses has no hypothesis, and no test that asks for it.
+if importlib.util.find_spec("hypothesis"):
+    from hypothesis import settings
+
+    # A busy machine fails nobody: no deadline, and the same few examples each time.
+    settings.register_profile(
+        "fast", max_examples=25, deadline=None, derandomize=True, database=None
+    )
+    settings.register_profile("thorough", max_examples=200, deadline=None)
+    settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fast"))
 
 MakeConfig = Callable[..., Config]
 
