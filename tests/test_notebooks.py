@@ -174,7 +174,7 @@ def test_a_notebook_runs_in_a_kernel(saved: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, known)))
     script = next(path for path in SCRIPTS if path.stem == "rate_schedule")
     notebook = nbformat.read(script.with_suffix(".ipynb"), as_version=4)
-    client.NotebookClient(notebook, timeout=120, kernel_name="python3").execute()
+    client.NotebookClient(notebook, timeout=540, kernel_name="python3").execute()
     outputs = [o for cell in notebook.cells if cell.cell_type == "code" for o in cell.outputs]
     assert any("<img" in one.get("data", {}).get("text/html", "") for one in outputs)
     assert not any(one.output_type == "error" for one in outputs)
