@@ -83,8 +83,8 @@ test: $(INSTALLED)  ## all tests but those below, with WORKERS processes (minute
 test-quick: $(INSTALLED)  ## functions, config and statistics: what neither trains nor starts processes (a minute)
 	@$(PYTEST) -m quick
 
-test-slow: $(INSTALLED)  ## full products of modes and algorithms, many random examples (an hour)
-	@HYPOTHESIS_PROFILE=thorough $(PYTEST) -m slow
+test-slow: $(INSTALLED)  ## full products of modes and algorithms, many random examples (minutes)
+	@HYPOTHESIS_PROFILE=thorough $(PYTEST) -m "slow or hypothesis"
 
 test-all: test test-quick test-slow test-all test-oracle test-vllm test-browser  ## every test; those on a real Slurm where this user is root
 	@if [ "$$(id -u)" = 0 ]; then $(MAKE) test-slurm; else echo "test-slurm is left out: it needs root"; fi

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 
 # Read when the hub's client is imported: tests have no network, so it need not try five times.
@@ -18,6 +19,17 @@ from in_memory import Result, result_of
 from rlhf_lab.config import Config, typed
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+# The environment of TRL's losses has no hypothesis, and no test that asks for it.
+if importlib.util.find_spec("hypothesis"):
+    from hypothesis import settings
+
+    # A busy machine fails nobody: no deadline, and the same few examples each time.
+    settings.register_profile(
+        "fast", max_examples=25, deadline=None, derandomize=True, database=None
+    )
+    settings.register_profile("thorough", max_examples=200, deadline=None)
+    settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fast"))
 
 # Tests that use one of these fixtures may train or start processes: they are not quick, nor are
 # those that `make test` leaves out.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import functools
 from collections.abc import Sequence
 from dataclasses import replace
 from types import SimpleNamespace
@@ -48,8 +50,14 @@ def options_of(name: str) -> EngineOptions:
     return DeepSpeedOptions(stage=stage, micro_rows=ROWS, logit_tokens=TOKENS)
 
 
-def policy(model: ScratchModel = TINY) -> Any:
+@functools.cache
+def made(model: ScratchModel) -> Any:
     return load_policy(model, TldrNano().tokenizer(), seed=3)[0]
+
+
+def policy(model: ScratchModel = TINY) -> Any:
+    """A copy of a model that is made once."""
+    return copy.deepcopy(made(model))
 
 
 def engine(options: EngineOptions, algo: str, model: Any | None = None) -> TrainingEngine:

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import functools
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from analysis import algorithms
+from rlhf_lab import runs
 from rlhf_lab.runs import RunDirectory
 
 PAGE = f"# Title\n\n{algorithms.BEGIN}\nan earlier table\n{algorithms.END}\n\nThe rest.\n"
 MODES = {"sync": ("sync", 0, 1), "async": ("async", 1, 1), "N=16": ("sync", 0, 16)}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_provenance() -> Iterator[None]:
+    """What runs were made with is looked up once: here many are, and none is read for it."""
+    with pytest.MonkeyPatch.context() as changed:
+        changed.setattr(runs, "provenance", functools.cache(runs.provenance))
+        yield
 
 
 def make_run(root: Path, algo: str, condition: str, seed: int, gain: float, **facts: Any) -> Path:

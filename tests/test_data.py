@@ -292,6 +292,14 @@ def test_shares_are_readable() -> None:
 
 
 @pytest.mark.skipif(not REAL.is_dir(), reason="the real GSM8K is not beside the checkout")
+def test_the_first_rows_of_the_real_gsm8k_are_no_repeats() -> None:
+    rows = Gsm8k(path=str(REAL)).examples(Split.train)
+    found = audited([rows[number] for number in range(300)], Limits(None, as_it_is, 512, 128))
+    assert (found.rows, found.same.num, found.near.num) == (300, 0, 0)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not REAL.is_dir(), reason="the real GSM8K is not beside the checkout")
 def test_what_the_real_gsm8k_holds() -> None:
     task = Gsm8k(path=str(REAL))
     splits = {split: task.examples(split) for split in (Split.train, Split.test)}

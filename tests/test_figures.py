@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import replace
 from itertools import combinations, pairwise
@@ -43,13 +44,25 @@ def with_last(made: Record, **metrics: float) -> Record:
     return replace(made, evals=[*made.evals[:-1], {**made.evals[-1], **metrics}])
 
 
+@functools.cache
+def of_every(name: str) -> Drawn:
+    """A figure of the runs that all figures are tried on, drawn once for all that look at it."""
+    return drawn(name, grid(EVERY[name]))
+
+
+@functools.cache
+def of_ladder() -> Drawn:
+    """The same of the ladder of one algorithm."""
+    return drawn(FIG3, grid(N_LADDER))
+
+
 def ladder_runs(seeds: tuple[int, ...] = (1, 2, 3)) -> list[Record]:
     return [run_of(s, parts, end_of(s, 0.0), "own") for parts in N_LADDER for s in seeds]
 
 
 @pytest.mark.parametrize("name", list(FIGURES))
 def test_every_figure_draws_its_runs_and_says_which(name: str) -> None:
-    made = drawn(name, grid(EVERY[name]))
+    made = of_every(name)
     assert made.figure.axes and len(made.data)
     assert {"condition", "n", "seeds"} <= set(made.data)
     assert (made.data["seeds"].map(lambda text: len(text.split())) == made.data["n"]).all()
@@ -64,7 +77,7 @@ def test_every_figure_has_runs_to_be_tried_on() -> None:
 
 
 def test_a_band_is_the_textbooks_t_interval_of_the_runs() -> None:
-    data = drawn(FIG3, grid(N_LADDER)).data
+    data = of_ladder().data
     row = data[(data.condition == "N=1") & (data.version == 4) & (data.y_name == "gold/win_rate")]
     # Seeds end at .51, .52 and .53: mean .52, standard deviation .01.
     half = T2 * 0.01 / math.sqrt(3)
@@ -78,7 +91,7 @@ def test_a_band_is_the_textbooks_t_interval_of_the_runs() -> None:
 
 
 def test_x_is_the_ledgers_with_its_unit() -> None:
-    data = drawn("fig1_win_rate_and_cost", grid(EVERY["fig1_win_rate_and_cost"])).data
+    data = of_every("fig1_win_rate_and_cost").data
     last = data[(data.version == 4) & data.condition.eq("sync nano_s")].set_index("x_name")["x"]
     # Four rounds of 10 seconds on two devices, 1000 FLOPs each.
     assert last.to_dict() == pytest.approx(
@@ -104,14 +117,14 @@ def test_numbers_rise_on_a_ramp_and_never_reach_each_other() -> None:
 
 
 def test_a_condition_looks_the_same_whichever_others_are_drawn() -> None:
-    few = samples(drawn(FIG3, grid(N_LADDER)))
+    few = samples(of_ladder())
     many = samples(
         drawn(FIG3, grid([{"algo": "ppo", "updates_per_round": n} for n in (64, 16, 4, 2, 1)]))
     )
     for name in ("N=1", "N=4"):
         for told in (Line2D.get_color, Line2D.get_marker, Line2D.get_linestyle):
             assert told(few[name]) == told(many[name])
-    by_loss = samples(drawn("fig4_losses", grid(LADDER)))
+    by_loss = samples(of_every("fig4_losses"))
     swapped = samples(drawn("fig4_losses", grid(LADDER[::-1])))
     assert by_loss["ppo"].get_color() == swapped["ppo"].get_color() == look("algo", "ppo").colour
 
@@ -133,7 +146,7 @@ def test_the_legend_says_n_and_its_range() -> None:
 
 
 def test_the_caption_has_the_numbers_that_are_drawn() -> None:
-    caption = drawn(FIG3, grid(N_LADDER)).caption
+    caption = of_ladder().caption
     half = T2 * 0.01 / math.sqrt(3)
     assert f"N=1: gold win-rate 0.52 [{0.52 - half:.3g}, {0.52 + half:.3g}]" in caption
     assert "6 runs of 2 conditions" in caption and "95% t" in caption
@@ -225,7 +238,7 @@ def test_what_is_missing_names_what_varies_and_the_sweep() -> None:
 
 
 def test_timelines_have_the_ledgers_seconds() -> None:
-    data = drawn("fig2_timelines", grid(EVERY["fig2_timelines"])).data
+    data = of_every("fig2_timelines").data
     held = data[data.condition.str.startswith("sync nano_s")]
     first = held[held.version == 1].set_index("part")
     spans = {part: (row.x_low, row.x_high) for part, row in first.iterrows()}
@@ -371,7 +384,7 @@ def test_titles_verdicts_and_ticks_of_differences_lie_on_the_page() -> None:
 
 
 def test_members_of_a_front_stand_below_all_points() -> None:
-    figure = drawn("pareto", grid(LADDER)).figure
+    figure = of_every("pareto").figure
     figure.draw_without_rendering()
     panels = [panel for panel in figure.axes if panel.texts]
     assert len(panels) == 3

@@ -143,9 +143,10 @@ def test_the_string_decides_by_default() -> None:
 )
 def test_no_answer_takes_long(text: str) -> None:
     score("#### 1.0", "1")
-    start = time.perf_counter()
+    start = time.thread_time()
     assert score(text, "1") == 0.0
-    assert time.perf_counter() - start < 2
+    # Of this thread's own work, however busy the machine is; by ignorant ways it takes minutes.
+    assert time.thread_time() - start < 5
 
 
 @needs_package

@@ -152,6 +152,7 @@ def test_every_cell_of_a_script_runs_and_shows_something(
 ) -> None:
     monkeypatch.setenv(view.VARIABLE, str(saved))
     monkeypatch.setenv("MPLBACKEND", "Agg")
+    monkeypatch.setattr(view, "DPI", 40)
     names: dict[str, Any] = {}
     shown = [shown_by(cell, names) for cell in cells_of(script) if cell.kind == "code"]
     assert all(isinstance(one, view.Shown) and one.text for one in shown)
@@ -171,9 +172,9 @@ def test_a_notebook_runs_in_a_kernel(saved: Path, monkeypatch: pytest.MonkeyPatc
     roots = [str(path) for path in (Path("src").absolute(), Path().absolute())]
     known = [*roots, os.environ.get("PYTHONPATH", "")]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, known)))
-    script = next(path for path in SCRIPTS if path.stem == "sync_async")
+    script = next(path for path in SCRIPTS if path.stem == "rate_schedule")
     notebook = nbformat.read(script.with_suffix(".ipynb"), as_version=4)
-    client.NotebookClient(notebook, timeout=120, kernel_name="python3").execute()
+    client.NotebookClient(notebook, timeout=540, kernel_name="python3").execute()
     outputs = [o for cell in notebook.cells if cell.cell_type == "code" for o in cell.outputs]
     assert any("<img" in one.get("data", {}).get("text/html", "") for one in outputs)
     assert not any(one.output_type == "error" for one in outputs)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ import pytest
 from analysis import algorithms, gold_and_proxy
 from analysis.compare import Run, comparable
 from analysis.gold_and_proxy import Curve
+from rlhf_lab import runs
 from rlhf_lab.runs import RunDirectory
 from rlhf_lab.trackers.console import Console
 from rlhf_lab.types import UserError
@@ -19,6 +22,14 @@ REWARDS = {
     "single": ["reward=reward_model"],
     "worst": ["reward=ensemble", "reward.members=4", "reward.combine=worst"],
 }
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_provenance() -> Iterator[None]:
+    """What runs were made with is looked up once: here many are, and none is read for it."""
+    with pytest.MonkeyPatch.context() as changed:
+        changed.setattr(runs, "provenance", functools.cache(runs.provenance))
+        yield
 
 
 def make_run(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from rliable import library, metrics
@@ -82,7 +82,6 @@ def test_tasks_with_unequal_seeds_are_allowed_and_told() -> None:
 
 
 @given(SCORES, st.integers(0, 5))
-@settings(max_examples=50, deadline=None)
 def test_the_iqm_of_counted_scores_is_that_of_repeated_ones(scores_ST: Floats, key: int) -> None:
     scores = scores_of("a", scores_ST)
     counts_N = np.random.default_rng(key).integers(1, 4, size=scores_ST.size)
@@ -159,7 +158,6 @@ def test_golden_values_of_a_seed() -> None:
 
 
 @given(SCORES, st.sampled_from(list(Resampling)))
-@settings(max_examples=30, deadline=None)
 def test_the_order_of_seeds_leaves_no_trace(scores_ST: Floats, resampling: Resampling) -> None:
     rows = np.random.default_rng(int(scores_ST.sum())).permutation(len(scores_ST))
     first = aggregates({"a": scores_ST}, QUICK, resampling=resampling)
@@ -167,7 +165,6 @@ def test_the_order_of_seeds_leaves_no_trace(scores_ST: Floats, resampling: Resam
 
 
 @given(SCORES)
-@settings(max_examples=30, deadline=None)
 def test_the_order_of_tasks_leaves_no_trace(scores_ST: Floats) -> None:
     columns = np.random.default_rng(int(scores_ST.sum())).permutation(scores_ST.shape[1])
     assert estimates(scores_ST[:, columns]) == estimates(scores_ST)
@@ -184,7 +181,6 @@ def test_estimates_and_intervals_move_with_the_scale_of_scores(method: Method) -
 
 
 @given(SCORES)
-@settings(max_examples=50, deadline=None)
 def test_percentile_intervals_of_a_mean_hold_it(scores_ST: Floats) -> None:
     found = estimates(scores_ST)["mean"]
     assert found.low - 1e-12 <= found.point <= found.high + 1e-12
@@ -254,7 +250,7 @@ def within_error(ends: Floats, drawn_RM: Floats, repetitions: int) -> bool:
 def test_aggregates_and_their_ends_are_those_of_rliable(shape: tuple[int, int]) -> None:
     scores_ST = np.random.default_rng(1).random(shape)
     np.random.seed(0)  # rliable ignores its random_state
-    theirs, ends = library.get_interval_estimates({"a": scores_ST}, rliable_four, reps=2000)
+    theirs, ends = library.get_interval_estimates({"a": scores_ST}, rliable_four, reps=1000)
     options = Options(repetitions=20_000)
     ours = list(estimates(scores_ST, options).values())
     assert [made.point for made in ours] == pytest.approx(theirs["a"], abs=1e-12)
@@ -267,9 +263,9 @@ def test_aggregates_and_their_ends_are_those_of_rliable(shape: tuple[int, int]) 
         )
 
     drawn_RM = bootstrap.draws(four, scores.units, options, "aggregate", "a")
-    assert within_error(ends["a"], drawn_RM, 2000)
+    assert within_error(ends["a"], drawn_RM, 1000)
     # The same bound holds off a distribution that is shifted by its own spread.
-    assert not within_error(ends["a"] + drawn_RM.std(axis=0), drawn_RM, 2000)
+    assert not within_error(ends["a"] + drawn_RM.std(axis=0), drawn_RM, 1000)
 
 
 def test_improvement_is_that_of_rliable() -> None:
@@ -301,7 +297,6 @@ def test_improvement_is_that_worked_out_by_hand() -> None:
 
 
 @given(SCORES, st.sampled_from(list(Resampling)))
-@settings(max_examples=30, deadline=None)
 def test_improvement_turned_round_is_the_rest(scores_ST: Floats, resampling: Resampling) -> None:
     other = scores_ST[::-1] + 0.25
     made = probability_of_improvement(scores_ST, other, QUICK, resampling)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -96,7 +96,6 @@ def test_signed_ranks_are_counted_by_hand() -> None:
 
 
 @given(st.lists(st.integers(1, 1000), min_size=3, max_size=12, unique=True), st.integers(0, 4095))
-@settings(max_examples=50, deadline=None)
 def test_signed_ranks_are_those_of_scipy(sizes: list[int], signs: int) -> None:
     values = np.array([size if signs >> place & 1 else -size for place, size in enumerate(sizes)])
     expected = stats.wilcoxon(values, method="exact").pvalue
@@ -110,7 +109,6 @@ def test_students_p_is_that_of_scipy() -> None:
 
 
 @given(DIFFERENCES)
-@settings(max_examples=50, deadline=None)
 def test_tests_do_not_depend_on_order_sign_or_scale(values: list[float]) -> None:
     tests = [
         paired_tests(in_pairs(*against_zero(*changed)))
@@ -205,7 +203,6 @@ def test_for_costs_lower_is_better() -> None:
 
 
 @given(DIFFERENCES, st.sampled_from([0.5, 1.0, 3.0]))
-@settings(max_examples=50, deadline=None)
 def test_equal_is_said_exactly_if_the_interval_lies_within(
     values: list[float], size: float
 ) -> None:
@@ -291,7 +288,6 @@ def test_the_largest_t_is_worked_out_by_hand() -> None:
 
 
 @given(st.integers(0, 10_000))
-@settings(max_examples=30, deadline=None)
 def test_adjusted_p_values_are_no_smaller_and_do_not_depend_on_order(key: int) -> None:
     values = np.random.default_rng(key).normal(size=(4, 6))
     made = largest_t(conditions(dict(zip("sabc", values.tolist(), strict=True))), "s")

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -85,7 +85,6 @@ def test_kaplan_and_meier_by_hand() -> None:
         lambda runs: any(is_reached for _, is_reached in runs)
     )
 )
-@settings(max_examples=50, deadline=None)
 def test_kaplan_and_meier_is_that_of_scipy(runs: list[tuple[int, bool]]) -> None:
     times = np.array([float(time) for time, _ in runs])
     reached = np.array([is_reached for _, is_reached in runs])
@@ -113,7 +112,6 @@ def test_a_weight_of_two_is_two_runs() -> None:
     st.lists(st.tuples(st.integers(1, 20), st.booleans()), min_size=1, max_size=8),
     st.integers(1, 20),
 )
-@settings(max_examples=50, deadline=None)
 def test_without_misses_before_the_horizon_it_is_the_mean_of_cut_times(
     runs: list[tuple[int, bool]], horizon: int
 ) -> None:
@@ -190,7 +188,6 @@ def test_members_of_a_front_by_hand() -> None:
 @given(
     st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=2, max_size=6, unique=True)
 )
-@settings(max_examples=50, deadline=None)
 def test_the_area_is_counted_in_squares(placed: list[tuple[int, int]]) -> None:
     cost = np.array([[float(one) for one, _ in placed]])
     quality = np.array([[float(two) for _, two in placed]])

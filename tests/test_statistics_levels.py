@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
@@ -94,7 +94,6 @@ def test_draws_of_shared_prompts_vary_with_prompts_too() -> None:
 
 
 @given(WINS, st.booleans())
-@settings(max_examples=30, deadline=None)
 def test_intervals_hold_the_mean_and_repeat(wins_SP: Floats, shared: bool) -> None:
     made = two_levels(by_seed(wins_SP), shared, QUICK)
     assert made == two_levels(by_seed(wins_SP), shared, QUICK)

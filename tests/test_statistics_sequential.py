@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from analysis.statistics.arrays import Floats
@@ -107,7 +107,6 @@ def test_at_the_last_interim_no_difference_shown_is_not_equality() -> None:
 
 
 @given(st.integers(0, 50))
-@settings(max_examples=15, deadline=None)
 def test_what_was_decided_stays_decided_when_seeds_come(key: int) -> None:
     data = scores(key, a=0, b=1.0, c=3.0)
     before: dict[Any, Decision] = {}

@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 import prepared
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from table_records import config, evals, kinds, record, rounds, tables
 
@@ -173,7 +173,6 @@ NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1).filter(
 NUMBERS = st.floats() | st.integers(-EXACT, EXACT)
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.lists(st.dictionaries(NAMES, NUMBERS, max_size=4), min_size=1, max_size=4))
 def test_any_name_and_number_comes_back(rows: list[dict[str, float]]) -> None:
     whole = record(rounds=[{**row, **own} for row, own in zip(rows, rounds(), strict=False)])

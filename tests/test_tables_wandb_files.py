@@ -10,7 +10,7 @@ from typing import Any
 
 import prepared
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from analysis.tables.history import join
@@ -46,7 +46,6 @@ SIZES = st.one_of(
 )
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.lists(SIZES, max_size=5), st.data())
 def test_records_are_read_back_and_a_cut_file_up_to_the_cut(
     sizes: list[int], draw: st.DataObject
@@ -68,7 +67,6 @@ def test_records_are_read_back_and_a_cut_file_up_to_the_cut(
         assert log.stop.offset <= cut
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.data())
 def test_a_changed_byte_ends_the_reading_where_its_chunk_begins(draw: st.DataObject) -> None:
     records = [b"one" * 40, b"two" * 40, b"three" * 40]
