@@ -14,6 +14,7 @@ import pytest
 import torch
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
+from quick_hydra import quicken
 
 from rlhf_lab.config import Config, register, typed
 from rlhf_lab.main import conf_folder
@@ -21,6 +22,7 @@ from rlhf_lab.main import conf_folder
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 MakeConfig = Callable[..., Config]
+quicken()
 
 
 @pytest.fixture(autouse=True)
