@@ -15,6 +15,7 @@ import pytest
 import torch
 from composed import composed
 from in_memory import Result, result_of
+from quick_hydra import quicken
 
 from rlhf_lab.config import Config, typed
 
@@ -36,6 +37,7 @@ if importlib.util.find_spec("hypothesis"):
 HEAVY = {"cache", "processes"}
 LEFT_OUT = {"slow", "gpu", "oracle", "vllm", "slurm", "browser"}
 MakeConfig = Callable[..., Config]
+quicken()
 Finished = Callable[..., Result]
 
 

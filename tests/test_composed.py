@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import composed as module
 import pytest
 from composed import by_hydra, composed
 from omegaconf import Container, DictConfig, ListConfig, OmegaConf
+from quick_hydra import quickened
 
 from rlhf_lab.config import typed
 from rlhf_lab.main import conf_folder
@@ -74,14 +76,33 @@ def shape(node: Any) -> Any:
 
 @pytest.mark.parametrize("overrides", OVERRIDES.values(), ids=OVERRIDES)
 def test_composed_is_what_hydra_composes(overrides: list[str]) -> None:
-    ours, hydras = composed(*overrides), by_hydra(FOLDER, "config", overrides)
+    with quickened(False):
+        hydras = by_hydra(FOLDER, "config", overrides)
+    ours = composed(*overrides)
     assert shape(ours) == shape(hydras)
     assert OmegaConf.to_yaml(ours) == OmegaConf.to_yaml(hydras)
 
 
+@pytest.mark.parametrize("overrides", [*OVERRIDES.values(), ["hydra.sweep.dir=x", "seed=3"]])
+def test_a_quick_hydra_composes_what_hydra_composes(overrides: list[str]) -> None:
+    with quickened(False):
+        hydras = by_hydra(FOLDER, "config", overrides, hydra=True)
+    with quickened(True):
+        ours = [by_hydra(FOLDER, "config", overrides, hydra=True) for _ in range(2)]
+    # Both when it merges files and when it knows them.
+    assert shape(ours[0]) == shape(hydras) == shape(ours[1])
+
+
+def test_a_quick_hydra_reads_files_that_tests_write(tmp_path: Path) -> None:
+    for value in (1, 2):
+        (tmp_path / "own.yaml").write_text(f"a: {value}\ndefaults: [_self_]\n")
+        with quickened(True):
+            assert by_hydra(tmp_path, "own", []).a == value
+
+
 @pytest.mark.parametrize("overrides", ERRORS.values(), ids=ERRORS)
 def test_a_complaint_is_hydras_own(overrides: list[str]) -> None:
-    with pytest.raises(Exception) as hydras:
+    with pytest.raises(Exception) as hydras, quickened(False):
         by_hydra(FOLDER, "config", overrides)
     with pytest.raises(type(hydras.value)) as ours:
         composed(*overrides)

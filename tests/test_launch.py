@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from conftest import MakeConfig
+from survival import wait_until
 
 from rlhf_lab import launching
 from rlhf_lab.checks import check_trainers
@@ -112,21 +113,22 @@ def test_a_slurm_script_waits_for_trainers_that_save_their_state(
     script = slurm_script(parsed("1x2:2+0"), PORTS, [], is_cpu=True)
     folder = tmp_path / "bin"
     folder.mkdir()
-    # A step takes a moment to end, whatever signals come.
-    step = f"trap '' TERM; touch {shlex.quote(str(tmp_path / 'up'))}; sleep 0.8; {end}"
+    up, over = tmp_path / "up", tmp_path / "over"
+    # A step ends when it is time, whatever signals come.
+    wait = f"until [ -e {shlex.quote(str(over))} ]; do sleep 0.02; done"
+    step = f"trap '' TERM; touch {shlex.quote(str(up))}; {wait}; {end}"
     for name, body in {"scontrol": "echo alpha", "srun": step}.items():
         (folder / name).write_text(f"#!/bin/bash\n{body}\n")
         (folder / name).chmod(0o755)
     given = {"PATH": f"{folder}:/usr/bin:/bin", "SLURM_JOB_NODELIST": "x"}
     with subprocess.Popen(["bash", "-c", script], env=given) as process:
-        while not (tmp_path / "up").exists():
-            assert process.poll() is None
-            time.sleep(0.02)
+        wait_until(lambda: up.exists() or process.poll() is not None)
         if is_stopped:
             process.send_signal(signal.SIGTERM)
             time.sleep(0.1)
             process.send_signal(signal.SIGUSR2)
-        assert process.wait(20) == code
+        over.touch()
+        assert process.wait(120) == code
 
 
 def test_a_slurm_script_starts_every_command_on_its_host(tmp_path: Path) -> None:

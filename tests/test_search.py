@@ -8,7 +8,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from fake_runs import ROUNDS, FakeRuns, Worth, trials_of
@@ -18,16 +18,51 @@ from rlhf_lab.locks import held
 from rlhf_lab.sweeps.search import study as studies
 from rlhf_lab.sweeps.search.options import Direction, Sampler, SearchOptions, Source
 from rlhf_lab.sweeps.search.report import Found
-from rlhf_lab.sweeps.search.search import LOCK, Search
+from rlhf_lab.sweeps.search.search import DATABASE, LOCK, Search
 from rlhf_lab.sweeps.search.space import split
 from rlhf_lab.trackers.console import Console
 from rlhf_lab.types import StopRequested, UserError
 
-pytest.importorskip("optuna", reason="needs pip install 'rlhf-lab[search]'")
+optuna = pytest.importorskip("optuna", reason="needs pip install 'rlhf-lab[search]'")
 
 SPACE = ("lr=tag(log,interval(1e-5,1e-1))", "beta=choice(0.05,0.1,0.2)")
 SMALL = SearchOptions(trials=8, test_seeds=[1, 2, 3], sampler=Sampler.random)
 QUIET = Console(quiet=True)
+
+
+class InMemory(optuna.storages.InMemoryStorage):  # type: ignore[misc, name-defined]
+    """What a study's file holds, but for the file, which takes most of a search's time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.engine = self
+
+    def set_study_user_attr(self, study_id: int, key: str, value: Any) -> None:
+        super().set_study_user_attr(study_id, key, json.loads(json.dumps(value)))
+
+    def dispose(self) -> None:
+        """As an engine of SQL has it."""
+
+
+class NoFile:
+    """Makes studies that outlive their holders, by the address of the file that they are not in."""
+
+    kept: ClassVar[dict[str, InMemory]] = {}
+
+    def __new__(cls, address: str) -> Any:
+        return cls.kept.setdefault(address, InMemory())
+
+
+@pytest.fixture
+def on_disk() -> None:
+    """This test's studies are files, as a user's are."""
+
+
+@pytest.fixture(autouse=True)
+def no_files(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Studies are kept in memory, but for those of tests that say otherwise."""
+    if "on_disk" not in request.fixturenames:
+        monkeypatch.setattr(optuna.storages, "RDBStorage", NoFile)
 
 
 def worth(given: Mapping[str, str], share: float) -> float:
@@ -145,22 +180,23 @@ def kill_at(monkeypatch: pytest.MonkeyPatch, moment: int) -> Callable[[], int]:
     return lambda: words
 
 
-@pytest.mark.parametrize("sampler", [Sampler.tpe, Sampler.random])
-def test_a_search_killed_at_any_moment_ends_as_one_that_never_was(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sampler: Sampler
-) -> None:
-    def fragile(given: Mapping[str, str], share: float) -> float:
-        if given.get("beta") == "0.2" and share == 1:
-            raise ZeroDivisionError("too large")
-        return worth(given, share)
+def fragile(given: Mapping[str, str], share: float) -> float:
+    if given.get("beta") == "0.2" and share == 1:
+        raise ZeroDivisionError("too large")
+    return worth(given, share)
 
+
+def killed_and_gone_on(
+    root: Path, monkeypatch: pytest.MonkeyPatch, sampler: Sampler, kills: int
+) -> None:
+    """Kill searches, each at a moment of its own: every one ends like one that was not killed."""
     options = replace(SMALL, sampler=sampler, startup=3)
     with monkeypatch.context() as patch:
         words = kill_at(patch, -1)
-        whole, _ = searched(tmp_path / "whole", options, function=fragile)
-        moments = random.Random(sampler.value).sample(range(1, words() + 1), 5)
+        whole, _ = searched(root / "whole", options, function=fragile)
+        moments = random.Random(sampler.value).sample(range(1, words() + 1), kills)
     for moment in moments:
-        folder = tmp_path / f"killed-{moment}"
+        folder = root / f"killed-{moment}"
         runs = FakeRuns(folder, fragile)
         with monkeypatch.context() as patch, pytest.raises(Killed):
             kill_at(patch, moment)
@@ -168,7 +204,26 @@ def test_a_search_killed_at_any_moment_ends_as_one_that_never_was(
         found, _ = searched(folder, options, runs=runs)
         assert found.trials == whole.trials
         assert max(runs.rounds_done.values()) == ROUNDS, "no round was done twice"
-        assert trials_of(folder) == trials_of(tmp_path / "whole")
+        assert trials_of(folder) == trials_of(root / "whole")
+
+
+@pytest.mark.parametrize("sampler", [Sampler.tpe, Sampler.random])
+def test_a_search_killed_at_any_moment_ends_as_one_that_never_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sampler: Sampler
+) -> None:
+    killed_and_gone_on(tmp_path, monkeypatch, sampler, kills=5)
+
+
+def test_what_a_search_goes_on_from_is_on_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on_disk: None
+) -> None:
+    killed_and_gone_on(tmp_path, monkeypatch, Sampler.tpe, kills=1)
+    again = (tmp_path / "whole", replace(SMALL, sampler=Sampler.tpe, startup=3))
+    _, runs = searched(*again, function=fragile)
+    assert [name for call in runs.calls for name in call if name.startswith("trial-")] == []
+    with pytest.raises(UserError, match="is of a search with space"):
+        searched(*again, space=("lr=choice(1e-5,1e-4)",))
+    assert (tmp_path / "whole" / DATABASE).stat().st_size > 0
 
 
 def test_a_finished_search_runs_nothing_again(tmp_path: Path) -> None:

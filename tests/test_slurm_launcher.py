@@ -436,7 +436,7 @@ time.sleep(60)
 
 def test_a_process_has_time_to_save_its_state() -> None:
     with started(SAVES) as process:
-        assert end_process(process.pid, 20)
+        assert end_process(process.pid, 120)
         assert process.wait() == 75
 
 
@@ -459,7 +459,7 @@ def test_in_a_slurm_job_the_signal_goes_on_to_the_run(monkeypatch: pytest.Monkey
     with started(SAVES) as process:
         with passing_on(process.pid):
             os.kill(os.getpid(), signal.SIGTERM)
-            assert process.wait(20) == 75
+            assert process.wait(120) == 75
         assert signal.getsignal(signal.SIGTERM) is before
 
 

@@ -77,18 +77,20 @@ def test_a_sweep_is_done_once_and_each_job_is_what_its_command_gives(
     assert "4 jobs, 4 to run" in said and said.count("rlhf-lab train debug=tiny") == 4
     assert not (tmp_path / "runs").exists(), "a dry run writes nothing"
 
-    assert call(*swept(words), monkeypatch=monkeypatch) == 0
-    assert "4 of 4 jobs finished" in capsys.readouterr().out
+    # A sweep's own key is swept with a single value too.
+    asked = ["train", "-m", *words, "+hydra.sweeper.params.seed=2", "optim.lr=1e-4,2e-4"]
+    assert call(*asked, monkeypatch=monkeypatch) == 0
+    assert "2 of 2 jobs finished" in capsys.readouterr().out
     (folder,) = (tmp_path / "runs").iterdir()
     first = manifests(folder)
-    assert sorted(first) == [f"lr-{lr}/seed-{seed}" for lr in ("0.0001", "0.0002") for seed in "12"]
+    assert sorted(first) == ["lr-0.0001/seed-2", "lr-0.0002/seed-2"]
     assert all(one["state"] == "finished" for one in first.values())
     log = folder / "logs" / "lr-0.0001" / "seed-2.log"
     assert first["lr-0.0001/seed-2"]["log"] == str(log) and "run " in log.read_text()
 
-    assert call(*swept(words), monkeypatch=monkeypatch) == 0
+    assert call(*asked, monkeypatch=monkeypatch) == 0
     said = capsys.readouterr().out
-    assert "4 jobs, 0 to run (4 finished)" in said and "4 of 4 jobs finished" in said
+    assert "2 jobs, 0 to run (2 finished)" in said and "2 of 2 jobs finished" in said
     assert manifests(folder) == first, "nothing was run or written again"
 
     by_hand = ["train", *words, "seed=2", "optim.lr=1e-4", f"output.dir={tmp_path}/by_hand"]
@@ -98,7 +100,7 @@ def test_a_sweep_is_done_once_and_each_job_is_what_its_command_gives(
         assert alone[key] == first["lr-0.0001/seed-2"][key]
 
     assert call("runs", str(tmp_path / "runs"), monkeypatch=monkeypatch) == 0
-    assert f"sweep {folder}: 4 jobs: 4 finished" in capsys.readouterr().out
+    assert f"sweep {folder}: 2 jobs: 2 finished" in capsys.readouterr().out
 
 
 def test_more_seeds_are_added_when_asked_and_other_settings_never(

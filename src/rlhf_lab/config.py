@@ -7,6 +7,7 @@ themselves. Nothing below this module sees a config object.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, get_type_hints
@@ -258,6 +259,7 @@ def tree() -> type:
     return dataclasses.make_dataclass("ConfigTree", columns)
 
 
+@functools.cache
 def register() -> None:
     """Tell Hydra every schema: `schema` for the tree, `<group>/schema/<option>` for parts."""
     store = ConfigStore.instance()

@@ -1,0 +1,104 @@
+"""Hydra merges the files of each choice of groups once a process, whoever composes.
+
+Everything else is Hydra's own: it reads overrides, decides which of them choose files, and applies
+the others to its own copy of what it merged.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from hydra._internal import config_loader_impl as loading
+from hydra._internal import config_repository as repositories
+from hydra._internal import defaults_list as lists
+from omegaconf import DictConfig
+
+from rlhf_lab.main import conf_folder
+
+LOADER: Any = loading.ConfigLoaderImpl
+REPOSITORY: Any = repositories.CachingConfigRepository
+# Files elsewhere are a test's own, which may write them anew.
+FIXED = conf_folder().parent
+
+
+class Hydra:
+    """As it came."""
+
+    create = staticmethod(lists.create_defaults_list)
+    merge = LOADER._compose_config_from_defaults_list
+    copy_repository = REPOSITORY.__init__
+
+
+# By what was chosen, and from where; and what was merged, by the list of it that is kept here.
+lists_made: dict[tuple[Any, ...], Any] = {}
+merged: dict[int, DictConfig] = {}
+
+
+def quicken(is_quick: bool = True) -> None:
+    """Take the place of what Hydra does anew for every composition, or leave all to it again."""
+    loading.create_defaults_list = create if is_quick else Hydra.create
+    LOADER._compose_config_from_defaults_list = merge if is_quick else Hydra.merge
+    REPOSITORY.__init__ = copy_repository if is_quick else Hydra.copy_repository
+
+
+@contextmanager
+def quickened(is_quick: bool) -> Iterator[None]:
+    """The same for a while."""
+    before = loading.create_defaults_list is create
+    quicken(is_quick)
+    try:
+        yield
+    finally:
+        quicken(before)
+
+
+def create(
+    repo: Any, config_name: str | None, overrides_list: list[Any], **options: bool
+) -> lists.DefaultsList:
+    """The files that are merged, and the overrides that are applied to them."""
+
+    def made() -> Any:
+        return Hydra.create(
+            repo=repo, config_name=config_name, overrides_list=overrides_list, **options
+        )
+
+    places = tuple((source.provider, source.path) for source in repo.get_sources())
+    if not all(map(is_fixed, repo.get_sources())):
+        return made()
+    asked = lists.Overrides(repo=repo, overrides_list=overrides_list)
+    chosen = (asked.override_choices, asked.append_group_defaults, asked.deletions)
+    key = (places, config_name, repr(chosen), *sorted(options.items()))
+    if key not in lists_made:
+        lists_made[key] = made()
+    known = lists_made[key]
+    return lists.DefaultsList(
+        defaults=known.defaults,
+        defaults_tree=known.defaults_tree,
+        config_overrides=asked.config_overrides,
+        overrides=known.overrides,
+    )
+
+
+def is_fixed(source: Any) -> bool:
+    """Whether no test writes what is found there."""
+    return source.scheme() != "file" or Path(source.path).absolute().is_relative_to(FIXED)
+
+
+def merge(self: Any, defaults: list[Any], repo: Any) -> DictConfig:
+    """A copy of what the files come to."""
+    if not any(known.defaults is defaults for known in lists_made.values()):
+        whole: DictConfig = Hydra.merge(self, defaults=defaults, repo=repo)
+        return whole
+    if id(defaults) not in merged:
+        merged[id(defaults)] = Hydra.merge(self, defaults=defaults, repo=repo)
+    return copy.deepcopy(merged[id(defaults)])
+
+
+def copy_repository(self: Any, delegate: Any) -> None:
+    """Hydra copies all sources, to set others in the copy; they are not changed themselves."""
+    self.delegate = copy.copy(delegate)
+    self.cache = {}
