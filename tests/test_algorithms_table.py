@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from analysis import algorithms
-from rlhf_lab import runs
+from rlhf_lab.provenance import provenance
 from rlhf_lab.runs import RunDirectory
 
 PAGE = f"# Title\n\n{algorithms.BEGIN}\nan earlier table\n{algorithms.END}\n\nThe rest.\n"
@@ -22,7 +22,7 @@ MODES = {"sync": ("sync", 0, 1), "async": ("async", 1, 1), "N=16": ("sync", 0, 1
 def one_provenance() -> Iterator[None]:
     """What runs were made with is looked up once: here many are, and none is read for it."""
     with pytest.MonkeyPatch.context() as changed:
-        changed.setattr(runs, "provenance", functools.cache(runs.provenance))
+        changed.setattr("rlhf_lab.runs.provenance", functools.cache(provenance))
         yield
 
 

@@ -12,7 +12,7 @@ import pytest
 from analysis import algorithms, gold_and_proxy
 from analysis.compare import Run, comparable
 from analysis.gold_and_proxy import Curve
-from rlhf_lab import runs
+from rlhf_lab.provenance import provenance
 from rlhf_lab.runs import RunDirectory
 from rlhf_lab.trackers.console import Console
 from rlhf_lab.types import UserError
@@ -28,7 +28,7 @@ REWARDS = {
 def one_provenance() -> Iterator[None]:
     """What runs were made with is looked up once: here many are, and none is read for it."""
     with pytest.MonkeyPatch.context() as changed:
-        changed.setattr(runs, "provenance", functools.cache(runs.provenance))
+        changed.setattr("rlhf_lab.runs.provenance", functools.cache(provenance))
         yield
 
 
