@@ -633,7 +633,7 @@ def test_labels_by_a_judge_leave_out_the_pairs_that_it_could_not_score(
     share = product.metrics["train_unscored"]
     assert 0 < share < 1
     pairs = read_pairs(product.folder / "train.jsonl")
-    assert len(pairs) == round(32 * (1 - share - product.metrics["train_ties"]))
+    assert len(pairs) == round(32 * (1 - share) * (1 - product.metrics["train_ties"]))
     assert all(row["chosen_gold"] > row["rejected_gold"] for row in pairs)
 
 
