@@ -6,7 +6,6 @@ import json
 import re
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -19,7 +18,9 @@ USAGE = {"prompt_tokens": 100, "completion_tokens": 10}
 
 @dataclass(frozen=True)
 class Response:
-    """status, headers and body of an answer, after a while; cut: bytes that never come."""
+    """status, headers and body of an answer, after a while; cut: bytes that never come.
+
+    sleep: seconds before it, unless the server is closed meanwhile."""
 
     status: int = 200
     body: str = ""
@@ -70,6 +71,7 @@ class JudgeServer:
         self.judge = judge
         self.asked: list[Asked] = []
         self.most_at_once = 0
+        self.closed = threading.Event()
         self._at_once = 0
         self._lock = threading.Lock()
 
@@ -82,7 +84,7 @@ class JudgeServer:
             self.most_at_once = max(self.most_at_once, self._at_once)
         try:
             response = self.judge(asked)
-            time.sleep(response.sleep)
+            self.closed.wait(response.sleep)
             return response
         finally:
             with self._lock:
@@ -147,6 +149,7 @@ def serving(judge: Judge) -> Iterator[Running]:
     try:
         yield Running(server, f"http://127.0.0.1:{http.server_port}/v1")
     finally:
+        server.closed.set()
         http.shutdown()
         thread.join()
         http.server_close()

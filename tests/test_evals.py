@@ -608,4 +608,4 @@ def test_a_run_of_a_sweep_is_judged_by_the_config_of_the_sweep(
     assert list(again) == list(first) and again[0]["uid"].startswith("arithmetic/test/")
     assert call("resume", str(run), monkeypatch=monkeypatch) == 0
     assert "has finished already" in capsys.readouterr().out
-    assert sorted(path.name for path in run.parent.iterdir()) == ["lr0.0001", "lr0.0002"]
+    assert sorted(path.name for path in run.parent.glob("lr*")) == ["lr0.0001", "lr0.0002"]

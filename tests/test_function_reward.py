@@ -36,7 +36,7 @@ from rlhf_lab.tasks.arithmetic import Arithmetic
 from rlhf_lab.tasks.gsm8k import Gsm8k, Verify
 from rlhf_lab.tasks.tldr_nano import TldrNano
 from rlhf_lab.trackers.console import Console
-from rlhf_lab.types import Example, Finish, Group, Prompt, Sample, Split, UserError
+from rlhf_lab.types import Example, Finish, Group, Prompt, Sample, Split, Task, UserError
 
 MODULE = """
     import ctypes, json, os, re, sys, time
@@ -247,7 +247,7 @@ def test_a_child_starts_without_torch(module: str) -> None:
     assert live.score([group("abc")]) == [(0.0,)], "which takes seconds to import"
 
 
-RULES = {
+RULES: dict[str, Task] = {
     "gsm8k": Gsm8k(),
     "math_verify": Gsm8k(verify=Verify.math_verify),
     "arithmetic": Arithmetic(),

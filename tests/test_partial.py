@@ -325,7 +325,7 @@ def test_partial_runs_are_neither_replayed_nor_planned_from(
     two = ("run.updates=2", "mode.segment_tokens=2")
     run(make_config(*SHORT, "mode=lagged", *two, f"output.dir={folder}"))
     assert {row["segment_tokens"] for row in read_rows(folder / "schedule.jsonl")} == {2}
-    replay = make_config(*SHORT, "mode=replay", f"mode.schedule={folder}")
+    replay = make_config(*SHORT, "run.updates=2", "mode=replay", f"mode.schedule={folder}")
     with pytest.raises(UserError, match="repeats it bit for bit"):
         build.schedule_of(folder, replay.mode, replay.run)
     with pytest.raises(UserError, match="mode=async"):

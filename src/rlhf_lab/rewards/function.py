@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from rlhf_lab.errors import UserError
-from rlhf_lab.rewards.limited import ChildJudge, OnError, finite, require_limit
+from rlhf_lab.rewards.limited import ChildJudge, OnError, require_limit
+from rlhf_lab.rewards.limited_child import finite
 from rlhf_lab.samples import Example
 
 GIVEN = ("prompt", "completion", "reference", "hidden", "finished")
