@@ -1,37 +1,22 @@
-"""Runs in processes of their own, which tests kill; and workers that fail in every way."""
+"""Runs in processes of their own, which end at a known point or are killed, and what is left."""
 
 from __future__ import annotations
 
 import json
 import multiprocessing
-import os
 import random
-import resource
-import sys
+import signal
 import time
-import traceback
 from collections.abc import Callable
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
 from examples import FACTS
+from forked import Moment, train
 
-from rlhf_lab import commands, forkserver
+from rlhf_lab import forkserver
 from rlhf_lab.config import Config
-from rlhf_lab.main import REQUEUE
-from rlhf_lab.rollout.worker import RolloutWorker
-from rlhf_lab.trackers.console import Console
-from rlhf_lab.types import (
-    Chunk,
-    Example,
-    Finish,
-    Group,
-    Prompt,
-    Sample,
-    StopRequested,
-    WeightFeed,
-)
 
 # What depends on timing alone.
 UNTIMED = ("seconds/", "timing/")
@@ -40,28 +25,16 @@ SERVER: Any = multiprocessing.get_context("forkserver")
 SERVER.set_forkserver_preload(forkserver.PRELOAD)
 
 
-def start(config: Config) -> BaseProcess:
-    """A run in a process of its own."""
-    process: BaseProcess = SERVER.Process(target=train, args=(config,))
-    process.start()
-    return process
+def start(config: Config, moment: Moment | None = None) -> BaseProcess:
+    """A run in a process of its own, which may act at a moment."""
+    return forkserver.start(train, (config, FACTS, moment), name="trainer")
 
 
-def train(config: Config) -> None:
-    """Exit code 0 if the run finished, REQUEUE if it was asked to stop, 1 if it failed."""
-    try:
-        commands.train(config, Console(quiet=True), FACTS)
-    except StopRequested:
-        sys.exit(REQUEUE)
-    except BaseException:
-        traceback.print_exc()
-        sys.exit(1)
-
-
-def train_on_a_full_disk(config: Config, largest: int) -> None:
-    """The same where no file can grow beyond so many bytes."""
-    resource.setrlimit(resource.RLIMIT_FSIZE, (largest, largest))
-    train(config)
+def killed_at(config: Config, point: str, round_: int) -> None:
+    """Run until it kills itself, or a generator kills it, at a point in a round or later."""
+    process = start(config, Moment(point, round_))
+    process.join()
+    assert process.exitcode == -signal.SIGKILL, (point, round_, process.exitcode)
 
 
 def finish(config: Config) -> None:
@@ -124,11 +97,6 @@ def comm(pid: int) -> str:
         return ""
 
 
-def generators_at_work() -> list[int]:
-    """Generator processes of all runs that this process has started."""
-    return [pid for pid in descendants(os.getpid()) if comm(pid).startswith("generator-")]
-
-
 def is_running(pid: int) -> bool:
     """Whether a process exists and has not ended."""
     try:
@@ -144,52 +112,3 @@ def wait_until(condition: Callable[[], Any], seconds: float = 60.0) -> Any:
         assert time.monotonic() < end, "it never came to that"
         time.sleep(0.02)
     return value
-
-
-def chunk(number: int) -> Chunk:
-    """A chunk of one prompt, whose uid tells a worker below what to do."""
-    return demand(number, f"row/{number}")
-
-
-def demand(number: int, what: str) -> Chunk:
-    """A chunk that makes its generator do something."""
-    return Chunk(number, 0, (Prompt(number, (1, 2), Example(what, "a", "b")),), 1)
-
-
-class Obedient:
-    """Writes the weights' sum; or does what the prompt says."""
-
-    def generate(self, feed: WeightFeed, chunk: Chunk) -> tuple[Group, ...]:
-        weights = feed.at(0)
-        what = chunk.prompts[0].example.uid
-        if what == "hang":
-            hang_here()
-        if what == "raise":
-            raise ZeroDivisionError("the generator divided by nothing")
-        if what == "slow":
-            for step in range(1, 60):
-                weights = feed.at(step)
-                time.sleep(0.05)
-        written = sum(float(tensor.sum()) for tensor in weights.state.values())
-        sample = Sample((7,), (-0.5,), weights.version, Finish.eos, f"{written}")
-        return (Group(chunk.prompts[0], (sample,)),)
-
-
-class Fair:
-    """Everything is worth one."""
-
-    def score(self, groups: tuple[Group, ...]) -> list[tuple[float, ...]]:
-        return [(1.0,) for _ in groups]
-
-
-def hang_here() -> None:
-    """For ever, without a sign of progress."""
-    time.sleep(3600)
-
-
-def obedient() -> RolloutWorker:
-    return RolloutWorker(Obedient(), Fair(), False)  # type: ignore[arg-type]
-
-
-def no_worker() -> RolloutWorker:
-    raise MemoryError("the model does not fit")
