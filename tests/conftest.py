@@ -37,8 +37,9 @@ if importlib.util.find_spec("hypothesis"):
 HEAVY = {"cache", "processes"}
 LEFT_OUT = {"slow", "gpu", "oracle", "vllm", "slurm", "browser"}
 MakeConfig = Callable[..., Config]
-quicken()
 Finished = Callable[..., Result]
+
+quicken()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -250,9 +250,9 @@ def test_every_correction_says_what_it_is_for_and_has_its_own_name() -> None:
 
 
 def test_every_algorithm_and_correction_go_together_or_are_refused_with_a_remedy(
-    make_config: MakeConfig,
+    config_of: MakeConfig,
 ) -> None:
-    config = make_config()
+    config = config_of()
     for algo_name, correction_name in [(a, c) for a in ALGORITHMS for c in CORRECTIONS]:
         algo, correction = ALGORITHMS[algo_name](), CORRECTIONS[correction_name]()
         pair = replace(config, algo=algo, correction=correction)

@@ -244,19 +244,19 @@ def test_a_shortage_of_memory_names_the_phase_and_what_to_lower(
     ],
 )
 def test_what_an_engine_cannot_do_is_refused(
-    make_config: MakeConfig, overrides: list[str], told: str
+    config_of: MakeConfig, overrides: list[str], told: str
 ) -> None:
     if "engine.device=cuda" in overrides and torch.cuda.is_available():
         pytest.skip("there is one")
     with pytest.raises(UserError, match=told):
-        checks.check(make_config(*overrides))
+        checks.check(config_of(*overrides))
 
 
 def test_deepspeed_is_asked_for_by_name_where_it_is_missing(
-    make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
+    config_of: MakeConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rlhf_lab.tasks.extras.find_spec", lambda module: None)
     with pytest.raises(
         UserError, match=r"pip install 'rlhf-lab\[deepspeed\]', or pass engine=fsdp"
     ):
-        checks.check(make_config("engine=deepspeed"))
+        checks.check(config_of("engine=deepspeed"))

@@ -164,12 +164,12 @@ def test_threads_can_judge() -> None:
 
 
 def test_a_missing_math_verify_is_named_with_its_extra(
-    make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
+    config_of: MakeConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rlhf_lab.tasks.extras.find_spec", lambda _: None)
-    check(make_config("task=gsm8k"))
+    check(config_of("task=gsm8k"))
     with pytest.raises(UserError, match=r"task.verify=math_verify needs .*'rlhf-lab\[math\]'"):
-        check(make_config("task=gsm8k", "task.verify=math_verify"))
+        check(config_of("task=gsm8k", "task.verify=math_verify"))
 
 
 @needs_package

@@ -439,13 +439,13 @@ def test_bad_options_are_refused(options: dict[str, Any], message: str) -> None:
         Instructions(**options)
 
 
-def test_it_composes_with_a_pretrained_model_and_its_own_rule(make_config: MakeConfig) -> None:
-    config = make_config("task=instructions", "task.test_types=all", "task.score=share")
+def test_it_composes_with_a_pretrained_model_and_its_own_rule(config_of: MakeConfig) -> None:
+    config = config_of("task=instructions", "task.test_types=all", "task.score=share")
     assert config.task == Instructions(test_types=Types.all, score=Score.share)
     assert config.task.tokenizer() is None
     assert (config.model.name, config.reward.name) == ("smollm2_135m", "task_rule")
     with pytest.raises(Exception, match="test_types"):
-        make_config("task=instructions", "task.test_types=some")
+        config_of("task=instructions", "task.test_types=some")
 
 
 def test_the_page_lists_every_kind_with_its_split() -> None:

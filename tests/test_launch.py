@@ -237,8 +237,8 @@ def test_one_node_needs_no_name() -> None:
     assert hosts_of(parsed("2x2:2+2"), "a,b") == ["a", "b"]
 
 
-def test_several_trainers_need_an_engine_for_several(make_config: MakeConfig) -> None:
-    check_trainers(make_config(), 1)
-    check_trainers(make_config("engine=fsdp"), 7)
+def test_several_trainers_need_an_engine_for_several(config_of: MakeConfig) -> None:
+    check_trainers(config_of(), 1)
+    check_trainers(config_of("engine=fsdp"), 7)
     with pytest.raises(UserError, match="engine=single with 7 trainers"):
-        check_trainers(make_config(), 7)
+        check_trainers(config_of(), 7)

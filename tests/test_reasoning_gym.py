@@ -95,10 +95,10 @@ def test_splits_have_ranges_of_seeds_that_never_meet() -> None:
 
 
 @needs_package
-def test_settings_of_the_generator_come_as_json(make_config: MakeConfig) -> None:
+def test_settings_of_the_generator_come_as_json(config_of: MakeConfig) -> None:
     text = '{"min_animals": 1, "max_animals": 1}'
     quoted = text.replace('"', '\\"')
-    config = make_config("task=reasoning_gym", f'task.config="{quoted}"')
+    config = config_of("task=reasoning_gym", f'task.config="{quoted}"')
     assert config.task.config == text
     check(config)
     splits_are_readable(config)
@@ -145,11 +145,11 @@ def test_bad_options_are_refused(options: dict[str, Any], message: str) -> None:
 
 
 def test_a_missing_package_is_named_with_its_extra(
-    make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
+    config_of: MakeConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rlhf_lab.tasks.extras.find_spec", lambda _: None)
     with pytest.raises(UserError, match=r"task=reasoning_gym needs .*'rlhf-lab\[reasoning\]'"):
-        check(make_config("task=reasoning_gym"))
+        check(config_of("task=reasoning_gym"))
 
 
 @dataclass(frozen=True)
@@ -187,11 +187,11 @@ def test_generators_without_a_known_answer_have_an_empty_reference() -> None:
 
 
 def test_rows_that_follow_the_hash_seed_are_warned_about(
-    make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
+    config_of: MakeConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("PYTHONHASHSEED", raising=False)
-    config = make_config("task=reasoning_gym", "task.dataset=word_ladder")
+    config = config_of("task=reasoning_gym", "task.dataset=word_ladder")
     assert any("PYTHONHASHSEED=0" in told for told in warnings(config))
     monkeypatch.setenv("PYTHONHASHSEED", "0")
     assert warnings(config) == []
-    assert warnings(make_config("task=reasoning_gym")) == []
+    assert warnings(config_of("task=reasoning_gym")) == []

@@ -49,11 +49,11 @@ def test_secrets_are_replaced_and_the_rest_is_kept() -> None:
     ],
 )
 def test_a_config_with_a_secret_is_refused_without_repeating_it(
-    make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch, override: str, key: str
+    config_of: MakeConfig, monkeypatch: pytest.MonkeyPatch, override: str, key: str
 ) -> None:
     monkeypatch.setenv("WANDB_API_KEY", VALUE)
     with pytest.raises(UserError, match=rf"{key} holds .* keep it in the environment") as caught:
-        check(make_config(*override.split()))
+        check(config_of(*override.split()))
     assert not any(secret in str(caught.value) for secret in (VALUE, FORM, "pass@"))
 
 

@@ -500,13 +500,13 @@ def test_only_slurm_takes_a_layout() -> None:
         layout_of("1x8:7+1", launcher)
 
 
-def test_where_servers_are_makes_no_other_run(make_config: MakeConfig) -> None:
+def test_where_servers_are_makes_no_other_run(config_of: MakeConfig) -> None:
     base = ["generator=vllm_server", "generator.weights_folder=shared"]
     here, there = (
-        content_of(make_config(*base, f"generator.urls=[http://{host}:81]")) for host in "ab"
+        content_of(config_of(*base, f"generator.urls=[http://{host}:81]")) for host in "ab"
     )
-    assert here == there == content_of(make_config(*base))
-    assert here != content_of(make_config(*base, "generator.temperature=0.5"))
+    assert here == there == content_of(config_of(*base))
+    assert here != content_of(config_of(*base, "generator.temperature=0.5"))
 
 
 def test_on_other_nodes_of_a_job_there_is_nothing_to_do(

@@ -224,7 +224,7 @@ def test_resuming_from_a_cursor_is_the_stream_that_was_never_cut(tmp_path: Path)
     assert [other[cursor].example.uid for cursor in range(11)] != epochs[0]
 
 
-def test_another_process_sees_the_same_order(make_config: MakeConfig, tmp_path: Path) -> None:
+def test_another_process_sees_the_same_order(config_of: MakeConfig, tmp_path: Path) -> None:
     task = numbered(tmp_path)
     code = (
         "from rlhf_lab.tasks.prompts import PromptStream\n"
@@ -254,9 +254,9 @@ def test_a_file_is_held_as_places_of_lines(tmp_path: Path) -> None:
         rows[1]
 
 
-def test_a_run_shortens_what_its_task_can_shorten(make_config: MakeConfig, tmp_path: Path) -> None:
+def test_a_run_shortens_what_its_task_can_shorten(config_of: MakeConfig, tmp_path: Path) -> None:
     path = write(tmp_path / "rows.jsonl", [RAW])
-    config = make_config(
+    config = config_of(
         *("task=tldr", f"task.path={path}", "task.rows=raw", "task.max_prompt_tokens=9")
     )
     tokenizer = lambda text, add_special_tokens: {"input_ids": words(text)}  # noqa: E731

@@ -178,9 +178,9 @@ def test_nothing_is_told_of_an_evaluation_unless_asked(run: Tracked) -> None:
 
 
 def test_a_composed_config_has_the_names_that_runs_go_by(
-    make_config: MakeConfig, tmp_path: Path
+    config_of: MakeConfig, tmp_path: Path
 ) -> None:
-    config = make_config("algo=grpo", "mode=lagged", "correction=icepop", "model=nano_m")
+    config = config_of("algo=grpo", "mode=lagged", "correction=icepop", "model=nano_m")
     run = Tracked(tmp_path, plain(config), "r")
     assert env_id(run) == "tldr_nano-nano_m"
     assert exp_name(run, config.tracker.condition) == "grpo-lagged-icepop"
