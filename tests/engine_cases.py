@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import functools
 from collections.abc import Sequence
 from dataclasses import replace
 from types import SimpleNamespace
@@ -50,14 +48,8 @@ def options_of(name: str) -> EngineOptions:
     return DeepSpeedOptions(stage=stage, micro_rows=ROWS, logit_tokens=TOKENS)
 
 
-@functools.cache
-def made(model: ScratchModel) -> Any:
-    return load_policy(model, TldrNano().tokenizer(), seed=3)[0]
-
-
 def policy(model: ScratchModel = TINY) -> Any:
-    """A copy of a model that is made once."""
-    return copy.deepcopy(made(model))
+    return load_policy(model, TldrNano().tokenizer(), seed=3)[0]
 
 
 def engine(options: EngineOptions, algo: str, model: Any | None = None) -> TrainingEngine:
