@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import os
 import random
 import signal
 import time
@@ -95,6 +96,11 @@ def comm(pid: int) -> str:
         return Path(f"/proc/{pid}/comm").read_text().strip()
     except OSError:
         return ""
+
+
+def generators_at_work() -> list[int]:
+    """Generator processes of all runs that this process has started."""
+    return [pid for pid in descendants(os.getpid()) if comm(pid).startswith("generator-")]
 
 
 def is_running(pid: int) -> bool:

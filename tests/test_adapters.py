@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from conftest import MakeConfig
+from conftest import Finished, MakeConfig
 from examples import FACTS
 from survival import outcome
 from test_needs import engine_of
@@ -259,18 +259,13 @@ def test_an_engine_goes_on_from_its_state_bit_for_bit(make_config: MakeConfig) -
     assert torch.equal(engine.reference_logp(batch), other.reference_logp(batch))
 
 
-def run(config: Any) -> Any:
-    return outcome(commands.train(config, Console(quiet=True), FACTS))
-
-
-def test_modes_agree_with_adapters(make_config: MakeConfig) -> None:
+def test_modes_agree_with_adapters(finished: Finished) -> None:
     options = (*SHORT, "algo=grpo", "run.group_size=4", "optim.lr=3e-3")
-    assert run(make_config("mode=async", "mode.max_staleness=0", *options)) == run(
-        make_config("mode=sync", *options)
-    )
-    lagged = run(make_config("mode=lagged", *options))
-    assert run(make_config("mode=async", *options)) == lagged
-    assert run(make_config("mode=async", "mode.executor=thread", *options)) == lagged
+    sync = finished("mode=sync", *options)
+    assert finished("mode=async", "mode.max_staleness=0", *options) == sync
+    lagged = finished("mode=lagged", *options)
+    assert finished("mode=async", *options) == lagged
+    assert finished("mode=async", "mode.executor=thread", *options) == lagged
 
 
 def test_a_resumed_run_ends_with_the_same_bits(make_config: MakeConfig, tmp_path: Path) -> None:

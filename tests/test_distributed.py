@@ -20,7 +20,7 @@ from examples import call
 
 from rlhf_lab.engines.options import SingleEngineOptions
 
-pytestmark = pytest.mark.timeout(1500)
+pytestmark = [pytest.mark.timeout(1500), pytest.mark.usefixtures("processes")]
 
 TESTS = Path(__file__).parent
 # Two processes that share a core with others take turns in waiting for each other.

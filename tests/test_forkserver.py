@@ -231,6 +231,8 @@ def test_a_start_method_that_a_launcher_added_does_not_reach_children(tmp_path: 
     body = """
 import multiprocessing.context
 
+pytestmark = pytest.mark.usefixtures("processes")
+
 class Loky(type(multiprocessing.get_context("spawn"))):
     _name = "loky"
 

@@ -6,18 +6,15 @@ import functools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
-from conftest import MakeConfig
+from conftest import Finished, MakeConfig
 from examples import FACTS
-from survival import outcome
 
 from rlhf_lab import build, commands
 from rlhf_lab.batching import collate
 from rlhf_lab.checks import check
-from rlhf_lab.config import Config
 from rlhf_lab.forward import load_weights, response_output
 from rlhf_lab.generators.hf import HFGenerator, HFSampling
 from rlhf_lab.ledger import Ledger
@@ -282,17 +279,11 @@ def test_a_queue_of_unfinished_chunks_is_written_anew_with_the_same_bits() -> No
 # Whole runs.
 
 
-def run(config: Config) -> tuple[list[dict[str, Any]], str]:
-    return outcome(commands.train(config, Console(quiet=True), FACTS))
-
-
 @pytest.mark.parametrize(
     ("staleness", "executor"),
     [(1, "mode.executor=thread"), (2, "mode.num_generators=2")],
 )
-def test_all_executors_train_the_same(
-    make_config: MakeConfig, staleness: int, executor: str
-) -> None:
+def test_all_executors_train_the_same(finished: Finished, staleness: int, executor: str) -> None:
     options = (
         *SHORT,
         "mode=partial",
@@ -301,8 +292,8 @@ def test_all_executors_train_the_same(
         "generator.chunk_groups=3",
         "tracker.probe_groups=2",
     )
-    inline = run(make_config(*options, "mode.executor=inline"))
-    assert run(make_config(*options, executor)) == inline
+    inline = finished(*options, "mode.executor=inline")
+    assert finished(*options, executor) == inline
     rows = inline[0]
     assert any(row["sample/continued"] > 0 for row in rows)
     assert rows[0]["sample/continued"] == 0
@@ -312,10 +303,10 @@ def test_all_executors_train_the_same(
         assert row["gap/mismatch_k3"] == pytest.approx(0, abs=1e-9)
 
 
-def test_segments_as_long_as_the_limit_are_a_lagged_run(make_config: MakeConfig) -> None:
-    lagged = run(make_config(*SHORT, "mode=lagged"))
-    assert run(make_config(*SHORT, "mode=lagged", "mode.segment_tokens=8")) == lagged
-    assert run(make_config(*SHORT, "mode=lagged", "mode.segment_tokens=2")) != lagged
+def test_segments_as_long_as_the_limit_are_a_lagged_run(finished: Finished) -> None:
+    lagged = finished(*SHORT, "mode=lagged")
+    assert finished(*SHORT, "mode=lagged", "mode.segment_tokens=8") == lagged
+    assert finished(*SHORT, "mode=lagged", "mode.segment_tokens=2") != lagged
 
 
 def test_partial_runs_are_neither_replayed_nor_planned_from(
@@ -323,7 +314,8 @@ def test_partial_runs_are_neither_replayed_nor_planned_from(
 ) -> None:
     folder = tmp_path / "partial"
     two = ("run.updates=2", "mode.segment_tokens=2")
-    run(make_config(*SHORT, "mode=lagged", *two, f"output.dir={folder}"))
+    partial = make_config(*SHORT, "mode=lagged", *two, f"output.dir={folder}")
+    commands.train(partial, Console(quiet=True), FACTS)
     assert {row["segment_tokens"] for row in read_rows(folder / "schedule.jsonl")} == {2}
     replay = make_config(*SHORT, "run.updates=2", "mode=replay", f"mode.schedule={folder}")
     with pytest.raises(UserError, match="repeats it bit for bit"):

@@ -47,6 +47,8 @@ from rlhf_lab.runs import list_runs
 from rlhf_lab.trackers.console import Console
 from rlhf_lab.types import Finish, Group, Rollout, Sample, Span, UserError, Weights
 
+pytestmark = pytest.mark.usefixtures("processes")
+
 ROUNDS = (
     "run.updates=16",
     "run.updates_per_round=2",

@@ -166,6 +166,7 @@ def states(root: Path) -> dict[str, str]:
     return {run.name.split("/")[-1]: run.state for run in list_runs(root)}
 
 
+@pytest.mark.usefixtures("processes")
 @pytest.mark.parametrize("launcher", ["local", "joblib"])
 def test_jobs_that_fail_or_are_killed_sink_no_other_and_go_on_when_asked(
     marked: list[str],
@@ -198,6 +199,7 @@ def test_jobs_that_fail_or_are_killed_sink_no_other_and_go_on_when_asked(
     assert (tmp_path / "threads-3").read_text() == "1", "libraries are told a job's own threads"
 
 
+@pytest.mark.usefixtures("processes")
 def test_a_sweep_that_is_stopped_saves_its_jobs_and_ends_with_the_same_bits(
     marked: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -259,6 +261,7 @@ def is_stopped(root: Path, number: int) -> bool:
     return states(root)[f"which-{number}"] == "stopped"
 
 
+@pytest.mark.usefixtures("processes")
 def test_two_launchers_share_the_jobs_of_a_sweep(marked: list[str], tmp_path: Path) -> None:
     for number in (1, 2, 3):
         slowed(tmp_path, number, 0.05)
