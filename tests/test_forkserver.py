@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.usefixtures("processes")
 # A program of its own: a server of its own, which imports next to nothing.
 PROGRAM = """
 import json, os, signal, sys, threading, time
@@ -230,8 +231,6 @@ def play():
 def test_a_start_method_that_a_launcher_added_does_not_reach_children(tmp_path: Path) -> None:
     body = """
 import multiprocessing.context
-
-pytestmark = pytest.mark.usefixtures("processes")
 
 class Loky(type(multiprocessing.get_context("spawn"))):
     _name = "loky"
