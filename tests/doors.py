@@ -20,7 +20,7 @@ from survival import SERVER
 # Seconds, where other tests have the machine too.
 LIMIT = 300.0
 # The server that multiprocessing asks for processes, in this process.
-ASKED: Any = forkserver._forkserver  # type: ignore[attr-defined]
+ASKED: Any = forkserver._forkserver
 
 
 def borrow(address: str) -> None:
@@ -44,9 +44,12 @@ class Door:
         os.kill(self.process.pid, number)
 
     def ended(self) -> tuple[int | None, str]:
-        """Its exit code, negative for a signal, and its complaints."""
+        """Its exit code, negative for a signal, and its complaints. One that goes on for too long
+        is killed, and has no code."""
         self.process.join(LIMIT)
-        return self.process.exitcode, self.errors.read_text()
+        code = self.process.exitcode
+        self.process.kill()
+        return code, self.errors.read_text()
 
 
 def door(folder: Path, *arguments: str) -> Door:

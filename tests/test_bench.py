@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from examples import call
 
 from analysis import (
     algorithms,
@@ -357,7 +358,13 @@ def test_every_part_of_a_round_is_measured(tmp_path: Path, monkeypatch: pytest.M
     assert found["weight_bytes"] == 4 * found["parameters"]
 
 
-def test_our_side_runs_and_is_timed(tmp_path: Path) -> None:
+def test_our_side_runs_and_is_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def here(command: Sequence[str], _: Spec) -> None:
+        """In this process, which has everything imported."""
+        assert list(command[:3]) == [sys.executable, "-m", "rlhf_lab.main"]
+        assert call(*command[3:], monkeypatch=monkeypatch) == 0
+
+    monkeypatch.setattr(bench_runs, "started", here)
     spec = replace(tiny(tmp_path), updates=1)
     found = bench_runs.ours("sync", spec, tmp_path / "run")
     assert found.completions == spec.completions == 8

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from survival import SERVER
 
 from rlhf_lab import provenance, runs, runs_table
 from rlhf_lab.runs import RunDirectory, RunSummary
@@ -58,11 +59,10 @@ def test_the_list_skips_hidden_folders_and_finds_the_root_itself(tmp_path: Path)
 
 
 def test_a_run_whose_process_is_gone_has_died(tmp_path: Path) -> None:
-    code = (
-        "import sys; from pathlib import Path; from rlhf_lab.runs import RunDirectory\n"
-        "RunDirectory.create(Path(sys.argv[1]), {}, '')"
-    )
-    subprocess.run([sys.executable, "-c", code, str(tmp_path / "run")], check=True)
+    process = SERVER.Process(target=start, args=(tmp_path / "run",))
+    process.start()
+    process.join()
+    assert process.exitcode == 0
     assert only(tmp_path).state == "died"
 
 
