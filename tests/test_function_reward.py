@@ -262,7 +262,8 @@ def test_a_rule_starts_without_torch(module: str, name: str) -> None:
     if not isinstance(task, Gsm8k):
         example = task.examples(Split.train)[0]
     judge = ChildJudge(named(f"{module}.Asking")(task), AMPLE)
-    assert judge(example, "#### 1", True) == 0.0
+    # Without a final answer: to compare two, math-verify imports what takes seconds, if not torch.
+    assert judge(example, "none", True) == 0.0
 
 
 def test_time_that_is_up_stops_the_run_and_names_the_sample(module: str) -> None:
