@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from conftest import MakeConfig
 from examples import FACTS, call
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
-from survival import comm, descendants, is_running
+from survival import comm, descendants, is_running, wait_until
 
 from rlhf_lab import commands
 from rlhf_lab.checks import check, splits_are_readable
@@ -250,7 +249,7 @@ def test_help_lists_commands_groups_and_options(
         assert path.stem in text
 
 
-def start_long_run(folder: Path, cache: Path) -> subprocess.Popen[str]:
+def start_long_run(folder: Path, cache: Path, **variables: str) -> subprocess.Popen[str]:
     """An async run without end that has written its first round."""
     # A shell's background jobs ignore SIGINT, and so would all that they start.
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -262,7 +261,7 @@ def start_long_run(folder: Path, cache: Path) -> subprocess.Popen[str]:
         ],
         stderr=subprocess.PIPE,
         text=True,
-        env=os.environ | {"PYTHONWARNINGS": "default"},
+        env=os.environ | {"PYTHONWARNINGS": "default"} | variables,
     )
     metrics = folder / "metrics.jsonl"
     deadline = time.monotonic() + 400
@@ -289,9 +288,9 @@ def test_ctrl_c_leaves_a_readable_run_and_exit_code_130(tmp_path: Path, cache: P
 
 
 def test_a_killed_trainer_leaves_no_generator_behind(tmp_path: Path, cache: Path) -> None:
-    segments = set(os.listdir("/dev/shm"))
-    files = set(Path(tempfile.gettempdir()).glob("rlhf_lab_*"))
-    process = start_long_run(tmp_path / "killed", cache)
+    files = tmp_path / "temporary"
+    files.mkdir()
+    process = start_long_run(tmp_path / "killed", cache, TMPDIR=str(files))
     children = descendants(process.pid)
     assert any(name.startswith("generator-") for name in map(comm, children))
     process.kill()
@@ -300,8 +299,8 @@ def test_a_killed_trainer_leaves_no_generator_behind(tmp_path: Path, cache: Path
     while any(map(is_running, children)):
         assert time.monotonic() < deadline, "a generator outlived its trainer"
         time.sleep(0.05)
-    assert set(os.listdir("/dev/shm")) <= segments
-    assert set(Path(tempfile.gettempdir()).glob("rlhf_lab_*")) <= files
+    assert not list(Path("/dev/shm").glob(f"*_{process.pid}_*"))
+    wait_until(lambda: not list(files.iterdir()))
 
 
 def test_prompts_must_fit_the_context_of_a_loaded_model(
