@@ -1,8 +1,4 @@
-"""`rlhf-lab ARGUMENTS` as processes that tests signal and kill, without an import for each.
-
-A door is forked from the test session's server, and gets its own children from there too: a server
-of its own would import everything once more.
-"""
+"""`rlhf-lab ARGUMENTS` as processes that tests signal and kill, forked from the session's server."""
 
 from __future__ import annotations
 
@@ -10,25 +6,13 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from multiprocessing import forkserver, resource_tracker
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any
 
-from survival import SERVER
+from rlhf_lab import forkserver
 
 # Seconds, where other tests have the machine too.
 LIMIT = 300.0
-# The server that multiprocessing asks for processes, in this process.
-ASKED: Any = forkserver._forkserver
-
-
-def borrow(address: str) -> None:
-    """Have a server that another process owns make this one's children."""
-    owned: Any = forkserver
-    owned.ensure_running = resource_tracker.ensure_running
-    owned.ForkServer.ensure_running = lambda _: resource_tracker.ensure_running()
-    ASKED._forkserver_address = address
 
 
 @dataclass(frozen=True)
@@ -56,14 +40,10 @@ def door(folder: Path, *arguments: str) -> Door:
     """`rlhf-lab ARGUMENTS` in a new process, whose output is kept in a folder."""
     folder.mkdir(parents=True)
     log, errors = folder / "door.log", folder / "door.err"
-    forkserver.ensure_running()
-    told = (arguments, log, errors, ASKED._forkserver_address)
-    process: BaseProcess = SERVER.Process(target=go_through, args=told)
-    process.start()
-    return Door(process, errors)
+    return Door(forkserver.start(go_through, (arguments, log, errors)), errors)
 
 
-def go_through(arguments: Sequence[str], log: Path, errors: Path, address: str) -> None:
+def go_through(arguments: Sequence[str], log: Path, errors: Path) -> None:
     """The life of the process; ends with the exit code of the command."""
     from rlhf_lab.main import main
 
@@ -71,7 +51,6 @@ def go_through(arguments: Sequence[str], log: Path, errors: Path, address: str) 
         os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644), stream)
     sys.stdout = os.fdopen(1, "w", buffering=1, closefd=False)
     sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)
-    borrow(address)
     sys.argv = ["rlhf-lab", *arguments]
     code = main()
     sys.stdout.flush()

@@ -148,7 +148,7 @@ class Watch:
                 self.reached(phase if entry == 1 else f"{phase} {entry}")
                 yield
 
-        Ledger.span = span  # type: ignore[method-assign]
+        Ledger.span = span  # type: ignore[method-assign, assignment]
 
     def _half_a_row(self, tracker: JsonlTracker, *_: Any) -> None:
         if self._moment.point == "half a row" and self._round >= self._moment.round:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import random
 import signal
@@ -21,9 +20,6 @@ from rlhf_lab.config import Config
 
 # What depends on timing alone.
 UNTIMED = ("seconds/", "timing/")
-# Imports are done once, in the server; every run is forked from it.
-SERVER: Any = multiprocessing.get_context("forkserver")
-SERVER.set_forkserver_preload(forkserver.PRELOAD)
 
 
 def start(config: Config, moment: Moment | None = None) -> BaseProcess:

@@ -18,9 +18,9 @@ from conftest import MakeConfig
 from examples import FACTS, call
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
-from survival import SERVER, generators_at_work, is_running, wait_until
+from survival import generators_at_work, is_running, wait_until
 
-from rlhf_lab import commands
+from rlhf_lab import commands, forkserver
 from rlhf_lab.checks import check, splits_are_readable
 from rlhf_lab.config import GROUPS
 from rlhf_lab.main import conf_folder, main, message
@@ -274,10 +274,7 @@ def long_run(folder: Path, cache: Path) -> Iterator[BaseProcess]:
     """An async run without end that has written its first round, in `folder` / run."""
     words = [*SUMS, "run.updates=100000", "mode=async"]
     where = [f"output.dir={folder}/run", f"output.cache={cache}", "output.quiet=true"]
-    process: BaseProcess = SERVER.Process(
-        target=command_line, args=(["train", *words, *where], folder)
-    )
-    process.start()
+    process = forkserver.start(command_line, (["train", *words, *where], folder))
     metrics = folder / "run" / "metrics.jsonl"
     try:
         wait_until(

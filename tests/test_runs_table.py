@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from survival import SERVER
 
-from rlhf_lab import provenance, runs, runs_table
+from rlhf_lab import forkserver, provenance, runs, runs_table
 from rlhf_lab.runs import RunDirectory, RunSummary
 from rlhf_lab.trackers.console import Console
 from rlhf_lab.types import UserError
@@ -59,8 +58,7 @@ def test_the_list_skips_hidden_folders_and_finds_the_root_itself(tmp_path: Path)
 
 
 def test_a_run_whose_process_is_gone_has_died(tmp_path: Path) -> None:
-    process = SERVER.Process(target=start, args=(tmp_path / "run",))
-    process.start()
+    process = forkserver.start(start, (tmp_path / "run",))
     process.join()
     assert process.exitcode == 0
     assert only(tmp_path).state == "died"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -33,7 +34,7 @@ from forked import (
 )
 from survival import exact_rows, finish, is_running, killed_at, outcome, start, wait_until
 
-from rlhf_lab import build, commands, forkserver, sealed
+from rlhf_lab import build, commands, forkserver, memory, sealed
 from rlhf_lab.checkpoint import CheckpointOptions, Checkpoints, Snapshot
 from rlhf_lab.main import REQUEUE
 from rlhf_lab.models.causal_lm import load_policy
@@ -349,6 +350,15 @@ def test_a_killed_generator_is_named_with_what_it_was_doing() -> None:
         os.kill(executor.pids[0], signal.SIGKILL)
         with pytest.raises(GeneratorFailure, match=r"killed by SIGKILL, at chunk 0 of round 4"):
             future.result()
+
+
+def test_a_generators_memory_counts_as_a_childs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "_largest_counted", 0)
+    with generators() as (executor, _):
+        pages = int(Path(f"/proc/{executor.pids[0]}/statm").read_text().split()[1])
+    size = pages * resource.getpagesize()
+    assert 0 < size <= memory.resident_bytes(resource.RUSAGE_CHILDREN)
+    assert size <= memory._largest_counted
 
 
 @pytest.mark.parametrize("how", ["hang", "stop"])

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from survival import SERVER
+from survival import wait_until
 
-from rlhf_lab import provenance
+from rlhf_lab import forkserver, provenance
 from rlhf_lab.locks import claimed, held, is_free
 from rlhf_lab.runs import RunSummary, error_of
 from rlhf_lab.stages.cache import cached, lock_of
@@ -285,19 +285,18 @@ def test_an_error_is_told_in_one_line_without_its_notes() -> None:
 # --- locks --------------------------------------------------------------------------------------
 
 
-def hold(path: Path, ready: Any) -> None:
+def hold(path: Path, ready: Path) -> None:
     with held(path):
-        ready.set()
-        time.sleep(60)
+        ready.touch()
+        time.sleep(600)
 
 
 def test_a_lock_is_exclusive_and_freed_by_the_death_of_its_holder(tmp_path: Path) -> None:
     path = tmp_path / "below" / "lock"
     assert is_free(path)
-    ready = SERVER.Event()
-    process = SERVER.Process(target=hold, args=(path, ready))
-    process.start()
-    assert ready.wait(60)
+    ready = tmp_path / "ready"
+    process = forkserver.start(hold, (path, ready))
+    wait_until(ready.exists, 300)
     with claimed(path) as is_ours:
         assert not is_ours
     assert not is_free(path)
@@ -319,9 +318,7 @@ def make_slowly(root: Path, number: int) -> None:
 
 
 def test_a_stage_that_several_processes_need_is_made_once(tmp_path: Path) -> None:
-    processes = [SERVER.Process(target=make_slowly, args=(tmp_path, n)) for n in range(3)]
-    for process in processes:
-        process.start()
+    processes = [forkserver.start(make_slowly, (tmp_path, n)) for n in range(3)]
     for process in processes:
         process.join()
     assert [process.exitcode for process in processes] == [0, 0, 0]
