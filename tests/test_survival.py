@@ -314,7 +314,9 @@ def generators(
     said: list[str] = []
     care = Care(on_failure, hang_seconds, 2, said.append)
     executor = ProcessExecutor(obedient, num, 2, weights(0).state, 4, care)
-    # Other processes of the tests have generators too.
+    # The fork server's socket stays where it is, and what generators leave is looked for elsewhere:
+    # other processes of the tests have some too.
+    forkserver.warm()
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(tempfile, "tempdir", folder)
         executor.start()
