@@ -1,4 +1,4 @@
-"""`rlhf-lab ARGUMENTS` as processes that tests signal and kill, forked from the session's server."""
+"""Commands as processes that tests signal and kill, forked from the server of the session."""
 
 from __future__ import annotations
 
