@@ -20,7 +20,7 @@ from multiprocessing import active_children, current_process, parent_process
 from pathlib import Path
 from typing import Any
 
-from rlhf_lab import build, checkpoint, commands, main, sealed, training
+from rlhf_lab import build, checkpoint, commands, main, sealed
 from rlhf_lab.config import Config
 from rlhf_lab.ledger import Ledger
 from rlhf_lab.rollout.pipeline import Pipeline
@@ -123,7 +123,7 @@ class Watch:
         self._before(JsonlTracker, "log", lambda *a: self.reached("log"))
         self._before(JsonlTracker, "log", self._half_a_row)
         self._before(Pipeline, "restore", lambda *a: self.reached("restore", self._moment.round))
-        self._before(training, "save_policy", lambda *a: self.reached("policy"))
+        self._before(commands, "save_policy", lambda *a: self.reached("policy"))
         self._before(commands, "evaluate_run", lambda *a: self.reached("evaluate"))
         self._after(checkpoint, "save_file", lambda *a: self.reached("file saved"))
         self._after(sealed, "flush", self._flushed)

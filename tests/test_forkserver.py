@@ -14,6 +14,14 @@ from typing import Any
 import pytest
 
 pytestmark = pytest.mark.usefixtures("processes")
+
+
+def test_tests_of_processes_are_one_group_of_workers(request: pytest.FixtureRequest) -> None:
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        pytest.skip("there are no workers")
+    assert request.node.nodeid.endswith("@processes"), "pytest-xdist does not fit this pytest"
+
+
 # A program of its own: a server of its own, which imports next to nothing.
 PROGRAM = """
 import json, os, signal, sys, threading, time

@@ -24,7 +24,7 @@ from rlhf_lab.rollout.worker import RolloutWorker
 from rlhf_lab.trackers.console import Console
 from rlhf_lab.types import Chunk, Example, Finish, Group, Prompt, Sample, WeightFeed, Weights
 
-SHORT = ("run.updates=8", "eval=none", "eval.snapshots=0", "sft.steps=4")
+SHORT = ("run.updates=6", "eval=none", "eval.snapshots=0", "sft.steps=4")
 
 
 # One of each kind: pairs, ratios per token, a value model, a greedy sample, groups left out. What a
@@ -35,7 +35,7 @@ THREAD = ("mode=async", "mode.executor=thread")
 
 @pytest.mark.parametrize("algo", list(ALGORITHMS))
 def test_threads_are_their_own_simulation(finished: Finished, algo: str) -> None:
-    options = (*SHORT, f"algo={algo}", "mode.max_staleness=1")
+    options = (*SHORT, "run.updates=4", f"algo={algo}", "mode.max_staleness=1")
     assert finished(*THREAD, *options) == finished("mode=lagged", *options)
 
 
@@ -87,7 +87,10 @@ def test_corrections_are_the_same_with_and_without_concurrency(
 def test_generators_and_the_depth_of_their_queue_change_no_bit(
     finished: Finished, options: tuple[str, ...]
 ) -> None:
-    many = (*SHORT, "run.updates_per_round=2", "generator.chunk_groups=3", "run.passes=2")
+    many = (
+        *(*SHORT, "run.updates=8", "run.updates_per_round=2", "run.passes=2"),
+        "generator.chunk_groups=3",
+    )
     assert finished("mode=async", *options, *many) == finished("mode=lagged", *many)
 
 

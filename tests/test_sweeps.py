@@ -44,6 +44,10 @@ def score(prompt, completion, *, reference, hidden, finished, which):
 """
 
 
+# A worker of joblib imports everything anew, and so does its fork server: one will do.
+LAUNCHERS = {"local": ["launcher=local"], "joblib": ["launcher=joblib", "hydra.launcher.n_jobs=1"]}
+
+
 def manifests(root: Path) -> dict[str, Mapping[str, Any]]:
     """The manifests of the runs below a folder, by name."""
     return {run.name: run.manifest for run in list_runs(root)}
@@ -167,7 +171,7 @@ def states(root: Path) -> dict[str, str]:
 
 
 @pytest.mark.usefixtures("processes")
-@pytest.mark.parametrize("launcher", ["local", "joblib"])
+@pytest.mark.parametrize("launcher", list(LAUNCHERS))
 def test_jobs_that_fail_or_are_killed_sink_no_other_and_go_on_when_asked(
     marked: list[str],
     tmp_path: Path,
@@ -175,7 +179,7 @@ def test_jobs_that_fail_or_are_killed_sink_no_other_and_go_on_when_asked(
     capsys: pytest.CaptureFixture[str],
     launcher: str,
 ) -> None:
-    asked = [*marked, f"launcher={launcher}"]
+    asked = [*marked, *LAUNCHERS[launcher]]
     (tmp_path / "fail-1").touch()
     (tmp_path / "kill-2").touch()
     assert call(*asked, monkeypatch=monkeypatch) == 1
@@ -200,18 +204,18 @@ def test_jobs_that_fail_or_are_killed_sink_no_other_and_go_on_when_asked(
 
 
 @pytest.mark.usefixtures("processes")
+@pytest.mark.parametrize("launcher", ["local", pytest.param("joblib", marks=pytest.mark.slow)])
 def test_a_sweep_that_is_stopped_saves_its_jobs_and_ends_with_the_same_bits(
-    marked: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    marked: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, launcher: str
 ) -> None:
     """Killed outright, the sweep takes its jobs with it too, and they save their state as well."""
     asked = [*marked, "checkpoint.rounds=1000"]
-    one_by_one = ["launcher=joblib", "hydra.launcher.n_jobs=1"]
-    for number, launcher, sent, code in (
-        (1, one_by_one, signal.SIGTERM, 75),
-        (2, ["launcher=local"], signal.SIGINT, 130),
+    for number, chosen, sent, code in (
+        (1, launcher, signal.SIGTERM, 75),
+        (2, "local", signal.SIGINT, 130),
     ):
         slow = slowed(tmp_path, number)
-        sweep = door(tmp_path / f"door-{number}", *asked, *launcher)
+        sweep = door(tmp_path / f"door-{number}", *asked, *LAUNCHERS[chosen])
         wait_until(partial(has_begun, tmp_path, number), LIMIT)
         sweep.send_signal(sent)
         ended, said = sweep.ended()
@@ -295,12 +299,12 @@ def test_a_sweep_may_give_what_no_run_can_do_without(
 
 
 def test_commands_that_make_no_runs_are_swept_as_hydra_does(
-    words: list[str], cache: Path, monkeypatch: pytest.MonkeyPatch
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = ["stages", "-m", *words, "seed=71,72"]
-    before = set(cache.glob("sft/*"))
+    own = tmp_path / "cache"
+    asked = ["stages", "-m", *words, f"output.cache={own}", "seed=71,72"]
     assert call(*asked, monkeypatch=monkeypatch) == 0
-    assert len({path for path in cache.glob("sft/*") if path.name[0] != "."} - before) == 2
+    assert len([path for path in (own / "sft").iterdir() if path.name[0] != "."]) == 2
 
 
 @pytest.mark.parametrize(
