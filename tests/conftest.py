@@ -1,4 +1,8 @@
-"""Composed configs of tiny runs, sharing one cache of stages for the whole session."""
+"""Composed configs of tiny runs, sharing one cache of stages for the whole session.
+
+What takes seconds to import is imported where it is used: the process that hands out the tests to
+the workers of pytest-xdist has no use for it.
+"""
 
 from __future__ import annotations
 
@@ -10,18 +14,23 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-import torch
-from composed import composed
-from in_memory import Result, result_of
-from quick_hydra import quicken
 
-from rlhf_lab.config import Config, typed
+if TYPE_CHECKING:
+    from in_memory import Result
+
+    from rlhf_lab.config import Config
+
+    MakeConfig = Callable[..., Config]
+    Finished = Callable[..., Result]
+else:
+    MakeConfig = Finished = Callable
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
-# The environment of TRL's losses has no hypothesis, and no test that asks for it.
+# The environment of TRL's losses has no hypothesis, and no test that needs it.
 if importlib.util.find_spec("hypothesis"):
     from hypothesis import settings
 
@@ -32,28 +41,24 @@ if importlib.util.find_spec("hypothesis"):
     settings.register_profile("thorough", max_examples=200, deadline=None)
     settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fast"))
 
-# Tests that use one of these fixtures may train or start processes: they are not quick, nor are
-# those that `make test` leaves out.
-HEAVY = {"cache", "processes"}
+# Tests that use one of these fixtures may train, draw, or start programs: they are not quick, nor
+# are those that `make test` leaves out.
+HEAVY = {"cache", "processes", "costly"}
 LEFT_OUT = {"slow", "gpu", "oracle", "vllm", "slurm", "browser"}
-MakeConfig = Callable[..., Config]
-Finished = Callable[..., Result]
-
-quicken()
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark tests by the fixtures that they use. Tests of processes are one group of pytest-xdist,
-    so that they do not starve each other; those that share finished runs are a group for each file,
-    so that each run is trained once. Groups come first: the rest fills the other worker."""
+    so that they do not starve each other; those that share what is made once a process are a group
+    for each file. Groups come first: the rest fills the other worker."""
     for item in items:
         fixtures = set(getattr(item, "fixturenames", ()))
         if not fixtures & HEAVY and not LEFT_OUT & {mark.name for mark in item.iter_markers()}:
             item.add_marker("quick")
         if "processes" in fixtures:
             item.add_marker(pytest.mark.xdist_group("processes"))
-        elif "finished" in fixtures:
+        elif {"finished", "costly", "config_of"} & fixtures:
             item.add_marker(pytest.mark.xdist_group(item.path.stem))
     items.sort(key=lambda item: item.get_closest_marker("xdist_group") is None)
 
@@ -64,9 +69,25 @@ def processes() -> None:
     two of them run at once."""
 
 
+@pytest.fixture
+def costly() -> None:
+    """For files whose tests draw, start programs or servers, or share what takes seconds to make:
+    one worker runs them all."""
+
+
+@pytest.fixture(scope="session", autouse=True)
+def quick_composition() -> None:
+    """Hydra merges the files of each choice of groups once a session."""
+    from quick_hydra import quicken
+
+    quicken()
+
+
 @pytest.fixture(autouse=True)
 def one_thread() -> Iterator[None]:
     """Bits depend on the number of threads: every test starts with one."""
+    import torch
+
     torch.set_num_threads(1)
     yield
 
@@ -92,7 +113,7 @@ def make_config(cache: Path, tmp_path: Path) -> MakeConfig:
 @pytest.fixture
 def config_of(tmp_path: Path) -> MakeConfig:
     """The same for tests that look at configs alone: what runs by it would find no folder for its
-    stages. Tests that use neither this nor a fixture that trains are quick."""
+    stages."""
 
     def make(*overrides: str) -> Config:
         return tiny(*overrides, cache=Path("/dev/null/cache"), root=tmp_path / "runs")
@@ -102,6 +123,10 @@ def config_of(tmp_path: Path) -> MakeConfig:
 
 def tiny(*overrides: str, cache: Path, root: Path) -> Config:
     """The checked config of a run of seconds below `root`, with its stages in `cache`."""
+    from composed import composed
+
+    from rlhf_lab.config import typed
+
     base = ["debug=tiny", f"output.cache={cache}", f"output.root={root}", "output.quiet=true"]
     return typed(composed(*base, *overrides))
 
@@ -109,6 +134,7 @@ def tiny(*overrides: str, cache: Path, root: Path) -> Config:
 @pytest.fixture
 def finished(make_config: MakeConfig) -> Finished:
     """finished("mode=async") -> rows and digest of a run in memory, trained once a session."""
+    from in_memory import result_of
 
     def run(*overrides: str) -> Result:
         return result_of(make_config(*overrides))

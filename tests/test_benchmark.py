@@ -18,6 +18,8 @@ from analysis.questions.every_question import answers
 from analysis.tables.store import files
 from analysis.written.escapes import markdown
 
+pytestmark = pytest.mark.usefixtures("costly")
+
 HIGH = (0.90, 0.92, 0.94)
 PAGE = "# Title\n\n<!-- table: begin -->\nTO BE REPLACED\n<!-- table: end -->\n\nThe rest.\n"
 

@@ -10,6 +10,8 @@ import pytest
 from analysis import compare
 from rlhf_lab.runs import RunDirectory
 
+pytestmark = pytest.mark.usefixtures("costly")
+
 
 def make_run(folder: Path, mode: str, seed: int, seconds: float, state: str = "finished") -> None:
     manifest = {"mode": mode, "seed": seed, "algo": "a", "task": "t", "model": "m"}

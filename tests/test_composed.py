@@ -14,6 +14,7 @@ from quick_hydra import quickened
 from rlhf_lab.config import typed
 from rlhf_lab.main import conf_folder
 
+pytestmark = pytest.mark.usefixtures("costly")
 FOLDER = conf_folder()
 
 OVERRIDES = {

@@ -15,6 +15,8 @@ from analysis.coverage import Row, cases, held, middle_mean, tables
 from analysis.statistics.results import Method, Options
 from rlhf_lab.types import UserError
 
+pytestmark = pytest.mark.usefixtures("costly")
+
 QUICK = Options(repetitions=1000)
 SIMULATIONS = 1000
 ERROR = 5 * np.sqrt(0.25 / SIMULATIONS)

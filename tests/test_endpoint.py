@@ -32,6 +32,8 @@ from rlhf_lab.stages.relabel import write_relabelled
 from rlhf_lab.trackers.console import Console
 from rlhf_lab.types import Comparing, Example, Finish, Group, Metered, Prompt, Sample, UserError
 
+pytestmark = pytest.mark.usefixtures("costly")
+
 pytest.importorskip("openai", reason="needs pip install 'rlhf-lab[judge]'")
 
 KEY = "sk-a-secret-that-nobody-may-see"

@@ -25,6 +25,8 @@ from analysis.tables.record import Record
 from analysis.tables.table import Tables
 from rlhf_lab.types import UserError
 
+pytestmark = pytest.mark.usefixtures("costly")
+
 # 0.975 quantile of Student's t with 2 degrees of freedom.
 T2 = 4.302652729911275
 FIG3 = "fig3_off_policy_ladder"

@@ -14,6 +14,8 @@ from analysis.figures.style import write
 from analysis.tables.store import save
 from rlhf_lab.types import UserError
 
+pytestmark = pytest.mark.usefixtures("costly")
+
 FIG3 = "fig3_off_policy_ladder"
 NAMES = ["a$b$_%", "online_dpo"]
 CONDITIONS = [{"algo": name, "updates_per_round": n} for name in NAMES for n in (1, 4)]

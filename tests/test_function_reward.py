@@ -38,6 +38,8 @@ from rlhf_lab.tasks.tldr_nano import TldrNano
 from rlhf_lab.trackers.console import Console
 from rlhf_lab.types import Example, Finish, Group, Prompt, Sample, Split, Task, UserError
 
+pytestmark = pytest.mark.usefixtures("costly")
+
 MODULE = """
     import ctypes, json, os, re, sys, time
     from rlhf_lab.tasks.gsm8k import Gsm8k

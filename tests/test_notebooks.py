@@ -19,6 +19,8 @@ from analysis.tables.record import Record
 from analysis.tables.store import save
 from rlhf_lab.types import UserError
 
+pytestmark = pytest.mark.usefixtures("costly")
+
 SCRIPTS = scripts()
 SEEDS = (1, 2, 3)
 Condition = tuple[str, float, dict[str, dict[str, Any]]]

@@ -31,6 +31,8 @@ from rlhf_lab.report import show
 from rlhf_lab.trackers.console import Console
 from rlhf_lab.types import UserError
 
+pytestmark = pytest.mark.usefixtures("costly")
+
 QUIET = Console(quiet=True)
 # (1 + 0.95) / 2 of Student's t with 2 degrees of freedom, times 0.02 / sqrt(3).
 HALF = 4.302653 * 0.02 / math.sqrt(3)

@@ -56,6 +56,8 @@ from rlhf_lab.tasks.tldr_nano import TldrNano
 from rlhf_lab.trackers.console import Console
 from rlhf_lab.types import Split, UserError
 
+pytestmark = pytest.mark.usefixtures("costly")
+
 LOG3 = math.log(3)
 
 

@@ -57,6 +57,7 @@ def test_the_list_skips_hidden_folders_and_finds_the_root_itself(tmp_path: Path)
     assert [run.name for run in runs.list_runs(tmp_path / "a")] == ["."]
 
 
+@pytest.mark.usefixtures("costly")
 def test_a_run_whose_process_is_gone_has_died(tmp_path: Path) -> None:
     process = forkserver.start(start, (tmp_path / "run",))
     process.join()

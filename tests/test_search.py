@@ -23,6 +23,8 @@ from rlhf_lab.sweeps.search.space import split
 from rlhf_lab.trackers.console import Console
 from rlhf_lab.types import StopRequested, UserError
 
+pytestmark = pytest.mark.usefixtures("costly")
+
 optuna = pytest.importorskip("optuna", reason="needs pip install 'rlhf-lab[search]'")
 
 SPACE = ("lr=tag(log,interval(1e-5,1e-1))", "beta=choice(0.05,0.1,0.2)")

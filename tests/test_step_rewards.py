@@ -50,6 +50,8 @@ from rlhf_lab.types import (
     UserError,
 )
 
+pytestmark = pytest.mark.usefixtures("costly")
+
 WORDS = word_tokenizer()
 TEXT = "my sister broke my tablet . it was wednesday . should i quit ?"
 

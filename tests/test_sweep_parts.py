@@ -291,6 +291,7 @@ def hold(path: Path, ready: Path) -> None:
         time.sleep(600)
 
 
+@pytest.mark.usefixtures("costly")
 def test_a_lock_is_exclusive_and_freed_by_the_death_of_its_holder(tmp_path: Path) -> None:
     path = tmp_path / "below" / "lock"
     assert is_free(path)
@@ -317,6 +318,7 @@ def make_slowly(root: Path, number: int) -> None:
     cached(root, "stage", {"a": 1}, make)
 
 
+@pytest.mark.usefixtures("costly")
 def test_a_stage_that_several_processes_need_is_made_once(tmp_path: Path) -> None:
     processes = [forkserver.start(make_slowly, (tmp_path, n)) for n in range(3)]
     for process in processes:

@@ -21,6 +21,8 @@ from rlhf_lab.config import Config, plain, typed
 from rlhf_lab.main import conf_folder
 from rlhf_lab.runs import config_hash
 
+pytestmark = pytest.mark.usefixtures("costly")
+
 FOLDER = conf_folder().parent / "sweeps"
 # They span spaces and no grids: tests/test_search_runs.py.
 SEARCHES = ["search", "search_nano"]

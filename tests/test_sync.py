@@ -17,6 +17,8 @@ from rlhf_lab.trackers.mirrors import mirrors
 from rlhf_lab.trackers.options import TrackerOptions, WandbMode
 from rlhf_lab.types import UserError
 
+pytestmark = pytest.mark.usefixtures("costly")
+
 KEY = "a" * 40
 
 

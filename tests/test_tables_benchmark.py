@@ -31,6 +31,8 @@ from analysis.tables.record import EXACT, Record, Source
 from analysis.tables.table import Tables
 from rlhf_lab.types import UserError
 
+pytestmark = pytest.mark.usefixtures("costly")
+
 # Filters.
 
 

@@ -26,6 +26,8 @@ from rlhf_lab.sweeps.record import Sweep, write_record
 from rlhf_lab.trackers.tensorboard import TensorBoardTracker
 from rlhf_lab.types import UserError
 
+pytestmark = pytest.mark.usefixtures("costly")
+
 # CSV.
 
 TABLE = """\

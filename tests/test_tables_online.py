@@ -22,6 +22,8 @@ from analysis.tables.patience import ATTEMPTS, Patience
 from analysis.tables.table import make_tables
 from rlhf_lab.types import UserError
 
+pytestmark = pytest.mark.usefixtures("costly")
+
 
 class Busy(Exception):
     """What wandb raises where its server refuses."""

@@ -18,6 +18,8 @@ from analysis.tables.store import save
 from analysis.tables.table import Tables, make_tables
 from rlhf_lab.types import UserError
 
+pytestmark = pytest.mark.usefixtures("costly")
+
 
 def same(one: Tables, other: Tables) -> None:
     for name in ("points", "versions", "runs"):

@@ -19,6 +19,8 @@ from analysis.tables.table import make_tables
 from analysis.tables.wandb_files import read_offline, tell
 from analysis.tables.wandb_log import BLOCK, CHUNK, HEADER, MAGIC, Log
 
+pytestmark = pytest.mark.usefixtures("costly")
+
 
 def encoded(records: Sequence[bytes]) -> bytes:
     """A file as LevelDB's log format lays it out, written from its description."""

@@ -130,6 +130,7 @@ def test_tensorboard_reads_back_the_numbers(tmp_path: Path) -> None:
     assert [e.value for e in events.Scalars("reward/mean")] == [0.625] * 3
 
 
+@pytest.mark.usefixtures("costly")
 def test_wandb_offline_keeps_metrics_config_and_group_in_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -20,6 +20,8 @@ from rlhf_lab.trackers.mirrors import mirrors
 from rlhf_lab.trackers.options import TrackerOptions, WandbMode
 from rlhf_lab.types import UserError
 
+pytestmark = pytest.mark.usefixtures("costly")
+
 CONFIG = {
     "seed": 3,
     "task": {"part": "TldrNano", "name": "tldr_nano"},

@@ -46,6 +46,8 @@ from rlhf_lab.rollout.pipeline import Pipeline, Queued, Taken
 from rlhf_lab.rollout.worker import RolloutWorker
 from rlhf_lab.types import Chunk, Finish, Group, Rollout, Sample, Told, UserError, Weights
 
+pytestmark = pytest.mark.usefixtures("costly")
+
 DRAWING = Drawing(temperature=0.7, max_new_tokens=6, eos_id=0)
 
 

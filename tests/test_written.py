@@ -23,6 +23,8 @@ from analysis.written.formats import as_csv, as_latex, as_markdown
 from analysis.written.registry import TABLES, written
 from rlhf_lab.types import UserError
 
+pytestmark = pytest.mark.usefixtures("costly")
+
 NASTY = 'a&b_c%$#{}~^\\|<i>"[*]--\n\x1b'
 T_2 = 4.302652729911275
 WIN = "gold/win_rate"
