@@ -109,7 +109,7 @@ $(VENV_ORACLE)/.installed: pyproject.toml constraints.txt
 test-vllm: $(VENV_VLLM)/.installed  ## vLLM itself on this CPU, in VENV_VLLM (minutes)
 	@$(VLLM_BIN)/python -m pytest -m vllm tests/with_vllm
 
-# The environment sees all of VENV and installs what vLLM needs besides: their versions are the same.
+# This environment uses the packages of VENV and adds those that vLLM needs; versions are the same.
 $(VENV_VLLM)/.installed: $(INSTALLED)
 	@echo "installing vLLM into $(VENV_VLLM), beside $(VENV) (a minute or two)"
 	@$(PYTHON) -m venv $(VENV_VLLM)

@@ -1,7 +1,7 @@
 """Processes from a server that has everything imported: one is there in a tenth of a second.
 
 Multiprocessing's fork server is one per process. It starts with the first child, or with `warm`,
-and ends once everybody who may use it is gone. Children of the server start theirs from it too.
+and ends when all processes that may use it have ended. Its children start their own from it too.
 Signals to a process group, or to all processes of a Slurm step, do not reach it: it must not end
 before a trainer has saved its state, which needs its generators for that.
 """
@@ -75,7 +75,7 @@ def warm() -> None:
         return
     with _starting:
         if _server_pid is not None and os.getppid() == _server_pid:
-            # Multiprocessing would start a second server: it asks only for one of its own.
+            # Multiprocessing would start a second server, because it knows only its own.
             _server.ensure_running = resource_tracker.ensure_running
             return
         vars(_server).pop("ensure_running", None)
@@ -91,8 +91,8 @@ def warm() -> None:
 
 
 def announce_a_known_start_method() -> None:
-    """A child is told its parent's default start method, and ends if it does not know it: one that
-    a launcher has added to its workers, such as joblib's loky."""
+    """A child receives the default start method of its parent, and fails if it does not know it:
+    launchers add methods to their workers, such as joblib's loky."""
     known = (None, *multiprocessing.get_all_start_methods())
     if multiprocessing.get_start_method(allow_none=True) not in known:
         multiprocessing.set_start_method(METHOD, force=True)
@@ -102,14 +102,14 @@ def announce_a_known_start_method() -> None:
 def nameless_main() -> Iterator[None]:
     """Children would import this process's main module once more, under another name."""
     main = sys.modules["__main__"]
-    told = {name: getattr(main, name) for name in ("__spec__", "__file__") if hasattr(main, name)}
+    names = {name: getattr(main, name) for name in ("__spec__", "__file__") if hasattr(main, name)}
     main.__spec__ = None
-    if "__file__" in told:
+    if "__file__" in names:
         del main.__file__
     try:
         yield
     finally:
-        for name, value in told.items():
+        for name, value in names.items():
             setattr(main, name, value)
 
 

@@ -28,7 +28,7 @@ Row = Mapping[str, Any]
 
 
 class FolderOutput:
-    """The output of a run in a folder of its own, with a bar on the console and the trackers that
+    """The output of a run in its folder, with a progress bar on the console and the trackers that
     the config names.
 
     facts: `resolved`, the config as plain data for the trackers that record it, `run_id`, and the
@@ -75,7 +75,7 @@ def cut_files(folder: Path, begin: int) -> tuple[float, int]:
 
 
 def title(config: Config) -> str:
-    """What the bar of a run says."""
+    """The title of a run's progress bar."""
     return (
         f"{config.algo.name} {config.mode.name} N={config.run.updates_per_round} "
         f"S={config.mode.max_staleness}"

@@ -27,7 +27,7 @@ from rlhf_lab.types import Engine, UserError, ValueModel, Weights, num_parameter
 
 
 class Output(Protocol):
-    """Where the results of a run go, and the checkpoints that it goes on from."""
+    """Where a run writes its results, and the checkpoints that it resumes from."""
 
     @property
     def checkpoints(self) -> Checkpoints: ...
@@ -50,8 +50,8 @@ def learn(
     """Train the policy from the newest checkpoint of the output, or from the beginning. Returns
     the last weights.
 
-    model: of version 0, the run's own from now on. Reads and writes no file besides those of the
-    output and of the reward models.
+    model: the policy at version 0; training changes it. The only files that are read or written
+    are those of the output and of the reward models.
     """
     keep_freed_memory()
     torch.set_num_threads(config.engine.threads)

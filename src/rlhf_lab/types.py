@@ -1,7 +1,7 @@
 """The nouns and protocols of the lab. Everything may import this module; torch is only for its
 types, so that what reads runs starts without it.
 
-Errors and what is judged have modules of their own, and are handed on from here.
+Errors and samples are defined in `errors` and `samples`, and can be imported from here too.
 
 Tensor names end in their shape:
 

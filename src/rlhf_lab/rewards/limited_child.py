@@ -1,4 +1,4 @@
-"""The child's own side of a time limit: a process that judges until its parent is gone.
+"""The child process of a time-limited reward: it scores samples until its parent ends.
 
 It starts in a moment, since it imports only what its judge does; torch takes seconds.
 """
@@ -25,7 +25,7 @@ PR_SET_PDEATHSIG = 1
 
 
 def serve(descriptor: int, parent: int) -> None:
-    """Main of the child: samples in, scores or errors out, until the parent is gone."""
+    """Main of the child: samples in, scores or errors out, until the parent ends."""
     # Signals reach the whole group; the parent alone decides when this process ends.
     for name in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2):
         signal.signal(name, signal.SIG_IGN)
