@@ -152,7 +152,8 @@ def test_a_preempted_job_goes_on_and_lost_jobs_are_told_while_the_others_finish(
     (killed, *_) = waited(sweep, 60, lambda: [n for n in sweep.busy() if n != preempted])
     process = sweep.runs()[killed]["process"]
     killed_at = time.monotonic()
-    for pid in (parent_of(process["pid"]), process["pid"]):
+    server = parent_of(process["pid"])
+    for pid in (parent_of(server), server, process["pid"]):
         os.kill(pid, signal.SIGKILL)
     waited(sweep, 30, lambda: "is FAILED" in sweep.said())
     tell(f"told of the killed job after {time.monotonic() - killed_at:.1f} s")
