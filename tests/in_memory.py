@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from survival import UNTIMED
+from survival import untimed
 
 from rlhf_lab.checkpoint import CheckpointOptions, Checkpoints, Snapshot
 from rlhf_lab.config import Config, plain
@@ -67,7 +67,7 @@ class MemoryOutput:
     def _log(self, metrics: Metrics, round_: int) -> None:
         # As they are read again: what a file could not hold is an error here too.
         row = json.loads(json.dumps({"step": round_} | metrics, allow_nan=False))
-        self.rows.append({k: v for k, v in row.items() if not k.startswith(UNTIMED)})
+        self.rows.append(untimed(row))
 
     def _record(
         self, schedule: Sequence[Mapping[str, Any]], _: Sequence[Mapping[str, Any]]

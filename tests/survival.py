@@ -7,7 +7,7 @@ import os
 import random
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
@@ -59,8 +59,12 @@ def outcome(folder: Path) -> tuple[list[dict[str, Any]], str]:
 
 def exact_rows(path: Path) -> list[dict[str, Any]]:
     """Rows of a JSONL file without what a clock measured."""
-    rows = [json.loads(line) for line in path.read_text().splitlines()]
-    return [{k: v for k, v in row.items() if not k.startswith(UNTIMED)} for row in rows]
+    return [untimed(json.loads(line)) for line in path.read_text().splitlines()]
+
+
+def untimed(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row without what a clock measured."""
+    return {name: value for name, value in row.items() if not name.startswith(UNTIMED)}
 
 
 def killed_and_resumed(

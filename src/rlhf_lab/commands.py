@@ -187,7 +187,7 @@ def trained(
     folder: Path,
     console: Console,
     facts: Record,
-    should_stop: Callable[[], bool] = lambda: False,
+    should_stop: Callable[[], bool],
 ) -> Weights:
     """Train into the run's folder, and save the policy if the run came to its end. Returns the last
     weights."""

@@ -61,7 +61,7 @@ def end_with(parent: int) -> None:
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:  # it was gone before we asked
+        if os.getppid() != parent:  # it ended before this call
             os._exit(1)
 
 
