@@ -167,7 +167,7 @@ def test_a_last_line_that_a_kill_cut_is_left_out_and_told(tmp_path: Path, length
 
 def test_damage_before_the_last_line_is_refused_with_its_place(tmp_path: Path) -> None:
     write_rows(tmp_path, "metrics.jsonl", '{"step": 0}\n{"st\n{"step": 2}\n')
-    with pytest.raises(UserError, match=r"metrics\.jsonl, line 2 is not JSON"):
+    with pytest.raises(UserError, match=r"metrics\.jsonl, line 2: it is not JSON"):
         runs.metrics(tmp_path)
 
 

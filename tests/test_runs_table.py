@@ -114,7 +114,7 @@ def test_damaged_metrics_are_told_in_the_list(
         folder = start(tmp_path / name).folder
         write_rows(folder, "metrics.jsonl", text)
     broken, cut = runs.list_runs(tmp_path)
-    assert "line 1 is not JSON" in broken.problem
+    assert "line 1: it is not JSON" in broken.problem
     assert (cut.rounds, cut.problem) == (1, "the last line of metrics.jsonl was cut")
     runs_table.show(tmp_path, Console(quiet=False, is_terminal=False))
     assert "cut: the last line of metrics.jsonl was cut" in capsys.readouterr().out

@@ -294,7 +294,7 @@ def test_damaged_files_are_read_as_far_as_they_go(tmp_path: Path) -> None:
     assert {run.run: len(run.rounds) for run in reading.records} == {"r1": 4, "r2": 0, "r3": 4}
     told = dict.fromkeys(what for _, what in told_of(tmp_path))
     assert [kind for kind, _ in told_of(tmp_path)] == ["damaged"] * len(told_of(tmp_path))
-    for part in ("the last line of metrics.jsonl was cut", "line 2 is not JSON",
+    for part in ("the last line of metrics.jsonl was cut", "line 2: it is not JSON",
                  "config.yaml cannot be read", "manifest.json is damaged"):  # fmt: skip
         assert any(part in what for what in told), part
     (bare_run,) = (run for run in reading.records if run.run == "r3")

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rlhf_lab.types import UserError
+from rlhf_lab.reading import Unreadable, content, parse_json
 
 
 def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -17,6 +17,10 @@ def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     draft.replace(path)
 
 
+# A run of a million rounds has files of some GiB.
+ROWS_BYTES = 64 * 2**30
+
+
 class Rows(list[dict[str, Any]]):
     """Rows of a JSONL file; `is_cut` says that a last, incomplete line was left out."""
 
@@ -24,18 +28,20 @@ class Rows(list[dict[str, Any]]):
 
 
 def read_rows(path: Path) -> Rows:
-    """Rows of a JSONL file. Only the last line may be incomplete: its writer was killed."""
+    """Rows of a JSONL file, none if there is no file. Only the last line may be incomplete: its
+    writer was killed. Raises Unreadable at another line that is no JSON object."""
     rows = Rows()
-    lines = path.read_bytes().splitlines() if path.exists() else []
+    if not path.exists():
+        return rows
+    data = content(path, ROWS_BYTES)
+    lines = data.splitlines()
     for number, line in enumerate(lines, start=1):
         try:
-            row = json.loads(line)
-        except ValueError as error:
-            if number < len(lines):
-                raise UserError(
-                    f"{path}, line {number} is not JSON: delete the line to read the others"
+            rows.append(parse_json(line, dict[str, Any], path, f"line {number}"))
+        except Unreadable as error:
+            if number < len(lines) or data.endswith(b"\n"):
+                raise Unreadable(
+                    path, f"{error.reason}: delete the line to read the others", error.place
                 ) from error
             rows.is_cut = True
-        else:
-            rows.append(row)
     return rows

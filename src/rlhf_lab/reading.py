@@ -1,0 +1,126 @@
+"""Files that another program or an accident may have changed, read within bounds.
+
+Each reader returns a value of the type that it was given, or raises Unreadable with the file, the
+place in it and the reason. Commands print that in one line; tables make it a finding.
+"""
+
+from __future__ import annotations
+
+import functools
+import stat
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+from pydantic import TypeAdapter, ValidationError
+
+from rlhf_lab.errors import UserError
+
+T = TypeVar("T")
+MEBIBYTE = 2**20
+# Far above what the lab writes: a run's config is 10 KiB, its manifest 20 KiB.
+YAML_BYTES = 4 * MEBIBYTE
+JSON_BYTES = 256 * MEBIBYTE
+YAML_DEPTH = 64
+# libyaml's, where PyYAML was built with it: ten times faster.
+LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+SHOWN = 60
+
+
+class Unreadable(UserError):
+    """A file does not hold what it should. place: line, key or column, "" for the whole file."""
+
+    def __init__(self, path: Path | str, reason: str, place: str = "") -> None:
+        self.path = Path(path)
+        self.reason = reason
+        self.place = place
+        super().__init__(f"{path}{f', {place}' if place else ''}: {reason}")
+
+
+def content(path: Path, limit: int = JSON_BYTES) -> bytes:
+    """The bytes of a regular file of at most `limit` bytes."""
+    try:
+        status = path.stat()
+        # A pipe or a device would never end.
+        if not stat.S_ISREG(status.st_mode):
+            raise Unreadable(path, "it is no regular file")
+        if status.st_size > limit:
+            raise Unreadable(path, f"it has {status.st_size} bytes, more than {limit}")
+        return path.read_bytes()
+    except FileNotFoundError as error:
+        raise Unreadable(path, "it is missing") from error
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise Unreadable(path, f"it cannot be read ({reason})") from error
+
+
+def read_json(path: Path, kind: type[T], limit: int = JSON_BYTES) -> T:
+    """The value of a JSON file."""
+    return parse_json(content(path, limit), kind, path)
+
+
+def parse_json(data: bytes | str, kind: type[T], path: Path | str, place: str = "") -> T:
+    """The value of JSON text, which is of `kind`: a type, a dataclass, a TypedDict or a union.
+
+    Numbers are not converted from text. The parser bounds the depth and refuses lone surrogates.
+    path and place are for the message.
+    """
+    try:
+        return adapter(kind).validate_json(data, strict=True)
+    except ValidationError as error:
+        raise Unreadable(path, *reason_and_place(error, place)) from error
+
+
+def checked(value: Any, kind: type[T], path: Path | str, place: str = "") -> T:
+    """A value that was read in another way (YAML, a table's cell), which is of `kind`."""
+    try:
+        return adapter(kind).validate_python(value, strict=True)
+    except ValidationError as error:
+        raise Unreadable(path, *reason_and_place(error, place)) from error
+    except RecursionError as error:
+        raise Unreadable(path, "it holds itself, or is nested too deeply", place) from error
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """The mapping of a YAML file, of plain values without anchors: what the lab writes has none,
+    and a few of them can stand for more values than memory holds."""
+    data = content(path, YAML_BYTES)
+    try:
+        refuse_unbounded(data)
+        found = yaml.load(data, LOADER)
+    # Dates and numbers that cannot be are errors of their constructors.
+    except (yaml.YAMLError, ValueError, TypeError, LookupError) as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise Unreadable(path, f"it is no YAML of plain values ({reason[:200]})") from error
+    return checked(found, dict[str, Any], path)
+
+
+def refuse_unbounded(data: bytes) -> None:
+    """Raise YAMLError at an alias, or where values are nested too deeply."""
+    depth = 0
+    for event in yaml.parse(data, LOADER):
+        if isinstance(event, yaml.AliasEvent):
+            raise yaml.YAMLError(f"an alias in line {event.start_mark.line + 1}")
+        depth += isinstance(event, yaml.CollectionStartEvent)
+        depth -= isinstance(event, yaml.CollectionEndEvent)
+        if depth > YAML_DEPTH:
+            raise yaml.YAMLError(f"more than {YAML_DEPTH} levels")
+
+
+@functools.cache
+def adapter(kind: type[T]) -> TypeAdapter[T]:
+    """Pydantic's validator of a type."""
+    return TypeAdapter(kind)
+
+
+def reason_and_place(error: ValidationError, place: str) -> tuple[str, str]:
+    """What the first of pydantic's complaints is, and where."""
+    first = error.errors(include_url=False, include_context=False)[0]
+    inside = ".".join(str(part) for part in first["loc"])
+    where = " ".join(part for part in (place, inside and f"key {inside}") if part)
+    if first["type"] == "json_invalid":
+        return f"it is not JSON ({first['msg'].removeprefix('Invalid JSON: ')})", where
+    if first["type"] == "missing":
+        return "it is missing", where
+    shown = repr(first["input"])
+    return f"{first['msg']}, not {shown[:SHOWN]}", where
