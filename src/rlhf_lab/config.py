@@ -57,6 +57,7 @@ from rlhf_lab.evals import EvalOptions
 from rlhf_lab.generators.hf import HFSampling
 from rlhf_lab.generators.pairs import PairsSampling
 from rlhf_lab.generators.vllm.options import VLLMSampling, VLLMServerSampling
+from rlhf_lab.kernels import Kernels
 from rlhf_lab.models.pretrained import PretrainedModel
 from rlhf_lab.models.scratch import ScratchModel
 from rlhf_lab.optim import Optim
@@ -186,6 +187,7 @@ class Config:
     """A whole run, resolved and checked."""
 
     seed: int
+    kernels: Kernels
     run: Recipe
     algo: Any
     correction: Any
@@ -237,7 +239,10 @@ def tree() -> type:
         "reward_model": RewardModelOptions,
         "data": DataOptions,
     }
-    columns: list[Any] = [("seed", int, field(default=1))]
+    columns: list[Any] = [
+        ("seed", int, field(default=1)),
+        ("kernels", Kernels, field(default=Kernels.native)),
+    ]
     for name in (
         "run",
         "algo",

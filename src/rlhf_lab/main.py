@@ -25,6 +25,7 @@ from rlhf_lab import commands, export, launching, plan, report, sync, timeline, 
 from rlhf_lab.checks import check, check_trainers, functions_score, splits_are_readable
 from rlhf_lab.config import Config, plain, register, typed
 from rlhf_lab.engines.led import STOP
+from rlhf_lab.kernels import RestartNeeded
 from rlhf_lab.processes import leading, rank, world_size
 from rlhf_lab.run_evals import Evaluated
 from rlhf_lab.run_evals import show as show_evaluations
@@ -394,6 +395,10 @@ def main() -> int:
         if rank() == 0:
             sys.stderr.write(f"rlhf-lab {command}: {message(error)}\n")
         return BAD_INPUT
+    except RestartNeeded as restart:
+        sys.stdout.flush()
+        words = [sys.executable, "-m", "rlhf_lab.main", *arguments]
+        os.execve(sys.executable, words, os.environ | restart.variables)
     except StopRequested:
         sys.stderr.write(
             f"rlhf-lab {command}: stopped by a signal; `rlhf-lab resume RUN` goes on\n"

@@ -13,6 +13,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from rlhf_lab import kernels
 from rlhf_lab.memory import resident_bytes
 
 PACKAGES = (
@@ -87,11 +88,12 @@ def git(folder: Path, *arguments: str) -> str | None:
 
 
 def host() -> dict[str, Any]:
-    """The machine: usable cores, bytes of memory, processor, platform."""
+    """The machine: usable cores, bytes of memory, processor and its kernels, platform."""
     return {
         "name": socket.gethostname(),
         "platform": platform.platform(),
         "cpu": cpu_model(),
+        "kernels": kernels.facts(),
         "cores": usable_cores(),
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
     }

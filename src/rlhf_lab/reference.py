@@ -14,6 +14,7 @@ import yaml
 
 from rlhf_lab.audit import DataOptions
 from rlhf_lab.config import GROUPS, OutputOptions, has_default
+from rlhf_lab.kernels import Kernels
 from rlhf_lab.main import conf_folder
 from rlhf_lab.rewards.shaping import ShapingOptions
 from rlhf_lab.stages.labels import LabelOptions
@@ -94,6 +95,8 @@ def reference() -> str:
     for group in OVERLAYS:
         lines += [f"`{group}=`", "", *options(group), ""]
     lines += ["## seed", "", "`seed` (int, default `1`) keys all randomness of a run.", ""]
+    lines += ["## kernels", "", inspect.getdoc(Kernels) or "", ""]
+    lines += [f"`kernels` ({type_text(Kernels)}, default `{Kernels.native.value}`).", ""]
     return "\n".join(lines)
 
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Literal
 from uuid import uuid4
 
+from rlhf_lab.kernels import label
 from rlhf_lab.provenance import is_alive, provenance
 from rlhf_lab.rows import Rows, read_rows
 from rlhf_lab.run_lock import LOCK
@@ -101,7 +102,8 @@ class RunDirectory:
         check_same(folder, found.manifest, manifest)
         whole = dict(found.manifest)
         if whole["state"] != "finished":
-            ends = [*whole.get("resumed", []), {"after": found.state, "at": now()}]
+            before = {"after": found.state, "at": now(), "kernels": kernels_in(whole)}
+            ends = [*whole.get("resumed", []), before]
             whole |= {"state": "running", "resumed": ends} | provenance()
         record = cls(folder, whole)
         record.update()
@@ -257,6 +259,12 @@ def state_in(manifest: Mapping[str, Any]) -> str:
     """The state that a manifest tells; died, if the process that it says is running is gone."""
     state: str = manifest["state"]
     return "died" if state == "running" and not is_alive(manifest) else state
+
+
+def kernels_in(manifest: Mapping[str, Any]) -> str:
+    """The kernels that a run was last started with, in a few words; "" if they are unknown."""
+    host = manifest.get("host")
+    return label(host.get("kernels") or {}) if isinstance(host, Mapping) else ""
 
 
 def last_start(manifest: Mapping[str, Any]) -> str:
