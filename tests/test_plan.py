@@ -245,7 +245,7 @@ def test_an_unfinished_run_says_how_far_it_came_and_gets_no_advice(
         ("mode", "mode: pass KEY=VALUE"),
         ("run.passes=two", "run.passes=two: pass a whole number"),
         ("run.passes=", "run.passes=: pass a whole number"),
-        ("run.passes=0", "run.passes=0 is out of range: choose 1 or more"),
+        ("run.passes=0", "run.passes=0 is out of range: choose 1 to "),
         ("run.passes=3", "run.updates=4 is not divisible by .* = 3: choose 3 or 6"),
         ("run.group_size=1", "run.group_size=1: .* choose 2 or more"),
         ("mode.max_staleness=-1", "mode.max_staleness=-1 with 4 rounds: choose 0 to 3"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import sys
@@ -15,6 +16,7 @@ import torch
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.plugins import Plugins
 from hydra.errors import HydraException
+from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
@@ -283,7 +285,20 @@ def launch(task: Callable[[DictConfig], None], arguments: Sequence[str]) -> None
     slurm.register()
     sys.argv = ["rlhf-lab", *arguments]
     wrap = hydra.main(version_base="1.3", config_path=str(conf_folder()), config_name=PRIMARY)
-    wrap(task)()
+    refused: list[Exception] = []
+
+    @functools.wraps(task)
+    def kept(cfg: DictConfig) -> None:
+        try:
+            task(cfg)
+        except REFUSALS as error:
+            if HydraConfig.get().mode is not RunMode.RUN:
+                raise
+            refused.append(error)  # Hydra would print all overrides before it raises this
+
+    wrap(kept)()
+    if refused:
+        raise refused[0]
 
 
 def composes(overrides: Sequence[str], num_trainers: int) -> None:
@@ -372,7 +387,8 @@ def message(error: BaseException) -> str:
     cause = None if isinstance(error, UserError) else error.__cause__
     told = str(error) if cause is None else f"{error}: {cause}"
     notes = "; ".join(getattr(error, "__notes__", []))
-    return masked(f"{told} ({notes})" if notes else told)
+    lines = (f"{told} ({notes})" if notes else told).splitlines()
+    return masked(" ".join(line.strip() for line in lines if line.strip()))
 
 
 def main() -> int:
