@@ -27,6 +27,7 @@ from rlhf_lab import commands, export, launching, plan, report, sync, timeline, 
 from rlhf_lab.checks import check, check_trainers, functions_score, splits_are_readable
 from rlhf_lab.config import Config, plain, register, typed
 from rlhf_lab.engines.led import STOP
+from rlhf_lab.forecast import require_prompts, require_room
 from rlhf_lab.processes import leading, rank, world_size
 from rlhf_lab.run_evals import Evaluated
 from rlhf_lab.run_evals import show as show_evaluations
@@ -74,6 +75,7 @@ ABOUT = {
 
 # Commands that take a run's folder, and the job that each becomes.
 OF_RUN = {"evaluate": "evaluate", "resume": "train", "replay": "train"}
+STAGES = ("sft", "label", "reward-model")
 # What may change when a run is resumed: where it writes and whom it tells, not what it computes.
 BESIDES = ("part", "output", "data", "tracker", "checkpoint", "eval", "engine")
 REPLAYED = ("max_staleness", "at_bound", "ahead")
@@ -92,7 +94,11 @@ def conf_folder() -> Path:
 def job(command: str, cfg: DictConfig) -> None:
     """Run one command on one composed config: one job of a sweep, or the whole of it."""
     config, console = checked(cfg)
-    if command in ("train", "pipeline"):
+    is_run = command in ("train", "pipeline")
+    if is_run or command in STAGES:
+        require_room(config, is_run)
+    if is_run:
+        require_prompts(config)
         if config.eval.label:
             raise UserError(
                 f"eval.label={config.eval.label}: a run's own evaluation has none; pass it to "
