@@ -20,6 +20,7 @@ from rlhf_lab.config import Config
 from rlhf_lab.evals import Validate
 from rlhf_lab.generators.hf import HFSampling
 from rlhf_lab.models.scratch import ScratchModel
+from rlhf_lab.models.shape import weight_bytes
 from rlhf_lab.processes import world_size
 from rlhf_lab.types import Split, UserError
 
@@ -145,13 +146,15 @@ def uniform_needs(config: Config) -> Iterator[Need]:
 
 
 def model_needs(config: Config) -> Iterator[Need]:
-    """Models that are made here; of others the size is known once they are looked at."""
+    """Models that are made here, and those of folders, in half precision at the least."""
     models = {"model": config.model} | ({"proxy": config.proxy} if trains_proxy(config) else {})
     for key, model in models.items():
         if isinstance(model, ScratchModel):
             each = KEPT_BYTES if model.lora_rank else TRAINED_BYTES
             keys = f"{key}.hidden_size={model.hidden_size} with {key}.num_layers={model.num_layers}"
             yield Need(keys, "its weights", each * parameters_of(config, model))
+        else:
+            yield Need(f"{key}.path={model.path}", "its weights", weight_bytes(model.path) / 2)
 
 
 def parameters_of(config: Config, model: ScratchModel) -> int:
