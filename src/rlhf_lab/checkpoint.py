@@ -18,6 +18,7 @@ from typing import Any
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from rlhf_lab import limits
 from rlhf_lab.records import EMPTY, Extent, GrowingFile, cut_all
 from rlhf_lab.rollout.pipeline import Queued
 from rlhf_lab.sealed import Damaged, flush, remove_drafts, sealed, verify
@@ -41,7 +42,7 @@ QUEUE = "queue.jsonl"
 
 
 @dataclass(frozen=True)
-class CheckpointOptions:
+class CheckpointOptions(limits.Limited, key="checkpoint"):
     """Config group `checkpoint`: save every so many rounds and minutes (0: not by that measure).
 
     keep: checkpoints that stay. A run that is asked to stop, or loses a generator, saves one too,
@@ -50,15 +51,13 @@ class CheckpointOptions:
     """
 
     name: str = "minutes"
-    rounds: int = 0
-    minutes: float = 10.0
-    keep: int = 2
-    pause_round: int = 0
+    rounds: int = limits.count(0, least=0)
+    minutes: float = limits.number(10.0, least=0, most=1e7)
+    keep: int = limits.count(2, most=10**6)
+    pause_round: int = limits.count(0, least=0)
 
     def __post_init__(self) -> None:
-        for key, least in (("rounds", 0), ("minutes", 0), ("keep", 1), ("pause_round", 0)):
-            if getattr(self, key) < least:
-                raise UserError(f"checkpoint.{key}={getattr(self, key)}: choose {least} or more")
+        super().__post_init__()
         if self.pause_round and not self.is_on:
             raise UserError(
                 f"checkpoint.pause_round={self.pause_round} with checkpoint={self.name}: a run "

@@ -8,12 +8,14 @@ from typing import Any
 from safetensors import SafetensorError
 from transformers import AutoConfig, AutoTokenizer
 
+from rlhf_lab.memory import is_shortage
 from rlhf_lab.models.quiet import first_line, quiet_transformers
+from rlhf_lab.models.shape import require_shape
 from rlhf_lab.types import UserError
 
 WEIGHTS = ("*.safetensors", "*.bin", "*.index.json")
-# What transformers and safetensors raise for files that are absent, cut off or of other shapes.
-BROKEN = (OSError, ValueError, KeyError, SafetensorError)
+# Whatever transformers raises where it reads files of a model, they are what is wrong: it raises
+# many kinds, and calls no code of ours there.
 MISMATCH = "ignore_mismatched_sizes"
 
 
@@ -34,6 +36,7 @@ def require_files(path: str, key: str) -> None:
         raise UserError(f"{key}={path} has no config.json: {remedy}")
     if not any(True for pattern in WEIGHTS for _ in folder.glob(pattern)):
         raise UserError(f"{key}={path} has no weights (model.safetensors): {remedy}")
+    require_shape(path, key)
 
 
 def load_weights_of(kind: Any, path: str, key: str, revision: str = "", **options: Any) -> Any:
@@ -48,15 +51,15 @@ def load_weights_of(kind: Any, path: str, key: str, revision: str = "", **option
             model, loading = kind.from_pretrained(
                 name, output_loading_info=True, **where, **options
             )
-    except BROKEN as error:
-        raise not_loadable(path, key, error) from error
-    except RuntimeError as error:
-        if MISMATCH not in str(error):
+    except Exception as error:
+        if is_shortage(error):
             raise
-        raise UserError(
-            f"{key}={path} has weights of other shapes than its config.json says: pass the folder "
-            "as save_pretrained wrote it"
-        ) from error
+        if isinstance(error, RuntimeError) and MISMATCH in str(error):
+            raise UserError(
+                f"{key}={path} has weights of other shapes than its config.json says: pass the "
+                "folder as save_pretrained wrote it"
+            ) from error
+        raise not_loadable(path, key, error) from error
     if missing := sorted(loading["missing_keys"]):
         raise UserError(
             f"{key}={path} holds no weights for {', '.join(missing[:3])}, which would be drawn at "
@@ -66,12 +69,13 @@ def load_weights_of(kind: Any, path: str, key: str, revision: str = "", **option
 
 
 def load_config_of(path: str, key: str, revision: str = "") -> Any:
-    """A model's config. Raises UserError, naming `key`, if there is none."""
+    """A model's config. Raises UserError, naming `key`, if there is none that could be."""
+    require_shape(path, key)
     name, where = located(path, revision)
     try:
         with quiet_transformers():
             return AutoConfig.from_pretrained(name, **where)
-    except BROKEN as error:
+    except Exception as error:
         raise not_loadable(path, key, error) from error
 
 
@@ -81,7 +85,7 @@ def load_tokenizer_of(path: str, key: str, revision: str = "") -> Any:
     try:
         with quiet_transformers():
             tokenizer = AutoTokenizer.from_pretrained(name, **where)
-    except BROKEN as error:
+    except Exception as error:
         raise no_tokenizer(path, key, first_line(error)) from error
     # Of some families, transformers makes an empty tokenizer where there are no files of one.
     if set(tokenizer.get_vocab().values()) <= set(tokenizer.all_special_ids):

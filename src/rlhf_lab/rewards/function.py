@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rlhf_lab import limits
 from rlhf_lab.errors import UserError
-from rlhf_lab.rewards.limited import ChildJudge, OnError, require_limit
+from rlhf_lab.rewards.limited import ChildJudge, OnError
 from rlhf_lab.rewards.limited_child import finite
 from rlhf_lab.samples import Example
 
@@ -26,7 +27,7 @@ SIGNATURE = (
 
 
 @dataclass(frozen=True)
-class FunctionReward:
+class FunctionReward(limits.Limited, key="reward"):
     """Config option `reward=function`: called once for every sample.
 
     path: dotted name of the function; modules of the working folder can be imported. arguments:
@@ -38,11 +39,11 @@ class FunctionReward:
     name: str = "function"
     path: str = ""
     arguments: dict[str, Any] = field(default_factory=dict)
-    time_limit_s: float = 0.0
+    time_limit_s: float = limits.seconds(0.0, also={0: "for none"})
     on_error: OnError = OnError.stop
 
     def __post_init__(self) -> None:
-        require_limit("reward", self.time_limit_s)
+        super().__post_init__()
         for name in self.arguments:
             if name in GIVEN:
                 raise UserError(

@@ -8,7 +8,6 @@ which may have no children of their own.
 from __future__ import annotations
 
 import json
-import math
 import os
 import signal
 import subprocess
@@ -21,7 +20,6 @@ from enum import StrEnum
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 
-from rlhf_lab.errors import UserError
 from rlhf_lab.rewards.limited_child import Judge, finite
 from rlhf_lab.samples import Example, Finish, Group
 
@@ -48,12 +46,6 @@ class ChildTraceback(Exception):
 
     def __str__(self) -> str:
         return f"\n{self.args[0]}"
-
-
-def require_limit(key: str, seconds: float) -> None:
-    """Refuse a time limit that is no length of time."""
-    if not (math.isfinite(seconds) and seconds >= 0):
-        raise UserError(f"{key}.time_limit_s={seconds}: choose a number of seconds, or 0 for none")
 
 
 class SampleScorer:

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from rlhf_lab import limits
 from rlhf_lab.errors import UserError
 from rlhf_lab.randomness import stable_hash
 from rlhf_lab.samples import Example, Split
@@ -32,7 +33,7 @@ ONE_AT_A_TIME = threading.Lock()
 
 
 @dataclass(frozen=True)
-class ReasoningGym:
+class ReasoningGym(limits.Limited, key="task"):
     """dataset: name of the generator. config: its settings, a JSON object as text.
 
     template: the prompt around {question}; {answer_tag} may stand in it. answer_tag: what follows
@@ -44,27 +45,21 @@ class ReasoningGym:
     config: str = "{}"
     template: str = "{question}\nEnd with a line that begins with '{answer_tag}'.\n"
     answer_tag: str = "Answer:"
-    world_seed: int = 0
-    train_size: int = 4096
-    validation_size: int = 256
-    test_size: int = 256
-    max_prompt_tokens: int = 512
-    max_response_tokens: int = 128
+    world_seed: int = limits.seed(0)
+    train_size: int = limits.count(4096, most=MOST_ROWS)
+    validation_size: int = limits.count(256, most=MOST_ROWS)
+    test_size: int = limits.count(256, most=MOST_ROWS)
+    max_prompt_tokens: int = limits.tokens(512)
+    max_response_tokens: int = limits.tokens(128)
     has_rule: ClassVar[bool] = True
     is_verifiable: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if "{question}" not in self.template:
             raise UserError(
                 f"task.template={self.template!r} has no {{question}}: say where the question goes"
             )
-        sizes = ("train_size", "validation_size", "test_size")
-        for key in (*sizes, "max_prompt_tokens", "max_response_tokens"):
-            if getattr(self, key) < 1:
-                raise UserError(f"task.{key}={getattr(self, key)}: choose 1 or more")
-        for key in sizes:
-            if getattr(self, key) > MOST_ROWS:
-                raise UserError(f"task.{key}={getattr(self, key)}: choose {MOST_ROWS} or fewer")
         settings_of(self.config)
 
     def examples(self, split: Split) -> Sequence[Example]:
