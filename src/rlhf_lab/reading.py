@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import functools
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -79,6 +81,22 @@ def checked(value: Any, kind: type[T], path: Path | str, place: str = "") -> T:
         raise Unreadable(path, *reason_and_place(error, place)) from error
     except RecursionError as error:
         raise Unreadable(path, "it holds itself, or is nested too deeply", place) from error
+
+
+@contextmanager
+def parsing(path: Path | str, what: str, place: str = "") -> Iterator[None]:
+    """Around the call of another package's parser, and nothing of our own: whatever damaged bytes
+    make it raise is Unreadable. what: the form that the bytes should have."""
+    try:
+        yield
+    except UserError:
+        raise
+    # Parsers promise no kinds: of changed bytes they raise LookupError, struct.error, MemoryError.
+    except Exception as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise Unreadable(
+            path, f"it is no {what} that can be read ({reason[:200]})", place
+        ) from error
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
