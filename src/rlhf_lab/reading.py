@@ -27,6 +27,8 @@ YAML_DEPTH = 64
 # libyaml's, where PyYAML was built with it: ten times faster.
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 SHOWN = 60
+# Characters of another package's message.
+REASON = 200
 
 
 class Unreadable(UserError):
@@ -91,12 +93,18 @@ def parsing(path: Path | str, what: str, place: str = "") -> Iterator[None]:
         yield
     except UserError:
         raise
-    # Parsers promise no kinds: of changed bytes they raise LookupError, struct.error, MemoryError.
-    except Exception as error:
+    except BaseException as error:
+        if not is_parsers(error):
+            raise
         reason = " ".join(str(error).split()) or type(error).__name__
-        raise Unreadable(
-            path, f"it is no {what} that can be read ({reason[:200]})", place
-        ) from error
+        what = f"it is no {what} that can be read ({reason[:REASON]})"
+        raise Unreadable(path, what, place) from error
+
+
+def is_parsers(error: BaseException) -> bool:
+    """Whether a parser may raise this at damaged bytes. They promise no kinds: LookupError,
+    struct.error and MemoryError occur, and a panic of one in Rust is no Exception."""
+    return isinstance(error, Exception) or type(error).__name__ == "PanicException"
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
