@@ -43,19 +43,31 @@ class Unreadable(UserError):
 
 def content(path: Path, limit: int = JSON_BYTES) -> bytes:
     """The bytes of a regular file of at most `limit` bytes."""
+    size = file_size(path)
+    if size > limit:
+        raise Unreadable(path, f"it has {size} bytes, more than {limit}")
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise unreadable(path, error) from error
+
+
+def file_size(path: Path) -> int:
+    """The bytes that a regular file has. A pipe or a device, which would never end, is refused."""
     try:
         status = path.stat()
-        # A pipe or a device would never end.
-        if not stat.S_ISREG(status.st_mode):
-            raise Unreadable(path, "it is no regular file")
-        if status.st_size > limit:
-            raise Unreadable(path, f"it has {status.st_size} bytes, more than {limit}")
-        return path.read_bytes()
-    except FileNotFoundError as error:
-        raise Unreadable(path, "it is missing") from error
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise Unreadable(path, f"it cannot be read ({reason})") from error
+        raise unreadable(path, error) from error
+    if not stat.S_ISREG(status.st_mode):
+        raise Unreadable(path, "it is no regular file")
+    return status.st_size
+
+
+def unreadable(path: Path | str, error: OSError | ValueError) -> Unreadable:
+    """The refusal of a file that the system does not give."""
+    if isinstance(error, FileNotFoundError):
+        return Unreadable(path, "it is missing")
+    return Unreadable(path, f"it cannot be read ({getattr(error, 'strerror', None) or error})")
 
 
 def read_json(path: Path, kind: type[T], limit: int = JSON_BYTES) -> T:
