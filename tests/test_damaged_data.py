@@ -145,9 +145,12 @@ def test_a_copy_has_times_as_text_and_refuses_bytes(
     write_table(tmp_path / "test.parquet")
     rows = copied(make_config, tmp_path, str(tmp_path / "copy"))
     assert rows[0]["when"] == "2026-01-02T03:00:00+00:00" and rows[0]["cost"] == "1.5"
-    write_table(tmp_path / "train.parquet", **given, raw=[b"\xff"] * 300)
+    raw = tmp_path / "raw"
+    raw.mkdir()
+    write_table(raw / "train.parquet", **given, raw=[b"\xff"] * 300)
+    write_table(raw / "test.parquet")
     with pytest.raises(UserError, match=r"row 1 cannot be written as JSON \(bytes has no form"):
-        copied(make_config, tmp_path, str(tmp_path / "other"))
+        copied(make_config, raw, str(tmp_path / "other"))
     assert not (tmp_path / "other").exists() and not list(tmp_path.glob(".making*"))
 
 
