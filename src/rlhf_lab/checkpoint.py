@@ -18,6 +18,7 @@ from typing import Any
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from rlhf_lab.records import EMPTY, Extent, GrowingFile, cut_all
 from rlhf_lab.rollout.pipeline import Queued
 from rlhf_lab.sealed import Damaged, flush, remove_drafts, sealed, verify
 from rlhf_lab.types import (
@@ -89,10 +90,16 @@ class Checkpoints:
     """The checkpoints of one run's folder."""
 
     def __init__(
-        self, folder: Path, options: CheckpointOptions, clock: Clock = time.monotonic
+        self,
+        folder: Path,
+        options: CheckpointOptions,
+        records: Sequence[str] = (),
+        clock: Clock = time.monotonic,
     ) -> None:
+        """records: names of the files beside the checkpoints' folder that rows are appended to."""
         self._folder = folder
         self._options = options
+        self._records = {name: GrowingFile(folder.parent / name) for name in records}
         self._clock = clock
         self._saved_at = clock()
         self._saved_round = 0
@@ -115,12 +122,15 @@ class Checkpoints:
 
     def save(self, snapshot: Snapshot) -> None:
         """Seal a checkpoint, then remove the oldest ones. On an error the others are untouched."""
-        for rows in self._folder.parent.glob("*.jsonl"):
-            flush(rows)  # what the checkpoint counts on must reach the disk before it does
+        for name in self._records:
+            path = self._folder.parent / name
+            if path.exists():
+                flush(path)  # what the checkpoint counts on must reach the disk before it does
+        records = {name: asdict(file.extent()) for name, file in self._records.items()}
         folder = self._folder / f"{snapshot.round:08d}"
         if folder.exists():
             shutil.rmtree(folder)
-        with sealed(folder, {"round": snapshot.round}) as draft:
+        with sealed(folder, {"round": snapshot.round, "records": records}) as draft:
             for version, weights in snapshot.weights.items():
                 save_file(dict(weights.state), draft / f"weights-{version:08d}.safetensors")
             save_file(dict(snapshot.optimizer), draft / OPTIMIZER)
@@ -148,6 +158,16 @@ class Checkpoints:
             self._saved_round = int(folder.name)
             return read(folder, chunk)
         return None
+
+    def cut_records(self, round_: int) -> None:
+        """Remove the rows that were written after round `round_`, at which the run goes on. Raises
+        UserError if rows are missing that its checkpoint counts on."""
+        folder = self._folder / f"{round_:08d}"
+        wanted = dict.fromkeys(self._records, EMPTY)
+        if round_:
+            rows = verify(folder).get("records", {})
+            wanted = {name: Extent(**rows[name]) for name in self._records}
+        cut_all(self._folder.parent, wanted, folder)
 
     def _folders(self) -> list[Path]:
         return sorted(self._folder.glob("[0-9]*"))

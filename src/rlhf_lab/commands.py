@@ -25,6 +25,7 @@ from rlhf_lab.products import Product, Stages
 from rlhf_lab.provenance import peak_memory_bytes, short_commit
 from rlhf_lab.rollout.mode import ExecutorKind
 from rlhf_lab.run_evals import Evaluated, evaluate_run, show
+from rlhf_lab.run_lock import run_lock
 from rlhf_lab.secrecy import masked
 from rlhf_lab.signals import Stop, listening
 from rlhf_lab.stages.calibration import Bin, read_calibration
@@ -126,6 +127,12 @@ def train(config: Config, console: Console, facts: Record) -> Path:
     """
     warm(config)
     folder = claim_folder(config)
+    with run_lock(folder):
+        return train_in(folder, config, console, facts)
+
+
+def train_in(folder: Path, config: Config, console: Console, facts: Record) -> Path:
+    """The same in a folder that no other process uses."""
     claim = runs.RunDirectory.resume if config.output.resume else runs.RunDirectory.create
     manifest = {**facts["manifest"], "settings": build.settings(config)}
     record = claim(folder, manifest, facts["config_yaml"])
@@ -261,11 +268,12 @@ def claim_folder(config: Config) -> Path:
 def evaluated(config: Config, console: Console) -> Evaluated:
     """Judge the saved weights of a finished run again, with other eval options if wanted."""
     folder = Path(config.output.dir)
-    sources = Stages(config, console).sources()
-    rows = evaluate_run(config, sources, folder, console)
-    tell(config, folder, "evaluate", rows, console)
-    if (folder / runs.POLICY).is_dir():
-        write_card(config, folder, folder / runs.POLICY, config.run.num_rounds)
+    with run_lock(folder):
+        sources = Stages(config, console).sources()
+        rows = evaluate_run(config, sources, folder, console)
+        tell(config, folder, "evaluate", rows, console)
+        if (folder / runs.POLICY).is_dir():
+            write_card(config, folder, folder / runs.POLICY, config.run.num_rounds)
     return Evaluated(str(folder), rows)
 
 

@@ -16,7 +16,7 @@ from rlhf_lab.config import Config
 from rlhf_lab.evals import Validate
 from rlhf_lab.loop import Hooks
 from rlhf_lab.rows import read_rows
-from rlhf_lab.runs import METRICS, SCHEDULE, TIMELINE, cut_back
+from rlhf_lab.runs import METRICS, SCHEDULE, TIMELINE
 from rlhf_lab.trackers.console import Bar, Console
 from rlhf_lab.trackers.identity import Tracked
 from rlhf_lab.trackers.jsonl import JsonlFile, JsonlTracker
@@ -24,6 +24,7 @@ from rlhf_lab.trackers.mirrors import mirrors
 from rlhf_lab.types import Batch, Group, Metrics, Tracker, Weights
 
 FAILED_BATCH = "failed_batch"
+RECORDS = (METRICS, SCHEDULE, TIMELINE)
 Row = Mapping[str, Any]
 
 
@@ -42,13 +43,14 @@ class FolderOutput:
         self._folder = folder
         self._console = console
         self._run = Tracked(folder, facts["resolved"], facts["run_id"], commit=facts["commit"])
-        self.checkpoints = Checkpoints(folder / "checkpoints", config.checkpoint)
+        self.checkpoints = Checkpoints(folder / "checkpoints", config.checkpoint, RECORDS)
 
     @contextmanager
     def opened(self, begin: int) -> Iterator[tuple[Hooks, float]]:
         """Cut the files back to the first `begin` rounds and append to them."""
         config, folder, console = self._config, self._folder, self._console
-        wall, mirrored = cut_files(folder, begin)
+        wall, mirrored = progress(folder)
+        self.checkpoints.cut_records(begin)
         with ExitStack() as stack:
             trackers: list[Tracker] = [JsonlTracker(folder / METRICS)]
             trackers += mirrors(config.tracker, self._run, mirrored, console.say)
@@ -65,12 +67,9 @@ class FolderOutput:
             yield hooks, wall
 
 
-def cut_files(folder: Path, begin: int) -> tuple[float, int]:
-    """Cut what was written after round `begin`. Returns the wall-clock seconds that had passed by
-    then, and how many rounds the mirrors have."""
+def progress(folder: Path) -> tuple[float, int]:
+    """Wall-clock seconds that had passed by the last row, and how many rows the mirrors have."""
     rows = read_rows(folder / METRICS)
-    for name, key in ((METRICS, "step"), (SCHEDULE, "round"), (TIMELINE, "round")):
-        cut_back(folder / name, begin, key)
     return (rows[-1]["seconds/wall"] if rows else 0.0), len(rows)
 
 

@@ -6,7 +6,6 @@ place in it and the reason. Commands print that in one line; tables make it a fi
 
 from __future__ import annotations
 
-import functools
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,6 +28,7 @@ LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 SHOWN = 60
 # Characters of another package's message.
 REASON = 200
+ADAPTERS: dict[Any, TypeAdapter[Any]] = {}
 
 
 class Unreadable(UserError):
@@ -82,7 +82,7 @@ def parse_json(data: bytes | str, kind: type[T], path: Path | str, place: str = 
     path and place are for the message.
     """
     try:
-        return adapter(kind).validate_json(data, strict=True)
+        return adapter_of(kind).validate_json(data, strict=True)
     except ValidationError as error:
         raise Unreadable(path, *reason_and_place(error, place)) from error
 
@@ -90,7 +90,7 @@ def parse_json(data: bytes | str, kind: type[T], path: Path | str, place: str = 
 def checked(value: Any, kind: type[T], path: Path | str, place: str = "") -> T:
     """A value that was read in another way (YAML, a table's cell), which is of `kind`."""
     try:
-        return adapter(kind).validate_python(value, strict=True)
+        return adapter_of(kind).validate_python(value, strict=True)
     except ValidationError as error:
         raise Unreadable(path, *reason_and_place(error, place)) from error
     except RecursionError as error:
@@ -138,17 +138,21 @@ def refuse_unbounded(data: bytes) -> None:
     depth = 0
     for event in yaml.parse(data, LOADER):
         if isinstance(event, yaml.AliasEvent):
-            raise yaml.YAMLError(f"an alias in line {event.start_mark.line + 1}")
+            raise yaml.YAMLError(
+                f"an alias in line {event.start_mark.line + 1 if event.start_mark else '?'}"
+            )
         depth += isinstance(event, yaml.CollectionStartEvent)
         depth -= isinstance(event, yaml.CollectionEndEvent)
         if depth > YAML_DEPTH:
             raise yaml.YAMLError(f"more than {YAML_DEPTH} levels")
 
 
-@functools.cache
-def adapter(kind: type[T]) -> TypeAdapter[T]:
-    """Pydantic's validator of a type."""
-    return TypeAdapter(kind)
+def adapter_of(kind: type[T]) -> TypeAdapter[T]:
+    """Pydantic's validator of a type, made once."""
+    found = ADAPTERS.get(kind)
+    if found is None:
+        found = ADAPTERS[kind] = TypeAdapter(kind)
+    return found
 
 
 def reason_and_place(error: ValidationError, place: str) -> tuple[str, str]:

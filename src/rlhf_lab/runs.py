@@ -12,7 +12,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -22,10 +21,13 @@ from uuid import uuid4
 
 from rlhf_lab.provenance import is_alive, provenance
 from rlhf_lab.rows import Rows, read_rows
+from rlhf_lab.run_lock import LOCK
 from rlhf_lab.types import UserError
 
 MANIFEST = "manifest.json"
 DRAFT = ".manifest-"
+CONFIG = "config.yaml"
+CONFIG_DRAFT = ".config-"
 METRICS = "metrics.jsonl"
 EVALS = "evals.jsonl"
 SCHEDULE = "schedule.jsonl"
@@ -46,11 +48,12 @@ class RunDirectory:
     def create(cls, folder: Path, manifest: Mapping[str, Any], config_yaml: str) -> RunDirectory:
         """Claim a new or empty folder and write down what is about to run.
 
-        Raises UserError if the folder holds anything. Of several processes that ask for the same
-        folder, exactly one gets it.
+        The manifest appears last, so that whatever has one has its config; a process that was
+        killed before that has started no run. Raises UserError if the folder holds anything else.
+        Of several processes that want the same folder, exactly one gets it.
         """
         make_folder(folder)
-        held = os.listdir(folder)
+        held = contents(folder, config_yaml)
         if MANIFEST in held:
             raise already_a_run(folder)
         if held:
@@ -61,7 +64,8 @@ class RunDirectory:
         begun = {"state": "running", "started": now(), "run_id": uuid4().hex[:12]}
         whole = begun | dict(manifest) | provenance()
         try:
-            draft = write_draft(folder, whole)
+            os.replace(write_draft(folder, CONFIG_DRAFT, config_yaml), folder / CONFIG)
+            draft = write_draft(folder, DRAFT, as_json(whole))
         except OSError as error:
             raise UserError(
                 f"output.dir={folder} cannot be written to ({error.strerror}): choose another"
@@ -72,7 +76,6 @@ class RunDirectory:
             raise already_a_run(folder) from error
         finally:
             draft.unlink()
-        (folder / "config.yaml").write_text(config_yaml, encoding="utf-8")
         return cls(folder, whole)
 
     @classmethod
@@ -82,8 +85,7 @@ class RunDirectory:
         Raises UserError if the run is going on, or was started with other settings.
         """
         make_folder(folder)
-        for draft in folder.glob(f"{DRAFT}*"):
-            draft.unlink()
+        remove_drafts(folder)
         if MANIFEST not in os.listdir(folder):
             return cls.create(folder, manifest, config_yaml)
         found = summary(folder, folder.name)
@@ -128,7 +130,7 @@ class RunDirectory:
     def update(self, **facts: Any) -> None:
         """Record more facts, in one step."""
         self._manifest |= facts
-        draft = write_draft(self.folder, self._manifest)
+        draft = write_draft(self.folder, DRAFT, as_json(self._manifest))
         os.replace(draft, self.folder / MANIFEST)
 
 
@@ -140,17 +142,32 @@ def manifest_path(folder: Path) -> Path:
     return path
 
 
-def write_draft(folder: Path, manifest: Mapping[str, Any]) -> Path:
-    """A whole manifest under another name, to be put in place in one step."""
-    descriptor, name = tempfile.mkstemp(prefix=DRAFT, dir=folder)
+def contents(folder: Path, config_yaml: str) -> set[str]:
+    """What a folder holds, without what a process may leave that is killed before its manifest is
+    in place: its lock, drafts, and the very config that is to be written."""
+    held = {name for name in os.listdir(folder) if not name.startswith((DRAFT, CONFIG_DRAFT))}
+    config = folder / CONFIG
+    if config.is_file() and config.read_bytes() == config_yaml.encode():
+        held.remove(CONFIG)
+    return held - {LOCK}
+
+
+def remove_drafts(folder: Path) -> None:
+    """Remove manifests and configs that killed processes left half written. Only for the holder of
+    the folder's lock."""
+    for draft in (*folder.glob(f"{DRAFT}*"), *folder.glob(f"{CONFIG_DRAFT}*")):
+        draft.unlink()
+
+
+def write_draft(folder: Path, prefix: str, text: str) -> Path:
+    """A whole file under another name, to be put in place in one step."""
+    draft = folder / f"{prefix}{uuid4().hex[:12]}"
     try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(as_json(manifest))
-        os.chmod(name, 0o644)
+        draft.write_text(text, encoding="utf-8")
     except OSError:
-        os.unlink(name)
+        draft.unlink(missing_ok=True)
         raise
-    return Path(name)
+    return draft
 
 
 def check_same(folder: Path, was: Mapping[str, Any], now_: Mapping[str, Any]) -> None:
@@ -192,21 +209,6 @@ def new_folder(root: Path, label: str) -> Path:
             number += 1
         else:
             return folder
-
-
-def cut_back(path: Path, rounds: int, key: str) -> int:
-    """Keep the rows of the first rounds, in one step; returns how many there were.
-
-    key: name of the row's round. A cut last line goes too.
-    """
-    lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
-    whole = [line for line in lines if line.endswith(b"\n")]
-    kept = [line for line in whole if json.loads(line)[key] < rounds]
-    if len(kept) < len(lines):
-        draft = path.with_suffix(".draft")
-        draft.write_bytes(b"".join(kept))
-        draft.replace(path)
-    return len(whole)
 
 
 def metrics(folder: Path) -> Rows:
