@@ -77,7 +77,7 @@ def kinds(made: Tables) -> list[str]:
 
 def write_run(folder: Path, made: Record, **manifest: Any) -> Path:
     """A run's folder with a record's numbers."""
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     told = {
         "state": made.facts.state, "run_id": made.run, "seed": made.facts.seed, "code": CODE,
         "num_rounds": made.facts.planned_rounds, "content": made.facts.content, "git": None,

@@ -18,7 +18,7 @@ from rlhf_lab.data import inspect
 from rlhf_lab.evals import Validate
 from rlhf_lab.forward import load_weights, weights_digest
 from rlhf_lab.measurement import measured
-from rlhf_lab.models.causal_lm import load_policy, save_policy
+from rlhf_lab.models.causal_lm import load_policy, require_savable, save_policy
 from rlhf_lab.models.scratch import ScratchModel
 from rlhf_lab.outputs import FolderOutput
 from rlhf_lab.products import Product, Stages
@@ -200,12 +200,14 @@ def trained(
     weights."""
     output = FolderOutput(config, folder, console, facts)
     model, tokenizer = load_policy(sources.policy, None, config.seed)
+    written = build.written(config)
+    require_savable(model, tokenizer, sources.policy.path, written)
     weights = learn(config, sources, model, tokenizer, output, console.say, should_stop)
     if weights.version == config.run.num_rounds:
         # The engine may have cut the trained one into parts.
         whole, _ = load_policy(sources.policy, None, config.seed)
         load_weights(whole, weights)
-        save_policy(whole, tokenizer, folder / runs.POLICY)
+        save_policy(whole, tokenizer, folder / runs.POLICY, written)
     return weights
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from safetensors.torch import load_file
 
+from rlhf_lab import build
 from rlhf_lab.card import write_card
 from rlhf_lab.config import Config
 from rlhf_lab.forward import load_weights
@@ -96,5 +97,5 @@ def fill(
     policy, tokenizer = load_policy(source, None, config.seed)
     if weights is not None:
         load_weights(policy, Weights(version, load_file(weights)))
-    save_policy(policy, tokenizer, folder)
+    save_policy(policy, tokenizer, folder, build.written(config))
     write_card(config, run, folder, version)

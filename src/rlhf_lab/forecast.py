@@ -19,8 +19,8 @@ from rlhf_lab.checks import response_tokens, trains_on_labels, trains_proxy
 from rlhf_lab.config import Config
 from rlhf_lab.evals import Validate
 from rlhf_lab.generators.hf import HFSampling
+from rlhf_lab.models.folders import weight_bytes
 from rlhf_lab.models.scratch import ScratchModel
-from rlhf_lab.models.shape import weight_bytes
 from rlhf_lab.processes import world_size
 from rlhf_lab.types import Split, UserError
 

@@ -7,6 +7,8 @@ place in it and the reason. Commands print that in one line; tables make it a fi
 from __future__ import annotations
 
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,6 +26,8 @@ YAML_DEPTH = 64
 # libyaml's, where PyYAML was built with it: ten times faster.
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 SHOWN = 60
+# Characters of another package's message.
+REASON = 200
 ADAPTERS: dict[Any, TypeAdapter[Any]] = {}
 
 
@@ -39,19 +43,31 @@ class Unreadable(UserError):
 
 def content(path: Path, limit: int = JSON_BYTES) -> bytes:
     """The bytes of a regular file of at most `limit` bytes."""
+    size = file_size(path)
+    if size > limit:
+        raise Unreadable(path, f"it has {size} bytes, more than {limit}")
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise unreadable(path, error) from error
+
+
+def file_size(path: Path) -> int:
+    """The bytes that a regular file has. A pipe or a device, which would never end, is refused."""
     try:
         status = path.stat()
-        # A pipe or a device would never end.
-        if not stat.S_ISREG(status.st_mode):
-            raise Unreadable(path, "it is no regular file")
-        if status.st_size > limit:
-            raise Unreadable(path, f"it has {status.st_size} bytes, more than {limit}")
-        return path.read_bytes()
-    except FileNotFoundError as error:
-        raise Unreadable(path, "it is missing") from error
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise Unreadable(path, f"it cannot be read ({reason})") from error
+        raise unreadable(path, error) from error
+    if not stat.S_ISREG(status.st_mode):
+        raise Unreadable(path, "it is no regular file")
+    return status.st_size
+
+
+def unreadable(path: Path | str, error: OSError | ValueError) -> Unreadable:
+    """The refusal of a file that the system does not give."""
+    if isinstance(error, FileNotFoundError):
+        return Unreadable(path, "it is missing")
+    return Unreadable(path, f"it cannot be read ({getattr(error, 'strerror', None) or error})")
 
 
 def read_json(path: Path, kind: type[T], limit: int = JSON_BYTES) -> T:
@@ -79,6 +95,28 @@ def checked(value: Any, kind: type[T], path: Path | str, place: str = "") -> T:
         raise Unreadable(path, *reason_and_place(error, place)) from error
     except RecursionError as error:
         raise Unreadable(path, "it holds itself, or is nested too deeply", place) from error
+
+
+@contextmanager
+def parsing(path: Path | str, what: str, place: str = "") -> Iterator[None]:
+    """Around the call of another package's parser, and nothing of our own: whatever damaged bytes
+    make it raise is Unreadable. what: the form that the bytes should have."""
+    try:
+        yield
+    except UserError:
+        raise
+    except BaseException as error:
+        if not is_parsers(error):
+            raise
+        reason = " ".join(str(error).split()) or type(error).__name__
+        what = f"it is no {what} that can be read ({reason[:REASON]})"
+        raise Unreadable(path, what, place) from error
+
+
+def is_parsers(error: BaseException) -> bool:
+    """Whether a parser may raise this at damaged bytes. They promise no kinds: LookupError,
+    struct.error and MemoryError occur, and a panic of one in Rust is no Exception."""
+    return isinstance(error, Exception) or type(error).__name__ == "PanicException"
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
