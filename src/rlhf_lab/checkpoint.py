@@ -7,6 +7,7 @@ no random states to keep: every random number is keyed by what it is for.
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,10 +16,15 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor
+from typing_extensions import TypedDict
 
+from rlhf_lab.reading import Unreadable, read_json
+from rlhf_lab.recorded import Count
 from rlhf_lab.rollout.pipeline import Queued
+from rlhf_lab.rows import read_rows
+from rlhf_lab.saved_tensors import read_tensors
 from rlhf_lab.sealed import Damaged, flush, remove_drafts, sealed, verify
 from rlhf_lab.types import (
     Chunk,
@@ -37,6 +43,16 @@ from rlhf_lab.types import (
 OPTIMIZER = "optimizer.safetensors"
 STATE = "state.json"
 QUEUE = "queue.jsonl"
+NAME = re.compile(r"[0-9]{8,15}")
+WEIGHTS = re.compile(r"weights-([0-9]{8,15})\.safetensors")
+
+
+class State(TypedDict):
+    """state.json."""
+
+    round: Count
+    counters: dict[str, Any]
+    ledger: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -91,6 +107,8 @@ class Checkpoints:
     def __init__(
         self, folder: Path, options: CheckpointOptions, clock: Clock = time.monotonic
     ) -> None:
+        if folder.exists() and not folder.is_dir():
+            raise UserError(f"{folder} is no folder, so that no state can be saved: move it away")
         self._folder = folder
         self._options = options
         self._clock = clock
@@ -141,32 +159,34 @@ class Checkpoints:
         """The newest checkpoint that is whole, None if there is none. Damaged ones are named."""
         for folder in reversed(self._folders()):
             try:
-                verify(folder)
-            except Damaged as error:
+                verify(folder, (STATE, OPTIMIZER, QUEUE))
+                found = read(folder, chunk)
+            except (Damaged, Unreadable) as error:
                 say(f"checkpoint {error}: using the one before it")
                 continue
-            self._saved_round = int(folder.name)
-            return read(folder, chunk)
+            self._saved_round = found.round
+            return found
         return None
 
     def _folders(self) -> list[Path]:
-        return sorted(self._folder.glob("[0-9]*"))
+        """Oldest first. What a person put beside them is none."""
+        found = self._folder.glob("[0-9]*")
+        return sorted(path for path in found if NAME.fullmatch(path.name) and path.is_dir())
 
 
 def read(folder: Path, chunk: Callable[[int], Chunk]) -> Snapshot:
     """A verified checkpoint; chunk(number) gives back the prompts of a chunk."""
-    state = json.loads((folder / STATE).read_text(encoding="utf-8"))
-    weights = {
-        int(path.stem.partition("-")[2]): owned(load_file(path))
-        for path in sorted(folder.glob("weights-*.safetensors"))
-    }
-    rows = (folder / QUEUE).read_text(encoding="utf-8").splitlines()
+    state = read_json(folder / STATE, State)
+    found = [(WEIGHTS.fullmatch(path.name), path) for path in sorted(folder.glob("weights-*"))]
+    weights = {int(match[1]): owned(read_tensors(path)) for match, path in found if match}
+    if state["round"] != int(folder.name) or state["round"] not in weights:
+        raise Unreadable(folder, f"it is of round {state['round']}, whose weights it lacks")
     return Snapshot(
         round=state["round"],
         weights={version: Weights(version, tensors) for version, tensors in weights.items()},
-        optimizer=owned(load_file(folder / OPTIMIZER)),
+        optimizer=owned(read_tensors(folder / OPTIMIZER)),
         counters=state["counters"],
-        queue=[from_row(json.loads(row), chunk) for row in rows],
+        queue=[from_row(row, chunk) for row in read_rows(folder / QUEUE)],
         ledger=state["ledger"],
     )
 

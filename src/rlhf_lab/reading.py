@@ -25,6 +25,7 @@ YAML_DEPTH = 64
 # libyaml's, where PyYAML was built with it: ten times faster.
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 SHOWN = 60
+LARGEST = 2**1024
 
 
 class Unreadable(UserError):
@@ -39,19 +40,27 @@ class Unreadable(UserError):
 
 def content(path: Path, limit: int = JSON_BYTES) -> bytes:
     """The bytes of a regular file of at most `limit` bytes."""
+    size = regular_size(path)
+    if size > limit:
+        raise Unreadable(path, f"it has {size} bytes, more than {limit}")
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise Unreadable(path, f"it cannot be read ({error.strerror})") from error
+
+
+def regular_size(path: Path) -> int:
+    """The bytes of a regular file. Raises Unreadable at a pipe or a device, which may never end."""
     try:
         status = path.stat()
-        # A pipe or a device would never end.
-        if not stat.S_ISREG(status.st_mode):
-            raise Unreadable(path, "it is no regular file")
-        if status.st_size > limit:
-            raise Unreadable(path, f"it has {status.st_size} bytes, more than {limit}")
-        return path.read_bytes()
     except FileNotFoundError as error:
         raise Unreadable(path, "it is missing") from error
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise Unreadable(path, f"it cannot be read ({reason})") from error
+    if not stat.S_ISREG(status.st_mode):
+        raise Unreadable(path, "it is no regular file")
+    return status.st_size
 
 
 def read_json(path: Path, kind: type[T], limit: int = JSON_BYTES) -> T:
@@ -88,6 +97,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
     try:
         refuse_unbounded(data)
         found = yaml.load(data, LOADER)
+        refuse_other_than_plain(found)
     # Dates and numbers that cannot be are errors of their constructors.
     except (yaml.YAMLError, ValueError, TypeError, LookupError) as error:
         reason = " ".join(str(error).split()) or type(error).__name__
@@ -105,6 +115,23 @@ def refuse_unbounded(data: bytes) -> None:
         depth -= isinstance(event, yaml.CollectionEndEvent)
         if depth > YAML_DEPTH:
             raise yaml.YAMLError(f"more than {YAML_DEPTH} levels")
+
+
+def refuse_other_than_plain(value: Any) -> None:
+    """Raise ValueError at dates, sets, bytes, keys that are no texts, and numbers that JSON could
+    not hold either."""
+    if isinstance(value, dict):
+        if others := [key for key in value if not isinstance(key, str)]:
+            raise ValueError(f"a key that is no text: {others[0]!r}")
+        for inner in value.values():
+            refuse_other_than_plain(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            refuse_other_than_plain(inner)
+    elif isinstance(value, int) and abs(value) > LARGEST:
+        raise ValueError("a number of more than 1024 bits")
+    elif not isinstance(value, str | int | float | None):
+        raise ValueError(f"a {type(value).__name__}")
 
 
 @functools.cache

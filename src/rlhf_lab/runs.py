@@ -21,7 +21,10 @@ from typing import Any, Literal
 from uuid import uuid4
 
 from rlhf_lab.provenance import is_alive, provenance
-from rlhf_lab.rows import Rows, read_rows
+from rlhf_lab.reading import Unreadable, content
+from rlhf_lab.recorded import read_manifest
+from rlhf_lab.rows import ROWS_BYTES, Rows, read_rows
+from rlhf_lab.sealed import discard
 from rlhf_lab.types import UserError
 
 MANIFEST = "manifest.json"
@@ -83,7 +86,7 @@ class RunDirectory:
         """
         make_folder(folder)
         for draft in folder.glob(f"{DRAFT}*"):
-            draft.unlink()
+            discard(draft)
         if MANIFEST not in os.listdir(folder):
             return cls.create(folder, manifest, config_yaml)
         found = summary(folder, folder.name)
@@ -199,11 +202,13 @@ def cut_back(path: Path, rounds: int, key: str) -> int:
 
     key: name of the row's round. A cut last line goes too.
     """
-    lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
+    rows = read_rows(path)
+    lines = content(path, ROWS_BYTES).splitlines(keepends=True) if path.exists() else []
     whole = [line for line in lines if line.endswith(b"\n")]
-    kept = [line for line in whole if json.loads(line)[key] < rounds]
+    kept = [line for line, row in zip(whole, rows, strict=False) if row[key] < rounds]
     if len(kept) < len(lines):
         draft = path.with_suffix(".draft")
+        discard(draft)
         draft.write_bytes(b"".join(kept))
         draft.replace(path)
     return len(whole)
@@ -265,13 +270,13 @@ def last_start(manifest: Mapping[str, Any]) -> str:
 def summary(folder: Path, name: str) -> RunSummary:
     """A run as its files tell it; never raises on damaged ones."""
     try:
-        manifest = json.loads((folder / MANIFEST).read_bytes())
-        state = state_in(manifest)
-    except (OSError, ValueError, LookupError, TypeError):
-        return RunSummary(name, folder, "unreadable", problem=f"{MANIFEST} is damaged")
+        manifest = read_manifest(folder / MANIFEST)
+    except Unreadable as error:
+        return RunSummary(name, folder, "unreadable", problem=f"{MANIFEST} is damaged: {error}")
+    state = state_in(manifest)
     try:
         rounds, judged = metrics(folder), evals(folder)
-    except (OSError, UserError) as error:
+    except Unreadable as error:
         return RunSummary(name, folder, state, manifest, problem=str(error))
     cut = " and ".join(n for n, rows in ((METRICS, rounds), (EVALS, judged)) if rows.is_cut)
     return RunSummary(
