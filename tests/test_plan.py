@@ -47,7 +47,7 @@ def row(phase: str, start: float, end: float, round_: int, **facts: Any) -> dict
 
 def write(folder: Path, rows: Iterable[dict[str, Any]], **settings: Any) -> Path:
     folder.mkdir(exist_ok=True)
-    manifest = {"settings": SETTINGS | settings}
+    manifest = {"state": "finished", "settings": SETTINGS | settings}
     (folder / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
     text = "".join(json.dumps(row) + "\n" for row in rows)
     (folder / "timeline.jsonl").write_text(text, encoding="utf-8")
@@ -274,7 +274,7 @@ def test_a_run_without_a_timeline_or_settings_is_refused(tmp_path: Path) -> None
     with pytest.raises(UserError, match=r"timeline\.jsonl is missing or empty: train again"):
         measured(tmp_path)
     write(tmp_path, [{"lane": "trainer"}])
-    with pytest.raises(UserError, match="has a row without 'phase'"):
+    with pytest.raises(UserError, match="line 1 key phase: it is missing"):
         measured(tmp_path)
     write(tmp_path, [part for part in sync_rows() if part["phase"] != "sync"])
     with pytest.raises(UserError, match="no whole round yet"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import os
 import sys
 import traceback
@@ -30,6 +29,8 @@ from rlhf_lab.engines.led import STOP
 from rlhf_lab.forecast import require_prompts, require_room
 from rlhf_lab.kernels import RestartNeeded
 from rlhf_lab.processes import leading, rank, world_size
+from rlhf_lab.reading import checked as as_kind
+from rlhf_lab.recorded import Replayed, Started, read_manifest
 from rlhf_lab.run_evals import Evaluated
 from rlhf_lab.run_evals import show as show_evaluations
 from rlhf_lab.runs import config_hash, manifest_path
@@ -206,16 +207,13 @@ def of_run(command: str, arguments: list[str]) -> list[str]:
         raise UserError(f"rlhf-lab {command} needs a run's folder: {ABOUT[command]}")
     folder = Path(arguments[0])
     path = manifest_path(folder)
-    try:
-        manifest = json.loads(path.read_bytes())
-        own = list(manifest["overrides"])
-        # A sweep's file would start the sweep again.
-        chosen = [*flags, "hydra.mode=RUN"] if (flags := manifest.get("primary_config")) else []
-    except (ValueError, LookupError, TypeError) as error:
-        raise UserError(f"{path} is damaged: its run cannot be told from it") from error
+    manifest = read_manifest(path)
+    own = as_kind(manifest, Started, path)["overrides"]
+    # A sweep's file would start the sweep again.
+    chosen = [*flags, "hydra.mode=RUN"] if (flags := manifest.get("primary_config")) else []
     if command == "replay":
         own = [text for text in own if not text.startswith(("mode=", "mode.", "output."))]
-        bound = {key: manifest["mode_settings"][key] for key in REPLAYED}
+        bound = as_kind(manifest, Replayed, path)["mode_settings"]
         own += ["mode=replay", f"mode.schedule={quoted(folder)}"]
         own += [f"mode.{key}={value}" for key, value in bound.items()]
     else:
