@@ -25,6 +25,7 @@ from rlhf_lab import commands, export, launching, plan, report, sync, timeline, 
 from rlhf_lab.checks import check, check_trainers, functions_score, splits_are_readable
 from rlhf_lab.config import Config, plain, register, typed
 from rlhf_lab.engines.led import STOP
+from rlhf_lab.foreign.boundary import no_quiet_end
 from rlhf_lab.processes import leading, rank, world_size
 from rlhf_lab.run_evals import Evaluated
 from rlhf_lab.run_evals import show as show_evaluations
@@ -142,7 +143,8 @@ def task_of(command: str) -> Callable[[DictConfig], None]:
     """A command as Hydra's task function, which sweepers ask for its command."""
 
     def run(cfg: DictConfig) -> None:
-        job(command, cfg)
+        with no_quiet_end():
+            job(command, cfg)
 
     run.command = command  # type: ignore[attr-defined]
     return run
