@@ -27,6 +27,7 @@ from rlhf_lab.checks import check, check_trainers, functions_score, splits_are_r
 from rlhf_lab.config import Config, plain, register, typed
 from rlhf_lab.engines.led import STOP
 from rlhf_lab.forecast import require_prompts, require_room
+from rlhf_lab.foreign.boundary import no_quiet_end
 from rlhf_lab.kernels import RestartNeeded
 from rlhf_lab.processes import leading, rank, world_size
 from rlhf_lab.reading import checked as as_kind
@@ -152,7 +153,8 @@ def task_of(command: str) -> Callable[[DictConfig], None]:
     """A command as Hydra's task function, which sweepers ask for its command."""
 
     def run(cfg: DictConfig) -> None:
-        job(command, cfg)
+        with no_quiet_end():
+            job(command, cfg)
 
     run.command = command  # type: ignore[attr-defined]
     return run
@@ -409,16 +411,23 @@ def main() -> int:
         sys.stderr.write(f"rlhf-lab: unknown command {command!r}\n\n{usage()}\n")
         return BAD_INPUT
     try:
-        take_place(command, arguments[1:])
-        return run_command(command, arguments[1:])
-    except REFUSALS as error:
-        if rank() == 0:
-            sys.stderr.write(f"rlhf-lab {command}: {message(error)}\n")
-        return BAD_INPUT
+        return ended(command, arguments[1:])
     except RestartNeeded as restart:
         sys.stdout.flush()
         words = [sys.executable, "-m", "rlhf_lab.main", *arguments]
         os.execve(sys.executable, words, os.environ | restart.variables)
+
+
+def ended(command: str, arguments: list[str]) -> int:
+    """Run one command, and print in a line how it ended if it did not end well. Returns the exit
+    code."""
+    try:
+        take_place(command, arguments)
+        return run_command(command, arguments)
+    except REFUSALS as error:
+        if rank() == 0:
+            sys.stderr.write(f"rlhf-lab {command}: {message(error)}\n")
+        return BAD_INPUT
     except StopRequested:
         sys.stderr.write(
             f"rlhf-lab {command}: stopped by a signal; `rlhf-lab resume RUN` goes on\n"

@@ -119,7 +119,13 @@ def process() -> dict[str, Any]:
     """This process, so that others can tell later whether it still lives; `job` is Slurm's number,
     which stays the same when a job is requeued."""
     pid = os.getpid()
-    return {"pid": pid, "born": birth(pid), "job": os.environ.get("SLURM_JOB_ID")}
+    job = os.environ.get("SLURM_JOB_ID")
+    return {"pid": pid, "born": birth(pid), "boot": boot(), "job": job}
+
+
+def boot(path: Path = Path("/proc/sys/kernel/random/boot_id")) -> str | None:
+    """What names the time since this machine was started; None where the system names none."""
+    return path.read_text(encoding="utf-8").strip() if path.is_file() else None
 
 
 def birth(pid: int) -> str | None:
@@ -142,6 +148,9 @@ def is_alive(manifest: Mapping[str, Any]) -> bool:
     if manifest["host"]["name"] != socket.gethostname():
         job = manifest["process"].get("job")
         return job is None or job != os.environ.get("SLURM_JOB_ID")
+    now = boot()
+    if manifest["process"].get("boot", now) != now:
+        return False
     pid: int = manifest["process"]["pid"]
     born: str | None = manifest["process"]["born"]
     if born is not None:

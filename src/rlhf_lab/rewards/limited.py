@@ -20,6 +20,7 @@ from enum import StrEnum
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 
+from rlhf_lab.foreign.boundary import ForeignFailure, Unrestored
 from rlhf_lab.rewards.limited_child import Judge, finite
 from rlhf_lab.samples import Example, Finish, Group
 
@@ -76,7 +77,7 @@ class SampleScorer:
                 score = self._judge(example, sample.text, sample.finish is Finish.eos)
                 scores.append(score if self._on_error is OnError.stop else finite(score))
             except Exception as error:
-                if self._on_error is OnError.stop:
+                if self._on_error is OnError.stop or isinstance(error, Unrestored):
                     raise
                 name = "reward_timeouts" if isinstance(error, TimeUp) else "reward_errors"
                 self._counts[name] += 1
@@ -121,13 +122,15 @@ class ChildJudge:
             told, content = child.connection.recv()
         except (EOFError, OSError) as error:
             self._bury()
-            raise RuntimeError(
-                f"{example.uid}: the process of the time limit died ("
+            raise ForeignFailure(
+                f"{example.uid}: the process of the time limit of {name_of(self._function)} died ("
                 f"{ending(child.process.returncode)}) on the answer {text!r}"
             ) from error
         if told == "done":
             return float(content)
         message, trace = content
+        if told == "foreign":
+            raise ForeignFailure(message) from ChildTraceback(trace)
         raise RuntimeError(f"{example.uid}: {message}") from ChildTraceback(trace)
 
     def _running(self) -> Child:
@@ -138,6 +141,12 @@ class ChildJudge:
             # Also when nobody refers to this object any more, and when Python ends.
             self._bury = weakref.finalize(self, self._child.end)
         return self._child
+
+
+def name_of(judge: Judge) -> str:
+    """A judge as messages name it."""
+    path = getattr(judge, "path", None) or getattr(judge, "__qualname__", None)
+    return str(path or type(judge).__name__)
 
 
 def ending(code: int) -> str:
