@@ -80,7 +80,8 @@ def caption(found: Found) -> str:
     host, versions = facts["host"], facts["versions"]
     commit = (facts["git"] or {}).get("commit", "unknown")[:9]
     one = found.specs[0]
-    repeats = max(len(runs) for by_side in found.runs.values() for runs in by_side.values())
+    counts = (len(runs) for by_side in found.runs.values() for runs in by_side.values())
+    repeats = max(counts, default=0)
     return (
         f"{host['cpu']}, {one.device}, {one.threads} threads, {one.dtype}; up to {repeats} repeats "
         f"in turns, {one.warm_up} update of warm-up before the clock starts; torch "
