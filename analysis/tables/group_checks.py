@@ -100,6 +100,13 @@ def other_machine(runs: Sequence[Placed]) -> Told:
     yield from odd_ones(runs, lambda run: run.record.facts.machine, "machine")
 
 
+def other_kernels(runs: Sequence[Placed]) -> Told:
+    """Runs whose bits are of other CPU kernels than those of most runs of their environment: at
+    equal seeds they have parted by more than their conditions."""
+    for run, what in odd_ones(runs, lambda run: run.record.facts.kernels, "CPU kernels"):
+        yield run, f"{what}: equal seeds are no pairs there"
+
+
 def odd_ones(runs: Sequence[Placed], of: Callable[[Placed], str], name: str) -> Told:
     """Runs where `of` says something else than in most others of their environment."""
     by_env: dict[str, list[Placed]] = {}
