@@ -12,6 +12,7 @@ from pathlib import Path
 from safetensors.torch import load_file
 
 from rlhf_lab import build
+from rlhf_lab.arguments import is_option
 from rlhf_lab.card import write_card
 from rlhf_lab.config import Config
 from rlhf_lab.forward import load_weights
@@ -36,7 +37,7 @@ class Asked:
 
 def asked(arguments: Sequence[str]) -> Asked:
     """The arguments of the command. Raises UserError for anything else."""
-    folders = [text for text in arguments if "=" not in text and not text.startswith("-")]
+    folders = [text for text in arguments if not is_option(text)]
     others = [text for text in arguments if text not in folders]
     version = None
     for text in others:

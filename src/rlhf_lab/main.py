@@ -22,6 +22,7 @@ from hydra_plugins.rlhf_lab_plugin.search_sweeper import SearchSweeper
 from hydra_plugins.rlhf_lab_plugin.slurm_launcher import SlurmLauncher
 from hydra_plugins.rlhf_lab_plugin.tracked_sweeper import TrackedSweeper
 from rlhf_lab import commands, export, launching, plan, report, sync, timeline, training
+from rlhf_lab.arguments import is_option, refuse_undecodable
 from rlhf_lab.checks import check, check_trainers, functions_score, splits_are_readable
 from rlhf_lab.config import Config, plain, register, typed
 from rlhf_lab.engines.led import STOP
@@ -269,11 +270,6 @@ def leading_folders(arguments: Sequence[str]) -> list[str]:
     return list(arguments[: next(options, len(arguments))])
 
 
-def is_option(text: str) -> bool:
-    """Whether an argument is an override or a flag, not a run's folder."""
-    return "=" in text or text.startswith(("-", "~"))
-
-
 def launch(task: Callable[[DictConfig], None], arguments: Sequence[str]) -> None:
     """Let Hydra compose the config of these overrides and hand it to the task."""
     register()
@@ -321,6 +317,7 @@ WITHOUT_CONFIG: dict[str, Callable[[list[str], Console], int]] = {
 def refuse_secrets(arguments: Sequence[str]) -> None:
     """Hydra repeats the overrides of a run that is refused, so they are looked at before it."""
     for text in arguments:
+        refuse_undecodable(text)
         if found := secret_in(text):
             raise UserError(
                 f"{masked(text.partition('=')[0])}: its value holds {found}, which would be "

@@ -10,11 +10,13 @@ PRIMARY = "config"
 
 def quoted(value: object) -> str:
     """A value as an override takes it, whatever signs it holds."""
-    if re.fullmatch(r"[\w./+-]+", str(value)):
+    if re.fullmatch(r"[\w./+-]+", str(value), re.ASCII):
         return str(value)
+    # OmegaConf takes ${ for a reference, unless an odd number of backslashes is before it.
+    plain = re.sub(r"(\\*)\$\{", lambda found: found[1] * 2 + "\\${", str(value))
     # Backslashes count only before a quote, the closing one included.
     escaped = re.sub(
-        r"(\\*)('|$)", lambda found: found[1] * 2 + ("\\'" if found[2] else ""), str(value)
+        r"(\\*)('|\Z)", lambda found: found[1] * 2 + ("\\'" if found[2] else ""), plain
     )
     return f"'{escaped}'"
 
