@@ -15,14 +15,33 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from typing_extensions import TypedDict
+
 from analysis.command import exit_code
 from analysis.compare import Row, Run, comparable, interval
+from rlhf_lab.reading import checked
+from rlhf_lab.recorded import Count, Finite
 from rlhf_lab.rows import read_rows
+from rlhf_lab.runs import MANIFEST, METRICS, RunSummary
 from rlhf_lab.trackers.console import Console
 from rlhf_lab.types import UserError
 
 COLUMNS = ["evaluated", "seed", "prompts", "before", "after", "change", "KL nats"]
 TRAINING = "training prompts"
+
+
+Scored = TypedDict(
+    "Scored",
+    {"version": Count, "gold/mean": Finite, "eval/prompts": Count, "kl/sft_k1": Finite},
+)
+Trained = TypedDict(
+    "Trained",
+    {
+        "reward/mean_generated": Finite,
+        "total/prompts": Count,
+        "kl/sampled_reference_k1": Finite,
+    },
+)
 
 
 @dataclass(frozen=True)
@@ -41,6 +60,17 @@ class Change:
         return self.after - self.before
 
 
+class Seeded(TypedDict):
+    seed: int
+
+
+def check_rounds(run: RunSummary, rounds: Sequence[Row], _: Sequence[Row]) -> None:
+    """Raises Unreadable unless a run has its seed, and its rounds what a change is made of."""
+    checked(run.manifest, Seeded, run.folder / MANIFEST)
+    for number, row in enumerate(rounds, start=1):
+        checked(row, Trained, run.folder / METRICS, f"line {number}")
+
+
 def changes(run: Run) -> list[Change]:
     """The changes of a run: on each set of prompts that it was evaluated on, and in training, where
     the first and the last quarter of the rounds stand for before and after."""
@@ -48,6 +78,8 @@ def changes(run: Run) -> list[Change]:
     found = []
     for path in sorted(run.folder.glob("evals*.jsonl")):
         rows = read_rows(path)
+        for number, row in enumerate(rows, start=1):
+            checked(row, Scored, path, f"line {number}")
         if not rows or rows[0]["version"] != 0:
             raise UserError(
                 f"{path} does not begin with version 0: evaluate the run again with "
@@ -94,8 +126,16 @@ def table(found: Sequence[Change]) -> list[list[str]]:
 
 def report(folders: Sequence[Path], console: Console) -> None:
     """Print how the runs in these folders changed."""
-    runs = comparable(folders, console)
-    console.table("before and after", COLUMNS, table([c for run in runs for c in changes(run)]))
+    found: list[Change] = []
+    for run in comparable(folders, console, check_rounds):
+        try:
+            found += changes(run)
+        except UserError as error:
+            refused = error
+            console.say(f"left out: {run.folder} ({error})")
+    if not found:
+        raise refused
+    console.table("before and after", COLUMNS, table(found))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

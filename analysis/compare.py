@@ -9,17 +9,21 @@ import argparse
 import math
 import statistics
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, NotRequired
 
 import matplotlib
 from matplotlib.figure import Figure
+from pydantic import Field
 from scipy.stats import t
+from typing_extensions import TypedDict
 
 from analysis.command import exit_code
-from rlhf_lab.runs import RunSummary, evals, list_runs, metrics
+from rlhf_lab.reading import Unreadable, checked
+from rlhf_lab.recorded import Count, Finite
+from rlhf_lab.runs import EVALS, MANIFEST, METRICS, RunSummary, evals, list_runs, metrics
 from rlhf_lab.trackers.console import Console
 from rlhf_lab.types import UserError
 
@@ -46,8 +50,61 @@ class Run:
         return float(self.rounds[version - 1]["seconds/wall"]) if version else 0.0
 
 
-def load(folders: Sequence[Path]) -> tuple[list[Run], list[str]]:
-    """The runs that can be compared, and a line for each one that cannot, with the reason."""
+Judged = TypedDict(
+    "Judged",
+    {
+        "version": Count,
+        "gold/win_rate": Finite,
+        "gold/win_rate_low": Finite,
+        "gold/win_rate_high": Finite,
+        "gold/win_rate_length_controlled": NotRequired[Finite | None],
+        "kl/sft_k1": Finite,
+        "eval/prompts": Count,
+    },
+)
+Ended = TypedDict(
+    "Ended",
+    {
+        "seconds/wall": Annotated[float, Field(gt=0, allow_inf_nan=False)],
+        "seconds/device": Finite,
+        "seconds/generate": Finite,
+        "seconds/score": Finite,
+        "seconds/train": Finite,
+        "seconds/sync": Finite,
+        "seconds/wait": Finite,
+        "seconds/generator_wait": Finite,
+        "seconds/other": Finite,
+    },
+)
+
+
+class Placed(TypedDict):
+    seed: int
+    mode: str
+    algo: str
+    task: str
+    model: str
+
+
+def check_run(run: RunSummary, rounds: Sequence[Row], judged: Sequence[Row]) -> None:
+    """Raises Unreadable unless a run has what the tables and the figure show."""
+    checked(run.manifest, Placed, run.folder / MANIFEST)
+    path = run.folder / EVALS
+    for number, row in enumerate(judged, start=1):
+        checked(row, Judged, path, f"line {number}")
+        if row["version"] > len(rounds):
+            what = f"version {row['version']} of a run of {len(rounds)} rounds"
+            raise Unreadable(path, what, f"line {number}")
+    for number, row in enumerate(rounds, start=1):
+        checked(row, Ended, run.folder / METRICS, f"line {number}")
+
+
+Check = Callable[[RunSummary, Sequence[Row], Sequence[Row]], None]
+
+
+def load(folders: Sequence[Path], check: Check = check_run) -> tuple[list[Run], list[str]]:
+    """The runs that can be compared, and a line for each one that cannot, with the reason. check:
+    raises Unreadable for a run that lacks what is shown."""
     found: list[RunSummary] = [run for folder in folders for run in list_runs(folder)]
     runs, left_out = [], []
     for summary in found:
@@ -58,16 +115,21 @@ def load(folders: Sequence[Path]) -> tuple[list[Run], list[str]]:
         if not rounds or not judged:
             left_out.append(f"left out: {summary.folder} (not evaluated)")
             continue
+        try:
+            check(summary, rounds, judged)
+        except Unreadable as error:
+            left_out.append(f"left out: {summary.folder} ({error})")
+            continue
         name = summary.name if summary.name != "." else summary.folder.name
         runs.append(Run(name, summary.folder, summary.manifest, rounds, judged))
     # The slowest mode is what the others are measured against: sync where it is there.
-    runs.sort(key=lambda run: (run.manifest["mode"] != "sync", run.name))
+    runs.sort(key=lambda run: (run.manifest.get("mode") != "sync", run.name))
     return runs, left_out
 
 
-def comparable(folders: Sequence[Path], console: Console) -> list[Run]:
+def comparable(folders: Sequence[Path], console: Console, check: Check = check_run) -> list[Run]:
     """The runs that can be compared; says which ones cannot. Raises UserError if none can."""
-    runs, left_out = load(folders)
+    runs, left_out = load(folders, check)
     for line in left_out:
         console.say(line)
     if not runs:

@@ -62,9 +62,13 @@ def test_a_value_that_holds_itself_is_refused() -> None:
         ("a: 2026-99-99", "month"),
         ("\x00", "special characters|control characters"),
         ("? [1, 2]\n: 3", "unhashable"),
-        ("1: 2", "valid string"),
+        ("1: 2", "a key that is no text: 1"),
+        ("a: {b: {1: 2}}", "a key that is no text: 1"),
+        ("a: 2026-01-01", "a date"),
+        ("a: !!set {b}", "a set"),
+        ("a: 0x" + "f" * 5000, "1024 bits"),
     ],
-    ids=range(11),
+    ids=range(15),
 )
 def test_yaml_that_is_no_config_is_refused(tmp_path: Path, text: str, reason: str) -> None:
     path = tmp_path / "config.yaml"

@@ -17,7 +17,7 @@ from examples import FACTS
 from survival import finish, killed_at, outcome, start, wait_until
 
 from rlhf_lab import commands, forkserver, locks, run_lock, runs
-from rlhf_lab.records import EMPTY, Extent, GrowingFile, cut_all, extent_of
+from rlhf_lab.extents import EMPTY, Extent, GrowingFile, cut_all, extent_of
 from rlhf_lab.trackers.console import Console
 from rlhf_lab.types import UserError
 

@@ -157,11 +157,11 @@ def test_a_run_without_rows_has_none(tmp_path: Path) -> None:
     assert runs.metrics(tmp_path) == runs.evals(tmp_path) == []
 
 
-@pytest.mark.parametrize("length", range(1, len('{"step": 1}')))
+@pytest.mark.parametrize("length", range(1, len('{"version": 1}')))
 def test_a_last_line_that_a_kill_cut_is_left_out_and_told(tmp_path: Path, length: int) -> None:
-    write_rows(tmp_path, "evals.jsonl", '{"step": 0}\n' + '{"step": 1}'[:length])
+    write_rows(tmp_path, "evals.jsonl", '{"version": 0}\n' + '{"version": 1}'[:length])
     rows = runs.evals(tmp_path)
-    assert rows == [{"step": 0}]
+    assert rows == [{"version": 0}]
     assert rows.is_cut
 
 

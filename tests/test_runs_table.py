@@ -39,13 +39,13 @@ def write_rows(folder: Path, name: str, text: str) -> None:
 
 def test_the_list_tells_what_each_run_is_and_how_far_it_came(tmp_path: Path) -> None:
     record = start(tmp_path / "demo" / "async")
-    write_rows(record.folder, "metrics.jsonl", '{"reward/mean": 0.5}\n{"reward/mean": 0.75}\n')
-    write_rows(record.folder, "evals.jsonl", '{"gold/win_rate": 0.25}\n')
+    write_rows(record.folder, "metrics.jsonl", '{"step": 0}\n{"step": 1, "reward/mean": 0.75}\n')
+    write_rows(record.folder, "evals.jsonl", '{"version": 2, "gold/win_rate": 0.25}\n')
     run = only(tmp_path)
     assert (run.name, run.state, run.rounds, run.problem) == ("demo/async", "running", 2, "")
     assert run.manifest["algo"] == "online_dpo"
-    assert run.last == {"reward/mean": 0.75}
-    assert run.last_eval == {"gold/win_rate": 0.25}
+    assert run.last == {"step": 1, "reward/mean": 0.75}
+    assert run.last_eval == {"version": 2, "gold/win_rate": 0.25}
 
 
 def test_the_list_skips_hidden_folders_and_finds_the_root_itself(tmp_path: Path) -> None:
@@ -122,7 +122,7 @@ def test_damaged_metrics_are_told_in_the_list(
 
 def test_the_table_has_a_line_per_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     record = start(tmp_path / "run")
-    row = {"reward/mean": 0.5, "kl/sampled_reference_k1": 3}
+    row = {"step": 0, "reward/mean": 0.5, "kl/sampled_reference_k1": 3}
     write_rows(record.folder, "metrics.jsonl", json.dumps(row) + "\n")
     record.finish("finished")
     assert runs_table.show(tmp_path, Console(quiet=False, is_terminal=False)) == 0

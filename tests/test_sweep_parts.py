@@ -95,7 +95,7 @@ def test_a_folder_is_for_one_question(tmp_path: Path) -> None:
     write_record(tmp_path, sweep_of("3"), may_extend=True)
     assert sorted(read_record(tmp_path)["folders"]) == ["1", "2", "3"]
     (tmp_path / "sweep.json").write_text("{")
-    with pytest.raises(UserError, match=r"sweep\.json is damaged"):
+    with pytest.raises(UserError, match=r"sweep\.json: it is not JSON .* move"):
         read_record(tmp_path)
 
 
@@ -140,7 +140,8 @@ def measured_run(folder: Path, **facts: Any) -> None:
             times = {"start": begin + start, "end": begin + end}
             chunk = 0 if phase == "generate" else None
             rows.append(
-                {"lane": "trainer", "phase": phase, "round": number, "chunk": chunk, **times}
+                {"lane": "trainer", "phase": phase, "round": number, "version": number}
+                | {"chunk": chunk, **times}
             )
     (folder / "timeline.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 

@@ -295,7 +295,7 @@ def test_damaged_files_are_read_as_far_as_they_go(tmp_path: Path) -> None:
     told = dict.fromkeys(what for _, what in told_of(tmp_path))
     assert [kind for kind, _ in told_of(tmp_path)] == ["damaged"] * len(told_of(tmp_path))
     for part in ("the last line of metrics.jsonl was cut", "line 2: it is not JSON",
-                 "config.yaml cannot be read", "manifest.json is damaged"):  # fmt: skip
+                 "config.yaml: it is missing", "manifest.json is damaged"):  # fmt: skip
         assert any(part in what for what in told), part
     (bare_run,) = (run for run in reading.records if run.run == "r3")
     assert look_up(bare_run.config, "algo.name") == "ppo", "the manifest says it too"
@@ -333,7 +333,7 @@ def test_a_sweep_tells_which_jobs_it_lacks(tmp_path: Path) -> None:
     ]
     (tmp_path / "sweep.json").write_text("{}")
     ((kind, what),) = told_of(tmp_path)
-    assert kind == "damaged" and "sweep.json is damaged" in what
+    assert kind == "damaged" and "sweep.json, key base: it is missing" in what
 
 
 # Rows and configs.

@@ -226,7 +226,7 @@ def test_a_line_that_is_no_span_is_named(tmp_path: Path, key: str, value: object
     rows = [asdict(ALONE[0]), asdict(ALONE[1]) | {key: value}]
     text = "\n".join(json.dumps(row) for row in rows)
     (tmp_path / "timeline.jsonl").write_text(text, encoding="utf-8")
-    with pytest.raises(UserError, match=rf"line 2: {key}=.*delete the line"):
+    with pytest.raises(UserError, match=rf"line 2 key {key}: .*delete the line"):
         timeline.spans(tmp_path)
 
 

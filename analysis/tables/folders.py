@@ -6,13 +6,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
+from typing_extensions import TypedDict
 
 from analysis.tables.findings import Finding, Kind
 from analysis.tables.record import Facts, Reading, Record, Row, Source, as_seed, flat
 from rlhf_lab.provenance import short_commit
+from rlhf_lab.reading import Unreadable, checked, read_yaml
 from rlhf_lab.rows import Rows, read_rows
-from rlhf_lab.runs import EVALS, METRICS, VALIDATION, RunSummary, list_runs, metrics
+from rlhf_lab.runs import EVALS, METRICS, VALIDATION, RunSummary, list_runs
 from rlhf_lab.sweeps.record import RECORD, read_record
 from rlhf_lab.trackers.identity import Tracked, tags
 from rlhf_lab.trackers.options import TrackerOptions
@@ -20,6 +21,20 @@ from rlhf_lab.types import UserError
 
 CONFIG = "config.yaml"
 ROW_NUMBER = "step"
+
+
+class TrackerConfig(TypedDict, total=False):
+    sweep: str
+    condition: str
+    wandb_tags: list[str] | None
+
+
+class TrackedConfig(TypedDict, total=False):
+    """What is read of config.yaml besides single values, which may be anything."""
+
+    tracker: TrackerConfig | None
+
+
 # Of a run without its config.yaml, what its manifest says too.
 NAMED = ("task", "algo", "mode", "model", "correction")
 
@@ -55,8 +70,8 @@ def readable(path: Path, found: list[str]) -> list[Row]:
     """The flat rows of a file; none where it is damaged, which `found` then says."""
     rows: Rows | Sequence[Mapping[str, Any]] = []
     try:
-        rows = read_rows(path) if path.name != METRICS else metrics(path.parent)
-    except (OSError, UserError) as error:
+        rows = read_rows(path)
+    except Unreadable as error:
         found.append(str(error))
     return [flat(row) for row in rows]
 
@@ -83,12 +98,10 @@ def config_of(folder: Path, manifest: Mapping[str, Any], found: list[str]) -> di
     known: dict[str, Any] = {name: {"name": manifest[name]} for name in NAMED if name in manifest}
     known |= {"run": dict(manifest.get("settings", {})), "seed": manifest.get("seed")}
     try:
-        read = yaml.safe_load((folder / CONFIG).read_bytes())
-    except (OSError, yaml.YAMLError) as error:
-        found.append(f"{CONFIG} cannot be read ({type(error).__name__})")
-        return known
-    if not isinstance(read, dict):
-        found.append(f"{CONFIG} holds no config")
+        read = read_yaml(folder / CONFIG)
+        checked(read, TrackedConfig, folder / CONFIG)
+    except Unreadable as error:
+        found.append(str(error))
         return known
     return read
 

@@ -357,7 +357,9 @@ def schedule_of(folder: Path, mode: Mode, recipe: Recipe) -> dict[int, Segments]
             f"{rows[-1]['segment_tokens']}), which timing does not change: train again with that "
             "run's own options, which repeats it bit for bit"
         )
-    lag = max(row["round"] - row["segments"][0][1] for row in rows if not row["dropped"])
+    lag = max(
+        (row["round"] - row["segments"][0][1] for row in rows if not row["dropped"]), default=0
+    )
     if lag > mode.max_staleness:
         raise UserError(
             f"mode.max_staleness={mode.max_staleness}, but mode.schedule={folder} has samples "

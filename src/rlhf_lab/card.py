@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from collections.abc import Iterator, Mapping
@@ -13,6 +12,8 @@ import yaml
 
 from rlhf_lab.config import Config
 from rlhf_lab.models.pretrained import PACKAGE, PretrainedModel
+from rlhf_lab.reading import read_yaml
+from rlhf_lab.recorded import read_manifest
 from rlhf_lab.rows import read_rows
 from rlhf_lab.runs import MANIFEST
 from rlhf_lab.scores import cells
@@ -43,7 +44,7 @@ def write_card(config: Config, run: Path, folder: Path, version: int) -> None:
 
 def card(config: Config, run: Path, version: int) -> str:
     """The whole card, from the run's config and files."""
-    manifest = json.loads((run / MANIFEST).read_bytes())
+    manifest = read_manifest(run / MANIFEST)
     title = f"{config.model.name} after {config.algo.name} on {config.task.name}"
     sections = {
         "How it was trained": table(["", ""], list(training(config))),
@@ -119,7 +120,7 @@ def scores(run: Path, version: int) -> str:
         label = path.stem.removeprefix("evals").removeprefix("-")
         for row in read_rows(path):
             if row["version"] == version:
-                found.append({"evaluation": label or row["eval/options"], **told(row)})
+                found.append({"evaluation": label or row.get("eval/options", ""), **told(row)})
     if not found:
         return "This version has not been evaluated (`rlhf-lab evaluate RUN`)."
     columns = list(dict.fromkeys(name for line in found for name, text in line.items() if text))
@@ -132,17 +133,18 @@ def scores(run: Path, version: int) -> str:
 
 def told(row: Mapping[str, Any]) -> dict[str, str]:
     """A row of evals.jsonl as it stands in the card."""
-    on = {"prompts": f"{row['eval/prompts']} ({row['eval/split']})"}
+    on = {"prompts": f"{row.get('eval/prompts', '')} ({row.get('eval/split', '')})"}
     return on | {name: text for name, text in cells("", row) if name not in UNTOLD}
 
 
 def made_with(manifest: Mapping[str, Any]) -> Iterator[list[str]]:
     """Versions, commit and hashes, as the run wrote them down."""
-    for name, version in manifest["versions"].items():
+    for name, version in manifest.get("versions", {}).items():
         if version:
             yield [name, version]
-    if git := manifest["git"]:
-        yield ["git commit", git["commit"] + (" with local changes" if git["is_dirty"] else "")]
+    if git := manifest.get("git"):
+        changes = " with local changes" if git["is_dirty"] else ""
+        yield ["git commit", f"{git['commit']}{changes}"]
     for key in ("config_hash", "run_id", "weights_digest", "accelerator"):
         if manifest.get(key):
             yield [key.replace("_", " "), str(manifest[key])]
@@ -150,7 +152,7 @@ def made_with(manifest: Mapping[str, Any]) -> Iterator[list[str]]:
 
 def written_config(run: Path) -> str:
     """The resolved config, less what is about the machine."""
-    whole = yaml.safe_load((run / "config.yaml").read_text(encoding="utf-8")) or {}
+    whole = read_yaml(run / "config.yaml")
     kept = {name: value for name, value in whole.items() if name not in PRIVATE}
     return f"```yaml\n{yaml.safe_dump(kept, sort_keys=False)}```"
 

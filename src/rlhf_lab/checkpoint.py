@@ -7,19 +7,26 @@ no random states to keep: every random number is keyed by what it is for.
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import Any, NotRequired
 
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor
+from typing_extensions import TypedDict
 
-from rlhf_lab.records import EMPTY, Extent, GrowingFile, cut_all
+from rlhf_lab import limits
+from rlhf_lab.extents import EMPTY, Extent, GrowingFile, cut_all
+from rlhf_lab.reading import Unreadable, read_json
+from rlhf_lab.recorded import Count
 from rlhf_lab.rollout.pipeline import Queued
+from rlhf_lab.rows import read_rows
+from rlhf_lab.saved_tensors import read_tensors
 from rlhf_lab.sealed import Damaged, flush, remove_drafts, sealed, verify
 from rlhf_lab.types import (
     Chunk,
@@ -38,10 +45,21 @@ from rlhf_lab.types import (
 OPTIMIZER = "optimizer.safetensors"
 STATE = "state.json"
 QUEUE = "queue.jsonl"
+NAME = re.compile(r"[0-9]{8,15}")
+WEIGHTS = re.compile(r"weights-([0-9]{8,15})\.safetensors")
+
+
+class State(TypedDict):
+    """state.json."""
+
+    round: Count
+    counters: dict[str, Any]
+    ledger: dict[str, Any]
+    records: NotRequired[dict[str, Extent]]
 
 
 @dataclass(frozen=True)
-class CheckpointOptions:
+class CheckpointOptions(limits.Limited, key="checkpoint"):
     """Config group `checkpoint`: save every so many rounds and minutes (0: not by that measure).
 
     keep: checkpoints that stay. A run that is asked to stop, or loses a generator, saves one too,
@@ -50,15 +68,13 @@ class CheckpointOptions:
     """
 
     name: str = "minutes"
-    rounds: int = 0
-    minutes: float = 10.0
-    keep: int = 2
-    pause_round: int = 0
+    rounds: int = limits.count(0, least=0)
+    minutes: float = limits.number(10.0, least=0, most=1e7)
+    keep: int = limits.count(2, most=10**6)
+    pause_round: int = limits.count(0, least=0)
 
     def __post_init__(self) -> None:
-        for key, least in (("rounds", 0), ("minutes", 0), ("keep", 1), ("pause_round", 0)):
-            if getattr(self, key) < least:
-                raise UserError(f"checkpoint.{key}={getattr(self, key)}: choose {least} or more")
+        super().__post_init__()
         if self.pause_round and not self.is_on:
             raise UserError(
                 f"checkpoint.pause_round={self.pause_round} with checkpoint={self.name}: a run "
@@ -97,6 +113,8 @@ class Checkpoints:
         clock: Clock = time.monotonic,
     ) -> None:
         """records: names of the files beside the checkpoints' folder that rows are appended to."""
+        if folder.exists() and not folder.is_dir():
+            raise UserError(f"{folder} is no folder, so that no state can be saved: move it away")
         self._folder = folder
         self._options = options
         self._records = {name: GrowingFile(folder.parent / name) for name in records}
@@ -130,7 +148,7 @@ class Checkpoints:
         folder = self._folder / f"{snapshot.round:08d}"
         if folder.exists():
             shutil.rmtree(folder)
-        with sealed(folder, {"round": snapshot.round, "records": records}) as draft:
+        with sealed(folder, {"round": snapshot.round}) as draft:
             for version, weights in snapshot.weights.items():
                 save_file(dict(weights.state), draft / f"weights-{version:08d}.safetensors")
             save_file(dict(snapshot.optimizer), draft / OPTIMIZER)
@@ -138,6 +156,7 @@ class Checkpoints:
                 "round": snapshot.round,
                 "counters": snapshot.counters,
                 "ledger": snapshot.ledger,
+                "records": records,
             }
             (draft / STATE).write_text(json.dumps(state), encoding="utf-8")
             with (draft / QUEUE).open("w", encoding="utf-8") as file:
@@ -151,12 +170,13 @@ class Checkpoints:
         """The newest checkpoint that is whole, None if there is none. Damaged ones are named."""
         for folder in reversed(self._folders()):
             try:
-                verify(folder)
-            except Damaged as error:
+                verify(folder, (STATE, OPTIMIZER, QUEUE))
+                found = read(folder, chunk)
+            except (Damaged, Unreadable) as error:
                 say(f"checkpoint {error}: using the one before it")
                 continue
-            self._saved_round = int(folder.name)
-            return read(folder, chunk)
+            self._saved_round = found.round
+            return found
         return None
 
     def cut_records(self, round_: int) -> None:
@@ -165,28 +185,33 @@ class Checkpoints:
         folder = self._folder / f"{round_:08d}"
         wanted = dict.fromkeys(self._records, EMPTY)
         if round_:
-            rows = verify(folder).get("records", {})
-            wanted = {name: Extent(**rows[name]) for name in self._records}
+            wanted = read_json(folder / STATE, State).get("records", {})
+        if missing := sorted(set(self._records) - set(wanted)):
+            raise UserError(
+                f"{folder} was saved by an older version, which did not count the rows of "
+                f"{missing[0]}: go on with that version, or delete it to start from the beginning"
+            )
         cut_all(self._folder.parent, wanted, folder)
 
     def _folders(self) -> list[Path]:
-        return sorted(self._folder.glob("[0-9]*"))
+        """Oldest first. What a person put beside them is none."""
+        found = self._folder.glob("[0-9]*")
+        return sorted(path for path in found if NAME.fullmatch(path.name) and path.is_dir())
 
 
 def read(folder: Path, chunk: Callable[[int], Chunk]) -> Snapshot:
     """A verified checkpoint; chunk(number) gives back the prompts of a chunk."""
-    state = json.loads((folder / STATE).read_text(encoding="utf-8"))
-    weights = {
-        int(path.stem.partition("-")[2]): owned(load_file(path))
-        for path in sorted(folder.glob("weights-*.safetensors"))
-    }
-    rows = (folder / QUEUE).read_text(encoding="utf-8").splitlines()
+    state = read_json(folder / STATE, State)
+    found = [(WEIGHTS.fullmatch(path.name), path) for path in sorted(folder.glob("weights-*"))]
+    weights = {int(match[1]): owned(read_tensors(path)) for match, path in found if match}
+    if state["round"] != int(folder.name) or state["round"] not in weights:
+        raise Unreadable(folder, f"it is of round {state['round']}, whose weights it lacks")
     return Snapshot(
         round=state["round"],
         weights={version: Weights(version, tensors) for version, tensors in weights.items()},
-        optimizer=owned(load_file(folder / OPTIMIZER)),
+        optimizer=owned(read_tensors(folder / OPTIMIZER)),
         counters=state["counters"],
-        queue=[from_row(json.loads(row), chunk) for row in rows],
+        queue=[from_row(row, chunk) for row in read_rows(folder / QUEUE)],
         ledger=state["ledger"],
     )
 

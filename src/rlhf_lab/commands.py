@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import traceback
@@ -23,6 +22,7 @@ from rlhf_lab.models.scratch import ScratchModel
 from rlhf_lab.outputs import FolderOutput
 from rlhf_lab.products import Product, Stages
 from rlhf_lab.provenance import peak_memory_bytes, short_commit
+from rlhf_lab.recorded import read_manifest
 from rlhf_lab.rollout.mode import ExecutorKind
 from rlhf_lab.run_evals import Evaluated, evaluate_run, show
 from rlhf_lab.run_lock import run_lock
@@ -223,8 +223,10 @@ def tell(
     config: Config, folder: Path, job_type: JobType, rows: Sequence[Metrics], console: Console
 ) -> None:
     """Pass an evaluation on to where the run is mirrored."""
-    manifest = json.loads(runs.manifest_path(folder).read_bytes())
-    run = Tracked(folder, plain(config), manifest["run_id"], job_type, short_commit(manifest))
+    manifest = read_manifest(runs.manifest_path(folder))
+    run = Tracked(
+        folder, plain(config), manifest.get("run_id", ""), job_type, short_commit(manifest)
+    )
     mirror_evaluation(config.tracker, run, rows, console.say)
 
 

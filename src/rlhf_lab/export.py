@@ -9,8 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from safetensors.torch import load_file
-
 from rlhf_lab import build
 from rlhf_lab.arguments import is_option
 from rlhf_lab.card import write_card
@@ -20,6 +18,7 @@ from rlhf_lab.models.causal_lm import load_policy, save_policy
 from rlhf_lab.models.pretrained import PretrainedModel
 from rlhf_lab.products import Stages
 from rlhf_lab.runs import POLICY
+from rlhf_lab.saved_tensors import kept_versions, read_tensors
 from rlhf_lab.trackers.console import Console
 from rlhf_lab.types import UserError, Weights
 
@@ -82,8 +81,7 @@ def versions(config: Config, run: Path) -> dict[int, Path | None]:
     found: dict[int, Path | None] = {}
     if (run / POLICY / "config.json").is_file():
         found[config.run.num_rounds] = None
-    saved = (run / "weights").glob("*.safetensors")
-    return found | {int(path.stem): path for path in saved if int(path.stem) not in found}
+    return {**kept_versions(run), **found}
 
 
 def fill(
@@ -97,6 +95,6 @@ def fill(
     source = start or PretrainedModel(model.name, str(run / POLICY), dtype)
     policy, tokenizer = load_policy(source, None, config.seed)
     if weights is not None:
-        load_weights(policy, Weights(version, load_file(weights)))
+        load_weights(policy, Weights(version, read_tensors(weights)))
     save_policy(policy, tokenizer, folder, build.written(config))
     write_card(config, run, folder, version)

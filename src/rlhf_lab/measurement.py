@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-import json
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
+from typing_extensions import TypedDict
+
+from rlhf_lab import limits
+from rlhf_lab.generators.hf import HFSampling
+from rlhf_lab.reading import Unreadable, checked
 from rlhf_lab.recipe import Recipe
+from rlhf_lab.recorded import Amount, Count, read_manifest
+from rlhf_lab.rollout.mode import Mode
 from rlhf_lab.rows import read_rows
 from rlhf_lab.runs import TIMELINE, manifest_path
 from rlhf_lab.types import UserError
@@ -37,19 +44,21 @@ class Settings:
     oversample: float = 1.0
 
     def __post_init__(self) -> None:
-        if self.chunk_groups < 1:
-            raise UserError(
-                f"generator.chunk_groups={self.chunk_groups} is out of range: choose 1 or more"
-            )
-        if self.num_generators < 0:
-            raise UserError(f"mode.num_generators={self.num_generators}: choose 1 or more")
+        for key, part, value in (
+            ("generator.chunk_groups", HFSampling, self.chunk_groups),
+            ("mode.num_generators", Mode, self.num_generators or 1),
+            ("mode.max_staleness", Mode, self.max_staleness),
+        ):
+            limit = limits.limits_of(part, key.partition(".")[2])
+            assert limit is not None, "numbers have limits"
+            limits.require(key, value, limit, is_whole=True)
         if self.compares and self.group_size < 2:
             raise UserError(
                 f"run.group_size={self.group_size}: the run's algorithm compares the samples of a "
                 "prompt; choose 2 or more"
             )
         rounds = self.recipe.num_rounds
-        if self.max_staleness < 0 or self.max_staleness >= rounds > 1:
+        if self.max_staleness >= rounds > 1:
             raise UserError(
                 f"mode.max_staleness={self.max_staleness} with {rounds} rounds: choose 0 to "
                 f"{max(1, rounds - 1)}, or raise run.updates"
@@ -68,9 +77,22 @@ class Settings:
         )
 
     @property
+    def num_chunks(self) -> int:
+        """Chunks of a round."""
+        return -(-self.recipe.groups_generated // self.chunk_groups)
+
+    @property
     def chunk_rows(self) -> list[int]:
         """Rows of each chunk of a round."""
-        groups, size = self.recipe.groups_generated, self.chunk_groups
+        return self.rows_by(self.chunk_groups)
+
+    def coarse_rows(self, most: int) -> list[int]:
+        """The same of larger chunks, if a round has more than so many."""
+        return self.rows_by(max(self.chunk_groups, -(-self.recipe.groups_generated // most)))
+
+    def rows_by(self, size: int) -> list[int]:
+        """Rows of each chunk of so many groups."""
+        groups = self.recipe.groups_generated
         return [min(size, groups - start) * self.group_size for start in range(0, groups, size)]
 
     @property
@@ -159,6 +181,25 @@ class Measurement:
         return len(self.rounds) == self.settings.recipe.num_rounds
 
 
+class SettingsRow(TypedDict):
+    """The settings as a manifest has them."""
+
+    updates: Count
+    groups_per_update: Count
+    updates_per_round: Count
+    passes: Count
+    group_size: Count
+    max_staleness: Count
+    num_generators: Count
+    chunk_groups: Count
+    compares: bool
+    oversample: Amount
+
+
+class Planned(TypedDict):
+    settings: dict[str, Any]
+
+
 def measured(folder: Path) -> Measurement:
     """A run's settings and seconds. Raises UserError where they were not written down."""
     settings, spans = settings_of(folder), spans_of(folder)
@@ -213,22 +254,20 @@ def windows(spans: Sequence[Span], trained: set[int]) -> dict[int, Window]:
 def settings_of(folder: Path) -> Settings:
     path = manifest_path(folder)
     try:
-        given = json.loads(path.read_bytes())["settings"]
+        given = checked(read_manifest(path), Planned, path)["settings"]
         if given.get("segment_tokens"):
             raise UserError(
                 f"{folder} has partial rollouts (mode.segment_tokens={given['segment_tokens']}), "
                 "whose timeline follows from the lengths of its samples: pass a run of mode=async"
             )
         # Runs from before groups could be oversampled did not.
-        given = {"oversample": 1.0, **given}
-        return Settings(**{field.name: given[field.name] for field in fields(Settings)})
-    except UserError:
-        raise
-    except (ValueError, LookupError, TypeError) as error:
+        whole = checked({"oversample": 1.0, **given}, SettingsRow, path, "key settings")
+    except Unreadable as error:
         raise UserError(
-            f"{path} has no settings to plan from (it is damaged, or older than this command): "
-            "train again, a few rounds suffice"
+            f"{error}: it has no settings to plan from (it is damaged, or older than this "
+            "command): train again, a few rounds suffice"
         ) from error
+    return Settings(**whole)
 
 
 def spans_of(folder: Path) -> list[Span]:
@@ -239,10 +278,11 @@ def spans_of(folder: Path) -> list[Span]:
             f"{path} is missing or empty: train again, a few rounds suffice, or pass another run"
         )
     names = [field.name for field in fields(Span)]
-    try:
-        return [Span(**{name: row[name] for name in names}) for row in rows]
-    except LookupError as error:
-        raise UserError(f"{path} has a row without {error}: train again") from error
+    known: list[dict[str, Any]] = [{name: row.get(name) for name in names} for row in rows]
+    found = [Span(**one) for one in known]
+    if any(span.is_generation and span.chunk is None for span in found):
+        raise UserError(f"{path} has generation that is of no chunk: train again")
+    return found
 
 
 def round_of(settings: Settings, window: Window, generation: Sequence[Span], wait: float) -> Round:

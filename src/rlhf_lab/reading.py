@@ -29,6 +29,7 @@ SHOWN = 60
 # Characters of another package's message.
 REASON = 200
 ADAPTERS: dict[Any, TypeAdapter[Any]] = {}
+LARGEST = 2**1024
 
 
 class Unreadable(UserError):
@@ -126,6 +127,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
     try:
         refuse_unbounded(data)
         found = yaml.load(data, LOADER)
+        refuse_other_than_plain(found)
     # Dates and numbers that cannot be are errors of their constructors.
     except (yaml.YAMLError, ValueError, TypeError, LookupError) as error:
         reason = " ".join(str(error).split()) or type(error).__name__
@@ -145,6 +147,23 @@ def refuse_unbounded(data: bytes) -> None:
         depth -= isinstance(event, yaml.CollectionEndEvent)
         if depth > YAML_DEPTH:
             raise yaml.YAMLError(f"more than {YAML_DEPTH} levels")
+
+
+def refuse_other_than_plain(value: Any) -> None:
+    """Raise ValueError at dates, sets, bytes, keys that are no texts, and numbers that JSON could
+    not hold either."""
+    if isinstance(value, dict):
+        if others := [key for key in value if not isinstance(key, str)]:
+            raise ValueError(f"a key that is no text: {others[0]!r}")
+        for inner in value.values():
+            refuse_other_than_plain(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            refuse_other_than_plain(inner)
+    elif isinstance(value, int) and abs(value) > LARGEST:
+        raise ValueError("a number of more than 1024 bits")
+    elif not isinstance(value, str | int | float | None):
+        raise ValueError(f"a {type(value).__name__}")
 
 
 def adapter_of(kind: type[T]) -> TypeAdapter[T]:

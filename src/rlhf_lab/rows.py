@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rlhf_lab.reading import Unreadable, content, parse_json
+from rlhf_lab.reading import Unreadable, checked, content, parse_json
+from rlhf_lab.recorded import kind_of
+from rlhf_lab.sealed import discard
 
 
 def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     """Replace a JSONL file in one step."""
     draft = path.with_suffix(".draft")
+    discard(draft)
     draft.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     draft.replace(path)
 
@@ -28,20 +32,33 @@ class Rows(list[dict[str, Any]]):
 
 
 def read_rows(path: Path) -> Rows:
-    """Rows of a JSONL file, none if there is no file. Only the last line may be incomplete: its
-    writer was killed. Raises Unreadable at another line that is no JSON object."""
+    """Rows of a JSONL file, none if there is no file; those of a run's file have their types. Only
+    the last line may be incomplete: its writer was killed. Raises Unreadable at another line that
+    is no such row."""
     rows = Rows()
-    if not path.exists():
+    # A link to nowhere is damage, and no missing file.
+    if not os.path.lexists(path):
         return rows
+    kind = kind_of(path)
     data = content(path, ROWS_BYTES)
     lines = data.splitlines()
     for number, line in enumerate(lines, start=1):
         try:
-            rows.append(parse_json(line, dict[str, Any], path, f"line {number}"))
+            row = parse_json(line, dict[str, Any], path, f"line {number}")
         except Unreadable as error:
             if number < len(lines) or data.endswith(b"\n"):
-                raise Unreadable(
-                    path, f"{error.reason}: delete the line to read the others", error.place
-                ) from error
+                raise with_remedy(error) from error
             rows.is_cut = True
+            break
+        if kind is not None:
+            try:
+                checked(row, kind, path, f"line {number}")
+            except Unreadable as error:
+                raise with_remedy(error) from error
+        rows.append(row)
     return rows
+
+
+def with_remedy(error: Unreadable) -> Unreadable:
+    reason = f"{error.reason}: delete the line to read the others"
+    return Unreadable(error.path, reason, error.place)

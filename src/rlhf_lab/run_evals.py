@@ -8,12 +8,11 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file
-
 from rlhf_lab import build
 from rlhf_lab.config import Config
+from rlhf_lab.reading import Unreadable
 from rlhf_lab.rows import write_rows
+from rlhf_lab.saved_tensors import check_tensors, kept_versions, read_tensors
 from rlhf_lab.scores import cells, number, with_bounds
 from rlhf_lab.trackers.console import Console
 from rlhf_lab.types import Metrics, UserError, Weights
@@ -37,9 +36,9 @@ def evaluate_run(
     judge = build.evaluator(config, sources)
     rows = []
     with console.stage("evaluate", total=len(saved)) as bar:
-        for path in saved:
+        for version, path in saved.items():
             start = perf_counter()
-            metrics, table = judge.evaluate(Weights(int(path.stem), load_file(path)))
+            metrics, table = judge.evaluate(Weights(version, read_tensors(path)))
             seconds = perf_counter() - start
             rows.append(metrics | {"eval/options": config.eval.name} | speed(metrics, seconds))
             bar.advance(1, win_rate=metrics["gold/win_rate"], kl=metrics["kl/sft_k1"])
@@ -56,21 +55,18 @@ def evaluate_run(
     return rows
 
 
-def saved_weights(folder: Path) -> list[Path]:
+def saved_weights(folder: Path) -> dict[int, Path]:
     """The files of a run's versions, oldest first. A damaged one is refused before work is done."""
-    saved = sorted((folder / "weights").glob("*.safetensors"))
+    saved = kept_versions(folder)
     if not saved:
         raise UserError(
             f"{folder} holds no saved weights to evaluate: train with eval.snapshots=1 or more"
         )
-    for path in saved:
+    for path in saved.values():
         try:
-            with safe_open(path, framework="pt"):
-                pass
-        except SafetensorError as error:
-            raise UserError(
-                f"{path} is damaged ({error}): delete it to evaluate the other versions"
-            ) from error
+            check_tensors(path)
+        except Unreadable as error:
+            raise UserError(f"{error}: delete it to evaluate the other versions") from error
     return saved
 
 

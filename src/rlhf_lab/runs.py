@@ -19,9 +19,13 @@ from pathlib import Path
 from typing import Any, Literal
 from uuid import uuid4
 
+from rlhf_lab.kernels import label
 from rlhf_lab.provenance import is_alive, provenance
+from rlhf_lab.reading import Unreadable
+from rlhf_lab.recorded import read_manifest
 from rlhf_lab.rows import Rows, read_rows
 from rlhf_lab.run_lock import LOCK
+from rlhf_lab.sealed import discard
 from rlhf_lab.types import UserError
 
 MANIFEST = "manifest.json"
@@ -101,7 +105,8 @@ class RunDirectory:
         check_same(folder, found.manifest, manifest)
         whole = dict(found.manifest)
         if whole["state"] != "finished":
-            ends = [*whole.get("resumed", []), {"after": found.state, "at": now()}]
+            before = {"after": found.state, "at": now(), "kernels": kernels_in(whole)}
+            ends = [*whole.get("resumed", []), before]
             whole |= {"state": "running", "resumed": ends} | provenance()
         record = cls(folder, whole)
         record.update()
@@ -156,7 +161,7 @@ def remove_drafts(folder: Path) -> None:
     """Remove manifests and configs that killed processes left half written. Only for the holder of
     the folder's lock."""
     for draft in (*folder.glob(f"{DRAFT}*"), *folder.glob(f"{CONFIG_DRAFT}*")):
-        draft.unlink()
+        discard(draft)
 
 
 def write_draft(folder: Path, prefix: str, text: str) -> Path:
@@ -259,6 +264,12 @@ def state_in(manifest: Mapping[str, Any]) -> str:
     return "died" if state == "running" and not is_alive(manifest) else state
 
 
+def kernels_in(manifest: Mapping[str, Any]) -> str:
+    """The kernels that a run was last started with, in a few words; "" if they are unknown."""
+    host = manifest.get("host")
+    return label(host.get("kernels") or {}) if isinstance(host, Mapping) else ""
+
+
 def last_start(manifest: Mapping[str, Any]) -> str:
     """When a run was last started or gone on with."""
     return str([manifest["started"], *(again["at"] for again in manifest.get("resumed", []))][-1])
@@ -267,13 +278,13 @@ def last_start(manifest: Mapping[str, Any]) -> str:
 def summary(folder: Path, name: str) -> RunSummary:
     """A run as its files tell it; never raises on damaged ones."""
     try:
-        manifest = json.loads((folder / MANIFEST).read_bytes())
-        state = state_in(manifest)
-    except (OSError, ValueError, LookupError, TypeError):
-        return RunSummary(name, folder, "unreadable", problem=f"{MANIFEST} is damaged")
+        manifest = read_manifest(folder / MANIFEST)
+    except Unreadable as error:
+        return RunSummary(name, folder, "unreadable", problem=f"{MANIFEST} is damaged: {error}")
+    state = state_in(manifest)
     try:
         rounds, judged = metrics(folder), evals(folder)
-    except (OSError, UserError) as error:
+    except Unreadable as error:
         return RunSummary(name, folder, state, manifest, problem=str(error))
     cut = " and ".join(n for n, rows in ((METRICS, rounds), (EVALS, judged)) if rows.is_cut)
     return RunSummary(

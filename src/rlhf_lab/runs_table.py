@@ -35,7 +35,10 @@ def show(root: Path, console: Console) -> int:
         if run.state not in WELL:
             console.say(f"{run.name}: {ending(run)}")
     for path in sorted(root.rglob(RECORD)):
-        console.say(sweep_line(path.parent, found))
+        try:
+            console.say(sweep_line(path.parent, found))
+        except UserError as error:
+            console.say(f"sweep {path.parent}: {error}")
     return 0
 
 

@@ -23,18 +23,17 @@ def cells(name: str, row: Row) -> Iterator[tuple[str, str]]:
         for key in row:
             if key.startswith(f"{noun}/at_") and not key.endswith(("_low", "_high")):
                 yield f"{title}@{key.rpartition('_')[2]} [95%]", with_bounds(row, key)
-    yield "unjudged", str(row["eval/prompts_unjudged"] or "")
+    yield "unjudged", str(row.get("eval/prompts_unjudged") or "")
     yield "samples/s", number(row, "timing/samples_per_second", 1)
 
 
 def number(row: Row, key: str, digits: int = 3) -> str:
     """A number, or nothing where there is none."""
     value = row.get(key)
-    return "" if value is None else f"{value:.{digits}f}"
+    return f"{value:.{digits}f}" if isinstance(value, int | float) else ""
 
 
 def with_bounds(row: Row, key: str) -> str:
     """A number with its interval, or nothing where there is none."""
-    if key not in row:
-        return ""
-    return f"{row[key]:.3f} [{row[f'{key}_low']:.3f}, {row[f'{key}_high']:.3f}]"
+    mean, low, high = (number(row, f"{key}{end}") for end in ("", "_low", "_high"))
+    return f"{mean} [{low}, {high}]" if mean else ""

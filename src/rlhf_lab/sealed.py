@@ -7,10 +7,12 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from rlhf_lab.reading import Unreadable, checked, read_json
 
 ENTRY = "entry.json"
 DRAFT = ".making-"
@@ -48,26 +50,47 @@ def sealed(folder: Path, facts: Mapping[str, Any]) -> Iterator[Path]:
         shutil.rmtree(draft, ignore_errors=True)
 
 
-def verify(folder: Path) -> dict[str, Any]:
-    """The entry of a sealed folder. Raises Damaged, naming the file."""
+def verify(folder: Path, needed: Sequence[str] = ()) -> dict[str, Any]:
+    """The entry of a sealed folder. Raises Damaged, naming the file. needed: files that every such
+    folder has, so that an entry which lost their digests is no proof of them."""
     try:
-        entry: dict[str, Any] = json.loads((folder / ENTRY).read_text(encoding="utf-8"))
-        files = entry["files"]
-    except (OSError, ValueError, KeyError) as error:
-        raise Damaged(f"{folder} has no readable {ENTRY}") from error
+        entry = read_json(folder / ENTRY, dict[str, Any])
+        files = checked(entry.get("files"), dict[str, str], folder / ENTRY, "key files")
+    except Unreadable as error:
+        raise Damaged(f"{folder} has no readable {ENTRY} ({error.reason})") from error
+    for name in needed:
+        if name not in files:
+            raise Damaged(f"{folder} lacks its file {name}")
     for name, digest in files.items():
-        path = folder / name
+        verify_file(folder, name, digest)
+    return entry
+
+
+def verify_file(folder: Path, name: str, digest: str) -> None:
+    """Raises Damaged unless a file has its digest."""
+    path = folder / name
+    try:
         if not path.is_file():
             raise Damaged(f"{folder} lacks its file {name}")
-        if file_digest(path) != digest:
-            raise Damaged(f"{folder} is damaged: {name} was cut short or changed")
-    return entry
+        found = file_digest(path)
+    except OSError as error:
+        raise Damaged(f"{folder}: {name[:60]} cannot be read ({error.strerror})") from error
+    if found != digest:
+        raise Damaged(f"{folder} is damaged: {name} was cut short or changed")
 
 
 def remove_drafts(parent: Path) -> None:
     """Remove what killed processes left half made. Only for a folder that one process owns."""
     for draft in parent.glob(f"{DRAFT}*"):
-        shutil.rmtree(draft)
+        discard(draft)
+
+
+def discard(path: Path) -> None:
+    """Remove a file, a link or a whole folder; nothing where there is none."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def files_in(folder: Path) -> list[Path]:

@@ -6,12 +6,13 @@ import math
 import re
 import textwrap
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rlhf_lab.reading import Unreadable
 from rlhf_lab.rows import read_rows
 from rlhf_lab.runs import TIMELINE
 from rlhf_lab.trackers.console import Console
@@ -61,41 +62,19 @@ def spans(folder: Path) -> list[Span]:
             f"{folder} has no {TIMELINE}: name a run that `rlhf-lab train` made "
             "(`rlhf-lab runs` lists them)"
         )
-    found = [span(row, f"{path}, line {n}") for n, row in enumerate(read_rows(path), start=1)]
+    found = [span(row, path, n) for n, row in enumerate(read_rows(path), start=1)]
     if not found or wall(found) <= 0:
         raise UserError(f"{path} holds no time yet: draw it when the first round is over")
     return found
 
 
-def span(row: Any, where: str) -> Span:
-    """A row as a span. Raises UserError if it is none."""
-    if not isinstance(row, dict):
-        raise UserError(f"{where} is not a span: delete the line to draw the others")
-    checks = {
-        "lane": isinstance(row.get("lane"), str) and row["lane"],
-        "phase": isinstance(row.get("phase"), str) and row["phase"],
-        "start": is_number(row.get("start")),
-        "end": is_number(row.get("end")) and not row["end"] < (row.get("start") or 0),
-        "round": is_count(row.get("round")),
-        "version": is_count(row.get("version")),
-        "chunk": row.get("chunk") is None or is_count(row["chunk"]),
-    }
-    for key, is_right in checks.items():
-        if not is_right:
-            raise UserError(
-                f"{where}: {key}={row.get(key)!r} does not fit a span: "
-                "delete the line to draw the others"
-            )
-    values: dict[str, Any] = {key: row.get(key) for key in checks}
-    return Span(**values)
-
-
-def is_number(value: Any) -> bool:
-    return type(value) in (int, float) and math.isfinite(value)
-
-
-def is_count(value: Any) -> bool:
-    return type(value) is int and value >= 0
+def span(row: Mapping[str, Any], path: Path, number: int) -> Span:
+    """A row as a span. Raises Unreadable if it ends before it begins."""
+    if row["end"] < row["start"]:
+        reason = f"it is less than start={row['start']!r}: delete the line to draw the others"
+        raise Unreadable(path, reason, f"line {number} key end")
+    known: dict[str, Any] = {field.name: row.get(field.name) for field in fields(Span)}
+    return Span(**known)
 
 
 def wall(spans: Sequence[Span]) -> float:

@@ -6,8 +6,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
 
-from safetensors.torch import load_file
-
 from rlhf_lab import build
 from rlhf_lab.config import Config
 from rlhf_lab.evals import (
@@ -22,6 +20,7 @@ from rlhf_lab.evals import (
 from rlhf_lab.models.causal_lm import load_policy
 from rlhf_lab.rows import read_rows, write_rows
 from rlhf_lab.runs import VALIDATION
+from rlhf_lab.saved_tensors import WEIGHTS, read_tensors
 from rlhf_lab.trackers.console import Console
 from rlhf_lab.types import Generator, Metrics, Prompt, Reward, Weights
 
@@ -71,9 +70,9 @@ def validate(
     asked = config.eval.validate
     path = folder / VALIDATION
     rows = read_rows(path)
-    if any(row["version"] == version and row["validate"] == asked.value for row in rows):
+    if any(row["version"] == version and row.get("validate") == asked.value for row in rows):
         return
-    weights = Weights(version, load_file(folder / "weights" / f"{version:06d}.safetensors"))
+    weights = Weights(version, read_tensors(folder / WEIGHTS / f"{version:06d}.safetensors"))
     start = perf_counter()
     metrics = read_version(config, sources, weights)
     seconds = perf_counter() - start

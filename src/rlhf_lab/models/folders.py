@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from rlhf_lab.reading import MEBIBYTE, Unreadable, read_json
 from rlhf_lab.types import UserError
@@ -22,6 +25,7 @@ OTHERS = (
     "max_position_embeddings",
 )  # fmt: skip
 LARGEST = 2**40
+DTYPES = ("dtype", "torch_dtype")
 # Two weights a byte are the least that is stored; tied and shared ones are left some room, and
 # files that are cut short to who reads them.
 WEIGHTS_PER_BYTE, ROOM = 8, 2**20
@@ -49,11 +53,21 @@ def require_config(path: str, key: str) -> None:
     num_bytes = sum(file.stat().st_size for file in weight_files(folder))
     for nested in configs(config):
         require_numbers(nested, path, key)
+        require_dtype(nested, path, key)
         require_sizes(nested, num_bytes, path, key)
 
 
 def weight_files(folder: Path) -> list[Path]:
     return [file for pattern in WEIGHTS for file in folder.glob(pattern)]
+
+
+def weight_bytes(path: str) -> int:
+    """Bytes of a folder's weights, 0 for what is no folder. The same weights may be there twice, in
+    two formats."""
+    folder = Path(path)
+    if not folder.is_dir():
+        return 0
+    return max(sum(f.stat().st_size for f in folder.glob(pattern)) for pattern in WEIGHTS)
 
 
 def configs(config: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
@@ -65,13 +79,27 @@ def configs(config: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def require_numbers(config: Mapping[str, Any], path: str, key: str) -> None:
-    """Refuse a size that is no whole number from 1 on."""
+    """Refuse a size that is no whole number from 1 on, and numbers that are not finite."""
+    for name, value in config.items():
+        if isinstance(value, float) and not math.isfinite(value):
+            raise UserError(f"{key}={path}: {CONFIG} has {name}={value}: {REMEDY}")
     for name in (*WIDTH, *TIMES_WIDTH, *OTHERS):
         value = config.get(name)
         if value is not None and (type(value) is not int or not 1 <= value <= LARGEST):
             raise UserError(
                 f"{key}={path}: {CONFIG} has {name}={str(value)[:60]}, which must be a whole "
                 f"number from 1 on: {REMEDY}"
+            )
+
+
+def require_dtype(config: Mapping[str, Any], path: str, key: str) -> None:
+    """Refuse a dtype that torch does not have; `auto` leaves it to the weights."""
+    for name in DTYPES:
+        named = str(config.get(name) or "auto").removeprefix("torch.")
+        if named != "auto" and not isinstance(getattr(torch, named, None), torch.dtype):
+            raise UserError(
+                f"{key}={path}: {CONFIG} has {name}={named[:60]}, which is no dtype of torch: "
+                f"{REMEDY}"
             )
 
 

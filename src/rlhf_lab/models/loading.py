@@ -10,6 +10,7 @@ import torch
 from safetensors import SafetensorError
 from transformers import AutoConfig, AutoTokenizer
 
+from rlhf_lab.memory import is_shortage
 from rlhf_lab.models.folders import require_config, require_files
 from rlhf_lab.models.quiet import first_line, quiet_transformers
 from rlhf_lab.reading import REASON, is_parsers
@@ -38,7 +39,7 @@ def load_weights_of(kind: Any, path: str, key: str, revision: str = "", **option
                 name, output_loading_info=True, **where, **options
             )
     except BaseException as error:
-        if not is_parsers(error):
+        if is_shortage(error) or not is_parsers(error):
             raise
         raise not_loadable(path, key, error) from error
     if missing := sorted(loading["missing_keys"]):

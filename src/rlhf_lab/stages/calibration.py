@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from rlhf_lab.randomness import uniforms
+from rlhf_lab.reading import read_json
 from rlhf_lab.types import UserError
 
 CALIBRATION = "calibration.json"
@@ -81,4 +82,4 @@ def read_calibration(folder: Path) -> list[Bin]:
         raise UserError(
             f"{folder} has no {CALIBRATION}: pass the folder that `rlhf-lab reward-model` names"
         )
-    return [Bin(**part) for part in json.loads(path.read_text(encoding="utf-8"))]
+    return read_json(path, list[Bin])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import threading
@@ -19,6 +18,8 @@ import rich.console
 from rich.live import Live
 from rich.table import Table
 
+from rlhf_lab.reading import Unreadable, checked, file_size, parse_json
+from rlhf_lab.recorded import Round
 from rlhf_lab.runs import METRICS, last_start
 from rlhf_lab.sweeps.job import Job, State, last_line, state_of
 from rlhf_lab.trackers.console import seconds_text
@@ -87,14 +88,15 @@ def line_of(job: Job) -> Line:
     share = 1.0 if state.name == "finished" else (row.get("step", -1) + 1) / max(job.rounds, 1)
     seconds = age(state)
     # The wall-clock of the rounds goes on when a run is resumed, its age begins anew.
-    timed = max(row["seconds/wall"], seconds if share == 1 else 0.0) if row else None
+    wall = row.get("seconds/wall", 0.0)
+    timed = max(wall, seconds if share == 1 else 0.0) if row else None
     whole = timed / share if timed is not None and share else None
     return Line(job, state.name, share, seconds, whole, row.get("reward/mean"))
 
 
 def age(state: State) -> float:
     """Seconds from a job's last start to its end, or to now."""
-    if not state.manifest:
+    if "started" not in state.manifest:
         return 0.0
     begun = datetime.fromisoformat(last_start(state.manifest))
     ended = state.manifest.get("ended") if state.name != "running" else None
@@ -105,15 +107,17 @@ def age(state: State) -> float:
 def last_row(path: Path) -> Mapping[str, Any]:
     """The last whole line of a JSONL file, {} if there is none."""
     try:
+        file_size(path)
         with path.open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL_BYTES))
             lines = file.read().split(b"\n")
-    except FileNotFoundError:
+    except (OSError, Unreadable):
         return {}
     for line in reversed(lines[:-1]):
         try:
-            row: Mapping[str, Any] = json.loads(line)
-        except ValueError:  # the first line of the tail may begin in its middle
+            row = parse_json(line, dict[str, Any], path)
+            checked(row, Round, path)
+        except Unreadable:  # the first line of the tail may begin in its middle
             return {}
         return row
     return {}

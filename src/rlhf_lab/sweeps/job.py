@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +9,8 @@ from typing import Any
 
 from rlhf_lab.config import Config, plain
 from rlhf_lab.locks import is_free
+from rlhf_lab.reading import Unreadable
+from rlhf_lab.recorded import read_manifest
 from rlhf_lab.rewards.function import FunctionReward, code_of
 from rlhf_lab.runs import MANIFEST, config_hash, state_in
 from rlhf_lab.scorers import parts
@@ -97,18 +98,17 @@ def state_of(job: Job) -> State:
     if not path.exists():
         return State("new", {})
     try:
-        manifest = json.loads(path.read_bytes())
-        name = state_in(manifest)
-    except (OSError, ValueError, LookupError, TypeError) as error:
+        manifest = read_manifest(path)
+    except Unreadable as error:
         raise UserError(
-            f"{path} is damaged: delete {job.folder} to run the job anew, or restore the file"
+            f"{error}: delete {job.folder} to run the job anew, or restore the file"
         ) from error
     if manifest.get("content") != job.content:
         raise UserError(
             f"{job.folder} holds a run of other settings: pass another output.root, or move that "
             "run away"
         )
-    return State(name, manifest)
+    return State(state_in(manifest), manifest)
 
 
 def last_line(log: Path) -> str:

@@ -6,10 +6,14 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Required
+
+from typing_extensions import TypedDict
 
 from rlhf_lab.locks import held
+from rlhf_lab.reading import Unreadable, checked, read_json
 from rlhf_lab.runs import now
+from rlhf_lab.sealed import discard
 from rlhf_lab.types import UserError
 
 RECORD = "sweep.json"
@@ -31,6 +35,16 @@ class Sweep:
     folders: Mapping[str, str]
 
 
+class Recorded(TypedDict, total=False):
+    """sweep.json, as far as it is read again."""
+
+    base: Required[str]
+    jobs: Required[dict[str, str]]
+    folders: Required[dict[str, str]]
+    fixed: list[str]
+    started: str
+
+
 def write_record(folder: Path, sweep: Sweep, may_extend: bool) -> None:
     """Write down what a folder is for. A folder that is for more jobs than these stays so."""
     with held(folder / LOCK):
@@ -41,6 +55,7 @@ def write_record(folder: Path, sweep: Sweep, may_extend: bool) -> None:
         whole["folders"] = before.get("folders", {}) | dict(sweep.folders)
         facts = asdict(sweep) | started | whole
         draft = folder / f".{RECORD}"
+        discard(draft)
         draft.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
         draft.replace(folder / RECORD)
 
@@ -61,10 +76,12 @@ def read_record(folder: Path) -> dict[str, Any]:
     if not path.exists():
         return {}
     try:
-        found: dict[str, Any] = json.loads(path.read_bytes())
-        dict(found["jobs"]), dict(found["folders"]), found["base"]
-    except (ValueError, LookupError, TypeError) as error:
-        raise UserError(f"{path} is damaged: move {folder} away, or restore the file") from error
+        found = read_json(path, dict[str, Any])
+        checked(found, Recorded, path)
+        if lost := found["jobs"].keys() - found["folders"].keys():
+            raise Unreadable(path, f"it has no folder of the job {min(lost)}")
+    except Unreadable as error:
+        raise UserError(f"{error}: move {folder} away, or restore the file") from error
     return found
 
 

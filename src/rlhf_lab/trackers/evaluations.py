@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rlhf_lab.reading import read_json
 from rlhf_lab.trackers.identity import Tracked
 from rlhf_lab.trackers.mirrors import Mirror, Say, as_evaluation, wandb_run
 from rlhf_lab.trackers.options import TrackerOptions, WandbMode
@@ -72,4 +73,4 @@ def sent_file(folder: Path) -> Path:
 def already_sent(folder: Path) -> list[str]:
     """Digests of the evaluations that were told."""
     path = sent_file(folder)
-    return list(json.loads(path.read_bytes())) if path.is_file() else []
+    return read_json(path, list[str]) if path.exists() else []
