@@ -13,6 +13,7 @@ from rlhf_lab import build
 from rlhf_lab.arguments import is_option
 from rlhf_lab.card import write_card
 from rlhf_lab.config import Config
+from rlhf_lab.disk import follow_umask
 from rlhf_lab.forward import load_weights
 from rlhf_lab.models.causal_lm import load_policy, save_policy
 from rlhf_lab.models.pretrained import PretrainedModel
@@ -66,7 +67,7 @@ def export(config: Config, wanted: Asked, console: Console) -> Path:
     draft = Path(tempfile.mkdtemp(prefix=".exporting-", dir=folder.parent))
     try:
         fill(config, wanted.run, held[version], version, draft, console)
-        draft.chmod(0o755)
+        follow_umask(draft)
         if folder.exists():
             folder.rmdir()
         os.rename(draft, folder)

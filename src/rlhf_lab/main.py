@@ -26,6 +26,7 @@ from rlhf_lab import commands, export, launching, plan, report, sync, timeline, 
 from rlhf_lab.arguments import is_option, refuse_undecodable
 from rlhf_lab.checks import check, check_trainers, functions_score, splits_are_readable
 from rlhf_lab.config import Config, plain, register, typed
+from rlhf_lab.disk import FULL, fault_of, told
 from rlhf_lab.engines.led import STOP
 from rlhf_lab.forecast import require_prompts, require_room
 from rlhf_lab.foreign.boundary import no_quiet_end
@@ -430,6 +431,14 @@ def ended(command: str, arguments: list[str]) -> int:
             f"rlhf-lab {command}: stopped by a signal; `rlhf-lab resume RUN` goes on\n"
         )
         return REQUEUE
+    except OSError as error:
+        if (fault := fault_of(error)) is None:
+            raise
+        # A note says what a run that had begun has kept.
+        notes = "; ".join(getattr(error, "__notes__", []))
+        text = f"{told(fault)}; {notes}" if notes else told(fault)
+        sys.stderr.write(f"rlhf-lab {command}: {masked(text)}\n")
+        return FAILED if notes or fault.errno in FULL else BAD_INPUT
     except JobsFailed as error:
         sys.stderr.write(f"rlhf-lab {command}: {error}\n")
         return FAILED
