@@ -139,16 +139,15 @@ def test_a_full_disk_ends_a_run_in_a_line_that_names_what_is_kept(
     folder = tmp_path / "it's a run"
     given = [*SUMS, "run.updates=4", "checkpoint.rounds=1", "output.quiet=true",
              f"output.dir={quoted(folder)}", f"output.cache={tmp_path}/cache"]  # fmt: skip
-    whole = commands.save_policy
-    monkeypatch.setattr(commands, "save_policy", failing(errno.ENOSPC, "/disk/policy"))
-    assert call("train", *given, monkeypatch=monkeypatch) == 1
+    with monkeypatch.context() as patch:
+        patch.setattr(commands, "save_policy", failing(errno.ENOSPC, "/disk/policy"))
+        assert call("train", *given, monkeypatch=patch) == 1
     lines = [line for line in capsys.readouterr().err.splitlines() if "rlhf-lab train:" in line]
     assert lines == [
         "rlhf-lab train: /disk/policy: No space left on device: free space, or choose another "
         "disk; the run has failed, its newest checkpoint is of round 3; `rlhf-lab resume "
         f"'{tmp_path}/it'\"'\"'s a run'` goes on"
     ]
-    monkeypatch.setattr(commands, "save_policy", whole)
     assert run_command("resume", [str(folder)]) == 0
     assert (folder / "policy" / "config.json").is_file()
 
