@@ -28,7 +28,7 @@ from rlhf_lab.trackers.console import Console
 from rlhf_lab.types import UserError
 
 WEIGHTS = "model.safetensors"
-Change = Callable[[Path], None]
+Change = Callable[[Path], object]
 CONTRADICTIONS: dict[str, dict[str, Any]] = {
     # Llama 2 chat's.
     "temperature": {"temperature": 0.9, "top_p": 0.6},
@@ -221,10 +221,10 @@ def test_a_shard_that_is_missing_is_named(tmp_path: Path) -> None:
 
 TOKENIZERS: dict[str, Change] = {
     "cut": lambda folder: cut(folder / "tokenizer.json"),
-    "empty": lambda folder: (folder / "tokenizer.json").write_text("") and None,
-    "list": lambda folder: (folder / "tokenizer.json").write_text("[]") and None,
+    "empty": lambda folder: (folder / "tokenizer.json").write_text(""),
+    "list": lambda folder: (folder / "tokenizer.json").write_text("[]"),
     "vocabulary": lambda folder: put(folder, "tokenizer.json", model={"type": "WordLevel"}),
-    "settings": lambda folder: (folder / "tokenizer_config.json").write_text("[1]") and None,
+    "settings": lambda folder: (folder / "tokenizer_config.json").write_text("[1]"),
     "class": lambda folder: put(folder, "tokenizer_config.json", tokenizer_class="Odd", x=1),
     "end": lambda folder: put(folder, "tokenizer_config.json", eos_token=[1]),
     "length": lambda folder: put(folder, "tokenizer_config.json", model_max_length="x"),

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rlhf_lab import schedule, steady
+from rlhf_lab.arguments import is_option
 from rlhf_lab.measurement import Measurement, Round, Settings, measured
 from rlhf_lab.trackers.console import Console
 from rlhf_lab.types import UserError
@@ -63,7 +64,7 @@ class Prediction:
 
 def show(arguments: list[str], console: Console) -> int:
     """RUN [key=value,value ...]: print what the run took, and every setting's prediction."""
-    if not arguments or "=" in arguments[0] or arguments[0].startswith("-"):
+    if not arguments or is_option(arguments[0]):
         raise UserError(
             "rlhf-lab plan needs a run's folder: rlhf-lab plan RUN [run.passes=1,2 mode=async ...]"
         )

@@ -10,6 +10,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from rlhf_lab.disk import follow_umask
+
 
 class JudgeCache:
     """One small file an answer, whole or not there. Anything else in its place counts as damaged
@@ -42,6 +44,7 @@ class JudgeCache:
         try:
             with os.fdopen(descriptor, "w", encoding="utf-8") as file:
                 json.dump({"key": key, "answer": text, "digest": digest(key + text)}, file)
+            follow_umask(Path(draft))
             os.replace(draft, path)
         except BaseException:
             Path(draft).unlink(missing_ok=True)
