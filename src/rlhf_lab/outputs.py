@@ -4,27 +4,33 @@ checkpoints, and a batch that could not be trained on."""
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 from safetensors.torch import save_file
+from typing_extensions import TypedDict
 
 from rlhf_lab.checkpoint import Checkpoints
 from rlhf_lab.config import Config
 from rlhf_lab.evals import Validate
 from rlhf_lab.loop import Hooks
+from rlhf_lab.reading import checked
+from rlhf_lab.recorded import Amount
 from rlhf_lab.rows import read_rows
-from rlhf_lab.runs import METRICS, SCHEDULE, TIMELINE, cut_back
+from rlhf_lab.runs import EVALS, METRICS, POLICY, SCHEDULE, TIMELINE, VALIDATION, cut_back
+from rlhf_lab.saved_tensors import WEIGHTS
 from rlhf_lab.trackers.console import Bar, Console
 from rlhf_lab.trackers.identity import Tracked
 from rlhf_lab.trackers.jsonl import JsonlFile, JsonlTracker
 from rlhf_lab.trackers.mirrors import mirrors
-from rlhf_lab.types import Batch, Group, Metrics, Tracker, Weights
+from rlhf_lab.types import Batch, Group, Metrics, Tracker, UserError, Weights
 
 FAILED_BATCH = "failed_batch"
 Row = Mapping[str, Any]
+Clocked = TypedDict("Clocked", {"seconds/wall": Amount})
 
 
 class FolderOutput:
@@ -42,6 +48,7 @@ class FolderOutput:
         self._folder = folder
         self._console = console
         self._run = Tracked(folder, facts["resolved"], facts["run_id"], commit=facts["commit"])
+        refuse_occupied(folder)
         self.checkpoints = Checkpoints(folder / "checkpoints", config.checkpoint)
 
     @contextmanager
@@ -65,13 +72,27 @@ class FolderOutput:
             yield hooks, wall
 
 
+def refuse_occupied(folder: Path) -> None:
+    """Raises UserError where something else stands in the place of what the run will write, hours
+    before it is written."""
+    for name in (WEIGHTS, POLICY):
+        path = folder / name
+        if os.path.lexists(path) and not path.is_dir():
+            raise UserError(f"{path} is no folder: move it away, the run writes one there")
+    for name in (METRICS, SCHEDULE, TIMELINE, EVALS, VALIDATION, "samples.jsonl"):
+        path = folder / name
+        if os.path.lexists(path) and not path.is_file():
+            raise UserError(f"{path} is no file: move it away, the run writes one there")
+
+
 def cut_files(folder: Path, begin: int) -> tuple[float, int]:
     """Cut what was written after round `begin`. Returns the wall-clock seconds that had passed by
     then, and how many rounds the mirrors have."""
     rows = read_rows(folder / METRICS)
     for name, key in ((METRICS, "step"), (SCHEDULE, "round"), (TIMELINE, "round")):
         cut_back(folder / name, begin, key)
-    return (rows[-1]["seconds/wall"] if rows else 0.0), len(rows)
+    wall = checked(rows[-1], Clocked, folder / METRICS)["seconds/wall"] if rows else 0.0
+    return wall, len(rows)
 
 
 def title(config: Config) -> str:
