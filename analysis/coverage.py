@@ -23,7 +23,7 @@ from analysis.statistics.aggregates import iqm
 from analysis.statistics.arrays import Floats, generator
 from analysis.statistics.bootstrap import Statistic, Weights, draws, estimate, left_out
 from analysis.statistics.intervals import ends
-from analysis.statistics.results import Method, Options
+from analysis.statistics.results import OF_ANY_NUMBER, Method, Options
 from analysis.statistics.scores import Resampling, Scores
 from rlhf_lab.trackers.console import Console
 from rlhf_lab.types import UserError
@@ -46,13 +46,20 @@ DISTRIBUTIONS = {
 
 @dataclass(frozen=True)
 class Case:
-    """What is estimated: data of many simulations at once, its truth, and the statistic."""
+    """What is estimated: data of many simulations at once, its truth, and the statistic. of_share:
+    whether it lies from 0 to 1."""
 
     name: str
     truth: float
     units: tuple[int, ...]
     drawn: Callable[[np.random.Generator], Floats]
     statistic: Callable[[Floats], Statistic]
+    of_share: bool = False
+
+    @property
+    def methods(self) -> tuple[Method, ...]:
+        """The intervals that can be made of it."""
+        return (*OF_ANY_NUMBER, Method.logit) if self.of_share else OF_ANY_NUMBER
 
 
 @dataclass(frozen=True)
@@ -114,7 +121,7 @@ def cases(distribution: stats.rv_continuous, seeds: int) -> list[Case]:
 
     mean = float(distribution.mean())
     return [
-        Case("mean, 1 task", mean, (seeds,), one, means),
+        Case("mean, 1 task", mean, (seeds,), one, means, of_share=distribution.support() == (0, 1)),
         Case("paired difference", mean / 2, (seeds,), pairs, means),
         Case(
             f"IQM, {IQM_TASKS} tasks",
@@ -133,7 +140,7 @@ def held(case: Case, options: Options, purpose: str) -> dict[Method, NDArray[np.
     drawn_RM = draws(statistic, case.units, options, "coverage", purpose)
     without = left_out(statistic, case.units)
     found = {}
-    for method in Method:
+    for method in case.methods:
         low_M, high_M = ends(point_M, drawn_RM, without, replace(options, method=method))
         found[method] = (low_M <= case.truth) & (case.truth <= high_M)
     return found
@@ -156,7 +163,7 @@ def coverage(simulations: int, options: Options, seeds: Sequence[int]) -> list[R
                 ]
                 shares = {
                     method: float(np.concatenate([part[method] for part in parts]).mean())
-                    for method in Method
+                    for method in case.methods
                 }
                 rows.append(Row(case.name, name, number, simulations, shares))
     return rows
@@ -176,7 +183,7 @@ def tables(rows: Sequence[Row]) -> list[Table]:
                 if row.distribution == name
             ]
             for name in dict.fromkeys(row.distribution for row in own)
-            for method in Method
+            for method in next(row.held for row in own if row.distribution == name)
         ]
         columns = ["scores", "interval", *(f"{number} seeds" for number in numbers)]
         made.append(Table(f"{case}: actual coverage, %", columns, lines))

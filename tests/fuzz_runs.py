@@ -25,7 +25,7 @@ from rlhf_lab.checkpoint import CheckpointOptions, Checkpoints, Snapshot
 from rlhf_lab.config import Config, typed
 from rlhf_lab.export import versions
 from rlhf_lab.main import of_run
-from rlhf_lab.outputs import cut_files
+from rlhf_lab.outputs import RECORDS, progress, refuse_occupied
 from rlhf_lab.rollout.pipeline import Queued
 from rlhf_lab.run_evals import saved_weights
 from rlhf_lab.runs import RunDirectory, list_runs
@@ -94,7 +94,7 @@ def write_whole(folder: Path, run_id: str = "a", seed: int = 1, content: str = "
         save_file({"a": torch.ones(3)}, folder / "weights" / f"{version:06d}.safetensors")
     (folder / "policy" / "config.json").write_text("{}")
     (folder / "wandb" / "evaluations.json").write_text('["a1b2c3d4"]\n')
-    checkpoints = Checkpoints(folder / "checkpoints", CheckpointOptions())
+    checkpoints = Checkpoints(folder / "checkpoints", CheckpointOptions(), RECORDS)
     for round_ in (2, ROUNDS):
         checkpoints.save(snapshot(round_))
 
@@ -213,8 +213,11 @@ def resumed(folder: Path) -> None:
     of_run("resume", [str(folder)])
     same = {"identity": MANIFEST["identity"]}
     RunDirectory.resume(folder, same, "")
-    found = Checkpoints(folder / "checkpoints", CheckpointOptions()).newest(chunk, print)
-    cut_files(folder, found.round if found else 0)
+    refuse_occupied(folder)
+    checkpoints = Checkpoints(folder / "checkpoints", CheckpointOptions(), RECORDS)
+    found = checkpoints.newest(chunk, print)
+    progress(folder)
+    checkpoints.cut_records(found.round if found else 0)
 
 
 def evaluated(folder: Path) -> None:

@@ -123,7 +123,7 @@ def test_only_the_exact_and_ended_answer_counts() -> None:
         ({"operations": ""}, r"task.operations='': choose some of \+-\*"),
         ({"operations": "+/"}, r"task.operations='\+/'"),
         ({"operations": "++"}, r"each once"),
-        ({"terms": 1}, "task.terms=1: choose 2 or more"),
+        ({"terms": 1}, "task.terms=1 is out of range: choose 2 "),
         ({"digits": 0}, "task.digits=0"),
         ({"test_size": 0}, "task.test_size=0"),
         ({"reference_accuracy": 1.5}, "task.reference_accuracy=1.5"),

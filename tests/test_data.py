@@ -158,7 +158,7 @@ def test_overlap_is_what_holding_every_text_would_find() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"ngram": 1}, "data.ngram=1: choose 2 or more"),
+        ({"ngram": 1}, "data.ngram=1 is out of range: choose 2 "),
         ({"show": -1}, "data.show=-1"),
         ({"limit": 5, "out": "x"}, r"data.limit=5 with data.out=x"),
     ],
@@ -438,7 +438,7 @@ def test_commands_exist_at_the_door(
     assert call("relabel", "debug=tiny", monkeypatch=monkeypatch) == 2
     assert "rlhf-lab relabel: labels.path=''" in capsys.readouterr().err
     assert call("data", "data.ngram=0", monkeypatch=monkeypatch) == 2
-    assert "data.ngram=0: choose 2 or more" in capsys.readouterr().err
+    assert "data.ngram=0 is out of range: choose 2 " in capsys.readouterr().err
 
 
 def test_columns_of_a_hub_or_file_split_are_those_of_its_rows(folder: Path) -> None:

@@ -404,12 +404,12 @@ def test_several_samples_keep_the_first_and_the_chunks_rows(live: Live) -> None:
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        ({"samples": 0}, "eval.samples=0: choose 1 or more"),
-        ({"chunk_groups": 0}, "eval.chunk_groups=0: choose 1 or more"),
-        ({"prompts": 0}, "eval.prompts=0: choose 1 or more"),
-        ({"snapshots": -1}, "eval.snapshots=-1: choose 0 or more"),
+        ({"samples": 0}, "eval.samples=0 is out of range: choose 1 "),
+        ({"chunk_groups": 0}, "eval.chunk_groups=0 is out of range: choose 1 "),
+        ({"prompts": 0}, "eval.prompts=0 is out of range: choose 1 "),
+        ({"snapshots": -1}, "eval.snapshots=-1 is out of range: choose 0 "),
         ({"ks": [1, 4], "samples": 2}, r"eval.ks=\[1, 4\] with eval.samples=2.*eval.samples=4"),
-        ({"ks": [0]}, r"eval.ks=\[0\]"),
+        ({"ks": [0]}, r"eval.ks\[0\]=0"),
         ({"label": "a/b"}, "eval.label='a/b' is part of a file's name"),
         ({"label": "../x"}, "eval.label"),
         ({"label": ".hidden"}, "eval.label"),

@@ -33,6 +33,13 @@ FIG3 = "fig3_off_policy_ladder"
 N_LADDER = [{"algo": "ppo", "updates_per_round": n} for n in (1, 4)]
 
 
+def on_log_odds(point: float, half: float) -> list[float]:
+    """The ends of a share's interval whose half is that wide on the scale of shares."""
+    moved = half / (point * (1 - point))
+    centre = math.log(point / (1 - point))
+    return [1 / (1 + math.exp(-(centre + sign * moved))) for sign in (-1, 1)]
+
+
 def samples(made: Drawn) -> dict[str, Line2D]:
     """By name without n the lines of the legend."""
     legend = made.figure.legends[0]
@@ -85,8 +92,8 @@ def test_a_band_is_the_textbooks_t_interval_of_the_runs() -> None:
     half = T2 * 0.01 / math.sqrt(3)
     first = row[row.x_name == "x/updates"].iloc[0]
     assert first[["x", "y"]].tolist() == pytest.approx([4, 0.52])
-    assert first[["low", "high"]].tolist() == pytest.approx([0.52 - half, 0.52 + half])
-    assert (first["n"], first["seeds"], first["interval"]) == (3, "1 2 3", "95% t")
+    assert first[["low", "high"]].tolist() == pytest.approx(on_log_odds(0.52, half))
+    assert (first["n"], first["seeds"], first["interval"]) == (3, "1 2 3", "95% logit")
     # KL of seeds 1 to 3 is 2.1, 2.2, 2.3.
     against_kl = row[row.x_name == "kl/sft_k1"].iloc[0]
     assert against_kl[["x", "x_low"]].tolist() == pytest.approx([2.2, 2.2 - 10 * half])
@@ -150,8 +157,9 @@ def test_the_legend_says_n_and_its_range() -> None:
 def test_the_caption_has_the_numbers_that_are_drawn() -> None:
     caption = of_ladder().caption
     half = T2 * 0.01 / math.sqrt(3)
-    assert f"N=1: gold win-rate 0.52 [{0.52 - half:.3g}, {0.52 + half:.3g}]" in caption
-    assert "6 runs of 2 conditions" in caption and "95% t" in caption
+    low, high = on_log_odds(0.52, half)
+    assert f"N=1: gold win-rate 0.52 [{low:.3g}, {high:.3g}]" in caption
+    assert "6 runs of 2 conditions" in caption and "95% t" in caption and "95% logit" in caption
     assert "kl/sft_k1" in caption and "fewer than 5" in caption
 
 
@@ -256,20 +264,26 @@ def test_timelines_have_the_ledgers_seconds() -> None:
 
 
 def test_differences_are_in_pairs_and_judged_by_the_margin() -> None:
-    runs = [run_of(s, parts, end_of(s, 0.05 * place), "own")
+    runs = [run_of(s, parts, end_of(s, 0.05 * place + 0.001 * place * s), "own")
             for place, parts in enumerate(N_LADDER) for s in (1, 2, 3)]  # fmt: skip
     row = drawn("differences", tables(*runs)).data.iloc[0]
-    # Every seed is .05 better, so that the interval has no width.
-    assert row[["y", "low", "high"]].tolist() == pytest.approx([0.05] * 3)
+    # Seeds are .051, .052 and .053 better: the interval of two one-sided tests is at 90%.
+    half = 2.919985580355516 * 0.001 / math.sqrt(3)
+    assert row[["y", "low", "high"]].tolist() == pytest.approx([0.052, 0.052 - half, 0.052 + half])
+    assert row["interval"] == "90% t"
     assert row["verdict"] == "better by more than 2 points" and "N=4" in row["condition"]
+    alike = [run_of(s, parts, end_of(s, 0.05 * place), "own")
+             for place, parts in enumerate(N_LADDER) for s in (1, 2, 3)]  # fmt: skip
+    row = drawn("differences", tables(*alike)).data.iloc[0]
+    assert row["verdict"].startswith("cannot tell: no seed differs from another")
 
 
 def test_seeds_that_one_condition_alone_has_are_left_out_of_pairs() -> None:
-    runs = ladder_runs()[:-1]
+    runs = ladder_runs((1, 2, 3, 4))[:-1]
     made = drawn("differences", tables(*runs))
     row = made.data.iloc[0]
-    assert (row["part"], row["n"], row["seeds"]) == ("paired difference", 2, "1 2")
-    assert any("left out of the pairs" in text and "[3]" in text for text in made.warnings)
+    assert (row["part"], row["n"], row["seeds"]) == ("paired difference", 3, "1 2 3")
+    assert any("left out of the pairs" in text and "[4]" in text for text in made.warnings)
 
 
 def test_the_front_has_what_nothing_dominates() -> None:
@@ -412,17 +426,19 @@ def test_no_legend_has_two_entries_that_look_the_same() -> None:
 
 def test_panels_show_points_and_what_fits_of_intervals() -> None:
     near: list[tuple[float, float, float]] = [(0.0, -0.1, 0.1), (1.0, 0.9, 1.1)]
-    assert limits(near, is_share=False) == (-0.1, 1.1, False)
-    low, high, is_cut = limits([(0.0, -50.0, 50.0), (1.0, -50.0, 50.0)], is_share=False)
+    assert limits(near, of_share=False) == (-0.1, 1.1, False)
+    low, high, is_cut = limits([(0.0, -50.0, 50.0), (1.0, -50.0, 50.0)], of_share=False)
     assert is_cut and low == pytest.approx(-1.2) and high == pytest.approx(2.2)
     # A share has no room beyond 0 and 1.
-    assert limits([(0.5, -3.0, 4.0), (0.9, -3.0, 4.0)], is_share=True)[1] == 1.0
+    assert limits([(0.5, -3.0, 4.0), (0.9, -3.0, 4.0)], of_share=True)[1] == 1.0
 
 
-def test_ten_seeds_get_a_bootstrap_instead() -> None:
-    seeds = range(1, 11)
-    (cell,) = cells(grid([{"algo": "ppo"}], seeds)).cells
-    assert course(cell, "version", "gold/win_rate").interval == "95% bca"
+def test_intervals_are_of_t_at_any_number_of_seeds_and_of_shares_on_log_odds() -> None:
+    """By the table of coverage BCa holds less than t from 10 seeds on, too (docs/statistics.md)."""
+    for seeds in (range(1, 4), range(1, 11), range(1, 21)):
+        (cell,) = cells(grid([{"algo": "ppo"}], seeds)).cells
+        assert course(cell, "version", "kl/sft_k1").interval == "95% t"
+        assert course(cell, "version", "gold/win_rate").interval == "95% logit"
 
 
 def test_names_with_marks_are_drawn_as_they_are() -> None:

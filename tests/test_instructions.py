@@ -421,17 +421,17 @@ def test_what_words_sentences_and_paragraphs_are() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"train_size": 0}, "task.train_size=0: choose 1 or more"),
-        ({"min_constraints": 0}, "task.min_constraints=0: choose 1 or more"),
-        ({"max_constraints": 6}, "task.max_constraints=6 .*choose task.min_constraints=1 to 5"),
+        ({"train_size": 0}, "task.train_size=0 is out of range: choose 1 "),
+        ({"min_constraints": 0}, "task.min_constraints=0 is out of range: choose 1 "),
+        ({"max_constraints": 6}, "task.max_constraints=6 .*choose 1 to 5"),
         ({"min_constraints": 3, "max_constraints": 2}, "task.max_constraints=2 .*=3 to 5"),
-        ({"min_constraints": 6}, "task.min_constraints=6: choose 1 to 5"),
-        ({"unfinished_cost": -1.0}, "task.unfinished_cost=-1.0: choose 0 or more"),
-        ({"unfinished_cost": float("nan")}, "task.unfinished_cost=nan: choose 0 or more"),
+        ({"min_constraints": 6}, "task.min_constraints=6 .*choose 1 to 5"),
+        ({"unfinished_cost": -1.0}, "task.unfinished_cost=-1.0 is out of range: choose 0 "),
+        ({"unfinished_cost": float("nan")}, "task.unfinished_cost=nan is out of range: choose 0 "),
         ({"template": "{request}"}, r"task.template='\{request\}' must hold \{instructions\} once"),
         ({"template": "{instructions}"}, r"must hold \{request\} once: say where it goes"),
-        ({"max_prompt_tokens": 0}, "task.max_prompt_tokens=0: choose 1 or more"),
-        ({"max_response_tokens": -1}, "task.max_response_tokens=-1: choose 1 or more"),
+        ({"max_prompt_tokens": 0}, "task.max_prompt_tokens=0 is out of range: choose 1 "),
+        ({"max_response_tokens": -1}, "task.max_response_tokens=-1 is out of range: choose 1 "),
     ],
 )
 def test_bad_options_are_refused(options: dict[str, Any], message: str) -> None:

@@ -101,7 +101,7 @@ def test_the_judge_is_asked_too_if_wanted(make_config: MakeConfig, tmp_path: Pat
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        (["checkpoint.pause_round=-1"], r"checkpoint.pause_round=-1: choose 0 or more"),
+        (["checkpoint.pause_round=-1"], r"checkpoint.pause_round=-1 is out of range: choose 0 "),
         (
             ["checkpoint=none", "checkpoint.pause_round=2"],
             r"pause_round=2 with checkpoint=none: .* pass checkpoint=minutes",

@@ -2,13 +2,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rlhf_lab import plan
-from rlhf_lab.measurement import Measurement, measured
+from rlhf_lab import plan, steady
+from rlhf_lab.measurement import Measurement, Round, Settings, measured
 from rlhf_lab.plan import Prediction, changed, predict, show
 from rlhf_lab.trackers.console import Console
 from rlhf_lab.types import UserError
@@ -245,13 +246,13 @@ def test_an_unfinished_run_says_how_far_it_came_and_gets_no_advice(
         ("mode", "mode: pass KEY=VALUE"),
         ("run.passes=two", "run.passes=two: pass a whole number"),
         ("run.passes=", "run.passes=: pass a whole number"),
-        ("run.passes=0", "run.passes=0 is out of range: choose 1 or more"),
+        ("run.passes=0", "run.passes=0 is out of range: choose 1 to "),
         ("run.passes=3", "run.updates=4 is not divisible by .* = 3: choose 3 or 6"),
         ("run.group_size=1", "run.group_size=1: .* choose 2 or more"),
-        ("mode.max_staleness=-1", "mode.max_staleness=-1 with 4 rounds: choose 0 to 3"),
+        ("mode.max_staleness=-1", "mode.max_staleness=-1 is out of range: choose 0 to 1024"),
         ("mode.max_staleness=4", "mode.max_staleness=4 with 4 rounds: choose 0 to 3"),
         ("mode.num_generators=0", "mode.num_generators=0: .* pass mode=sync or mode=lagged"),
-        ("mode.num_generators=-1", "mode.num_generators=-1: choose 1 or more"),
+        ("mode.num_generators=-1", "mode.num_generators=-1 is out of range: choose 1 to 1024"),
         ("generator.chunk_groups=0", "generator.chunk_groups=0 is out of range"),
         ("mode=free", "mode=free cannot be planned: choose sync, lagged, async"),
         ("mode=sync mode.max_staleness=1", "mode.max_staleness=1 with mode=sync"),
@@ -281,3 +282,45 @@ def test_a_run_without_a_timeline_or_settings_is_refused(tmp_path: Path) -> None
     (tmp_path / "manifest.json").write_text("{}", encoding="utf-8")
     with pytest.raises(UserError, match="has no settings to plan from"):
         measured(tmp_path)
+
+
+def seconds_of_many(num: int) -> list[list[float]]:
+    """Uneven seconds per row, chunk by chunk, as a machine has them."""
+    return [[0.01 + 0.003 * ((7 * n + 3 * c) % 5) for c in range(2)] for n in range(num)]
+
+
+@pytest.mark.parametrize("generators", [0, 1, 3])
+@pytest.mark.parametrize("staleness", [0, 1, 4])
+@pytest.mark.parametrize("slow", [0.02, 0.3, 3.0])
+def test_many_rounds_by_their_rhythm_are_what_placing_each_comes_to(
+    generators: int, staleness: int, slow: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rounds = tuple(
+        Round(tuple(chunks), 0.001, slow / 8 * (1 + n % 3), 0.05)
+        for n, chunks in enumerate(seconds_of_many(6))
+    )
+    facts = SETTINGS | {"groups_per_update": 12, "max_staleness": staleness, "updates": 4001}
+    own = Settings(**facts | {"num_generators": generators})
+    measurement = Measurement(own, rounds, 1.0, 0.0, 0.0)
+    placed = predict(measurement, own)
+    monkeypatch.setattr(plan, "MOST_EXACT", 0)
+    by_rhythm = predict(measurement, own)
+    assert asdict(by_rhythm) == pytest.approx(asdict(placed), rel=1e-9, abs=1e-12)
+    # Even where no rhythm is found in time.
+    monkeypatch.setattr(steady, "MOST_PLACED", 600)
+    monkeypatch.setattr(steady, "LONGEST_RHYTHM", 0)
+    assert asdict(predict(measurement, own)) == pytest.approx(asdict(placed), rel=0.02, abs=0.01)
+
+
+def test_a_plan_of_a_hundred_million_updates_ends_at_once(tmp_path: Path) -> None:
+    measurement = async_run(tmp_path)
+    for change in ("run.updates=100000000", "run.groups_per_update=1000000000 run.updates=1000"):
+        found = planned(measurement, *change.split())
+        short = planned(measurement, *change.split()[:-1], "run.updates=1000")
+        assert found.rounds / short.rounds == pytest.approx(found.wall / short.wall, rel=0.01)
+
+
+def test_lags_are_summed_without_counting_rounds() -> None:
+    for num, staleness in [(1, 0), (1, 3), (3, 3), (4, 3), (9, 3), (9, 0)]:
+        each = [min(round_, staleness) for round_ in range(num)]
+        assert plan.lags(num, staleness) == (sum(each), max(each))

@@ -136,7 +136,7 @@ def test_what_the_package_lacks_is_refused_before_the_first_step(
         ({"config": '{"size": 1}'}, r"sets 'size': set task.train_size and its like instead"),
         ({"template": "Solve"}, r"task.template='Solve' has no \{question\}"),
         ({"validation_size": 0}, r"task.validation_size=0"),
-        ({"train_size": MOST_ROWS + 1}, r"task.train_size=\d+: choose \d+ or fewer"),
+        ({"train_size": MOST_ROWS + 1}, r"task.train_size=\d+ is out of range: choose 1 to \d+"),
     ],
 )
 def test_bad_options_are_refused(options: dict[str, Any], message: str) -> None:

@@ -40,9 +40,11 @@ HALF = 4.302653 * 0.02 / math.sqrt(3)
 
 def test_results_are_means_over_seeds_with_t_intervals() -> None:
     found = Texts(page(two_conditions()))
-    assert found.row("ppo N=1")[:3] == ["ppo N=1", "3 (1 to 3)", "0.800 [0.750, 0.850]"]
-    assert found.row("ppo N=16")[2] == "0.700 [0.650, 0.750]"
-    assert pytest.approx(0.7503, abs=1e-4) == 0.8 - HALF
+    assert found.row("ppo N=1")[:3] == ["ppo N=1", "3 (1 to 3)", "0.800 [0.746, 0.845]"]
+    assert found.row("ppo N=16")[2] == "0.700 [0.648, 0.747]"
+    # On log odds: log(.8 / .2) less HALF / (.8 * .2) is log(.7457 / .2543).
+    low = 1 / (1 + math.exp(HALF / 0.16) / 4)
+    assert low == pytest.approx(0.7457, abs=1e-4)
 
 
 def test_the_page_says_how_many_runs_and_of_which_code() -> None:

@@ -109,7 +109,7 @@ def test_the_counts_of_all_terms_come_through_once() -> None:
         ({"gates": {"one": 0.0}, "calibrated": ["one"]}, "calibrated names 'one'"),
         ({"gates": {"one": 0.0, "two": 0.0}}, "has no term to score by"),
         ({"how": How.product, "weights": {"one": 1.0}}, "factors have no weights"),
-        ({"closed": math.inf}, "finite"),
+        ({"closed": math.inf}, r"reward.closed=inf is out of range"),
     ],
 )
 def test_terms_that_make_no_sense_are_refused(wrong: dict[str, object], complaint: str) -> None:

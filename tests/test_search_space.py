@@ -162,9 +162,9 @@ def test_an_interval_by_hand() -> None:
 @pytest.mark.parametrize(
     ("given", "complaint"),
     [
-        ({"trials": 0}, "hydra.sweeper.trials=0: choose 1 or more"),
-        ({"reduction": 1}, "hydra.sweeper.reduction=1: choose 2 or more"),
-        ({"rungs": 0}, "hydra.sweeper.rungs=0: choose 1 or more"),
+        ({"trials": 0}, "hydra.sweeper.trials=0 is out of range: choose 1 "),
+        ({"reduction": 1}, "hydra.sweeper.reduction=1 is out of range: choose 2 "),
+        ({"rungs": 0}, "hydra.sweeper.rungs=0 is out of range: choose 1 "),
         ({"trials": 10}, r"trials=10: .* 4 at a time \(bracket\); choose 8 or 12"),
         ({"trials": 6, "bracket": 3}, "bracket=3: with rungs=3 and reduction=2 .* choose 4"),
         ({"tuning_seeds": []}, "tuning_seeds=.*: choose one or more"),

@@ -21,7 +21,7 @@ from analysis.statistics.equivalence import (
 from analysis.statistics.exact import paired_tests, sign_flip, student, wilcoxon
 from analysis.statistics.multiple import holm, largest_t
 from analysis.statistics.planning import more_seeds
-from analysis.statistics.results import Method, Options
+from analysis.statistics.results import OF_ANY_NUMBER, Method, Options
 from rlhf_lab.types import UserError
 
 QUICK = Options(repetitions=1000)
@@ -69,7 +69,7 @@ def test_t_intervals_are_those_of_student_and_welch() -> None:
     assert (unpaired.low, unpaired.high) == pytest.approx((expected.low, expected.high))
 
 
-@pytest.mark.parametrize("method", list(Method))
+@pytest.mark.parametrize("method", OF_ANY_NUMBER)
 def test_a_difference_turned_round_is_its_negative(method: Method) -> None:
     first, second = against_zero(*np.random.default_rng(6).normal(size=9))
     made = difference(in_pairs(first, second), Options(method=method))
@@ -157,7 +157,8 @@ def test_two_one_sided_tests_are_worked_out_by_hand() -> None:
     assert (verdict.above, verdict.below) == pytest.approx((p, p))
     assert verdict.finding is Finding.equal and verdict.text == "equal within 3 points"
     half = 0.01 * 2.919985580355516 / np.sqrt(3)  # the 95% quantile of t with 2 degrees
-    assert verdict.interval == pytest.approx((-half, half))
+    assert (verdict.difference.low, verdict.difference.high) == pytest.approx((-half, half))
+    assert verdict.difference.basis.options.text == "90% t"
     # half is 1.686 points: the narrowest margin that can be shown.
     contrast = in_pairs(*against_zero(-0.01, 0.0, 0.01))
     assert equivalence(contrast, points(1.69)).finding is Finding.equal
@@ -186,10 +187,14 @@ def test_verdicts_in_words(
     assert any("fewer than 5" in told for told in verdict.warnings)
 
 
-def test_runs_of_the_same_bits_are_equal_and_that_is_told() -> None:
-    verdict = equivalence(in_pairs(*against_zero(0.0, 0.0, 0.0)), points(0.1))
-    assert verdict.finding is Finding.equal
-    assert any("no seed differs" in told for told in verdict.warnings)
+@pytest.mark.parametrize("value", [0.0, 0.05, -0.05])
+def test_runs_that_no_seed_tells_apart_show_nothing_and_that_is_told(value: float) -> None:
+    contrast = in_pairs({1: 0.1 + value, 2: 0.3 + value, 3: 0.7 + value}, {1: 0.1, 2: 0.3, 3: 0.7})
+    for verdict in (equivalence(contrast, points(2)), non_inferiority(contrast, points(2))):
+        assert verdict.finding is Finding.not_shown
+        assert verdict.text.startswith("cannot tell: no seed differs from another")
+    same = in_pairs(*against_zero(0.0, 0.0, 0.0))
+    assert any("no seed differs" in told for told in equivalence(same, points(2)).warnings)
 
 
 def test_for_costs_lower_is_better() -> None:
@@ -207,8 +212,12 @@ def test_equal_is_said_exactly_if_the_interval_lies_within(
     values: list[float], size: float
 ) -> None:
     verdict = equivalence(in_pairs(*against_zero(*values)), Margin(size))
-    low, high = verdict.interval
-    assert (verdict.finding is Finding.equal) == (-size < low and high < size)
+    low, high = verdict.difference.low, verdict.difference.high
+    is_flat = max(values) == min(values)
+    assert (verdict.finding is Finding.equal) == (-size < low and high < size and not is_flat)
+    # The tests of which the interval has the ends say the same.
+    if not is_flat:
+        assert (verdict.finding is Finding.equal) == (max(verdict.above, verdict.below) < 0.05)
 
 
 def test_equality_is_claimed_of_different_conditions_in_5_of_100_at_most() -> None:

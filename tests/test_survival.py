@@ -212,7 +212,7 @@ def test_resuming_a_run_that_goes_on_or_is_finished(
     config = make_config(*UNJUDGED, f"output.dir={folder}", "output.resume=true")
     process = start(config, Moment("update", 1, Note(tmp_path / "stays")))
     wait_until((tmp_path / "stays").exists)
-    with pytest.raises(UserError, match="is a run that is going on"):
+    with pytest.raises(UserError, match=r"is in use by process \d+ on"):
         commands.train(config, Console(quiet=True), FACTS)
     process.kill()
     process.join()
@@ -529,9 +529,13 @@ def test_a_checkpoint_comes_back_with_all_its_bits(tmp_path: Path) -> None:
 
 def test_checkpoints_are_due_by_rounds_and_by_minutes(tmp_path: Path) -> None:
     now = [0.0]
-    by_rounds = Checkpoints(tmp_path, CheckpointOptions("n", rounds=3, minutes=0), lambda: now[0])
+    by_rounds = Checkpoints(
+        tmp_path, CheckpointOptions("n", rounds=3, minutes=0), clock=lambda: now[0]
+    )
     assert [by_rounds.is_due(round_) for round_ in (1, 2, 3)] == [False, False, True]
-    by_time = Checkpoints(tmp_path, CheckpointOptions("m", rounds=0, minutes=2), lambda: now[0])
+    by_time = Checkpoints(
+        tmp_path, CheckpointOptions("m", rounds=0, minutes=2), clock=lambda: now[0]
+    )
     assert not by_time.is_due(50)
     now[0] = 120.0
     assert by_time.is_due(51)
@@ -588,7 +592,7 @@ def test_a_folder_that_cannot_be_written_to_is_refused_before_the_first_step(
     def read_only(*_: Any, **__: Any) -> None:
         raise OSError(30, "Read-only file system")
 
-    monkeypatch.setattr(tempfile, "mkstemp", read_only)
+    monkeypatch.setattr(os, "open", read_only)
     with pytest.raises(UserError, match=r"output\.dir=.*Read-only file system.*choose another"):
         commands.train(make_config(*SHORT, f"output.dir={tmp_path}/x"), Console(quiet=True), FACTS)
 

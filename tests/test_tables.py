@@ -248,7 +248,7 @@ def test_tables_are_written_with_their_findings(tmp_path: Path, suffix: str) -> 
         pd.testing.assert_frame_equal(getattr(again, part), getattr(made, part))
     assert again.findings == made.findings and again.said == made.said
     paths[2].unlink()
-    with pytest.raises(UserError, match=r"t\.runs\.parquet is missing"):
+    with pytest.raises(UserError, match=r"t\.runs\.parquet: it is missing"):
         load(paths[0])
 
 

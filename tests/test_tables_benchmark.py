@@ -203,8 +203,12 @@ def test_damaged_databases_and_curves_are_findings(tmp_path: Path) -> None:
     reading = read_benchmark(tmp_path)
     assert [one.run for one in reading.records] == ["r1", "r3", "r4"]
     (curve, base) = reading.findings
-    assert curve.run == "r2" and "r2/run_df.csv cannot be read" in curve.what
-    assert base.place.endswith("offline.sqlite") and "not readable" in base.what
+    assert (
+        curve.run == "r2"
+        and curve.place.endswith("r2/run_df.csv")
+        and curve.what == "it is missing"
+    )
+    assert base.place.endswith("offline.sqlite") and "it is no database" in base.what
     with closing(sqlite3.connect(tmp_path / "me/p" / DATABASE)) as database:
         kept = database.execute("SELECT count(*) FROM offlinerun").fetchone()
     assert kept == (4,), "reading changes nothing"

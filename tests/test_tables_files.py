@@ -59,13 +59,14 @@ def test_a_csv_gives_points_versions_and_configs_in_the_units_of_the_tables(tmp_
 def test_a_csv_that_is_not_as_it_should_be(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     for text, said in (
-        ("seed,loss\n1,2\n", r"t.csv has no column `run` \(it has \['seed', 'loss'\]\)"),
+        ("seed,loss\n1,2\n", r"t.csv: it has no column `run` \(it has \['seed', 'loss'\]\)"),
         ("", "has no column `run`"),
         ("run,loss,loss\na,1,2\n", "has the column loss twice"),
     ):
         path.write_text(text)
-        with pytest.raises(UserError, match=said):
-            read_csv(path)
+        assert read_csv(path).records == ()
+        with pytest.raises(UserError, match=f"no run can be read: .*{said}"):
+            gather([str(path)])
     path.write_text("run,seed,loss\na,1,1\na,1\na,2,3\nb,first,4\n")
     reading = read_csv(path)
     assert [one.what for one in reading.findings] == ["line 3 has 2 of 3 values and is left out"]

@@ -109,5 +109,5 @@ def test_wrong_counts_and_missing_files_are_refused(
     assert "--compact 0: pass how many points" in capsys.readouterr().err
     save(made.tables(made.record("a", 1)), tmp_path / "t.parquet")
     (tmp_path / "t.versions.parquet").unlink()
-    with pytest.raises(UserError, match=r"versions\.parquet is missing"):
+    with pytest.raises(UserError, match=r"versions\.parquet: it is missing"):
         gather([str(tmp_path / "t.parquet")])

@@ -172,7 +172,7 @@ def test_every_file_is_read_as_wandbs_own_reader_reads_it(folder: Path) -> None:
         assert (told.head.run_id, told.head.project) == (heads[0]["run_id"], heads[0]["project"])
         own = {k: v for k, v in heads[0]["config"]["update"].items() if not k.startswith("_")}
         assert own.items() <= told.config.items() and told.config["late"] == [1, 2]
-        assert told.problem == ""
+        assert told.problems == []
 
 
 def test_the_files_of_a_resumed_run_are_one_run(folder: Path) -> None:
@@ -217,7 +217,7 @@ def test_a_cut_tail_is_told_with_its_byte(folder: Path, tmp_path: Path) -> None:
         found = [*reading.findings, *(one for run in reading.records for one in run.findings)]
         assert all(f"of {cut} of run-abc.wandb" in finding.what for finding in found)
         # A cut between two records leaves nothing of a third to complain of.
-        assert len(found) == (0 if told.head and not told.problem else 1)
+        assert len(found) == (0 if told.head and not told.problems else 1)
         assert [run.facts.state for run in reading.records] == ["died"] * bool(told.head)
     assert seen == {0, 1, 2}
 
@@ -231,8 +231,8 @@ def test_a_damaged_middle_is_told_and_nothing_behind_it_is_guessed(
     copy = tmp_path / "damaged.wandb"
     copy.write_bytes(data)
     told = tell(copy)
-    assert told.rows == [] and f"read up to byte {BLOCK} of {len(data)}" in told.problem
-    assert "the checksum does not fit" in told.problem
+    assert told.rows == [] and f"read up to byte {BLOCK} of {len(data)}" in told.problems[0]
+    assert "the checksum does not fit" in told.problems[0]
     (run,) = read_offline(copy).records
     assert [finding.run for finding in run.findings] == ["abc"]
 

@@ -126,8 +126,11 @@ def test_results_have_the_mean_and_its_t_interval() -> None:
     made = tables(*(run(seed, win=seed / 10) for seed in (1, 2, 3)))
     (table,) = written("results", made, Asked(metrics=(WIN, "kl/sft_k1", "gold/none")))
     (row,) = rows_of(table)
-    half = T_2 * 0.1 / math.sqrt(3)
-    assert ends(row["gold win-rate"]) == pytest.approx((0.2, 0.2 - half, 0.2 + half))
+    # On log odds: error .1 / sqrt 3 over p (1 - p) = .16, around log(.2 / .8).
+    half, centre = T_2 * 0.1 / math.sqrt(3) / 0.16, math.log(0.25)
+    low, high = (1 / (1 + math.exp(-(centre + sign * half))) for sign in (-1, 1))
+    assert ends(row["gold win-rate"]) == pytest.approx((0.2, low, high))
+    assert "made on log odds for shares" in table.caption
     assert (row["condition"], row["n"], row["seeds"]) == (
         "grpo-sync N=1 T=1 K=2 S=0", 3, "1, 2, 3",
     )  # fmt: skip
@@ -157,15 +160,17 @@ def test_one_seed_has_no_interval_and_is_not_compared() -> None:
     assert "seeds 1, 2, of which a condition has 1 to 2" in table.caption
 
 
-def test_differences_are_paired_with_p_holm_and_a_verdict() -> None:
+def test_differences_are_paired_with_p_level_and_a_verdict() -> None:
     asked = Asked(metrics=(WIN,), margin=0.05)
     (table,) = written("differences", both([0.5, 0.6, 0.7], [0.51, 0.62, 0.73]), asked)
     (row,) = rows_of(table)
-    half = T_2 * 0.01 / math.sqrt(3)
+    # The interval of two one-sided tests: the 95% quantile of t with 2 degrees of freedom.
+    half = 2.919985580355516 * 0.01 / math.sqrt(3)
+    assert row["level"] == "90%"
     assert ends(row["difference"]) == pytest.approx((0.02, 0.02 - half, 0.02 + half))
     # t = 0.02 / (0.01 / sqrt 3); with 2 degrees of freedom p = 1 - t / sqrt(2 + t^2).
     p = 1 - math.sqrt(12) / math.sqrt(14)
-    assert ends(row["p"])[0] == pytest.approx(p) and ends(row["p (Holm)"])[0] == pytest.approx(p)
+    assert [ends(row[name])[0] for name in ("p", "p (corrected)")] == pytest.approx([p, p])
     assert (row["condition"], row["baseline"], row["seeds"]) == ("async S=1", "sync S=0", "3 pairs")
     assert row["verdict"] == "equal within 5 points"
     assert "Margin, stated beforehand: 5 points." in table.caption
@@ -174,20 +179,34 @@ def test_differences_are_paired_with_p_holm_and_a_verdict() -> None:
 
 
 def test_several_comparisons_are_corrected_together() -> None:
-    sync, lagged = [0.5, 0.6, 0.7], [0.51, 0.62, 0.73]
-    more = [run(n, "lagged", win) for n, win in enumerate(lagged, 1)]
-    old = [run(n, "async", win) for n, win in enumerate([0.5, 0.6, 0.7], 1)]
-    made = tables(*(run(n, "sync", win) for n, win in enumerate(sync, 1)), *more, *old)
-    first, second = one("differences", made, Asked(metrics=(WIN,)))
+    """The same change under two algorithms is one claim, another change is another one."""
+
+    def of(algo: str, mode: str, wins: Sequence[float]) -> list[Record]:
+        own = [config(n, mode) | {"algo": {"name": algo}} for n in (1, 2, 3)]
+        return [
+            run(n, run=f"{algo}-{mode}-{n}", win=win, config=own[n - 1], place=f"{algo}/{mode}/{n}")
+            for n, win in enumerate(wins, 1)
+        ]
+
+    sync, later = [0.5, 0.6, 0.7], [0.51, 0.62, 0.73]
+    made = tables(
+        *of("ppo", "sync", sync), *of("ppo", "async", later), *of("ppo", "lagged", later),
+        *of("dpo", "sync", sync), *of("dpo", "async", later),
+    )  # fmt: skip
+    rows = one("differences", made, Asked(metrics=(WIN,)))
     p = 1 - math.sqrt(12) / math.sqrt(14)
-    assert ends(first["p"])[0] == 1 and ends(first["p (Holm)"])[0] == 1
-    assert ends(second["p"])[0] == pytest.approx(p)
-    assert ends(second["p (Holm)"])[0] == pytest.approx(2 * p)
+    found = {row["condition"]: (row["level"], ends(row["p (corrected)"])[0]) for row in rows}
+    assert found == {
+        "dpo async S=1": ("95%", pytest.approx(2 * p)),
+        "ppo async S=1": ("95%", pytest.approx(2 * p)),
+        "ppo lagged S=1": ("90%", pytest.approx(p)),
+    }
+    assert [ends(row["p"])[0] for row in rows] == pytest.approx([p] * 3)
 
 
 def test_a_lower_kl_is_better_and_needs_a_margin_of_its_own() -> None:
     def drifted(seed: int, mode: str, kl: float) -> Record:
-        return run(seed, mode, evals=evals(metrics={"kl/sft_k1": kl + seed / 100}))
+        return run(seed, mode, evals=evals(metrics={"kl/sft_k1": kl * (1 + seed / 100)}))
 
     made = tables(*(drifted(n, mode, kl) for mode, kl in (("sync", 1.0), ("async", 3.0))
                     for n in (1, 2, 3)))  # fmt: skip
@@ -196,7 +215,7 @@ def test_a_lower_kl_is_better_and_needs_a_margin_of_its_own() -> None:
     asked = Asked(metrics=("kl/sft_k1",), margins={"kl/sft_k1": 0.5})
     (row,) = one("differences", made, asked)
     assert row["verdict"] == "worse by more than 0.5"
-    assert ends(row["difference"])[0] == pytest.approx(2.0)
+    assert ends(row["difference"])[0] == pytest.approx(2.04)
 
 
 def test_a_baseline_is_the_same_condition_with_other_parts() -> None:

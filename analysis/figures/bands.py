@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from analysis.figures.blocks import look_of, outer, seeds_text, to_legend
-from analysis.figures.courses import options_for_share
+from analysis.figures.courses import options_for_counts
 from analysis.figures.families import Family
 from analysis.figures.names import WIN_RATE
 from analysis.figures.panels import begin, in_rows
@@ -41,7 +41,7 @@ def band_of(
         sheet.add(
             cell, condition=name, part=band.name, x_name=x_name, x=x, y_name=y_name, y=y[0],
             low=y[1], high=y[2], n=min(band.basis.seeds), seeds=seeds_text(cell.seeds),
-            interval=f"{100 * options.level:g}% {options.method}",
+            interval=options.text,
         )  # fmt: skip
 
 
@@ -56,7 +56,7 @@ def profile(families: Sequence[Family]) -> Drawn:
         taus = np.linspace(min(everything) - edge, max(everything) + edge, TAUS).tolist()
         for cell, name in zip(family.cells, names_of(family), strict=True):
             given = {name: {"": scores[cell.condition]}}
-            made = performance_profiles(given, taus, options_for_share())[name]
+            made = performance_profiles(given, taus, options_for_counts())[name]
             band_of(sheet, panel, cell, keys_of(family), (made, name, WIN_RATE, "share of runs"))
         panel.set_ylabel("share of runs above")
         outer(panel, WIN_RATE)

@@ -151,9 +151,15 @@ def bars(
 ) -> None:
     """A row for each name: interval as a bar, estimate as a tick in it; the first one on top."""
     for place, (found, look_) in enumerate(zip(estimates, looks, strict=True)):
-        axes.plot([found.low, found.high], [place] * 2, color=look_.colour, lw=4, alpha=0.35)
+        interval_bar(axes, (found.low, found.high), place, look_.colour)
         axes.plot([found.point], [place], color=look_.colour, marker="|", ms=7, mew=1.4)
     row_names(axes, names)
+
+
+def interval_bar(axes: Axes, ends: tuple[float, float], place: float, colour: str) -> None:
+    """An interval as a bar that ends where the interval does: a line's own caps lie beyond it."""
+    low, high = ends
+    axes.plot([low, high], [place] * 2, color=colour, lw=4, alpha=0.35, solid_capstyle="butt")
 
 
 def row_names(axes: Axes, names: Sequence[str]) -> None:

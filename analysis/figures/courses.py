@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from analysis.figures.names import is_share
 from analysis.selection import Cell
 from analysis.statistics.aggregates import aggregate_curves
 from analysis.statistics.arrays import Floats
 from analysis.statistics.results import Method, Options
 
-# From so many seeds on a bootstrap is as good as t (docs/statistics.md, coverage).
-ENOUGH = 10
 NO_INTERVAL = "none of one seed"
+STUDENT = Options(method=Method.t)
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,13 +33,14 @@ class Course:
     warnings: tuple[str, ...]
 
 
-def options_for(seeds: int) -> Options:
-    """t for few seeds, which alone holds its level there; else BCa."""
-    return Options(method=Method.t if seeds < ENOUGH else Method.bca)
+def options_for(metric: str, values: Iterable[float]) -> Options:
+    """t, which of all intervals of a mean comes nearest to its level at any number of seeds
+    (docs/statistics.md, coverage); of shares on log odds, so that it stays within 0 to 1."""
+    return STUDENT.for_shares(values) if is_share(metric) else STUDENT
 
 
-def options_for_share() -> Options:
-    """For shares of few runs, where a t interval would leave 0 to 1."""
+def options_for_counts() -> Options:
+    """For shares that are counted over few runs, of which most are 0 or 1."""
     return Options(method=Method.percentile)
 
 
@@ -79,21 +80,23 @@ def course(cell: Cell, x: str, y: str) -> Course:
         who = ", ".join(f"seed {seed} at {gone}" for seed, gone in lacking.items() if gone)
         told.append(f"versions without {y} over {x} left out: {who}")
     values = np.array([[held[seed][version] for version in versions] for seed in cell.seeds])
-    made_x, _, _ = bands(values[:, :, 0])
-    made_y, interval, warnings = bands(values[:, :, 1])
+    made_x, _, _ = bands(values[:, :, 0], x)
+    made_y, interval, warnings = bands(values[:, :, 1], y)
     return Course(cell.seeds, versions, made_x, made_y, interval, (*told, *warnings))
 
 
-def bands(values_SV: Floats) -> tuple[tuple[Floats, Floats, Floats], str, tuple[str, ...]]:
-    """Mean and ends at each point, the kind of interval, and warnings about the seeds."""
+def bands(
+    values_SV: Floats, metric: str
+) -> tuple[tuple[Floats, Floats, Floats], str, tuple[str, ...]]:
+    """Mean and ends of a metric at each point, the kind of interval, and warnings of the seeds."""
     seeds, points = values_SV.shape
     if seeds == 1:
         gone = np.full(points, np.nan)
         return (values_SV[0], gone, gone), NO_INTERVAL, ("one seed, so no interval",)
-    options = options_for(seeds)
+    options = options_for(metric, values_SV.flat)
     # Ends of a condition do not depend on the grid, which only numbers the versions here.
     grid = [float(place) for place in range(points)]
     band = aggregate_curves({"": {"": values_SV}}, grid, options, "mean")[""]
     ends = tuple(np.array(each) for each in (band.point, band.low, band.high))
     warnings = tuple(text for text in band.warnings if "without width" not in text)
-    return (ends[0], ends[1], ends[2]), f"{100 * options.level:g}% {options.method}", warnings
+    return (ends[0], ends[1], ends[2]), options.text, warnings

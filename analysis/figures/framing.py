@@ -8,11 +8,11 @@ from typing import Any, Literal
 
 from matplotlib.axes import Axes
 
+from analysis.figures.names import is_share
+
 # Room for intervals on each side, of what the points take: at least, and at most.
 BESIDE, MOST_BESIDE = 0.4, 1.2
 MARGIN = 0.06
-# The ends of an interval of a share may lie where no share can.
-SHARES = ("win_rate", "accuracy", "share of runs", "probability of")
 Which = Literal["x", "y"]
 
 
@@ -37,7 +37,7 @@ class Framing:
                 continue
             done |= {(which, id(each)) for each in together}
             held = [span for a, w, _, span in self.spans if a in together and w == which]
-            low, high, wide = limits(held, any(share in name for share in SHARES))
+            low, high, wide = limits(held, is_share(name))
             is_cut |= wide
             margin = MARGIN * (high - low)
             setter = axes.set_xlim if which == "x" else axes.set_ylim
@@ -45,7 +45,7 @@ class Framing:
         return is_cut
 
 
-def limits(spans: list[tuple[float, float, float]], is_share: bool) -> tuple[float, float, bool]:
+def limits(spans: list[tuple[float, float, float]], of_share: bool) -> tuple[float, float, bool]:
     """The least and the largest value to show, and whether an interval goes beyond."""
     points = [point for point, _, _ in spans]
     ends = [end for span in spans for end in span if math.isfinite(end)]
@@ -57,7 +57,7 @@ def limits(spans: list[tuple[float, float, float]], is_share: bool) -> tuple[flo
     room = min(max(BESIDE * least, typical), MOST_BESIDE * least)
     low = max(min(ends), min(points) - room)
     high = min(max(ends), max(points) + room)
-    if is_share:
+    if of_share:
         low, high = max(low, min(0.0, *points)), min(high, max(1.0, *points))
     if low == high:
         low, high = low - room / 2, high + room / 2

@@ -100,7 +100,7 @@ def distances(
         sheet.add(
             cell, condition=name, part="distance at equal KL", y_name=DISTANCE, y=made.point,
             low=made.low, high=made.high, n=len(found), seeds=" ".join(map(str, found)),
-            interval=f"{100 * options.level:g}% {options.method}",
+            interval=options.text,
             x_low=min(one.low for one in found.values()),
             x_high=max(one.high for one in found.values()), x_name=KL,
         )  # fmt: skip
@@ -111,4 +111,4 @@ def distances(
 def mean_of(found: dict[int, Apart]) -> Estimate:
     """The mean over seeds of the distances, with its interval."""
     ours = {seed: one.distance for seed, one in found.items()}
-    return difference(in_pairs(ours, dict.fromkeys(ours, 0.0)), options_for(len(ours)))
+    return difference(in_pairs(ours, dict.fromkeys(ours, 0.0)), options_for(DISTANCE, []))

@@ -65,7 +65,7 @@ def one_front(sheet: Sheet, axes: Axes, family: Family, cost: str) -> list[str]:
     }
     pairs = [pair for held in values.values() for pair in held.values()]
     worst = (max(x for x, _ in pairs), min(y for _, y in pairs))
-    made = front(values, worst, options_for(min(len(held) for held in values.values())))
+    made = front(values, worst, options_for(cost, []))
     on = [point for point in made.points if point.is_on_front]
     axes.step([p.cost for p in on], [p.quality for p in on], where="post", color=GREY, lw=0.7)
     for point in made.points:
@@ -96,7 +96,7 @@ def members(named: Sequence[tuple[Axes, Sequence[str]]]) -> None:
 
 def targets(families: Sequence[Family]) -> Drawn:
     """The share of runs that have reached a win-rate, over wall-clock and updates."""
-    shows = "Share of runs that have reached a gold win-rate (Kaplan and Meier)"
+    shows = "Share of runs that have reached a gold win-rate, as far as all runs are known"
     sheet, axes = begin(shows, len(families), 2)
     sheet.tells_last = False
     for family, row in in_rows(sheet, families, axes, ("algo", "model")):
@@ -109,7 +109,8 @@ def targets(families: Sequence[Family]) -> Drawn:
             panel.set_ylabel(REACHED if len(families) == 1 else "share at target")
             outer(panel, x)
     sheet.notes.append(
-        f"Target: {TARGET_SHARE:.0%} of the way from SFT to the mean end of the freshest condition."
+        f"Target: {TARGET_SHARE:.0%} of the way from SFT to the mean end of the freshest "
+        "condition. A curve ends where the first run of it ends without the target."
     )
     return sheet.drawn()
 
@@ -123,14 +124,17 @@ def target_of(first: Cell) -> float:
 def arrivals(
     sheet: Sheet, axes: Axes, cell: Cell, keys: Sequence[str], shown: tuple[str, Times]
 ) -> None:
-    """One Kaplan-Meier curve, a tick where a run ended without the target."""
+    """The share of runs at the target, up to where the first run ends without it: what comes after
+    is not known of that run, and that it ended is no chance."""
     name, times = shown
     curve = survival(times.time_S, times.reached_S, np.ones((1, len(times.seeds))))
     x, y = np.append(0.0, curve.time_S), np.append(0.0, 1 - curve.left_RS[0])
+    is_known = x <= times.horizon
+    x, y = x[is_known], y[is_known]
     style = look_of(cell, keys)
     axes.step(x, y, where="post", color=style.colour, linestyle=style.line)
     axes.plot(x[-1], y[-1], color=style.colour, marker=style.marker)
-    found = time_to_target(times, options_for(len(times.seeds)))
+    found = time_to_target(times, options_for(times.target.axis, []))
     sheet.runs(cell, found.warnings)
     to_legend(sheet, cell, keys[:2])
     place = f"{sheet.group}, {name}, {label(times.target.axis)}"

@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 
 from analysis.families import value
 from analysis.figures.blocks import (
+    interval_bar,
     look_of,
     name_of,
     outer,
@@ -85,7 +86,7 @@ def level_rows(
     for place, cell in enumerate(cells):
         made, style = course(cell, "version", metric), look_of(cell, told)
         y, low, high = (float(each[-1]) for each in made.y)
-        axes.plot([low, high], [place] * 2, color=style.colour, lw=4, alpha=0.35)
+        interval_bar(axes, (low, high), place, style.colour)
         axes.plot([y], [place], color=style.colour, marker=style.marker, mec="white", mew=0.4)
         names.append(name_of(cell, told))
         sheet.runs(cell, made.warnings)

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from analysis.figures.blocks import bars, look_of, seeds_text
-from analysis.figures.courses import options_for, options_for_share
+from analysis.figures.courses import options_for, options_for_counts
 from analysis.figures.families import Family
 from analysis.figures.looks import GREY, Look
 from analysis.figures.names import WIN_RATE, label
@@ -20,10 +20,11 @@ from analysis.figures.sheet import Drawn, Sheet
 from analysis.figures.style import DOUBLE, SINGLE, page
 from analysis.selection import Cell
 from analysis.statistics.aggregates import MEASURES, aggregates
-from analysis.statistics.contrasts import apart, in_pairs
+from analysis.statistics.contrasts import matched
 from analysis.statistics.equivalence import Verdict, equivalence, points
 from analysis.statistics.improvement import probability_of_improvement
 from analysis.statistics.results import Estimate
+from analysis.together import Pair, together
 
 Row: TypeAlias = tuple[str, Estimate, Cell]
 # Inches of a row of an interval, and of what is around the rows.
@@ -32,7 +33,6 @@ LINE, AROUND, TITLED = 0.16, 0.42, 0.48
 MANY, FEW_TICKS = 4, 4
 TITLE_LETTERS = 38
 MARGIN = points(2)
-SEEDS_OF_PAIRS = 2
 TITLES = {"iqm": "IQM", "median": "median", "mean": "mean", "optimality_gap": "optimality gap"}
 
 
@@ -53,7 +53,7 @@ def interval_rows(
         sheet.add(
             cell, condition=name, part=found.name, y_name=metric, y=found.point, low=found.low,
             high=found.high, n=len(own), seeds=seeds_text(own),
-            interval=f"{100 * found.basis.options.level:g}% {found.basis.options.method}",
+            interval=found.basis.options.text,
         )  # fmt: skip
 
 
@@ -107,8 +107,8 @@ def aggregate_bars(families: Sequence[Family]) -> Drawn:
         for cell in (cell for held in made.values() for cell in held):
             sheet.runs(cell)
         envs = {name: {c.env: [*c.scores(WIN_RATE).values()] for c in made[name]} for name in made}
-        few = min(len(scores) for tasks in envs.values() for scores in tasks.values())
-        found = aggregates(envs, options_for(few))
+        scores = [one for tasks in envs.values() for held in tasks.values() for one in held]
+        found = aggregates(envs, options_for(WIN_RATE, scores))
         first = [cells[0] for cells in made.values()]
         looks = [look_of(cell, keys_of(family)) for cell in first]
         for panel, measure in zip(row, MEASURES, strict=True):
@@ -142,7 +142,7 @@ def improvement(families: Sequence[Family]) -> Drawn:
 
     def compare(cell: Cell, first: Cell) -> Estimate:
         given = [{"": [*each.scores(WIN_RATE).values()]} for each in (cell, first)]
-        return probability_of_improvement(given[0], given[1], options_for_share())
+        return probability_of_improvement(given[0], given[1], options_for_counts())
 
     against(sheet, families, panels, compare, "probability of improvement")
     for panel in panels:
@@ -154,18 +154,16 @@ def differences(families: Sequence[Family]) -> Drawn:
     """Win-rate of each condition less that of the freshest, in pairs of seeds, with the margin."""
     sheet, panels = beside(families)
     sheet.shows = "Gold win-rate of the last version less that of the first condition, by seed"
-    verdicts: dict[tuple[str, str], Verdict] = {}
+    verdicts: list[Verdict] = []
+    counts = iter(together(pairs_of(families)))
 
     def compare(cell: Cell, first: Cell) -> Estimate:
-        ours, others = cell.scores(WIN_RATE), first.scores(WIN_RATE)
-        pairs = in_pairs if len({*ours} & {*others}) >= SEEDS_OF_PAIRS else apart
-        made = equivalence(pairs(ours, others), MARGIN)
-        verdicts[cell.env, cell.condition] = made
-        return made.difference
+        contrast = matched(cell.scores(WIN_RATE), first.scores(WIN_RATE))
+        verdicts.append(equivalence(contrast, MARGIN, together=next(counts)))
+        return verdicts[-1].difference
 
     drawn = against(sheet, families, panels, compare, "difference of win-rates")
-    for (panel, place, cell), row in zip(drawn, sheet.rows, strict=True):
-        found = verdicts[cell.env, cell.condition]
+    for (panel, place, _), row, found in zip(drawn, sheet.rows, verdicts, strict=True):
         row["verdict"] = found.text
         at, word = panel.get_yaxis_transform(), str(found.finding)
         panel.text(1.02, place, word, transform=at, va="center", fontsize=5.5, color=GREY)
@@ -173,10 +171,23 @@ def differences(families: Sequence[Family]) -> Drawn:
         panel.axvspan(-MARGIN.size, MARGIN.size, color=GREY, alpha=0.15, lw=0)
         panel.axvline(0, color=GREY, lw=0.7)
     sheet.notes.append(
-        f"Margin: {MARGIN.text} (shaded), stated before; beside each row what two one-sided tests "
-        "at 5% show of it: equal within it, worse or better by more, or neither (not shown)."
+        f"Margin: {MARGIN.text} (shaded), stated before. Each interval is that of two one-sided "
+        "tests at 5%, which hold together where the same change is tested with several algorithms "
+        "or models (the data have the level of each row). Beside each row what it shows: equal "
+        "within the margin, worse or better by more, or neither (not shown)."
     )
     return sheet.drawn()
+
+
+def pairs_of(families: Sequence[Family]) -> list[Pair]:
+    """Each condition with the first of its family, in the order in which rows are drawn."""
+    return [
+        (cell, first)
+        for family in families
+        for first in [baseline(family)]
+        for cell in family.cells
+        if cell is not first
+    ]
 
 
 def against(

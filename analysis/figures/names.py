@@ -41,6 +41,17 @@ SPOKEN = {
 SHORT = {KL: "KL to SFT (nats)", WALL: "wall-clock (s)"}
 
 
+# Parts of names of what lies from 0 to 1.
+SHARES = ("win_rate", "accuracy", "share of runs", "probability of")
+# A gap of two shares is none itself.
+GAPS = "gap/"
+
+
+def is_share(name: str) -> bool:
+    """Whether values of that name lie from 0 to 1."""
+    return not name.startswith(GAPS) and any(part in name for part in SHARES)
+
+
 def short(name: str) -> str:
     """The same for the side of a panel, which has less room."""
     return SHORT.get(name, label(name))

@@ -14,9 +14,12 @@ from analysis.figures.names import KL, short
 from analysis.figures.sheet import Sheet
 from analysis.figures.style import DOUBLE, ROW, SINGLE, SMALL_ROW, page, plain
 from analysis.selection import Cell
+from analysis.tables.conditions import LETTERS, PARTS
 
 # Rows from which on they are drawn smaller.
 MANY = 3
+# What tells families of one name apart, before their sweep does.
+TELLING = (*PARTS, *LETTERS)
 Pair: TypeAlias = tuple[str, str]
 Draw: TypeAlias = Callable[[Sheet, Axes, Cell, Sequence[str], Pair], Course]
 
@@ -59,15 +62,35 @@ def in_rows(
 ) -> Iterator[tuple[Family, list[Axes]]]:
     """Each family with its row of panels, of which the first gets its name.
 
-    It is called by what its conditions share; families of the same name are told apart by sweep.
+    It is called by what its conditions share; families of the same name are told apart by other
+    parts that they share and that differ between them, and where there are none by sweep.
     """
     names = [
         plain(family.title([key for key in title if key in family.shared])) for family in families
     ]
-    for family, row, name in zip(families, axes, names, strict=True):
-        sheet.group = name if names.count(name) == 1 else f"{name} ({family.cells[0].sweep})"
+    for family, row, name in zip(families, axes, told_apart(families, names), strict=True):
+        sheet.group = name
         row[0].set_title(sheet.group)
         yield family, row
+
+
+def told_apart(families: Sequence[Family], names: Sequence[str]) -> list[str]:
+    """The names, with what else it takes where several families have the same one."""
+    found = []
+    for family, name in zip(families, names, strict=True):
+        alike = [each for each, same in zip(families, names, strict=True) if same == name]
+        parts = [
+            key
+            for key in TELLING
+            if all(key in each.shared for each in alike)
+            and len({str(each.shared[key]) for each in alike}) > 1
+        ]
+        more = plain(family.cells[0].title(parts))
+        words = [name, more] if more and more not in name else [name]
+        own = " ".join(words)
+        is_clear = len({each.cells[0].title(parts) for each in alike}) == len(alike)
+        found.append(own if is_clear else f"{own} ({family.cells[0].sweep})")
+    return found
 
 
 def ends(sheet: Sheet, axes: Axes, family: Family, told: Sequence[str], pair: Pair) -> None:

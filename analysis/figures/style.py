@@ -38,6 +38,8 @@ RC: Any = {
     "legend.fontsize": 6.5,
     "legend.frameon": False,
     "lines.linewidth": 1.1,
+    # Ends of lines are ends of intervals.
+    "lines.solid_capstyle": "butt",
     "lines.markersize": 3.6,
     "figure.constrained_layout.use": True,
     # Letters that can be searched and edited in PDF, PostScript and SVG.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch
@@ -48,9 +49,38 @@ class Piece:
 
 
 def sums_of(cell: Cell, seed: int) -> pd.DataFrame:
-    """The ledger's sums of seconds after each round."""
+    """The ledger's sums of seconds after each round, whose number less one is the index.
+
+    Tables may have kept one round in several (`--compact`): the sums of those between two rows are
+    on the straight line between them, so that each has the mean of the rounds that a row stands
+    for. Rows that do not say of which round they are count as one each.
+    """
+    rows = cell.recorded[seed][[*WORK, WAIT]].reset_index(drop=True)
+    after = rounds_of(cell, seed)
+    every = np.arange(1, after[-1] + 1)
+    sums = {name: np.interp(every, [0, *after], [0.0, *rows[name].astype(float)]) for name in rows}
+    return pd.DataFrame(sums)
+
+
+def rounds_of(cell: Cell, seed: int) -> list[int]:
+    """After how many rounds each recorded row was written."""
     rows = cell.recorded[seed]
-    return rows[[*WORK, WAIT]].reset_index(drop=True)
+    told = rows["x/rounds"] if "x/rounds" in rows else pd.Series(dtype=float)
+    if len(told) and not told.isna().any() and (np.diff([0, *told]) >= 1).all():
+        return [int(number) for number in told]
+    return list(range(1, len(rows) + 1))
+
+
+def thinned(cell: Cell, seed: int) -> str:
+    """How many rounds the rows of a run stand for, if that is not one each."""
+    steps = sorted({int(step) for step in np.diff([0, *rounds_of(cell, seed)])})
+    if steps == [1]:
+        return ""
+    span = str(steps[0]) if len(steps) == 1 else f"{steps[0]} to {steps[-1]}"
+    return (
+        f"{cell.condition}: its tables keep one round in {span}, so a round is the mean of those "
+        "that a row stands for"
+    )
 
 
 def seconds_of(cell: Cell, seed: int) -> pd.DataFrame:
@@ -183,6 +213,7 @@ def timelines(
         side = bound(middle(seconds_of(cell, seed)))
         lanes(sheet, panel, f"{cell.title(told)}: {side}", cell, pieces_of(cell, seed))
         sheet.seeds[f"{cell.condition} [{cell.env}]"] = (seed,)
+        sheet.warn(*filter(None, [thinned(cell, seed)]))
     axes[-1, 0].set_xlabel("seconds since the first of these rounds")
     patches = {kind: Patch(color=c, hatch=h, ec="white") for kind, (c, h) in KINDS.items()}
     kinds = [kind for kind in KINDS if any(kind in str(row["part"]) for row in sheet.rows)]

@@ -1,25 +1,23 @@
-"""An answer: a claim, the numbers that bear on it, and one of three verdicts."""
+"""An answer: a claim, the numbers that bear on it, and its verdict."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 from analysis.selection import Cell
 from analysis.statistics.contrasts import BySeed, difference, matched
-from analysis.statistics.results import Estimate, Method, Options
+from analysis.statistics.decisions import (
+    NO_WIDTH,
+    Shows,
+    Verdict,
+    decide,
+    has_width,
+    options_of,
+)
+from analysis.statistics.results import Estimate
 from analysis.tables.table import count
-
-LEVEL = 0.95
-
-
-class Verdict(StrEnum):
-    """What the runs show of a claim."""
-
-    holds = "holds"
-    does_not_hold = "does not hold"
-    cannot_tell = "cannot tell"
 
 
 class Unit(StrEnum):
@@ -40,14 +38,14 @@ class Number:
 
     @property
     def text(self) -> str:
-        """Such as `-3.1 [-5.0, -1.2] points`."""
+        """Such as `-3.1 [-5.0, -1.2] points (95%)`, with the level of the interval."""
         scale, sign = (100, "+") if self.unit is Unit.points else (1, "+")
         digits, sign = (2, "") if self.unit is Unit.times else (1, sign)
         point, low, high = (
             f"{scale * value:{sign}.{digits}f}"
             for value in (self.estimate.point, self.estimate.low, self.estimate.high)
         )
-        return f"{point} [{low}, {high}] {self.unit}"
+        return f"{point} [{low}, {high}] {self.unit} ({self.estimate.basis.options.percent})"
 
 
 @dataclass(frozen=True)
@@ -96,15 +94,12 @@ class Unanswered:
     needs: str
 
 
-def options(comparisons: int = 1, sides: int = 2) -> Options:
-    """t intervals for so many comparisons together (Bonferroni). sides=1: the interval of which
-    two one-sided tests are the ends (Schuirmann 1987), at 1 - 2 alpha."""
-    return Options(level=1 - (2 / sides) * (1 - LEVEL) / comparisons, method=Method.t)
-
-
-def change(after: BySeed, before: BySeed, comparisons: int = 1, sides: int = 2) -> Estimate:
-    """after - before, in pairs of seeds where both have the same ones."""
-    return difference(matched(after, before), options(comparisons, sides))
+def change(
+    after: BySeed, before: BySeed, together: int = 1, shows: Shows = Shows.below
+) -> Estimate:
+    """after - before, in pairs of common seeds, with the interval that decides what is claimed for
+    one of so many comparisons that hold together."""
+    return difference(matched(after, before), options_of(shows, together))
 
 
 def minus(first: Mapping[int, float], second: Mapping[int, float]) -> dict[int, float]:
@@ -112,52 +107,22 @@ def minus(first: Mapping[int, float], second: Mapping[int, float]) -> dict[int, 
     return {seed: value - second[seed] for seed, value in first.items() if seed in second}
 
 
-def is_below(estimate: Estimate, margin: float) -> Verdict:
-    """Whether it is below 0. A difference that is shown to be within the margin is none."""
-    if estimate.high < 0:
-        return Verdict.holds
-    if estimate.low > 0 or within(estimate, margin):
-        return Verdict.does_not_hold
-    return Verdict.cannot_tell
+@dataclass(frozen=True)
+class Tested:
+    """A number and what it decides. reason: the number in words, and why it decides nothing where
+    it has no width."""
+
+    number: Number
+    verdict: Verdict
+
+    @property
+    def reason(self) -> str:
+        return self.number.text + ("" if has_width(self.number.estimate) else f": {NO_WIDTH}")
 
 
-def is_above(estimate: Estimate, margin: float) -> Verdict:
-    """Whether it is above 0; see `is_below`."""
-    return is_below(mirrored(estimate), margin)
-
-
-def is_nothing(estimate: Estimate, margin: float) -> Verdict:
-    """Whether it is within the margin on both sides; take an interval of one-sided tests."""
-    if within(estimate, margin):
-        return Verdict.holds
-    beyond = estimate.low > margin or estimate.high < -margin
-    return Verdict.does_not_hold if beyond else Verdict.cannot_tell
-
-
-def is_not_worse(estimate: Estimate, margin: float) -> Verdict:
-    """Whether it is above -margin; take an interval of one-sided tests."""
-    if estimate.low > -margin:
-        return Verdict.holds
-    return Verdict.does_not_hold if estimate.high < -margin else Verdict.cannot_tell
-
-
-def within(estimate: Estimate, margin: float) -> bool:
-    return -margin < estimate.low and estimate.high < margin
-
-
-def mirrored(estimate: Estimate) -> Estimate:
-    """The same with the other sign."""
-    ends = -estimate.point, -estimate.high, -estimate.low
-    return Estimate(estimate.name, *ends, estimate.basis)
-
-
-def every(verdicts: Iterable[Verdict]) -> Verdict:
-    """A claim of several parts: it fails with any of them, and holds with all."""
-    found = set(verdicts)
-    for verdict in (Verdict.does_not_hold, Verdict.cannot_tell):
-        if verdict in found:
-            return verdict
-    return Verdict.holds
+def tested(number: Number, shows: Shows, margin: float) -> Tested:
+    """The verdict of a number, whose interval was made for what is claimed."""
+    return Tested(number, decide(number.estimate, shows, margin))
 
 
 def answer(

@@ -10,18 +10,17 @@ from analysis.questions.answers import (
     Claim,
     Number,
     Unit,
-    Verdict,
     answer,
     change,
-    is_above,
-    is_nothing,
-    options,
+    tested,
 )
 from analysis.questions.equal_cost import at_equal_cost
 from analysis.questions.families import families
 from analysis.selection import Cell, Selection
 from analysis.statistics.contrasts import speed_up
+from analysis.statistics.decisions import Shows, Verdict, decide, options_of
 from analysis.statistics.results import Estimate
+from analysis.together import Pair, together
 
 QUESTION = "asynchrony"
 EQUAL = Claim(
@@ -37,7 +36,6 @@ SOONER = Claim(
 )
 GROWS = Claim(QUESTION, "The larger the model, the more it buys.", "arXiv:2410.18252, Fig. 1")
 WALL = "x/wall_seconds"
-Pair = tuple[Cell, Cell]
 
 
 def ask(selection: Selection, asked: Asked) -> list[Answer]:
@@ -49,23 +47,24 @@ def ask(selection: Selection, asked: Asked) -> list[Answer]:
         if {"sync", "async"} <= set(cells) and cells["async"].parts["max_staleness"] == 1
     ]
     found = []
-    for pair in pairs:
-        found += [one(*pair, asked, len(pairs)) for one in (equal, faster, sooner)]
+    counts = together([(ahead, sync) for sync, ahead in pairs])
+    for pair, count in zip(pairs, counts, strict=True):
+        found += [one(*pair, asked, count) for one in (equal, faster, sooner)]
     return found + grows(pairs, asked)
 
 
-def equal(sync: Cell, ahead: Cell, asked: Asked, together: int) -> Answer:
+def equal(sync: Cell, ahead: Cell, asked: Asked, count: int) -> Answer:
     """Whether the win-rate is the same within the margin."""
     scores = ahead.scores(asked.quality), sync.scores(asked.quality)
-    number = Number(f"{name(sync)}, async less sync", change(*scores, together, sides=1))
-    reason = f"async less sync: {number.text}, margin {100 * asked.margin:g} points"
-    verdict = is_nothing(number.estimate, asked.margin)
-    return answer(EQUAL, asked, [sync, ahead], verdict, [number], reason)
+    number = Number(f"{name(sync)}, async less sync", change(*scores, count, Shows.equal))
+    made = tested(number, Shows.equal, asked.margin)
+    reason = f"async less sync: {made.reason}, margin {100 * asked.margin:g} points"
+    return answer(EQUAL, asked, [sync, ahead], made.verdict, [number], reason)
 
 
-def faster(sync: Cell, ahead: Cell, asked: Asked, together: int) -> Answer:
+def faster(sync: Cell, ahead: Cell, asked: Asked, count: int) -> Answer:
     """The ratio of wall-clocks, and what overlap alone would allow."""
-    made = ratio(sync, ahead, together)
+    made = ratio(sync, ahead, count)
     numbers = [Number(f"{name(sync)}, wall-clock sync / async", made, Unit.times)]
     reason = f"wall-clock of sync over async: {numbers[0].text}"
     if (bound := ideal(sync)) is not None:
@@ -73,24 +72,26 @@ def faster(sync: Cell, ahead: Cell, asked: Asked, together: int) -> Answer:
     return answer(FASTER, asked, [sync, ahead], above_one(made), numbers, reason)
 
 
-def sooner(sync: Cell, ahead: Cell, asked: Asked, together: int) -> Answer:
+def sooner(sync: Cell, ahead: Cell, asked: Asked, count: int) -> Answer:
     """Async less sync when both have run as long as the quickest run took."""
     numbers = [
-        at_equal_cost(ahead, sync, axis, asked, together) for axis in (WALL, "x/device_hours")
+        at_equal_cost(ahead, sync, WALL, asked, count, Shows.above),
+        # Who may hold as many devices asks whether it is the same, which takes another interval.
+        at_equal_cost(ahead, sync, "x/device_hours", asked, count, Shows.equal),
     ]
-    reason = "; ".join(f"{one.label}: {one.text}" for one in numbers)
-    verdict = is_above(numbers[0].estimate, asked.margin)
-    return answer(SOONER, asked, [sync, ahead], verdict, numbers, reason)
+    made = tested(numbers[0], Shows.above, asked.margin)
+    reason = f"{numbers[0].label}: {made.reason}; {numbers[1].label}: {numbers[1].text}"
+    return answer(SOONER, asked, [sync, ahead], made.verdict, numbers, reason)
 
 
-def ratio(sync: Cell, ahead: Cell, together: int) -> Estimate:
-    return speed_up(sync.at_end(WALL), ahead.at_end(WALL), options(together))
+def ratio(sync: Cell, ahead: Cell, count: int) -> Estimate:
+    return speed_up(sync.at_end(WALL), ahead.at_end(WALL), options_of(Shows.above, count))
 
 
 def above_one(made: Estimate) -> Verdict:
-    if made.low > 1:
-        return Verdict.holds
-    return Verdict.does_not_hold if made.high < 1 else Verdict.cannot_tell
+    """Whether a ratio is above 1: its logarithm above 0, for which no margin is stated."""
+    point, low, high = (math.log(value) for value in (made.point, made.low, made.high))
+    return decide(Estimate(made.name, point, low, high, made.basis), Shows.above, 0.0)
 
 
 def ideal(sync: Cell) -> float | None:

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from analysis.questions import (
     asynchrony,
     off_policyness,
+    on_the_way,
     rate_schedule,
     reuse,
+    robustness,
     scale,
     staleness,
 )
@@ -34,6 +36,17 @@ QUESTIONS = (
         "How much off-policyness does each algorithm bear?",
         off_policyness.ask,
         "runs that differ in run.updates_per_round alone: make sweep SWEEP=off_policy_ladder_nano",
+    ),
+    Question(
+        "What does it cost on the way?",
+        on_the_way.ask,
+        "runs of three or more N, evaluated at a quarter of their updates: make sweep "
+        "SWEEP=off_policy_ladder_nano",
+    ),
+    Question(
+        "Which algorithm bears it best?",
+        robustness.ask,
+        "such runs of online_dpo and of other algorithms: make sweep SWEEP=off_policy_ladder_nano",
     ),
     Question(
         "How much of the loss is the learning rate's schedule?",

@@ -12,15 +12,17 @@ from analysis.questions.answers import (
     Number,
     answer,
     change,
-    is_above,
+    tested,
 )
 from analysis.questions.families import Family, families
 from analysis.selection import Cell, Selection
+from analysis.statistics.decisions import Shows
+from analysis.together import together
 
 CLAIM = Claim(
     "rate_schedule",
-    "A learning rate that falls once per update, not once per round, wins back some of the loss "
-    "at the largest N.",
+    "A learning rate that falls once per update, not once per round, raises the win-rate at the "
+    "largest N.",
     "nobody; the published code moves the rate per round",
 )
 
@@ -32,15 +34,16 @@ def ask(selection: Selection, asked: Asked) -> list[Answer]:
         for family in families(selection, ("updates_per_round", "schedule_per"))
         for n, steps in largest(family)
     ]
+    counts = together([(update, each_round) for *_, update, each_round in pairs])
     found = []
-    for algo, n, update, each_round in pairs:
+    for (algo, n, update, each_round), count in zip(pairs, counts, strict=True):
         scores = update.scores(asked.quality), each_round.scores(asked.quality)
         number = Number(
-            f"{algo}, per update less per round, N={n}", change(*scores, comparisons=len(pairs))
+            f"{algo}, per update less per round, N={n}", change(*scores, count, Shows.above)
         )
-        verdict = is_above(number.estimate, asked.margin)
-        reason = f"per update less per round at N={n}: {number.text}"
-        found.append(answer(CLAIM, asked, [update, each_round], verdict, [number], reason))
+        made = tested(number, Shows.above, asked.margin)
+        reason = f"per update less per round at N={n}: {made.reason}"
+        found.append(answer(CLAIM, asked, [update, each_round], made.verdict, [number], reason))
     return found
 
 

@@ -12,12 +12,13 @@ from analysis.questions.answers import (
     Number,
     answer,
     change,
-    is_below,
-    is_nothing,
+    tested,
 )
 from analysis.questions.families import Family, families
 from analysis.questions.off_policyness import Ladder
 from analysis.selection import Selection
+from analysis.statistics.decisions import Shows
+from analysis.together import together
 
 WHERE = "arXiv:2410.18252, Fig. 5"
 POLICY = Claim("policy_scale", "A larger policy loses less to off-policy samples.", WHERE)
@@ -47,22 +48,23 @@ def compared(family: Family, size: str, claim: Claim, asked: Asked) -> list[Answ
     if len(sizes) < 2:
         return []
     (small_name, small), (large_name, large) = sizes[0], sizes[-1]
-    sides = 2 if claim is POLICY else 1
-    made = change(large.loss(asked.quality), small.loss(asked.quality), sides=sides)
-    verdict = (is_below if claim is POLICY else is_nothing)(made, asked.margin)
+    shows = Shows.below if claim is POLICY else Shows.equal
+    made = change(large.loss(asked.quality), small.loss(asked.quality), shows=shows)
     number = Number(f"loss of {large_name} less that of {small_name}, {small.ends}", made)
+    ends = [(ladder.high, ladder.low) for _, ladder in sizes]
     losses = [
         Number(
             f"{name}, {ladder.ends}",
-            change(ladder.high.scores(asked.quality), ladder.low.scores(asked.quality), len(sizes)),
+            change(ladder.high.scores(asked.quality), ladder.low.scores(asked.quality), count),
         )
-        for name, ladder in sizes
+        for (name, ladder), count in zip(sizes, together(ends), strict=True)
     ]
-    reason = f"{small.ends}, loss of {large_name} less that of {small_name}: {number.text}; " + (
+    told = tested(number, shows, asked.margin)
+    reason = f"{small.ends}, loss of {large_name} less that of {small_name}: {told.reason}; " + (
         "; ".join(f"{loss.label} {loss.text}" for loss in losses)
     )
     cells = [cell for _, ladder in sizes for cell in (ladder.low, ladder.high)]
-    return [answer(claim, asked, cells, verdict, [number, *losses], reason)]
+    return [answer(claim, asked, cells, told.verdict, [number, *losses], reason)]
 
 
 def work(ladder: Ladder) -> float:

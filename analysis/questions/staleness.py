@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from analysis.questions.answers import (
     Answer,
     Asked,
@@ -9,20 +11,22 @@ from analysis.questions.answers import (
     Number,
     answer,
     change,
-    is_above,
-    is_below,
-    is_nothing,
+    tested,
 )
 from analysis.questions.families import Family, families
 from analysis.selection import Cell, Selection
+from analysis.statistics.decisions import Shows
+from analysis.together import together
 
 QUESTION = "staleness"
 ONE = Claim(QUESTION, "Samples one round old cost nothing.", "arXiv:2410.18252, Fig. 1")
 OLDER = Claim(
-    QUESTION, "Samples several rounds old cost win-rate.", "nobody; the paper does not test it"
+    QUESTION, "Samples {} rounds old cost win-rate.", "nobody; the paper does not test it"
 )
 REPAIRED = Claim(
-    QUESTION, "Importance weights win some of it back.", "nobody; the paper does not test it"
+    QUESTION,
+    "Importance weights raise the win-rate of samples up to {} rounds old.",
+    "nobody; the paper does not test it",
 )
 PLAIN = "none"
 
@@ -30,35 +34,46 @@ PLAIN = "none"
 def ask(selection: Selection, asked: Asked) -> list[Answer]:
     """Each S against S=0, and each correction against none at the same S."""
     found: list[Answer] = []
-    for family in families(selection, ("max_staleness", "correction")):
-        found += older(family, asked) + repaired(family, asked)
+    every = families(selection, ("max_staleness", "correction"))
+    steps = [step for family in every for step in older(family)]
+    counts = together([(cell, fresh) for _, cell, fresh in steps])
+    for step, count in zip(steps, counts, strict=True):
+        found.append(cost_of(*step, asked, count))
+    repairs = [repair for family in every for repair in repaired(family)]
+    counts = together([(cell, plain) for *_, cell, plain in repairs])
+    for repair, count in zip(repairs, counts, strict=True):
+        found.append(gain_of(*repair, asked, count))
     return found
 
 
-def older(family: Family, asked: Asked) -> list[Answer]:
-    """Every S without a correction against fresh samples."""
+def older(family: Family) -> list[tuple[int, Cell, Cell]]:
+    """Every S without a correction, with its condition and that of fresh samples."""
     steps = family.line("max_staleness", correction=PLAIN)
     fresh = steps.pop(0, None)
     if fresh is None:
         return []
     # Sync against async is a question of its own.
-    line = {s: cell for s, cell in steps.items() if cell.parts["mode"] == fresh.parts["mode"]}
-    found = []
-    for rounds, cell in line.items():
-        claim = ONE if rounds == 1 else OLDER
-        sides = 1 if claim is ONE else 2
-        scores = cell.scores(asked.quality), fresh.scores(asked.quality)
-        made = change(*scores, len(line), sides)
-        number = Number(f"{algo(cell)}, S={rounds} against S=0", made)
-        verdict = (is_nothing if claim is ONE else is_below)(made, asked.margin)
-        reason = f"S={rounds} against S=0: {number.text}, margin {100 * asked.margin:g} points"
-        found.append(answer(claim, asked, [cell, fresh], verdict, [number], reason))
-    return found
+    return [(s, cell, fresh) for s, cell in steps.items() if is_like(cell, fresh)]
 
 
-def repaired(family: Family, asked: Asked) -> list[Answer]:
-    """Every corrected condition against the same S without."""
-    pairs = [
+def is_like(cell: Cell, fresh: Cell) -> bool:
+    return bool(cell.parts["mode"] == fresh.parts["mode"])
+
+
+def cost_of(rounds: int, cell: Cell, fresh: Cell, asked: Asked, count: int) -> Answer:
+    """Whether samples one round old cost nothing, and older ones something."""
+    claim, shows = (ONE, Shows.equal) if rounds == 1 else (OLDER, Shows.below)
+    scores = cell.scores(asked.quality), fresh.scores(asked.quality)
+    number = Number(f"{algo(cell)}, S={rounds} against S=0", change(*scores, count, shows))
+    made = tested(number, shows, asked.margin)
+    reason = f"S={rounds} against S=0: {made.reason}, margin {100 * asked.margin:g} points"
+    claim = replace(claim, text=claim.text.format(rounds))
+    return answer(claim, asked, [cell, fresh], made.verdict, [number], reason)
+
+
+def repaired(family: Family) -> list[tuple[int, str, Cell, Cell]]:
+    """Every corrected condition and the same S without."""
+    return [
         (rounds, name, cell, plain)
         for rounds in family.values("max_staleness")
         for line in [family.line("correction", max_staleness=rounds)]
@@ -66,15 +81,17 @@ def repaired(family: Family, asked: Asked) -> list[Answer]:
         for name, cell in line.items()
         if plain is not None and name != PLAIN and rounds > 0
     ]
-    found = []
-    for rounds, name, cell, plain in pairs:
-        scores = cell.scores(asked.quality), plain.scores(asked.quality)
-        made = change(*scores, len(pairs))
-        number = Number(f"{algo(cell)}, S={rounds}, {name} less {PLAIN}", made)
-        verdict = is_above(made, asked.margin)
-        reason = f"S={rounds}, {name} less {PLAIN}: {number.text}"
-        found.append(answer(REPAIRED, asked, [cell, plain], verdict, [number], reason))
-    return found
+
+
+def gain_of(rounds: int, name: str, cell: Cell, plain: Cell, asked: Asked, count: int) -> Answer:
+    """Whether a correction ends above none."""
+    scores = cell.scores(asked.quality), plain.scores(asked.quality)
+    label = f"S={rounds}, {name} less {PLAIN}"
+    number = Number(f"{algo(cell)}, {label}", change(*scores, count, Shows.above))
+    made = tested(number, Shows.above, asked.margin)
+    reason = f"{label}: {made.reason}"
+    claim = replace(REPAIRED, text=REPAIRED.text.format(rounds))
+    return answer(claim, asked, [cell, plain], made.verdict, [number], reason)
 
 
 def algo(cell: Cell) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from analysis.figures.names import label
+from analysis.figures.names import is_share, label
 from analysis.report.groups import Group, last
 from analysis.report.markup import Child, Markup, element, joined
 from analysis.report.numbers import NONE, interval_text, listed, text_of
@@ -20,13 +20,15 @@ COLUMNS = 5
 COSTS = ("x/updates", "x/wall_seconds", "x/device_hours", "x/step")
 
 
-def estimate_of(scores: Mapping[int, float]) -> Estimate | float:
-    """The mean over seeds with its t interval; without one where there is a single seed, and NaN
-    where there is none. Seeds without the number are left out, which the page says."""
+def estimate_of(scores: Mapping[int, float], metric: str = "") -> Estimate | float:
+    """The mean over seeds with its t interval, of shares on log odds; without one where there is a
+    single seed, and NaN where there is none. Seeds without the number are left out, which the page
+    says."""
     known = [value for value in scores.values() if math.isfinite(value)]
     if len(known) < 2:
         return known[0] if known else math.nan
-    made = aggregates({"mean": np.array(known)[:, None]}, OPTIONS, {"mean": mean})
+    options = OPTIONS.for_shares(known) if is_share(metric) else OPTIONS
+    made = aggregates({"mean": np.array(known)[:, None]}, options, {"mean": mean})
     return made["mean"]["mean"]
 
 
@@ -42,7 +44,7 @@ def results_table(groups: Sequence[Group], chosen: Chosen) -> Markup:
 def result_row(group: Group, metrics: Sequence[str], costs: Sequence[str]) -> Markup:
     seeds = element("td", f"{len(group.seeds)} ({listed(group.seeds)})", class_="text")
     name = element("th", group.title, scope="row", title=group.condition)
-    cells = [number_cell(ends(group, metric)) for metric in metrics]
+    cells = [number_cell(ends(group, metric), metric) for metric in metrics]
     spent = [number_cell(ends(group, axis), bare=True) for axis in costs]
     return element("tr", name, seeds, *cells, *spent)
 
@@ -54,9 +56,9 @@ def ends(group: Group, column: str) -> dict[int, float]:
     return {seed: last(frame, column) for seed, frame in frames.items()}
 
 
-def number_cell(scores: Mapping[int, float], bare: bool = False) -> Markup:
+def number_cell(scores: Mapping[int, float], metric: str = "", bare: bool = False) -> Markup:
     """A number of a condition; what is missing of it is told. bare: the mean alone."""
-    found = estimate_of(scores)
+    found = estimate_of(scores, metric)
     point = found.point if isinstance(found, Estimate) else found
     lacking = [seed for seed, value in scores.items() if not math.isfinite(value)]
     missing = f"no number of seed {listed(lacking)}" if lacking else None

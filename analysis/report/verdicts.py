@@ -5,18 +5,25 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from analysis.questions.answers import Answer, Number, Unit, Verdict
+from analysis.questions.answers import Answer, Number, Unit
 from analysis.questions.every_question import Answers
 from analysis.report.bars import Scale, bar, scale_of
 from analysis.report.markup import Markup, element, joined
+from analysis.statistics.decisions import Verdict
 
 CLASSES = {
     Verdict.holds: "holds",
+    Verdict.negligible: "holds",
     Verdict.does_not_hold: "fails",
     Verdict.cannot_tell: "unsure",
 }
 # Told beside the colour, so that nothing hangs on that alone.
-SIGNS = {Verdict.holds: "✓", Verdict.does_not_hold: "✗", Verdict.cannot_tell: "?"}
+SIGNS = {
+    Verdict.holds: "✓",
+    Verdict.negligible: "≈",
+    Verdict.does_not_hold: "✗",
+    Verdict.cannot_tell: "?",
+}
 # What would be no difference.
 ORIGINS = {Unit.points: 0.0, Unit.nats: 0.0, Unit.times: 1.0}
 

@@ -14,7 +14,14 @@ import numpy as np
 
 from analysis.statistics.arrays import Floats, generator
 from analysis.statistics.intervals import ends
-from analysis.statistics.results import Band, Basis, Estimate, Method, Options
+from analysis.statistics.results import (
+    WITHOUT_DRAWS,
+    Band,
+    Basis,
+    Estimate,
+    Method,
+    Options,
+)
 
 # For each stratum, weights of shape (R, units).
 Weights: TypeAlias = Sequence[Floats]
@@ -96,7 +103,8 @@ def interval(
     """Estimate and interval by the method that the options name."""
     point_M = estimate(statistic, units)
     none = np.empty((0, len(point_M)))
-    is_drawn, is_left_out = options.method is not Method.t, options.method is not Method.percentile
+    is_drawn = options.method not in WITHOUT_DRAWS
+    is_left_out = options.method is not Method.percentile
     low_M, high_M = ends(
         point_M,
         draws(statistic, units, options, *purpose) if is_drawn else none,

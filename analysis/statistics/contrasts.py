@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -22,6 +22,8 @@ from rlhf_lab.types import UserError
 
 # The score of each seed, or the scores of its tasks.
 BySeed: TypeAlias = Mapping[int, ArrayLike]
+# From so many common seeds on differences are taken in pairs.
+PAIRS = 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,9 +96,21 @@ def apart(first: BySeed, second: BySeed) -> Contrast:
     return Contrast(tuple(sorted({*ours, *others})), parts, told)
 
 
+def seeds_to_pair(first: Iterable[int], second: Iterable[int]) -> list[int]:
+    """The seeds on which two conditions are paired; none if they are to be taken apart.
+
+    A run that is lost leaves its seed out of the pairs, and is no reason for another method: from
+    `PAIRS` common seeds on it is always pairs, as it is where both have the same seeds.
+    """
+    ours, others = set(first), set(second)
+    common = sorted(ours & others)
+    return common if len(common) >= PAIRS or ours == others else []
+
+
 def matched(first: BySeed, second: BySeed) -> Contrast:
-    """In pairs if both have the same seeds, else apart, which the warnings then say."""
-    if set(first) == set(second):
+    """In pairs of common seeds where there are enough of them, else apart; the warnings say which,
+    and name the seeds that one condition alone has."""
+    if seeds_to_pair(first, second):
         return in_pairs(first, second)
     made = apart(first, second)
     told = f"seeds differ ({sorted(first)}, {sorted(second)}): taken as independent"

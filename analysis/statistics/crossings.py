@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -35,6 +35,12 @@ class Times:
     time_S: Floats
     reached_S: NDArray[np.bool_]
     warnings: tuple[str, ...]
+
+    def only(self, seeds: Sequence[int]) -> Times:
+        """The times of these seeds, all of which there are."""
+        places = [self.seeds.index(seed) for seed in seeds]
+        kept = (self.time_S[places], self.reached_S[places])
+        return Times(self.target, tuple(seeds), *kept, self.warnings)
 
     @property
     def followed(self) -> float:

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 
 import numpy as np
 from scipy import stats
 
 from analysis.statistics.contrasts import Contrast, difference
-from analysis.statistics.results import Estimate, Method, Options
+from analysis.statistics.decisions import (
+    NO_WIDTH,
+    Finding,
+    Shows,
+    finding_of,
+    has_width,
+    options_of,
+)
+from analysis.statistics.results import Estimate
 from rlhf_lab.types import UserError
 
 
@@ -35,30 +42,19 @@ def points(size: float) -> Margin:
     return Margin(size / 100, "points", 100)
 
 
-class Finding(StrEnum):
-    """What a comparison against a margin shows."""
-
-    equal = "equal"
-    not_worse = "not worse"
-    worse = "worse"
-    better = "better"
-    not_shown = "not shown"
-
-
 @dataclass(frozen=True)
 class Verdict:
-    """What was shown, in words, with the p-values of the one-sided tests.
+    """What was shown, in words, and the interval that shows it.
 
-    above: p that the difference (first - second, positive if the first is better) is no more than
-    -margin; below: p that it is no less than +margin. interval is two-sided at 1 - 2 alpha, the one
-    that lies within the margin exactly if both are rejected.
+    difference: first - second, positive if the first is better, with the two-sided interval of
+    which two one-sided tests are the ends; its basis has the level. above, below: p of each test by
+    itself, that the difference is no more than -margin, and that it is no less than +margin.
     """
 
     finding: Finding
     text: str
     margin: Margin
     difference: Estimate
-    interval: tuple[float, float]
     above: float
     below: float
 
@@ -101,51 +97,59 @@ def tails_of(contrast: Contrast) -> Tails:
 
 
 def compared(
-    contrast: Contrast, level: float, higher_is_better: bool
-) -> tuple[Estimate, Tails, float]:
-    """The difference, positive if the first is better, with its tails, and alpha."""
-    made = difference(contrast, Options(level=level, method=Method.t))
+    contrast: Contrast, shows: Shows, higher_is_better: bool, together: int, level: float
+) -> tuple[Estimate, Tails]:
+    """The difference, positive if the first is better, with its tails."""
+    made = difference(contrast, options_of(shows, together, level))
     tails = tails_of(contrast)
     if not higher_is_better:
         made = Estimate(made.name, -made.point, -made.high, -made.low, made.basis)
         tails = Tails(-tails.centre, tails.error, tails.freedom)
-    return made, tails, 1 - level
+    return made, tails
 
 
 def equivalence(
-    contrast: Contrast, margin: Margin, level: float = 0.95, higher_is_better: bool = True
+    contrast: Contrast,
+    margin: Margin,
+    level: float = 0.95,
+    higher_is_better: bool = True,
+    together: int = 1,
 ) -> Verdict:
     """Two one-sided tests (Schuirmann 1987), each at 1 - level: is the first equal to the second?
 
     If not, whether it is worse, or better, by more than the margin; else nothing was shown.
+    together: how many comparisons are to hold at once (Bonferroni).
     """
-    made, tails, alpha = compared(contrast, level, higher_is_better)
+    made, tails = compared(contrast, Shows.equal, higher_is_better, together, level)
+    finding = finding_of(made, margin.size)
+    texts = {
+        Finding.equal: f"equal within {margin.text}",
+        Finding.worse: f"worse by more than {margin.text}",
+        Finding.better: f"better by more than {margin.text}",
+    }
+    text = texts.get(finding, not_shown(made, f"not shown to be equal within {margin.text}"))
     above, below = tails.more_than(-margin.size), tails.less_than(margin.size)
-    finding, text = Finding.not_shown, f"not shown to be equal within {margin.text}"
-    if max(above, below) <= alpha:
-        finding, text = Finding.equal, f"equal within {margin.text}"
-    elif tails.less_than(-margin.size) <= alpha:
-        finding, text = Finding.worse, f"worse by more than {margin.text}"
-    elif tails.more_than(margin.size) <= alpha:
-        finding, text = Finding.better, f"better by more than {margin.text}"
-    return Verdict(finding, text, margin, made, span(tails, alpha), above, below)
+    return Verdict(finding, text, margin, made, above, below)
 
 
 def non_inferiority(
-    contrast: Contrast, margin: Margin, level: float = 0.95, higher_is_better: bool = True
+    contrast: Contrast,
+    margin: Margin,
+    level: float = 0.95,
+    higher_is_better: bool = True,
+    together: int = 1,
 ) -> Verdict:
     """One one-sided test at 1 - level: is the first not worse than the second by the margin?"""
-    made, tails, alpha = compared(contrast, level, higher_is_better)
-    above, below = tails.more_than(-margin.size), tails.less_than(margin.size)
-    finding, text = Finding.not_shown, f"not shown to be within {margin.text} of it or better"
-    if above <= alpha:
+    made, tails = compared(contrast, Shows.not_worse, higher_is_better, together, level)
+    finding = Finding.not_shown
+    text = not_shown(made, f"not shown to be within {margin.text} of it or better")
+    if has_width(made) and made.low > -margin.size:
         finding, text = Finding.not_worse, f"not worse by more than {margin.text}"
-    elif tails.less_than(-margin.size) <= alpha:
+    elif has_width(made) and made.high < -margin.size:
         finding, text = Finding.worse, f"worse by more than {margin.text}"
-    return Verdict(finding, text, margin, made, span(tails, alpha), above, below)
+    above, below = tails.more_than(-margin.size), tails.less_than(margin.size)
+    return Verdict(finding, text, margin, made, above, below)
 
 
-def span(tails: Tails, alpha: float) -> tuple[float, float]:
-    """The interval at 1 - 2 alpha, of which the tests are the ends."""
-    half = float(stats.t.ppf(1 - alpha, tails.freedom)) * tails.error
-    return tails.centre - half, tails.centre + half
+def not_shown(made: Estimate, text: str) -> str:
+    return text if has_width(made) else f"cannot tell: {NO_WIDTH}"

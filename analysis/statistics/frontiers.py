@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 
 from analysis.statistics.arrays import Floats, finite, same_length
 from analysis.statistics.bootstrap import Interval, Weights, interval
+from analysis.statistics.contrasts import seeds_to_pair
 from analysis.statistics.curves import RunCurve, areas, common_grid, on_grid
 from analysis.statistics.results import (
     Band,
@@ -62,23 +63,26 @@ def frontier_of(name: str, kl: ArrayLike, quality: ArrayLike) -> RunCurve:
 def frontier_distance(
     first: FrontiersBySeed, second: FrontiersBySeed, options: Options, points: int = 20
 ) -> FrontierDistance:
-    """First less second over the KL that all runs of both visited, in pairs if seeds are equal.
+    """First less second over the KL that all runs of both visited, in pairs of the seeds that both
+    have where there are enough of them.
 
     Nothing is extrapolated: straight lines join evaluations within the common KL alone. Raises
     UserError if no KL is common, or for one seed.
     """
     for name, given in (("first", first), ("second", second)):
         require_seeds(name, [len(given)])
-    sides = [[given[seed] for seed in sorted(given)] for given in (first, second)]
+    paired = seeds_to_pair(first, second)
+    sides = [[given[seed] for seed in paired or sorted(given)] for given in (first, second)]
     everything = [*sides[0], *sides[1]]
     grid = common_grid(everything, points)
     low, high = float(grid[0]), float(grid[-1])
     visited = max(curve.end for curve in everything) - min(curve.begin for curve in everything)
     share = (high - low) / visited
     heights = [heights_of(side, grid) for side in sides]
-    is_paired = set(first) == set(second)
-    made = contrast(heights, is_paired, options)
-    told: tuple[str, ...] = () if is_paired else ("seeds differ: drawn independently",)
+    made = contrast(heights, bool(paired), options)
+    told: tuple[str, ...] = () if paired else ("seeds differ: drawn independently",)
+    if paired and (odd := sorted({*first} ^ {*second})):
+        told = (f"left out of the pairs, as one condition alone has them: seeds {odd}",)
     if share < LITTLE_IN_COMMON:
         told += (f"only {share:.0%} of the KL that was visited is common to all runs",)
     sizes = tuple(len(side) for side in sides)
@@ -90,7 +94,7 @@ def frontier_distance(
         low,
         high,
         share,
-        is_paired,
+        bool(paired),
     )
 
 

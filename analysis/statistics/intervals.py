@@ -5,18 +5,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from scipy import stats
+from scipy import special, stats
 
 from analysis.statistics.arrays import Floats
 from analysis.statistics.results import Method, Options
+from rlhf_lab.types import UserError
 
 
 def ends(
     point_M: Floats, draws_RM: Floats, left_out: Sequence[Floats], options: Options
 ) -> tuple[Floats, Floats]:
-    """Low and high ends, each (M,). percentile takes the draws, t what was left out, bca both."""
+    """Low and high ends, each (M,). percentile takes the draws, t what was left out, bca both.
+
+    Raises UserError for log odds of what is no share.
+    """
     if options.method is Method.t:
         return t_ends(point_M, left_out, options.level)
+    if options.method is Method.logit:
+        return logit_ends(point_M, left_out, options.level)
     tails = np.array([(1 - options.level) / 2, (1 + options.level) / 2])
     if options.method is Method.percentile:
         low_M, high_M = np.quantile(draws_RM, tails, axis=0)
@@ -75,3 +81,18 @@ def t_ends(point_M: Floats, left_out: Sequence[Floats], level: float) -> tuple[F
     freedom_M = np.divide(total_M**2, spread_M, where=spread_M > 0, out=np.ones_like(total_M))
     half_M = stats.t.ppf((1 + level) / 2, freedom_M) * np.sqrt(total_M)
     return point_M - half_M, point_M + half_M
+
+
+def logit_ends(point_M: Floats, left_out: Sequence[Floats], level: float) -> tuple[Floats, Floats]:
+    """Ends of the t interval of log odds, as shares: its standard error is that of the share by the
+    derivative of the log odds, 1 / (p (1 - p)). At 0 and 1 there is no interval but the share."""
+    if not ((point_M >= 0) & (point_M <= 1)).all():
+        raise UserError(f"method={Method.logit}: {point_M} is no share from 0 to 1, take method=t")
+    low_M, high_M = t_ends(point_M, left_out, level)
+    slope_M = point_M * (1 - point_M)
+    is_inside = slope_M > 0
+    half_M = np.where(is_inside, (high_M - low_M) / 2 / np.where(is_inside, slope_M, 1), 0.0)
+    odds_M = special.logit(np.where(is_inside, point_M, 0.5))
+    ends_M = (special.expit(odds_M - half_M), special.expit(odds_M + half_M))
+    low_M, high_M = (np.where(is_inside, end_M, point_M) for end_M in ends_M)
+    return low_M, high_M

@@ -1,4 +1,8 @@
-"""How many seeds an interval of a wanted width needs, judged by those that there are."""
+"""How many seeds an interval of a wanted width needs, judged by those that there are.
+
+A width is no power: an interval that is as wide as twice the margin reaches a verdict in about half
+of all tries (`power` plans for verdicts).
+"""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from rlhf_lab.types import UserError
@@ -18,11 +18,18 @@ class Method(StrEnum):
     percentile: quantiles of the bootstrap (Efron 1979).
     bca: the same, corrected for bias and skewness (Efron 1987).
     t: Student's t with the jackknife's standard error (Tukey 1958), for few seeds.
+    logit: the same for shares, on the scale of log odds, so that it stays within 0 to 1.
     """
 
     percentile = "percentile"
     bca = "bca"
     t = "t"
+    logit = "logit"
+
+
+WITHOUT_DRAWS = (Method.t, Method.logit)
+# Of numbers of any range; log odds are of shares alone.
+OF_ANY_NUMBER = (Method.percentile, Method.bca, Method.t)
 
 
 @dataclass(frozen=True)
@@ -33,6 +40,22 @@ class Options:
     method: Method = Method.percentile
     repetitions: int = 10_000
     seed: int = 0
+
+    @property
+    def percent(self) -> str:
+        """The level as rows print it: `95%`, `98.75%`."""
+        return f"{100 * self.level:.4g}%"
+
+    @property
+    def text(self) -> str:
+        """Such as `95% t`."""
+        return f"{self.percent} {self.method}"
+
+    def for_shares(self, values: Iterable[float]) -> Options:
+        """The same for the level of what lies from 0 to 1: on log odds where t is asked for, as t
+        may leave that range."""
+        is_within = all(0 <= value <= 1 for value in values)
+        return replace(self, method=Method.logit) if self.method is Method.t and is_within else self
 
     def __post_init__(self) -> None:
         if not 0 < self.level < 1:
@@ -61,7 +84,7 @@ class Basis:
     def text(self) -> str:
         low, high = min(self.seeds), max(self.seeds)
         seeds = str(low) if low == high else f"{low} to {high}"
-        return f"{100 * self.options.level:g}% {self.options.method}, {seeds} seeds, " + (
+        return f"{self.options.text}, {seeds} seeds, " + (
             "1 task" if self.tasks == 1 else f"{self.tasks} tasks"
         )
 
@@ -118,10 +141,10 @@ def require_seeds(name: str, seeds: Sequence[int], needed: int = 2) -> None:
 def size_warnings(seeds: Sequence[int], method: Method) -> tuple[str, ...]:
     """What to tell about the number of seeds: too few, or not the same everywhere."""
     found = []
-    if min(seeds) < FEW_SEEDS and method is Method.t:
+    if min(seeds) < FEW_SEEDS and method in WITHOUT_DRAWS:
         found.append(
-            f"{min(seeds)} seeds, fewer than {FEW_SEEDS}: the t interval holds if scores are "
-            "nearly normal, which so few seeds cannot show"
+            f"{min(seeds)} seeds, fewer than {FEW_SEEDS}: the {method} interval holds if scores "
+            "are nearly normal, which so few seeds cannot show"
         )
     elif min(seeds) < FEW_SEEDS:
         found.append(

@@ -17,6 +17,9 @@ ROUNDING = 1e-12
 class Survival:
     """The Kaplan-Meier curve of weighted runs, of R draws: what share has not reached it yet.
 
+    After the first run that ended without reaching it the curve takes the ends of runs for chance.
+    A budget is none: read the curve no further (`Times.horizon`).
+
     time_S: in order, an end of a run after what others reached at the same time; left_RS: the
     share right after each time.
     """
@@ -30,9 +33,10 @@ class Survival:
         before_RS = np.concatenate([np.ones((len(self.left_RS), 1)), self.left_RS], axis=1)
         return np.asarray(before_RS @ np.diff(edges))
 
-    def median(self) -> Floats:
-        """The first time after which at most half are left; infinite where there is none."""
-        times = np.append(self.time_S, np.inf)
+    def median(self, until: float = np.inf) -> Floats:
+        """The first time after which at most half are left; infinite where there is none, or none
+        up to which the curve is to be read."""
+        times = np.append(np.where(self.time_S <= until, self.time_S, np.inf), np.inf)
         below_RS = self.left_RS <= 0.5 + ROUNDING
         never_R1 = np.ones((len(below_RS), 1), dtype=bool)
         first_R = np.concatenate([below_RS, never_R1], axis=1).argmax(axis=1)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from analysis.statistics.arrays import Floats
 from analysis.statistics.bootstrap import Weights, draws, estimate, interval
+from analysis.statistics.contrasts import seeds_to_pair
 from analysis.statistics.crossings import Target, Times, horizon_of
 from analysis.statistics.results import (
     Basis,
@@ -26,8 +28,9 @@ from rlhf_lab.types import UserError
 class TimeToTarget:
     """How many runs reach the target, and how long they take.
 
-    share: Wilson's 95% interval. restricted_mean: the mean of times cut at the horizon. median:
-    Kaplan and Meier's, infinite if half of the runs are not shown to reach it.
+    share: Wilson's 95% interval. restricted_mean: the mean of times cut at the horizon, whose
+    interval lies between 0 and it. median: infinite if half of the runs do not reach it before the
+    first run ends without it; what comes after is not known of that run.
     """
 
     target: Target
@@ -46,23 +49,15 @@ class TimeToTarget:
 def time_to_target(times: Times, options: Options, horizon: float | None = None) -> TimeToTarget:
     """Share, restricted mean and median with intervals by a bootstrap over runs.
 
-    Raises UserError for one seed, or a horizon that no run was followed to.
+    Raises UserError for one seed, or a horizon that not every run was followed to.
     """
     require_seeds(times.target.metric, [len(times.seeds)])
     until = times.horizon if horizon is None else horizon
-    if not 0 < until <= times.time_S.max():
+    if not 0 < until <= times.horizon:
         raise UserError(
-            f"horizon={until:g}: pass more than 0 and at most {times.time_S.max():g}, which one run"
-            " was followed to"
+            f"horizon={until:g}: pass more than 0 and at most {times.horizon:g}, up to which every "
+            "run is known"
         )
-
-    def restricted(weights: Weights) -> Floats:
-        curve = survival(times.time_S, times.reached_S, weights[0])
-        return curve.restricted_mean(until)[:, None]
-
-    units = [len(times.seeds)]
-    made = interval(restricted, units, options, "time to target")
-    name = f"mean {times.target.axis} up to {until:g}"
     reached = int(times.reached_S.sum())
     low, high = wilson(reached, len(times.seeds))
     return TimeToTarget(
@@ -71,9 +66,26 @@ def time_to_target(times: Times, options: Options, horizon: float | None = None)
         len(times.seeds),
         (reached / len(times.seeds), low, high),
         until,
-        made.estimate(name, basis_of(times, options)),
+        restricted_mean(times, options, until),
         median_of(times, options),
     )
+
+
+def restricted_mean(times: Times, options: Options, until: float) -> Estimate:
+    """The mean time up to the horizon. Times are above 0, so the interval is that of its logarithm;
+    where some run was there from its start it is cut at 0."""
+    is_positive = bool(times.time_S.min() > 0)
+
+    def statistic(weights: Weights) -> Floats:
+        curve = survival(times.time_S, times.reached_S, weights[0])
+        found = curve.restricted_mean(until)[:, None]
+        return np.asarray(np.log(found) if is_positive else found)
+
+    made = interval(statistic, [len(times.seeds)], options, "time to target")
+    ends = [float(values[0]) for values in (made.point_M, made.low_M, made.high_M)]
+    point, low, high = map(math.exp, ends) if is_positive else ends
+    name = f"mean {times.target.axis} up to {until:g}"
+    return Estimate(name, point, max(low, 0.0), min(high, until), basis_of(times, options))
 
 
 def basis_of(times: Times, options: Options) -> Basis:
@@ -85,7 +97,8 @@ def median_of(times: Times, options: Options) -> Estimate:
     """The median time; its ends are bootstrap values themselves, as some are infinite."""
 
     def median(weights: Weights) -> Floats:
-        return survival(times.time_S, times.reached_S, weights[0]).median()[:, None]
+        curve = survival(times.time_S, times.reached_S, weights[0])
+        return curve.median(times.followed)[:, None]
 
     units, chosen = [len(times.seeds)], replace(options, method=Method.percentile)
     ordered = np.sort(draws(median, units, chosen, "median time")[:, 0])
@@ -99,21 +112,25 @@ def median_of(times: Times, options: Options) -> Estimate:
 def times_ratio(before: Times, after: Times, options: Options) -> Estimate:
     """How many times sooner the second reaches the target: ratio of restricted means.
 
-    Both are cut at one horizon, and drawn in pairs if their seeds are the same ones.
+    Both are cut at one horizon, and drawn in pairs of the seeds that both have where there are
+    enough of them.
     Raises UserError if the targets differ, or one has been reached at 0.
     """
     if before.target != after.target:
         raise UserError(f"{before.target} is not {after.target}: compare times to one target")
+    paired = seeds_to_pair(before.seeds, after.seeds)
+    odd = sorted({*before.seeds} ^ {*after.seeds}) if paired else []
+    if paired:
+        before, after = before.only(paired), after.only(paired)
     horizon = horizon_of(before, after)
     for times in (before, after):
         require_seeds(times.target.metric, [len(times.seeds)])
         if np.minimum(times.time_S, horizon).min() <= 0:
             raise UserError(f"{times.target.metric} is reached at 0: no ratio can be taken")
-    is_paired = before.seeds == after.seeds
-    units = [len(times.seeds) for times in ((before,) if is_paired else (before, after))]
+    units = [len(times.seeds) for times in ((before,) if paired else (before, after))]
 
     def log_ratio(weights: Weights) -> Floats:
-        both = [*weights] * 2 if is_paired else weights
+        both = [*weights] * 2 if paired else weights
         means = [
             np.log(survival(times.time_S, times.reached_S, weight).restricted_mean(horizon))
             for times, weight in zip((before, after), both, strict=True)
@@ -121,7 +138,9 @@ def times_ratio(before: Times, after: Times, options: Options) -> Estimate:
         return np.asarray(means[0] - means[1])[:, None]
 
     made = interval(log_ratio, units, options, "ratio of times")
-    told = () if is_paired else ("seeds differ: taken as independent",)
+    told: tuple[str, ...] = () if paired else ("seeds differ: taken as independent",)
+    if odd:
+        told = (f"left out of the pairs, as one condition alone has them: seeds {odd}",)
     sizes = (len(before.seeds), len(after.seeds))
     warnings = (*size_warnings(sizes, options.method), *told, *before.warnings, *after.warnings)
     point, low, high = (

@@ -2,43 +2,59 @@
 
 from __future__ import annotations
 
-import csv
-import json
 import sqlite3
 from collections.abc import Mapping, Sequence
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from analysis.tables.damage import CsvTable, csv_table, readable
 from analysis.tables.findings import Finding, Kind
 from analysis.tables.history import facts, split
 from analysis.tables.record import Reading, Record, Source, joined
+from rlhf_lab.reading import Unreadable, checked, parse_json
 
 DATABASE, TABLE, FACTS = "offline.sqlite", "run_df.csv", "run.json"
 # In run_df.csv a value that was never logged is empty, and NaN is written out.
-EMPTY = ""
+
+
+# What is read of a run, beside its id.
+NEEDED = ("name", "state", "username", "project", "entity", "config")
 
 
 def read_benchmark(root: Path) -> Reading:
-    """Every run of the databases in a folder or below it."""
-    return joined(read_database(path) for path in sorted(root.rglob(DATABASE)))
+    """Every run of a database, or of those in a folder or below it."""
+    paths = [root] if root.is_file() else sorted(root.rglob(DATABASE))
+    return joined(readable(partial(read_database, path)) for path in paths)
 
 
 def read_database(path: Path) -> Reading:
-    """The runs of one project. A run without a readable curve is a finding."""
+    """The runs of one project. A run that cannot be read, or without a readable curve, is a
+    finding. Raises Unreadable if the database is none."""
     try:
         rows, tags = queried(path)
-    except sqlite3.DatabaseError as error:
-        return Reading((), (Finding(Kind.damaged, "", str(path), f"not readable: {error}"),))
-    records, findings = [], []
-    for row in rows:
-        folder = path.parent / str(row["id"])
-        try:
-            records.append(record_of(row, tags.get(str(row["id"]), ()), folder))
-        except (OSError, ValueError) as error:
-            what = f"{folder.name}/{TABLE} cannot be read ({error})"
-            findings.append(Finding(Kind.damaged, str(row["id"]), str(folder), what))
-    return Reading(tuple(records), tuple(findings))
+    except sqlite3.Error as error:
+        raise Unreadable(path, f"it is no database that can be read ({error})") from error
+    return joined(
+        readable(partial(read_run, row, tags, path, number), str(row.get("id", "")))
+        for number, row in enumerate(rows, start=1)
+    )
+
+
+def read_run(
+    row: Mapping[str, Any], tags: Mapping[str, tuple[str, ...]], path: Path, number: int
+) -> Reading:
+    """One run of a database."""
+    lacking = [name for name in ("id", *NEEDED) if name not in row]
+    if lacking:
+        raise Unreadable(path, f"its runs have no {', '.join(lacking)}", f"row {number}")
+    run = str(row["id"])
+    config = parse_json(
+        checked(row["config"], str, path, f"run {run}, config"), dict[str, Any], path,
+        f"run {run}, config",
+    )  # fmt: skip
+    return Reading((record_of(row, config, tags.get(run, ()), path.parent / run),))
 
 
 def queried(path: Path) -> tuple[list[dict[str, Any]], dict[str, tuple[str, ...]]]:
@@ -57,10 +73,12 @@ def queried(path: Path) -> tuple[list[dict[str, Any]], dict[str, tuple[str, ...]
     return rows, tags
 
 
-def record_of(row: Mapping[str, Any], tags: Sequence[str], folder: Path) -> Record:
-    """One run with its curve. Raises OSError or ValueError if the curve cannot be read."""
-    config = json.loads(row["config"])
-    rounds, evals = split(curve(folder / TABLE))
+def record_of(
+    row: Mapping[str, Any], config: Mapping[str, Any], tags: Sequence[str], folder: Path
+) -> Record:
+    """One run with its curve. Raises Unreadable if the curve cannot be read."""
+    table = csv_table(folder / TABLE)
+    rounds, evals = split(curve(table))
     known = facts(
         config,
         rounds or evals,
@@ -72,18 +90,14 @@ def record_of(row: Mapping[str, Any], tags: Sequence[str], folder: Path) -> Reco
         code=str(config.get("code") or ""),
         content=str(config.get("content") or ""),
     )
-    return Record(Source.orb, str(row["id"]), str(folder), known, config, rounds, evals)
+    run, place = str(row["id"]), str(folder)
+    findings = (Finding(Kind.damaged, run, place, f"{TABLE}: {what}") for what in table.problems)
+    return Record(Source.orb, run, place, known, config, rounds, evals, tuple(findings))
 
 
-def curve(path: Path) -> list[dict[str, Any]]:
+def curve(table: CsvTable) -> list[dict[str, Any]]:
     """The rows of a run's history. The column without a name is the row's number."""
-    csv.field_size_limit(2**27)
-    with path.open(encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
-    return [
-        {name: parsed(text) for name, text in row.items() if name and text not in (EMPTY, None)}
-        for row in rows
-    ]
+    return [{name: parsed(text) for name, text in row.items() if name} for _, row in table.rows]
 
 
 def parsed(text: str) -> Any:

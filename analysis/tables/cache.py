@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.tables.record import Cell, Row, flat
+from rlhf_lab.reading import Unreadable, checked, parsing
 from rlhf_lab.types import UserError
 
 STAMP = b"stamp"
@@ -30,15 +31,21 @@ class Cache:
         return self.folder / f"{safe[:120]}-{digest}.parquet"
 
     def get(self, key: Sequence[str], stamp: str) -> list[Row] | None:
-        """The flat rows that were kept under a stamp; None if there are none."""
+        """The flat rows that were kept under a stamp; None if there are none, or their file is
+        damaged: they are fetched again then, and put in its place."""
         parquet = pyarrow_parquet()
         path = self.path(key)
         if not path.is_file():
             return None
-        table = parquet.read_table(path)
-        if (table.schema.metadata or {}).get(STAMP) != stamp.encode():
+        try:
+            with parsing(path, "table of Parquet"):
+                table = parquet.read_table(path, page_checksum_verification=True)
+                kept, rows = table.schema.metadata or {}, table.to_pylist()
+            if kept.get(STAMP) != stamp.encode():
+                return None
+            return [decoded(row, path) for row in checked(rows, list[dict[str, Any]], path)]
+        except Unreadable:
             return None
-        return [decoded(row) for row in table.to_pylist()]
 
     def put(self, key: Sequence[str], stamp: str, rows: Sequence[Mapping[str, Any]]) -> None:
         """Keep rows in place of any older ones, in one step."""
@@ -53,7 +60,7 @@ class Cache:
         table = table.replace_schema_metadata({STAMP: stamp.encode()})
         self.folder.mkdir(parents=True, exist_ok=True)
         draft = self.path(key).with_suffix(".draft")
-        parquet.write_table(table, draft)
+        parquet.write_table(table, draft, write_page_checksum=True)
         draft.replace(self.path(key))
 
 
@@ -76,7 +83,11 @@ def encode(row: Row) -> dict[str, Cell]:
     return {f"{TEXTS if isinstance(v, str) else NUMBERS}{name}": v for name, v in row.items()}
 
 
-def decoded(row: Mapping[str, Any]) -> Row:
-    """The row as it was; null is where it had nothing, NaN where it had NaN."""
+def decoded(row: Mapping[str, Any], path: Path) -> Row:
+    """The row as it was; null is where it had nothing, NaN where it had NaN. Raises Unreadable."""
     prefixed = {name: value for name, value in row.items() if name != "row" and value is not None}
+    for name, value in prefixed.items():
+        kind = {NUMBERS: int | float, TEXTS: str}.get(name[: len(NUMBERS)])
+        if kind is None or not isinstance(value, kind):
+            raise Unreadable(path, "it is no history that was kept here", f"column {name[:40]}")
     return {name[len(NUMBERS) :]: value for name, value in prefixed.items()}

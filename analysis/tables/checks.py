@@ -48,7 +48,7 @@ def cut_short(run: Placed) -> Iterator[str]:
 def rounds_of(record: Record) -> int:
     """How many rounds a run made: what it counted, or how many it recorded."""
     counted = number(record.rounds[-1], "total/rounds") if record.rounds else None
-    return len(record.rounds) if counted is None else int(counted)
+    return int(counted) if counted is not None and math.isfinite(counted) else len(record.rounds)
 
 
 def not_finite(run: Placed) -> Iterator[str]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from analysis.tables.record import Record, as_seed, look_up
+from analysis.tables.record import Record, as_seed, cell, look_up
 from rlhf_lab.sweeps.search.jobs import TEST, TRIAL
 from rlhf_lab.trackers.identity import Tracked, env_id, exp_name
 
@@ -50,7 +50,7 @@ def place_of(record: Record, by: Sequence[str] = ()) -> Place:
     numbers = {name: as_seed(look_up(config, key)) for name, key in NUMBERS.items()}
     if parts["mode"] == "sync":
         numbers["max_staleness"] = 0
-    extra = {key: look_up(config, key) for key in by}
+    extra = {key: plain(look_up(config, key)) for key in by}
     # A config's own names are left to it; what rlhf_lab tells no tracker is worked out.
     tracked = Tracked(Path(), config, record.run, job_type_of(record))
     env = str(look_up(config, "env_id") or env_id(tracked))
@@ -59,6 +59,11 @@ def place_of(record: Record, by: Sequence[str] = ()) -> Place:
     told += [f"{key}={value}" for key, value in extra.items()]
     condition = " ".join([experiment or "(no exp_name)", *told])
     return Place(env, experiment, condition, seed, parts, numbers, extra)
+
+
+def plain(value: Any) -> Any:
+    """A value of a config as a table holds it."""
+    return value if value is None or isinstance(value, bool) else cell(value)
 
 
 TUNING = "tuning"

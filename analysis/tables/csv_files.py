@@ -7,20 +7,23 @@ Every other column is a metric. A row with a `version` is an evaluation.
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from analysis.tables.axes import AXES, GLOBAL_STEP
 from analysis.tables.axes import STEP as X_STEP
+from analysis.tables.damage import csv_table, readable
 from analysis.tables.findings import Finding, Kind
 from analysis.tables.history import facts
-from analysis.tables.record import Reading, Record, Row, Source, as_seed, flat, joined
-from rlhf_lab.types import UserError
+from analysis.tables.record import Reading, Record, Row, Source, as_seed, cell, flat, joined, whole
+from rlhf_lab.reading import Unreadable
 
 PATTERN = "*.csv"
 CONFIG = "config."
+# Characters of a value in a message.
+SHOWN = 200
 ABOUT = ("seed", "env_id", "exp_name")
 OWN = ("run", "state", *ABOUT)
 # Other units of the same axes, and what one of them is in the ledger's.
@@ -34,34 +37,42 @@ UNITS = {
 KEYS = {axis.column: (axis.key, 1.0) for axis in AXES} | UNITS | {X_STEP: (GLOBAL_STEP, 1.0)}
 
 
+Numbered = tuple[int, dict[str, str]]
+
+
 def read_csv(root: Path) -> Reading:
-    """The runs of a file, or of those in a folder or below it."""
+    """The runs of a file, or of those in a folder or below it. A damaged file is a finding."""
     paths = [root] if root.is_file() else sorted(root.rglob(PATTERN))
-    return joined(read_file(path) for path in paths)
+    return joined(readable(partial(read_file, path)) for path in paths)
 
 
 def read_file(path: Path) -> Reading:
-    """The runs of one file. Raises UserError if it has no column `run`, or one twice."""
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        lines = [line for line in csv.reader(file) if line]
-    names = lines[0] if lines else []
-    if "run" not in names:
-        raise UserError(f"{path} has no column `run` (it has {names}): see docs/tables.md")
-    if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise UserError(f"{path} has the column {twice[0]} twice: rename one of them")
-    findings, runs = [], dict[str, list[dict[str, str]]]()
-    for number, line in enumerate(lines[1:], start=2):
-        if len(line) != len(names):
-            what = f"line {number} has {len(line)} of {len(names)} values and is left out"
-            findings.append(Finding(Kind.damaged, "", str(path), what))
-            continue
-        row = {name: text for name, text in zip(names, line, strict=True) if text}
-        runs.setdefault(row.pop("run", ""), []).append(row)
+    """The runs of one file, as far as it can be read. Raises Unreadable if it has no column `run`,
+    or one twice."""
+    table = csv_table(path)
+    require_columns(table.names, path)
+    runs = dict[str, list[Numbered]]()
+    for number, row in table.rows:
+        runs.setdefault(row.pop("run", ""), []).append((number, row))
+    findings = (Finding(Kind.damaged, "", str(path), what) for what in table.problems)
     return Reading(tuple(record_of(run, rows, path) for run, rows in runs.items()), tuple(findings))
 
 
-def record_of(run: str, rows: Sequence[Mapping[str, str]], path: Path) -> Record:
+def require_columns(names: Sequence[str], path: Path) -> None:
+    """Refuse a table without runs, or with a column twice."""
+    if "run" not in names:
+        shown = str(names)
+        more = "" if len(shown) <= SHOWN else " ..."
+        raise Unreadable(
+            path, f"it has no column `run` (it has {shown[:SHOWN]}{more}): see docs/tables.md"
+        )
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise Unreadable(path, f"it has the column {twice[0]} twice: rename one of them")
+
+
+def record_of(run: str, numbered: Sequence[Numbered], path: Path) -> Record:
     """One run of a file. Its id has the file's name, since other files may number theirs alike."""
+    rows = [row for _, row in numbered]
     config: dict[str, Any] = {}
     for row in rows:
         config |= {name: row[name] for name in ABOUT if name in row}
@@ -70,16 +81,21 @@ def record_of(run: str, rows: Sequence[Mapping[str, str]], path: Path) -> Record
         }
     states = [row["state"] for row in rows if "state" in row]
     points = [as_row(row) for row in rows if "version" not in row]
-    evals: list[Row] = [
-        {"label": row.get("label", ""), **as_row(row), "version": int(float(row["version"]))}
-        for row in rows
-        if "version" in row
-    ]
+    found = [*changed(rows, run, path)]
+    evals: list[Row] = []
+    for number, row in numbered:
+        if "version" not in row:
+            continue
+        version = whole(parsed(row["version"]))
+        if version is None:
+            what = f"line {number}: version {row['version'][:SHOWN]!r} is no whole number: left out"
+            found.append(Finding(Kind.damaged, f"{path.name}:{run}", str(path), what))
+            continue
+        evals.append({"label": row.get("label", ""), **as_row(row), "version": version})
     known = facts(config, points, state=states[-1] if states else "unknown", project=path.name)
     return Record(
-        Source.csv, f"{path.name}:{run}", str(path), known, config, points, evals,
-        changed(rows, run, path),
-    )  # fmt: skip
+        Source.csv, f"{path.name}:{run}", str(path), known, config, points, evals, tuple(found)
+    )
 
 
 def as_row(row: Mapping[str, str]) -> Row:
@@ -90,7 +106,7 @@ def as_row(row: Mapping[str, str]) -> Row:
             continue
         value = parsed(text)
         key, scale = KEYS.get(name, (name, 1.0))
-        found[key] = value * scale if isinstance(value, int | float) and scale != 1.0 else value
+        found[key] = cell(value) * scale if not isinstance(value, str) and scale != 1.0 else value
     return flat(found)
 
 
@@ -110,9 +126,9 @@ def changed(rows: Sequence[Mapping[str, str]], run: str, path: Path) -> tuple[Fi
     for name in ABOUT:
         values = list(dict.fromkeys(row[name] for row in rows if name in row))
         if len(values) > 1:
-            what = f"{name} of run {run} is {' and '.join(values)}: the last one is taken"
+            what = f"{name} of run {run} is {' and '.join(values)[:SHOWN]}: the last one is taken"
             found.append(Finding(Kind.other_config, f"{path.name}:{run}", str(path), what))
         if name == "seed" and values and as_seed(values[-1]) is None:
-            what = f"seed {values[-1]!r} of run {run} is no whole number"
+            what = f"seed {values[-1][:SHOWN]!r} of run {run} is no whole number"
             found.append(Finding(Kind.no_seed, f"{path.name}:{run}", str(path), what))
     return tuple(found)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from analysis.tables.axes import GLOBAL_STEP
-from analysis.tables.record import Cell, Facts, Row, as_seed, flat, look_up
+from analysis.tables.record import Cell, Facts, Row, as_seed, flat, look_up, whole
 
 STEP = "_step"
 # What wandb adds for itself.
@@ -45,10 +45,15 @@ def as_evaluation(row: Row) -> dict[str, Cell]:
 def join(parts: Sequence[Sequence[Mapping[str, Any]]]) -> list[Mapping[str, Any]]:
     """The history of a run over several files, oldest first: a step told again, by a run that went
     on from an earlier one, is what was told last."""
-    rows: dict[Any, Mapping[str, Any]] = {}
+    rows: dict[int, Mapping[str, Any]] = {}
     for part in parts:
         for row in part:
-            rows[row.get(STEP, len(rows))] = row
+            step = whole(row.get(STEP))
+            if step is None:
+                step = len(rows)
+                while step in rows:
+                    step += 1
+            rows[step] = row
     return [rows[step] for step in sorted(rows)]
 
 

@@ -17,6 +17,8 @@ Row = Mapping[str, Cell]
 
 # Above this, whole numbers are not exact as float64, which is what a column with gaps holds.
 EXACT = 2**53
+# What 64 bits hold.
+LARGEST = 2**63 - 1
 NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
@@ -110,10 +112,18 @@ def cell(value: Any) -> Cell:
     if isinstance(value, bool):
         return int(value)
     if isinstance(value, int):
-        return value if abs(value) <= EXACT else float(value)
+        return value if abs(value) <= EXACT else as_float(value)
     if isinstance(value, float):
         return value
     return NOT_FINITE.get(value, value) if isinstance(value, str) else str(value)
+
+
+def as_float(value: int) -> float:
+    """The nearest float64, infinite where there is none."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
 
 
 def look_up(config: Mapping[str, Any], key: str) -> Any:
@@ -143,9 +153,17 @@ def flat_config(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def as_seed(value: Any) -> int | None:
     """A seed, also one that was written as text; None if it is none."""
-    if isinstance(value, bool) or value is None:
-        return None
-    try:
-        return int(value)
-    except (TypeError, ValueError):
-        return None
+    if isinstance(value, str):
+        try:
+            value = int(value)
+        except ValueError:
+            return None
+    return whole(value)
+
+
+def whole(value: Any) -> int | None:
+    """A number without a fraction that a column of whole numbers holds, else None."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    is_whole = isinstance(value, int) and not isinstance(value, bool)
+    return value if is_whole and abs(value) <= LARGEST else None

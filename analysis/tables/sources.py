@@ -13,6 +13,7 @@ from analysis.tables.filters import Query
 from analysis.tables.folders import read_folder
 from analysis.tables.record import Reading, Source, joined
 from analysis.tables.saved import END, SIGN, read_saved
+from analysis.tables.sound import sound
 from analysis.tables.wandb_files import read_offline
 from rlhf_lab.runs import MANIFEST
 from rlhf_lab.types import UserError
@@ -42,7 +43,7 @@ Online = Callable[[str, Sequence[Query]], Reading]
 def read_sources(texts: Sequence[str], queries: Sequence[Query], online: Online) -> Reading:
     """Everything that the sources hold. online: reads ENTITY/PROJECT from wandb's server. Raises
     UserError on a source that is none, and tells what there would be."""
-    return joined(read_source(text, queries, online) for text in texts)
+    return sound(joined(read_source(text, queries, online) for text in texts))
 
 
 def read_source(text: str, queries: Sequence[Query], online: Online) -> Reading:

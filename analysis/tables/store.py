@@ -2,18 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
 import pandas as pd
 
+from analysis.tables.axes import COLUMNS as AXES
 from analysis.tables.findings import Finding, Kind
+from analysis.tables.frames import OWN
 from analysis.tables.table import Tables
+from rlhf_lab.reading import Unreadable, parsing
 from rlhf_lab.types import UserError
 
+# Texts about a run.
+TEXTS = (
+    "state", "name", "sweep", "swept", "project", "job_type", "code", "content", "commit",
+    "started", "step", "machine", "legend",
+)  # fmt: skip
+ABOUT_RUNS = ("source", "run", "place", *TEXTS)
 PARTS = ("versions", "runs", "findings")
 FINDING = ("kind", "run", "place", "what")
+# Columns without which a table is none of these.
+NEEDED = {
+    "points": ("run", AXES[-1]),
+    "versions": ("run", *OWN, AXES[-1]),
+    "runs": (*ABOUT_RUNS, "seed", "tags", "planned_rounds", "config"),
+    "findings": FINDING,
+}
+# Pyarrow's own names: a changed byte is noticed, and not read as another number.
+CHECKSUMS, VERIFIED = "write_page_checksum", "page_checksum_verification"
 
 
 def files(path: Path) -> dict[str, Path]:
@@ -32,24 +50,44 @@ def save(tables: Tables, path: Path) -> list[Path]:
     path.parent.mkdir(parents=True, exist_ok=True)
     for name, frame in {**frames, "findings": found.astype(str)}.items():
         if path.suffix == ".parquet":
-            frame.to_parquet(places[name], engine="pyarrow", index=False)
+            frame.to_parquet(places[name], engine="pyarrow", index=False, **{CHECKSUMS: True})
         else:
             frame.to_csv(places[name], index=False)
     return list(places.values())
 
 
 def load(path: Path) -> Tables:
-    """Tables that were saved as Parquet. Raises UserError if a file of them is missing."""
+    """Tables that were saved as Parquet. Raises Unreadable if a file of them is missing or damaged,
+    or lacks a column that every table has."""
     if path.suffix != ".parquet":
         raise UserError(f"{path}: only tables saved as .parquet are read again")
     places = files(path)
     for place in places.values():
         if not place.is_file():
-            raise UserError(f"{place} is missing: save the tables again with --out {path}")
-    read: Callable[[Path], pd.DataFrame] = pd.read_parquet
-    frames = {name: read(place) for name, place in places.items()}
-    findings = tuple(
-        Finding(Kind(row.kind), str(row.run), str(row.place), str(row.what))
-        for row in frames.pop("findings").itertuples(index=False)
-    )
-    return Tables(frames["points"], frames["versions"], frames["runs"], findings)
+            raise Unreadable(place, f"it is missing: save the tables again with --out {path}")
+    frames = {name: frame(place, NEEDED[name]) for name, place in places.items()}
+    rows = frames.pop("findings")[list(FINDING)].itertuples(index=False)
+    findings = (found(tuple(row), number, path) for number, row in enumerate(rows, start=1))
+    return Tables(frames["points"], frames["versions"], frames["runs"], tuple(findings))
+
+
+def frame(path: Path, needed: Sequence[str]) -> pd.DataFrame:
+    """A table of one file, which has these columns, and none twice."""
+    with parsing(path, "table of Parquet"):
+        read = pd.read_parquet(path, engine="pyarrow", **{VERIFIED: True})
+        names = [str(name) for name in read.columns]
+    if lacking := [name for name in needed if name not in names]:
+        raise Unreadable(path, f"it has no column {', '.join(lacking)}: save the tables again")
+    if len(set(names)) < len(names):
+        raise Unreadable(path, "it has a column twice: save the tables again")
+    read.columns = pd.Index(names)
+    return read
+
+
+def found(row: tuple[object, ...], number: int, path: Path) -> Finding:
+    """A row of the findings; one of a kind that is none is a finding about it."""
+    kind, *texts = map(str, row)
+    if kind not in list(Kind):
+        what = f"finding {number} is of no known kind: {kind[:40]!r}"
+        return Finding(Kind.damaged, texts[0], str(path), what)
+    return Finding(Kind(kind), *texts)

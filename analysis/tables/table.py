@@ -98,7 +98,7 @@ def select(reading: Reading, queries: Sequence[Query]) -> tuple[list[Record], li
     kept, findings = each_once(reading.records)
     wanted = [found for one in kept if (found := chosen_by(one, queries)) is not None]
     if not wanted:
-        raise UserError(nothing_matched(kept, queries))
+        raise UserError(nothing_matched(kept, queries, reading.findings))
     return wanted, findings
 
 
@@ -157,8 +157,13 @@ def count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def nothing_matched(records: Sequence[Record], queries: Sequence[Query]) -> str:
+def nothing_matched(
+    records: Sequence[Record], queries: Sequence[Query], findings: Sequence[Finding] = ()
+) -> str:
     """Why nothing is selected, and what could be."""
+    if not records and findings:
+        more = f" (and {count(len(findings) - 1, 'finding')} more)" if len(findings) > 1 else ""
+        return f"no run can be read: {findings[0].line}{more}"
     if not records:
         return "no runs in these sources: `rlhf-lab runs FOLDER` lists what a folder holds"
     places = [place_of(record) for record in records]

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from analysis.tables.damage import damaged
 from analysis.tables.findings import Finding, Kind
 from analysis.tables.history import facts, join, split
 from analysis.tables.record import Reading, Record, Source
 from analysis.tables.wandb_log import Log
+from rlhf_lab.reading import Unreadable, content, parse_json, parsing
 from rlhf_lab.types import UserError
 
 PATTERN = "*.wandb"
+WANDB_BYTES = 2**35
+# Parts of a key: far above what a config has. And how many of them a message shows.
+DEPTH, SHOWN = 64, 8
 
 
 @dataclass
@@ -26,24 +31,28 @@ class Told:
     config: dict[str, Any] = field(default_factory=dict)
     rows: list[dict[str, Any]] = field(default_factory=list)
     exit_code: int | None = None
-    problem: str = ""
+    problems: list[str] = field(default_factory=list)
 
 
 def read_offline(root: Path) -> Reading:
     """Every run of a `.wandb` file, or of those in a folder or below it. Files of one id are parts
     of one run, which was resumed."""
     paths = [root] if root.is_file() else sorted(root.rglob(PATTERN))
-    told = [tell(path) for path in paths]
+    told, findings = [], list[Finding]()
+    for path in paths:
+        try:
+            told.append(tell(path))
+        except Unreadable as error:
+            findings.append(damaged(error))
     runs: dict[str, list[Told]] = {}
     for one in told:
         if one.head is not None:
             runs.setdefault(one.head.run_id, []).append(one)
-    nameless = [
-        Finding(Kind.damaged, "", str(one.path), one.problem or "it names no run: nothing was read")
-        for one in told
-        if one.head is None
-    ]
-    return Reading(tuple(record_of(parts) for parts in runs.values()), tuple(nameless))
+    for one in told:
+        problems = one.problems or ["it names no run: nothing was read"]
+        if one.head is None:
+            findings += [Finding(Kind.damaged, "", str(one.path), what) for what in problems]
+    return Reading(tuple(record_of(parts) for parts in runs.values()), tuple(findings))
 
 
 def tell(path: Path) -> Told:
@@ -55,49 +64,62 @@ def tell(path: Path) -> Told:
             f"{path} is wandb's: reading it needs the package wandb (pip install 'rlhf-lab[wandb]')"
         ) from error
     told = Told(path)
-    data = path.read_bytes()
+    data = content(path, WANDB_BYTES)
     log = Log(data)
-    for payload in log:
-        take(Message.FromString(payload), told)
+    for number, payload in enumerate(log, start=1):
+        place = f"record {number}"
+        try:
+            with parsing(path, "record of wandb's", place):
+                message = Message.FromString(payload)
+            take(message, told, place)
+        except Unreadable as error:
+            told.problems.append(f"{path.name}, {place}, is left out: {error.reason}")
     if log.stop is not None:
-        told.problem = (
+        told.problems.append(
             f"read up to byte {log.stop.offset} of {len(data)} of {path.name} ({log.stop.why}): "
             f"{len(told.rows)} rows of history before it"
         )
     return told
 
 
-def take(message: Any, told: Told) -> None:
-    """Take over what a record says; most kinds say nothing of interest here."""
+def take(message: Any, told: Told, place: str) -> None:
+    """Take over what a record says; most kinds say nothing of interest here. Raises Unreadable."""
+    path = told.path
     kind = message.WhichOneof("record_type")
     if kind == "run":
         # A later one of the same file repeats the run, with what has changed.
         told.head = message.run
-        told.config |= updates(message.run.config)
+        told.config |= updates(message.run.config, path, place)
     elif kind == "config":
-        told.config |= updates(message.config)
+        told.config |= updates(message.config, path, place)
     elif kind == "history":
-        told.rows.append(values(message.history.item))
+        told.rows.append(values(message.history.item, path, place))
     elif kind == "exit":
         told.exit_code = message.exit.exit_code
 
 
-def updates(config: Any) -> dict[str, Any]:
+def updates(config: Any, path: Path, place: str) -> dict[str, Any]:
     """A config's values without wandb's own. What lies within a value comes by its path."""
-    return {
-        name: value for name, value in values(config.update).items() if not name.startswith("_")
-    }
+    found = values(config.update, path, place)
+    return {name: value for name, value in found.items() if not name.startswith("_")}
 
 
-def values(items: Any) -> dict[str, Any]:
+def values(items: Any, file: Path, place: str) -> dict[str, Any]:
     """Keys and their values; `nested_key` is a path, of one part for a plain key."""
     found: dict[str, Any] = {}
     for item in items:
         path = list(item.nested_key) or [item.key]
+        name = f"{place}, {'.'.join(path[:SHOWN])}"
+        value = parse_json(item.value_json, Any, file, name)
+        if len(path) > DEPTH:
+            raise Unreadable(file, f"a key of {len(path)} parts", name)
         node = found
         for part in path[:-1]:
-            node = node.setdefault(part, {})
-        node[path[-1]] = json.loads(item.value_json)
+            inner = node.setdefault(part, {})
+            if not isinstance(inner, dict):
+                raise Unreadable(file, f"{part} is both a value and a group of them", name)
+            node = inner
+        node[path[-1]] = value
     return found
 
 
@@ -119,22 +141,27 @@ def record_of(parts: Sequence[Told]) -> Record:
         job_type=head.job_type or "train",
         tags=tuple(head.tags),
         commit=head.git.commit[:8],
-        started=started(head),
+        started=started(head, last.problems),
     )
     findings = tuple(
-        Finding(Kind.damaged, head.run_id, str(part.path), part.problem)
+        Finding(Kind.damaged, head.run_id, str(part.path), problem)
         for part in parts
-        if part.problem
+        for problem in part.problems
     )
     return Record(Source.offline, head.run_id, place, known, config, rounds, evals, findings)
 
 
-def started(head: Any) -> str:
-    """When a run began, in UTC; "" if its file does not say."""
+def started(head: Any, problems: list[str]) -> str:
+    """When a run began, in UTC; "" if its file does not say, or names a time that cannot be."""
     seconds = head.start_time.seconds
     if not seconds:
         return ""
-    return str(head.start_time.ToDatetime().isoformat(timespec="seconds") + "+00:00")
+    try:
+        began = datetime.fromtimestamp(seconds, UTC)
+    except (OverflowError, ValueError, OSError):
+        problems.append(f"its start, {seconds} seconds after 1970, is no time")
+        return ""
+    return began.isoformat(timespec="seconds")
 
 
 def state_of(told: Told) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from analysis.command import exit_code
-from analysis.statistics.results import Method, Options
+from analysis.statistics.results import OF_ANY_NUMBER, Method, Options
 from analysis.tables.gather import gather
 from analysis.written.asked import Asked
 from analysis.written.formats import save
@@ -40,7 +40,7 @@ def parser() -> argparse.ArgumentParser:
     )
     add("--target", type=float, help="the win-rate to reach; else half of the best gain")
     add("--axis", action="append", default=[], help=f"else {', '.join(usual.axes)}")
-    add("--method", choices=list(Method), default=Method.t)
+    add("--method", choices=list(OF_ANY_NUMBER), default=Method.t)
     add("--level", type=float, default=usual.options.level)
     return found
 

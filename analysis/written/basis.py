@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from analysis.selection import Cell, Selection
-from analysis.statistics.results import Options
+from analysis.statistics.results import Method, Options
 from analysis.tables.table import count
 
 SHOWN = 3
@@ -37,8 +37,11 @@ def listed(values: Iterable[object]) -> str:
     return ", ".join(map(str, values))
 
 
-def interval_told(options: Options) -> str:
-    return f"{100 * options.level:g}% {options.method} interval over seeds"
+def interval_told(options: Options, of_shares: bool = False) -> str:
+    """of_shares: whether some numbers may be shares, whose t intervals are made on log odds."""
+    is_changed = of_shares and options.method is Method.t
+    told = f"{options.text} interval over seeds"
+    return f"{told}, which is made on log odds for shares" if is_changed else told
 
 
 def left_out_told(selection: Selection) -> tuple[str, ...]:

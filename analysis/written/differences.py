@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from analysis.selection import Selection
-from analysis.statistics.contrasts import Contrast, apart, difference, in_pairs
+from analysis.statistics.contrasts import Contrast, difference, matched
+from analysis.statistics.decisions import Shows, options_of
 from analysis.statistics.equivalence import equivalence, tails_of
-from analysis.statistics.multiple import holm
 from analysis.tables.table import Tables
+from analysis.together import together
 from analysis.written.asked import Asked
 from analysis.written.baseline import Pair, pairs
-from analysis.written.basis import each_once, interval_told, left_out_told, runs_told
+from analysis.written.basis import each_once, left_out_told, runs_told
 from analysis.written.entries import Entry, Measured, Written, measured
 from analysis.written.estimates import lacks
 from analysis.written.metrics import Metric, metrics_of
@@ -21,18 +22,21 @@ from analysis.written.naming import key, place_columns, place_of, titles
 
 @dataclass(frozen=True, eq=False)
 class Difference:
-    """A condition less its baseline: two-sided p by t, and the verdict of the margin."""
+    """A condition less its baseline. value: with the interval that the verdict is read from, at
+    `level`. p: two-sided, by t, by itself; adjusted: for the comparisons of the same claim."""
 
     pair: Pair
     value: Measured
+    level: str
     seeds: str
     p: float
+    adjusted: float
     verdict: str
     warnings: tuple[str, ...]
 
 
 def differences(_: Tables, selection: Selection, asked: Asked) -> list[Written]:
-    """A table for each metric. p-values are Holm's over all comparisons of a table."""
+    """A table for each metric, with the verdicts, intervals and levels that the questions have."""
     found, told = pairs(selection, asked.baseline)
     cells = [cell for one in found for cell in (one.cell, one.baseline)]
     made = [table_of(metric, found, asked) for metric in metrics_of(cells, asked.metrics)]
@@ -47,15 +51,16 @@ def differences(_: Tables, selection: Selection, asked: Asked) -> list[Written]:
 def table_of(metric: Metric, found: Sequence[Pair], asked: Asked) -> Written | None:
     """The differences of one metric; None if no two conditions can be compared."""
     margin = asked.margin_of(metric.column, metric.is_share)
-    compared, warned = [], []
-    for pair in found:
-        if reason := not_compared(pair, metric):
-            warned.append(reason)
-        else:
-            compared.append(one_difference(pair, metric, asked, margin))
-    if not compared:
+    reasons = [not_compared(pair, metric) for pair in found]
+    warned = [reason for reason in reasons if reason]
+    usable = [pair for pair, reason in zip(found, reasons, strict=True) if not reason]
+    if not usable:
         return None
-    adjusted = holm({str(place): one.p for place, one in enumerate(compared)})
+    counts = together([(pair.cell, pair.baseline) for pair in usable])
+    compared = [
+        one_difference(pair, metric, asked, margin, count)
+        for pair, count in zip(usable, counts, strict=True)
+    ]
     cells = list(
         {key(c): c for one in compared for c in (one.pair.cell, one.pair.baseline)}.values()
     )
@@ -67,22 +72,27 @@ def table_of(metric: Metric, found: Sequence[Pair], asked: Asked) -> Written | N
             names[key(one.pair.baseline)],
             one.seeds,
             one.value,
+            one.level,
             Measured(one.p, digits=4),
-            Measured(adjusted[str(place)], digits=4),
+            Measured(one.adjusted, digits=4),
             one.verdict,
         )
-        for place, one in enumerate(compared)
+        for one in compared
     )
     within = "" if margin is None else f" Margin, stated beforehand: {metric.margin(margin).text}."
     caption = (
         f"Differences in {metric.name} of the last evaluated version, condition less baseline, "
-        f"with the {interval_told(asked.options)}; p of Student's t in pairs of seeds (Welch's "
-        f"where seeds differ), and Holm's over these {len(compared)}.{within} {runs_told(cells)}."
+        "with the t interval that the verdict is read from, in pairs of common seeds (Welch's "
+        "where fewer than 3 are common); its level is that of two one-sided tests of the margin, "
+        "or of a two-sided test where none is stated, corrected, as is the second p, for the "
+        "algorithms and models that the same change is tested with "
+        f"(Bonferroni).{within} {runs_told(cells)}."
     )
-    columns = ("condition", "baseline", "seeds", "difference", "p", "p (Holm)", "verdict")
+    heads = ("seeds", "difference", "level", "p", "p (corrected)", "verdict")
     told = [text for one in compared for text in one.warnings]
     name = f"differences-{metric.column.replace('/', '_')}"
-    return Written(name, caption, (*places, *columns), rows, each_once((*warned, *told)))
+    columns = (*places, "condition", "baseline", *heads)
+    return Written(name, caption, columns, rows, each_once((*warned, *told)))
 
 
 def not_compared(pair: Pair, metric: Metric) -> str:
@@ -96,21 +106,25 @@ def not_compared(pair: Pair, metric: Metric) -> str:
 
 
 def contrast_of(pair: Pair, column: str) -> Contrast:
-    """In pairs of the seeds that both have, if there are at least two."""
-    first, second = pair.cell.scores(column), pair.baseline.scores(column)
-    return in_pairs(first, second) if len({*first} & {*second}) > 1 else apart(first, second)
+    """In pairs of common seeds, by the rule of all comparisons."""
+    return matched(pair.cell.scores(column), pair.baseline.scores(column))
 
 
-def one_difference(pair: Pair, metric: Metric, asked: Asked, margin: float | None) -> Difference:
-    contrast = contrast_of(pair, metric.column)
-    estimate, tails = difference(contrast, asked.options), tails_of(contrast)
-    verdict = "no margin stated"
+def one_difference(
+    pair: Pair, metric: Metric, asked: Asked, margin: float | None, count: int
+) -> Difference:
+    """count: how many comparisons of the same claim hold together."""
+    contrast, level = contrast_of(pair, metric.column), asked.options.level
+    shows, verdict = Shows.below, "no margin stated"
     if margin is not None:
-        level, up = asked.options.level, metric.higher_is_better
-        verdict = equivalence(contrast, metric.margin(margin), level, up).text
+        shows, up = Shows.equal, metric.higher_is_better
+        verdict = equivalence(contrast, metric.margin(margin), level, up, count).text
+    estimate = difference(contrast, options_of(shows, count, level))
     seeds = f"{len(contrast.parts[0])} pairs"
     if not contrast.is_paired:
         seeds = " and ".join(str(len(part)) for part in contrast.parts)
+    tails = tails_of(contrast)
     p = min(1.0, 2 * min(tails.more_than(0), tails.less_than(0)))
-    value = measured(estimate, metric.digits)
-    return Difference(pair, value, seeds, p, verdict, estimate.warnings)
+    value, told = measured(estimate, metric.digits), estimate.basis.options.percent
+    adjusted = min(1.0, count * p)
+    return Difference(pair, value, told, seeds, p, adjusted, verdict, estimate.warnings)

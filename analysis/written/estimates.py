@@ -15,7 +15,11 @@ ONE_SEED = "one seed: no interval, and nothing can be said of other seeds"
 
 
 def over_seeds(
-    scores: Mapping[int, float], measure: str, options: Options, digits: int = 3
+    scores: Mapping[int, float],
+    measure: str,
+    options: Options,
+    digits: int = 3,
+    is_share: bool = False,
 ) -> tuple[Measured, tuple[str, ...]]:
     """A measure of one condition's seeds, with its interval from two seeds on, and warnings."""
     values = [scores[seed] for seed in sorted(scores)]
@@ -23,7 +27,8 @@ def over_seeds(
         told = ONE_SEED if len(values) == 1 else SAME
         return Measured(points({SCORES: values})[measure], digits=digits), (told,)
     measures = {measure: MEASURES[measure]}
-    estimate = aggregates({SCORES: {SCORES: values}}, options, measures)[SCORES][measure]
+    chosen = options.for_shares(values) if is_share else options
+    estimate = aggregates({SCORES: {SCORES: values}}, chosen, measures)[SCORES][measure]
     return measured(estimate, digits), estimate.warnings
 
 

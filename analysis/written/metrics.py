@@ -39,7 +39,8 @@ def metric_of(column: str) -> Metric:
     for one in TOLD:
         if one.column == column:
             return one
-    is_share = column.endswith(("win_rate", "tie_rate", "eos_rate"))
+    is_gap = column.startswith("gap/")
+    is_share = column.endswith(("win_rate", "tie_rate", "eos_rate")) and not is_gap
     return Metric(column, column, is_share, not column.startswith(LOWER_IS_BETTER))
 
 

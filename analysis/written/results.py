@@ -17,7 +17,7 @@ from analysis.written.basis import (
 )
 from analysis.written.entries import Entry, Written, measured
 from analysis.written.estimates import lacks, over_seeds
-from analysis.written.metrics import Metric, metrics_of
+from analysis.written.metrics import Metric, metric_of, metrics_of
 from analysis.written.naming import key, place_columns, place_of, titles
 
 
@@ -36,7 +36,7 @@ def results(_: Tables, selection: Selection, asked: Asked) -> list[Written]:
         warned += told
     caption = (
         f"Results at the last evaluated version: {asked.measure} over seeds with its "
-        f"{interval_told(asked.options)}. {runs_told(cells)}."
+        f"{interval_told(asked.options, of_shares=True)}. {runs_told(cells)}."
     )
     columns = (*places, "condition", "n", "seeds", *(one.name for one in metrics))
     warnings = (*each_once(warned), *left_out_told(selection))
@@ -53,7 +53,9 @@ def row_of(cell: Cell, metrics: Sequence[Metric], asked: Asked) -> tuple[list[En
             warned.append(missing)
             continue
         scores = cell.scores(metric.column)
-        entry, told = over_seeds(scores, asked.measure, asked.options, metric.digits)
+        entry, told = over_seeds(
+            scores, asked.measure, asked.options, metric.digits, metric.is_share
+        )
         numbers.append(entry)
         warned += told
     return numbers, warned
@@ -75,7 +77,10 @@ def aggregated(_: Tables, selection: Selection, asked: Asked) -> list[Written]:
         name: {env: [*cell.scores(asked.quality).values()] for env, cell in sorted(cells.items())}
         for name, cells in whole.items()
     }
-    found = aggregates(scores, asked.options)
+    every = [one for held in scores.values() for values in held.values() for one in values]
+    is_share = metric_of(asked.quality).is_share
+    options = asked.options.for_shares(every) if is_share else asked.options
+    found = aggregates(scores, options)
     rows: list[tuple[Entry, ...]] = [
         (name, *(measured(found[name][measure]) for measure in MEASURES)) for name in sorted(found)
     ]
@@ -83,7 +88,7 @@ def aggregated(_: Tables, selection: Selection, asked: Asked) -> list[Written]:
     caption = (
         f"{asked.quality} of the last evaluated version over {len(tasks)} environments "
         f"({listed(sorted(tasks))}), seeds drawn within each, with its "
-        f"{interval_told(asked.options)}. {runs_told(used)}."
+        f"{interval_told(asked.options, of_shares=True)}. {runs_told(used)}."
     )
     told = [text for one in found.values() for each in one.values() for text in each.warnings]
     odd = [f"{name} is left out: not in every environment" for name in held if name not in whole]

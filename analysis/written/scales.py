@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from analysis.selection import Selection
 from analysis.tables.table import Tables
+from analysis.together import together
 from analysis.written.asked import Asked
 from analysis.written.baseline import Baseline, Pair, paired
 from analysis.written.basis import each_once, interval_told, left_out_told, runs_told
@@ -33,35 +34,40 @@ def scales(_: Tables, selection: Selection, asked: Asked) -> list[Written]:
     cells = list({key(c): c for pair in found for c in (pair.cell, pair.baseline)}.values())
     names, places = titles(cells), place_columns(cells)
     rows = []
-    for pair in found:
-        entries, told = row_of(pair, asked)
+    counts = together([(pair.cell, pair.baseline) for pair in found])
+    for pair, count in zip(found, counts, strict=True):
+        entries, told = row_of(pair, asked, count)
         rows.append((*place_of(pair.cell, places), names[key(pair.cell)], *entries))
         warned += told
     margin = asked.margin_of(asked.quality, metric.is_share)
     within = "" if margin is None else f" Margin, stated beforehand: {metric.margin(margin).text}."
     caption = (
         f"Asynchronous conditions beside synchronous ones: {metric.name} of the last evaluated "
-        "version, difference in pairs of seeds, and wall-clock up to it, evaluation left out "
-        f"(speed-up: ratio of geometric means), each with its {interval_told(asked.options)}."
-        f"{within} {runs_told(cells)}."
+        "version, difference in pairs of common seeds with the t interval that the verdict is read "
+        "from, at its level, and wall-clock up to it, evaluation left out (speed-up: ratio of "
+        "geometric means); other numbers have their "
+        f"{interval_told(asked.options, of_shares=True)}.{within} {runs_told(cells)}."
     )
-    heads = ("seeds", "sync", "async", "difference", "verdict", "sync, s", "async, s", "speed-up")
+    quality = ("seeds", "sync", "async", "difference", "level", "verdict")
     warnings = (*each_once(warned), *left_out_told(selection))
-    columns = (*places, "condition", *heads)
+    columns = (*places, "condition", *quality, "sync, s", "async, s", "speed-up")
     return [Written("scales", caption, columns, tuple(rows), warnings)]
 
 
-def row_of(pair: Pair, asked: Asked) -> tuple[tuple[Entry, ...], list[str]]:
+def row_of(pair: Pair, asked: Asked, count: int) -> tuple[tuple[Entry, ...], list[str]]:
     metric = metric_of(asked.quality)
     margin = asked.margin_of(asked.quality, metric.is_share)
-    made = one_difference(pair, metric, asked, margin)
+    made = one_difference(pair, metric, asked, margin, count)
     told = list(made.warnings)
     both: list[Entry] = []
     for cell in (pair.baseline, pair.cell):
         scores = cell.scores(metric.column)
-        entry, said = over_seeds(scores, asked.measure, asked.options, metric.digits)
+        entry, said = over_seeds(
+            scores, asked.measure, asked.options, metric.digits, metric.is_share
+        )
         both.append(entry)
         told += said
     before, _, _ = cost_of(pair.baseline, None, WALL, asked)
     after, ratio, said = cost_of(pair.cell, pair.baseline, WALL, asked)
-    return (made.seeds, *both, made.value, made.verdict, before, after, ratio), [*told, *said]
+    shown = (made.seeds, *both, made.value, made.level, made.verdict)
+    return (*shown, before, after, ratio), [*told, *said]

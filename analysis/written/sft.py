@@ -33,7 +33,7 @@ def sft(_: Tables, selection: Selection, asked: Asked) -> list[Written]:
     caption = (
         f"SFT policies (version 0), from the evaluations of {count(runs, 'run')} of "
         f"{count(len(cells), 'condition')} trained from them; each seed counts once. Mean over "
-        f"seeds with its {interval_told(asked.options)}."
+        f"seeds with its {interval_told(asked.options, of_shares=True)}."
     )
     columns = ("environment", "n", "seeds", *(metric.name for metric in metrics))
     warnings = (*each_once(warned), *left_out_told(selection))
@@ -60,5 +60,5 @@ def start_of(cells: list[Cell], metric: Metric, asked: Asked) -> tuple[Entry, li
         where = cells[0].env
         told = [f"{where}: runs of seeds {listed(odd)} differ in {metric.column} at version 0"]
     means = {seed: sum(values) / len(values) for seed, values in held.items()}
-    entry, more = over_seeds(means, asked.measure, asked.options, metric.digits)
+    entry, more = over_seeds(means, asked.measure, asked.options, metric.digits, metric.is_share)
     return entry, [*told, *more]

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rlhf_lab import limits
 from rlhf_lab.fingerprints import fingerprint, ngrams, normalised
 from rlhf_lab.tasks.prompts import Encode, Render, Shorten, fitted, text_of
 from rlhf_lab.tasks.tables import TableExamples
@@ -22,7 +23,7 @@ Advance = Callable[[], None]
 
 
 @dataclass(frozen=True)
-class DataOptions:
+class DataOptions(limits.Limited, key="data"):
     """Config node `data`, of `rlhf-lab data`.
 
     ngram: words in a row that make two prompts overlap. common: n-grams in more train rows than
@@ -33,22 +34,17 @@ class DataOptions:
     from position `start` on, in place of the report.
     """
 
-    ngram: int = 13
-    common: int = 10
-    limit: int = 0
+    ngram: int = limits.count(13, least=2, most=10**6)
+    common: int = limits.count(10)
+    limit: int = limits.count(0, least=0)
     tokens: bool = True
-    examples: int = 3
+    examples: int = limits.count(3, least=0)
     out: str = ""
-    start: int = 0
-    show: int = 0
+    start: int = limits.count(0, least=0)
+    show: int = limits.count(0, least=0)
 
     def __post_init__(self) -> None:
-        for key, least in (("ngram", 2), ("common", 1), ("limit", 0), ("examples", 0)):
-            if getattr(self, key) < least:
-                raise UserError(f"data.{key}={getattr(self, key)}: choose {least} or more")
-        for key in ("start", "show"):
-            if getattr(self, key) < 0:
-                raise UserError(f"data.{key}={getattr(self, key)}: choose 0 or more")
+        super().__post_init__()
         if self.out and self.limit:
             raise UserError(
                 f"data.limit={self.limit} with data.out={self.out}: the copy would end there; pass "

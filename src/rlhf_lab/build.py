@@ -32,6 +32,7 @@ from rlhf_lab.models.causal_lm import load_policy, load_tokenizer, policy_shape
 from rlhf_lab.models.devices import chosen
 from rlhf_lab.models.pretrained import PretrainedModel
 from rlhf_lab.models.reward_model import load_reward_model
+from rlhf_lab.models.sampling import Written
 from rlhf_lab.models.value_model import ValueNetwork, value_model_from, value_model_like
 from rlhf_lab.processes import Processes, current, world_size
 from rlhf_lab.randomness import stable_hash, uniforms
@@ -250,6 +251,11 @@ def server(config: Config) -> Command:
 def lengths(config: Config) -> Lengths:
     """The longest texts that vLLM must take."""
     return Lengths(config.task.max_prompt_tokens, response_tokens(config))
+
+
+def written(config: Config) -> Written:
+    """How a run's policy writes."""
+    return Written(config.generator.temperature, response_tokens(config))
 
 
 def executor(

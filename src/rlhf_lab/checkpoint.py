@@ -14,12 +14,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import Any, NotRequired
 
 from safetensors.torch import save_file
 from torch import Tensor
 from typing_extensions import TypedDict
 
+from rlhf_lab import limits
+from rlhf_lab.extents import EMPTY, Extent, GrowingFile, cut_all
 from rlhf_lab.reading import Unreadable, read_json
 from rlhf_lab.recorded import Count
 from rlhf_lab.rollout.pipeline import Queued
@@ -53,10 +55,11 @@ class State(TypedDict):
     round: Count
     counters: dict[str, Any]
     ledger: dict[str, Any]
+    records: NotRequired[dict[str, Extent]]
 
 
 @dataclass(frozen=True)
-class CheckpointOptions:
+class CheckpointOptions(limits.Limited, key="checkpoint"):
     """Config group `checkpoint`: save every so many rounds and minutes (0: not by that measure).
 
     keep: checkpoints that stay. A run that is asked to stop, or loses a generator, saves one too,
@@ -65,15 +68,13 @@ class CheckpointOptions:
     """
 
     name: str = "minutes"
-    rounds: int = 0
-    minutes: float = 10.0
-    keep: int = 2
-    pause_round: int = 0
+    rounds: int = limits.count(0, least=0)
+    minutes: float = limits.number(10.0, least=0, most=1e7)
+    keep: int = limits.count(2, most=10**6)
+    pause_round: int = limits.count(0, least=0)
 
     def __post_init__(self) -> None:
-        for key, least in (("rounds", 0), ("minutes", 0), ("keep", 1), ("pause_round", 0)):
-            if getattr(self, key) < least:
-                raise UserError(f"checkpoint.{key}={getattr(self, key)}: choose {least} or more")
+        super().__post_init__()
         if self.pause_round and not self.is_on:
             raise UserError(
                 f"checkpoint.pause_round={self.pause_round} with checkpoint={self.name}: a run "
@@ -105,12 +106,18 @@ class Checkpoints:
     """The checkpoints of one run's folder."""
 
     def __init__(
-        self, folder: Path, options: CheckpointOptions, clock: Clock = time.monotonic
+        self,
+        folder: Path,
+        options: CheckpointOptions,
+        records: Sequence[str] = (),
+        clock: Clock = time.monotonic,
     ) -> None:
+        """records: names of the files beside the checkpoints' folder that rows are appended to."""
         if folder.exists() and not folder.is_dir():
             raise UserError(f"{folder} is no folder, so that no state can be saved: move it away")
         self._folder = folder
         self._options = options
+        self._records = {name: GrowingFile(folder.parent / name) for name in records}
         self._clock = clock
         self._saved_at = clock()
         self._saved_round = 0
@@ -133,8 +140,11 @@ class Checkpoints:
 
     def save(self, snapshot: Snapshot) -> None:
         """Seal a checkpoint, then remove the oldest ones. On an error the others are untouched."""
-        for rows in self._folder.parent.glob("*.jsonl"):
-            flush(rows)  # what the checkpoint counts on must reach the disk before it does
+        for name in self._records:
+            path = self._folder.parent / name
+            if path.exists():
+                flush(path)  # what the checkpoint counts on must reach the disk before it does
+        records = {name: asdict(file.extent()) for name, file in self._records.items()}
         folder = self._folder / f"{snapshot.round:08d}"
         if folder.exists():
             shutil.rmtree(folder)
@@ -146,6 +156,7 @@ class Checkpoints:
                 "round": snapshot.round,
                 "counters": snapshot.counters,
                 "ledger": snapshot.ledger,
+                "records": records,
             }
             (draft / STATE).write_text(json.dumps(state), encoding="utf-8")
             with (draft / QUEUE).open("w", encoding="utf-8") as file:
@@ -167,6 +178,20 @@ class Checkpoints:
             self._saved_round = found.round
             return found
         return None
+
+    def cut_records(self, round_: int) -> None:
+        """Remove the rows that were written after round `round_`, at which the run goes on. Raises
+        UserError if rows are missing that its checkpoint counts on."""
+        folder = self._folder / f"{round_:08d}"
+        wanted = dict.fromkeys(self._records, EMPTY)
+        if round_:
+            wanted = read_json(folder / STATE, State).get("records", {})
+        if missing := sorted(set(self._records) - set(wanted)):
+            raise UserError(
+                f"{folder} was saved by an older version, which did not count the rows of "
+                f"{missing[0]}: go on with that version, or delete it to start from the beginning"
+            )
+        cut_all(self._folder.parent, wanted, folder)
 
     def _folders(self) -> list[Path]:
         """Oldest first. What a person put beside them is none."""

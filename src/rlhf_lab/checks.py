@@ -12,6 +12,8 @@ from rlhf_lab.engines.options import DeepSpeedOptions, Precision, SingleEngineOp
 from rlhf_lab.generators.pairs import PairsSampling
 from rlhf_lab.generators.vllm.http import Server
 from rlhf_lab.generators.vllm.options import PORT_REMEDY, VLLMSampling, VLLMServerSampling
+from rlhf_lab.kernels import Kernels
+from rlhf_lab.kernels import require as require_kernels
 from rlhf_lab.models.adapters import require_peft
 from rlhf_lab.models.devices import chosen
 from rlhf_lab.models.pretrained import PretrainedModel, require_attention
@@ -54,6 +56,7 @@ def trains_on_labels(config: Config) -> bool:
 def check(config: Config) -> None:
     """Refuse combinations that cannot work, before anything is loaded or computed."""
     check_secrets(config)
+    check_kernels(config)
     least = config.algo.needs.group_size
     if config.run.group_size < least:
         raise UserError(
@@ -91,6 +94,25 @@ def check(config: Config) -> None:
     check_pairs(config)
     check_samples(config)
     check_vllm(config)
+
+
+def check_kernels(config: Config) -> None:
+    """Portable kernels are the processor's, and this process must be started for them."""
+    if config.kernels is Kernels.native:
+        return
+    if isinstance(config.generator, VLLMSampling):
+        raise UserError(
+            f"kernels=portable with generator={config.generator.name}: vLLM has kernels of its "
+            "own; pass generator=hf, or kernels=native"
+        )
+    for key in ("engine", "generator"):
+        device = getattr(config, key).device
+        if chosen(device, f"{key}.device").type != "cpu":
+            raise UserError(
+                f"kernels=portable with {key}.device={device}: a GPU has kernels of its own; pass "
+                f"{key}.device=cpu, or kernels=native"
+            )
+    require_kernels(config.kernels, world_size())
 
 
 def check_secrets(config: Config) -> None:

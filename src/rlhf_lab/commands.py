@@ -17,7 +17,7 @@ from rlhf_lab.data import inspect
 from rlhf_lab.evals import Validate
 from rlhf_lab.forward import load_weights, weights_digest
 from rlhf_lab.measurement import measured
-from rlhf_lab.models.causal_lm import load_policy, save_policy
+from rlhf_lab.models.causal_lm import load_policy, require_savable, save_policy
 from rlhf_lab.models.scratch import ScratchModel
 from rlhf_lab.outputs import FolderOutput
 from rlhf_lab.products import Product, Stages
@@ -25,6 +25,7 @@ from rlhf_lab.provenance import peak_memory_bytes, short_commit
 from rlhf_lab.recorded import read_manifest
 from rlhf_lab.rollout.mode import ExecutorKind
 from rlhf_lab.run_evals import Evaluated, evaluate_run, show
+from rlhf_lab.run_lock import run_lock
 from rlhf_lab.secrecy import masked
 from rlhf_lab.signals import Stop, listening
 from rlhf_lab.stages.calibration import Bin, read_calibration
@@ -126,6 +127,12 @@ def train(config: Config, console: Console, facts: Record) -> Path:
     """
     warm(config)
     folder = claim_folder(config)
+    with run_lock(folder):
+        return train_in(folder, config, console, facts)
+
+
+def train_in(folder: Path, config: Config, console: Console, facts: Record) -> Path:
+    """The same in a folder that no other process uses."""
     claim = runs.RunDirectory.resume if config.output.resume else runs.RunDirectory.create
     manifest = {**facts["manifest"], "settings": build.settings(config)}
     record = claim(folder, manifest, facts["config_yaml"])
@@ -193,12 +200,14 @@ def trained(
     weights."""
     output = FolderOutput(config, folder, console, facts)
     model, tokenizer = load_policy(sources.policy, None, config.seed)
+    written = build.written(config)
+    require_savable(model, tokenizer, sources.policy.path, written)
     weights = learn(config, sources, model, tokenizer, output, console.say, should_stop)
     if weights.version == config.run.num_rounds:
         # The engine may have cut the trained one into parts.
         whole, _ = load_policy(sources.policy, None, config.seed)
         load_weights(whole, weights)
-        save_policy(whole, tokenizer, folder / runs.POLICY)
+        save_policy(whole, tokenizer, folder / runs.POLICY, written)
     return weights
 
 
@@ -261,11 +270,12 @@ def claim_folder(config: Config) -> Path:
 def evaluated(config: Config, console: Console) -> Evaluated:
     """Judge the saved weights of a finished run again, with other eval options if wanted."""
     folder = Path(config.output.dir)
-    sources = Stages(config, console).sources()
-    rows = evaluate_run(config, sources, folder, console)
-    tell(config, folder, "evaluate", rows, console)
-    if (folder / runs.POLICY).is_dir():
-        write_card(config, folder, folder / runs.POLICY, config.run.num_rounds)
+    with run_lock(folder):
+        sources = Stages(config, console).sources()
+        rows = evaluate_run(config, sources, folder, console)
+        tell(config, folder, "evaluate", rows, console)
+        if (folder / runs.POLICY).is_dir():
+            write_card(config, folder, folder / runs.POLICY, config.run.num_rounds)
     return Evaluated(str(folder), rows)
 
 

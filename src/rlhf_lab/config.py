@@ -15,6 +15,7 @@ from typing import Any, get_type_hints
 from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING, DictConfig, OmegaConf
 
+from rlhf_lab import limits
 from rlhf_lab.algos.a_lol import ALoL
 from rlhf_lab.algos.best_of_n import BestOfN
 from rlhf_lab.algos.cispo import CISPO
@@ -57,6 +58,7 @@ from rlhf_lab.evals import EvalOptions
 from rlhf_lab.generators.hf import HFSampling
 from rlhf_lab.generators.pairs import PairsSampling
 from rlhf_lab.generators.vllm.options import VLLMSampling, VLLMServerSampling
+from rlhf_lab.kernels import Kernels
 from rlhf_lab.models.pretrained import PretrainedModel
 from rlhf_lab.models.scratch import ScratchModel
 from rlhf_lab.optim import Optim
@@ -182,10 +184,11 @@ class OutputOptions:
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(limits.Limited):
     """A whole run, resolved and checked."""
 
-    seed: int
+    seed: int = field(metadata=limits.within(least=0, most=limits.LARGEST_SEED))
+    kernels: Kernels
     run: Recipe
     algo: Any
     correction: Any
@@ -237,7 +240,10 @@ def tree() -> type:
         "reward_model": RewardModelOptions,
         "data": DataOptions,
     }
-    columns: list[Any] = [("seed", int, field(default=1))]
+    columns: list[Any] = [
+        ("seed", int, field(default=1)),
+        ("kernels", Kernels, field(default=Kernels.native)),
+    ]
     for name in (
         "run",
         "algo",
@@ -269,14 +275,17 @@ def register() -> None:
             store.store(group=f"{group}/schema", name=name, node=schema_of(part))
 
 
-def live(node: Any, key: str = "") -> Any:
-    """Turn a composed node into frozen parts. A part's complaint is passed on as it is."""
+def live(node: Any, key: str) -> Any:
+    """Turn a composed node, mounted at `key`, into frozen parts. Numbers are checked under their
+    whole names first; a part's own complaint is passed on as it is."""
     if isinstance(node, dict):
-        return {name: live(value) for name, value in node.items()}
+        return {name: live(value, f"{key}.{name}") for name, value in node.items()}
     part = getattr(type(node), "PART", None)
     if part is None:
         return node
-    return part(**{f.name: live(getattr(node, f.name)) for f in dataclasses.fields(node)})
+    limits.check(node, part, key)
+    names = [column.name for column in dataclasses.fields(node)]
+    return part(**{name: live(getattr(node, name), f"{key}.{name}") for name in names})
 
 
 def typed(cfg: DictConfig) -> Config:
@@ -287,7 +296,7 @@ def typed(cfg: DictConfig) -> Config:
         if OmegaConf.is_missing(cfg, name):
             raise UserError(f"{name}=??? is not set: pass {name}=<option>")
         node = cfg[name]
-        nodes[name] = live(OmegaConf.to_object(node)) if OmegaConf.is_config(node) else node
+        nodes[name] = live(OmegaConf.to_object(node), name) if OmegaConf.is_config(node) else node
         if OmegaConf.is_config(node):
             refuse_extra(f"{name}.", node, nodes[name])
         if isinstance(nodes[name], Mapping):

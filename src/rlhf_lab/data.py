@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from datetime import date, time, timedelta
+from decimal import Decimal
 from pathlib import Path
+from typing import Any
+from uuid import UUID
 
 from rlhf_lab import build
 from rlhf_lab.audit import Limits, Overlap, Repeats, SplitAudit, audit_split, overlap
@@ -267,4 +271,26 @@ def append_rows(path: Path, examples: TableExamples, without: set[int]) -> None:
     with path.open("a", encoding="utf-8") as out:
         for index in range(len(examples)):
             if index not in without:
-                out.write(json.dumps(examples.row(index), ensure_ascii=False) + "\n")
+                out.write(as_line(examples.row(index), examples.table.place(index)) + "\n")
+
+
+def as_line(row: Mapping[str, Any], place: str) -> str:
+    """A row as a line of JSONL; times, which Parquet has, become texts. Raises UserError for what
+    JSON has no form of."""
+    try:
+        text = json.dumps(row, ensure_ascii=False, default=as_text)
+        text.encode("utf-8")
+    except (TypeError, ValueError, RecursionError) as error:
+        raise UserError(
+            f"{place} cannot be written as JSON ({error}): leave out what is none, or make it text"
+        ) from error
+    return text
+
+
+def as_text(value: Any) -> str:
+    """A time or a decimal number as text. Raises TypeError for anything else."""
+    if isinstance(value, date | time):
+        return value.isoformat()
+    if isinstance(value, Decimal | timedelta | UUID):
+        return str(value)
+    raise TypeError(f"{type(value).__name__} has no form in JSON")

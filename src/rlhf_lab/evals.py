@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from rlhf_lab import limits
 from rlhf_lab.batching import collate
 from rlhf_lab.forward import load_weights, torch_threads
 from rlhf_lab.measures.intervals import mean
@@ -48,7 +49,7 @@ LABEL = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)?")
 
 
 @dataclass(frozen=True)
-class EvalOptions:
+class EvalOptions(limits.Limited, key="eval"):
     """Config group `eval`.
 
     prompts: how many of the split. snapshots: saved versions of a run to evaluate, spread evenly,
@@ -63,30 +64,23 @@ class EvalOptions:
 
     name: str = "quick"
     split: Split = Split.validation
-    prompts: int = 512
-    snapshots: int = 5
-    temperature: float = 0.0
-    samples: int = 1
-    ks: list[int] = field(default_factory=list)
-    chunk_groups: int = 256
+    prompts: int = limits.count(512)
+    snapshots: int = limits.count(5, least=0, most=10**6)
+    temperature: float = limits.number(
+        0.0, least=0.01, most=10, also={0: "for generator.temperature"}
+    )
+    samples: int = limits.count(1, most=10**5)
+    ks: list[int] = field(default_factory=list, metadata=limits.within(least=1, most=10**5))
+    chunk_groups: int = limits.rows(256)
     label: str = ""
-    table_rows: int = 8
-    threads: int = 2
+    table_rows: int = limits.count(8, least=0, most=10**6)
+    threads: int = limits.threads(2)
     validate: Validate = Validate.none
 
     def __post_init__(self) -> None:
-        least = {"snapshots": 0, "table_rows": 0}
-        for key in ("prompts", "snapshots", "samples", "chunk_groups", "table_rows", "threads"):
-            if getattr(self, key) < least.get(key, 1):
-                value, allowed = getattr(self, key), least.get(key, 1)
-                raise UserError(f"eval.{key}={value}: choose {allowed} or more")
-        if not (self.temperature == 0 or 0.01 <= self.temperature <= 10):
-            raise UserError(
-                f"eval.temperature={self.temperature} is out of range: choose 0.01 to 10, or 0 for "
-                "generator.temperature"
-            )
+        super().__post_init__()
         for k in self.ks:
-            if not 1 <= k <= self.samples:
+            if k > self.samples:
                 raise UserError(
                     f"eval.ks={self.ks} with eval.samples={self.samples}: choose numbers from 1 to "
                     f"eval.samples, or pass eval.samples={max(self.ks)}"

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from rlhf_lab import build
 from rlhf_lab.card import write_card
 from rlhf_lab.config import Config
 from rlhf_lab.forward import load_weights
@@ -94,5 +95,5 @@ def fill(
     policy, tokenizer = load_policy(source, None, config.seed)
     if weights is not None:
         load_weights(policy, Weights(version, read_tensors(weights)))
-    save_policy(policy, tokenizer, folder)
+    save_policy(policy, tokenizer, folder, build.written(config))
     write_card(config, run, folder, version)

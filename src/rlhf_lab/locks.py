@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from rlhf_lab.errors import UserError
+
+# Set to "off" where the file system has no locks.
+SWITCH = "RLHF_LAB_LOCKS"
+UNSUPPORTED = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP}
 
 
 @contextmanager
@@ -17,7 +24,7 @@ def held(path: Path, say_waiting: Callable[[], None] = lambda: None) -> Iterator
     on network file systems that have locks (NFS 4, Lustre with flock).
     """
     with opened(path) as descriptor:
-        if not taken(descriptor):
+        if not taken(descriptor, path):
             say_waiting()
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
@@ -27,7 +34,7 @@ def held(path: Path, say_waiting: Callable[[], None] = lambda: None) -> Iterator
 def claimed(path: Path) -> Iterator[bool]:
     """Whether this process got the lock of a file, which it then holds while the block runs."""
     with opened(path) as descriptor:
-        yield taken(descriptor)
+        yield taken(descriptor, path)
 
 
 def is_free(path: Path) -> bool:
@@ -49,10 +56,24 @@ def opened(path: Path) -> Iterator[int]:
         os.close(descriptor)
 
 
-def taken(descriptor: int) -> bool:
-    """Whether the lock could be had at once."""
+def taken(descriptor: int, path: Path) -> bool:
+    """Whether the lock of the file was free, and is now held. Without locks it always is: then
+    nothing keeps two processes apart.
+
+    Raises UserError if the file system has no locks and they are not switched off.
+    """
+    if os.environ.get(SWITCH) == "off":
+        return True
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
+    except OSError as error:
+        if error.errno not in UNSUPPORTED:
+            raise
+        raise UserError(
+            f"{path} cannot be locked: its file system has no locks ({error.strerror}); choose a "
+            f"folder on another one, or set {SWITCH}=off in the environment and let no two "
+            "processes use the folder at once"
+        ) from error
     return True

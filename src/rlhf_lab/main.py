@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 import traceback
@@ -14,6 +15,7 @@ import torch
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.plugins import Plugins
 from hydra.errors import HydraException
+from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
@@ -24,6 +26,9 @@ from rlhf_lab import commands, export, launching, plan, report, sync, timeline, 
 from rlhf_lab.checks import check, check_trainers, functions_score, splits_are_readable
 from rlhf_lab.config import Config, plain, register, typed
 from rlhf_lab.engines.led import STOP
+from rlhf_lab.forecast import require_prompts, require_room
+from rlhf_lab.foreign.boundary import no_quiet_end
+from rlhf_lab.kernels import RestartNeeded
 from rlhf_lab.processes import leading, rank, world_size
 from rlhf_lab.reading import checked as as_kind
 from rlhf_lab.recorded import Replayed, Started, read_manifest
@@ -73,6 +78,7 @@ ABOUT = {
 
 # Commands that take a run's folder, and the job that each becomes.
 OF_RUN = {"evaluate": "evaluate", "resume": "train", "replay": "train"}
+STAGES = ("sft", "label", "reward-model")
 # What may change when a run is resumed: where it writes and whom it tells, not what it computes.
 BESIDES = ("part", "output", "data", "tracker", "checkpoint", "eval", "engine")
 REPLAYED = ("max_staleness", "at_bound", "ahead")
@@ -91,7 +97,11 @@ def conf_folder() -> Path:
 def job(command: str, cfg: DictConfig) -> None:
     """Run one command on one composed config: one job of a sweep, or the whole of it."""
     config, console = checked(cfg)
-    if command in ("train", "pipeline"):
+    is_run = command in ("train", "pipeline")
+    if is_run or command in STAGES:
+        require_room(config, is_run)
+    if is_run:
+        require_prompts(config)
         if config.eval.label:
             raise UserError(
                 f"eval.label={config.eval.label}: a run's own evaluation has none; pass it to "
@@ -143,7 +153,8 @@ def task_of(command: str) -> Callable[[DictConfig], None]:
     """A command as Hydra's task function, which sweepers ask for its command."""
 
     def run(cfg: DictConfig) -> None:
-        job(command, cfg)
+        with no_quiet_end():
+            job(command, cfg)
 
     run.command = command  # type: ignore[attr-defined]
     return run
@@ -281,7 +292,20 @@ def launch(task: Callable[[DictConfig], None], arguments: Sequence[str]) -> None
     slurm.register()
     sys.argv = ["rlhf-lab", *arguments]
     wrap = hydra.main(version_base="1.3", config_path=str(conf_folder()), config_name=PRIMARY)
-    wrap(task)()
+    refused: list[Exception] = []
+
+    @functools.wraps(task)
+    def kept(cfg: DictConfig) -> None:
+        try:
+            task(cfg)
+        except REFUSALS as error:
+            if HydraConfig.get().mode is not RunMode.RUN:
+                raise
+            refused.append(error)  # Hydra would print all overrides before it raises this
+
+    wrap(kept)()
+    if refused:
+        raise refused[0]
 
 
 def composes(overrides: Sequence[str], num_trainers: int) -> None:
@@ -370,7 +394,8 @@ def message(error: BaseException) -> str:
     cause = None if isinstance(error, UserError) else error.__cause__
     told = str(error) if cause is None else f"{error}: {cause}"
     notes = "; ".join(getattr(error, "__notes__", []))
-    return masked(f"{told} ({notes})" if notes else told)
+    lines = (f"{told} ({notes})" if notes else told).splitlines()
+    return masked(" ".join(line.strip() for line in lines if line.strip()))
 
 
 def main() -> int:
@@ -386,8 +411,19 @@ def main() -> int:
         sys.stderr.write(f"rlhf-lab: unknown command {command!r}\n\n{usage()}\n")
         return BAD_INPUT
     try:
-        take_place(command, arguments[1:])
-        return run_command(command, arguments[1:])
+        return ended(command, arguments[1:])
+    except RestartNeeded as restart:
+        sys.stdout.flush()
+        words = [sys.executable, "-m", "rlhf_lab.main", *arguments]
+        os.execve(sys.executable, words, os.environ | restart.variables)
+
+
+def ended(command: str, arguments: list[str]) -> int:
+    """Run one command, and print in a line how it ended if it did not end well. Returns the exit
+    code."""
+    try:
+        take_place(command, arguments)
+        return run_command(command, arguments)
     except REFUSALS as error:
         if rank() == 0:
             sys.stderr.write(f"rlhf-lab {command}: {message(error)}\n")

@@ -11,9 +11,12 @@ from typing import Any
 
 from typing_extensions import TypedDict
 
+from rlhf_lab import limits
+from rlhf_lab.generators.hf import HFSampling
 from rlhf_lab.reading import Unreadable, checked
 from rlhf_lab.recipe import Recipe
 from rlhf_lab.recorded import Amount, Count, read_manifest
+from rlhf_lab.rollout.mode import Mode
 from rlhf_lab.rows import read_rows
 from rlhf_lab.runs import TIMELINE, manifest_path
 from rlhf_lab.types import UserError
@@ -41,19 +44,21 @@ class Settings:
     oversample: float = 1.0
 
     def __post_init__(self) -> None:
-        if self.chunk_groups < 1:
-            raise UserError(
-                f"generator.chunk_groups={self.chunk_groups} is out of range: choose 1 or more"
-            )
-        if self.num_generators < 0:
-            raise UserError(f"mode.num_generators={self.num_generators}: choose 1 or more")
+        for key, part, value in (
+            ("generator.chunk_groups", HFSampling, self.chunk_groups),
+            ("mode.num_generators", Mode, self.num_generators or 1),
+            ("mode.max_staleness", Mode, self.max_staleness),
+        ):
+            limit = limits.limits_of(part, key.partition(".")[2])
+            assert limit is not None, "numbers have limits"
+            limits.require(key, value, limit, is_whole=True)
         if self.compares and self.group_size < 2:
             raise UserError(
                 f"run.group_size={self.group_size}: the run's algorithm compares the samples of a "
                 "prompt; choose 2 or more"
             )
         rounds = self.recipe.num_rounds
-        if self.max_staleness < 0 or self.max_staleness >= rounds > 1:
+        if self.max_staleness >= rounds > 1:
             raise UserError(
                 f"mode.max_staleness={self.max_staleness} with {rounds} rounds: choose 0 to "
                 f"{max(1, rounds - 1)}, or raise run.updates"
@@ -72,9 +77,22 @@ class Settings:
         )
 
     @property
+    def num_chunks(self) -> int:
+        """Chunks of a round."""
+        return -(-self.recipe.groups_generated // self.chunk_groups)
+
+    @property
     def chunk_rows(self) -> list[int]:
         """Rows of each chunk of a round."""
-        groups, size = self.recipe.groups_generated, self.chunk_groups
+        return self.rows_by(self.chunk_groups)
+
+    def coarse_rows(self, most: int) -> list[int]:
+        """The same of larger chunks, if a round has more than so many."""
+        return self.rows_by(max(self.chunk_groups, -(-self.recipe.groups_generated // most)))
+
+    def rows_by(self, size: int) -> list[int]:
+        """Rows of each chunk of so many groups."""
+        groups = self.recipe.groups_generated
         return [min(size, groups - start) * self.group_size for start in range(0, groups, size)]
 
     @property

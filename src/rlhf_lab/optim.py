@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from enum import StrEnum
 
-from rlhf_lab.types import UserError
+from rlhf_lab import limits
 
 
 class Schedule(StrEnum):
@@ -25,30 +25,22 @@ class Per(StrEnum):
 
 
 @dataclass(frozen=True)
-class Optim:
+class Optim(limits.Limited, key="optim"):
     """AdamW. Defaults are the paper's for Pythia on TL;DR (arXiv:2410.18252, table of TL;DR).
 
     schedule_per=round repeats the published code, in which the last round trains at rate zero, so
     a large N also means a smaller learning-rate budget; the default does not mix the two.
     """
 
-    lr: float = 3e-6
-    beta1: float = 0.9
-    beta2: float = 0.999
-    eps: float = 1e-8
-    weight_decay: float = 0.0
-    max_grad_norm: float = 1.0
-    warmup_updates: int = 0
+    lr: float = limits.number(3e-6, above=0, below=1)
+    beta1: float = limits.number(0.9, least=0, below=1)
+    beta2: float = limits.number(0.999, least=0, below=1)
+    eps: float = limits.number(1e-8, least=1e-30, most=1)
+    weight_decay: float = limits.number(0.0, least=0, most=1000)
+    max_grad_norm: float = limits.number(1.0, above=0, most=1e9)
+    warmup_updates: int = limits.count(0, least=0)
     schedule: Schedule = Schedule.linear
     schedule_per: Per = Per.update
-
-    def __post_init__(self) -> None:
-        if not 0 < self.lr < 1:
-            raise UserError(f"optim.lr={self.lr} is out of range: choose above 0 and below 1")
-        if self.max_grad_norm <= 0:
-            raise UserError(f"optim.max_grad_norm={self.max_grad_norm}: must be above 0")
-        if self.warmup_updates < 0:
-            raise UserError(f"optim.warmup_updates={self.warmup_updates}: must be 0 or more")
 
     def learning_rate(self, update: int, round_: int, num_updates: int, num_rounds: int) -> float:
         """Rate of update number `update` (from 0) in round `round_` (from 0)."""

@@ -20,7 +20,7 @@ from rlhf_lab.loop import Hooks
 from rlhf_lab.reading import checked
 from rlhf_lab.recorded import Amount
 from rlhf_lab.rows import read_rows
-from rlhf_lab.runs import EVALS, METRICS, POLICY, SCHEDULE, TIMELINE, VALIDATION, cut_back
+from rlhf_lab.runs import EVALS, METRICS, POLICY, SCHEDULE, TIMELINE, VALIDATION
 from rlhf_lab.saved_tensors import WEIGHTS
 from rlhf_lab.trackers.console import Bar, Console
 from rlhf_lab.trackers.identity import Tracked
@@ -29,6 +29,7 @@ from rlhf_lab.trackers.mirrors import mirrors
 from rlhf_lab.types import Batch, Group, Metrics, Tracker, UserError, Weights
 
 FAILED_BATCH = "failed_batch"
+RECORDS = (METRICS, SCHEDULE, TIMELINE)
 Row = Mapping[str, Any]
 Clocked = TypedDict("Clocked", {"seconds/wall": Amount})
 
@@ -49,13 +50,14 @@ class FolderOutput:
         self._console = console
         self._run = Tracked(folder, facts["resolved"], facts["run_id"], commit=facts["commit"])
         refuse_occupied(folder)
-        self.checkpoints = Checkpoints(folder / "checkpoints", config.checkpoint)
+        self.checkpoints = Checkpoints(folder / "checkpoints", config.checkpoint, RECORDS)
 
     @contextmanager
     def opened(self, begin: int) -> Iterator[tuple[Hooks, float]]:
         """Cut the files back to the first `begin` rounds and append to them."""
         config, folder, console = self._config, self._folder, self._console
-        wall, mirrored = cut_files(folder, begin)
+        wall, mirrored = progress(folder)
+        self.checkpoints.cut_records(begin)
         with ExitStack() as stack:
             trackers: list[Tracker] = [JsonlTracker(folder / METRICS)]
             trackers += mirrors(config.tracker, self._run, mirrored, console.say)
@@ -85,12 +87,9 @@ def refuse_occupied(folder: Path) -> None:
             raise UserError(f"{path} is no file: move it away, the run writes one there")
 
 
-def cut_files(folder: Path, begin: int) -> tuple[float, int]:
-    """Cut what was written after round `begin`. Returns the wall-clock seconds that had passed by
-    then, and how many rounds the mirrors have."""
+def progress(folder: Path) -> tuple[float, int]:
+    """Wall-clock seconds that had passed by the last row, and how many rows the mirrors have."""
     rows = read_rows(folder / METRICS)
-    for name, key in ((METRICS, "step"), (SCHEDULE, "round"), (TIMELINE, "round")):
-        cut_back(folder / name, begin, key)
     wall = checked(rows[-1], Clocked, folder / METRICS)["seconds/wall"] if rows else 0.0
     return wall, len(rows)
 

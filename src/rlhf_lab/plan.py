@@ -13,8 +13,8 @@ from itertools import cycle, islice, product
 from pathlib import Path
 from typing import Any
 
-from rlhf_lab import schedule
-from rlhf_lab.measurement import Measurement, Settings, measured
+from rlhf_lab import schedule, steady
+from rlhf_lab.measurement import Measurement, Round, Settings, measured
 from rlhf_lab.trackers.console import Console
 from rlhf_lab.types import UserError
 
@@ -33,6 +33,10 @@ MODES = {
     "lagged": {"max_staleness": 1, "num_generators": 0},
     "async": {"max_staleness": 1, "num_generators": 1},
 }
+# Chunks of a run that are placed one by one.
+MOST_EXACT = 100_000
+# Chunks of a round, where no more of them are told apart.
+MOST_CHUNKS = 2_000
 COLUMNS = (
     "settings",
     "rounds",
@@ -86,28 +90,52 @@ def work_of(measurement: Measurement, settings: Settings) -> schedule.Work:
     chunk_seconds = cycle(measured_chunks)
     num_rounds, chunk_rows = settings.recipe.num_rounds, settings.chunk_rows
     generate = [[rows * next(chunk_seconds) for rows in chunk_rows] for _ in range(num_rounds)]
-    train = [
-        round_.rows * settings.rows + round_.trained * settings.trained_rows + round_.other
-        for round_ in islice(cycle(measurement.rounds), num_rounds)
-    ]
-    return schedule.Work(generate, train)
+    rounds = islice(cycle(measurement.rounds), num_rounds)
+    return schedule.Work(generate, [trained_seconds(round_, settings) for round_ in rounds])
+
+
+def trained_seconds(round_: Round, settings: Settings) -> float:
+    """A measured round's seconds in the trainer's lane, scaled to other settings."""
+    return round_.rows * settings.rows + round_.trained * settings.trained_rows + round_.other
 
 
 def predict(measurement: Measurement, settings: Settings) -> Prediction:
     """The ideal timeline of the scaled seconds, and the lag that the settings prescribe."""
-    work = work_of(measurement, settings)
-    timeline = schedule.ideal(work, settings.max_staleness, settings.num_generators)
     num_rounds, updates_a_round = settings.recipe.num_rounds, settings.recipe.updates_a_round
-    lags = [min(round_, settings.max_staleness) for round_ in range(num_rounds)]
+    found = totals_of(measurement, settings)
+    lane_seconds = settings.num_generators * found.wall
+    lag_sum, lag_most = lags(num_rounds, settings.max_staleness)
     last = updates_a_round - 1
     return Prediction(
         rounds=num_rounds,
-        wall=timeline.wall,
-        trainer_wait=timeline.trainer_wait_share,
-        generator_wait=timeline.generator_wait_share,
-        lag_updates_mean=sum(lags) / num_rounds * updates_a_round + last / 2,
-        lag_updates_max=max(lags) * updates_a_round + last,
+        wall=found.wall,
+        trainer_wait=schedule.share(found.trainer_wait, found.wall),
+        generator_wait=schedule.share(found.generator_wait, lane_seconds),
+        lag_updates_mean=lag_sum / num_rounds * updates_a_round + last / 2,
+        lag_updates_max=lag_most * updates_a_round + last,
     )
+
+
+def totals_of(measurement: Measurement, settings: Settings) -> steady.Totals:
+    """Placed chunk by chunk, or by the rhythm that many rounds fall into."""
+    num_rounds, generators = settings.recipe.num_rounds, settings.num_generators
+    if num_rounds * settings.num_chunks <= MOST_EXACT:
+        work = work_of(measurement, settings)
+        timeline = schedule.ideal(work, settings.max_staleness, generators)
+        return steady.Totals(timeline.wall, timeline.trainer_wait, timeline.generator_wait)
+    repeating = steady.Repeating(
+        settings.coarse_rows(MOST_CHUNKS),
+        [seconds for round_ in measurement.rounds for seconds in round_.chunks],
+        [trained_seconds(round_, settings) for round_ in measurement.rounds],
+    )
+    return steady.totals(repeating, num_rounds, settings.max_staleness, generators)
+
+
+def lags(num_rounds: int, max_staleness: int) -> tuple[int, int]:
+    """Sum and largest of the rounds' lags: 0, 1, ... S, and S from then on."""
+    rising = min(num_rounds, max_staleness)
+    total = rising * (rising - 1) // 2 + (num_rounds - rising) * max_staleness
+    return total, min(num_rounds - 1, max_staleness)
 
 
 def grid(arguments: Sequence[str]) -> Iterator[tuple[str, dict[str, str]]]:

@@ -143,7 +143,8 @@ class Stages:
         return self._cached("strength", key, self._make_strength)
 
     def _key(self, **parts: Any) -> dict[str, Any]:
-        return {"seed": self._config.seed, "code": code_digest()} | parts
+        kernels = self._config.kernels.value
+        return {"seed": self._config.seed, "kernels": kernels, "code": code_digest()} | parts
 
     def _reward_model_key(self, member: int) -> dict[str, Any]:
         return self._key(

@@ -13,6 +13,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from rlhf_lab import kernels
 from rlhf_lab.memory import resident_bytes
 
 PACKAGES = (
@@ -87,11 +88,12 @@ def git(folder: Path, *arguments: str) -> str | None:
 
 
 def host() -> dict[str, Any]:
-    """The machine: usable cores, bytes of memory, processor, platform."""
+    """The machine: usable cores, bytes of memory, processor and its kernels, platform."""
     return {
         "name": socket.gethostname(),
         "platform": platform.platform(),
         "cpu": cpu_model(),
+        "kernels": kernels.facts(),
         "cores": usable_cores(),
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
     }
@@ -117,7 +119,13 @@ def process() -> dict[str, Any]:
     """This process, so that others can tell later whether it still lives; `job` is Slurm's number,
     which stays the same when a job is requeued."""
     pid = os.getpid()
-    return {"pid": pid, "born": birth(pid), "job": os.environ.get("SLURM_JOB_ID")}
+    job = os.environ.get("SLURM_JOB_ID")
+    return {"pid": pid, "born": birth(pid), "boot": boot(), "job": job}
+
+
+def boot(path: Path = Path("/proc/sys/kernel/random/boot_id")) -> str | None:
+    """What names the time since this machine was started; None where the system names none."""
+    return path.read_text(encoding="utf-8").strip() if path.is_file() else None
 
 
 def birth(pid: int) -> str | None:
@@ -140,6 +148,9 @@ def is_alive(manifest: Mapping[str, Any]) -> bool:
     if manifest["host"]["name"] != socket.gethostname():
         job = manifest["process"].get("job")
         return job is None or job != os.environ.get("SLURM_JOB_ID")
+    now = boot()
+    if manifest["process"].get("boot", now) != now:
+        return False
     pid: int = manifest["process"]["pid"]
     born: str | None = manifest["process"]["born"]
     if born is not None:

@@ -6,8 +6,9 @@ place in it and the reason. Commands print that in one line; tables make it a fi
 
 from __future__ import annotations
 
-import functools
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -25,6 +26,9 @@ YAML_DEPTH = 64
 # libyaml's, where PyYAML was built with it: ten times faster.
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 SHOWN = 60
+# Characters of another package's message.
+REASON = 200
+ADAPTERS: dict[Any, TypeAdapter[Any]] = {}
 LARGEST = 2**1024
 
 
@@ -40,27 +44,31 @@ class Unreadable(UserError):
 
 def content(path: Path, limit: int = JSON_BYTES) -> bytes:
     """The bytes of a regular file of at most `limit` bytes."""
-    size = regular_size(path)
+    size = file_size(path)
     if size > limit:
         raise Unreadable(path, f"it has {size} bytes, more than {limit}")
     try:
         return path.read_bytes()
     except OSError as error:
-        raise Unreadable(path, f"it cannot be read ({error.strerror})") from error
+        raise unreadable(path, error) from error
 
 
-def regular_size(path: Path) -> int:
-    """The bytes of a regular file. Raises Unreadable at a pipe or a device, which may never end."""
+def file_size(path: Path) -> int:
+    """The bytes that a regular file has. A pipe or a device, which would never end, is refused."""
     try:
         status = path.stat()
-    except FileNotFoundError as error:
-        raise Unreadable(path, "it is missing") from error
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise Unreadable(path, f"it cannot be read ({reason})") from error
+        raise unreadable(path, error) from error
     if not stat.S_ISREG(status.st_mode):
         raise Unreadable(path, "it is no regular file")
     return status.st_size
+
+
+def unreadable(path: Path | str, error: OSError | ValueError) -> Unreadable:
+    """The refusal of a file that the system does not give."""
+    if isinstance(error, FileNotFoundError):
+        return Unreadable(path, "it is missing")
+    return Unreadable(path, f"it cannot be read ({getattr(error, 'strerror', None) or error})")
 
 
 def read_json(path: Path, kind: type[T], limit: int = JSON_BYTES) -> T:
@@ -75,7 +83,7 @@ def parse_json(data: bytes | str, kind: type[T], path: Path | str, place: str = 
     path and place are for the message.
     """
     try:
-        return adapter(kind).validate_json(data, strict=True)
+        return adapter_of(kind).validate_json(data, strict=True)
     except ValidationError as error:
         raise Unreadable(path, *reason_and_place(error, place)) from error
 
@@ -83,11 +91,33 @@ def parse_json(data: bytes | str, kind: type[T], path: Path | str, place: str = 
 def checked(value: Any, kind: type[T], path: Path | str, place: str = "") -> T:
     """A value that was read in another way (YAML, a table's cell), which is of `kind`."""
     try:
-        return adapter(kind).validate_python(value, strict=True)
+        return adapter_of(kind).validate_python(value, strict=True)
     except ValidationError as error:
         raise Unreadable(path, *reason_and_place(error, place)) from error
     except RecursionError as error:
         raise Unreadable(path, "it holds itself, or is nested too deeply", place) from error
+
+
+@contextmanager
+def parsing(path: Path | str, what: str, place: str = "") -> Iterator[None]:
+    """Around the call of another package's parser, and nothing of our own: whatever damaged bytes
+    make it raise is Unreadable. what: the form that the bytes should have."""
+    try:
+        yield
+    except UserError:
+        raise
+    except BaseException as error:
+        if not is_parsers(error):
+            raise
+        reason = " ".join(str(error).split()) or type(error).__name__
+        what = f"it is no {what} that can be read ({reason[:REASON]})"
+        raise Unreadable(path, what, place) from error
+
+
+def is_parsers(error: BaseException) -> bool:
+    """Whether a parser may raise this at damaged bytes. They promise no kinds: LookupError,
+    struct.error and MemoryError occur, and a panic of one in Rust is no Exception."""
+    return isinstance(error, Exception) or type(error).__name__ == "PanicException"
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
@@ -110,7 +140,9 @@ def refuse_unbounded(data: bytes) -> None:
     depth = 0
     for event in yaml.parse(data, LOADER):
         if isinstance(event, yaml.AliasEvent):
-            raise yaml.YAMLError(f"an alias in line {event.start_mark.line + 1}")
+            raise yaml.YAMLError(
+                f"an alias in line {event.start_mark.line + 1 if event.start_mark else '?'}"
+            )
         depth += isinstance(event, yaml.CollectionStartEvent)
         depth -= isinstance(event, yaml.CollectionEndEvent)
         if depth > YAML_DEPTH:
@@ -134,10 +166,12 @@ def refuse_other_than_plain(value: Any) -> None:
         raise ValueError(f"a {type(value).__name__}")
 
 
-@functools.cache
-def adapter(kind: type[T]) -> TypeAdapter[T]:
-    """Pydantic's validator of a type."""
-    return TypeAdapter(kind)
+def adapter_of(kind: type[T]) -> TypeAdapter[T]:
+    """Pydantic's validator of a type, made once."""
+    found = ADAPTERS.get(kind)
+    if found is None:
+        found = ADAPTERS[kind] = TypeAdapter(kind)
+    return found
 
 
 def reason_and_place(error: ValidationError, place: str) -> tuple[str, str]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from rlhf_lab import limits
 from rlhf_lab.types import UserError
 
 
 @dataclass(frozen=True)
-class Recipe:
+class Recipe(limits.Limited, key="run"):
     """Config group `budget`, mounted at `run`.
 
     updates: optimizer updates of the whole run, N*T per round.
@@ -22,23 +23,17 @@ class Recipe:
     (S, the maximum staleness in rounds, belongs to the mode.)
     """
 
-    updates: int = 256
-    groups_per_update: int = 64
-    updates_per_round: int = 1
-    passes: int = 1
-    group_size: int = 2
-    oversample: float = 0.0
+    updates: int = limits.count(256)
+    groups_per_update: int = limits.count(64)
+    updates_per_round: int = limits.count(1)
+    passes: int = limits.count(1)
+    group_size: int = limits.count(2, most=10**6)
+    oversample: float = limits.number(
+        0.0, least=1, most=100, also={0: "to leave it to the algorithm"}
+    )
 
     def __post_init__(self) -> None:
-        for key in ("updates", "groups_per_update", "updates_per_round", "passes", "group_size"):
-            value = getattr(self, key)
-            if value < 1:
-                raise UserError(f"run.{key}={value} is out of range: choose 1 or more")
-        if self.oversample and not 1 <= self.oversample <= 100:
-            raise UserError(
-                f"run.oversample={self.oversample} is out of range: choose 1 to 100, or 0 to leave "
-                "it to the algorithm"
-            )
+        super().__post_init__()
         per_round = self.updates_per_round * self.passes
         if self.updates % per_round:
             below = max(1, self.updates // per_round) * per_round

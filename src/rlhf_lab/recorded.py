@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import datetime
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Annotated, Any, Literal, Required, cast
+from typing import Annotated, Any, Literal, NotRequired, Required, cast
 
 from pydantic import AfterValidator, Field
 from typing_extensions import TypedDict
@@ -42,10 +42,18 @@ class Git(TypedDict, total=False):
     is_dirty: Required[bool]
 
 
+class KernelFacts(TypedDict, total=False):
+    capability: str
+    libraries: list[str]
+    flags: list[str]
+    environment: dict[str, str]
+
+
 class Host(TypedDict, total=False):
     name: str
     platform: str
     cpu: str
+    kernels: KernelFacts
     cores: Count
     memory_bytes: Count
 
@@ -61,6 +69,7 @@ class Again(TypedDict):
 
     after: str
     at: Moment
+    kernels: NotRequired[str]
 
 
 class ModeSettings(TypedDict):

@@ -13,7 +13,9 @@ from typing import Any, get_type_hints
 import yaml
 
 from rlhf_lab.audit import DataOptions
-from rlhf_lab.config import GROUPS, OutputOptions, has_default
+from rlhf_lab.config import GROUPS, Config, OutputOptions, has_default
+from rlhf_lab.kernels import Kernels
+from rlhf_lab.limits import limits_of
 from rlhf_lab.main import conf_folder
 from rlhf_lab.rewards.shaping import ShapingOptions
 from rlhf_lab.stages.labels import LabelOptions
@@ -30,6 +32,7 @@ NODES = {
     "data": DataOptions,
     "output": OutputOptions,
 }
+HEAD = "| key | type | default | allowed |"
 OVERLAYS = ("experiment", "launcher", "debug")
 
 
@@ -48,12 +51,14 @@ def keys(part: type, prefix: str) -> Iterator[str]:
         default = column.default if made is dataclasses.MISSING else made()
         default = getattr(default, "value", default)
         shown = f"`{default!r}`" if has_default(column) else "required"
-        yield f"| `{prefix}.{column.name}` | {type_text(hints[column.name])} | {shown} |"
+        allowed = limits_of(part, column.name) or ""
+        kind = type_text(hints[column.name])
+        yield f"| `{prefix}.{column.name}` | {kind} | {shown} | {allowed} |"
 
 
 def section(part: type, prefix: str) -> Iterator[str]:
     """A part: what it is and its values."""
-    yield from (inspect.getdoc(part) or "", "", "| key | type | default |", "|---|---|---|")
+    yield from (inspect.getdoc(part) or "", "", HEAD, "|---|---|---|---|")
     yield from keys(part, prefix)
     yield ""
 
@@ -93,7 +98,10 @@ def reference() -> str:
     lines += ["## Overlays", ""]
     for group in OVERLAYS:
         lines += [f"`{group}=`", "", *options(group), ""]
-    lines += ["## seed", "", "`seed` (int, default `1`) keys all randomness of a run.", ""]
+    seeds = limits_of(Config, "seed")
+    about = f"`seed` (int, default `1`, {seeds}) keys all randomness of a run."
+    lines += ["## seed", "", about, "", "## kernels", "", inspect.getdoc(Kernels) or "", ""]
+    lines += [f"`kernels` ({type_text(Kernels)}, default `{Kernels.native.value}`).", ""]
     return "\n".join(lines)
 
 

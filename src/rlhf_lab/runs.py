@@ -12,7 +12,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -20,15 +19,19 @@ from pathlib import Path
 from typing import Any, Literal
 from uuid import uuid4
 
+from rlhf_lab.kernels import label
 from rlhf_lab.provenance import is_alive, provenance
-from rlhf_lab.reading import Unreadable, content
+from rlhf_lab.reading import Unreadable
 from rlhf_lab.recorded import read_manifest
-from rlhf_lab.rows import ROWS_BYTES, Rows, read_rows
+from rlhf_lab.rows import Rows, read_rows
+from rlhf_lab.run_lock import LOCK
 from rlhf_lab.sealed import discard
 from rlhf_lab.types import UserError
 
 MANIFEST = "manifest.json"
 DRAFT = ".manifest-"
+CONFIG = "config.yaml"
+CONFIG_DRAFT = ".config-"
 METRICS = "metrics.jsonl"
 EVALS = "evals.jsonl"
 SCHEDULE = "schedule.jsonl"
@@ -49,11 +52,12 @@ class RunDirectory:
     def create(cls, folder: Path, manifest: Mapping[str, Any], config_yaml: str) -> RunDirectory:
         """Claim a new or empty folder and write down what is about to run.
 
-        Raises UserError if the folder holds anything. Of several processes that ask for the same
-        folder, exactly one gets it.
+        The manifest appears last, so that whatever has one has its config; a process that was
+        killed before that has started no run. Raises UserError if the folder holds anything else.
+        Of several processes that want the same folder, exactly one gets it.
         """
         make_folder(folder)
-        held = os.listdir(folder)
+        held = contents(folder, config_yaml)
         if MANIFEST in held:
             raise already_a_run(folder)
         if held:
@@ -64,7 +68,8 @@ class RunDirectory:
         begun = {"state": "running", "started": now(), "run_id": uuid4().hex[:12]}
         whole = begun | dict(manifest) | provenance()
         try:
-            draft = write_draft(folder, whole)
+            os.replace(write_draft(folder, CONFIG_DRAFT, config_yaml), folder / CONFIG)
+            draft = write_draft(folder, DRAFT, as_json(whole))
         except OSError as error:
             raise UserError(
                 f"output.dir={folder} cannot be written to ({error.strerror}): choose another"
@@ -75,7 +80,6 @@ class RunDirectory:
             raise already_a_run(folder) from error
         finally:
             draft.unlink()
-        (folder / "config.yaml").write_text(config_yaml, encoding="utf-8")
         return cls(folder, whole)
 
     @classmethod
@@ -85,8 +89,7 @@ class RunDirectory:
         Raises UserError if the run is going on, or was started with other settings.
         """
         make_folder(folder)
-        for draft in folder.glob(f"{DRAFT}*"):
-            discard(draft)
+        remove_drafts(folder)
         if MANIFEST not in os.listdir(folder):
             return cls.create(folder, manifest, config_yaml)
         found = summary(folder, folder.name)
@@ -102,7 +105,8 @@ class RunDirectory:
         check_same(folder, found.manifest, manifest)
         whole = dict(found.manifest)
         if whole["state"] != "finished":
-            ends = [*whole.get("resumed", []), {"after": found.state, "at": now()}]
+            before = {"after": found.state, "at": now(), "kernels": kernels_in(whole)}
+            ends = [*whole.get("resumed", []), before]
             whole |= {"state": "running", "resumed": ends} | provenance()
         record = cls(folder, whole)
         record.update()
@@ -131,7 +135,7 @@ class RunDirectory:
     def update(self, **facts: Any) -> None:
         """Record more facts, in one step."""
         self._manifest |= facts
-        draft = write_draft(self.folder, self._manifest)
+        draft = write_draft(self.folder, DRAFT, as_json(self._manifest))
         os.replace(draft, self.folder / MANIFEST)
 
 
@@ -143,17 +147,32 @@ def manifest_path(folder: Path) -> Path:
     return path
 
 
-def write_draft(folder: Path, manifest: Mapping[str, Any]) -> Path:
-    """A whole manifest under another name, to be put in place in one step."""
-    descriptor, name = tempfile.mkstemp(prefix=DRAFT, dir=folder)
+def contents(folder: Path, config_yaml: str) -> set[str]:
+    """What a folder holds, without what a process may leave that is killed before its manifest is
+    in place: its lock, drafts, and the very config that is to be written."""
+    held = {name for name in os.listdir(folder) if not name.startswith((DRAFT, CONFIG_DRAFT))}
+    config = folder / CONFIG
+    if config.is_file() and config.read_bytes() == config_yaml.encode():
+        held.remove(CONFIG)
+    return held - {LOCK}
+
+
+def remove_drafts(folder: Path) -> None:
+    """Remove manifests and configs that killed processes left half written. Only for the holder of
+    the folder's lock."""
+    for draft in (*folder.glob(f"{DRAFT}*"), *folder.glob(f"{CONFIG_DRAFT}*")):
+        discard(draft)
+
+
+def write_draft(folder: Path, prefix: str, text: str) -> Path:
+    """A whole file under another name, to be put in place in one step."""
+    draft = folder / f"{prefix}{uuid4().hex[:12]}"
     try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(as_json(manifest))
-        os.chmod(name, 0o644)
+        draft.write_text(text, encoding="utf-8")
     except OSError:
-        os.unlink(name)
+        draft.unlink(missing_ok=True)
         raise
-    return Path(name)
+    return draft
 
 
 def check_same(folder: Path, was: Mapping[str, Any], now_: Mapping[str, Any]) -> None:
@@ -195,23 +214,6 @@ def new_folder(root: Path, label: str) -> Path:
             number += 1
         else:
             return folder
-
-
-def cut_back(path: Path, rounds: int, key: str) -> int:
-    """Keep the rows of the first rounds, in one step; returns how many there were.
-
-    key: name of the row's round. A cut last line goes too.
-    """
-    rows = read_rows(path)
-    lines = content(path, ROWS_BYTES).splitlines(keepends=True) if path.exists() else []
-    whole = [line for line in lines if line.endswith(b"\n")]
-    kept = [line for line, row in zip(whole, rows, strict=False) if row[key] < rounds]
-    if len(kept) < len(lines):
-        draft = path.with_suffix(".draft")
-        discard(draft)
-        draft.write_bytes(b"".join(kept))
-        draft.replace(path)
-    return len(whole)
 
 
 def metrics(folder: Path) -> Rows:
@@ -260,6 +262,12 @@ def state_in(manifest: Mapping[str, Any]) -> str:
     """The state that a manifest tells; died, if the process that it says is running is gone."""
     state: str = manifest["state"]
     return "died" if state == "running" and not is_alive(manifest) else state
+
+
+def kernels_in(manifest: Mapping[str, Any]) -> str:
+    """The kernels that a run was last started with, in a few words; "" if they are unknown."""
+    host = manifest.get("host")
+    return label(host.get("kernels") or {}) if isinstance(host, Mapping) else ""
 
 
 def last_start(manifest: Mapping[str, Any]) -> str:

@@ -9,7 +9,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from torch import Tensor
 
-from rlhf_lab.reading import Unreadable, regular_size
+from rlhf_lab.reading import Unreadable, file_size
 
 WEIGHTS = "weights"
 VERSION = re.compile(r"([0-9]{6,15})\.safetensors")
@@ -17,7 +17,7 @@ VERSION = re.compile(r"([0-9]{6,15})\.safetensors")
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
     """The tensors of a safetensors file. Raises Unreadable if it is missing, cut short, or none."""
-    regular_size(path)
+    file_size(path)
     try:
         return load_file(path)
     except (SafetensorError, OSError, ValueError) as error:
@@ -26,7 +26,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 
 def check_tensors(path: Path) -> None:
     """Read the head of a file, which tells whether it is cut short. Raises Unreadable."""
-    regular_size(path)
+    file_size(path)
     try:
         with safe_open(path, framework="pt"):
             pass

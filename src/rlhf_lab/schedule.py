@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -90,21 +91,43 @@ def ideal(work: Work, max_staleness: int, num_generators: int) -> Timeline:
     """
     if not num_generators:
         return alone(work, max_staleness)
-    free = [0.0] * num_generators
-    generate: list[tuple[Span, ...]] = []
-    train: list[Span] = []
-    for round_, seconds in enumerate(work.train):
-        version = max(0, round_ - max_staleness)
-        published = train[version - 1][1] if version else 0.0
-        spans = []
-        for chunk in work.generate[round_]:
-            start = max(published, free[0])
-            heapq.heapreplace(free, start + chunk)
+    lanes = Lanes(max_staleness, num_generators)
+    rounds = [lanes.round(*round_) for round_ in zip(work.generate, work.train, strict=True)]
+    return Timeline(
+        tuple(r for r, _ in rounds), tuple(train for _, train in rounds), num_generators
+    )
+
+
+class Lanes:
+    """Generators beside the trainer, between two rounds: what the next ones depend on."""
+
+    def __init__(self, max_staleness: int, num_generators: int) -> None:
+        self._free = [0.0] * num_generators
+        # Ends of the last trainings: the first published the weights of the next round's samples.
+        self._trained = deque([0.0] * (max_staleness + 1), maxlen=max_staleness + 1)
+
+    @property
+    def now(self) -> float:
+        """The end of the last training."""
+        return self._trained[-1]
+
+    @property
+    def shape(self) -> tuple[float, ...]:
+        """Everything relative to `now`. Equal shapes have equal futures."""
+        published = self._trained[0]
+        free = sorted(max(published, end) for end in self._free)
+        return tuple(time - self.now for time in (*self._trained, *free))
+
+    def round(self, chunks: Sequence[float], seconds: float) -> tuple[tuple[Span, ...], Span]:
+        """Place the next round's chunks, then its training."""
+        published, spans = self._trained[0], []
+        for chunk in chunks:
+            start = max(published, self._free[0])
+            heapq.heapreplace(self._free, start + chunk)
             spans.append((start, start + chunk))
-        generate.append(tuple(spans))
-        start = max([train[-1][1] if train else 0.0, *(end for _, end in spans)])
-        train.append((start, start + seconds))
-    return Timeline(tuple(generate), tuple(train), num_generators)
+        start = max([self.now, *(end for _, end in spans)])
+        self._trained.append(start + seconds)
+        return tuple(spans), (start, start + seconds)
 
 
 def alone(work: Work, max_staleness: int) -> Timeline:

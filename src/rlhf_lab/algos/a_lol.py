@@ -7,12 +7,12 @@ from enum import StrEnum
 
 from torch import Tensor
 
+from rlhf_lab import limits
 from rlhf_lab.algos.advantages import centred
 from rlhf_lab.algos.common import (
     log_ratio_of_responses,
     per_token,
     ratio_to_proximal,
-    require_in,
     sequence_sum,
     sequence_weight,
 )
@@ -29,7 +29,7 @@ class RatioOf(StrEnum):
 
 
 @dataclass(frozen=True)
-class ALoL:
+class ALoL(limits.Limited, key="algo"):
     """clip: importance weights stay within 1 +- it. ratio_of: sequence, token or none.
 
     The paper's value of the reference policy is here the mean of the group; samples that are no
@@ -37,12 +37,9 @@ class ALoL:
     """
 
     name: str = "a_lol"
-    clip: float = 0.9
+    clip: float = limits.share(0.9)
     ratio_of: RatioOf = RatioOf.sequence
     reduction: Reduction = Reduction.sequence_mean
-
-    def __post_init__(self) -> None:
-        require_in("algo.clip", self.clip, 0.0, 1.0)
 
     @property
     def objective(self) -> Objective:

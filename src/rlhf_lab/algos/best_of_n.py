@@ -7,24 +7,22 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from rlhf_lab.algos.common import credited_likelihood, kl_penalty, require_in
+from rlhf_lab import limits
+from rlhf_lab.algos.common import credited_likelihood, kl_penalty
 from rlhf_lab.algos.pairs import best_credit
 from rlhf_lab.types import Batch, Credit, LossOutput, Needs, Objective, PolicyOutput, Reduction
 
 
 @dataclass(frozen=True)
-class BestOfN:
+class BestOfN(limits.Limited, key="algo"):
     """The paper's Best-of-2 when run.group_size=2. kl_coef: weight of a KL penalty (k3 to the
     reference, per token); 0 is the paper's, which has none."""
 
     name: str = "best_of_n"
-    kl_coef: float = 0.0
+    kl_coef: float = limits.number(0.0, least=0, most=100)
     reduction: Reduction = Reduction.sequence_mean
     objective: ClassVar[Objective] = Objective.comparison
     needs: ClassVar[Needs] = Needs(group_size=2)
-
-    def __post_init__(self) -> None:
-        require_in("algo.kl_coef", self.kl_coef, 0.0, 100.0)
 
     def credit(self, reward_PG: Tensor, batch: Batch) -> Credit:
         """1 on the best sample; nothing else is trained on. A group of equals is dropped."""

@@ -7,28 +7,24 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from rlhf_lab import limits
 from rlhf_lab.algos.advantages import standardised
-from rlhf_lab.algos.common import keep_all, per_token, ratio_to_proximal, require_in
+from rlhf_lab.algos.common import keep_all, per_token, ratio_to_proximal
 from rlhf_lab.types import Batch, Credit, LossOutput, Needs, Objective, PolicyOutput, Reduction
 
 
 @dataclass(frozen=True)
-class CISPO:
+class CISPO(limits.Limited, key="algo"):
     """clip_high: token ratios weigh at most 1 + it (5 in all, as ScaleRL found, arXiv:2510.13786).
     clip_low: and at least 1 - it; 1 is no bound, the paper's."""
 
     name: str = "cispo"
-    clip_low: float = 1.0
-    clip_high: float = 4.0
-    epsilon: float = 1e-4
+    clip_low: float = limits.share(1.0)
+    clip_high: float = limits.number(4.0, least=0, most=1000)
+    epsilon: float = limits.number(1e-4, least=1e-12, most=1)
     reduction: Reduction = Reduction.token_mean
     objective: ClassVar[Objective] = Objective.token_ratio
     needs: ClassVar[Needs] = Needs(group_size=2)
-
-    def __post_init__(self) -> None:
-        require_in("algo.clip_low", self.clip_low, 0.0, 1.0)
-        require_in("algo.clip_high", self.clip_high, 0.0, 1000.0)
-        require_in("algo.epsilon", self.epsilon, 1e-12, 1.0)
 
     def credit(self, reward_PG: Tensor, batch: Batch) -> Credit:
         """Reward less the group mean, over the group's standard deviation plus epsilon."""

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from rlhf_lab.off_policy import k3_terms
-from rlhf_lab.types import Batch, LossOutput, PolicyOutput, UserError
+from rlhf_lab.types import Batch, LossOutput, PolicyOutput
 
 
 def sequence_sum(value_BT: Tensor, batch: Batch) -> Tensor:
@@ -108,15 +108,3 @@ def value_error(policy: PolicyOutput, batch: Batch, clip: float) -> Tensor:
         clipped_BT = (batch.value_BT + moved_BT - batch.target_BT).square()
         error_BT = torch.maximum(error_BT, clipped_BT)
     return 0.5 * error_BT * batch.mask_BT
-
-
-def require_up_to(algo: object, **highest: float) -> None:
-    """Refuse options of an algorithm outside [0, the number given]."""
-    for key, high in highest.items():
-        require_in(f"algo.{key}", getattr(algo, key), 0.0, high)
-
-
-def require_in(key: str, value: float, low: float, high: float) -> None:
-    """Refuse an option outside [low, high]."""
-    if not low <= value <= high:
-        raise UserError(f"{key}={value} is out of range: choose from {low} to {high}")

@@ -7,12 +7,12 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from rlhf_lab import limits
 from rlhf_lab.algos.advantages import leave_one_out
 from rlhf_lab.algos.common import (
     grouped,
     keep_all,
     per_token,
-    require_in,
     sequence_sum,
     sequence_value,
     sequence_weight,
@@ -21,7 +21,7 @@ from rlhf_lab.types import Batch, Credit, LossOutput, Needs, Objective, PolicyOu
 
 
 @dataclass(frozen=True)
-class CoPG:
+class CoPG(limits.Limited, key="algo"):
     """beta: reward lost per nat of the present policy's log-ratio to the reference.
 
     The gradient is that of the mean squared difference of regularised rewards over pairs, over 4
@@ -29,13 +29,10 @@ class CoPG:
     """
 
     name: str = "copg"
-    beta: float = 0.1
+    beta: float = limits.number(0.1, least=1e-6, most=100)
     reduction: Reduction = Reduction.sequence_mean
     objective: ClassVar[Objective] = Objective.comparison
     needs: ClassVar[Needs] = Needs(group_size=2)
-
-    def __post_init__(self) -> None:
-        require_in("algo.beta", self.beta, 1e-6, 100.0)
 
     def credit(self, reward_PG: Tensor, batch: Batch) -> Credit:
         """The reward itself, less the mean of the group's others; the loss adds the KL."""

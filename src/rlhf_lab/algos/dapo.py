@@ -7,13 +7,14 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from rlhf_lab import limits
 from rlhf_lab.algos.advantages import is_informative, standardised
-from rlhf_lab.algos.common import per_token, require_in, token_surrogate
+from rlhf_lab.algos.common import per_token, token_surrogate
 from rlhf_lab.types import Batch, Credit, LossOutput, Needs, Objective, PolicyOutput, Reduction
 
 
 @dataclass(frozen=True)
-class DAPO:
+class DAPO(limits.Limited, key="algo"):
     """clip_low, clip_high: token ratio within 1 - clip_low and 1 + clip_high.
 
     overlong_share: the last share of the response limit, over which the punishment of length rises
@@ -23,22 +24,14 @@ class DAPO:
     """
 
     name: str = "dapo"
-    clip_low: float = 0.2
-    clip_high: float = 0.28
-    epsilon: float = 1e-4
-    overlong_share: float = 0.2
-    overlong_penalty: float = 1.0
-    oversample: float = 1.5
+    clip_low: float = limits.share(0.2)
+    clip_high: float = limits.number(0.28, least=0, most=100)
+    epsilon: float = limits.number(1e-4, least=1e-12, most=1)
+    overlong_share: float = limits.share(0.2)
+    overlong_penalty: float = limits.number(1.0, least=0, most=100)
+    oversample: float = limits.number(1.5, least=1, most=100)
     reduction: Reduction = Reduction.token_mean
     objective: ClassVar[Objective] = Objective.token_ratio
-
-    def __post_init__(self) -> None:
-        require_in("algo.clip_low", self.clip_low, 0.0, 1.0)
-        require_in("algo.clip_high", self.clip_high, 0.0, 100.0)
-        require_in("algo.epsilon", self.epsilon, 1e-12, 1.0)
-        require_in("algo.overlong_share", self.overlong_share, 0.0, 1.0)
-        require_in("algo.overlong_penalty", self.overlong_penalty, 0.0, 100.0)
-        require_in("algo.oversample", self.oversample, 1.0, 100.0)
 
     @property
     def needs(self) -> Needs:

@@ -9,7 +9,8 @@ from typing import ClassVar
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from rlhf_lab.algos.common import credited_likelihood, require_in
+from rlhf_lab import limits
+from rlhf_lab.algos.common import credited_likelihood
 from rlhf_lab.algos.pairs import best_credit, compared, ipo, pair_credit, pair_output
 from rlhf_lab.types import Batch, Credit, LossOutput, Needs, Objective, PolicyOutput, Reduction
 
@@ -23,7 +24,7 @@ class PairLoss(StrEnum):
 
 
 @dataclass(frozen=True)
-class DPO:
+class DPO(limits.Limited, key="algo"):
     """beta: strength of the pull to the reference, 1 / nats. pair_loss: what a pair teaches.
 
     `algo=dpo` also sets generator=pairs. pair_loss=sft and then sigmoid, from the policy of the
@@ -31,14 +32,11 @@ class DPO:
     """
 
     name: str = "dpo"
-    beta: float = 0.1
+    beta: float = limits.number(0.1, least=1e-6, most=100)
     pair_loss: PairLoss = PairLoss.sigmoid
     reduction: Reduction = Reduction.sequence_mean
     objective: ClassVar[Objective] = Objective.comparison
     needs: ClassVar[Needs] = Needs(group_size=2)
-
-    def __post_init__(self) -> None:
-        require_in("algo.beta", self.beta, 1e-6, 100.0)
 
     def credit(self, reward_PG: Tensor, batch: Batch) -> Credit:
         """+1 on the chosen, -1 on the rejected; sft keeps the chosen alone."""

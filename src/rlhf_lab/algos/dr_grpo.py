@@ -7,28 +7,25 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from rlhf_lab import limits
 from rlhf_lab.algos.advantages import centred
-from rlhf_lab.algos.common import keep_all, kl_penalty, per_token, require_in, token_surrogate
+from rlhf_lab.algos.common import keep_all, kl_penalty, per_token, token_surrogate
 from rlhf_lab.types import Batch, Credit, LossOutput, Needs, Objective, PolicyOutput, Reduction
 
 
 @dataclass(frozen=True)
-class DrGRPO:
+class DrGRPO(limits.Limited, key="algo"):
     """clip: token ratio within 1 +- it. kl_coef: as in grpo; the paper has none.
 
     Tokens count alike whatever their row's length: reduction=per_limit divides by the limit.
     """
 
     name: str = "dr_grpo"
-    clip: float = 0.2
-    kl_coef: float = 0.0
+    clip: float = limits.share(0.2)
+    kl_coef: float = limits.number(0.0, least=0, most=100)
     reduction: Reduction = Reduction.per_limit
     objective: ClassVar[Objective] = Objective.token_ratio
     needs: ClassVar[Needs] = Needs(group_size=2)
-
-    def __post_init__(self) -> None:
-        require_in("algo.clip", self.clip, 0.0, 1.0)
-        require_in("algo.kl_coef", self.kl_coef, 0.0, 100.0)
 
     def credit(self, reward_PG: Tensor, batch: Batch) -> Credit:
         """Reward less the group mean."""

@@ -7,27 +7,23 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from rlhf_lab import limits
 from rlhf_lab.algos.advantages import standardised
-from rlhf_lab.algos.common import keep_all, kl_penalty, per_token, require_in, token_surrogate
+from rlhf_lab.algos.common import keep_all, kl_penalty, per_token, token_surrogate
 from rlhf_lab.types import Batch, Credit, LossOutput, Needs, Objective, PolicyOutput, Reduction
 
 
 @dataclass(frozen=True)
-class GRPO:
+class GRPO(limits.Limited, key="algo"):
     """clip: token ratio within 1 +- it. kl_coef: weight of KL(policy || reference), per token."""
 
     name: str = "grpo"
-    clip: float = 0.2
-    kl_coef: float = 0.04
-    epsilon: float = 1e-4
+    clip: float = limits.share(0.2)
+    kl_coef: float = limits.number(0.04, least=0, most=100)
+    epsilon: float = limits.number(1e-4, least=1e-12, most=1)
     reduction: Reduction = Reduction.sequence_mean
     objective: ClassVar[Objective] = Objective.token_ratio
     needs: ClassVar[Needs] = Needs(group_size=2)
-
-    def __post_init__(self) -> None:
-        require_in("algo.clip", self.clip, 0.0, 1.0)
-        require_in("algo.kl_coef", self.kl_coef, 0.0, 100.0)
-        require_in("algo.epsilon", self.epsilon, 1e-12, 1.0)
 
     def credit(self, reward_PG: Tensor, batch: Batch) -> Credit:
         """Reward less the group mean, over the group's standard deviation plus epsilon."""

@@ -7,11 +7,11 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from rlhf_lab import limits
 from rlhf_lab.algos.advantages import standardised
 from rlhf_lab.algos.common import (
     keep_all,
     per_token,
-    require_in,
     response_surrogate,
     sequence_value,
 )
@@ -19,21 +19,16 @@ from rlhf_lab.types import Batch, Credit, LossOutput, Needs, Objective, PolicyOu
 
 
 @dataclass(frozen=True)
-class GSPO:
+class GSPO(limits.Limited, key="algo"):
     """clip_low, clip_high: the ratio's bounds, 1 - clip_low and 1 + clip_high (the paper's)."""
 
     name: str = "gspo"
-    clip_low: float = 3e-4
-    clip_high: float = 4e-4
-    epsilon: float = 1e-4
+    clip_low: float = limits.share(3e-4)
+    clip_high: float = limits.number(4e-4, least=0, most=100)
+    epsilon: float = limits.number(1e-4, least=1e-12, most=1)
     reduction: Reduction = Reduction.sequence_mean
     objective: ClassVar[Objective] = Objective.sequence_ratio
     needs: ClassVar[Needs] = Needs(group_size=2)
-
-    def __post_init__(self) -> None:
-        require_in("algo.clip_low", self.clip_low, 0.0, 1.0)
-        require_in("algo.clip_high", self.clip_high, 0.0, 100.0)
-        require_in("algo.epsilon", self.epsilon, 1e-12, 1.0)
 
     def credit(self, reward_PG: Tensor, batch: Batch) -> Credit:
         """Reward less the group mean, over the group's standard deviation plus epsilon."""

@@ -7,25 +7,22 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from rlhf_lab import limits
 from rlhf_lab.algos.advantages import centred
-from rlhf_lab.algos.common import keep_all, per_token, require_in, token_surrogate
+from rlhf_lab.algos.common import keep_all, per_token, token_surrogate
 from rlhf_lab.types import Batch, Credit, LossOutput, Needs, Objective, PolicyOutput, Reduction
 
 
 @dataclass(frozen=True)
-class LitePPO:
+class LitePPO(limits.Limited, key="algo"):
     """PPO's loss without a value model. clip: token ratio within 1 +- it."""
 
     name: str = "lite_ppo"
-    clip: float = 0.2
-    epsilon: float = 1e-4
+    clip: float = limits.share(0.2)
+    epsilon: float = limits.number(1e-4, least=1e-12, most=1)
     reduction: Reduction = Reduction.token_mean
     objective: ClassVar[Objective] = Objective.token_ratio
     needs: ClassVar[Needs] = Needs(group_size=2)
-
-    def __post_init__(self) -> None:
-        require_in("algo.clip", self.clip, 0.0, 1.0)
-        require_in("algo.epsilon", self.epsilon, 1e-12, 1.0)
 
     def credit(self, reward_PG: Tensor, batch: Batch) -> Credit:
         """Reward less the group mean, over the standard deviation of all of the round's rewards."""

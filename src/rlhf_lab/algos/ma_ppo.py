@@ -9,12 +9,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from rlhf_lab import limits
 from rlhf_lab.algos.advantages import gae, token_rewards, whitened
 from rlhf_lab.algos.common import (
     clipped_surrogate,
     keep_all,
-    require_in,
-    require_up_to,
     value_error,
 )
 from rlhf_lab.types import (
@@ -30,7 +29,7 @@ from rlhf_lab.types import (
 
 
 @dataclass(frozen=True)
-class MacroPPO:
+class MacroPPO(limits.Limited, key="algo"):
     """macro_tokens: tokens of one macro action (n-gram termination); 1 is ppo. The rest as in ppo.
 
     A macro action has one advantage, one ratio (the product of its tokens') and one value, that of
@@ -38,19 +37,15 @@ class MacroPPO:
     """
 
     name: str = "ma_ppo"
-    macro_tokens: int = 5
-    kl_coef: float = 0.05
-    gamma: float = 1.0
-    lam: float = 0.95
-    clip: float = 0.2
-    value_clip: float = 0.2
-    value_coef: float = 0.1
+    macro_tokens: int = limits.count(5, most=10**6)
+    kl_coef: float = limits.number(0.05, least=0, most=100)
+    gamma: float = limits.share(1.0)
+    lam: float = limits.share(0.95)
+    clip: float = limits.share(0.2)
+    value_clip: float = limits.number(0.2, least=0, most=1e6)
+    value_coef: float = limits.number(0.1, least=0, most=1e3)
     reduction: Reduction = Reduction.token_mean
     needs: ClassVar[Needs] = Needs(values=ValueModel.own)
-
-    def __post_init__(self) -> None:
-        require_in("algo.macro_tokens", self.macro_tokens, 1, 1_000_000)
-        require_up_to(self, kl_coef=100, gamma=1, lam=1, clip=1, value_clip=1e6, value_coef=1e3)
 
     @property
     def objective(self) -> Objective:

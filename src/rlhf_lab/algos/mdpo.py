@@ -7,12 +7,12 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from rlhf_lab import limits
 from rlhf_lab.algos.advantages import centred
 from rlhf_lab.algos.common import (
     keep_all,
     log_ratio_of_responses,
     per_token,
-    require_in,
     sequence_sum,
     sequence_value,
     sequence_weight,
@@ -21,7 +21,7 @@ from rlhf_lab.types import Batch, Credit, LossOutput, Needs, Objective, PolicyOu
 
 
 @dataclass(frozen=True)
-class MDPO:
+class MDPO(limits.Limited, key="algo"):
     """tau: strength of the pull to the policy that wrote the samples, in reward per nat.
 
     The pull is to each round's own behaviour policy, not to the first one: nothing here keeps the
@@ -29,13 +29,10 @@ class MDPO:
     """
 
     name: str = "mdpo"
-    tau: float = 0.1
+    tau: float = limits.number(0.1, least=0, most=1000)
     reduction: Reduction = Reduction.sequence_mean
     objective: ClassVar[Objective] = Objective.comparison
     needs: ClassVar[Needs] = Needs(group_size=2)
-
-    def __post_init__(self) -> None:
-        require_in("algo.tau", self.tau, 0.0, 1000.0)
 
     def credit(self, reward_PG: Tensor, batch: Batch) -> Credit:
         """Reward less the group mean, which stands for tau log Z."""

@@ -8,13 +8,13 @@ from typing import ClassVar
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from rlhf_lab.algos.common import require_in
+from rlhf_lab import limits
 from rlhf_lab.algos.pairs import Pairs, compared, pair_credit, pair_output
 from rlhf_lab.types import Batch, Credit, LossOutput, Needs, Objective, PolicyOutput, Reduction
 
 
 @dataclass(frozen=True)
-class OnlineDPO:
+class OnlineDPO(limits.Limited, key="algo"):
     """beta: strength of the pull to the reference, 1 / nats.
 
     smoothing: share of preferences taken to be wrong (cDPO). pairs: best against worst of K, or all
@@ -24,17 +24,12 @@ class OnlineDPO:
     """
 
     name: str = "online_dpo"
-    beta: float = 0.1
-    smoothing: float = 0.0
+    beta: float = limits.number(0.1, least=1e-6, most=100)
+    smoothing: float = limits.share(0.0, most=0.5)
     pairs: Pairs = Pairs.best_worst
-    refresh_every: int = 0
+    refresh_every: int = limits.count(0, least=0, most=10**6)
     reduction: Reduction = Reduction.sequence_mean
     objective: ClassVar[Objective] = Objective.comparison
-
-    def __post_init__(self) -> None:
-        require_in("algo.beta", self.beta, 1e-6, 100.0)
-        require_in("algo.smoothing", self.smoothing, 0.0, 0.5)
-        require_in("algo.refresh_every", self.refresh_every, 0, 1_000_000)
 
     @property
     def needs(self) -> Needs:

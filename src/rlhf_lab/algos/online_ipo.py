@@ -7,24 +7,21 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from rlhf_lab.algos.common import require_in
+from rlhf_lab import limits
 from rlhf_lab.algos.pairs import Pairs, compared, ipo, pair_credit, pair_output
 from rlhf_lab.types import Batch, Credit, LossOutput, Needs, Objective, PolicyOutput, Reduction
 
 
 @dataclass(frozen=True)
-class OnlineIPO:
+class OnlineIPO(limits.Limited, key="algo"):
     """beta: log-ratios are drawn 1 / (2 beta) nats apart. pairs: as in online_dpo."""
 
     name: str = "online_ipo"
-    beta: float = 0.1
+    beta: float = limits.number(0.1, least=1e-6, most=100)
     pairs: Pairs = Pairs.best_worst
     reduction: Reduction = Reduction.sequence_mean
     objective: ClassVar[Objective] = Objective.comparison
     needs: ClassVar[Needs] = Needs(group_size=2)
-
-    def __post_init__(self) -> None:
-        require_in("algo.beta", self.beta, 1e-6, 100.0)
 
     def credit(self, reward_PG: Tensor, batch: Batch) -> Credit:
         """Who is better than whom. A group of equals is dropped."""

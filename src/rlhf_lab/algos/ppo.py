@@ -7,11 +7,10 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from rlhf_lab import limits
 from rlhf_lab.algos.advantages import gae, token_rewards, whitened
 from rlhf_lab.algos.common import (
     keep_all,
-    require_in,
-    require_up_to,
     token_surrogate,
     value_error,
 )
@@ -28,7 +27,7 @@ from rlhf_lab.types import (
 
 
 @dataclass(frozen=True)
-class PPO:
+class PPO(limits.Limited, key="algo"):
     """kl_coef: reward lost per nat of a token's k1 to the reference; steered so that a sequence is
     kl_target nats away (0: fixed), within kl_horizon samples (arXiv:1909.08593, section 2.2).
     gamma, lam: of GAE. clip, value_clip: how far ratio and value may move (value_clip=0: freely).
@@ -38,25 +37,20 @@ class PPO:
     """
 
     name: str = "ppo"
-    kl_coef: float = 0.05
-    kl_target: float = 0.0
-    kl_horizon: int = 10_000
-    gamma: float = 1.0
-    lam: float = 0.95
-    clip: float = 0.2
-    value_clip: float = 0.2
-    value_coef: float = 0.1
+    kl_coef: float = limits.number(0.05, least=0, most=100)
+    kl_target: float = limits.number(0.0, least=0, most=1e6)
+    kl_horizon: int = limits.count(10_000, most=10**12)
+    gamma: float = limits.share(1.0)
+    lam: float = limits.share(0.95)
+    clip: float = limits.share(0.2)
+    value_clip: float = limits.number(0.2, least=0, most=1e6)
+    value_coef: float = limits.number(0.1, least=0, most=1e3)
     whiten_advantages: bool = True
     whiten_rewards: bool = False
     shared_trunk: bool = False
-    reference_decay: float = 1.0
+    reference_decay: float = limits.share(1.0)
     reduction: Reduction = Reduction.token_mean
     objective: ClassVar[Objective] = Objective.token_ratio
-
-    def __post_init__(self) -> None:
-        require_up_to(self, kl_coef=100, kl_target=1e6, gamma=1, lam=1, reference_decay=1)
-        require_up_to(self, clip=1, value_clip=1e6, value_coef=1e3)
-        require_in("algo.kl_horizon", self.kl_horizon, 1, 1e12)
 
     @property
     def needs(self) -> Needs:

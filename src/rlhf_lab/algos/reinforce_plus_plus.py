@@ -7,25 +7,22 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from rlhf_lab import limits
 from rlhf_lab.algos.advantages import to_go, token_rewards, whitened
-from rlhf_lab.algos.common import keep_all, require_in, token_surrogate
+from rlhf_lab.algos.common import keep_all, token_surrogate
 from rlhf_lab.types import Batch, Credit, LossOutput, Needs, Objective, PolicyOutput, Reduction
 
 
 @dataclass(frozen=True)
-class ReinforcePlusPlus:
+class ReinforcePlusPlus(limits.Limited, key="algo"):
     """kl_coef: reward lost per nat of a token's k1 to the reference. clip: ratio within 1 +- it."""
 
     name: str = "reinforce_plus_plus"
-    kl_coef: float = 0.01
-    clip: float = 0.2
+    kl_coef: float = limits.number(0.01, least=0, most=100)
+    clip: float = limits.share(0.2)
     reduction: Reduction = Reduction.token_mean
     objective: ClassVar[Objective] = Objective.token_ratio
     needs: ClassVar[Needs] = Needs()
-
-    def __post_init__(self) -> None:
-        require_in("algo.kl_coef", self.kl_coef, 0.0, 100.0)
-        require_in("algo.clip", self.clip, 0.0, 1.0)
 
     def credit(self, reward_PG: Tensor, batch: Batch) -> Credit:
         """Reward less the KL of this token and all later ones, whitened over the round."""

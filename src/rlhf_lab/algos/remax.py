@@ -8,13 +8,14 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from rlhf_lab import limits
 from rlhf_lab.algos.advantages import less_kl
-from rlhf_lab.algos.common import credited_likelihood, per_token, require_in
+from rlhf_lab.algos.common import credited_likelihood, per_token
 from rlhf_lab.types import Batch, Credit, LossOutput, Needs, Objective, PolicyOutput, Reduction
 
 
 @dataclass(frozen=True)
-class ReMax:
+class ReMax(limits.Limited, key="algo"):
     """kl_coef: reward lost per nat of KL to the reference (k1).
 
     The last sample of each group is the greedy one, so that run.group_size=2 is the paper's one
@@ -22,13 +23,10 @@ class ReMax:
     """
 
     name: str = "remax"
-    kl_coef: float = 0.05
+    kl_coef: float = limits.number(0.05, least=0, most=100)
     reduction: Reduction = Reduction.sequence_mean
     objective: ClassVar[Objective] = Objective.likelihood
     needs: ClassVar[Needs] = Needs(group_size=2, greedy=True)
-
-    def __post_init__(self) -> None:
-        require_in("algo.kl_coef", self.kl_coef, 0.0, 100.0)
 
     def credit(self, reward_PG: Tensor, batch: Batch) -> Credit:
         """Reward less KL, less the reward of the greedy sample, which is not trained on."""

@@ -7,23 +7,21 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from rlhf_lab import limits
 from rlhf_lab.algos.advantages import leave_one_out, less_kl
-from rlhf_lab.algos.common import credited_likelihood, keep_all, per_token, require_in
+from rlhf_lab.algos.common import credited_likelihood, keep_all, per_token
 from rlhf_lab.types import Batch, Credit, LossOutput, Needs, Objective, PolicyOutput, Reduction
 
 
 @dataclass(frozen=True)
-class RLOO:
+class RLOO(limits.Limited, key="algo"):
     """kl_coef: reward lost per nat of KL to the reference (k1)."""
 
     name: str = "rloo"
-    kl_coef: float = 0.05
+    kl_coef: float = limits.number(0.05, least=0, most=100)
     reduction: Reduction = Reduction.sequence_mean
     objective: ClassVar[Objective] = Objective.likelihood
     needs: ClassVar[Needs] = Needs(group_size=2)
-
-    def __post_init__(self) -> None:
-        require_in("algo.kl_coef", self.kl_coef, 0.0, 100.0)
 
     def credit(self, reward_PG: Tensor, batch: Batch) -> Credit:
         """Reward less KL, less the mean of the same over the group's other samples."""

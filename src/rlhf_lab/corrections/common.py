@@ -31,12 +31,9 @@ def within(value: Tensor, low: float, high: float) -> Tensor:
 
 
 def require_interval(low: float, high: float) -> None:
-    """Refuse an interval of ratios that is empty or reaches below zero."""
-    require_above("correction.low", low, -1e-9)
-    require_above("correction.high", high, low)
-
-
-def require_above(key: str, value: float, least: float) -> None:
-    """Refuse an option that is not above `least`."""
-    if not value > least:
-        raise UserError(f"{key}={value} is out of range: choose above {least:g}")
+    """Refuse an interval of ratios that is empty."""
+    if high <= low:
+        raise UserError(
+            f"correction.high={high} with correction.low={low}: no ratio is between them; choose "
+            f"above {low:g}"
+        )

@@ -8,12 +8,13 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from rlhf_lab.corrections.common import RATIOS, require_above
+from rlhf_lab import limits
+from rlhf_lab.corrections.common import RATIOS
 from rlhf_lab.types import Batch, Objective
 
 
 @dataclass(frozen=True)
-class Decoupled:
+class Decoupled(limits.Limited, key="correction"):
     """The loss clips policy over proximal, the policy at the round's start; each token also weighs
     proximal over behaviour. cap: a token weighs at most so much; 0 is no bound, as in the paper.
 
@@ -21,13 +22,10 @@ class Decoupled:
     """
 
     name: str = "decoupled"
-    cap: float = 0.0
+    cap: float = limits.number(0.0, above=0, most=1e9, also={0: "for none"})
     corrects: ClassVar[frozenset[Objective]] = RATIOS - {Objective.sequence_ratio}
     anchors_at_start: ClassVar[bool] = True
     warning: ClassVar[str] = ""
-
-    def __post_init__(self) -> None:
-        require_above("correction.cap", self.cap, -1e-9)
 
     def weight(self, log_ratio_BT: Tensor, batch: Batch) -> Tensor:
         """The token's ratio of proximal to behaviour."""

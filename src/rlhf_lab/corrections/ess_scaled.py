@@ -8,23 +8,21 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from rlhf_lab.corrections.common import EVERY, require_above
+from rlhf_lab import limits
+from rlhf_lab.corrections.common import EVERY
 from rlhf_lab.types import Batch, Objective
 
 
 @dataclass(frozen=True)
-class ESSScaled:
+class ESSScaled(limits.Limited, key="correction"):
     """power: the learning rate is multiplied by (effective / actual responses) ** power; a half is
     what suits AdamW, whose steps do not shrink with the gradient."""
 
     name: str = "ess_scaled"
-    power: float = 0.5
+    power: float = limits.number(0.5, above=0, most=100)
     corrects: ClassVar[frozenset[Objective]] = EVERY
     anchors_at_start: ClassVar[bool] = False
     warning: ClassVar[str] = ""
-
-    def __post_init__(self) -> None:
-        require_above("correction.power", self.power, 0.0)
 
     def weight(self, log_ratio_BT: Tensor, batch: Batch) -> Tensor:
         """One everywhere: the loss stays as it is."""

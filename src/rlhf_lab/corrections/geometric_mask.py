@@ -7,22 +7,24 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from rlhf_lab import limits
 from rlhf_lab.corrections.common import CREDITED, require_interval, response_mean, within
 from rlhf_lab.types import Batch, Objective
 
 
 @dataclass(frozen=True)
-class GeometricMask:
+class GeometricMask(limits.Limited, key="correction"):
     """low, high: the interval of the geometric mean of a response's token ratios."""
 
     name: str = "geometric_mask"
-    low: float = 0.99
-    high: float = 1.01
+    low: float = limits.number(0.99, least=0, most=1e9)
+    high: float = limits.number(1.01, above=0, most=1e9)
     corrects: ClassVar[frozenset[Objective]] = CREDITED
     anchors_at_start: ClassVar[bool] = True
     warning: ClassVar[str] = ""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         require_interval(self.low, self.high)
 
     def weight(self, log_ratio_BT: Tensor, batch: Batch) -> Tensor:

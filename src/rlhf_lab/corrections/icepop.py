@@ -7,22 +7,24 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from rlhf_lab import limits
 from rlhf_lab.corrections.common import PER_TOKEN, require_interval, within
 from rlhf_lab.types import Batch, Objective
 
 
 @dataclass(frozen=True)
-class IcePop:
+class IcePop(limits.Limited, key="correction"):
     """low, high: the interval of ratios that are believed."""
 
     name: str = "icepop"
-    low: float = 0.5
-    high: float = 5.0
+    low: float = limits.number(0.5, least=0, most=1e9)
+    high: float = limits.number(5.0, above=0, most=1e9)
     corrects: ClassVar[frozenset[Objective]] = PER_TOKEN
     anchors_at_start: ClassVar[bool] = True
     warning: ClassVar[str] = ""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         require_interval(self.low, self.high)
 
     def weight(self, log_ratio_BT: Tensor, batch: Batch) -> Tensor:

@@ -7,23 +7,21 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from rlhf_lab.corrections.common import CREDITED, require_above, response_mean
+from rlhf_lab import limits
+from rlhf_lab.corrections.common import CREDITED, response_mean
 from rlhf_lab.types import Batch, Objective
 
 
 @dataclass(frozen=True)
-class OPSM:
+class OPSM(limits.Limited, key="correction"):
     """delta: nats per token, on average, by which the policy may find a response less likely than
     its writer did. What is worse than that and was bad is not learned from; what was good is."""
 
     name: str = "opsm"
-    delta: float = 0.05
+    delta: float = limits.number(0.05, above=0, most=1e6)
     corrects: ClassVar[frozenset[Objective]] = CREDITED
     anchors_at_start: ClassVar[bool] = False
     warning: ClassVar[str] = ""
-
-    def __post_init__(self) -> None:
-        require_above("correction.delta", self.delta, 0.0)
 
     def weight(self, log_ratio_BT: Tensor, batch: Batch) -> Tensor:
         """Zero on negative credit in responses that have become unlikely, one elsewhere."""

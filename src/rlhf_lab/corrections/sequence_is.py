@@ -7,22 +7,20 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from rlhf_lab.corrections.common import CREDITED, require_above, response_sum
+from rlhf_lab import limits
+from rlhf_lab.corrections.common import CREDITED, response_sum
 from rlhf_lab.types import Batch, Objective
 
 
 @dataclass(frozen=True)
-class SequenceIS:
+class SequenceIS(limits.Limited, key="correction"):
     """cap: largest weight of a response. Unbiased below it, at the price of variance."""
 
     name: str = "sequence_is"
-    cap: float = 5.0
+    cap: float = limits.number(5.0, above=0, most=1e9)
     corrects: ClassVar[frozenset[Objective]] = CREDITED
     anchors_at_start: ClassVar[bool] = True
     warning: ClassVar[str] = ""
-
-    def __post_init__(self) -> None:
-        require_above("correction.cap", self.cap, 0.0)
 
     def weight(self, log_ratio_BT: Tensor, batch: Batch) -> Tensor:
         """The response's ratio, cut at the cap, at each of its tokens."""

@@ -7,22 +7,20 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from rlhf_lab.corrections.common import PER_TOKEN, require_above
+from rlhf_lab import limits
+from rlhf_lab.corrections.common import PER_TOKEN
 from rlhf_lab.types import Batch, Objective
 
 
 @dataclass(frozen=True)
-class TruncatedIS:
+class TruncatedIS(limits.Limited, key="correction"):
     """cap: largest weight of a token."""
 
     name: str = "truncated_is"
-    cap: float = 2.0
+    cap: float = limits.number(2.0, above=0, most=1e9)
     corrects: ClassVar[frozenset[Objective]] = PER_TOKEN
     anchors_at_start: ClassVar[bool] = True
     warning: ClassVar[str] = ""
-
-    def __post_init__(self) -> None:
-        require_above("correction.cap", self.cap, 0.0)
 
     def weight(self, log_ratio_BT: Tensor, batch: Batch) -> Tensor:
         """The token's ratio, cut at the cap."""

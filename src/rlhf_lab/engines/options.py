@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from rlhf_lab import limits
 from rlhf_lab.models.devices import check_name
 from rlhf_lab.types import UserError
 
@@ -17,24 +18,21 @@ class Precision(StrEnum):
 
 
 @dataclass(frozen=True)
-class EngineOptions:
+class EngineOptions(limits.Limited, key="engine"):
     """What all engines share; SingleEngineOptions says what the values mean."""
 
     name: str
-    threads: int = 1
-    micro_rows: int = 32
-    micro_tokens: int = 0
-    logit_tokens: int = 1024
+    threads: int = limits.threads(1)
+    micro_rows: int = limits.rows(32)
+    micro_tokens: int = limits.count(0, also={0: "for no such limit"})
+    logit_tokens: int = limits.count(1024, also={0: "for all"})
     gradient_checkpointing: bool = False
     share_prompts: bool = True
     device: str = "auto"
     dtype: Precision = Precision.float32
 
     def __post_init__(self) -> None:
-        least = {"threads": 1, "micro_rows": 1, "micro_tokens": 0, "logit_tokens": 0}
-        for key, bound in least.items():
-            if getattr(self, key) < bound:
-                raise UserError(f"engine.{key}={getattr(self, key)}: choose {bound} or more")
+        super().__post_init__()
         check_name(self.device, "engine.device")
 
 
@@ -84,9 +82,4 @@ class DeepSpeedOptions(EngineOptions):
     """
 
     name: str = "deepspeed"
-    stage: int = 2
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.stage not in range(4):
-            raise UserError(f"engine.stage={self.stage} is no ZeRO stage: choose 0, 1, 2 or 3")
+    stage: int = limits.count(2, least=0, most=3, why="ZeRO stages")

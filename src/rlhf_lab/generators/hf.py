@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rlhf_lab import limits
 from rlhf_lab.forward import load_weights, torch_threads
 from rlhf_lab.generators.decoders import Decode, decoder_of
 from rlhf_lab.generators.draw import draw
@@ -21,7 +22,6 @@ from rlhf_lab.types import (
     Group,
     Sample,
     Told,
-    UserError,
     WeightFeed,
     Weights,
 )
@@ -33,7 +33,7 @@ STILL_WRITING = 0.75
 
 
 @dataclass(frozen=True)
-class HFSampling:
+class HFSampling(limits.Limited, key="generator"):
     """Config group `generator`. The temperature divides the logits of all log-probs of the run.
 
     chunk_groups: prompts decoded together. It is part of the result: a matrix product may round
@@ -45,21 +45,15 @@ class HFSampling:
     """
 
     name: str = "hf"
-    temperature: float = 0.7
-    chunk_groups: int = 64
-    max_new_tokens: int = 0
-    threads: int = 1
+    temperature: float = limits.number(0.7, least=0.01, most=10)
+    chunk_groups: int = limits.rows(64)
+    max_new_tokens: int = limits.tokens(0, also={0: "for the task's own"})
+    threads: int = limits.threads(1)
     decode: Decode = Decode.auto
     device: str = "auto"
 
     def __post_init__(self) -> None:
-        if not 0.01 <= self.temperature <= 10:
-            raise UserError(
-                f"generator.temperature={self.temperature} is out of range: choose 0.01 to 10"
-            )
-        for key, least in (("chunk_groups", 1), ("max_new_tokens", 0), ("threads", 1)):
-            if getattr(self, key) < least:
-                raise UserError(f"generator.{key}={getattr(self, key)}: choose {least} or more")
+        super().__post_init__()
         check_name(self.device, "generator.device")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,16 @@ from rlhf_lab.models.loading import (
     load_config_of,
     load_tokenizer_of,
     load_weights_of,
+    reason,
     require_end_token,
     require_vocabulary,
 )
 from rlhf_lab.models.package import load_package, package_file
 from rlhf_lab.models.pretrained import DTYPES, PACKAGE, PretrainedModel, Tying, require_attention
 from rlhf_lab.models.quiet import quiet_transformers
+from rlhf_lab.models.sampling import Written, saved_generation
 from rlhf_lab.models.scratch import ScratchModel, refuse_no_tokenizer, scratch
+from rlhf_lab.types import UserError
 
 
 def load_policy(
@@ -101,8 +105,25 @@ def with_padding(tokenizer: Any) -> Any:
     return tokenizer
 
 
-def save_policy(model: Any, tokenizer: Any, folder: Path) -> None:
-    """A folder that transformers, and `model.path=`, load again bit for bit."""
+def save_policy(model: Any, tokenizer: Any, folder: Path, written: Written | None = None) -> None:
+    """A folder that transformers, and `model.path=`, load again bit for bit. written: how a run's
+    policy wrote, which transformers then does too."""
+    model.generation_config = saved_generation(model, tokenizer, written)
     with quiet_transformers():
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
+
+
+def require_savable(model: Any, tokenizer: Any, path: str, written: Written) -> None:
+    """Refuse, before the first step, a model that could not be saved after the last one."""
+    parts = (model.config, saved_generation(model, tokenizer, written), tokenizer)
+    with quiet_transformers(), tempfile.TemporaryDirectory(prefix="rlhf_lab_") as folder:
+        for part in parts:
+            try:
+                part.save_pretrained(folder)
+            except (ValueError, TypeError, LookupError, AttributeError) as error:
+                raise UserError(
+                    f"model.path={path}: transformers would not save its {type(part).__name__} at "
+                    f"the end of the run ({reason(error)}): mend the folder's JSON, or load and "
+                    "save the model by transformers"
+                ) from error

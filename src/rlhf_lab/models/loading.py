@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
+import torch
 from safetensors import SafetensorError
 from transformers import AutoConfig, AutoTokenizer
 
+from rlhf_lab.memory import is_shortage
+from rlhf_lab.models.folders import require_config, require_files
 from rlhf_lab.models.quiet import first_line, quiet_transformers
+from rlhf_lab.reading import REASON, is_parsers
 from rlhf_lab.types import UserError
 
-WEIGHTS = ("*.safetensors", "*.bin", "*.index.json")
-# What transformers and safetensors raise for files that are absent, cut off or of other shapes.
-BROKEN = (OSError, ValueError, KeyError, SafetensorError)
 MISMATCH = "ignore_mismatched_sizes"
 
 
@@ -22,18 +24,6 @@ def located(path: str, revision: str = "") -> tuple[str, dict[str, str]]:
     if not revision and not Path(path).exists():
         path, _, revision = path.partition("@")
     return path, {"revision": revision} if revision else {}
-
-
-def require_files(path: str, key: str) -> None:
-    """Refuse a local folder without a config or without weights, saying which."""
-    folder = Path(path)
-    if not folder.is_dir():
-        return
-    remedy = "pass a folder made by save_pretrained"
-    if not (folder / "config.json").is_file():
-        raise UserError(f"{key}={path} has no config.json: {remedy}")
-    if not any(True for pattern in WEIGHTS for _ in folder.glob(pattern)):
-        raise UserError(f"{key}={path} has no weights (model.safetensors): {remedy}")
 
 
 def load_weights_of(kind: Any, path: str, key: str, revision: str = "", **options: Any) -> Any:
@@ -48,30 +38,39 @@ def load_weights_of(kind: Any, path: str, key: str, revision: str = "", **option
             model, loading = kind.from_pretrained(
                 name, output_loading_info=True, **where, **options
             )
-    except BROKEN as error:
-        raise not_loadable(path, key, error) from error
-    except RuntimeError as error:
-        if MISMATCH not in str(error):
+    except BaseException as error:
+        if is_shortage(error) or not is_parsers(error):
             raise
-        raise UserError(
-            f"{key}={path} has weights of other shapes than its config.json says: pass the folder "
-            "as save_pretrained wrote it"
-        ) from error
+        raise not_loadable(path, key, error) from error
     if missing := sorted(loading["missing_keys"]):
         raise UserError(
             f"{key}={path} holds no weights for {', '.join(missing[:3])}, which would be drawn at "
             f"random: pass {key}=<a model saved as {kind.__name__.removeprefix('AutoModelFor')}>"
         )
+    require_finite(model, path, key)
     return model
+
+
+def require_finite(model: Any, path: str, key: str) -> None:
+    """Refuse weights that are NaN or infinite, of which every output would be."""
+    for name, weight in model.named_parameters():
+        if weight.is_floating_point() and not torch.isfinite(weight).all():
+            raise UserError(
+                f"{key}={path} has weights in {name} that are NaN or infinite: its training went "
+                "astray, or its files are damaged; pass another version of it"
+            )
 
 
 def load_config_of(path: str, key: str, revision: str = "") -> Any:
     """A model's config. Raises UserError, naming `key`, if there is none."""
+    require_config(path, key)
     name, where = located(path, revision)
     try:
         with quiet_transformers():
             return AutoConfig.from_pretrained(name, **where)
-    except BROKEN as error:
+    except BaseException as error:
+        if not is_parsers(error):
+            raise
         raise not_loadable(path, key, error) from error
 
 
@@ -81,10 +80,14 @@ def load_tokenizer_of(path: str, key: str, revision: str = "") -> Any:
     try:
         with quiet_transformers():
             tokenizer = AutoTokenizer.from_pretrained(name, **where)
-    except BROKEN as error:
+            # Of some families, transformers makes an empty one where there are no files.
+            is_empty = set(tokenizer.get_vocab().values()) <= set(tokenizer.all_special_ids)
+            tokenizer("a b")
+    except BaseException as error:
+        if not is_parsers(error):
+            raise
         raise no_tokenizer(path, key, first_line(error)) from error
-    # Of some families, transformers makes an empty tokenizer where there are no files of one.
-    if set(tokenizer.get_vocab().values()) <= set(tokenizer.all_special_ids):
+    if is_empty:
         raise no_tokenizer(path, key, "its vocabulary is empty")
     return tokenizer
 
@@ -99,12 +102,30 @@ def no_tokenizer(path: str, key: str, why: str) -> UserError:
 
 def not_loadable(path: str, key: str, error: BaseException) -> UserError:
     """The refusal of a model that is not there, or damaged."""
+    if MISMATCH in str(error):
+        return UserError(
+            f"{key}={path} has weights of other shapes than its config.json says: pass the folder "
+            "as save_pretrained wrote it"
+        )
+    if isinstance(error, UnpicklingError):
+        return UserError(
+            f"{key}={path} has weights in a pickle that holds more than tensors, or is damaged; it "
+            "is not run: save the model again as safetensors, where you trust it"
+        )
     what = "is damaged" if isinstance(error, SafetensorError) else "could not be loaded"
     known = "" if key.startswith("reward") else ", or model=smollm2_135m, which needs no hub"
     return UserError(
-        f"{key}={path} {what} as a folder or from the hub ({first_line(error)}): pass "
+        f"{key}={path} {what} as a folder or from the hub ({reason(error)}): pass "
         f"{key}=<local folder made by save_pretrained>{known}"
     )
+
+
+def reason(error: BaseException) -> str:
+    """What another package complains of, in a line of bounded length, with the kind of error where
+    the message alone may not tell."""
+    line = first_line(error)[:REASON]
+    is_plain = isinstance(error, OSError | ValueError | SafetensorError)
+    return line if is_plain else f"{type(error).__name__}: {line}"
 
 
 def require_vocabulary(model: Any, tokenizer: Any, path: str, key: str) -> None:

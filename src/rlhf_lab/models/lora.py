@@ -23,10 +23,6 @@ class Lora:
     targets: Sequence[str] = field(default_factory=lambda: [ALL_LINEAR])
 
     def __post_init__(self) -> None:
-        if self.rank < 0:
-            raise UserError(f"model.lora_rank={self.rank}: choose 1 or more, or 0 for no adapters")
-        if not self.alpha > 0:
-            raise UserError(f"model.lora_alpha={self.alpha}: choose more than 0")
         if not self.targets:
             raise UserError(
                 f"model.lora_targets=[] names no module: choose names such as [q_proj,v_proj], or "

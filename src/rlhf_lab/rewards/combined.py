@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from rlhf_lab import limits
 from rlhf_lab.types import Group, Metered, Reward, Sample, Steps, UserError, scored_groups
 
 Reference = Callable[[Group], Sample]
@@ -26,7 +27,7 @@ class How(StrEnum):
 
 
 @dataclass(frozen=True)
-class CombinedReward:
+class CombinedReward(limits.Limited, key="reward"):
     """Config option `reward=combined`. Name a term with +reward@reward.terms.NAME=OPTION.
 
     weights: of the terms in a sum, 1 where none is given. gates: least score of a term by its name;
@@ -37,12 +38,13 @@ class CombinedReward:
     name: str = "combined"
     how: How = How.sum
     terms: dict[str, Any] = field(default_factory=dict)
-    weights: dict[str, float] = field(default_factory=dict)
-    gates: dict[str, float] = field(default_factory=dict)
-    closed: float = 0.0
+    weights: dict[str, float] = field(default_factory=dict, metadata=limits.SCORE)
+    gates: dict[str, float] = field(default_factory=dict, metadata=limits.SCORE)
+    closed: float = limits.score(0.0)
     calibrated: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not self.scored:
             raise UserError(
                 "reward.terms has no term to score by: add one with "
@@ -53,9 +55,6 @@ class CombinedReward:
         require_names("calibrated", self.calibrated, self.scored)
         if self.how is How.product and self.weights:
             raise UserError("reward.weights with reward.how=product: factors have no weights")
-        numbers = (self.closed, *self.weights.values(), *self.gates.values())
-        if not all(map(math.isfinite, numbers)):
-            raise UserError("reward.weights, gates and closed must be finite numbers")
 
     @property
     def scored(self) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from enum import StrEnum
 from typing import Any
 from urllib.parse import urlsplit
 
+from rlhf_lab import limits
 from rlhf_lab.rewards.judge_prompts import PLACES, TEMPLATES, Style, places_of
 from rlhf_lab.types import UserError
 
@@ -31,7 +31,7 @@ class TokenLimit(StrEnum):
 
 
 @dataclass(frozen=True)
-class EndpointReward:
+class EndpointReward(limits.Limited, key="reward"):
     """Config option `reward=endpoint`: a language model that compares or rates (docs/judges.md).
 
     key_variable: environment variable with the key; empty sends none. style: pairwise against the
@@ -54,39 +54,24 @@ class EndpointReward:
     both_orders: bool = True
     template: str = ""
     system: str = ""
-    max_tokens: int = 512
+    max_tokens: int = limits.tokens(512)
     token_limit: TokenLimit = TokenLimit.max_tokens
-    temperature: float = 0.0
+    temperature: float = limits.number(0.0, least=0, most=100)
     extra: str = ""
-    concurrency: int = 8
-    timeout_s: float = 60.0
-    retries: int = 4
-    backoff_s: float = 1.0
-    max_backoff_s: float = 60.0
-    group_retries: int = 1
-    input_price: float = 0.0
-    output_price: float = 0.0
+    concurrency: int = limits.count(8, most=1024)
+    timeout_s: float = limits.seconds(60.0)
+    retries: int = limits.count(4, least=0, most=1000)
+    backoff_s: float = limits.pause(1.0)
+    max_backoff_s: float = limits.pause(60.0)
+    group_retries: int = limits.count(1, least=0, most=1000)
+    input_price: float = limits.number(0.0, least=0, most=1e9)
+    output_price: float = limits.number(0.0, least=0, most=1e9)
     cache: str = ""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         require_url(self.base_url)
         require_name(self.key_variable)
-        for key, least in (
-            ("max_tokens", 1),
-            ("concurrency", 1),
-            ("retries", 0),
-            ("group_retries", 0),
-            ("temperature", 0),
-            ("backoff_s", 0),
-            ("max_backoff_s", 0),
-            ("input_price", 0),
-            ("output_price", 0),
-        ):
-            value = getattr(self, key)
-            if not least <= value < math.inf:
-                raise UserError(f"reward.{key}={value}: choose {least} or more")
-        if not 0 < self.timeout_s < math.inf:
-            raise UserError(f"reward.timeout_s={self.timeout_s}: choose above 0")
         needed = PLACES[self.style]
         if self.template and not set(needed) <= set(places_of(self.template)):
             raise UserError(

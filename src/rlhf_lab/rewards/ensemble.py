@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from rlhf_lab import limits
 from rlhf_lab.types import Group, Reward, UserError
 
 
@@ -19,7 +20,7 @@ class Combine(StrEnum):
 
 
 @dataclass(frozen=True)
-class EnsembleReward:
+class EnsembleReward(limits.Limited, key="reward"):
     """Config option `reward=ensemble`.
 
     members: proxies that the pipeline trains, each from a head and an order of pairs of its own;
@@ -30,24 +31,21 @@ class EnsembleReward:
 
     name: str = "ensemble"
     combine: Combine = Combine.mean
-    members: int = 4
+    members: int = limits.count(4, least=0, most=1000)
     paths: list[str] = field(default_factory=list)
-    uncertainty_coef: float = 1.0
-    label: int = -1
+    uncertainty_coef: float = limits.coefficient(1.0)
+    label: int = limits.count(-1, least=0, also={-1: "for the only one"})
     chat: bool = False
-    missing_eos: float = -1.0
-    micro_rows: int = 32
+    missing_eos: float = limits.score(-1.0)
+    micro_rows: int = limits.rows(32)
 
     def __post_init__(self) -> None:
-        if self.micro_rows < 1:
-            raise UserError(f"reward.micro_rows={self.micro_rows}: choose 1 or more")
+        super().__post_init__()
         if self.size < 2:
             raise UserError(
                 f"an ensemble of {self.size}: pass reward.members=2 or more (or two or more "
                 "reward.paths), or choose reward=reward_model"
             )
-        if self.uncertainty_coef < 0:
-            raise UserError(f"reward.uncertainty_coef={self.uncertainty_coef}: choose 0 or more")
 
     @property
     def size(self) -> int:

@@ -13,8 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rlhf_lab import limits
 from rlhf_lab.errors import UserError
-from rlhf_lab.rewards.limited import ChildJudge, OnError, require_limit
+from rlhf_lab.foreign.boundary import ForeignFailure, call, on_sample
+from rlhf_lab.rewards.limited import ChildJudge, OnError
 from rlhf_lab.rewards.limited_child import finite
 from rlhf_lab.samples import Example
 
@@ -26,23 +28,24 @@ SIGNATURE = (
 
 
 @dataclass(frozen=True)
-class FunctionReward:
+class FunctionReward(limits.Limited, key="reward"):
     """Config option `reward=function`: called once for every sample.
 
     path: dotted name of the function; modules of the working folder can be imported. arguments:
     further keyword arguments. time_limit_s: of one sample; above 0 it runs in a process of its own,
     which is killed when time is up; 0 is none. on_error: a sample for which it raises, returns no
-    finite number or runs out of time stops the run, or leaves its group unscored and is counted.
+    finite number, does what it must not (docs/rewards.md) or runs out of time stops the run, or
+    leaves its group unscored and is counted.
     """
 
     name: str = "function"
     path: str = ""
     arguments: dict[str, Any] = field(default_factory=dict)
-    time_limit_s: float = 0.0
+    time_limit_s: float = limits.seconds(0.0, also={0: "for none"})
     on_error: OnError = OnError.stop
 
     def __post_init__(self) -> None:
-        require_limit("reward", self.time_limit_s)
+        super().__post_init__()
         for name in self.arguments:
             if name in GIVEN:
                 raise UserError(
@@ -59,18 +62,15 @@ class FunctionJudge:
     arguments: dict[str, Any]
 
     def __call__(self, example: Example, text: str, finished: bool) -> float:
-        """The function's score of one sample; its error, with the prompt's uid, if it has none."""
+        """The function's score of one sample. Raises ForeignFailure with the prompt's uid."""
+        keywords = self.keywords(example, finished)
         try:
-            function = named(self.path)
-            return finite(function(example.prompt, text, **self.keywords(example, finished)))
-        except Exception as error:
-            raise RuntimeError(
-                f"{example.uid}: {self.path} failed ({type(error).__name__}: {error}) on the "
-                f"answer {text!r}"
-            ) from error
+            return call(self.path, scored, loaded(self.path), example.prompt, text, **keywords)
+        except ForeignFailure as failure:
+            raise on_sample(failure, example.uid, text) from failure.__cause__
 
     def keywords(self, example: Example, finished: bool) -> dict[str, Any]:
-        """The keyword arguments of one call; `hidden` is a copy, so that the row stays as it is."""
+        """The keyword arguments of one call."""
         own = {"reference": example.reference, "hidden": dict(example.hidden), "finished": finished}
         return own | self.arguments
 
@@ -86,6 +86,17 @@ def named(path: str) -> Callable[..., Any]:
     return found
 
 
+@functools.cache
+def loaded(path: str) -> Callable[..., Any]:
+    """The same, whatever its module does when it is loaded."""
+    return call(path, named, path)
+
+
+def scored(function: Callable[..., Any], /, *given: Any, **keywords: Any) -> float:
+    """What a function returns, as a number: the conversion is its own doing too."""
+    return finite(function(*given, **keywords))
+
+
 def require_function(key: str, options: FunctionReward) -> None:
     """Refuse a path that leads to nothing that can be called as a reward is."""
     place = f"{key}.path={options.path}"
@@ -94,12 +105,12 @@ def require_function(key: str, options: FunctionReward) -> None:
             f"{place}: pass the dotted name of a function, as in {key}.path=my_module.my_reward"
         )
     try:
-        function = named(options.path)
-    except Exception as error:
+        function = loaded(options.path)
+    except ForeignFailure as failure:
         raise UserError(
-            f"{place} could not be imported ({type(error).__name__}: {error}): pass "
+            f"{place} could not be imported ({failure}): pass "
             f"MODULE.FUNCTION, of a module in the working folder ({os.getcwd()}) or installed"
-        ) from error
+        ) from failure
     if not callable(function):
         raise UserError(f"{place} is {function!r}, which cannot be called: name a function")
     judge = FunctionJudge(options.path, options.arguments)
@@ -131,6 +142,6 @@ def require_score(key: str, options: FunctionReward, example: Example) -> None:
 
 def code_of(options: FunctionReward) -> str:
     """Digest of the module's file, so that what was made with older code is made anew."""
-    named(options.path)
+    loaded(options.path)
     file = getattr(sys.modules[options.path.rpartition(".")[0]], "__file__", None)
     return hashlib.sha256(Path(file).read_bytes()).hexdigest()[:16] if file else ""

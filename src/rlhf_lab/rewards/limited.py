@@ -8,7 +8,6 @@ which may have no children of their own.
 from __future__ import annotations
 
 import json
-import math
 import os
 import signal
 import subprocess
@@ -21,7 +20,7 @@ from enum import StrEnum
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 
-from rlhf_lab.errors import UserError
+from rlhf_lab.foreign.boundary import ForeignFailure, Unrestored
 from rlhf_lab.rewards.limited_child import Judge, finite
 from rlhf_lab.samples import Example, Finish, Group
 
@@ -48,12 +47,6 @@ class ChildTraceback(Exception):
 
     def __str__(self) -> str:
         return f"\n{self.args[0]}"
-
-
-def require_limit(key: str, seconds: float) -> None:
-    """Refuse a time limit that is no length of time."""
-    if not (math.isfinite(seconds) and seconds >= 0):
-        raise UserError(f"{key}.time_limit_s={seconds}: choose a number of seconds, or 0 for none")
 
 
 class SampleScorer:
@@ -84,7 +77,7 @@ class SampleScorer:
                 score = self._judge(example, sample.text, sample.finish is Finish.eos)
                 scores.append(score if self._on_error is OnError.stop else finite(score))
             except Exception as error:
-                if self._on_error is OnError.stop:
+                if self._on_error is OnError.stop or isinstance(error, Unrestored):
                     raise
                 name = "reward_timeouts" if isinstance(error, TimeUp) else "reward_errors"
                 self._counts[name] += 1
@@ -129,13 +122,15 @@ class ChildJudge:
             told, content = child.connection.recv()
         except (EOFError, OSError) as error:
             self._bury()
-            raise RuntimeError(
-                f"{example.uid}: the process of the time limit died ("
+            raise ForeignFailure(
+                f"{example.uid}: the process of the time limit of {name_of(self._function)} died ("
                 f"{ending(child.process.returncode)}) on the answer {text!r}"
             ) from error
         if told == "done":
             return float(content)
         message, trace = content
+        if told == "foreign":
+            raise ForeignFailure(message) from ChildTraceback(trace)
         raise RuntimeError(f"{example.uid}: {message}") from ChildTraceback(trace)
 
     def _running(self) -> Child:
@@ -146,6 +141,12 @@ class ChildJudge:
             # Also when nobody refers to this object any more, and when Python ends.
             self._bury = weakref.finalize(self, self._child.end)
         return self._child
+
+
+def name_of(judge: Judge) -> str:
+    """A judge as messages name it."""
+    path = getattr(judge, "path", None) or getattr(judge, "__qualname__", None)
+    return str(path or type(judge).__name__)
 
 
 def ending(code: int) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import inspect
 import math
 import os
 import signal
@@ -16,12 +17,15 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any
 
+from rlhf_lab.foreign.boundary import ForeignFailure, shown
 from rlhf_lab.samples import Example
 
 # The sample's example, its text, and whether it wrote the end token. Picklable for a time limit.
 Judge = Callable[[Example, str, bool], Any]
 
 PR_SET_PDEATHSIG = 1
+# Rewards become tensors of float32.
+LARGEST = (2 - 2**-23) * 2.0**127
 
 
 def serve(descriptor: int, parent: int) -> None:
@@ -45,6 +49,8 @@ def serve(descriptor: int, parent: int) -> None:
                 connection.send(("done", finite(judge(*connection.recv()))))
             except (EOFError, BrokenPipeError, ConnectionResetError):
                 raise
+            except ForeignFailure as failure:
+                connection.send(("foreign", (str(failure), portrait(failure)[1])))
             except Exception as error:
                 connection.send(("failed", portrait(error)))
 
@@ -66,10 +72,14 @@ def end_with(parent: int) -> None:
 
 
 def finite(value: Any) -> float:
-    """What a function returned, as a float; raises unless it is a finite number."""
-    if not hasattr(value, "__float__"):
-        raise TypeError(f"it returned {value!r}, which is no number")
+    """What a function returned, as a float; raises unless it is a finite number of 32 bits."""
+    if inspect.iscoroutine(value):
+        value.close()  # nobody awaits it, of which Python would warn
+    if isinstance(value, str) or not hasattr(value, "__float__"):
+        raise TypeError(f"it returned {shown(value)}, which is no number")
     number = float(value)
     if not math.isfinite(number):
         raise ValueError(f"it returned {number}, which is no finite number")
+    if abs(number) > LARGEST:
+        raise ValueError(f"it returned {number}, which is too large for a number of 32 bits")
     return number

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rlhf_lab import limits
 from rlhf_lab.batching import pad_right
 from rlhf_lab.forward import positions, torch_threads
 from rlhf_lab.models.devices import device_of
@@ -18,7 +19,7 @@ Encode = Callable[[Group, Sample], Sequence[int]]
 
 
 @dataclass(frozen=True)
-class ModelReward:
+class ModelReward(limits.Limited, key="reward"):
     """Config option `reward=reward_model`.
 
     path: a hub name or folder; empty takes the proxy that the pipeline trains.
@@ -30,16 +31,10 @@ class ModelReward:
 
     name: str = "reward_model"
     path: str = ""
-    label: int = -1
+    label: int = limits.count(-1, least=0, also={-1: "for the only one"})
     chat: bool = False
-    missing_eos: float = -1.0
-    micro_rows: int = 32
-
-    def __post_init__(self) -> None:
-        if self.micro_rows < 1:
-            raise UserError(f"reward.micro_rows={self.micro_rows}: choose 1 or more")
-        if self.label < -1:
-            raise UserError(f"reward.label={self.label}: choose 0 or more, or -1 for the only one")
+    missing_eos: float = limits.score(-1.0)
+    micro_rows: int = limits.rows(32)
 
 
 CPU = torch.device("cpu")

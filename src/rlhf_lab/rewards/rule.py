@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rlhf_lab.rewards.limited import OnError, SampleScorer, require_limit
+from rlhf_lab import limits
+from rlhf_lab.rewards.limited import OnError, SampleScorer
 from rlhf_lab.types import Task
 
 
 @dataclass(frozen=True)
-class RuleReward:
+class RuleReward(limits.Limited, key="reward"):
     """Config option `reward=task_rule`: no model, no penalty beyond the rule's own.
 
     time_limit_s: of one sample; above 0 the rule runs in a process of its own, which is killed when
@@ -18,11 +19,8 @@ class RuleReward:
     """
 
     name: str = "task_rule"
-    time_limit_s: float = 0.0
+    time_limit_s: float = limits.seconds(0.0, also={0: "for none"})
     on_error: OnError = OnError.stop
-
-    def __post_init__(self) -> None:
-        require_limit("reward", self.time_limit_s)
 
 
 class RuleScorer(SampleScorer):

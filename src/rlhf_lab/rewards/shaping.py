@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from enum import StrEnum
 
+from rlhf_lab import limits
 from rlhf_lab.types import Finish, Group, Metered, Reward, Sample, UserError, scored_groups
 
 
@@ -19,7 +19,7 @@ class MissingEos(StrEnum):
 
 
 @dataclass(frozen=True)
-class ShapingOptions:
+class ShapingOptions(limits.Limited, key="shaping"):
     """Config node `shaping`: of the training reward alone, never of the judge. Off by default, and
     applied in this order.
 
@@ -32,23 +32,17 @@ class ShapingOptions:
     """
 
     clip: bool = False
-    eta: float = 0.0
-    bound: float = 0.0
+    eta: float = limits.score(0.0)
+    bound: float = limits.coefficient(0.0)
     missing_eos: MissingEos = MissingEos.keep
-    missing_eos_value: float = 0.0
-    length_weight: float = 0.0
-    correct_from: float = 1.0
-    overlong_buffer: int = 0
-    overlong_penalty: float = 1.0
+    missing_eos_value: float = limits.score(0.0)
+    length_weight: float = limits.coefficient(0.0)
+    correct_from: float = limits.score(1.0)
+    overlong_buffer: int = limits.tokens(0, least=0)
+    overlong_penalty: float = limits.coefficient(1.0)
 
     def __post_init__(self) -> None:
-        for key in ("bound", "length_weight", "overlong_buffer", "overlong_penalty"):
-            if getattr(self, key) < 0:
-                raise UserError(f"shaping.{key}={getattr(self, key)}: choose 0 or more")
-        for column in fields(self):
-            value = getattr(self, column.name)
-            if isinstance(value, float) and not math.isfinite(value):
-                raise UserError(f"shaping.{column.name}={value}: choose a finite number")
+        super().__post_init__()
         if self.eta and not self.clip:
             raise UserError(f"shaping.eta={self.eta} without a clip: pass shaping.clip=true too")
         if self.missing_eos is MissingEos.penalty and self.missing_eos_value <= 0:

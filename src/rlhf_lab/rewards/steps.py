@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rlhf_lab import limits
 from rlhf_lab.forward import torch_threads
 from rlhf_lab.rewards.model import CPU, token_scores
 from rlhf_lab.types import Group, Sample, UserError
@@ -38,7 +39,7 @@ class Refine(StrEnum):
 
 
 @dataclass(frozen=True)
-class StepsReward:
+class StepsReward(limits.Limited, key="reward"):
     """Config option `reward=steps`: the sum of what a sample's steps earn.
 
     path: a sequence-classification model with one label, whose score's sigmoid is the probability
@@ -49,19 +50,15 @@ class StepsReward:
     name: str = "steps"
     path: str = ""
     separator: str = "\\n"
-    max_steps: int = 32
+    max_steps: int = limits.count(32, most=10**6)
     refine: Refine = Refine.clip_delta
-    eta: float = 0.5
-    micro_rows: int = 32
+    eta: float = limits.share(0.5)
+    micro_rows: int = limits.rows(32)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not self.separator:
             raise UserError("reward.separator='': say what ends a step, as in reward.separator=.")
-        for key in ("max_steps", "micro_rows"):
-            if getattr(self, key) < 1:
-                raise UserError(f"reward.{key}={getattr(self, key)}: choose 1 or more")
-        if not 0 <= self.eta <= 1:
-            raise UserError(f"reward.eta={self.eta} is out of range: choose 0 to 1")
 
     @property
     def mark(self) -> str:

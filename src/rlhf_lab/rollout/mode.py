@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from rlhf_lab import limits
 from rlhf_lab.types import UserError
 
 
@@ -41,7 +42,7 @@ class OnFailure(StrEnum):
 
 
 @dataclass(frozen=True)
-class Mode:
+class Mode(limits.Limited, key="mode"):
     """max_staleness (S): largest lag in rounds. num_generators: workers of a background executor.
 
     Neither the executor, the number of generators nor prefetch (chunks handed to each generator
@@ -58,34 +59,27 @@ class Mode:
     """
 
     name: str = "sync"
-    max_staleness: int = 0
+    max_staleness: int = limits.count(0, least=0, most=1024, why="rounds; 0 is synchronous")
     executor: ExecutorKind = ExecutorKind.inline
-    num_generators: int = 1
-    prefetch: int = 2
+    num_generators: int = limits.count(1, most=1024)
+    prefetch: int = limits.count(2, most=10**6)
     weights: WeightPolicy = WeightPolicy.admission
     lag_probabilities: str = ""
     at_bound: AtBound = AtBound.wait
-    ahead: int = 1
+    ahead: int = limits.count(1, most=10**6)
     schedule: str = ""
-    segment_tokens: int = 0
+    segment_tokens: int = limits.tokens(0, also={0: "for whole samples"})
     on_generator_failure: OnFailure = OnFailure.stop
-    hang_seconds: float = 60.0
-    max_restarts: int = 3
+    hang_seconds: float = limits.seconds(60.0)
+    max_restarts: int = limits.count(3, least=0, most=10**6)
 
     def __post_init__(self) -> None:
-        if not 0 <= self.max_staleness <= 1024:
-            raise UserError(
-                f"mode.max_staleness={self.max_staleness} is out of range: choose 0 (synchronous) "
-                "to 1024 rounds"
-            )
+        super().__post_init__()
         if self.name == "sync" and self.max_staleness:
             raise UserError(
                 f"mode.max_staleness={self.max_staleness} with mode=sync: sync means 0; "
                 "pass mode=lagged (stale, without concurrency) or mode=async"
             )
-        for key in ("num_generators", "prefetch", "ahead"):
-            if getattr(self, key) < 1:
-                raise UserError(f"mode.{key}={getattr(self, key)}: choose 1 or more")
         if self.executor is ExecutorKind.inline and self.num_generators > 1:
             raise UserError(
                 f"mode.num_generators={self.num_generators} with mode.executor=inline: "
@@ -97,10 +91,6 @@ class Mode:
         self.lag_shares  # noqa: B018  (refuses what is no distribution)
 
     def _check_failures(self) -> None:
-        if self.hang_seconds <= 0:
-            raise UserError(f"mode.hang_seconds={self.hang_seconds}: choose above 0")
-        if self.max_restarts < 0:
-            raise UserError(f"mode.max_restarts={self.max_restarts}: choose 0 or more")
         restarts = self.on_generator_failure is OnFailure.restart
         if restarts and self.executor is not ExecutorKind.process:
             raise UserError(
@@ -139,8 +129,6 @@ class Mode:
 
     def _check_segments(self) -> None:
         key = f"mode.segment_tokens={self.segment_tokens}"
-        if self.segment_tokens < 0:
-            raise UserError(f"{key}: choose 0 (off) or more")
         if not self.segment_tokens:
             return
         if not self.max_staleness:

@@ -30,6 +30,9 @@ from rlhf_lab.types import Chunk, Rollout, WeightFeed, Weights
 
 NOTICE_SECONDS = 5.0
 TRACE_SECONDS = 0.5
+# What faulthandler writes of a crash.
+CRASHED = "Fatal Python error:"
+CRASH_LINES = 12
 
 
 class GeneratorFailure(RuntimeError):
@@ -160,7 +163,16 @@ class GeneratorProcess:
         return (
             f"generator {self._number} (pid {self.pid}) ended: {how}, {self._doing()}; if the "
             "system killed it for memory, lower generator.chunk_groups or mode.num_generators"
+            f"{self._crash()}"
         )
+
+    def _crash(self) -> str:
+        """The stack of what crashed the process; nothing if it was not a crash."""
+        with contextlib.suppress(OSError, ValueError):  # closed by who closes the generator
+            self._trace.seek(0)
+            _, mark, stack = self._trace.read().rpartition(CRASHED)
+            return "\n".join(["", *(mark + stack).splitlines()[:CRASH_LINES]]) if mark else ""
+        return ""
 
     def _doing(self) -> str:
         if not self._outstanding:

@@ -38,6 +38,8 @@ def serve(
     # Both sides have it open: no name is left behind, whoever is killed from here on.
     Path(trace).unlink()
     faulthandler.register(signal.SIGUSR2, file=stacks, all_threads=True, chain=False)
+    # The trainer reads there what crashed.
+    faulthandler.enable(file=stacks, all_threads=False)
     threading.Thread(target=end_with_the_trainer, daemon=True).start()
     # Read ahead in a thread: a trainer that hands over chunks must never wait for this one.
     requests: queue.SimpleQueue[Any] = queue.SimpleQueue()

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from rlhf_lab import limits
 from rlhf_lab.randomness import uniforms
 from rlhf_lab.stages.supervised import Bar
 from rlhf_lab.types import (
@@ -19,7 +20,6 @@ from rlhf_lab.types import (
     Group,
     Prompt,
     Reward,
-    UserError,
     Weights,
 )
 
@@ -32,7 +32,7 @@ class Noise(StrEnum):
 
 
 @dataclass(frozen=True)
-class LabelOptions:
+class LabelOptions(limits.Limited, key="labels"):
     """Config node `labels`. temperature: of the sampled pairs; 0 takes generator.temperature.
 
     noise_scale: gold points that make the odds e : 1 under Bradley-Terry noise.
@@ -42,21 +42,14 @@ class LabelOptions:
     """
 
     path: str = ""
-    pairs: int = 2560
-    held_out_pairs: int = 512
-    temperature: float = 0.0
+    pairs: int = limits.count(2560)
+    held_out_pairs: int = limits.count(512)
+    temperature: float = limits.number(
+        0.0, least=0.01, most=10, also={0: "for generator.temperature"}
+    )
     noise: Noise = Noise.none
-    noise_scale: float = 1.0
-    threads: int = 2
-
-    def __post_init__(self) -> None:
-        for key in ("pairs", "held_out_pairs", "threads"):
-            if getattr(self, key) < 1:
-                raise UserError(f"labels.{key}={getattr(self, key)}: choose 1 or more")
-        if self.noise_scale <= 0:
-            raise UserError(f"labels.noise_scale={self.noise_scale}: must be above 0")
-        if self.temperature < 0:
-            raise UserError(f"labels.temperature={self.temperature}: must be 0 or more")
+    noise_scale: float = limits.number(1.0, least=1e-6, most=limits.LARGEST_SCORE)
+    threads: int = limits.threads(2)
 
 
 def sample_pairs(

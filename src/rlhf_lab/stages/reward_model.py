@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
+from rlhf_lab import limits
 from rlhf_lab.forward import torch_threads
 from rlhf_lab.randomness import stable_hash
 from rlhf_lab.rewards.model import last_token_scores, scores_of
@@ -29,7 +30,7 @@ SHARES = ("flip_share", "drop_share", "soft_share")
 
 
 @dataclass(frozen=True)
-class RewardModelOptions:
+class RewardModelOptions(limits.Limited, key="reward_model"):
     """Config node `reward_model`: one epoch or more over the pairs (N+ details 10 to 15).
 
     strength_members: reward models that vote on how strong each preference is (0: none), and
@@ -38,37 +39,25 @@ class RewardModelOptions:
     the strength. label_smoothing: share of labels taken to be wrong.
     """
 
-    epochs: int = 1
-    batch: int = 64
-    lr: float = 1e-3
-    threads: int = 2
-    strength_members: int = 0
-    flip_share: float = 0.0
-    drop_share: float = 0.0
-    soft_share: float = 0.0
+    epochs: int = limits.count(1, most=10**6)
+    batch: int = limits.rows(64)
+    lr: float = limits.number(1e-3, above=0, below=1)
+    threads: int = limits.threads(2)
+    strength_members: int = limits.count(
+        0, least=2, most=1000, also={0: "for none"}, why="a vote needs 2 or more"
+    )
+    flip_share: float = limits.share(0.0)
+    drop_share: float = limits.share(0.0)
+    soft_share: float = limits.share(0.0)
     margin: bool = False
-    label_smoothing: float = 0.0
+    label_smoothing: float = limits.share(0.0, most=0.5)
 
     def __post_init__(self) -> None:
-        for key in ("epochs", "batch", "threads"):
-            if getattr(self, key) < 1:
-                raise UserError(f"reward_model.{key}={getattr(self, key)}: choose 1 or more")
-        if not 0 < self.lr < 1:
-            raise UserError(f"reward_model.lr={self.lr} is out of range: choose above 0, below 1")
-        for key, most in (*((share, 1.0) for share in SHARES), ("label_smoothing", 0.5)):
-            if not 0 <= getattr(self, key) <= most:
-                raise UserError(
-                    f"reward_model.{key}={getattr(self, key)} is out of range: choose 0 to {most:g}"
-                )
+        super().__post_init__()
         self._check_strength()
         self._check_together()
 
     def _check_strength(self) -> None:
-        if self.strength_members == 1 or self.strength_members < 0:
-            raise UserError(
-                f"reward_model.strength_members={self.strength_members}: a vote needs 2 or more; "
-                "0 for none"
-            )
         if self.treatment.needs_strength and not self.strength_members:
             asked = [key for key in (*SHARES, "margin") if getattr(self, key)]
             raise UserError(

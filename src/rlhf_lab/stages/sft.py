@@ -10,11 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rlhf_lab import limits
 from rlhf_lab.batching import collate, moved
 from rlhf_lab.forward import response_output, torch_threads
 from rlhf_lab.models.devices import device_of
 from rlhf_lab.stages.supervised import Bar, fit
-from rlhf_lab.types import Batch, Finish, Group, Prompt, Sample, UserError
+from rlhf_lab.types import Batch, Finish, Group, Prompt, Sample
 
 
 class LossOn(StrEnum):
@@ -25,21 +26,14 @@ class LossOn(StrEnum):
 
 
 @dataclass(frozen=True)
-class SFTOptions:
+class SFTOptions(limits.Limited, key="sft"):
     """Config node `sft`."""
 
-    steps: int = 450
-    batch: int = 64
-    lr: float = 3e-3
+    steps: int = limits.count(450)
+    batch: int = limits.rows(64)
+    lr: float = limits.number(3e-3, above=0, below=1)
     loss_on: LossOn = LossOn.response
-    threads: int = 2
-
-    def __post_init__(self) -> None:
-        for key in ("steps", "batch", "threads"):
-            if getattr(self, key) < 1:
-                raise UserError(f"sft.{key}={getattr(self, key)}: choose 1 or more")
-        if not 0 < self.lr < 1:
-            raise UserError(f"sft.lr={self.lr} is out of range: choose above 0 and below 1")
+    threads: int = limits.threads(2)
 
 
 def reference_groups(prompts: Sequence[Prompt], tokenizer: Any, max_tokens: int) -> list[Group]:

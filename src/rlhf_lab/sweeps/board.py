@@ -18,7 +18,7 @@ import rich.console
 from rich.live import Live
 from rich.table import Table
 
-from rlhf_lab.reading import Unreadable, checked, parse_json, regular_size
+from rlhf_lab.reading import Unreadable, checked, file_size, parse_json
 from rlhf_lab.recorded import Round
 from rlhf_lab.runs import METRICS, last_start
 from rlhf_lab.sweeps.job import Job, State, last_line, state_of
@@ -107,7 +107,7 @@ def age(state: State) -> float:
 def last_row(path: Path) -> Mapping[str, Any]:
     """The last whole line of a JSONL file, {} if there is none."""
     try:
-        regular_size(path)
+        file_size(path)
         with path.open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL_BYTES))
             lines = file.read().split(b"\n")

@@ -9,7 +9,7 @@ from typing import Any
 
 from rlhf_lab.config import Config, plain
 from rlhf_lab.locks import is_free
-from rlhf_lab.reading import Unreadable, regular_size
+from rlhf_lab.reading import Unreadable, file_size
 from rlhf_lab.recorded import read_manifest
 from rlhf_lab.rewards.function import FunctionReward, code_of
 from rlhf_lab.runs import MANIFEST, config_hash, state_in
@@ -115,7 +115,7 @@ def state_of(job: Job) -> State:
 def last_line(log: Path) -> str:
     """The last line of a log that is not empty; "" if there is none to be read."""
     try:
-        start = max(0, regular_size(log) - TAIL_BYTES)
+        start = max(0, file_size(log) - TAIL_BYTES)
         with log.open("rb") as file:
             file.seek(start)
             text = file.read().decode("utf-8", errors="replace")

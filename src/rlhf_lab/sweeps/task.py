@@ -25,6 +25,9 @@ from rlhf_lab.types import UserError
 # Exit codes of a command that a signal stopped, after it saved its state, or before it could.
 STOPPED = {os.EX_TEMPFAIL, *(-number for number in SIGNALS)}
 
+# What a job is when its command has done what it should.
+ENDED = ("finished", "paused")
+
 
 class JobFailed(Exception):
     """A job of a sweep failed; the others go on."""
@@ -114,6 +117,10 @@ def run(job: Job, marks: Marks) -> None:
     if code:
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
         raise JobFailed(f"{how}: {last_words(job)}")
+    if (state := state_of(job).name) not in ENDED:
+        raise JobFailed(
+            f"exit code 0, but it is {state}: something ended its process: {last_words(job)}"
+        )
 
 
 def last_words(job: Job) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from rlhf_lab import limits
 from rlhf_lab.errors import UserError
 from rlhf_lab.randomness import stable_hash
 from rlhf_lab.samples import Example, Split
@@ -22,7 +23,7 @@ MAX_DRAWS = 2000
 
 
 @dataclass(frozen=True)
-class Arithmetic:
+class Arithmetic(limits.Limited, key="task"):
     """A prompt such as `12+7*3=`; products come first, as usual. Only the exact answer counts.
 
     operations: which of +-* are drawn from. digits: of every number, at most. terms: numbers in a
@@ -32,31 +33,24 @@ class Arithmetic:
 
     name: str = "arithmetic"
     operations: str = "+-"
-    digits: int = 1
-    terms: int = 2
-    reference_accuracy: float = 0.7
-    world_seed: int = 0
-    train_size: int = 65536
-    validation_size: int = 2048
-    test_size: int = 2048
-    max_prompt_tokens: int = 16
-    max_response_tokens: int = 8
+    digits: int = limits.count(1, most=50)
+    terms: int = limits.count(2, least=2, most=50)
+    reference_accuracy: float = limits.share(0.7)
+    world_seed: int = limits.seed(0)
+    train_size: int = limits.count(65536)
+    validation_size: int = limits.count(2048)
+    test_size: int = limits.count(2048)
+    max_prompt_tokens: int = limits.tokens(16)
+    max_response_tokens: int = limits.tokens(8)
     has_rule: ClassVar[bool] = True
     is_verifiable: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         drawn = set(self.operations)
         if not drawn or not drawn <= set(OPERATIONS) or len(drawn) < len(self.operations):
             raise UserError(
                 f"task.operations={self.operations!r}: choose some of {OPERATIONS}, each once"
-            )
-        sizes = ("digits", "train_size", "validation_size", "test_size")
-        for key, least in (("terms", 2), *((key, 1) for key in sizes)):
-            if getattr(self, key) < least:
-                raise UserError(f"task.{key}={getattr(self, key)}: choose {least} or more")
-        if not 0 <= self.reference_accuracy <= 1:
-            raise UserError(
-                f"task.reference_accuracy={self.reference_accuracy} is out of range: choose 0 to 1"
             )
         self._refuse_short_limits()
 

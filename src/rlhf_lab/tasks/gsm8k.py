@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, ClassVar
 
+from rlhf_lab import limits
 from rlhf_lab.errors import UserError
 from rlhf_lab.samples import Example, Split
 from rlhf_lab.tasks import math_answer
@@ -27,7 +28,7 @@ class Verify(StrEnum):
 
 
 @dataclass(frozen=True)
-class Gsm8k:
+class Gsm8k(limits.Limited, key="task"):
     """path: a folder with train and test as .jsonl or .parquet (fields question, answer), or a hub
     name.
 
@@ -38,21 +39,19 @@ class Gsm8k:
     name: str = "gsm8k"
     path: str = "openai/gsm8k"
     template: str = "[MATH_TASK] Problem:\n{question}\n\nSolution:"
-    validation_size: int = 256
+    validation_size: int = limits.count(256)
     verify: Verify = Verify.exact
-    max_prompt_tokens: int = 512
-    max_response_tokens: int = 128
+    max_prompt_tokens: int = limits.tokens(512)
+    max_response_tokens: int = limits.tokens(128)
     has_rule: ClassVar[bool] = True
     is_verifiable: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if "{question}" not in self.template:
             raise UserError(
                 f"task.template={self.template!r} has no {{question}}: say where the question goes"
             )
-        for key in ("validation_size", "max_prompt_tokens", "max_response_tokens"):
-            if getattr(self, key) < 1:
-                raise UserError(f"task.{key}={getattr(self, key)}: choose 1 or more")
 
     def examples(self, split: Split) -> Sequence[Example]:
         """All rows of a split; validation is the end of the training file."""

@@ -21,7 +21,14 @@ def read_split(path: str, split_file: str, hub: Mapping[str, str], demand: Deman
     hub: the arguments of `datasets.load_dataset` beside the name (split, and config if any).
     """
     local = Path(path)
-    if local.is_dir():
+    try:
+        is_folder = local.is_dir()
+    except OSError as error:
+        raise NoSuchFile(
+            f"{demand.key}: {path} cannot be read ({error.strerror}): pass {demand.key}=<where the "
+            "rows are>"
+        ) from error
+    if is_folder:
         return read_file(file_in(local, split_file), demand)
     if local.suffix in SUFFIXES or local.is_file():
         return read_file(local, demand)

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from rlhf_lab import limits
 from rlhf_lab.errors import UserError
 from rlhf_lab.randomness import stable_hash
 from rlhf_lab.samples import Example, Split
@@ -27,7 +28,7 @@ PLACES = ("{request}", "{instructions}")
 
 
 @dataclass(frozen=True)
-class Instructions:
+class Instructions(limits.Limited, key="task"):
     """min_constraints, max_constraints: drawn for each prompt, of kinds of train_types (or
     validation_types, test_types: of its split), which are held_out by default in test alone.
 
@@ -38,42 +39,33 @@ class Instructions:
     """
 
     name: str = "instructions"
-    world_seed: int = 0
-    train_size: int = 65536
-    validation_size: int = 2048
-    test_size: int = 2048
+    world_seed: int = limits.seed(0)
+    train_size: int = limits.count(65536)
+    validation_size: int = limits.count(2048)
+    test_size: int = limits.count(2048)
     train_types: Types = Types.train
     validation_types: Types = Types.train
     test_types: Types = Types.held_out
-    min_constraints: int = 1
-    max_constraints: int = 3
+    min_constraints: int = limits.count(1, most=MOST_CONSTRAINTS)
+    max_constraints: int = limits.count(3, most=MOST_CONSTRAINTS)
     score: Score = Score.all
     scoring: Scoring = Scoring.strict
-    unfinished_cost: float = 0.0
+    unfinished_cost: float = limits.coefficient(0.0)
     chat: bool = False
     chat_template: str = ""
     template: str = "{request}\n\nFollow these instructions:\n{instructions}\n\nAnswer:"
-    max_prompt_tokens: int = 256
-    max_response_tokens: int = 192
+    max_prompt_tokens: int = limits.tokens(256)
+    max_response_tokens: int = limits.tokens(192)
     has_rule: ClassVar[bool] = True
     is_verifiable: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        sizes = ("train_size", "validation_size", "test_size", "min_constraints")
-        for key in (*sizes, "max_prompt_tokens", "max_response_tokens"):
-            if getattr(self, key) < 1:
-                raise UserError(f"task.{key}={getattr(self, key)}: choose 1 or more")
-        if self.min_constraints > MOST_CONSTRAINTS:
-            raise UserError(
-                f"task.min_constraints={self.min_constraints}: choose 1 to {MOST_CONSTRAINTS}"
-            )
-        if not self.min_constraints <= self.max_constraints <= MOST_CONSTRAINTS:
+        super().__post_init__()
+        if self.min_constraints > self.max_constraints:
             raise UserError(
                 f"task.max_constraints={self.max_constraints} is out of range: choose "
                 f"task.min_constraints={self.min_constraints} to {MOST_CONSTRAINTS}"
             )
-        if not 0 <= self.unfinished_cost < float("inf"):
-            raise UserError(f"task.unfinished_cost={self.unfinished_cost}: choose 0 or more")
         for place in PLACES:
             if self.template.count(place) != 1:
                 raise UserError(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from array import array
+from codecs import BOM_UTF8
 from pathlib import Path
+from typing import Any
 
 from rlhf_lab.errors import UserError
+from rlhf_lab.reading import Unreadable, file_size, parse_json
 from rlhf_lab.tasks.tables import Demand, NoSuchFile, Row, Table
 
 
@@ -25,6 +27,7 @@ class JsonLines(Table):
         self._numbers = array("Q")
         offset = 0
         try:
+            file_size(path)
             with path.open("rb") as file:
                 for number, line in enumerate(file, start=1):
                     if line.strip():
@@ -32,10 +35,11 @@ class JsonLines(Table):
                         self._numbers.append(number)
                         self._read(line, len(self) - 1)
                     offset += len(line)
-        except OSError as error:
+        except (OSError, Unreadable) as error:
+            reason = error.strerror if isinstance(error, OSError) else error.reason
             raise NoSuchFile(
-                f"{demand.key}: {path} cannot be read ({error.strerror}): pass {demand.key}=<where "
-                "the rows are>"
+                f"{demand.key}: {path} cannot be read ({reason}): pass {demand.key}=<where the "
+                "rows are>"
             ) from error
         if not self._offsets:
             raise UserError(f"{demand.key}: {path} is empty: it must hold one JSON object a line")
@@ -63,14 +67,18 @@ class JsonLines(Table):
 
 def parsed(line: bytes, place: str) -> Row:
     """The object on a line, or the reason why there is none."""
+    text = line.removeprefix(BOM_UTF8)
     try:
-        row = json.loads(line.decode("utf-8"))
+        text.decode("utf-8")
     except UnicodeDecodeError as error:
         raise UserError(
             f"{place} is not valid UTF-8 (byte {error.start + 1}): convert the file to UTF-8"
         ) from error
-    except ValueError as error:
-        raise UserError(f"{place} is not JSON ({error}): write one object a line") from error
+    try:
+        row: Row | Any = parse_json(text, Any, place)
+    except Unreadable as error:
+        reason = error.reason.removeprefix("it is ")
+        raise UserError(f"{place} is {reason}: write one object a line") from error
     if not isinstance(row, dict):
         raise UserError(f"{place} is not a JSON object: write fields and values in braces")
     return row

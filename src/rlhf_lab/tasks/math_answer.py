@@ -8,6 +8,8 @@ import re
 import threading
 from typing import Any
 
+from rlhf_lab.foreign.boundary import call
+
 NUMBER = r"(?:(?:\d{1,3}(?:,\d{3})+|\d{1,30})(?:\.\d{1,30})?|\.\d{1,30})(?!\d)"
 SIGNED = rf"[-+]?{NUMBER}"
 MORE = r"\(|, *\d| *\^| *(?:\*\*|[-+*/]) *[\d.(\\]"
@@ -42,7 +44,8 @@ def are_equal(answer: str, given: str) -> bool:
     with ONE_AT_A_TIME:
         from math_verify import verify
 
-        return bool(verify(parsed(answer), parsed(given), timeout_seconds=None))
+        read = parsed(answer), parsed(given)
+        return call("math_verify.verify", lambda: bool(verify(*read, timeout_seconds=None)))
 
 
 @functools.lru_cache(maxsize=4096)
@@ -52,7 +55,9 @@ def parsed(expression: str) -> list[Any]:
 
     # It warns once that no time limit is set; `equals` sees to that.
     logging.getLogger("math_verify").setLevel(logging.ERROR)
-    read: list[Any] = parse(
-        f"${expression}$", [LatexExtractionConfig()], "no_fallback", parsing_timeout=None
+    config = [LatexExtractionConfig()]
+    read: list[Any] = call(
+        "math_verify.parse",
+        lambda: parse(f"${expression}$", config, "no_fallback", parsing_timeout=None),
     )
     return read

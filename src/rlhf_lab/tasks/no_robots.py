@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+from rlhf_lab import limits
 from rlhf_lab.errors import UserError
 from rlhf_lab.samples import Example, Split
 from rlhf_lab.tasks.chat import told
@@ -19,7 +20,7 @@ REMEDY = "correct or delete the row"
 
 
 @dataclass(frozen=True)
-class NoRobots:
+class NoRobots(limits.Limited, key="task"):
     """path: a folder with train and test as .jsonl or .parquet, one such file, or a hub name; rows
     have the field messages, a list of {role, content} that ends with the assistant's answer.
 
@@ -30,17 +31,12 @@ class NoRobots:
 
     name: str = "no_robots"
     path: str = "HuggingFaceH4/no_robots"
-    validation_size: int = 500
+    validation_size: int = limits.count(500)
     drop_long: bool = True
     chat_template: str = ""
-    max_prompt_tokens: int = 512
-    max_response_tokens: int = 1024
+    max_prompt_tokens: int = limits.tokens(512)
+    max_response_tokens: int = limits.tokens(1024)
     has_rule: ClassVar[bool] = False
-
-    def __post_init__(self) -> None:
-        for key in ("validation_size", "max_prompt_tokens", "max_response_tokens"):
-            if getattr(self, key) < 1:
-                raise UserError(f"task.{key}={getattr(self, key)}: choose 1 or more")
 
     def examples(self, split: Split) -> Sequence[Example]:
         """All rows of a split; validation is the end of the training rows."""

@@ -14,6 +14,7 @@ from rlhf_lab.tasks.tables import Demand, Row
 
 KEY = "generator.path"
 SIDES = ("chosen", "rejected")
+PARTS = ("prompt", *SIDES)
 
 
 def pair_table(path: Path, key: str = KEY) -> JsonLines:
@@ -40,14 +41,15 @@ def pair_examples(path: Path) -> list[Example]:
 
 def pair_example(row: Row, place: str, uid: str) -> Example:
     """One row, or the reason why nothing can be learned from it."""
-    tokens = {name: row[name] for side in SIDES if (name := f"{side}_tokens") in row}
-    for name, given in tokens.items():
+    every = {name: row[name] for part in PARTS if (name := f"{part}_tokens") in row}
+    for name, given in every.items():
         is_list = isinstance(given, list) and all(type(token) is int for token in given)
         if not is_list or not given:
             raise UserError(
                 f"{place} has no list of token ids in field {name!r}: correct it, or leave it out "
                 "so that the text is encoded"
             )
+    tokens = {name: given for name, given in every.items() if not name.startswith("prompt")}
     if "chosen_tokens" not in tokens and not row["chosen"].strip():
         raise UserError(f"{place} has an empty field 'chosen': write the answer, or delete it")
     chosen, rejected = (tokens.get(f"{side}_tokens", row[side]) for side in SIDES)

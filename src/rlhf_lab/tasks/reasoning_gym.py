@@ -14,7 +14,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from rlhf_lab import limits
 from rlhf_lab.errors import UserError
+from rlhf_lab.foreign.arguments import copied
+from rlhf_lab.foreign.boundary import ForeignFailure, call, on_sample
 from rlhf_lab.randomness import stable_hash
 from rlhf_lab.samples import Example, Split
 from rlhf_lab.tasks.extras import require
@@ -32,7 +35,7 @@ ONE_AT_A_TIME = threading.Lock()
 
 
 @dataclass(frozen=True)
-class ReasoningGym:
+class ReasoningGym(limits.Limited, key="task"):
     """dataset: name of the generator. config: its settings, a JSON object as text.
 
     template: the prompt around {question}; {answer_tag} may stand in it. answer_tag: what follows
@@ -44,27 +47,21 @@ class ReasoningGym:
     config: str = "{}"
     template: str = "{question}\nEnd with a line that begins with '{answer_tag}'.\n"
     answer_tag: str = "Answer:"
-    world_seed: int = 0
-    train_size: int = 4096
-    validation_size: int = 256
-    test_size: int = 256
-    max_prompt_tokens: int = 512
-    max_response_tokens: int = 128
+    world_seed: int = limits.seed(0)
+    train_size: int = limits.count(4096, most=MOST_ROWS)
+    validation_size: int = limits.count(256, most=MOST_ROWS)
+    test_size: int = limits.count(256, most=MOST_ROWS)
+    max_prompt_tokens: int = limits.tokens(512)
+    max_response_tokens: int = limits.tokens(128)
     has_rule: ClassVar[bool] = True
     is_verifiable: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if "{question}" not in self.template:
             raise UserError(
                 f"task.template={self.template!r} has no {{question}}: say where the question goes"
             )
-        sizes = ("train_size", "validation_size", "test_size")
-        for key in (*sizes, "max_prompt_tokens", "max_response_tokens"):
-            if getattr(self, key) < 1:
-                raise UserError(f"task.{key}={getattr(self, key)}: choose 1 or more")
-        for key in sizes:
-            if getattr(self, key) > MOST_ROWS:
-                raise UserError(f"task.{key}={getattr(self, key)}: choose {MOST_ROWS} or fewer")
         settings_of(self.config)
 
     def examples(self, split: Split) -> Sequence[Example]:
@@ -82,14 +79,16 @@ class ReasoningGym:
         """What the generator's verifier says of the answer in the text; its errors are raised."""
         answer = answer_of(text, self.answer_tag)
         verifier = generator_of(self, Split.train)
+        # What a verifier makes of its entry is seen by no other answer.
+        entry = copied(example.hidden["entry"])
         try:
             with ONE_AT_A_TIME:
-                return float(verifier.score_answer(answer, example.hidden["entry"]))
-        except Exception as error:
-            raise RuntimeError(
-                f"{example.uid}: the verifier of task.dataset={self.dataset} raised "
-                f"{type(error).__name__} ({error}) on the answer {answer!r}"
-            ) from error
+                return call(
+                    f"the verifier of task.dataset={self.dataset}",
+                    lambda: float(verifier.score_answer(answer, entry)),
+                )
+        except ForeignFailure as failure:
+            raise on_sample(failure, example.uid, answer) from failure.__cause__
 
     def answer(self, text: str) -> str | None:
         """What the verifier is given; None for nothing."""
@@ -104,7 +103,7 @@ def row(task: ReasoningGym, split: Split, generator: Any, index: int) -> Example
     """One row of a split of the generator."""
     uid = f"reasoning_gym/{task.dataset}/{split.value}/{index}"
     with ONE_AT_A_TIME, seeded_globals(stable_hash(task.world_seed, uid)):
-        entry = generator[index]
+        entry = call(f"task.dataset={task.dataset}", generator.__getitem__, index)
     prompt = task.template.replace("{answer_tag}", task.answer_tag)
     prompt = prompt.replace("{question}", entry["question"].strip())
     # Some generators know no answer, only how to verify one.
@@ -174,8 +173,14 @@ def generator_of(task: ReasoningGym, split: Split) -> Any:
     seed = start + stable_hash(task.world_seed, "reasoning_gym") % (SEEDS_PER_SPLIT - MOST_ROWS)
     size = getattr(task, f"{split.value}_size")
     try:
-        return create_dataset(task.dataset, **settings, seed=seed, size=size)
-    except (AssertionError, TypeError, ValueError) as error:
+        return call(
+            f"task.dataset={task.dataset}",
+            functools.partial(create_dataset, task.dataset, **settings, seed=seed, size=size),
+        )
+    except ForeignFailure as failure:
+        cause = failure.__cause__
+        if not isinstance(cause, AssertionError | TypeError | ValueError):
+            raise
         raise UserError(
-            f"task.config={task.config}: {task.dataset} refuses it ({error}): correct the setting"
-        ) from error
+            f"task.config={task.config}: {task.dataset} refuses it ({cause}): correct the setting"
+        ) from cause

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlhf_lab.errors import UserError
+from rlhf_lab.reading import parsing
 from rlhf_lab.samples import Example
 
 Row = dict[str, Any]
@@ -83,7 +84,8 @@ class Columns(Table):
                 f"{', '.join(sorted(names)) or 'none'}): {demand.remedy}"
             )
         self._size = 0
-        for row in scan(needed):
+        rows = iter(scan(needed))
+        while (row := self._converted(lambda: next(rows, None), self._size)) is not None:
             demand.check(row, self.place(self._size))
             self._size += 1
         if not self._size:
@@ -93,7 +95,16 @@ class Columns(Table):
         return self._size
 
     def __getitem__(self, index: int) -> Row:  # type: ignore[override]
-        return self._get(range(self._size)[index])
+        place = range(self._size)[index]
+        row = self._converted(lambda: self._get(place), place)
+        assert row is not None, "a row of the table"
+        return row
+
+    def _converted(self, read: Callable[[], Row | None], index: int) -> Row | None:
+        """What another package makes of a row, or of one behind the last: it may hold a text or a
+        time that Python has none of."""
+        with parsing(f"{self._demand.key}: {self.source}", "table", f"row {self.number(index)}"):
+            return read()
 
     def number(self, index: int) -> int:
         """Rows count from 1."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, ClassVar
 
+from rlhf_lab import limits
 from rlhf_lab.errors import UserError
 from rlhf_lab.samples import Example, Split
 from rlhf_lab.tasks.hub import read_split
@@ -27,7 +28,7 @@ class RowKind(StrEnum):
 
 
 @dataclass(frozen=True)
-class Tldr:
+class Tldr(limits.Limited, key="task"):
     """path: a folder with train, validation and test as .jsonl or .parquet, a file, or a hub name.
 
     rows: prepared ones have a query that ends in "TL;DR:" (prompt_column) and a response
@@ -47,14 +48,12 @@ class Tldr:
     post_column: str = "post"
     summary_column: str = "summary"
     template: str = TEMPLATE
-    max_prompt_tokens: int = 512
-    max_response_tokens: int = 53
+    max_prompt_tokens: int = limits.tokens(512)
+    max_response_tokens: int = limits.tokens(53)
     has_rule: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        for key in ("max_prompt_tokens", "max_response_tokens"):
-            if getattr(self, key) < 1:
-                raise UserError(f"task.{key}={getattr(self, key)}: choose 1 or more")
+        super().__post_init__()
         if "{post}" not in self.template:
             raise UserError(
                 f"task.template={self.template!r} has no {{post}}: say where the post goes"

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from rlhf_lab import limits
 from rlhf_lab.errors import UserError
 from rlhf_lab.samples import Example, Split
 from rlhf_lab.tasks import tldr_nano_judge
@@ -34,7 +35,7 @@ SPECIAL = ("<pad>", "<eos>", "<unk>")
 
 
 @dataclass(frozen=True)
-class TldrNano:
+class TldrNano(limits.Limited, key="task"):
     """A post tells seven hidden facts among other people's; its reference summary is imperfect.
 
     drop_rate, garble_rate: chance that a reference leaves out a minor fact, or tells one wrongly.
@@ -42,31 +43,21 @@ class TldrNano:
     """
 
     name: str = "tldr_nano"
-    world_seed: int = 0
-    train_size: int = 65536
-    validation_size: int = 2048
-    test_size: int = 2048
-    drop_rate: float = 0.65
-    garble_rate: float = 0.01
-    num_distractors: int = 2
-    max_prompt_tokens: int = MAX_PROMPT
-    max_response_tokens: int = MAX_RESPONSE
+    world_seed: int = limits.seed(0)
+    train_size: int = limits.count(65536)
+    validation_size: int = limits.count(2048)
+    test_size: int = limits.count(2048)
+    drop_rate: float = limits.share(0.65)
+    garble_rate: float = limits.share(0.01)
+    num_distractors: int = limits.count(2, least=0, most=1000)
+    max_prompt_tokens: int = limits.count(
+        MAX_PROMPT,
+        least=MAX_PROMPT,
+        most=limits.MOST_TOKENS,
+        why="posts have up to as many as the least",
+    )
+    max_response_tokens: int = limits.tokens(MAX_RESPONSE)
     has_rule: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        for key in ("train_size", "validation_size", "test_size"):
-            if getattr(self, key) < 1:
-                raise UserError(f"task.{key}={getattr(self, key)}: choose 1 or more")
-        for key in ("drop_rate", "garble_rate"):
-            if not 0 <= getattr(self, key) <= 1:
-                raise UserError(f"task.{key}={getattr(self, key)} is out of range: choose 0 to 1")
-        if self.num_distractors < 0:
-            raise UserError(f"task.num_distractors={self.num_distractors}: choose 0 or more")
-        if self.max_prompt_tokens < MAX_PROMPT:
-            raise UserError(
-                f"task.max_prompt_tokens={self.max_prompt_tokens}: posts have up to {MAX_PROMPT} "
-                "tokens; choose that or more"
-            )
 
     def examples(self, split: Split) -> Sequence[Example]:
         """Rows made on demand, the same whenever they are asked for."""

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from rlhf_lab.foreign.state import keep_open, release
 from rlhf_lab.types import Metrics
 
 
@@ -18,6 +19,7 @@ class JsonlFile:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._file = path.open("ab", buffering=0)
+        keep_open(self._file.fileno())
 
     def append(self, *rows: Mapping[str, Any]) -> None:
         """Write rows at once. An OSError names the file, which then ends with the row before."""
@@ -33,6 +35,8 @@ class JsonlFile:
             raise
 
     def close(self) -> None:
+        if not self._file.closed:
+            release(self._file.fileno())
         self._file.close()
 
 

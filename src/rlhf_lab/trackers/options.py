@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from rlhf_lab import limits
 from rlhf_lab.types import UserError
 
 # The longest tag that Weights & Biases takes.
@@ -20,7 +21,7 @@ class WandbMode(StrEnum):
 
 
 @dataclass(frozen=True)
-class TrackerOptions:
+class TrackerOptions(limits.Limited, key="tracker"):
     """wandb_* name the run there; an empty wandb_group is the sweep, or else the folder above the
     run's. wandb_tags: besides those that every run has (docs/tracking.md). sweep, condition: the
     sweep that the run is a job of, and its swept keys, KEY=VALUE,...; a sweep sets both.
@@ -40,19 +41,14 @@ class TrackerOptions:
     wandb_tags: list[str] = field(default_factory=list)
     sweep: str = ""
     condition: str = ""
-    probe_groups: int = 1
-    reference_groups: int = -1
+    probe_groups: int = limits.count(1, least=0)
+    reference_groups: int = limits.count(-1, also={-1: "for all"})
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for tag in self.wandb_tags:
             if not 1 <= len(tag) <= TAG_CHARACTERS:
                 raise UserError(
                     f"tracker.wandb_tags: {tag!r} has {len(tag)} characters: choose 1 to "
                     f"{TAG_CHARACTERS} for each"
                 )
-        if self.probe_groups < 0:
-            raise UserError(f"tracker.probe_groups={self.probe_groups}: choose 0 or more")
-        if self.reference_groups < 1 and self.reference_groups != -1:
-            raise UserError(
-                f"tracker.reference_groups={self.reference_groups}: choose 1 or more, or -1 for all"
-            )

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from urllib.parse import urlsplit
 
+from rlhf_lab import limits
 from rlhf_lab.generators.hf import HFSampling
 from rlhf_lab.types import UserError
 
@@ -51,14 +52,14 @@ class VLLMSampling(HFSampling):
 
     name: str = "vllm"
     dtype: str = "auto"
-    tensor_parallel_size: int = 1
-    gpu_memory_utilization: float = 0.5
-    kv_cache_gb: int = 1
-    max_num_seqs: int = 256
+    tensor_parallel_size: int = limits.count(1, most=1024)
+    gpu_memory_utilization: float = limits.number(0.5, above=0, most=1)
+    kv_cache_gb: int = limits.count(1, most=10**5)
+    max_num_seqs: int = limits.rows(256)
     enforce_eager: bool = True
-    startup_seconds: float = 300.0
+    startup_seconds: float = limits.seconds(300.0)
     prove: Prove = Prove.first
-    prove_tolerance: float = 0.0
+    prove_tolerance: float = limits.number(0.0, least=0, most=1e3)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -66,18 +67,6 @@ class VLLMSampling(HFSampling):
             raise UserError(
                 f"generator.dtype={self.dtype}: choose one of auto, {', '.join(TOLERANCE)}"
             )
-        for key in ("tensor_parallel_size", "kv_cache_gb", "max_num_seqs"):
-            if getattr(self, key) < 1:
-                raise UserError(f"generator.{key}={getattr(self, key)}: choose 1 or more")
-        if not 0 < self.gpu_memory_utilization <= 1:
-            raise UserError(
-                f"generator.gpu_memory_utilization={self.gpu_memory_utilization}: choose above 0, "
-                "up to 1"
-            )
-        if self.startup_seconds <= 0:
-            raise UserError(f"generator.startup_seconds={self.startup_seconds}: choose above 0")
-        if self.prove_tolerance < 0:
-            raise UserError(f"generator.prove_tolerance={self.prove_tolerance}: choose 0 or more")
 
     def tolerance(self, policy_dtype: str) -> float:
         """The coarser of vLLM's precision and the policy's decides, unless the user does."""
@@ -101,20 +90,15 @@ class VLLMServerSampling(VLLMSampling):
     name: str = "vllm_server"
     urls: list[str] = field(default_factory=list)
     host: str = "127.0.0.1"
-    port: int = 0
-    connect_seconds: float = 0.0
+    port: int = limits.count(0, least=0, most=65535)
+    connect_seconds: float = limits.pause(0.0)
     weights_folder: str = ""
     sync: Sync = Sync.auto
     nccl_host: str = ""
-    nccl_port: int = 29600
+    nccl_port: int = limits.count(29600, most=65535)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for key, least in (("port", 0), ("nccl_port", 1)):
-            if not least <= getattr(self, key) <= 65535:
-                raise UserError(f"generator.{key}={getattr(self, key)}: choose {least} to 65535")
-        if self.connect_seconds < 0:
-            raise UserError(f"generator.connect_seconds={self.connect_seconds}: choose 0 or more")
         for url in self.urls:
             parts = urlsplit(url)
             if parts.scheme not in ("http", "https") or not parts.hostname:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from rlhf_lab import limits
 from rlhf_lab.types import UserError
 
 # What the proxy alone says of a version; everything else in an evaluation asks the judge.
@@ -34,7 +35,7 @@ class Source(StrEnum):
 
 
 @dataclass(frozen=True)
-class SearchOptions:
+class SearchOptions(limits.Limited, key="hydra.sweeper"):
     """Options of `hydra/sweeper=rlhf_lab_search`, under hydra.sweeper.
 
     trials: settings that are drawn. tuning_seeds: runs of each; test_seeds: runs of the chosen
@@ -48,30 +49,27 @@ class SearchOptions:
     weights of tuning runs on disk.
     """
 
-    trials: int = 16
-    tuning_seeds: list[int] = field(default_factory=lambda: [101, 102])
-    test_seeds: list[int] = field(default_factory=lambda: [1, 2, 3, 4, 5])
+    trials: int = limits.count(16, most=10**6)
+    tuning_seeds: list[int] = field(default_factory=lambda: [101, 102], metadata=limits.SEEDS)
+    test_seeds: list[int] = field(default_factory=lambda: [1, 2, 3, 4, 5], metadata=limits.SEEDS)
     metric: str = "proxy/mean"
     measured_on: Source = Source.validation
-    last_rounds: int = 1
+    last_rounds: int = limits.count(1)
     direction: Direction = Direction.maximize
     allow_gold: bool = False
     sampler: Sampler = Sampler.tpe
-    sampler_seed: int = 0
-    startup: int = 8
-    rungs: int = 3
-    reduction: int = 2
-    bracket: int = 0
-    max_runs: float = 0.0
+    sampler_seed: int = limits.seed(0)
+    startup: int = limits.count(8, most=10**6)
+    rungs: int = limits.count(3, most=64)
+    reduction: int = limits.count(2, least=2, most=1024)
+    bracket: int = limits.count(0, least=0, most=10**6)
+    max_runs: float = limits.number(0.0, least=0, most=1e9)
     tuning_overrides: list[str] = field(default_factory=list)
     test_overrides: list[str] = field(default_factory=lambda: ["eval.split=test"])
     keep: bool = False
 
     def __post_init__(self) -> None:
-        least = {"reduction": 2, "bracket": 0, "max_runs": 0, "sampler_seed": 0}
-        for key in ("trials", "last_rounds", "startup", "rungs", *least):
-            if getattr(self, key) < least.get(key, 1):
-                raise refused(key, getattr(self, key), f"choose {least.get(key, 1)} or more")
+        super().__post_init__()
         self._check_bracket()
         self._check_seeds()
         self._check_metric()

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from rlhf_lab.randomness import stable_hash
-from rlhf_lab.reading import Unreadable, regular_size
+from rlhf_lab.reading import Unreadable, file_size, parsing
 from rlhf_lab.sweeps.search.options import Sampler, SearchOptions
 from rlhf_lab.sweeps.search.space import Dimension, Value, grid
 from rlhf_lab.tasks.extras import require
@@ -159,11 +159,11 @@ def opened(
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     path.parent.mkdir(parents=True, exist_ok=True)
     if os.path.lexists(path):
-        regular_size(path)
-    with undamaged(path):
+        file_size(path)
+    with parsing(path, "study"):
         storage = optuna.storages.RDBStorage(f"sqlite:///{path}")
     try:
-        with undamaged(path):
+        with parsing(path, "study"):
             study = optuna.create_study(
                 storage=storage,
                 study_name=path.parent.name,
@@ -178,18 +178,6 @@ def opened(
     finally:
         storage.remove_session()
         storage.engine.dispose()
-
-
-@contextmanager
-def undamaged(path: Path) -> Iterator[None]:
-    """Whatever another package raises of a changed file is Unreadable; it names no kinds."""
-    try:
-        yield
-    except Exception as error:
-        reason = " ".join(str(error).split())[:200] or type(error).__name__
-        raise Unreadable(
-            path, f"it is no study that can be read ({reason}): restore it, or move it away"
-        ) from error
 
 
 def check_spec(path: Path, before: Mapping[str, Any] | None, spec: Mapping[str, Any]) -> None:

@@ -1,0 +1,127 @@
+"""How surely so many seeds come to a verdict, and how many it takes: planning of claims."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import stats
+
+from analysis.statistics.contrasts import Contrast
+from analysis.statistics.decisions import Shows, options_of
+from analysis.statistics.equivalence import tails_of
+from analysis.statistics.results import FEW_SEEDS
+from rlhf_lab.types import UserError
+
+MOST_SEEDS = 10_000
+# Spreads that a sample may show, at the middles of as many equal shares of chance.
+SPREADS = 4000
+
+
+@dataclass(frozen=True)
+class Aim:
+    """A claim that is to be shown. truth: the difference that there really is. together: how many
+    comparisons are to hold at once. level: of each test.
+
+    Raises UserError for a truth of which the claim is false: no number of seeds shows that.
+    """
+
+    shows: Shows
+    margin: float
+    truth: float = 0.0
+    together: int = 1
+    level: float = 0.95
+
+    def __post_init__(self) -> None:
+        distances = {
+            Shows.below: -self.truth,
+            Shows.above: self.truth,
+            Shows.equal: self.margin - abs(self.truth),
+            Shows.not_worse: self.margin + self.truth,
+        }
+        if distances[self.shows] <= 0:
+            raise UserError(
+                f"truth={self.truth:g}: what is claimed ({self.shows}, margin {self.margin:g}) is "
+                "not true of it, so that no number of seeds shows it"
+            )
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Seeds of each condition with which a claim is shown with the wanted power, and how many are
+    to be added. low, high: the same number if the spread is as small, or as large, as its own
+    interval allows. now: the power of the seeds that there are."""
+
+    aim: Aim
+    power: float
+    seeds: int
+    now: float
+    needed: int
+    low: int
+    high: int
+    warnings: tuple[str, ...]
+
+    @property
+    def more(self) -> int:
+        return max(0, self.needed - self.seeds)
+
+
+def power(aim: Aim, spread: float, seeds: int, conditions: int = 1) -> float:
+    """How often so many seeds show the claim, if differences are normal.
+
+    spread: standard deviation of a pair's difference, or, of two independent conditions, the root
+    of the sum of their variances.
+    """
+    freedom = conditions * (seeds - 1)
+    shares = (np.arange(SPREADS) + 0.5) / SPREADS
+    seen = spread * np.sqrt(stats.chi2.ppf(shares, freedom) / freedom)
+    level = options_of(aim.shows, aim.together, aim.level).level
+    half = float(stats.t.ppf((1 + level) / 2, freedom)) * seen / np.sqrt(seeds)
+    error = spread / np.sqrt(seeds)
+    if aim.shows is Shows.equal:
+        room = np.maximum(aim.margin - half, 0.0)
+        ends = (
+            stats.norm.cdf((room - aim.truth) / error),
+            stats.norm.cdf((-room - aim.truth) / error),
+        )
+        return float((ends[0] - ends[1]).mean())
+    distance = aim.margin + aim.truth if aim.shows is Shows.not_worse else abs(aim.truth)
+    return float(stats.norm.cdf((distance - half) / error).mean())
+
+
+def least(aim: Aim, spread: float, wanted: float, conditions: int) -> int:
+    """The least number of seeds with the wanted power."""
+    low, high = 1, 2
+    while power(aim, spread, high, conditions) < wanted:
+        low, high = high, 2 * high
+        if high > MOST_SEEDS:
+            raise UserError(f"more than {MOST_SEEDS} seeds are needed: state a larger margin")
+    while high - low > 1:
+        middle = (low + high) // 2
+        is_enough = power(aim, spread, middle, conditions) >= wanted
+        low, high = (low, middle) if is_enough else (middle, high)
+    return high
+
+
+def seeds_for(contrast: Contrast, aim: Aim, wanted: float = 0.8, level: float = 0.95) -> Plan:
+    """How many seeds show a claim with the wanted power, judged by the spread of those that there
+    are. level: of the spread's own interval.
+
+    Raises UserError for a power that is not between 0 and 1, or that needs thousands of seeds.
+    """
+    if not 0 < wanted < 1:
+        raise UserError(f"power={wanted}: pass a share between 0 and 1, such as 0.8")
+    spread = float(np.sqrt(sum(float(part.var(ddof=1)) for part in contrast.parts)))
+    if spread == 0:
+        raise UserError("no seed differs from another: their spread cannot be planned with")
+    seeds, conditions = min(len(part) for part in contrast.parts), len(contrast.parts)
+    freedom = tails_of(contrast).freedom if conditions > 1 else seeds - 1
+    ends = np.sqrt(freedom / stats.chi2.ppf([(1 + level) / 2, (1 - level) / 2], freedom))
+    needed, low, high = (
+        least(aim, spread * factor, wanted, conditions) for factor in (1.0, *map(float, ends))
+    )
+    told = contrast.warnings
+    if seeds < FEW_SEEDS:
+        told += (f"the spread of {seeds} seeds is itself uncertain: between {low} and {high}",)
+    now = power(aim, spread, seeds, conditions)
+    return Plan(aim, wanted, seeds, now, needed, low, high, told)

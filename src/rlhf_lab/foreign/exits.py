@@ -1,0 +1,163 @@
+"""What would end the process, or go on with it twice, while foreign code runs.
+
+Functions of the standard library that end, signal or replace the process are replaced by ones that
+refuse this to foreign code, in the thread that runs it, and are as before to everybody else. The
+refusal is an error, so that the run can save its state: a process that watches this one could only
+write down that it is over.
+"""
+
+from __future__ import annotations
+
+import _signal  # the module `signal` makes an enum of every number, which takes longer than a call
+import _thread
+import faulthandler
+import functools
+import mmap
+import os
+import signal
+import threading
+from collections.abc import Callable
+from types import FrameType, ModuleType
+from typing import Any
+
+# What the run itself listens to.
+HEEDED = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
+UNHEEDED = (signal.SIGCHLD, signal.SIGCONT, signal.SIGURG, signal.SIGWINCH)
+
+
+class Refused(BaseException):
+    """Foreign code tried to end the process. No Exception, since code that tries it may go on
+    after those."""
+
+
+class Here(threading.local):
+    """The watch over the foreign code that runs in a thread, if any does."""
+
+    watch: Watch | None = None
+
+
+_here = Here()
+_installing = threading.Lock()
+_is_installed = False
+_num_interrupts = 0
+_end_at_once = os._exit
+# Shared with copies of the process: 1 if one of them came back from foreign code.
+_came_back = mmap.mmap(-1, 1)
+
+
+class Watch:
+    """Foreign code runs in this thread while the block does."""
+
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+        self.attempts: list[str] = []
+        self.had_copies = False
+
+    def __enter__(self) -> Watch:
+        self._before = _num_interrupts
+        # Python's own handler leaves no trace of whether there was a signal.
+        self._is_listening = (
+            threading.current_thread() is threading.main_thread()
+            and _signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        )
+        if self._is_listening:
+            _signal.signal(signal.SIGINT, interrupt)
+        self._outer, _here.watch = _here.watch, self
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _here.watch = self._outer
+        if self._is_listening and _signal.getsignal(signal.SIGINT) is interrupt:
+            _signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    @property
+    def was_interrupted(self) -> bool:
+        """Whether SIGINT came."""
+        return _num_interrupts > self._before
+
+    def end_copies(self) -> None:
+        """End a copy of the process that code made by a fork, before it can do what the run does;
+        in the run's process, notice that there was one."""
+        if os.getpid() != self.pid:
+            _came_back[0] = 1
+            _end_at_once(1)
+        if _came_back[0]:
+            _came_back[0] = 0
+            self.had_copies = True
+
+
+def interrupt(number: int, frame: FrameType | None) -> None:
+    """Python's own handler of SIGINT, with a trace."""
+    global _num_interrupts
+    _num_interrupts += 1
+    raise KeyboardInterrupt
+
+
+def install() -> None:
+    """Watch this process from now on, and print the stack of what crashes it."""
+    global _is_installed
+    if _is_installed:
+        return
+    with _installing:
+        if _is_installed:
+            return
+        for module, name, refuses in GUARDED:
+            setattr(module, name, guarded(getattr(module, name), module, name, refuses))
+        if not faulthandler.is_enabled():
+            faulthandler.enable(file=2)
+        _is_installed = True
+
+
+def guarded(
+    original: Callable[..., Any], module: ModuleType, name: str, refuses: Callable[..., bool]
+) -> Callable[..., Any]:
+    """The function, refused to foreign code where it would hit the run."""
+
+    @functools.wraps(original)
+    def guard(*given: Any, **named: Any) -> Any:
+        watch = _here.watch
+        if watch is None or watch.pid != os.getpid() or not refuses(*given, **named):
+            return original(*given, **named)
+        attempt = f"{module.__name__.lstrip('_')}.{name}"
+        watch.attempts.append(attempt)
+        raise Refused(attempt)
+
+    return guard
+
+
+def always(*given: Any, **named: Any) -> bool:
+    return True
+
+
+def is_fatal(number: int) -> bool:
+    """Whether a signal would reach the run's own handlers, or end the process."""
+    if number in HEEDED:
+        return True
+    is_default = _signal.getsignal(number) in (signal.SIG_DFL, None)
+    return number != 0 and is_default and number not in UNHEEDED
+
+
+def hits_process(pid: int, number: int) -> bool:
+    own = (os.getpid(), os.getppid(), 0, -1, -os.getpgrp())
+    return pid in own and is_fatal(number)
+
+
+def hits_group(group: int, number: int) -> bool:
+    return group in (os.getpgrp(), 0) and is_fatal(number)
+
+
+def hits_thread(thread: int, number: int) -> bool:
+    return is_fatal(number)
+
+
+GUARDED: tuple[tuple[ModuleType, str, Callable[..., bool]], ...] = (
+    (os, "_exit", always),
+    (os, "abort", always),
+    (os, "execv", always),
+    (os, "execve", always),
+    (os, "kill", hits_process),
+    (os, "killpg", hits_group),
+    (signal, "raise_signal", is_fatal),
+    (signal, "pthread_kill", hits_thread),
+    (_thread, "interrupt_main", always),
+)
