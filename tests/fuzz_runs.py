@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -165,7 +166,8 @@ def listed(folder: Path) -> None:
 def tabled(folder: Path) -> None:
     tables = gather([str(folder)])
     assert "seed=2" in set(tables.runs["run"])
-    assert len(tables.runs) == 2 or tables.findings
+    has_manifest = os.path.lexists(folder / "seed=1" / "manifest.json")
+    assert len(tables.runs) == 2 or tables.findings or not has_manifest
 
 
 def reported(folder: Path) -> None:
