@@ -279,8 +279,9 @@ def leading_folders(arguments: Sequence[str]) -> list[str]:
 
 
 def is_option(text: str) -> bool:
-    """Whether an argument is an override or a flag, not a run's folder."""
-    return "=" in text or text.startswith(("-", "~"))
+    """Whether an argument is an override or a flag, not a run's folder, whose name may have an
+    equals sign: a sweep's runs are named so."""
+    return text.startswith(("-", "~")) or ("=" in text and not os.path.exists(text))
 
 
 def launch(task: Callable[[DictConfig], None], arguments: Sequence[str]) -> None:

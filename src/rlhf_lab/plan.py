@@ -7,6 +7,7 @@ taken not to slow it down.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import cycle, islice, product
@@ -63,7 +64,7 @@ class Prediction:
 
 def show(arguments: list[str], console: Console) -> int:
     """RUN [key=value,value ...]: print what the run took, and every setting's prediction."""
-    if not arguments or "=" in arguments[0] or arguments[0].startswith("-"):
+    if not arguments or not may_be_folder(arguments[0]):
         raise UserError(
             "rlhf-lab plan needs a run's folder: rlhf-lab plan RUN [run.passes=1,2 mode=async ...]"
         )
@@ -75,6 +76,11 @@ def show(arguments: list[str], console: Console) -> int:
     if measurement.is_whole:
         console.say(advice(measurement))
     return 0
+
+
+def may_be_folder(text: str) -> bool:
+    """Whether a text names a run; folders of a sweep's runs have an equals sign themselves."""
+    return not text.startswith("-") and ("=" not in text or os.path.exists(text))
 
 
 def advice(measurement: Measurement) -> str:
