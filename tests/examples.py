@@ -74,7 +74,7 @@ def gradient(algo: Algorithm, values: list[list[float]], batch: Batch) -> Tensor
 
 
 # What a run records about its config, where a test does not care.
-FACTS = {"manifest": {"mode": "?"}, "config_yaml": "", "resolved": {}, "commit": ""}
+FACTS = {"manifest": {"mode": "?"}, "config_yaml": "seed: 1\n", "resolved": {}, "commit": ""}
 
 
 def call(*arguments: str, monkeypatch: pytest.MonkeyPatch) -> int:

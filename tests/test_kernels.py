@@ -10,7 +10,6 @@ from pathlib import Path
 import operation_digests
 import pytest
 from conftest import MakeConfig
-from examples import FACTS
 
 from rlhf_lab import kernels, provenance, runs
 from rlhf_lab import main as door
@@ -112,13 +111,13 @@ def test_labels_tell_kernels_apart() -> None:
 def test_a_run_names_its_kernels_and_those_it_had_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    record = runs.RunDirectory.create(tmp_path / "run", FACTS["manifest"], "")
+    record = runs.RunDirectory.create(tmp_path / "run", {}, "")
     first = runs.kernels_in(record.manifest)
     assert first == label(kernels.facts()) and kernels.facts()["capability"] in first
     record.finish("stopped")
     other = provenance.host() | {"kernels": kernels.facts() | {"capability": "NEON"}}
     monkeypatch.setattr(provenance, "host", lambda: other)
-    again = runs.RunDirectory.resume(tmp_path / "run", FACTS["manifest"], "")
+    again = runs.RunDirectory.resume(tmp_path / "run", {}, "")
     assert again.manifest["resumed"][-1]["kernels"] == first
     assert runs.kernels_in(again.manifest).startswith("NEON")
 

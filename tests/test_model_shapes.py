@@ -11,8 +11,8 @@ import pytest
 from test_models import folder as folder
 from test_models import load, refuse
 
-from rlhf_lab.forecast import weight_bytes
 from rlhf_lab.models.causal_lm import policy_shape
+from rlhf_lab.models.folders import weight_bytes
 from rlhf_lab.models.pretrained import PretrainedModel
 from rlhf_lab.types import UserError
 
@@ -25,20 +25,20 @@ def damaged(folder: Path, **changes: Any) -> None:
 @pytest.mark.parametrize(
     ("changes", "complaint"),
     [
-        ({"num_hidden_layers": 10**9}, "in config.json num_hidden_layers=1000000000 is out of ra"),
-        ({"num_hidden_layers": 0}, "num_hidden_layers=0 is out of range: choose 1 to 1000"),
-        ({"num_hidden_layers": "2"}, "num_hidden_layers='2' is no whole number"),
+        ({"num_hidden_layers": 10**9}, "num_hidden_layers=1000000000, which needs"),
+        ({"num_hidden_layers": 0}, "num_hidden_layers=0, which must be a whole number"),
+        ({"num_hidden_layers": "2"}, "num_hidden_layers=2, which must be a whole number"),
         ({"num_hidden_layers": None}, "Validation error for field 'num_hidden_layers': TypeError"),
-        ({"num_attention_heads": 0}, "num_attention_heads=0 is out of range"),
+        ({"num_attention_heads": 0}, "num_attention_heads=0, which must be"),
         ({"num_attention_heads": 3}, "could not be loaded .*multiple of"),
-        ({"num_key_value_heads": 0}, "num_key_value_heads=0 is out of range"),
-        ({"vocab_size": -5}, "vocab_size=-5 is out of range: choose 1 to 100000000"),
-        ({"hidden_size": 10**30}, "hidden_size=10+ is out of range"),
-        ({"hidden_size": [1]}, r"hidden_size=\[1\] is no whole number"),
-        ({"text_config": {"hidden_size": -1}}, "in config.json text_config.hidden_size=-1"),
-        ({"dtype": "float99"}, "dtype='float99' is no dtype of torch"),
-        ({"dtype": 7}, "dtype=7 is no dtype of torch"),
-        ({"rms_norm_eps": float("nan")}, "rms_norm_eps=nan, which is no finite number"),
+        ({"num_key_value_heads": 0}, "num_key_value_heads=0, which must be"),
+        ({"vocab_size": -5}, "vocab_size=-5, which must be"),
+        ({"hidden_size": 10**30}, "hidden_size=10+, which must be"),
+        ({"hidden_size": [1]}, r"hidden_size=\[1\], which must be"),
+        ({"text_config": {"hidden_size": -1}}, "hidden_size=-1, which must be"),
+        ({"dtype": "float99"}, "dtype=float99, which is no dtype of torch"),
+        ({"dtype": 7}, "dtype=7, which is no dtype of torch"),
+        ({"rms_norm_eps": float("nan")}, "config.json has rms_norm_eps=nan"),
         ({"rms_norm_eps": "x"}, "Validation error for field 'rms_norm_eps'"),
         ({"quantization_config": {"quant_method": "gptq", "bits": 4}}, "requires optimum"),
         ({"quantization_config": 3}, "could not be loaded"),
@@ -59,7 +59,7 @@ def test_sizes_that_cannot_be_are_refused(
 def test_a_model_is_not_sketched_by_such_a_config_either(folder: Path) -> None:
     policy_shape(PretrainedModel("x", str(folder)), None)
     damaged(folder, num_hidden_layers=10**9)
-    with pytest.raises(UserError, match="num_hidden_layers=1000000000 is out of range"):
+    with pytest.raises(UserError, match="num_hidden_layers=1000000000, which needs"):
         policy_shape(PretrainedModel("x", str(folder)), None)
 
 

@@ -278,8 +278,8 @@ def spans_of(folder: Path) -> list[Span]:
             f"{path} is missing or empty: train again, a few rounds suffice, or pass another run"
         )
     names = [field.name for field in fields(Span)]
-    values: list[dict[str, Any]] = [{name: row.get(name) for name in names} for row in rows]
-    found = [Span(**each) for each in values]
+    known: list[dict[str, Any]] = [{name: row.get(name) for name in names} for row in rows]
+    found = [Span(**one) for one in known]
     if any(span.is_generation and span.chunk is None for span in found):
         raise UserError(f"{path} has generation that is of no chunk: train again")
     return found

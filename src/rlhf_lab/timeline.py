@@ -73,8 +73,8 @@ def span(row: Mapping[str, Any], path: Path, number: int) -> Span:
     if row["end"] < row["start"]:
         reason = f"it is less than start={row['start']!r}: delete the line to draw the others"
         raise Unreadable(path, reason, f"line {number} key end")
-    values: dict[str, Any] = {field.name: row.get(field.name) for field in fields(Span)}
-    return Span(**values)
+    known: dict[str, Any] = {field.name: row.get(field.name) for field in fields(Span)}
+    return Span(**known)
 
 
 def wall(spans: Sequence[Span]) -> float:

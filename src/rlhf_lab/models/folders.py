@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -78,7 +79,10 @@ def configs(config: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def require_numbers(config: Mapping[str, Any], path: str, key: str) -> None:
-    """Refuse a size that is no whole number from 1 on."""
+    """Refuse a size that is no whole number from 1 on, and numbers that are not finite."""
+    for name, value in config.items():
+        if isinstance(value, float) and not math.isfinite(value):
+            raise UserError(f"{key}={path}: {CONFIG} has {name}={value}: {REMEDY}")
     for name in (*WIDTH, *TIMES_WIDTH, *OTHERS):
         value = config.get(name)
         if value is not None and (type(value) is not int or not 1 <= value <= LARGEST):
