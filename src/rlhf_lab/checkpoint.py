@@ -16,11 +16,11 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any, NotRequired
 
-from safetensors.torch import save_file
 from torch import Tensor
 from typing_extensions import TypedDict
 
 from rlhf_lab import limits
+from rlhf_lab.disk import save_file
 from rlhf_lab.extents import EMPTY, Extent, GrowingFile, cut_all
 from rlhf_lab.reading import Unreadable, read_json
 from rlhf_lab.recorded import Count

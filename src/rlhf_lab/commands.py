@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -14,12 +15,13 @@ from rlhf_lab.card import write_card
 from rlhf_lab.checks import trains_on_labels, trains_proxy
 from rlhf_lab.config import Config, plain
 from rlhf_lab.data import inspect
+from rlhf_lab.disk import fault_of
 from rlhf_lab.evals import Validate
 from rlhf_lab.forward import load_weights, weights_digest
 from rlhf_lab.measurement import measured
 from rlhf_lab.models.causal_lm import load_policy, require_savable, save_policy
 from rlhf_lab.models.scratch import ScratchModel
-from rlhf_lab.outputs import FolderOutput
+from rlhf_lab.outputs import CHECKPOINTS, FolderOutput
 from rlhf_lab.products import Product, Stages
 from rlhf_lab.provenance import peak_memory_bytes, short_commit
 from rlhf_lab.recorded import read_manifest
@@ -144,6 +146,8 @@ def train_in(folder: Path, config: Config, console: Console, facts: Record) -> P
         try:
             state = finish_run(config, console, facts, record, stop)
         except BaseException as error:
+            if fault_of(error):
+                error.add_note(saved(folder))
             # A scheduler that asks twice must not cut off what is written down about the end.
             with stop.deferred():
                 end_early(record, error)
@@ -252,6 +256,14 @@ def end_early(record: runs.RunDirectory, error: BaseException) -> None:
         record.finish(state, **facts)
     except OSError as second:
         error.add_note(f"{record.folder / runs.MANIFEST} could not be updated either: {second}")
+
+
+def saved(folder: Path) -> str:
+    """What a run that the disk stopped has kept, and how to go on with it."""
+    found = (folder / CHECKPOINTS).glob("[0-9]*") if (folder / CHECKPOINTS).is_dir() else ()
+    rounds = [int(path.name) for path in found if path.name.isdecimal()]
+    kept = f"its newest checkpoint is of round {max(rounds)}" if rounds else "no checkpoint is kept"
+    return f"the run has failed, {kept}; `rlhf-lab resume {shlex.quote(str(folder))}` goes on"
 
 
 def claim_folder(config: Config) -> Path:

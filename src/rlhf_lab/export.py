@@ -10,8 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rlhf_lab import build
+from rlhf_lab.arguments import is_option
 from rlhf_lab.card import write_card
 from rlhf_lab.config import Config
+from rlhf_lab.disk import follow_umask
 from rlhf_lab.forward import load_weights
 from rlhf_lab.models.causal_lm import load_policy, save_policy
 from rlhf_lab.models.pretrained import PretrainedModel
@@ -35,7 +37,7 @@ class Asked:
 
 def asked(arguments: Sequence[str]) -> Asked:
     """The arguments of the command. Raises UserError for anything else."""
-    folders = [text for text in arguments if "=" not in text and not text.startswith("-")]
+    folders = [text for text in arguments if not is_option(text)]
     others = [text for text in arguments if text not in folders]
     version = None
     for text in others:
@@ -65,7 +67,7 @@ def export(config: Config, wanted: Asked, console: Console) -> Path:
     draft = Path(tempfile.mkdtemp(prefix=".exporting-", dir=folder.parent))
     try:
         fill(config, wanted.run, held[version], version, draft, console)
-        draft.chmod(0o755)
+        follow_umask(draft)
         if folder.exists():
             folder.rmdir()
         os.rename(draft, folder)

@@ -49,7 +49,7 @@ def is_free(path: Path) -> bool:
 def opened(path: Path) -> Iterator[int]:
     """A descriptor of the file, which is made if need be; children do not inherit it."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
         yield descriptor
     finally:

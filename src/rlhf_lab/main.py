@@ -23,8 +23,10 @@ from hydra_plugins.rlhf_lab_plugin.search_sweeper import SearchSweeper
 from hydra_plugins.rlhf_lab_plugin.slurm_launcher import SlurmLauncher
 from hydra_plugins.rlhf_lab_plugin.tracked_sweeper import TrackedSweeper
 from rlhf_lab import commands, export, launching, plan, report, sync, timeline, training
+from rlhf_lab.arguments import is_option, refuse_undecodable
 from rlhf_lab.checks import check, check_trainers, functions_score, splits_are_readable
 from rlhf_lab.config import Config, plain, register, typed
+from rlhf_lab.disk import FULL, fault_of, told
 from rlhf_lab.engines.led import STOP
 from rlhf_lab.forecast import require_prompts, require_room
 from rlhf_lab.foreign.boundary import no_quiet_end
@@ -278,12 +280,6 @@ def leading_folders(arguments: Sequence[str]) -> list[str]:
     return list(arguments[: next(options, len(arguments))])
 
 
-def is_option(text: str) -> bool:
-    """Whether an argument is an override or a flag, not a run's folder, whose name may have an
-    equals sign: a sweep's runs are named so."""
-    return text.startswith(("-", "~")) or ("=" in text and not os.path.exists(text))
-
-
 def launch(task: Callable[[DictConfig], None], arguments: Sequence[str]) -> None:
     """Let Hydra compose the config of these overrides and hand it to the task."""
     register()
@@ -344,6 +340,7 @@ WITHOUT_CONFIG: dict[str, Callable[[list[str], Console], int]] = {
 def refuse_secrets(arguments: Sequence[str]) -> None:
     """Hydra repeats the overrides of a run that is refused, so they are looked at before it."""
     for text in arguments:
+        refuse_undecodable(text)
         if found := secret_in(text):
             raise UserError(
                 f"{masked(text.partition('=')[0])}: its value holds {found}, which would be "
@@ -434,6 +431,14 @@ def ended(command: str, arguments: list[str]) -> int:
             f"rlhf-lab {command}: stopped by a signal; `rlhf-lab resume RUN` goes on\n"
         )
         return REQUEUE
+    except OSError as error:
+        if (fault := fault_of(error)) is None:
+            raise
+        # A note says what a run that had begun has kept.
+        notes = "; ".join(getattr(error, "__notes__", []))
+        text = f"{told(fault)}; {notes}" if notes else told(fault)
+        sys.stderr.write(f"rlhf-lab {command}: {masked(text)}\n")
+        return FAILED if notes or fault.errno in FULL else BAD_INPUT
     except JobsFailed as error:
         sys.stderr.write(f"rlhf-lab {command}: {error}\n")
         return FAILED

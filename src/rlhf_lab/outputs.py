@@ -10,11 +10,11 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from safetensors.torch import save_file
 from typing_extensions import TypedDict
 
 from rlhf_lab.checkpoint import Checkpoints
 from rlhf_lab.config import Config
+from rlhf_lab.disk import save_file
 from rlhf_lab.evals import Validate
 from rlhf_lab.loop import Hooks
 from rlhf_lab.reading import checked
@@ -28,6 +28,7 @@ from rlhf_lab.trackers.jsonl import JsonlFile, JsonlTracker
 from rlhf_lab.trackers.mirrors import mirrors
 from rlhf_lab.types import Batch, Group, Metrics, Tracker, UserError, Weights
 
+CHECKPOINTS = "checkpoints"
 FAILED_BATCH = "failed_batch"
 RECORDS = (METRICS, SCHEDULE, TIMELINE)
 Row = Mapping[str, Any]
@@ -50,7 +51,7 @@ class FolderOutput:
         self._console = console
         self._run = Tracked(folder, facts["resolved"], facts["run_id"], commit=facts["commit"])
         refuse_occupied(folder)
-        self.checkpoints = Checkpoints(folder / "checkpoints", config.checkpoint, RECORDS)
+        self.checkpoints = Checkpoints(folder / CHECKPOINTS, config.checkpoint, RECORDS)
 
     @contextmanager
     def opened(self, begin: int) -> Iterator[tuple[Hooks, float]]:

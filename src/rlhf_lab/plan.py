@@ -7,7 +7,6 @@ taken not to slow it down.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import cycle, islice, product
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rlhf_lab import schedule, steady
+from rlhf_lab.arguments import is_option
 from rlhf_lab.measurement import Measurement, Round, Settings, measured
 from rlhf_lab.trackers.console import Console
 from rlhf_lab.types import UserError
@@ -64,7 +64,7 @@ class Prediction:
 
 def show(arguments: list[str], console: Console) -> int:
     """RUN [key=value,value ...]: print what the run took, and every setting's prediction."""
-    if not arguments or not may_be_folder(arguments[0]):
+    if not arguments or is_option(arguments[0]):
         raise UserError(
             "rlhf-lab plan needs a run's folder: rlhf-lab plan RUN [run.passes=1,2 mode=async ...]"
         )
@@ -76,11 +76,6 @@ def show(arguments: list[str], console: Console) -> int:
     if measurement.is_whole:
         console.say(advice(measurement))
     return 0
-
-
-def may_be_folder(text: str) -> bool:
-    """Whether a text names a run; folders of a sweep's runs have an equals sign themselves."""
-    return not text.startswith("-") and ("=" not in text or os.path.exists(text))
 
 
 def advice(measurement: Measurement) -> str:

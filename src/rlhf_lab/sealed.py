@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from rlhf_lab.disk import follow_umask
 from rlhf_lab.reading import Unreadable, checked, read_json
 
 ENTRY = "entry.json"
@@ -36,9 +37,9 @@ def sealed(folder: Path, facts: Mapping[str, Any]) -> Iterator[Path]:
         files = {str(path.relative_to(draft)): file_digest(path) for path in files_in(draft)}
         entry = {**facts, "files": files}
         (draft / ENTRY).write_text(json.dumps(entry, indent=1, sort_keys=True), encoding="utf-8")
+        follow_umask(draft)
         for path in [*files_in(draft), draft / ENTRY]:
             flush(path)
-        draft.chmod(0o755)
         try:
             os.rename(draft, folder)
         except OSError:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from rlhf_lab.disk import follow_umask, writing
 from rlhf_lab.models.heads import with_head
 from rlhf_lab.models.loading import (
     load_config_of,
@@ -109,9 +110,10 @@ def save_policy(model: Any, tokenizer: Any, folder: Path, written: Written | Non
     """A folder that transformers, and `model.path=`, load again bit for bit. written: how a run's
     policy wrote, which transformers then does too."""
     model.generation_config = saved_generation(model, tokenizer, written)
-    with quiet_transformers():
+    with quiet_transformers(), writing(folder):
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
+    follow_umask(folder)
 
 
 def require_savable(model: Any, tokenizer: Any, path: str, written: Written) -> None:

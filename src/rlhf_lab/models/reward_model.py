@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from transformers import AutoModelForSequenceClassification
 
+from rlhf_lab.disk import writing
 from rlhf_lab.models.causal_lm import settled
 from rlhf_lab.models.loading import (
     load_config_of,
@@ -37,7 +38,7 @@ def reward_model_from(policy: Any, seed: int) -> Any:
 def save_reward_model(model: Any, tokenizer: Any, folder: Path, offset: float) -> None:
     """A folder that transformers loads; the offset travels in its config."""
     setattr(model.config, OFFSET, offset)
-    with quiet_transformers():
+    with quiet_transformers(), writing(folder):
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
 

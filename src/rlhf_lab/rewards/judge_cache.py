@@ -9,6 +9,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from rlhf_lab.disk import follow_umask
 from rlhf_lab.errors import UserError
 from rlhf_lab.reading import content
 from rlhf_lab.sealed import discard
@@ -47,6 +48,7 @@ class JudgeCache:
         try:
             with os.fdopen(descriptor, "w", encoding="utf-8") as file:
                 json.dump({"key": key, "answer": text, "digest": digest(key + text)}, file)
+            follow_umask(Path(draft))
             if path.is_dir():
                 discard(path)
             os.replace(draft, path)

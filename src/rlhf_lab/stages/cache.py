@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from rlhf_lab import sealed
+from rlhf_lab.disk import refusing
 from rlhf_lab.locks import held
 from rlhf_lab.runs import config_hash
 from rlhf_lab.types import UserError
@@ -36,11 +38,19 @@ def cached(
     that need it one makes it, and the others say so and wait.
     """
     folder = place(root, stage, key)
+
+    def waits() -> None:
+        say(f"waiting for {folder}: another process makes it")
+
     if not folder.exists():
-        with held(lock_of(folder), lambda: say(f"waiting for {folder}: another process makes it")):
+        with ExitStack() as stack:
+            with refusing(f"output.cache={root}"):
+                stack.enter_context(held(lock_of(folder), waits))
             if not folder.exists():
-                with sealed.sealed(folder, {"stage": stage, "key": key}) as draft:
-                    make(draft)
+                with refusing(f"output.cache={root}"):
+                    making = sealed.sealed(folder, {"stage": stage, "key": key})
+                    draft = stack.enter_context(making)
+                make(draft)
                 return folder, False
     verify(folder)
     return folder, True

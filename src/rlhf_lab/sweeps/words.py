@@ -6,15 +6,23 @@ import re
 from typing import Any
 
 PRIMARY = "config"
+# What YAML reads as something else than a text.
+WORDS = ("null", "true", "false", "nan", "inf", "infinity")
 
 
 def quoted(value: object) -> str:
     """A value as an override takes it, whatever signs it holds."""
-    if re.fullmatch(r"[\w./+-]+", str(value)):
+    # A name such as 1e5 or null would be a number or nothing.
+    if (
+        re.fullmatch(r"[a-zA-Z/][\w./+-]*", str(value), re.ASCII)
+        and str(value).lower() not in WORDS
+    ):
         return str(value)
+    # OmegaConf takes ${ for a reference, unless an odd number of backslashes is before it.
+    plain = re.sub(r"(\\*)\$\{", lambda found: found[1] * 2 + "\\${", str(value))
     # Backslashes count only before a quote, the closing one included.
     escaped = re.sub(
-        r"(\\*)('|$)", lambda found: found[1] * 2 + ("\\'" if found[2] else ""), str(value)
+        r"(\\*)('|\Z)", lambda found: found[1] * 2 + ("\\'" if found[2] else ""), plain
     )
     return f"'{escaped}'"
 
