@@ -78,7 +78,9 @@ def cost_from(run: RunSummary, measurement: Measurement, job: Wanted) -> Cost:
 
 
 def seconds_of(manifest: Mapping[str, Any]) -> float:
-    """From a run's last start to its end."""
+    """From a run's last start to its end, 0 where it does not have both."""
+    if not {"started", "ended"} <= manifest.keys():
+        return 0.0
     times = (last_start(manifest), manifest["ended"])
     begun, ended = (datetime.fromisoformat(text) for text in times)
     return (ended - begun).total_seconds()
