@@ -61,9 +61,13 @@ def test_jobs_are_what_hydra_composes_and_files_are_merged_once_a_choice(
     wanted = [by_hydra(composer, *job) for job in jobs]
     calls: list[Any] = []
     real = composer.loader.load_sweep_config
-    monkeypatch.setattr(
-        composer.loader, "load_sweep_config", lambda *a: (calls.append(a), real(*a))[1]
-    )
+
+    def counted(*given: Any) -> DictConfig:
+        calls.append(given)
+        cfg: DictConfig = real(*given)
+        return cfg
+
+    monkeypatch.setattr(composer.loader, "load_sweep_config", counted)
     assert [ours(composer, *job) for job in jobs] == wanted
     assert len(calls) == 2
 

@@ -11,9 +11,9 @@ import pytest
 from test_models import folder as folder
 from test_models import load, refuse
 
-from rlhf_lab.forecast import weight_bytes
 from rlhf_lab.models.causal_lm import policy_shape
 from rlhf_lab.models.pretrained import PretrainedModel
+from rlhf_lab.models.shape import weight_bytes
 from rlhf_lab.types import UserError
 
 
