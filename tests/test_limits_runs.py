@@ -21,7 +21,7 @@ SUMS = ("task=arithmetic", "reward=task_rule")
 # Beyond it a step is so far that weights may overflow, which ends a run with a FloatingPointError.
 WILD = ("optim.lr", "sft.lr", "reward_model.lr")
 # What a tiny run does with large numbers, and no run of any machine does at once.
-LARGEST = 64
+LARGEST = 16
 
 
 def ends(limits: Limits, is_whole: bool) -> list[float]:
