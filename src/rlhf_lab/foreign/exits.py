@@ -133,8 +133,9 @@ def is_fatal(number: int) -> bool:
     """Whether a signal would reach the run's own handlers, or end the process."""
     if number in HEEDED:
         return True
-    is_default = _signal.getsignal(number) in (signal.SIG_DFL, None)
-    return number != 0 and is_default and number not in UNHEEDED
+    if number in UNHEEDED or not 0 < number < signal.NSIG:
+        return False
+    return _signal.getsignal(number) in (signal.SIG_DFL, None)
 
 
 def hits_process(pid: int, number: int) -> bool:
