@@ -4,6 +4,7 @@ Children import this module."""
 
 from __future__ import annotations
 
+import functools
 import json
 import multiprocessing.util
 from collections.abc import Callable, Sequence
@@ -79,22 +80,30 @@ def writer() -> RolloutWorker:
     return RolloutWorker(Writer(), function(), False)
 
 
-def in_generator() -> Callable[[str], float]:
-    weights = Weights(0, {"a": torch.ones(2)})
-    shared = SharedWeights(weights.state, 1)
-    shared.write(weights)
+WEIGHTS = Weights(0, {"a": torch.ones(2)})
+
+
+def generator() -> GeneratorProcess:
+    """A process that is ready to score."""
+    shared = SharedWeights(WEIGHTS.state, 1)
+    shared.write(WEIGHTS)
     process = GeneratorProcess(writer, shared, 0, Care(OnFailure.stop, 60.0, 0, print))
     process.spawn()
     process.wait_ready()
+    return process
+
+
+def scored_by(process: GeneratorProcess, name: str) -> float:
+    process._outstanding.clear()
+    process.send(WEIGHTS, Chunk(0, 0, (Prompt(0, (1,), Example(name, "", "")),), 1))
+    return process.receive().groups[0].rewards[0]
+
+
+def in_generator() -> Callable[[str], float]:
+    process = generator()
     # Before Python waits for its children, of which this one heeds no signal.
     multiprocessing.util.Finalize(None, process.close, exitpriority=100)
-
-    def judge(name: str) -> float:
-        process._outstanding.clear()
-        process.send(weights, Chunk(0, 0, (Prompt(0, (1,), Example(name, "", "")),), 1))
-        return process.receive().groups[0].rewards[0]
-
-    return judge
+    return functools.partial(scored_by, process)
 
 
 PLACES: dict[str, Callable[[], Callable[[str], float]]] = {

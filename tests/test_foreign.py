@@ -15,8 +15,8 @@ import pytest
 from conftest import Finished, MakeConfig
 from doors import door
 from examples import FACTS
-from misbehaving import ALL, ALLOWED, ARGUMENTS, FINAL, OF_MAIN
-from places import PLACES, behave, groups
+from misbehaving import ALL, ALLOWED, ARGUMENTS, CRASHES, FINAL, OF_MAIN
+from places import PLACES, behave, generator, groups, scored_by
 from survival import exact_rows, finish, outcome, start
 
 from rlhf_lab import commands, forkserver
@@ -25,6 +25,7 @@ from rlhf_lab.foreign.arguments import changed, copied
 from rlhf_lab.foreign.boundary import ForeignFailure, Unrestored, call, no_quiet_end
 from rlhf_lab.rewards.function import FunctionReward, require_function
 from rlhf_lab.rewards.limited import OnError, SampleScorer
+from rlhf_lab.rollout.process import GeneratorFailure
 from rlhf_lab.runs import error_of, list_runs
 from rlhf_lab.signals import listening
 from rlhf_lab.trackers.console import Console
@@ -59,6 +60,18 @@ def test_whatever_a_function_does_is_a_failure_with_its_name(tmp_path: Path, pla
     assert found.keys() - failed.keys() == {"2 and 2", *ALLOWED} & found.keys()
     if place == "inline":
         assert [name for name in failed if failed[name][0] == "Unrestored"] == [*FINAL]
+
+
+@pytest.mark.usefixtures("processes")
+@pytest.mark.parametrize("name", CRASHES)
+def test_a_crash_in_a_generator_is_an_error_that_names_what_crashed(name: str) -> None:
+    process = generator()
+    try:
+        with pytest.raises(GeneratorFailure, match=r"generator 0 .* ended: ") as caught:
+            scored_by(process, name)
+    finally:
+        process.close()
+    assert ("in by_name" in str(caught.value)) == (name == "a segmentation fault")
 
 
 def test_what_cannot_be_undone_ends_the_run_even_where_failures_are_dropped() -> None:

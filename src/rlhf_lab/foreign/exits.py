@@ -8,7 +8,8 @@ write down that it is over.
 
 from __future__ import annotations
 
-import _signal  # the module `signal` makes an enum of every number, which takes longer than a call
+# `signal` makes enums of numbers, which takes longer than the rest of a call.
+import _signal  # type: ignore[import-not-found]
 import _thread
 import faulthandler
 import functools
