@@ -21,7 +21,7 @@ from rlhf_lab.runs import list_runs
 
 # Does to its own process what a file beside it says, which is no setting of the run.
 REWARD = """
-import os, pathlib, signal, time
+import ctypes, os, pathlib, signal, time
 
 calls = 0
 
@@ -32,7 +32,8 @@ def score(prompt, completion, *, reference, hidden, finished, which):
     if (here / f"fail-{which}").exists():
         raise RuntimeError("no reward today")
     if (here / f"kill-{which}").exists():
-        os.kill(os.getpid(), signal.SIGKILL)
+        # As somebody else would: `os.kill` is not for rewards.
+        ctypes.CDLL(None).kill(os.getpid(), signal.SIGKILL)
     global calls
     calls += 1
     slow = here / f"slow-{which}"
