@@ -12,7 +12,7 @@ from analysis.tables.record import Record, Row, Source, flat_config
 
 # Where a run writes, whom it tells, and what says nothing of how it was made.
 NOT_COMPARED = ("output.", "tracker.", "checkpoint.", "data.")
-EXPORTED = ("env_id.value", "exp_name.value")
+EXPORTED = ("env_id.value", "exp_name.value", "condition", "condition.value")
 NOT_SETTINGS = ("seed", "code", "content", "part", "env_id", "exp_name", *EXPORTED)
 JUDGED_WITH = ("eval/options", "eval/split", "eval/prompts", "eval/samples")
 SHOWN = 3
