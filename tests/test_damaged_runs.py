@@ -293,12 +293,22 @@ def test_weights_that_are_none_are_named_before_any_is_judged(run: Path) -> None
     weights = run / "weights"
     (weights / "best.safetensors").write_text("somebody's own")
     assert sorted(saved_weights(run)) == [0, 2, 4]
-    for change in (
+
+    def into_a_folder(path: Path) -> None:
+        path.unlink()
+        path.mkdir()
+
+    def into_a_pipe(path: Path) -> None:
+        path.rmdir()
+        os.mkfifo(path)
+
+    changes: tuple[Callable[[Path], object], ...] = (
         lambda path: os.truncate(path, 70),
         lambda path: path.write_bytes(b"\xff" * 64),
-        lambda path: (path.unlink(), path.mkdir()),
-        lambda path: (path.rmdir(), os.mkfifo(path)),
-    ):
+        into_a_folder,
+        into_a_pipe,
+    )
+    for change in changes:
         change(weights / "000002.safetensors")
         with pytest.raises(UserError, match=r"000002\.safetensors.*delete it to evaluate the"):
             saved_weights(run)
