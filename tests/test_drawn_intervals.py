@@ -40,8 +40,8 @@ def drawn_extent(panel: Axes, bar: Line2D) -> tuple[float, float]:
     panel.set_axis_off()
     canvas = FigureCanvasAgg(figure)  # type: ignore[arg-type]
     figure.set_dpi(DPI)
-    canvas.draw()
-    pixels = np.asarray(canvas.buffer_rgba())[..., :3]
+    canvas.draw()  # type: ignore[no-untyped-call]
+    pixels = np.asarray(canvas.buffer_rgba())[..., :3]  # type: ignore[no-untyped-call]
     columns = np.flatnonzero((pixels < 250).any(axis=(0, 2)))
     edges = [(float(columns[0]), 0.0), (float(columns[-1] + 1), 0.0)]
     low, high = panel.transData.inverted().transform(edges)[:, 0]

@@ -141,13 +141,13 @@ def test_a_claim_of_all_parts_is_not_corrected_for_their_number(every: Selection
     assert {one.estimate.basis.options.percent for one in learns.numbers} == {"98.75%"}
 
 
-def test_page_figure_and_table_have_one_rule(every: Selection) -> None:
+def test_page_figure_and_table_have_one_rule(whole: Tables, every: Selection) -> None:
     """Best-of-2 at N=4 was cannot tell on the page, equal in the figure and in the table."""
     ladder = every.only(sweep=LADDER)
     answers = off_policyness.ask(ladder, Asked())
     figure = drawn_of("differences", ladder)
     (table,) = differences(
-        Tables(*[None] * 3, ()),  # type: ignore[arg-type]
+        whole,
         ladder,
         Written(metrics=("gold/win_rate",), baseline="N=1"),
     )
