@@ -8,6 +8,7 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from fuzz_runs import CASES, chunk, snapshot
 from analysis.tables import __main__ as tables
 from analysis.tables.gather import gather
 from rlhf_lab import plan, report, runs_table, timeline
+from rlhf_lab.build import schedule_of
 from rlhf_lab.checkpoint import CheckpointOptions, Checkpoints
 from rlhf_lab.errors import UserError
 from rlhf_lab.main import of_run
@@ -154,8 +156,17 @@ def test_a_line_of_garbage_is_named(
     if name == "timeline.jsonl":
         readers = (lambda: timeline.spans(run), lambda: plan.show([str(run)], CONSOLE))
     for read in readers:
-        with pytest.raises(UserError, match=rf"{name}, line 2.*delete the line"):
+        with pytest.raises(UserError, match=rf"{name}, line 2.*: (delete the line|restore)"):
             read()
+
+
+def test_a_schedule_without_one_of_its_chunks_is_refused_before_the_replay(run: Path) -> None:
+    rows = read_rows(run / "schedule.jsonl")
+    write_rows(run / "schedule.jsonl", [*rows[:1], *rows[2:]])
+    recipe: Any = SimpleNamespace(num_rounds=4)
+    mode: Any = SimpleNamespace(max_staleness=1)
+    with pytest.raises(UserError, match=r"has no row of chunk 1: restore its schedule\.jsonl"):
+        schedule_of(run, mode, recipe)
 
 
 @pytest.mark.parametrize(

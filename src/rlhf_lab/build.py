@@ -357,6 +357,11 @@ def schedule_of(folder: Path, mode: Mode, recipe: Recipe) -> dict[int, Segments]
             f"{rows[-1]['segment_tokens']}), which timing does not change: train again with that "
             "run's own options, which repeats it bit for bit"
         )
+    if absent := set(range(len(rows))) - {row["chunk"] for row in rows}:
+        raise UserError(
+            f"mode.schedule={folder} has no row of chunk {min(absent)}: restore its {SCHEDULE}, or "
+            "name another run"
+        )
     lag = max(
         (row["round"] - row["segments"][0][1] for row in rows if not row["dropped"]), default=0
     )

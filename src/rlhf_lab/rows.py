@@ -60,5 +60,7 @@ def read_rows(path: Path) -> Rows:
 
 
 def with_remedy(error: Unreadable) -> Unreadable:
-    reason = f"{error.reason}: delete the line to read the others"
-    return Unreadable(error.path, reason, error.place)
+    """The refusal of a line, with what to do. A schedule is of no use without one of its lines."""
+    is_needed = error.path.name == "schedule.jsonl"
+    remedy = "restore the file" if is_needed else "delete the line to read the others"
+    return Unreadable(error.path, f"{error.reason}: {remedy}", error.place)
