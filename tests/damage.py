@@ -7,6 +7,7 @@ import os
 import random
 import shutil
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -138,7 +139,9 @@ def beside(path: Path, rng: random.Random) -> str:
     name = rng.choice((f"{path.name}.bak", "~", ".making-x", ".manifest-x", "x.draft", "9.jsonl"))
     other = path.with_name(name)
     if path.is_dir() and rng.random() < 0.5:
-        shutil.copytree(path, other, symlinks=True, dirs_exist_ok=True)
+        # A pipe among its files is left out.
+        with suppress(shutil.Error):
+            shutil.copytree(path, other, symlinks=True, dirs_exist_ok=True)
         return f"a copy of it named {name}"
     if rng.random() < 0.5:
         other.mkdir(exist_ok=True)
