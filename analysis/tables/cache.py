@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.tables.record import Cell, Row, flat
+from rlhf_lab.disk import refusing
 from rlhf_lab.reading import Unreadable, checked, parsing
 from rlhf_lab.types import UserError
 
@@ -58,10 +59,11 @@ class Cache:
         # A table without columns would lose how many rows it has.
         table = pyarrow.table({"row": list(range(len(encoded))), **columns})
         table = table.replace_schema_metadata({STAMP: stamp.encode()})
-        self.folder.mkdir(parents=True, exist_ok=True)
         draft = self.path(key).with_suffix(".draft")
-        parquet.write_table(table, draft, write_page_checksum=True)
-        draft.replace(self.path(key))
+        with refusing(f"--cache {self.folder}"):
+            self.folder.mkdir(parents=True, exist_ok=True)
+            parquet.write_table(table, draft, write_page_checksum=True)
+            draft.replace(self.path(key))
 
 
 def pyarrow_parquet() -> Any:

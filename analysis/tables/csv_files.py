@@ -17,7 +17,7 @@ from analysis.tables.axes import STEP as X_STEP
 from analysis.tables.damage import csv_table, readable
 from analysis.tables.findings import Finding, Kind
 from analysis.tables.history import facts
-from analysis.tables.record import Reading, Record, Row, Source, as_seed, flat, joined, whole
+from analysis.tables.record import Reading, Record, Row, Source, as_seed, cell, flat, joined, whole
 from rlhf_lab.reading import Unreadable
 
 PATTERN = "*.csv"
@@ -106,7 +106,8 @@ def as_row(row: Mapping[str, str]) -> Row:
             continue
         value = parsed(text)
         key, scale = KEYS.get(name, (name, 1.0))
-        found[key] = value if isinstance(value, str) or scale == 1.0 else float(value) * scale
+        number = cell(value)
+        found[key] = value if isinstance(number, str) or scale == 1.0 else number * scale
     return flat(found)
 
 

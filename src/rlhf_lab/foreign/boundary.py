@@ -4,7 +4,7 @@ Such code gives a value or raises, and leaves the process as it was. Whatever el
 ForeignFailure, which goes the way of every error of a rollout: a checkpoint is saved, the manifest
 gets the state `failed`, and the command ends with exit code 1.
 
-It runs in the run's own process, unless it has a time limit. A call costs about 20 microseconds
+It runs in the run's own process, unless it has a time limit. A call costs about 30 microseconds
 here, and ten times that in a child, which also needs memory and seconds to start; so the child is
 for what needs it. What no process can catch (a crash, C code that exits) ends the run with it: the
 exit code is that of the crash, its stack is printed, `rlhf-lab runs` shows the run as died, a sweep
