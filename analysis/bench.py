@@ -24,7 +24,8 @@ from analysis.bench_runs import ours, python_of, reported, theirs
 from analysis.bench_spec import ALGORITHMS, Spec, Timed
 from analysis.bench_tables import TRL, part_table, run_table, training_table
 from analysis.command import exit_code
-from rlhf_lab.provenance import provenance
+from analysis.other_load import busy_cores, note
+from rlhf_lab.provenance import provenance, usable_cores
 from rlhf_lab.trackers.console import Console
 from rlhf_lab.types import UserError
 
@@ -34,11 +35,13 @@ Side = Callable[[Spec, Path], Timed]
 
 @dataclass
 class Found:
-    """Everything that was measured: runs by setting and side, parts by model."""
+    """Everything that was measured: runs by setting and side, parts by model. busy_cores: that
+    other work held when it began."""
 
     specs: Sequence[Spec]
     runs: dict[str, dict[str, list[Timed]]] = field(default_factory=dict)
     parts: dict[str, dict[str, Any]] = field(default_factory=dict)
+    busy_cores: float = 0.0
 
 
 def in_turns(
@@ -77,12 +80,14 @@ def caption(found: Found) -> str:
     host, versions = facts["host"], facts["versions"]
     commit = (facts["git"] or {}).get("commit", "unknown")[:9]
     one = found.specs[0]
-    repeats = max(len(runs) for by_side in found.runs.values() for runs in by_side.values())
+    counts = (len(runs) for by_side in found.runs.values() for runs in by_side.values())
+    repeats = max(counts, default=0)
     return (
         f"{host['cpu']}, {one.device}, {one.threads} threads, {one.dtype}; up to {repeats} repeats "
         f"in turns, {one.warm_up} update of warm-up before the clock starts; torch "
-        f"{versions['torch']}, transformers {versions['transformers']}, commit {commit}."
-    )
+        f"{versions['torch']}, transformers {versions['transformers']}, commit {commit}. "
+        f"{note(found.busy_cores, host['cores'])}"
+    ).rstrip()
 
 
 def measured(given: argparse.Namespace, console: Console) -> Found:
@@ -98,7 +103,9 @@ def measured(given: argparse.Namespace, console: Console) -> Found:
         [spec for spec in specs if spec.algorithm in given.algorithms]
         for specs in (specs_of(s, out, given.device, given.threads, given.quick) for s in sizes)
     ]
-    found = Found([spec for own in whole for spec in own])
+    found = Found([spec for own in whole for spec in own], busy_cores=busy_cores())
+    if text := note(found.busy_cores, usable_cores()):
+        console.say(text)
     if not found.specs:
         raise UserError(
             f"--algorithms={' '.join(given.algorithms)}: none of the models is measured with "

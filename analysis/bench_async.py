@@ -20,9 +20,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from analysis.other_load import busy_cores, note
 from rlhf_lab import schedule
 from rlhf_lab.measurement import Measurement, measured
 from rlhf_lab.plan import predict, work_of
+from rlhf_lab.provenance import usable_cores
 from rlhf_lab.trackers.console import Console
 
 COMMON = (
@@ -155,11 +157,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--ratios", nargs="+", choices=list(RATIOS), default=list(RATIOS))
     given = parser.parse_args(arguments)
     console = Console(quiet=False)
+    busy = note(busy_cores(), usable_cores())
+    if busy:
+        console.say(busy)
     rows = []
     for ratio in given.ratios:
         console.say(f"ratio {ratio}: {given.repeats} times {', '.join(SETTINGS)}")
         rows.append(row(ratio, trials(given.out, ratio, given.repeats, given.rounds)))
-    title = "async against sync [smallest, largest of the repeats]"
+    title = f"async against sync [smallest, largest of the repeats] {busy}".rstrip()
     report(console, title, COLUMNS, rows, given.out / "bench_async.json")
     return 0
 

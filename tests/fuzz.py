@@ -32,7 +32,7 @@ from damage import damage
 from rlhf_lab.errors import UserError
 
 # Each has CASES, a sequence of Case.
-MODULES = ("fuzz_runs", "fuzz_sources")
+MODULES = ("fuzz_runs", "fuzz_stages", "fuzz_sources")
 # Far above what a reader of a few kilobytes takes on a busy machine: it hangs.
 MOST_SECONDS = 20
 PRISTINE = tempfile.TemporaryDirectory(prefix="fuzz-")
@@ -42,12 +42,14 @@ PRISTINE = tempfile.TemporaryDirectory(prefix="fuzz-")
 class Case:
     """make: writes whole files into an empty folder. readers: of that folder, by name; one may
     change the folder, which is a copy. damaged: what is in for it, all that the folder holds if
-    empty; a reader may assert that the rest is read all the same."""
+    empty; a reader may assert that the rest is read all the same. is_slow: a reading takes more
+    than some hundredths of a second."""
 
     name: str
     make: Callable[[Path], object]
     readers: Mapping[str, Callable[[Path], object]]
     damaged: tuple[str, ...] = ()
+    is_slow: bool = False
 
 
 @dataclass(frozen=True)

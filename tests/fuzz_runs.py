@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,7 +26,7 @@ from rlhf_lab.checkpoint import CheckpointOptions, Checkpoints, Snapshot
 from rlhf_lab.config import Config, typed
 from rlhf_lab.export import versions
 from rlhf_lab.main import of_run
-from rlhf_lab.outputs import RECORDS, progress
+from rlhf_lab.outputs import RECORDS, progress, refuse_occupied
 from rlhf_lab.rollout.pipeline import Queued
 from rlhf_lab.run_evals import saved_weights
 from rlhf_lab.runs import RunDirectory, list_runs
@@ -165,7 +166,8 @@ def listed(folder: Path) -> None:
 def tabled(folder: Path) -> None:
     tables = gather([str(folder)])
     assert "seed=2" in set(tables.runs["run"])
-    assert len(tables.runs) == 2 or tables.findings
+    has_manifest = os.path.lexists(folder / "seed=1" / "manifest.json")
+    assert len(tables.runs) == 2 or tables.findings or not has_manifest
 
 
 def reported(folder: Path) -> None:
@@ -213,6 +215,7 @@ def resumed(folder: Path) -> None:
     of_run("resume", [str(folder)])
     same = {"identity": MANIFEST["identity"]}
     RunDirectory.resume(folder, same, "")
+    refuse_occupied(folder)
     checkpoints = Checkpoints(folder / "checkpoints", CheckpointOptions(), RECORDS)
     found = checkpoints.newest(chunk, print)
     progress(folder)

@@ -1,6 +1,7 @@
 """Rewards that do what no reward may, each in its own way, and those that do what all may.
 
-A name is the answer to be scored: `by_name` does what it says. Children import this module."""
+A name is the answer to be scored: `by_name` does what it says. The process of a time limit imports
+this module, and nothing of the lab with it."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ import _thread
 import asyncio
 import contextlib
 import ctypes
+import json
 import os
 import random
 import signal
@@ -218,7 +220,7 @@ def in_a_process() -> None:
 ALLOWED: dict[str, Callable[[], Any]] = {
     "a truth": lambda: True,
     "a number of numpy": lambda: np.float32(1),
-    "a tensor": lambda: torch.ones(1, requires_grad=True),
+    "a tensor": lambda: torch.ones(1),
     "an integer": lambda: 1,
     "random numbers": after(seeded),
     "another folder for a while": after(in_another_folder),
@@ -251,21 +253,28 @@ def by_name(
     return (ALL | CRASHES | ALLOWED).get(completion, lambda: float(len(completion)))()
 
 
-class Trigger:
-    """Files of a folder by which a test starts a misbehaviour."""
-
-    FILE = "misbehave"
-
-
-def lively_unless_triggered(prompt: str, completion: str, **_: Any) -> float:
-    """As forked.lively; once a file of the working folder names a misbehaviour and how many calls
-    come first, that."""
+def lively_unless_asked(prompt: str, completion: str, *, file: str, **_: Any) -> float:
+    """As forked.lively, and the misbehaviour that a file of the working folder names, once the
+    function was called as often as the file says."""
     from forked import lively
 
-    path = Path(Trigger.FILE)
+    path = Path(file)
     if path.exists():
-        name, _, left = path.read_text().partition("|")
-        if int(left) <= 0:
+        name, left = json.loads(path.read_text())
+        if not left:
             return float((ALL | CRASHES)[name]())
-        path.write_text(f"{name}|{int(left) - 1}")
+        path.write_text(json.dumps([name, left - 1]))
     return lively(prompt, completion)
+
+
+def still(prompt: str, completion: str, **_: Any) -> float:
+    """As forked.lively."""
+    from forked import lively
+
+    return lively(prompt, completion)
+
+
+def drawing(prompt: str, completion: str, **_: Any) -> float:
+    """The same, with draws from all global generators."""
+    seeded()
+    return still(prompt, completion)

@@ -10,6 +10,7 @@ from typing import Any
 from table_records import record, tables
 
 from analysis.tables.benchmark_write import write_benchmark
+from analysis.tables.exported import exported
 from analysis.tables.store import save
 from analysis.tables.wandb_log import CHUNK, HEADER, MAGIC
 from rlhf_lab.trackers.tensorboard import TensorBoardTracker
@@ -36,7 +37,7 @@ def parquet(folder: Path) -> Path:
 
 
 def benchmark(folder: Path) -> Path:
-    write_benchmark([record("a", 1), record("b", 2)], folder, "me", "p")
+    write_benchmark(exported([record("a", 1), record("b", 2)]), folder, "me", "p")
     return folder
 
 

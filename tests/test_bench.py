@@ -20,6 +20,7 @@ from analysis import (
     bench_parts,
     bench_runs,
     bench_trl,
+    other_load,
 )
 from analysis.bench_limits import Limits
 from analysis.bench_reward import Counted, reward, share_of_vowels
@@ -370,3 +371,21 @@ def test_our_side_runs_and_is_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert found.completions == spec.completions == 8
     assert 8 <= found.tokens <= 32
     assert found.seconds > found.update_seconds > 0
+
+
+def test_a_busy_machine_is_noted_with_the_results(tmp_path: Path) -> None:
+    stat = tmp_path / "stat"
+    stat.write_text(
+        "cpu  9 9 9 9 9 9 9 9\ncpu0 10 0 10 100 0 0 0 0\ncpu1 0 0 0 50 50 0 0 0\nintr 1\n"
+    )
+    before = other_load.counts(stat.read_text())
+    assert before == [[10, 0, 10, 100, 0, 0, 0, 0], [0, 0, 0, 50, 50, 0, 0, 0]]
+    # One core worked for 30 of 40 ticks, the other for none of 20.
+    after = [[30, 0, 20, 110, 0, 0, 0, 0], [0, 0, 0, 60, 60, 0, 0, 0]]
+    assert other_load.busy_between(before, after) == pytest.approx(0.75)
+    assert other_load.busy_between(before, before) == 0.0
+    assert other_load.busy_cores(0.0, tmp_path / "absent") == 0.0
+    assert other_load.note(0.1, 2) == ""
+    assert "other work held 0.8 of 2 cores" in other_load.note(0.75, 2)
+    found = bench.Found([SPEC], busy_cores=0.75)
+    assert "are not to be trusted" in bench.caption(found)

@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 @pytest.mark.parametrize(
     ("case", "reader"),
     [
-        pytest.param(case, reader, id=f"{case.name}-{reader}")
+        pytest.param(
+            case, reader, id=f"{case.name}-{reader}", marks=[pytest.mark.slow] * case.is_slow
+        )
         for case in cases()
         for reader in case.readers
     ],

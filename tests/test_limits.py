@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, get_origin, get_type_hints
 
 import pytest
 from composed import registered
@@ -82,7 +82,7 @@ def parsed(text: str) -> Any:
 def node_of(part: type) -> DictConfig:
     """A part as it is composed, with what it cannot be made without."""
     registered()
-    node = OmegaConf.structured(schema_of(part))
+    node: DictConfig = OmegaConf.structured(schema_of(part))
     for name, value in NEEDED.get(part.__name__, {}).items():
         OmegaConf.update(node, name, value)
     return node
@@ -98,8 +98,8 @@ def shown(text: str) -> list[str]:
 
 def holding(part: type, name: str, value: Any) -> Any:
     """A value, in a list or mapping where the field is one."""
-    kind = get_type_hints(part)[name]
-    return {list: [value], dict: {"rule": value}}.get(getattr(kind, "__origin__", None), value)
+    origin = get_origin(get_type_hints(part)[name])
+    return [value] if origin is list else {"rule": value} if origin is dict else value
 
 
 def settled(key: str, part: type, name: str, text: str) -> Any:

@@ -299,7 +299,11 @@ def test_many_rounds_by_their_rhythm_are_what_placing_each_comes_to(
         Round(tuple(chunks), 0.001, slow / 8 * (1 + n % 3), 0.05)
         for n, chunks in enumerate(seconds_of_many(6))
     )
-    facts = SETTINGS | {"groups_per_update": 12, "max_staleness": staleness, "updates": 4001}
+    facts: dict[str, Any] = SETTINGS | {
+        "groups_per_update": 12,
+        "max_staleness": staleness,
+        "updates": 4001,
+    }
     own = Settings(**facts | {"num_generators": generators})
     measurement = Measurement(own, rounds, 1.0, 0.0, 0.0)
     placed = predict(measurement, own)

@@ -173,7 +173,7 @@ def test_a_verifier_that_raises_is_an_error_with_the_prompts_name_and_no_reward(
     monkeypatch.setattr(module, "generator_of", lambda task, split: Broken(cause))
     sample = Sample((5,), (0.0,), 0, Finish.eos, "Answer: 3")
     with pytest.raises(
-        RuntimeError, match=rf"^{row.uid}: the verifier .* KeyError .* '3'$"
+        RuntimeError, match=rf"^{row.uid}: the verifier .*KeyError: .* '3'$"
     ) as told:
         RuleScorer(task).score([Group(stream[0], (sample,))])
     assert told.value.__cause__ is cause

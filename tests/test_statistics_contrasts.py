@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from analysis.statistics.contrasts import apart, difference, in_pairs, matched, speed_up
+from analysis.statistics.decisions import Finding
 from analysis.statistics.equivalence import (
-    Finding,
     Margin,
     equivalence,
     non_inferiority,

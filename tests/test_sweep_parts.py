@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -19,12 +20,15 @@ from rlhf_lab import forkserver, provenance
 from rlhf_lab.locks import claimed, held, is_free
 from rlhf_lab.runs import RunSummary, error_of
 from rlhf_lab.stages.cache import cached, lock_of
+from rlhf_lab.sweeps import child
 from rlhf_lab.sweeps.board import Board, cells, counts, drawn, head, last_row, line_of
 from rlhf_lab.sweeps.forecast import Rates, Wanted, forecast, likeness, seconds_of
 from rlhf_lab.sweeps.grid import Grid, grid_of, name_of
 from rlhf_lab.sweeps.job import Job
 from rlhf_lab.sweeps.preview import told
 from rlhf_lab.sweeps.record import Sweep, check_record, read_record, write_record
+from rlhf_lab.sweeps.stopping import Marks
+from rlhf_lab.sweeps.task import JobFailed, run
 from rlhf_lab.sweeps.words import quoted
 from rlhf_lab.types import UserError
 
@@ -251,6 +255,31 @@ def test_a_run_whose_process_is_gone_is_no_longer_running_in_the_table(tmp_path:
     assert line_of(one).state == "died"
     (one.folder / "manifest.json").write_text("{")
     assert line_of(one).state == "unreadable", "a table goes on whatever it finds"
+
+
+def test_a_machine_that_was_started_again_runs_none_of_its_runs() -> None:
+    manifest = provenance.provenance()
+    assert provenance.is_alive(manifest)
+    assert not provenance.is_alive(manifest | {"process": manifest["process"] | {"boot": "other"}})
+    older = {name: value for name, value in manifest["process"].items() if name != "boot"}
+    assert provenance.is_alive(manifest | {"process": older})
+
+
+@pytest.mark.usefixtures("processes")
+def test_a_job_whose_process_ends_well_before_its_run_does_has_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = job(tmp_path, "one")
+    monkeypatch.setattr(child, "start", lambda *_: forkserver.start(str))
+    with pytest.raises(JobFailed, match=r"ended before the job did \(new\)"):
+        run(one, Marks(tmp_path))
+    written(one, "running", 1, 1.0, process={"pid": os.getpid(), "born": "1", "job": None})
+    with pytest.raises(JobFailed, match=r"ended before the job did \(died\)"):
+        run(one, Marks(tmp_path))
+    for state in ("paused", "finished"):
+        shutil.rmtree(one.folder)
+        written(one, state, 1, 1.0)
+        run(one, Marks(tmp_path))
 
 
 def test_a_job_that_makes_products_is_told_by_their_locks_and_its_log(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from table_records import config, evals, kinds, record, rounds, tables, write_li
 
 from analysis.tables.filter_text import parse_query
 from analysis.tables.findings import Finding, Kind
-from analysis.tables.folders import read_folder
+from analysis.tables.folders import kernels_of, read_folder
 from analysis.tables.record import Reading, Record, Source, flat, look_up
 from analysis.tables.store import load, save
 from analysis.tables.summary import printable
@@ -145,6 +145,26 @@ def test_seconds_of_another_machine_are_told() -> None:
     assert [finding.line for finding in made.findings] == [
         "other_machine: runs/r3: machine fast, 8 cores, but slow, 2 cores in 2 of 3 runs"
     ]
+
+
+def test_runs_of_other_cpu_kernels_are_no_pairs_at_equal_seeds() -> None:
+    wide = record("r3", 3, kernels="AVX512 (2024.2)")
+    unknown = record("r4", 4)
+    made = tables(*(record(f"r{n}", n, kernels="AVX2 (2024.2)") for n in (1, 2)), wide, unknown)
+    assert [finding.line for finding in made.findings] == [
+        "other_kernels: runs/r3: CPU kernels AVX512 (2024.2), but AVX2 (2024.2) in 2 of 3 runs: "
+        "equal seeds are no pairs there"
+    ]
+    assert made.runs["kernels"].tolist()[2] == "AVX512 (2024.2)"
+
+
+def test_the_kernels_of_a_run_are_those_of_all_its_starts() -> None:
+    host = {"kernels": {"capability": "AVX2", "libraries": ["1"], "flags": [], "environment": {}}}
+    assert kernels_of({"host": host}) == "AVX2 (1)"
+    for before, known in (("AVX512 (1)", "AVX512 (1) then AVX2 (1)"), ("AVX2 (1)", "AVX2 (1)")):
+        again = [{"after": "died", "at": "now", "kernels": before}, {"after": "died", "at": "now"}]
+        assert kernels_of({"host": host, "resumed": again}) == known
+    assert kernels_of({}) == ""
 
 
 def test_a_part_of_a_selection_says_what_it_is() -> None:

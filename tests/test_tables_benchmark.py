@@ -25,6 +25,7 @@ from table_records import config, evals, kinds, record, rounds, tables
 
 from analysis.tables.benchmark_read import DATABASE, TABLE, read_benchmark
 from analysis.tables.benchmark_write import link, write_benchmark
+from analysis.tables.exported import exported
 from analysis.tables.filter_text import parse_query
 from analysis.tables.filters import mongo
 from analysis.tables.record import EXACT, Record, Source
@@ -147,7 +148,7 @@ def same_numbers(made: Tables, again: Tables) -> None:
 
 def test_what_is_exported_is_read_back_with_the_same_numbers(tmp_path: Path) -> None:
     written = two_conditions()
-    folders = write_benchmark(written, tmp_path, "me", "p")
+    folders = write_benchmark(exported(written), tmp_path, "me", "p")
     assert folders[0] == tmp_path / "me" / "p" / "r1"
     reading = read_benchmark(tmp_path)
     assert reading.findings == ()
@@ -160,8 +161,8 @@ def test_what_is_exported_is_read_back_with_the_same_numbers(tmp_path: Path) -> 
     assert (by_run["r1"].facts.content, by_run["r1"].facts.code) == ("one", "c0de" * 4)
     assert by_run["r4"].config["note"] == 'a,b\n"c" é <&>'
     # Again, and out and in a second time: nothing is there twice.
-    write_benchmark(written[:2], tmp_path, "me", "p")
-    write_benchmark(reading.records, tmp_path, "me", "q")
+    write_benchmark(exported(written[:2]), tmp_path, "me", "p")
+    write_benchmark(exported(reading.records), tmp_path, "me", "q")
     projects: dict[str, list[Record]] = {}
     for one in read_benchmark(tmp_path).records:
         projects.setdefault(one.facts.project, []).append(replace(one, place=""))
@@ -179,7 +180,7 @@ NUMBERS = st.floats() | st.integers(-EXACT, EXACT)
 def test_any_name_and_number_comes_back(rows: list[dict[str, float]]) -> None:
     whole = record(rounds=[{**row, **own} for row, own in zip(rows, rounds(), strict=False)])
     with tempfile.TemporaryDirectory() as folder:
-        write_benchmark([whole], Path(folder), "me", "p")
+        write_benchmark(exported([whole]), Path(folder), "me", "p")
         (again,) = read_benchmark(Path(folder)).records
     for row, theirs in zip(whole.rounds, again.rounds, strict=True):
         for name, value in row.items():
@@ -189,14 +190,14 @@ def test_any_name_and_number_comes_back(rows: list[dict[str, float]]) -> None:
 def test_names_that_make_no_folder_are_refused_or_made_safe(tmp_path: Path) -> None:
     for entity in ("", "a/b", "..", ".hidden"):
         with pytest.raises(UserError, match=f"entity='{entity}' names no folder"):
-            write_benchmark([record()], tmp_path, entity, "p")
-    (folder,) = write_benchmark([record("../../a b/ü<>")], tmp_path, "me", "p")
+            write_benchmark(exported([record()]), tmp_path, entity, "p")
+    (folder,) = write_benchmark(exported([record("../../a b/ü<>")]), tmp_path, "me", "p")
     assert folder.parent == tmp_path / "me" / "p" and folder.is_dir()
     assert read_benchmark(tmp_path).records[0].run == folder.name
 
 
 def test_damaged_databases_and_curves_are_findings(tmp_path: Path) -> None:
-    write_benchmark(two_conditions(), tmp_path, "me", "p")
+    write_benchmark(exported(two_conditions()), tmp_path, "me", "p")
     (tmp_path / "me/p/r2" / TABLE).unlink()
     (tmp_path / "me/q").mkdir()
     (tmp_path / "me/q" / DATABASE).write_text("no database, but long enough to be looked at" * 9)
@@ -249,39 +250,67 @@ def row_of(path: Path) -> dict[str, str]:
     return row
 
 
+def of_other_sweeps(first: Record) -> list[Record]:
+    """A run of the same name, condition and seed with another setting, and the same run again."""
+    changed = {**first.config, "optim": {"lr": 1e-3}}
+    low = [{**row, "gold/win_rate": 0.01} for row in first.evals]
+    other = replace(first, run="r5", place="runs/r5", config=changed, evals=low)
+    again = replace(first, run="r6", place="runs/r6", evals=first.evals[1:])
+    return [other, again]
+
+
+def test_what_is_exported_is_each_run_once_under_names_that_tell_settings_apart() -> None:
+    first, second, *_ = two_conditions()
+    other, again = of_other_sweeps(first)
+    renamed = replace(again, config={**first.config, "exp_name": "another sweep's name for it"})
+    made = {one.record.run: one.condition for one in exported([renamed, first, second, other])}
+    assert list(made) == ["r1", "r2", "r5"], "of the same run that with more evaluations stays"
+    assert made["r1"] == made["r2"] != made["r5"]
+    assert made["r5"] == "grpo-sync N=1 T=1 K=2 S=0 optim.lr=0.001"
+    bare = replace(first, facts=replace(first.facts, seed=None), config={"seed": None})
+    seedless = [replace(bare, run=run) for run in "ab"]
+    assert len(exported(seedless)) == 2
+    alone = exported([first, second], by=["optim.lr"])
+    assert {one.condition for one in alone} == {made["r1"]}
+
+
 def test_rlops_plots_what_is_exported_with_our_numbers(tmp_path: Path) -> None:
     written = two_conditions()
     package = copy_of_package(tmp_path)
-    write_benchmark(written, package / "dataset", "me", "p")
+    held = exported([*written, *of_other_sweeps(written[0])])
+    write_benchmark(held, package / "dataset", "me", "p")
     made, out = tables(*written), tmp_path / "out" / "cmp"
-    asked = ["--filters", f"{WHERE}&metric=gold/win_rate",
-             "grpo-sync?cl=Sync&tag=t", "grpo-lagged?cl=Lagged",
+    names = {one.record.run: one.condition for one in held}
+    # Of equal name and seed are runs of other settings: the key in which they differ is told.
+    assert names["r1"].endswith("N=1 T=1 K=2 S=0 optim.lr=0.0001") and "r6" not in names
+    filters = [f"{names[run]}?cl={legend}" for legend, run in (("Sync", "r1"), ("Lagged", "r3"))]
+    asked = ["--filters", f"{WHERE.replace('exp_name', 'condition')}&metric=gold/win_rate",
+             f"{filters[0]}&tag=t", filters[1], "--metric-last-n-average-window", "1",
              "--env-ids", "arithmetic-nano_s", "--scan-history", "--offline",
              "--pc.time-unit", "s", "--output-filename", str(out)]  # fmt: skip
     said = rlops(tmp_path, "rlops", *asked)
     assert "Sync has 2 runs" in said and "Lagged has 2 runs" in said
-    held = made.versions.groupby("exp_name")
+    by_name = made.versions.groupby("exp_name")
     for legend, name in (("Sync", "grpo-sync"), ("Lagged", "grpo-lagged")):
-        means = held.get_group(name).groupby("run")["gold/win_rate"].mean()
-        assert row_of(out.with_suffix(".csv"))[legend] == (
-            f"{means.mean():.2f} ± {np.std(means):.2f}"
-        )
+        # What our tables have of a condition: the last version, not the mean over all and SFT.
+        ends = by_name.get_group(name).groupby("run")["gold/win_rate"].last()
+        assert row_of(out.with_suffix(".csv"))[legend] == f"{ends.mean():.2f} ± {np.std(ends):.2f}"
         # Its runtime is the mean of the last tenth of the rows: here the last one.
-        walls = held.get_group(name).groupby("run")["x/wall_seconds"].last()
+        walls = by_name.get_group(name).groupby("run")["x/wall_seconds"].last()
         theirs = float(row_of(Path(f"{out}_runtimes.csv"))[legend])
         assert theirs == pytest.approx(walls.mean())
     for suffix in (".png", ".pdf", "-time.svg"):
         assert Path(f"{out}{suffix}").stat().st_size > 1000
     again = read_benchmark(package / "dataset")
-    assert len(again.records) == 4 and again.findings == ()
-    same_numbers(made, tables(*again.records))
+    assert len(again.records) == 5 and again.findings == ()
+    same_numbers(made, tables(*(one for one in again.records if one.run != "r5")))
     # It writes the database anew while it reads, and its tags must still be found by it.
     assert {one.run: one.facts.tags for one in again.records}["r1"] == ("t", "u")
 
 
 def test_its_multi_metrics_command_finds_the_keys_it_asks_for(tmp_path: Path) -> None:
     package = copy_of_package(tmp_path)
-    write_benchmark(two_conditions(), package / "dataset", "me", "p")
+    write_benchmark(exported(two_conditions()), package / "dataset", "me", "p")
     out = tmp_path / "multi"
     rlops(
         tmp_path, "rlops_multi_metrics",
@@ -295,7 +324,7 @@ def test_its_multi_metrics_command_finds_the_keys_it_asks_for(tmp_path: Path) ->
 
 
 def test_run_json_has_what_its_cache_reads(tmp_path: Path) -> None:
-    (folder, *_) = write_benchmark(two_conditions(), tmp_path, "me", "p")
+    (folder, *_) = write_benchmark(exported(two_conditions()), tmp_path, "me", "p")
     told: dict[str, Any] = json.loads((folder / "run.json").read_text())
     assert told["path"] == ["me", "p", "r1"] and told["user"]["username"] == "rlhf_lab"
     keys = {"id", "name", "state", "url", "project", "entity", "config", "tags", "path", "user"}

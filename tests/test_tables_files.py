@@ -14,6 +14,7 @@ from analysis.tables.__main__ import main, queries_of
 from analysis.tables.benchmark_write import write_benchmark
 from analysis.tables.csv_files import read_csv
 from analysis.tables.events import read_events
+from analysis.tables.exported import exported
 from analysis.tables.filter_text import parse_query
 from analysis.tables.filters import Query
 from analysis.tables.findings import Kind
@@ -130,7 +131,7 @@ def test_a_path_is_read_as_what_it_holds(tmp_path: Path) -> None:
     (tmp_path / "runs/a/wandb").mkdir()
     (tmp_path / "runs/a/wandb/run-r1.wandb").write_bytes(b"")
     assert kind_of(tmp_path / "runs") is Source.folder, "a run's own mirrors are not another run"
-    write_benchmark([record("b")], tmp_path / "orb", "me", "p")
+    write_benchmark(exported([record("b")]), tmp_path / "orb", "me", "p")
     assert kind_of(tmp_path / "orb") is Source.orb, "its CSVs are its own"
     (tmp_path / "t.csv").write_text("run,loss\na,1\n")
     assert kind_of(tmp_path / "t.csv") is Source.csv
@@ -267,7 +268,7 @@ def test_a_real_sweep_and_its_mirrors_are_each_run_once(sweep: Path) -> None:
 
 def test_an_exported_real_sweep_has_the_same_numbers(sweep: Path, tmp_path: Path) -> None:
     read = read_source(str(sweep), [], no_wandb)
-    write_benchmark(read.records, tmp_path, "me", "p")
+    write_benchmark(exported(read.records), tmp_path, "me", "p")
     ours, again = tables(*read.records), tables(*read_source(str(tmp_path), [], no_wandb).records)
     for part in ("points", "versions"):
         columns = [c for c in getattr(ours, part) if c != "source"]

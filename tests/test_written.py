@@ -195,7 +195,9 @@ def test_several_comparisons_are_corrected_together() -> None:
     )  # fmt: skip
     rows = one("differences", made, Asked(metrics=(WIN,)))
     p = 1 - math.sqrt(12) / math.sqrt(14)
-    found = {row["condition"]: (row["level"], ends(row["p (corrected)"])[0]) for row in rows}
+    found: dict[Any, Any] = {
+        row["condition"]: (row["level"], ends(row["p (corrected)"])[0]) for row in rows
+    }
     assert found == {
         "dpo async S=1": ("95%", pytest.approx(2 * p)),
         "ppo async S=1": ("95%", pytest.approx(2 * p)),

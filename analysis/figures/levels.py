@@ -165,7 +165,10 @@ def differences(families: Sequence[Family]) -> Drawn:
     drawn = against(sheet, families, panels, compare, "difference of win-rates")
     for (panel, place, _), row, found in zip(drawn, sheet.rows, verdicts, strict=True):
         row["verdict"] = found.text
-        at, word = panel.get_yaxis_transform(), str(found.finding)
+        at, word = (
+            panel.get_yaxis_transform(),
+            f"{found.finding}, {found.difference.basis.options.percent}",
+        )
         panel.text(1.02, place, word, transform=at, va="center", fontsize=5.5, color=GREY)
     for panel in panels:
         panel.axvspan(-MARGIN.size, MARGIN.size, color=GREY, alpha=0.15, lw=0)

@@ -10,6 +10,7 @@ from pathlib import Path
 from analysis.command import exit_code
 from analysis.tables.benchmark_write import link, write_benchmark
 from analysis.tables.compact import compact
+from analysis.tables.exported import exported
 from analysis.tables.filter_text import parse_query
 from analysis.tables.filters import Query
 from analysis.tables.gather import read
@@ -96,8 +97,11 @@ def run(given: argparse.Namespace, console: Console) -> None:
             console.say(f"wrote {path}")
     if given.export:
         chosen = [one.record for one in in_order(select(reading, queries)[0], given.by)]
-        written = write_benchmark(chosen, given.export, given.entity, given.project)
+        runs = exported(chosen, given.by)
+        written = write_benchmark(runs, given.export, given.entity, given.project)
         console.say(f"wrote {len(written)} runs to {given.export}/{given.entity}/{given.project}")
+        if twice := len(chosen) - len(runs):
+            console.say(f"left out {twice} that have the settings and the seed of another one")
         console.say(f"where rlops finds them: {link(given.export, given.entity)}")
 
 

@@ -13,6 +13,7 @@ from analysis.tables.group_checks import (
     other_code,
     other_config,
     other_evaluation,
+    other_kernels,
     other_machine,
     ragged,
     repeated,
@@ -33,6 +34,7 @@ BESIDE: tuple[tuple[Kind, Beside], ...] = (
     (Kind.other_code, other_code),
     (Kind.other_config, other_config),
     (Kind.other_machine, other_machine),
+    (Kind.other_kernels, other_kernels),
     (Kind.other_evaluation, other_evaluation),
     (Kind.mixed_units, other_axes),
 )

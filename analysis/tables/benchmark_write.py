@@ -20,6 +20,7 @@ from typing import Any
 from analysis.tables.axes import GLOBAL_STEP, RUNTIME, VersionAxes, axes_of
 from analysis.tables.benchmark_read import DATABASE, FACTS, TABLE
 from analysis.tables.conditions import place_of
+from analysis.tables.exported import Exported
 from analysis.tables.frames import updates_a_round
 from analysis.tables.history import SAMPLE, STEP
 from analysis.tables.record import Cell, Record
@@ -37,12 +38,12 @@ CREATE TABLE IF NOT EXISTS tag_offlinerun_through (id INTEGER PRIMARY KEY, tag_i
 """
 COLUMNS = ("id", "name", "state", "url", "path", "username", "project", "entity", "config")
 # rlops_multi_metrics asks for these keys with `.value` behind them.
-ASKED = ("env_id", "exp_name")
+ASKED = ("env_id", "exp_name", "condition")
 NOT_IN_NAMES = re.compile(r"[^\w.=+-]+")
 
 
 def write_benchmark(
-    records: Sequence[Record], folder: Path, entity: str, project: str, user: str = "rlhf_lab"
+    runs: Sequence[Exported], folder: Path, entity: str, project: str, user: str = "rlhf_lab"
 ) -> list[Path]:
     """Write runs to folder/entity/project, and return the run's folders; runs that are there
     already under their id are written anew. Raises UserError on names that make no path."""
@@ -53,11 +54,11 @@ def write_benchmark(
     root.mkdir(parents=True, exist_ok=True)
     with closing(sqlite3.connect(root / DATABASE)) as database, database:
         database.executescript(SCHEMA)
-        for record in records:
-            told = described(record, entity, project, user)
+        for run in runs:
+            told = described(run, entity, project, user)
             put(database, told)
-            write_run(root / told["id"], record, told)
-    return [root / file_name(record.run) for record in records]
+            write_run(root / told["id"], run.record, told)
+    return [root / file_name(run.record.run) for run in runs]
 
 
 def file_name(run: str) -> str:
@@ -65,10 +66,11 @@ def file_name(run: str) -> str:
     return NOT_IN_NAMES.sub("_", run)
 
 
-def described(record: Record, entity: str, project: str, user: str) -> dict[str, Any]:
+def described(run: Exported, entity: str, project: str, user: str) -> dict[str, Any]:
     """What run.json says of a run."""
+    record = run.record
     place, facts = place_of(record), record.facts
-    names = {"env_id": place.env, "exp_name": place.experiment}
+    names = {"env_id": place.env, "exp_name": place.experiment, "condition": run.condition}
     names |= {f"{key}.value": names[key] for key in ASKED}
     own = {"seed": place.seed, "code": facts.code, "content": facts.content}
     return {

@@ -18,6 +18,7 @@ class Kind(StrEnum):
     other_code = "other_code"
     other_config = "other_config"
     other_machine = "other_machine"
+    other_kernels = "other_kernels"
     other_evaluation = "other_evaluation"
     not_finite = "not_finite"
     not_a_number = "not_a_number"

@@ -13,7 +13,7 @@ from analysis.tables.record import Facts, Reading, Record, Row, Source, as_seed,
 from rlhf_lab.provenance import short_commit
 from rlhf_lab.reading import Unreadable, checked, read_yaml
 from rlhf_lab.rows import Rows, read_rows
-from rlhf_lab.runs import EVALS, METRICS, VALIDATION, RunSummary, list_runs
+from rlhf_lab.runs import EVALS, METRICS, VALIDATION, RunSummary, kernels_in, list_runs
 from rlhf_lab.sweeps.record import RECORD, read_record
 from rlhf_lab.trackers.identity import Tracked, tags
 from rlhf_lab.trackers.options import TrackerOptions
@@ -129,6 +129,7 @@ def facts_of(
         tags=tags(tagged, TrackerOptions(sweep=sweep, wandb_tags=own)),
         step="total/updates",
         machine=machine_of(manifest),
+        kernels=kernels_of(manifest),
     )
 
 
@@ -138,6 +139,12 @@ def machine_of(manifest: Mapping[str, Any]) -> str:
     cores = f"{host['cores']} cores" if "cores" in host else ""
     named = (host.get("cpu"), cores, manifest.get("accelerator"))
     return ", ".join(str(part) for part in named if part)
+
+
+def kernels_of(manifest: Mapping[str, Any]) -> str:
+    """The CPU kernels that computed a run, those before it was resumed first."""
+    before = [str(again.get("kernels", "")) for again in manifest.get("resumed", [])]
+    return " then ".join(dict.fromkeys(one for one in [*before, kernels_in(manifest)] if one))
 
 
 def against(folder: Path, runs: Sequence[RunSummary]) -> list[Finding]:

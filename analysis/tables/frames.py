@@ -92,6 +92,7 @@ def run_row(run: Placed, problems: Sequence[str]) -> dict[str, Any]:
         "step": facts.step,
         "legend": facts.legend,
         "machine": facts.machine,
+        "kernels": facts.kernels,
         "clock": clock_of(record),
         "config": json.dumps(record.config, default=str),
         "problems": "\n".join(dict.fromkeys(problems)),

@@ -12,7 +12,7 @@ from analysis.tables.record import Record, Row, Source, flat_config
 
 # Where a run writes, whom it tells, and what says nothing of how it was made.
 NOT_COMPARED = ("output.", "tracker.", "checkpoint.", "data.")
-EXPORTED = ("env_id.value", "exp_name.value")
+EXPORTED = ("env_id.value", "exp_name.value", "condition", "condition.value")
 NOT_SETTINGS = ("seed", "code", "content", "part", "env_id", "exp_name", *EXPORTED)
 JUDGED_WITH = ("eval/options", "eval/split", "eval/prompts", "eval/samples")
 SHOWN = 3
@@ -98,6 +98,13 @@ def other_code(runs: Sequence[Placed]) -> Told:
 def other_machine(runs: Sequence[Placed]) -> Told:
     """Runs whose seconds are of another machine than those of most runs of their environment."""
     yield from odd_ones(runs, lambda run: run.record.facts.machine, "machine")
+
+
+def other_kernels(runs: Sequence[Placed]) -> Told:
+    """Runs whose bits are of other CPU kernels than those of most runs of their environment: at
+    equal seeds they have parted by more than their conditions."""
+    for run, what in odd_ones(runs, lambda run: run.record.facts.kernels, "CPU kernels"):
+        yield run, f"{what}: equal seeds are no pairs there"
 
 
 def odd_ones(runs: Sequence[Placed], of: Callable[[Placed], str], name: str) -> Told:

@@ -41,7 +41,8 @@ class Facts:
     seed: None if the run has none. sweep: the sweep it is a job of. swept: which job, as
     `key=value,key=value`. project: `entity/project` or the folder it was found below.
     planned_rounds: rounds it was to make. step: name of the axis that its source counts in.
-    machine: what its seconds are of. legend: what the filter that chose it calls it.
+    machine: what its seconds are of. kernels: what its bits are of. legend: what the filter that
+    chose it calls it.
     """
 
     state: str = "unknown"
@@ -60,6 +61,7 @@ class Facts:
     planned_rounds: int | None = None
     step: str = ""
     machine: str = ""
+    kernels: str = ""
     legend: str = ""
 
 

@@ -117,8 +117,12 @@ def check_kernels(config: Config) -> None:
 
 def check_secrets(config: Config) -> None:
     """A run writes its config down, so no key may be in it; the value is not repeated here."""
-    for name, value in leaves(plain(config)):
-        if isinstance(value, str) and (found := secret_in(value)):
+    texts = [(name, value) for name, value in leaves(plain(config)) if isinstance(value, str)]
+    # Hardly a config has one, so all texts are looked at together first.
+    if not secret_in("\n".join(value for _, value in texts)):
+        return
+    for name, value in texts:
+        if found := secret_in(value):
             raise UserError(
                 f"{name} holds {found}, which the run would write down: keep it in the environment "
                 "(HF_TOKEN, WANDB_API_KEY, a variable that key_variable names) and take it out"

@@ -4,28 +4,35 @@ checkpoints, and a batch that could not be trained on."""
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
+
+from typing_extensions import TypedDict
 
 from rlhf_lab.checkpoint import Checkpoints
 from rlhf_lab.config import Config
 from rlhf_lab.disk import save_file
 from rlhf_lab.evals import Validate
 from rlhf_lab.loop import Hooks
+from rlhf_lab.reading import checked
+from rlhf_lab.recorded import Amount
 from rlhf_lab.rows import read_rows
-from rlhf_lab.runs import METRICS, SCHEDULE, TIMELINE
+from rlhf_lab.runs import EVALS, METRICS, POLICY, SCHEDULE, TIMELINE, VALIDATION
+from rlhf_lab.saved_tensors import WEIGHTS
 from rlhf_lab.trackers.console import Bar, Console
 from rlhf_lab.trackers.identity import Tracked
 from rlhf_lab.trackers.jsonl import JsonlFile, JsonlTracker
 from rlhf_lab.trackers.mirrors import mirrors
-from rlhf_lab.types import Batch, Group, Metrics, Tracker, Weights
+from rlhf_lab.types import Batch, Group, Metrics, Tracker, UserError, Weights
 
 CHECKPOINTS = "checkpoints"
 FAILED_BATCH = "failed_batch"
 RECORDS = (METRICS, SCHEDULE, TIMELINE)
 Row = Mapping[str, Any]
+Clocked = TypedDict("Clocked", {"seconds/wall": Amount})
 
 
 class FolderOutput:
@@ -43,6 +50,7 @@ class FolderOutput:
         self._folder = folder
         self._console = console
         self._run = Tracked(folder, facts["resolved"], facts["run_id"], commit=facts["commit"])
+        refuse_occupied(folder)
         self.checkpoints = Checkpoints(folder / CHECKPOINTS, config.checkpoint, RECORDS)
 
     @contextmanager
@@ -67,10 +75,24 @@ class FolderOutput:
             yield hooks, wall
 
 
+def refuse_occupied(folder: Path) -> None:
+    """Raises UserError where something else stands in the place of what the run will write, hours
+    before it is written."""
+    for name in (WEIGHTS, POLICY):
+        path = folder / name
+        if os.path.lexists(path) and not path.is_dir():
+            raise UserError(f"{path} is no folder: move it away, the run writes one there")
+    for name in (METRICS, SCHEDULE, TIMELINE, EVALS, VALIDATION, "samples.jsonl"):
+        path = folder / name
+        if os.path.lexists(path) and not path.is_file():
+            raise UserError(f"{path} is no file: move it away, the run writes one there")
+
+
 def progress(folder: Path) -> tuple[float, int]:
     """Wall-clock seconds that had passed by the last row, and how many rows the mirrors have."""
     rows = read_rows(folder / METRICS)
-    return (rows[-1]["seconds/wall"] if rows else 0.0), len(rows)
+    wall = checked(rows[-1], Clocked, folder / METRICS)["seconds/wall"] if rows else 0.0
+    return wall, len(rows)
 
 
 def title(config: Config) -> str:

@@ -30,8 +30,10 @@ from rlhf_lab.models.reward_model import (
 )
 from rlhf_lab.models.scratch import ScratchModel
 from rlhf_lab.randomness import stable_hash
+from rlhf_lab.reading import read_json
 from rlhf_lab.rewards.function import FunctionReward, code_of
 from rlhf_lab.rewards.rule import RuleReward
+from rlhf_lab.rows import read_rows
 from rlhf_lab.runs import config_hash
 from rlhf_lab.scorers import model_paths, num_proxies, parts
 from rlhf_lab.stages.cache import cached, place
@@ -193,7 +195,7 @@ class Stages:
             (folder / METRICS).write_text(json.dumps(make(folder), indent=1), encoding="utf-8")
 
         folder, was_cached = cached(self._root, stage, key, make_with_metrics, self._console.say)
-        metrics = json.loads((folder / METRICS).read_text(encoding="utf-8"))
+        metrics = read_json(folder / METRICS, dict[str, float])
         return Product(folder, metrics, was_cached)
 
     def _make_sft(self, model: Any, folder: Path) -> dict[str, float]:
@@ -275,7 +277,7 @@ class Stages:
         pairs, held_out = (self._pairs(name, start, tokenizer) for name in ("train", "held_out"))
         strength_P = None
         if options.strength_members:
-            found = json.loads((self.strength().folder / STRENGTH).read_text(encoding="utf-8"))
+            found = read_json(self.strength().folder / STRENGTH, dict[str, list[float]])
             strength_P = torch.tensor(found["mean"])
         model = reward_model_from(start, seed).to(self._device)
         stream = build.prompts(config, tokenizer, Split.train, "reward_model")
@@ -347,7 +349,7 @@ def within_context(row: dict[str, Any], model: Any, path: str) -> dict[str, Any]
 
 def read_pairs(path: Path) -> list[dict[str, Any]]:
     """The labelled pairs of a product that `cached` has verified."""
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    return read_rows(path)
 
 
 @functools.cache

@@ -8,7 +8,8 @@ write down that it is over.
 
 from __future__ import annotations
 
-import _signal  # the module `signal` makes an enum of every number, which takes longer than a call
+# `signal` makes enums of numbers, which takes longer than the rest of a call.
+import _signal  # type: ignore[import-not-found]
 import _thread
 import faulthandler
 import functools
@@ -133,8 +134,9 @@ def is_fatal(number: int) -> bool:
     """Whether a signal would reach the run's own handlers, or end the process."""
     if number in HEEDED:
         return True
-    is_default = _signal.getsignal(number) in (signal.SIG_DFL, None)
-    return number != 0 and is_default and number not in UNHEEDED
+    if number in UNHEEDED or not 0 < number < signal.NSIG:
+        return False
+    return _signal.getsignal(number) in (signal.SIG_DFL, None)
 
 
 def hits_process(pid: int, number: int) -> bool:

@@ -6,7 +6,7 @@ loaded, and which decide nothing in a run.
 
 from __future__ import annotations
 
-import _signal
+import _signal  # type: ignore[import-not-found]
 import contextlib
 import os
 import signal

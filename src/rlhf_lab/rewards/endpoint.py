@@ -122,7 +122,7 @@ def extra_fields(text: str) -> dict[str, Any]:
     """The fields of `extra`."""
     try:
         fields = json.loads(text or "{}")
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(f"reward.extra={text!r} is not JSON ({error}): pass an object") from error
     if not isinstance(fields, dict):
         raise UserError(f"reward.extra={text!r} is not a JSON object: write fields in braces")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
@@ -11,6 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from rlhf_lab.disk import follow_umask
+from rlhf_lab.errors import UserError
+from rlhf_lab.reading import content
+from rlhf_lab.sealed import discard
 
 
 class JudgeCache:
@@ -23,28 +25,32 @@ class JudgeCache:
 
     def read(self, key: str) -> str | None:
         """The answer to a question, if it is there and whole."""
-        try:
-            raw = self._path(key).read_bytes()
-        except FileNotFoundError:
+        if not os.path.lexists(self._path(key)):
             return None
-        text = self._text(key, raw)
+        text = self._text(key)
         if text is None:
             self.num_damaged += 1
         return text
 
     def settle(self, key: str, text: str) -> str:
         """Keep an answer. If another process was first, its answer is the one that counts."""
-        with contextlib.suppress(FileNotFoundError):
-            kept = self._text(key, self._path(key).read_bytes())
-            if kept is not None:
-                return kept
+        kept = self._text(key)
+        if kept is not None:
+            return kept
         path = self._path(key)
-        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except FileExistsError as error:
+            raise UserError(
+                f"reward.cache={self._folder}: {path.parent} is no folder: move it away"
+            ) from error
         descriptor, draft = tempfile.mkstemp(prefix=".draft-", dir=path.parent)
         try:
             with os.fdopen(descriptor, "w", encoding="utf-8") as file:
                 json.dump({"key": key, "answer": text, "digest": digest(key + text)}, file)
             follow_umask(Path(draft))
+            if path.is_dir():
+                discard(path)
             os.replace(draft, path)
         except BaseException:
             Path(draft).unlink(missing_ok=True)
@@ -53,18 +59,19 @@ class JudgeCache:
 
     def forget(self, key: str) -> None:
         """Remove an answer that is of no use."""
-        self._path(key).unlink(missing_ok=True)
+        discard(self._path(key))
         self.num_damaged += 1
 
     def _path(self, key: str) -> Path:
         return self._folder / key[:2] / f"{key}.json"
 
-    def _text(self, key: str, raw: bytes) -> str | None:
+    def _text(self, key: str) -> str | None:
+        # By json's own parser: an answer may have half a character, which the typed one refuses.
         try:
-            entry: Any = json.loads(raw)
+            entry: Any = json.loads(content(self._path(key)))
             text = entry["answer"]
             is_whole = entry["key"] == key and entry["digest"] == digest(key + text)
-        except (ValueError, LookupError, TypeError):
+        except (ValueError, LookupError, TypeError, RecursionError):
             return None
         return str(text) if is_whole else None
 

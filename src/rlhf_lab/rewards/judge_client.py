@@ -146,7 +146,7 @@ def reply_of(body: str) -> Reply:
         usage = data.get("usage") or {}
         text = None if message.get("refusal") else message.get("content")
         tokens = [int(usage.get(name) or 0) for name in ("prompt_tokens", "completion_tokens")]
-    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+    except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError):
         raise Failed("malformed") from None
     return Reply(text if isinstance(text, str) else None, str(choice.get("finish_reason")), *tokens)
 

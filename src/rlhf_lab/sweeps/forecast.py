@@ -43,9 +43,17 @@ class Rates:
         found = list_runs(root) if root.is_dir() else []
         self._runs = [run for run in found if run.state == "finished"]
         self._measured: dict[Path, Measurement | None] = {}
+        self._costs: dict[str, Cost | None] = {}
 
     def cost(self, job: Wanted) -> Cost | None:
-        """The cost of a job, None if no run of its task and model was measured."""
+        """The cost of a job, None if no run of its task and model was measured. Jobs of equal
+        settings cost the same."""
+        key = repr((dict(job.facts), dict(job.settings)))
+        if key not in self._costs:
+            self._costs[key] = self._cost(job)
+        return self._costs[key]
+
+    def _cost(self, job: Wanted) -> Cost | None:
         for run in sorted(self._runs, key=lambda run: likeness(run, job), reverse=True):
             if likeness(run, job) < NEEDED:
                 return None
@@ -78,7 +86,9 @@ def cost_from(run: RunSummary, measurement: Measurement, job: Wanted) -> Cost:
 
 
 def seconds_of(manifest: Mapping[str, Any]) -> float:
-    """From a run's last start to its end."""
+    """From a run's last start to its end, 0 where it does not have both."""
+    if not {"started", "ended"} <= manifest.keys():
+        return 0.0
     times = (last_start(manifest), manifest["ended"])
     begun, ended = (datetime.fromisoformat(text) for text in times)
     return (ended - begun).total_seconds()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -70,7 +71,7 @@ def values_of(key: str, override: Override) -> tuple[str, ...]:
     found = tuple(override.sweep_string_iterator())
     if not found:
         raise UserError(f"{override.input_line} has no value: the grid is empty; pass at least one")
-    if twice := sorted({value for value in found if found.count(value) > 1}):
+    if twice := sorted(value for value, times in Counter(found).items() if times > 1):
         raise UserError(
             f"{key}={','.join(found)} has {twice[0]} twice: every value once, since a job that "
             "runs twice tells nothing new"

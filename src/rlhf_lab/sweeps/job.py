@@ -9,7 +9,7 @@ from typing import Any
 
 from rlhf_lab.config import Config, plain
 from rlhf_lab.locks import is_free
-from rlhf_lab.reading import Unreadable
+from rlhf_lab.reading import Unreadable, file_size
 from rlhf_lab.recorded import read_manifest
 from rlhf_lab.rewards.function import FunctionReward, code_of
 from rlhf_lab.runs import MANIFEST, config_hash, state_in
@@ -21,6 +21,7 @@ from rlhf_lab.types import UserError
 TOLD = ("output", "tracker", "checkpoint")
 # Where servers are, and how long they are waited for.
 ADDRESSES = ("urls", "host", "port", "nccl_host", "connect_seconds")
+TAIL_BYTES = 65536
 # Ended before the end, without an error: goes on from its checkpoint.
 CUT_OFF = ("stopped", "interrupted", "died", "paused")
 
@@ -112,6 +113,12 @@ def state_of(job: Job) -> State:
 
 
 def last_line(log: Path) -> str:
-    """The last line of a log that is not empty."""
-    text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
+    """The last line of a log that is not empty; "" if there is none to be read."""
+    try:
+        start = max(0, file_size(log) - TAIL_BYTES)
+        with log.open("rb") as file:
+            file.seek(start)
+            text = file.read().decode("utf-8", errors="replace")
+    except (OSError, Unreadable):
+        return ""
     return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
 
 from rlhf_lab import build
 from rlhf_lab.checks import check, check_trainers, functions_score, splits_are_readable
-from rlhf_lab.config import Config, plain, typed
+from rlhf_lab.config import Config, plain
 from rlhf_lab.layout import Layout
 from rlhf_lab.products import Stages
 from rlhf_lab.runs import config_hash
+from rlhf_lab.sweeps.composition import Composer
 from rlhf_lab.sweeps.forecast import Wanted
 from rlhf_lab.sweeps.grid import SEED, Grid, name_of
 from rlhf_lab.sweeps.job import Job, content_of
@@ -53,13 +53,8 @@ class Planned:
 @contextmanager
 def composed(context: Context, overrides: Sequence[str]) -> Iterator[Config]:
     """The config of overrides; `hydra:` in it is of the job while the block runs."""
-    cfg = context.hydra.config_loader.load_sweep_config(context.config, list(overrides))
-    before = HydraConfig.instance().cfg
-    HydraConfig.instance().set_config(cfg)
-    try:
-        yield typed(cfg)
-    finally:
-        HydraConfig.instance().cfg = before
+    with Composer(context.hydra.config_loader, context.config).config(overrides) as config:
+        yield config
 
 
 def jobs_of(context: Context, grid: Grid, folder: Path, console: Console) -> list[Planned]:
@@ -69,9 +64,10 @@ def jobs_of(context: Context, grid: Grid, folder: Path, console: Console) -> lis
     found: list[Planned] = []
     checked: set[str] = set()
     places: dict[Path, str] = {}
+    composer = Composer(context.hydra.config_loader, context.config)
     with console.stage("checking the jobs", total=len(points)) as bar:
         for point in points:
-            planned = planned_job(context, grid, point, folder, checked)
+            planned = planned_job(context, grid, point, folder, checked, composer)
             job = planned.job
             if other := places.get(job.folder):
                 raise UserError(
@@ -85,25 +81,39 @@ def jobs_of(context: Context, grid: Grid, folder: Path, console: Console) -> lis
 
 
 def planned_job(
-    context: Context, grid: Grid, point: Mapping[str, str], folder: Path, checked: set[str]
+    context: Context,
+    grid: Grid,
+    point: Mapping[str, str],
+    folder: Path,
+    checked: set[str],
+    composer: Composer,
 ) -> Planned:
-    """One job. checked: what was found to be readable already, which jobs share."""
+    """One job. checked: conditions and data that were looked at already, which jobs share."""
     name = name_of(point)
     overrides = [*grid.fixed, *(f"{key}={value}" for key, value in point.items())]
     try:
-        with composed(context, overrides) as config:
-            check(config)
-            if context.layout:
-                check_trainers(config, context.layout.trainers)
-            data = config_hash({"task": plain(config.task), "reward": plain(config.reward)})
-            if data not in checked:
-                splits_are_readable(config)
-                functions_score(config)
-                checked.add(data)
+        with composer.config(overrides) as config:
+            # Nothing that is checked follows from the seed.
+            condition = config_hash(plain(replace(config, seed=0)))
+            if condition not in checked:
+                refuse_bad(context, config, checked)
+                checked.add(condition)
             return of_config(context, point, overrides, config, folder)
     except (UserError, HydraException) as error:
         error.add_note(f"in the job {name}: {' '.join(overrides)}")
         raise
+
+
+def refuse_bad(context: Context, config: Config, checked: set[str]) -> None:
+    """Raise UserError for a config that no run could start with. checked: data that was read."""
+    check(config)
+    if context.layout:
+        check_trainers(config, context.layout.trainers)
+    data = config_hash({"task": plain(config.task), "reward": plain(config.reward)})
+    if data not in checked:
+        splits_are_readable(config)
+        functions_score(config)
+        checked.add(data)
 
 
 def of_config(

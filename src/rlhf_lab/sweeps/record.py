@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -73,7 +74,7 @@ def check_record(folder: Path, sweep: Sweep, may_extend: bool) -> dict[str, Any]
 def read_record(folder: Path) -> dict[str, Any]:
     """The record of a sweep's folder, empty if there is none."""
     path = folder / RECORD
-    if not path.exists():
+    if not os.path.lexists(path):
         return {}
     try:
         found = read_json(path, dict[str, Any])

@@ -118,9 +118,7 @@ def run(job: Job, marks: Marks) -> None:
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
         raise JobFailed(f"{how}: {last_words(job)}")
     if (state := state_of(job).name) not in ENDED:
-        raise JobFailed(
-            f"exit code 0, but it is {state}: something ended its process: {last_words(job)}"
-        )
+        raise JobFailed(f"its process ended before the job did ({state}): {last_words(job)}")
 
 
 def last_words(job: Job) -> str:

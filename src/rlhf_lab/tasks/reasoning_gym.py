@@ -134,7 +134,7 @@ def settings_of(config: str) -> dict[str, Any]:
     """The settings in task.config, which names neither seed nor size."""
     try:
         settings = json.loads(config)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(
             f"task.config={config} is not JSON ({error}): pass an object, as in "
             '\'task.config="{\\"max_animals\\": 4}"\''

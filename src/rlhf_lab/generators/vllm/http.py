@@ -47,5 +47,7 @@ class Server:
             raise EngineFailure(
                 f"{request.full_url} refused ({error.code}): {text[:2000]}"
             ) from error
+        except (ValueError, RecursionError) as error:
+            raise EngineFailure(f"{request.full_url} answers no JSON: {error}") from error
         except OSError as error:
             raise EngineFailure(f"{request.full_url} does not answer: {error}") from error

@@ -69,11 +69,12 @@ def spent(folder: Path) -> Spent:
     """What one run took so far; nothing if it never began."""
     rounds = read_rows(folder / METRICS)
     read = [*read_rows(folder / VALIDATION), *read_rows(folder / EVALS)]
+    last = rounds[-1] if rounds else {}
     return Spent(
         runs=int(folder.is_dir()),
         rounds=len(rounds),
-        device_seconds=float(rounds[-1]["seconds/device"]) if rounds else 0.0,
-        reading_seconds=sum(float(row["timing/seconds"]) for row in read),
+        device_seconds=float(last.get("seconds/device", 0.0)),
+        reading_seconds=sum(float(row.get("timing/seconds", 0.0)) for row in read),
     )
 
 
@@ -102,16 +103,16 @@ def value_at(folder: Path, options: SearchOptions, rounds: int) -> float | None:
         rows = [
             row
             for row in read_rows(folder / VALIDATION)
-            if row["version"] == rounds and row["validate"] == readers
+            if row["version"] == rounds and row.get("validate") == readers
         ]
     else:
         rows = trained(read_rows(folder / METRICS), rounds)[-options.last_rounds :]
     if not rows:
         return None
     for row in rows:
-        if options.metric not in row:
+        if not is_number(row.get(options.metric)):
             raise refused("metric", options.metric, f"{folder} has {', '.join(numbers(row))}")
-    return math.fsum(float(row[options.metric]) for row in rows) / len(rows)
+    return math.fsum(row[options.metric] for row in rows) / len(rows)
 
 
 def trained(rows: Rows, rounds: int) -> Rows | list[dict[str, object]]:
@@ -124,12 +125,18 @@ def numbers(row: dict[str, object]) -> list[str]:
     return [
         key
         for key, value in row.items()
-        if isinstance(value, (int, float)) and not key.startswith(("seconds/", "timing/"))
+        if is_number(value) and not key.startswith(("seconds/", "timing/"))
     ]
+
+
+def is_number(value: object) -> bool:
+    """Whether a value can be averaged: neither a truth nor too large for that."""
+    is_whole = isinstance(value, int) and not isinstance(value, bool) and abs(value) <= 2**53
+    return is_whole or isinstance(value, float)
 
 
 def discard(folder: Path) -> None:
     """Remove what a tuning run that nobody goes on with has on disk, but not what it told."""
     for name in ("checkpoints", "weights", "policy"):
-        if (folder / name).is_dir():
+        if (folder / name).is_dir() and not (folder / name).is_symlink():
             shutil.rmtree(folder / name)

@@ -4,6 +4,7 @@ knows Optuna."""
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from rlhf_lab.randomness import stable_hash
+from rlhf_lab.reading import Unreadable, file_size, parsing
 from rlhf_lab.sweeps.search.options import Sampler, SearchOptions
 from rlhf_lab.sweeps.search.space import Dimension, Value, grid
 from rlhf_lab.tasks.extras import require
@@ -156,15 +158,21 @@ def opened(
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     path.parent.mkdir(parents=True, exist_ok=True)
-    storage = optuna.storages.RDBStorage(f"sqlite:///{path}")
+    if os.path.lexists(path):
+        file_size(path)
+    with parsing(path, "study"):
+        storage = optuna.storages.RDBStorage(f"sqlite:///{path}")
     try:
-        study = optuna.create_study(
-            storage=storage,
-            study_name=path.parent.name,
-            direction=options.direction.value,
-            load_if_exists=True,
-        )
-        check_spec(path, study.user_attrs.get(SPEC), spec)
+        with parsing(path, "study"):
+            study = optuna.create_study(
+                storage=storage,
+                study_name=path.parent.name,
+                direction=options.direction.value,
+                load_if_exists=True,
+            )
+            study.get_trials(deepcopy=False)
+            before = study.user_attrs.get(SPEC)
+        check_spec(path, before, spec)
         study.set_user_attr(SPEC, dict(spec))
         yield Study(study, space, options)
     finally:
@@ -176,6 +184,8 @@ def check_spec(path: Path, before: Mapping[str, Any] | None, spec: Mapping[str, 
     """Refuse to go on with a study of another question."""
     if before is None:
         return
+    if not isinstance(before, Mapping):
+        raise Unreadable(path, f"its {SPEC} is no mapping: restore it, or move it away")
     now = json.loads(json.dumps(spec))
     keys = sorted({*before, *now} - {CODE}) + [CODE] * (CODE in now)
     changed = [key for key in keys if before.get(key) != now.get(key)]

@@ -10,7 +10,14 @@ from typing import Any
 from rlhf_lab.rows import read_rows
 from rlhf_lab.runs import EVALS
 from rlhf_lab.sweeps.grid import SEED
-from rlhf_lab.sweeps.search.jobs import TEST, UNFINISHED, Outcome, Run, RunJobs
+from rlhf_lab.sweeps.search.jobs import (
+    TEST,
+    UNFINISHED,
+    Outcome,
+    Run,
+    RunJobs,
+    is_number,
+)
 from rlhf_lab.sweeps.search.options import SearchOptions
 from rlhf_lab.sweeps.search.space import written
 from rlhf_lab.sweeps.search.student import mean_interval
@@ -117,7 +124,7 @@ def paired(default: Arm, chosen: Arm, metric: str) -> list[Paired]:
     found = []
     for name in dict.fromkeys((metric, *METRICS)):
         rows = [(seed, default.rows[seed], chosen.rows[seed]) for seed in seeds]
-        if rows and all(name in one and name in other for _, one, other in rows):
+        if rows and all(is_number(row.get(name)) for _, *both in rows for row in both):
             found.append(
                 Paired(
                     name,

@@ -1,0 +1,120 @@
+"""The configs of many jobs, each by what it differs in: Hydra merges every choice of files once.
+
+Hydra applies overrides of values after it has merged the chosen files, in their order. So a copy of
+the merged files with the overrides applied by Hydra's own function is what Hydra would compose. Of
+jobs that differ in their seed alone, not even that is done again. Whatever else is asked for, and
+whatever is wrong, is left to Hydra, and refused in its words.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf, open_dict, read_write
+from omegaconf.errors import OmegaConfBaseException
+
+from rlhf_lab.config import Config, typed
+from rlhf_lab.sweeps.grid import SEED
+
+# Of Hydra's resolver, which sees the job, and of the node that it reads.
+OF_HYDRA = "hydra"
+
+
+class LeftToHydra(Exception):
+    """Overrides, or merged files, that only Hydra itself composes."""
+
+
+@dataclass
+class Composer:
+    """Composes the jobs of one sweep. master: the sweep's own config."""
+
+    loader: Any
+    master: DictConfig
+    _merged: dict[tuple[str, ...], DictConfig | None] = field(default_factory=dict)
+    _conditions: dict[tuple[str, ...], Config] = field(default_factory=dict)
+
+    @contextmanager
+    def config(self, overrides: Sequence[str]) -> Iterator[Config]:
+        """The config of overrides; `hydra:` in it is of the job while the block runs."""
+        before = HydraConfig.instance().cfg
+        try:
+            try:
+                config = self._by_difference(overrides)
+            except (LeftToHydra, HydraException, OmegaConfBaseException):
+                cfg = self.loader.load_sweep_config(self.master, list(overrides))
+                HydraConfig.instance().set_config(cfg)
+                config = typed(cfg)
+            yield config
+        finally:
+            HydraConfig.instance().cfg = before
+
+    def _by_difference(self, overrides: Sequence[str]) -> Config:
+        parsed = [parsed_once(text) for text in overrides]
+        seeds = [override for override in parsed if override.key_or_group == SEED]
+        rest = tuple(text for text, one in zip(overrides, parsed, strict=True) if one not in seeds)
+        if len(seeds) == 1 and type(seed := seeds[0].value()) is int:
+            if rest not in self._conditions:
+                config, is_of_seed = self._composed(parsed)
+                if is_of_seed:
+                    return config
+                self._conditions[rest] = config
+            return replace(self._conditions[rest], seed=seed)
+        return self._composed(parsed)[0]
+
+    def _composed(self, parsed: Sequence[Override]) -> tuple[Config, bool]:
+        """The config, and whether anything but its seed follows from the seed."""
+        choices = tuple(str(one.input_line) for one in parsed if not is_value(one))
+        if choices not in self._merged:
+            self._merged[choices] = self._merge(choices)
+        merged = self._merged[choices]
+        if merged is None or any(OF_HYDRA in str(one.input_line) for one in parsed):
+            raise LeftToHydra
+        cfg = copy.deepcopy(merged)
+        values = [override for override in parsed if is_value(override)]
+        ConfigLoaderImpl._apply_overrides_to_config(values, cfg)
+        return typed(cfg), any(SEED in text for text in interpolations(cfg))
+
+    def _merge(self, choices: tuple[str, ...]) -> DictConfig | None:
+        """What choices of files come to, without the node `hydra`; None if that is read from."""
+        cfg: DictConfig = self.loader.load_sweep_config(self.master, list(choices))
+        with read_write(cfg), open_dict(cfg):
+            cfg.pop(OF_HYDRA)
+        return None if any(OF_HYDRA in text for text in interpolations(cfg)) else cfg
+
+
+@functools.lru_cache(maxsize=100_000)
+def parsed_once(text: str) -> Override:
+    """An override, read; it is not changed by who applies it."""
+    return OverridesParser.create().parse_override(text)
+
+
+def is_value(override: Override) -> bool:
+    """Whether this surely sets one value: the seed, or one below a group, whose name has no dot."""
+    special = override.is_sweep_override() or override.is_hydra_override()
+    is_below = "." in override.key_or_group or override.key_or_group == SEED
+    if is_below and override.package is None and not special:
+        return True
+    if isinstance(override.value(), dict | list):
+        raise LeftToHydra  # Hydra would apply it among the values, in its turn
+    return False
+
+
+def interpolations(cfg: DictConfig) -> Iterator[str]:
+    """The texts that are made of other values, anywhere in a config."""
+    left: list[Any] = [OmegaConf.to_container(cfg, resolve=False)]
+    while left:
+        value = left.pop()
+        if isinstance(value, dict | list):
+            left.extend(value.values() if isinstance(value, dict) else value)
+        elif isinstance(value, str) and "${" in value:
+            yield value
