@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -139,8 +139,8 @@ def beside(path: Path, rng: random.Random) -> str:
     name = rng.choice((f"{path.name}.bak", "~", ".making-x", ".manifest-x", "x.draft", "9.jsonl"))
     other = path.with_name(name)
     if path.is_dir() and rng.random() < 0.5:
-        # A pipe among its files is left out.
-        with suppress(shutil.Error):
+        # Pipes, which an earlier damage may have put there, are left out.
+        with contextlib.suppress(shutil.Error):
             shutil.copytree(path, other, symlinks=True, dirs_exist_ok=True)
         return f"a copy of it named {name}"
     if rng.random() < 0.5:

@@ -485,7 +485,7 @@ def test_a_request_has_the_fields_that_were_asked_for(make: Make) -> None:
         ({"base_url": "localhost:8000"}, r"reward.base_url=localhost:8000: pass an address"),
         ({"base_url": "https://me:pass@host/v1"}, r"host has a user or a query in it"),
         ({"concurrency": 0}, r"reward.concurrency=0 is out of range: choose 1 "),
-        ({"timeout_s": 0.0}, r"reward.timeout_s=0.0: choose above 0"),
+        ({"timeout_s": 0.0}, r"reward.timeout_s=0.0 is out of range: choose above 0"),
         ({"backoff_s": float("nan")}, r"reward.backoff_s=nan"),
         ({"template": "{prompt} {first}"}, r"must hold \{prompt\} and \{first\} and \{second\}"),
         ({"template": "{first}", "style": Style.rating}, r"must hold \{prompt\} and \{answer\}"),
