@@ -480,8 +480,8 @@ def test_several_runs_in_one_command_and_one_is_damaged(
     options = ("eval.label=test", "eval.split=test", "eval.prompts=6", "eval.table_rows=1")
     assert call("evaluate", *runs, *options, monkeypatch=monkeypatch) == 2
     told = capsys.readouterr()
-    assert f"{last} is damaged" in told.err
-    assert f"{empty}/manifest.json is damaged" in told.err
+    assert f"{last}: it is damaged" in told.err
+    assert f"{empty}/manifest.json: it is not JSON" in told.err
     assert f"2 of 4 runs failed: {cut}, {empty}" in told.err
     assert {path: path.read_bytes() for path in tmp_path.rglob("evals.jsonl")} == before
     for folder in (nano, sums):
@@ -526,7 +526,9 @@ def test_what_goes_wrong_is_told_with_its_exit_code(
     assert "2 of 2 runs failed" in capsys.readouterr().err
     for name in names:
         Path(name).mkdir()
-        (Path(name) / "manifest.json").write_text(json.dumps({"overrides": ["debug=tiny"]}))
+        (Path(name) / "manifest.json").write_text(
+            json.dumps({"state": "finished", "overrides": ["debug=tiny"]})
+        )
 
     def explode(*_: object) -> None:
         raise OSError("disk full")

@@ -12,7 +12,7 @@ import yaml
 
 from rlhf_lab.config import Config
 from rlhf_lab.models.pretrained import PACKAGE, PretrainedModel
-from rlhf_lab.reading import read_yaml
+from rlhf_lab.reading import Unreadable, read_yaml
 from rlhf_lab.recorded import read_manifest
 from rlhf_lab.rows import read_rows
 from rlhf_lab.runs import MANIFEST
@@ -151,8 +151,12 @@ def made_with(manifest: Mapping[str, Any]) -> Iterator[list[str]]:
 
 
 def written_config(run: Path) -> str:
-    """The resolved config, less what is about the machine."""
-    whole = read_yaml(run / "config.yaml")
+    """The resolved config, less what is about the machine; where its file was damaged, the reason:
+    a run that has trained to its end does not fail by it."""
+    try:
+        whole = read_yaml(run / "config.yaml")
+    except Unreadable as error:
+        return f"The run's config.yaml cannot be read: {error.reason}."
     kept = {name: value for name, value in whole.items() if name not in PRIVATE}
     return f"```yaml\n{yaml.safe_dump(kept, sort_keys=False)}```"
 
