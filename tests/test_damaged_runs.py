@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,16 +17,19 @@ from fuzz import pristine
 from fuzz_runs import CASES, chunk, snapshot
 
 from analysis.tables import __main__ as tables
+from analysis.tables.findings import Kind
+from analysis.tables.folders import read_folder
 from analysis.tables.gather import gather
 from rlhf_lab import plan, report, runs_table, timeline
 from rlhf_lab.build import schedule_of
 from rlhf_lab.checkpoint import CheckpointOptions, Checkpoints
 from rlhf_lab.errors import UserError
+from rlhf_lab.extents import extent_of
 from rlhf_lab.main import of_run
 from rlhf_lab.outputs import refuse_occupied
 from rlhf_lab.rows import read_rows, write_rows
 from rlhf_lab.run_evals import saved_weights
-from rlhf_lab.runs import list_runs
+from rlhf_lab.runs import RunDirectory, list_runs
 from rlhf_lab.saved_tensors import read_tensors
 from rlhf_lab.trackers.console import Console
 
@@ -333,3 +337,21 @@ def test_runs_are_listed_whatever_lies_between_them(sweep: Path) -> None:
     (sweep / "seed=3").mkdir()
     (sweep / "seed=3" / "manifest.json").mkdir()
     assert [run.name for run in list_runs(sweep)] == ["seed=1", "seed=2"]
+
+
+def test_rounds_that_were_changed_after_the_run_are_a_finding(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    record = RunDirectory.create(folder, {"run_id": "r1", "seed": 1}, "seed: 1\n")
+    path = folder / "metrics.jsonl"
+    path.write_text('{"step": 0, "reward/mean": 1.0}\n{"step": 1, "reward/mean": 2.0}\n')
+    record.finish("finished", records={path.name: asdict(extent_of(path))})
+    (whole,) = read_folder(tmp_path).records
+    assert whole.findings == ()
+    for text, what in (
+        (path.read_text().replace("2.0", "3.0"), "its first 2 rows are not those that the run"),
+        (path.read_text().partition("\n")[0] + "\n", "it has 1 of the 2 rows that the run wrote"),
+    ):
+        path.write_text(text)
+        (changed,) = read_folder(tmp_path).records
+        (finding,) = changed.findings
+        assert finding.kind is Kind.damaged and what in finding.what

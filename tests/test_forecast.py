@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
 from conftest import MakeConfig
 from examples import call
 
-from rlhf_lab.forecast import Machine, num_parameters, require_prompts, require_room, size
+from rlhf_lab.forecast import (
+    Machine,
+    num_parameters,
+    require_prompts,
+    require_room,
+    size,
+    this_machine,
+)
 from rlhf_lab.models.causal_lm import load_policy
 from rlhf_lab.models.scratch import ScratchModel
 from rlhf_lab.tasks.arithmetic import Arithmetic
@@ -117,3 +125,8 @@ def test_a_run_without_room_ends_with_one_line_and_leaves_nothing(
 
 def test_sizes_are_in_the_largest_unit_that_leaves_a_digit() -> None:
     assert [size(n) for n in (7, 16e9, 1.5e13, 1e21)] == ["7 B", "16 GB", "15 TB", "1e+03 EB"]
+
+
+@pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="no file system without a size")
+def test_a_file_system_without_a_size_is_not_taken_for_a_full_one(config_of: MakeConfig) -> None:
+    assert this_machine(config_of("output.dir=/proc/self/run")).disk == sys.maxsize

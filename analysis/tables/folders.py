@@ -10,6 +10,7 @@ from typing_extensions import TypedDict
 
 from analysis.tables.findings import Finding, Kind
 from analysis.tables.record import Facts, Reading, Record, Row, Source, as_seed, flat
+from rlhf_lab.extents import Extent, extent_of, lack
 from rlhf_lab.provenance import short_commit
 from rlhf_lab.reading import Unreadable, checked, read_yaml
 from rlhf_lab.rows import Rows, read_rows
@@ -58,6 +59,7 @@ def record_of(run: RunSummary, root: Path) -> Record:
     place, manifest = str(run.folder), run.manifest
     run_id = str(manifest.get("run_id") or place)
     found: list[str] = [run.problem] if run.problem else []
+    found += altered(run.folder, manifest)
     rounds = [without(row, ROW_NUMBER) for row in readable(run.folder / METRICS, found)]
     evals = [row for path, label in evaluations(run.folder) for row in judged(path, label, found)]
     config = config_of(run.folder, manifest, found)
@@ -74,6 +76,17 @@ def readable(path: Path, found: list[str]) -> list[Row]:
     except Unreadable as error:
         found.append(str(error))
     return [flat(row) for row in rows]
+
+
+def altered(folder: Path, manifest: Mapping[str, Any]) -> list[str]:
+    """Whether the rounds are not those that the run wrote."""
+    wrote = manifest.get("records", {}).get(METRICS)
+    if wrote is None:
+        return []
+    wanted = Extent(**wrote)
+    path = folder / METRICS
+    there = extent_of(path, wanted.size)
+    return [] if there == wanted else [f"{path}: {lack(there, wanted)} that the run wrote"]
 
 
 def without(row: Row, name: str) -> Row:

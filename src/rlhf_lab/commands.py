@@ -7,6 +7,7 @@ import shlex
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,12 @@ from rlhf_lab.config import Config, plain
 from rlhf_lab.data import inspect
 from rlhf_lab.disk import fault_of
 from rlhf_lab.evals import Validate
+from rlhf_lab.extents import extent_of
 from rlhf_lab.forward import load_weights, weights_digest
 from rlhf_lab.measurement import measured
 from rlhf_lab.models.causal_lm import load_policy, require_savable, save_policy
 from rlhf_lab.models.scratch import ScratchModel
-from rlhf_lab.outputs import CHECKPOINTS, FolderOutput
+from rlhf_lab.outputs import CHECKPOINTS, RECORDS, FolderOutput
 from rlhf_lab.products import Product, Stages
 from rlhf_lab.provenance import peak_memory_bytes, short_commit
 from rlhf_lab.recorded import read_manifest
@@ -183,7 +185,8 @@ def finish_run(
             return "paused"
         # Which chunk waits for which version follows from the lengths of partial rollouts.
         ideal = {} if config.mode.segment_tokens else overlap(folder, console)
-        record.update(weights_digest=weights_digest(weights), **ideal)
+        written = {name: asdict(extent_of(folder / name)) for name in RECORDS}
+        record.update(weights_digest=weights_digest(weights), records=written, **ideal)
     validated(config, sources, folder, console, rounds)
     if config.eval.snapshots:
         rows = evaluate_run(config, sources, folder, console)

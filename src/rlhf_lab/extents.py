@@ -63,16 +63,19 @@ def require_rows(path: Path, wanted: Extent, checkpoint: Path) -> None:
     there = extent_of(path, wanted.size)
     if there == wanted:
         return
-    what = (
-        f"it has {there.rows} of the {wanted.rows} rows"
-        if there.rows < wanted.rows
-        else f"its first {wanted.rows} rows are not those"
-    )
     raise UserError(
-        f"{path} is not complete: {what} that the checkpoint of round {int(checkpoint.name)} "
+        f"{path} is not complete: {lack(there, wanted)} that the checkpoint of round "
+        f"{int(checkpoint.name)} "
         f"counts on; restore the file, or delete {checkpoint} to go on from the one before it, or "
         "else from the beginning"
     )
+
+
+def lack(there: Extent, wanted: Extent) -> str:
+    """What is wrong with the rows that are there, in words."""
+    if there.rows < wanted.rows:
+        return f"it has {there.rows} of the {wanted.rows} rows"
+    return f"its first {wanted.rows} rows are not those"
 
 
 def cut_to(path: Path, wanted: Extent) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,7 +60,9 @@ def this_machine(config: Config) -> Machine:
             memory += torch.cuda.get_device_properties(device).total_memory
     root = Path(config.output.dir or config.output.root).absolute()
     there = next(path for path in (root, *root.parents) if path.is_dir())
-    return Machine(memory * world_size(), shutil.disk_usage(there).free)
+    disk = shutil.disk_usage(there)
+    # A file system of the kernel's own has no size; whether it can be written to is seen later.
+    return Machine(memory * world_size(), disk.free if disk.total else sys.maxsize)
 
 
 def swap() -> int:

@@ -78,6 +78,14 @@ class ModeSettings(TypedDict):
     ahead: Count
 
 
+class Written(TypedDict):
+    """How much of a file of rows a run wrote."""
+
+    rows: Count
+    size: Count
+    sha256: str
+
+
 class Manifest(TypedDict, total=False):
     """manifest.json."""
 
@@ -109,6 +117,7 @@ class Manifest(TypedDict, total=False):
     host: Host
     process: Process
     weights_digest: str
+    records: dict[str, Written]
     wall_seconds: Amount
     ideal_seconds: Amount
     error: str | None
