@@ -152,8 +152,8 @@ class Selection:
 def cells(tables: Tables) -> Selection:
     """The conditions of these tables with the runs that count.
 
-    A run does not count if it did not finish, has no seed, was judged at no version, or its
-    condition and seed are there already; `left_out` says so.
+    A run does not count if it did not finish, has no seed, was judged at no version, lost its
+    rounds, or its condition and seed are there already; `left_out` has the reason.
     """
     left_out: list[str] = []
     versions = unlabelled(tables.versions)
@@ -163,7 +163,7 @@ def cells(tables: Tables) -> Selection:
     for (sweep, env, condition), group in tables.runs.groupby(KEY, sort=True, dropna=False):
         runs: dict[int, Mapping[str, Any]] = {}
         for row in group.to_dict("records"):
-            if reason := why_not(row, rows, runs):
+            if reason := why_not(row, rows, recorded, runs):
                 left_out.append(f"left out: {row['place']} ({reason})")
             else:
                 runs[int(row["seed"])] = {str(key): value for key, value in row.items()}
@@ -183,7 +183,10 @@ def unlabelled(versions: pd.DataFrame) -> pd.DataFrame:
 
 
 def why_not(
-    row: Mapping[Any, Any], rows: Mapping[str, pd.DataFrame], runs: Mapping[int, Any]
+    row: Mapping[Any, Any],
+    rows: Mapping[str, pd.DataFrame],
+    recorded: Mapping[str, pd.DataFrame],
+    runs: Mapping[int, Any],
 ) -> str:
     """Why a run does not count; empty if it does."""
     checks: tuple[tuple[Callable[[], bool], str], ...] = (
@@ -191,9 +194,15 @@ def why_not(
         (lambda: row["state"] not in ENDED, f"its state is {row['state']}"),
         (lambda: bool(pd.isna(row["seed"])), "it has no seed"),
         (lambda: str(row["run"]) not in rows, "no version of it was judged"),
+        (lambda: has_lost_rounds(row, recorded), "none of its rounds is there"),
         (lambda: int(row["seed"]) in runs, f"seed {row['seed']} is there already"),
     )
     return next((reason for fails, reason in checks if fails()), "")
+
+
+def has_lost_rounds(row: Mapping[Any, Any], recorded: Mapping[str, pd.DataFrame]) -> bool:
+    """Whether there should be rounds of a run; of sources other than folders nobody knows it."""
+    return not pd.isna(row["planned_rounds"]) and str(row["run"]) not in recorded
 
 
 def parts_of(row: Mapping[str, Any], runs: pd.DataFrame) -> dict[str, Any]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 import table_records as made
 from question_records import Made
 
+from analysis.questions import off_policyness
 from analysis.questions.answers import Answer, Asked, Number, Unit
 from analysis.questions.every_question import Answers, answers
 from analysis.selection import cells
@@ -49,6 +51,28 @@ def test_a_loss_with_n_is_a_paired_difference_and_its_t_interval() -> None:
     assert found.scale == "nano_s, tldr_nano, ppo"
     assert found.basis == "6 runs, 3 seeds (1, 2, 3)"
     assert any("fewer than 5" in text for text in found.warnings)
+
+
+def test_without_versions_of_as_many_updates_there_is_no_mean_over_all_updates() -> None:
+    # Evaluated after 16, 32, 48 and 64 updates; after 15, 30, 45 and 60; and after 12, ..., 48.
+    whole, apart, some = (
+        cells(made.tables(*Made(updates=updates).runs(HIGH))).cells[0] for updates in (64, 60, 48)
+    )
+    assert off_policyness.on_average(whole, apart, Asked()) == {}
+    assert set(off_policyness.on_average(whole, some, Asked())) == {1, 2, 3}
+    ladder = off_policyness.Ladder("ppo", {1: whole, 16: apart})
+    found = off_policyness.slower(ladder, Asked(), 1)
+    assert found.verdict is Verdict.cannot_tell and found.numbers == ()
+    assert "no versions of as many updates were evaluated of both" in found.reason
+
+
+def test_a_run_that_lost_its_rounds_is_left_out_and_the_others_are_compared() -> None:
+    low, high = Made(), Made(per_round=16)
+    lost = replace(low.runs(HIGH)[0], rounds=())
+    found = given([lost, *low.runs(HIGH)[1:], *high.runs(HIGH)])
+    (line,) = found.left_out
+    assert "left out" in line and "none of its rounds is there" in line
+    assert find(found, "cost win-rate").basis == "5 runs, 3 seeds (1, 2, 3)"
 
 
 @pytest.mark.parametrize(

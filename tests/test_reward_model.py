@@ -410,7 +410,9 @@ def test_one_of_several_labels_must_be_named(tmp_path: Path) -> None:
         chosen_label(model, path, -1)
     with pytest.raises(UserError, match=r"reward.label=2, but"):
         chosen_label(model, path, 2)
-    with pytest.raises(UserError, match=r"reward.label=-2: choose 0 or more, or -1"):
+    with pytest.raises(
+        UserError, match=r"reward.label=-2 is out of range: choose 0 to 1000000000, or -1"
+    ):
         ModelReward(label=-2)
 
 

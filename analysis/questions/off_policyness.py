@@ -116,6 +116,10 @@ def slower(ladder: Ladder, asked: Asked, count: int) -> Answer:
     after = on_average(ladder.high, ladder.low, asked)
     before = on_average(ladder.low, ladder.high, asked)
     label = f"mean over all updates, {ladder.ends}"
+    if not after or not before:
+        reason = f"{label}: no versions of as many updates were evaluated of both"
+        cells = [ladder.high, ladder.low]
+        return answer(SLOWER, asked, cells, Verdict.cannot_tell, [], reason)
     number = Number(f"{ladder.algo}, {label}", change(after, before, count))
     made = tested(number, Shows.below, asked.margin)
     return answer(
@@ -125,11 +129,15 @@ def slower(ladder: Ladder, asked: Asked, count: int) -> Answer:
 
 def on_average(cell: Cell, other: Cell, asked: Asked) -> dict[int, float]:
     """The area under a run's curve over updates, divided by their number, from versions of as many
-    updates as the other has some: a finer curve would be another measure."""
+    updates as the other has some: a finer curve would be another measure. A run with fewer than
+    two of these is left out."""
     theirs = {x for xs, _ in other.paths("x/updates", asked.quality).values() for x in xs}
     found = {}
     for seed, (xs, ys) in cell.paths("x/updates", asked.quality).items():
-        x, y = zip(*((x, y) for x, y in zip(xs, ys, strict=True) if x in theirs), strict=True)
+        shared = [(x, y) for x, y in zip(xs, ys, strict=True) if x in theirs]
+        if len(shared) < 2:
+            continue
+        x, y = zip(*shared, strict=True)
         found[seed] = float(areas([curve_of(f"seed {seed}", x, y)])[0][0])
     return found
 

@@ -68,7 +68,7 @@ def groups_of(tables: Tables, columns: Sequence[str]) -> tuple[list[Group], list
     for (sweep, env, condition), rows in tables.runs.groupby(KEY, sort=True, dropna=False):
         runs: dict[int, Run] = {}
         for row in rows.to_dict("records"):
-            if reason := why_not(row, everything, runs):
+            if reason := why_not(row, everything, everything, runs):
                 left_out.append(f"left out: {row['place']} ({reason})")
                 continue
             run, seed = str(row["run"]), int(row["seed"])

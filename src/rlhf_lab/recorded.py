@@ -11,13 +11,19 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Any, Literal, NotRequired, Required, cast
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 from typing_extensions import TypedDict
 
 from rlhf_lab.reading import MEBIBYTE, checked, read_json
 
+
+def as_whole(value: Any) -> Any:
+    """Whole numbers that were written as 16.0 are such; JSON does not tell them apart."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
 # Whole numbers that float64 has exactly, which columns with gaps hold.
-Count = Annotated[int, Field(ge=0, le=2**53)]
+Count = Annotated[int, BeforeValidator(as_whole), Field(ge=0, le=2**53)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Seed = Annotated[int, Field(ge=-(2**63), lt=2**63)]
