@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
-from analysis.compare import Row, Run, comparable, interval
+from analysis.compare import Row, Run, check_scores, comparable, interval
 from analysis.conditions import (
     ASYNC,
     SYNC,
@@ -178,7 +178,7 @@ def report(folders: Sequence[Path], page: Path | None, console: Console) -> Cell
     """Print the tables, and write them into the page if there is one; returns what they show."""
     if page:
         around(page)
-    runs = comparable(folders, console)
+    runs = comparable(folders, console, check_scores)
     cells = cells_of(runs)
     said, notes, shown = caption(common_setup(runs), cells), missing_seeds(cells), tables(cells)
     for text in (said, *notes):

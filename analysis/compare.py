@@ -62,6 +62,16 @@ Judged = TypedDict(
         "eval/prompts": Count,
     },
 )
+Scored = TypedDict(
+    "Scored",
+    {
+        "version": Count,
+        "gold/win_rate": Finite,
+        "gold/mean": Finite,
+        "kl/sft_k1": Finite,
+        "eval/prompts": Count,
+    },
+)
 Ended = TypedDict(
     "Ended",
     {
@@ -84,6 +94,12 @@ class Placed(TypedDict):
     algo: str
     task: str
     model: str
+
+
+def check_scores(run: RunSummary, _: Sequence[Row], judged: Sequence[Row]) -> None:
+    """Raises Unreadable unless a run's evaluations have the gold judge's scores."""
+    for number, row in enumerate(judged, start=1):
+        checked(row, Scored, run.folder / EVALS, f"line {number}")
 
 
 def check_run(run: RunSummary, rounds: Sequence[Row], judged: Sequence[Row]) -> None:

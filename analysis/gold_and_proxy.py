@@ -24,7 +24,7 @@ from scipy.stats import t
 
 from analysis.algorithms import Table, around, write
 from analysis.command import exit_code
-from analysis.compare import Run, comparable, interval
+from analysis.compare import Run, check_scores, comparable, interval
 from rlhf_lab.trackers.console import Console
 from rlhf_lab.types import UserError
 
@@ -241,7 +241,7 @@ def report(folders: Sequence[Path], page: Path | None, file: Path, console: Cons
     """Print the tables, draw the figure, and write both where they belong."""
     if page:
         around(page)
-    curves = curves_of(comparable(folders, console))
+    curves = curves_of(comparable(folders, console, check_scores))
     shown = tables(curves)
     notes = [f"Gold of the single proxy peaks after {median_versions(curves)} of the updates."]
     for text in (caption(curves), *notes):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -62,21 +63,23 @@ def read_cache(folder: Path) -> None:
     assert read_project(server(Api([a_run(1)]), folder), "me", "p", []).records == fresh
 
 
-def rows() -> Iterator[dict[str, Any]]:
-    for number in range(12):
+def rows(split: str) -> Iterator[dict[str, Any]]:
+    """Other questions in each split."""
+    first = {"train": 0, "test": 100}[split]
+    for number in range(first, first + 12):
         question = f"What is {number} + {number} of {number * 7} apples?"
         yield {"question": question, "answer": f"It is.\n#### {2 * number}", "id": f"n{number}"}
 
 
 def make_jsonl(folder: Path) -> None:
     for name in ("train", "test"):
-        text = "".join(json.dumps(row) + "\n" for row in rows())
+        text = "".join(json.dumps(row) + "\n" for row in rows(name))
         (folder / f"{name}.jsonl").write_text(text)
 
 
 def make_parquet(folder: Path) -> None:
     for name in ("train", "test"):
-        table = pyarrow.Table.from_pylist(list(rows()))
+        table = pyarrow.Table.from_pylist(list(rows(name)))
         when = pyarrow.array(range(12), pyarrow.timestamp("us"))
         path = folder / f"{name}.parquet"
         pyarrow.parquet.write_table(table.append_column("when", when), path)
@@ -92,7 +95,8 @@ def read_task(folder: Path) -> None:
 
 
 def copy_task(folder: Path) -> None:
-    out = folder.with_name("copy")
+    out = folder.with_name(f"{folder.name}-copy")
+    shutil.rmtree(out, ignore_errors=True)
     options = ("task=gsm8k", f"task.path={folder}", "task.validation_size=2")
     more = ("data.tokens=false", f"data.out={out}", "output.quiet=true")
     inspect(typed(composed(*options, *more)), Console(quiet=True))

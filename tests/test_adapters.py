@@ -196,8 +196,8 @@ def test_options_that_cannot_work_are_refused(
     make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for option, complaint in (
-        ("model.lora_rank=-1", "model.lora_rank=-1: choose 1 or more, or 0"),
-        ("model.lora_alpha=0", "model.lora_alpha=0.0: choose more than 0"),
+        ("model.lora_rank=-1", "model.lora_rank=-1 is out of range: choose 1 to 100000, or 0"),
+        ("model.lora_alpha=0", "model.lora_alpha=0.0 is out of range: choose above 0"),
     ):
         with pytest.raises(UserError, match=complaint):
             make_config(option)

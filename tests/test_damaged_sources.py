@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
@@ -16,12 +17,14 @@ from source_files import CSV, SOURCES, files_of, history, wandb_file
 from test_tables_online import Api, a_run, server
 
 from analysis.tables.__main__ import main
+from analysis.tables.benchmark_read import read_database
 from analysis.tables.findings import Kind
 from analysis.tables.online import read_project
 from analysis.tables.record import Facts, Reading, Record, Source, as_seed, cell
 from analysis.tables.sound import sound
 from analysis.tables.sources import read_sources
 from analysis.tables.table import make_tables
+from rlhf_lab.reading import Unreadable
 
 pytestmark = pytest.mark.usefixtures("costly")
 
@@ -370,3 +373,14 @@ def test_a_seed_is_a_whole_number_of_64_bits() -> None:
     given = [3, "3", 3.0, 3.5, True, None, float("inf"), float("nan"), 10**30, "1e3", [1], 2**63]
     assert [as_seed(value) for value in given] == [3, 3, 3] + [None] * 9
     assert cell(-(10**400)) == float("-inf")
+
+
+@pytest.mark.parametrize("end", ["", "-journal", "-wal"])
+def test_a_pipe_in_the_place_of_a_database_is_not_waited_for(tmp_path: Path, end: str) -> None:
+    source_files.benchmark(tmp_path)
+    (database,) = tmp_path.rglob("offline.sqlite")
+    if not end:
+        database.unlink()
+    os.mkfifo(f"{database}{end}")
+    with pytest.raises(Unreadable, match=f"sqlite{end}: it is no regular file"):
+        read_database(database)

@@ -115,7 +115,7 @@ def test_parquet_and_single_files_are_read_too(data: Path, tmp_path: Path) -> No
     with pytest.raises(UserError, match=r"task.validation_size=500, but .* has only 40"):
         NoRobots(path=str(data)).examples(Split.train)
     (tmp_path / "bad.parquet").write_bytes(b"PAR1")
-    with pytest.raises(UserError, match=r"bad.parquet is not a Parquet file"):
+    with pytest.raises(UserError, match=r"bad.parquet: it is no Parquet file"):
         NoRobots(path=str(tmp_path / "bad.parquet")).examples(Split.train)
 
 

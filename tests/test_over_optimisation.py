@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from analysis import algorithms, gold_and_proxy
-from analysis.compare import Run, comparable
+from analysis.compare import Run, check_scores, comparable
 from analysis.gold_and_proxy import Curve
 from rlhf_lab.provenance import provenance
 from rlhf_lab.runs import RunDirectory
@@ -112,7 +112,7 @@ def test_runs_that_differ_in_more_than_seed_and_reward_are_refused(tmp_path: Pat
     make_study(tmp_path)
     path = tmp_path / "worst-seed2" / "manifest.json"
     path.write_text(path.read_text().replace("optim.lr=1e-3", "optim.lr=1e-4"))
-    runs = comparable([tmp_path], Console(quiet=True))
+    runs = comparable([tmp_path], Console(quiet=True), check_scores)
     with pytest.raises(UserError, match="differ in more than seed and reward"):
         gold_and_proxy.curves_of(runs)
 

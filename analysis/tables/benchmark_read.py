@@ -13,8 +13,9 @@ from analysis.tables.damage import CsvTable, csv_table, readable
 from analysis.tables.findings import Finding, Kind
 from analysis.tables.history import facts, split
 from analysis.tables.record import Reading, Record, Source, joined
-from rlhf_lab.reading import Unreadable, checked, parse_json
+from rlhf_lab.reading import Unreadable, checked, file_size, parse_json
 
+BESIDE = ("-journal", "-wal", "-shm")
 DATABASE, TABLE, FACTS = "offline.sqlite", "run_df.csv", "run.json"
 # In run_df.csv a value that was never logged is empty, and NaN is written out.
 
@@ -63,6 +64,10 @@ def queried(path: Path) -> tuple[list[dict[str, Any]], dict[str, tuple[str, ...]
         "SELECT link.offlinerun_id, tag.name FROM tag_offlinerun_through AS link "
         "JOIN tag ON tag.id = link.tag_id ORDER BY tag.id"
     )
+    # SQLite waits for ever at a pipe, also in the place of its own files beside the database.
+    for place in (path, *(path.with_name(path.name + end) for end in BESIDE)):
+        if place == path or place.exists():
+            file_size(place)
     # Opened as read-only: nothing is to be made of a path that is mistyped.
     with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as database:
         database.row_factory = sqlite3.Row

@@ -6,7 +6,6 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rlhf_lab.disk import follow_umask, writing
@@ -18,6 +17,7 @@ from rlhf_lab.models.loading import (
     reason,
     require_end_token,
     require_vocabulary,
+    shape_of,
 )
 from rlhf_lab.models.package import load_package, package_file
 from rlhf_lab.models.pretrained import DTYPES, PACKAGE, PretrainedModel, Tying, require_attention
@@ -65,8 +65,8 @@ def policy_shape(model: ScratchModel | PretrainedModel, task_tokenizer: Any | No
     config = load_config_of(model.path, "model.path", model.revision)
     if model.tie_embeddings is not Tying.as_saved:
         config.tie_word_embeddings = model.tie_embeddings is Tying.tied
-    with quiet_transformers(), torch.device("meta"):
-        return AutoModelForCausalLM.from_config(config, dtype=DTYPES[model.dtype])
+    dtype = DTYPES[model.dtype]
+    return shape_of(AutoModelForCausalLM, config, model.path, "model.path", dtype=dtype)
 
 
 def load_tokenizer(

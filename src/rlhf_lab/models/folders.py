@@ -50,11 +50,19 @@ def require_config(path: str, key: str) -> None:
         config = read_json(folder / CONFIG, dict[str, Any], CONFIG_BYTES)
     except Unreadable as error:
         raise UserError(f"{key}={path} could not be loaded ({error}): {REMEDY}") from error
-    num_bytes = sum(file.stat().st_size for file in weight_files(folder))
+    num_bytes = sum(size_of(file) for file in weight_files(folder))
     for nested in configs(config):
         require_numbers(nested, path, key)
         require_dtype(nested, path, key)
         require_sizes(nested, num_bytes, path, key)
+
+
+def size_of(file: Path) -> int:
+    """Bytes of a file; none of one that who reads it will refuse."""
+    try:
+        return file.stat().st_size
+    except OSError:
+        return 0
 
 
 def weight_files(folder: Path) -> list[Path]:
@@ -67,7 +75,7 @@ def weight_bytes(path: str) -> int:
     folder = Path(path)
     if not folder.is_dir():
         return 0
-    return max(sum(f.stat().st_size for f in folder.glob(pattern)) for pattern in WEIGHTS)
+    return max(sum(map(size_of, folder.glob(pattern))) for pattern in WEIGHTS)
 
 
 def configs(config: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:

@@ -91,6 +91,20 @@ def load_tokenizer_of(path: str, key: str, revision: str = "") -> Any:
     return tokenizer
 
 
+def shape_of(kind: Any, config: Any, path: str, key: str, **options: Any) -> Any:
+    """The model that a config describes, by one of transformers' Auto classes, without weights.
+
+    Raises UserError, naming the option `key`, where the config describes none.
+    """
+    try:
+        with quiet_transformers(), torch.device("meta"):
+            return kind.from_config(config, **options)
+    except BaseException as error:
+        if is_shortage(error) or not is_parsers(error):
+            raise
+        raise not_loadable(path, key, error) from error
+
+
 def no_tokenizer(path: str, key: str, why: str) -> UserError:
     """The refusal of a model without a tokenizer."""
     return UserError(

@@ -16,6 +16,7 @@ from rlhf_lab.models.loading import (
     load_tokenizer_of,
     load_weights_of,
     require_vocabulary,
+    shape_of,
 )
 from rlhf_lab.models.quiet import quiet_transformers
 from rlhf_lab.types import UserError
@@ -69,9 +70,7 @@ def offset_of(model: Any, path: str, key: str) -> float:
 
 def reward_model_shape(path: str, key: str = "reward.path") -> Any:
     """The model of `load_reward_model` as far as its config goes, without any weights."""
-    config = load_config_of(path, key)
-    with quiet_transformers(), torch.device("meta"):
-        return AutoModelForSequenceClassification.from_config(config)
+    return shape_of(AutoModelForSequenceClassification, load_config_of(path, key), path, key)
 
 
 def chosen_label(model: Any, path: str, label: int) -> int:
