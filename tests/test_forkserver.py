@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
+import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from rlhf_lab import forkserver
+from rlhf_lab.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("processes")
 
@@ -52,7 +59,9 @@ def play(tmp_path: Path, body: str, **environment: str) -> list[Any]:
 
 def program(tmp_path: Path, body: str, **environment: str) -> subprocess.Popen[str]:
     """The program, with functions of the body in a module that children can import."""
-    (tmp_path / "tmp").mkdir(exist_ok=True)
+    # The names of sockets must be short.
+    temporary = short_folder(tmp_path)
+    temporary.mkdir(exist_ok=True)
     (tmp_path / "acts.py").write_text(PROGRAM + body)
     (tmp_path / "main.py").write_text(
         "import acts\nacts.note('main', __name__)\nif __name__ == '__main__':\n    acts.play()\n"
@@ -60,11 +69,23 @@ def program(tmp_path: Path, body: str, **environment: str) -> subprocess.Popen[s
     return subprocess.Popen(
         [sys.executable, "main.py"],
         cwd=tmp_path,
-        env={**os.environ, "TMPDIR": str(tmp_path / "tmp"), **environment},
+        env={**os.environ, "TMPDIR": str(temporary), **environment},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
     )
+
+
+@pytest.fixture(autouse=True)
+def no_folder_stays(tmp_path: Path) -> Iterator[None]:
+    yield
+    shutil.rmtree(short_folder(tmp_path), ignore_errors=True)
+
+
+def short_folder(tmp_path: Path) -> Path:
+    """The test's folder for temporary files, beside that of all tests."""
+    number = zlib.crc32(str(tmp_path).encode())
+    return Path(tempfile.gettempdir()) / f"forkserver-{number:08x}"
 
 
 def facts(tmp_path: Path) -> list[Any]:
@@ -280,4 +301,14 @@ def play():
     # Until everybody who has its output has ended.
     process.communicate(timeout=120)
     assert facts(tmp_path)[-1] == ["alone"]
-    assert not list((tmp_path / "tmp").iterdir())
+    assert not list(short_folder(tmp_path).iterdir())
+
+
+def test_a_folder_too_long_for_sockets_is_refused_with_the_way_on(tmp_path: Path) -> None:
+    longest = "/" + "x" * (forkserver.LONGEST_FOLDER - 1)
+    forkserver.require_short_folder(longest)
+    with pytest.raises(UserError, match=r"TMPDIR=/x+ is too long .* such as /tmp"):
+        forkserver.require_short_folder(longest + "x")
+    # With the names that multiprocessing gives, the longest one still fits.
+    name = f"{longest}/pymp-12345678/listener-12345678"
+    assert len(name) <= 107

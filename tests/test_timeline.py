@@ -217,7 +217,7 @@ def test_a_folder_without_spans_is_refused(tmp_path: Path) -> None:
         ("start", True),
         ("end", -1.0),
         ("end", float("nan")),
-        ("round", 1.0),
+        ("round", 1.5),
         ("version", -1),
         ("chunk", "0"),
     ],

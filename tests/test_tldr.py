@@ -148,7 +148,7 @@ def test_bad_parquet_is_refused_with_file_row_and_columns(tmp_path: Path) -> Non
     refused(r"train.parquet, row 3 has an empty field 'query': write the text, or delete the row")
     parquet(path, [PREPARED])
     path.write_bytes(path.read_bytes()[:-9])
-    refused(r"train.parquet is not a Parquet file that can be read")
+    refused(r"train.parquet: it is no Parquet file that can be read")
     write(tmp_path / "train.jsonl", [PREPARED])
     parquet(path, [PREPARED])
     with pytest.raises(UserError, match=r"train.jsonl and train.parquet: keep one"):

@@ -14,6 +14,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -24,12 +25,17 @@ from multiprocessing.reduction import DupFd
 from pathlib import Path
 from typing import Any
 
+from rlhf_lab.errors import UserError
+
 METHOD = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
 # Everything that a job or a generator imports.
 PRELOAD = [__name__, "rlhf_lab.main"]
 # What schedulers and terminals send to everybody. Held back in the server and in a child until it
 # knows what to do with them, so that none is lost.
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
+
+# 107 bytes without /pymp-xxxxxxxx/listener-xxxxxxxx.
+LONGEST_FOLDER = 75
 
 _server: Any = forkserver._forkserver
 # Whose child this process is, if the server made it.
@@ -78,6 +84,7 @@ def warm() -> None:
             # Multiprocessing would start a second server, because it knows only its own.
             _server.ensure_running = resource_tracker.ensure_running
             return
+        require_short_folder(tempfile.gettempdir())
         vars(_server).pop("ensure_running", None)
         forkserver.set_forkserver_preload(PRELOAD)
         before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
@@ -88,6 +95,16 @@ def warm() -> None:
             forkserver.ensure_running()
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def require_short_folder(folder: str) -> None:
+    """Refuse a folder for temporary files where the server's socket would have too long a name:
+    the kernel allows 107 bytes."""
+    if len(os.fsencode(folder)) > LONGEST_FOLDER:
+        raise UserError(
+            f"TMPDIR={folder} is too long for the sockets of processes: set TMPDIR to a folder of "
+            f"at most {LONGEST_FOLDER} bytes, such as /tmp"
+        )
 
 
 def announce_a_known_start_method() -> None:
