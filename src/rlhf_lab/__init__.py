@@ -5,9 +5,10 @@ import os
 
 __version__ = "0.1.0"
 
-# Threads of OpenMP that wait for each other by spinning take the cores that the others need: beside
-# one busy process a step of two threads took 4 to 10 times as long. Read when torch is loaded.
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+# Threads of OpenMP spin while they wait for each other. Beside another busy process they take the
+# cores that the others need, so they sleep after a short while; at once costs an idle machine more
+# than it saves. Read when torch is loaded.
+os.environ.setdefault("GOMP_SPINCOUNT", "100000")
 
 # Wherever DeepSpeed is installed, transformers imports it, and it warns on every machine without a
 # device. The terminal belongs to the console: of its log only errors are shown.
