@@ -227,7 +227,7 @@ trials: $(INSTALLED)  ## kill runs at many random moments, and generators in eve
 	$(BIN)/python tests/trials.py
 
 docs: $(INSTALLED)  ## write docs/config.md from the schema
-	$(BIN)/python -m rlhf_lab.reference > docs/config.md
+	$(BIN)/python -m rlhf_lab.cli.config_reference > docs/config.md
 
 clean:  ## remove the environments, build products and the caches of tools; runs/ and .cache/ stay
 	rm -rf .venv .venv-oracle .venv-vllm build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache \

@@ -26,8 +26,8 @@ from analysis.conditions import (
     missing_seeds,
     seeds,
 )
-from rlhf_lab.trackers.console import Console
-from rlhf_lab.types import UserError
+from rlhf_lab.runs.trackers.console import Console
+from rlhf_lab.types.errors import UserError
 
 BEGIN, END = "<!-- table: begin -->", "<!-- table: end -->"
 

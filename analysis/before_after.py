@@ -19,12 +19,12 @@ from typing_extensions import TypedDict
 
 from analysis.command import exit_code
 from analysis.compare import Row, Run, comparable, interval
-from rlhf_lab.reading import checked
-from rlhf_lab.recorded import Count, Finite
-from rlhf_lab.rows import read_rows
-from rlhf_lab.runs import MANIFEST, METRICS, RunSummary
-from rlhf_lab.trackers.console import Console
-from rlhf_lab.types import UserError
+from rlhf_lab.runs.folder import MANIFEST, METRICS, RunSummary
+from rlhf_lab.runs.jsonl import read_rows
+from rlhf_lab.runs.reading import checked
+from rlhf_lab.runs.recorded import Count, Finite
+from rlhf_lab.runs.trackers.console import Console
+from rlhf_lab.types.errors import UserError
 
 COLUMNS = ["evaluated", "seed", "prompts", "before", "after", "change", "KL nats"]
 TRAINING = "training prompts"

@@ -25,9 +25,9 @@ from analysis.bench_spec import ALGORITHMS, Spec, Timed
 from analysis.bench_tables import TRL, part_table, run_table, training_table
 from analysis.command import exit_code
 from analysis.other_load import busy_cores, note
-from rlhf_lab.provenance import provenance, usable_cores
-from rlhf_lab.trackers.console import Console
-from rlhf_lab.types import UserError
+from rlhf_lab.runs.provenance import provenance, usable_cores
+from rlhf_lab.runs.trackers.console import Console
+from rlhf_lab.types.errors import UserError
 
 # A spec and a new folder for whatever the run leaves.
 Side = Callable[[Spec, Path], Timed]

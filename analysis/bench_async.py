@@ -5,8 +5,8 @@ python -m analysis.bench_async [--out FOLDER] [--repeats 2] [--rounds 30]
 Every run is a real one (`rlhf-lab train`), with a core for generation and one for training. For
 each ratio, sync, async and sync on both cores take turns. Printed per ratio: generation over
 training seconds of a sync round; async's speed-up over sync; the ideal speed-up by
-rlhf_lab.schedule, from the seconds that sync took (so that what the cores take from each other
-counts against async) and from async's own; and what sync gains from the second core.
+the planner's ideal timeline, from the seconds that sync took (so that what the cores take from each
+other counts against async) and from async's own; and what sync gains from the second core.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from analysis.other_load import busy_cores, note
-from rlhf_lab import schedule
-from rlhf_lab.measurement import Measurement, measured
-from rlhf_lab.plan import predict, work_of
-from rlhf_lab.provenance import usable_cores
-from rlhf_lab.trackers.console import Console
+from rlhf_lab.experiment.planning import ideal_timeline
+from rlhf_lab.experiment.planning.planner import predict, work_of
+from rlhf_lab.experiment.planning.timing import Measurement, measured
+from rlhf_lab.runs.provenance import usable_cores
+from rlhf_lab.runs.trackers.console import Console
 
 COMMON = (
     "sft.steps=60",
@@ -83,8 +83,8 @@ class Trial:
         """Speed-up of the ideal timeline in which nothing takes longer than it did in sync."""
         own = self.background.settings
         work = work_of(self.sync, self.sync.settings)
-        beside = schedule.ideal(work, own.max_staleness, own.num_generators).wall
-        return schedule.ideal(work, 0, 0).wall / beside
+        beside = ideal_timeline.ideal(work, own.max_staleness, own.num_generators).wall
+        return ideal_timeline.ideal(work, 0, 0).wall / beside
 
     @property
     def ideal_of_own(self) -> float:
@@ -94,7 +94,7 @@ class Trial:
 
 def train(folder: Path, options: Sequence[str]) -> Measurement:
     """One run in a process of its own, measured."""
-    command = [sys.executable, "-m", "rlhf_lab.main", "train", *options, f"output.dir={folder}"]
+    command = [sys.executable, "-m", "rlhf_lab.cli.main", "train", *options, f"output.dir={folder}"]
     subprocess.run(command, check=True)
     return measured(folder)
 

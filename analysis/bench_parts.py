@@ -21,18 +21,19 @@ import torch
 from analysis.bench_limits import measured, seconds_of
 from analysis.bench_reward import written
 from analysis.bench_spec import Spec, load
-from rlhf_lab.batching import collate, micro_batches
-from rlhf_lab.checkpoint import CheckpointOptions, Checkpoints, Snapshot
-from rlhf_lab.forward import response_output
-from rlhf_lab.generators.hf import HFGenerator, HFSampling
-from rlhf_lab.memory import keep_freed_memory
+from rlhf_lab.models.batching import collate, micro_batches
 from rlhf_lab.models.causal_lm import load_policy
+from rlhf_lab.models.forward import response_output
 from rlhf_lab.models.pretrained import PretrainedModel
 from rlhf_lab.models.reward_model import reward_model_from
-from rlhf_lab.randomness import stable_hash, uniforms
 from rlhf_lab.rewards.model import scores_of
+from rlhf_lab.rollout.generators.hf import HFGenerator, HFSampling
 from rlhf_lab.rollout.shared import SharedWeights
-from rlhf_lab.types import Batch, Chunk, Example, Group, Prompt, Weights, num_parameters
+from rlhf_lab.runs.memory import keep_freed_memory
+from rlhf_lab.training.checkpoint import CheckpointOptions, Checkpoints, Snapshot
+from rlhf_lab.types.data import Batch, Chunk, Weights, num_parameters
+from rlhf_lab.types.randomness import stable_hash, uniforms
+from rlhf_lab.types.samples import Example, Group, Prompt
 
 TRIALS = 5
 

@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from analysis.bench_async import COMMON, report, train
-from rlhf_lab.plan import changed, predict
-from rlhf_lab.trackers.console import Console
+from rlhf_lab.experiment.planning.planner import changed, predict
+from rlhf_lab.runs.trackers.console import Console
 
 OTHERS = (
     "run.group_size=4",

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from analysis.bench_spec import Spec, Timed
-from rlhf_lab.rows import read_rows
-from rlhf_lab.runs import METRICS
-from rlhf_lab.types import UserError
+from rlhf_lab.runs.folder import METRICS
+from rlhf_lab.runs.jsonl import read_rows
+from rlhf_lab.types.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[1]
 # Rounds that async trains on at its end while its generator is done: they are not timed.
@@ -54,7 +54,7 @@ def options(spec: Spec, mode: str, folder: Path) -> list[str]:
 
 def ours(mode: str, spec: Spec, folder: Path) -> Timed:
     """A run of rlhf_lab, timed by its own record."""
-    command = [sys.executable, "-m", "rlhf_lab.main", "train", *options(spec, mode, folder)]
+    command = [sys.executable, "-m", "rlhf_lab.cli.main", "train", *options(spec, mode, folder)]
     started(command, spec)
     return timed(read_rows(folder / METRICS), spec.warm_up, spec.updates)
 

@@ -20,8 +20,8 @@ from analysis.algorithms import Table
 from analysis.bench_rliable import Ends, Work, works
 from analysis.command import exit_code
 from analysis.statistics.results import Options
-from rlhf_lab.trackers.console import Console
-from rlhf_lab.types import UserError
+from rlhf_lab.runs.trackers.console import Console
+from rlhf_lab.types.errors import UserError
 
 REPEATS = 3
 

@@ -19,8 +19,8 @@ from datetime import datetime
 from pathlib import Path
 
 from analysis.bench_async import report
-from rlhf_lab.runs import METRICS, list_runs
-from rlhf_lab.trackers.console import Console
+from rlhf_lab.runs.folder import METRICS, list_runs
+from rlhf_lab.runs.trackers.console import Console
 
 SWEPT = ("algo=grpo,rloo,reinforce", "run.updates_per_round=1,4", "seed=1,2,3,4")
 JOBS = 24
@@ -68,7 +68,7 @@ class Stopped:
 
 
 def door(*words: str) -> list[str]:
-    return [sys.executable, "-m", "rlhf_lab.main", *words]
+    return [sys.executable, "-m", "rlhf_lab.cli.main", *words]
 
 
 def swept(out: Path, workers: int, updates: int) -> Whole:

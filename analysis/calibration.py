@@ -12,10 +12,10 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from rlhf_lab.measures.intervals import wilson
-from rlhf_lab.stages.calibration import Bin, expected_error, read_calibration
-from rlhf_lab.trackers.console import Console
-from rlhf_lab.types import UserError
+from rlhf_lab.evaluation.measures.intervals import wilson
+from rlhf_lab.runs.trackers.console import Console
+from rlhf_lab.training.stages.calibration import Bin, expected_error, read_calibration
+from rlhf_lab.types.errors import UserError
 
 
 def figure(bins: Sequence[Bin]) -> Figure:

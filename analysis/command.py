@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
-from rlhf_lab.disk import FULL, fault_of, told
-from rlhf_lab.types import UserError
+from rlhf_lab.runs.disk import FULL, fault_of, told
+from rlhf_lab.types.errors import UserError
 
 
 def exit_code(name: str, work: Callable[[], object]) -> int:

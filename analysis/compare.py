@@ -21,11 +21,11 @@ from scipy.stats import t
 from typing_extensions import TypedDict
 
 from analysis.command import exit_code
-from rlhf_lab.reading import Unreadable, checked
-from rlhf_lab.recorded import Count, Finite
-from rlhf_lab.runs import EVALS, MANIFEST, METRICS, RunSummary, evals, list_runs, metrics
-from rlhf_lab.trackers.console import Console
-from rlhf_lab.types import UserError
+from rlhf_lab.runs.folder import EVALS, MANIFEST, METRICS, RunSummary, evals, list_runs, metrics
+from rlhf_lab.runs.reading import Unreadable, checked
+from rlhf_lab.runs.recorded import Count, Finite
+from rlhf_lab.runs.trackers.console import Console
+from rlhf_lab.types.errors import UserError
 
 Row = Mapping[str, Any]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from analysis.compare import Row, Run
-from rlhf_lab.types import UserError
+from rlhf_lab.types.errors import UserError
 
 
 @dataclass(frozen=True, order=True)

@@ -25,8 +25,8 @@ from analysis.statistics.bootstrap import Statistic, Weights, draws, estimate, l
 from analysis.statistics.intervals import ends
 from analysis.statistics.results import OF_ANY_NUMBER, Method, Options
 from analysis.statistics.scores import Resampling, Scores
-from rlhf_lab.trackers.console import Console
-from rlhf_lab.types import UserError
+from rlhf_lab.runs.trackers.console import Console
+from rlhf_lab.types.errors import UserError
 
 SEEDS = (3, 5, 10, 20)
 IQM_TASKS = 4

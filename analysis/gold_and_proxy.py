@@ -25,8 +25,8 @@ from scipy.stats import t
 from analysis.algorithms import Table, around, write
 from analysis.command import exit_code
 from analysis.compare import Run, check_scores, comparable, interval
-from rlhf_lab.trackers.console import Console
-from rlhf_lab.types import UserError
+from rlhf_lab.runs.trackers.console import Console
+from rlhf_lab.types.errors import UserError
 
 # Okabe and Ito's colours, which the colour-blind can tell apart; the marker says it again.
 STYLES = (("#000000", "o"), ("#0072B2", "s"), ("#D55E00", "^"), ("#009E73", "D"))

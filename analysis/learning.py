@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from rlhf_lab.trackers.console import Console
+from rlhf_lab.runs.trackers.console import Console
 
 COMMON = (
     "reward=task_rule",
@@ -48,7 +48,7 @@ def train(out: Path, algo: str, condition: str, seeds: str) -> str:
     command = [
         sys.executable,
         "-m",
-        "rlhf_lab.main",
+        "rlhf_lab.cli.main",
         "train",
         "-m",
         f"algo={algo}",
@@ -73,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     console = Console(quiet=False)
     cache = f"output.cache={given.out}/.cache"
-    sft = [sys.executable, "-m", "rlhf_lab.main", "sft", "-m", f"seed={given.seeds}", cache]
+    sft = [sys.executable, "-m", "rlhf_lab.cli.main", "sft", "-m", f"seed={given.seeds}", cache]
     subprocess.run([*sft, "output.quiet=true"], check=True)
     wanted = [(algo, name) for algo in given.algos.split(",") for name in CONDITIONS]
     failed = 0

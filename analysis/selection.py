@@ -15,7 +15,7 @@ from analysis.statistics.curves import RunCurve, curve_of
 from analysis.tables.conditions import LETTERS, NUMBERS, PARTS, TUNING
 from analysis.tables.record import look_up
 from analysis.tables.table import Tables
-from rlhf_lab.types import UserError
+from rlhf_lab.types.errors import UserError
 
 # What a run is missing that was cut short is its end, by which it would be compared.
 ENDED = ("finished", "unknown")

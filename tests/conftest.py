@@ -21,7 +21,7 @@ import pytest
 if TYPE_CHECKING:
     from in_memory import Result
 
-    from rlhf_lab.config import Config
+    from rlhf_lab.experiment.config import Config
 
     MakeConfig = Callable[..., Config]
     Finished = Callable[..., Result]
@@ -125,7 +125,7 @@ def tiny(*overrides: str, cache: Path, root: Path) -> Config:
     """The checked config of a run of seconds below `root`, with its stages in `cache`."""
     from composed import composed
 
-    from rlhf_lab.config import typed
+    from rlhf_lab.experiment.config import typed
 
     base = ["debug=tiny", f"output.cache={cache}", f"output.root={root}", "output.quiet=true"]
     return typed(composed(*base, *overrides))

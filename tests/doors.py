@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
-from rlhf_lab import forkserver
+from rlhf_lab.runs import forkserver
 
 # Seconds, where other tests have the machine too.
 LIMIT = 300.0
@@ -45,7 +45,7 @@ def door(folder: Path, *arguments: str) -> Door:
 
 def go_through(arguments: Sequence[str], log: Path, errors: Path) -> None:
     """The life of the process; ends with the exit code of the command."""
-    from rlhf_lab.main import main
+    from rlhf_lab.cli.main import main
 
     for stream, path in ((1, log), (2, errors)):
         os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644), stream)

@@ -9,29 +9,21 @@ from typing import Any
 
 import torch
 
-from rlhf_lab import build
+from rlhf_lab.algos.corrections.none import NoCorrection
 from rlhf_lab.algos.online_dpo import OnlineDPO
 from rlhf_lab.algos.ppo import PPO
-from rlhf_lab.batching import collate, token_weights
-from rlhf_lab.corrections.none import NoCorrection
-from rlhf_lab.engines.engine import TrainingEngine
-from rlhf_lab.engines.options import DeepSpeedOptions, EngineOptions, FSDPOptions
+from rlhf_lab.experiment import build
+from rlhf_lab.models.batching import collate, token_weights
 from rlhf_lab.models.causal_lm import load_policy
 from rlhf_lab.models.scratch import ScratchModel
 from rlhf_lab.models.value_model import value_model_like
-from rlhf_lab.optim import Optim
 from rlhf_lab.tasks.tldr_nano import TldrNano
-from rlhf_lab.types import (
-    Algorithm,
-    Batch,
-    Example,
-    Finish,
-    Group,
-    Prompt,
-    Sample,
-    Updated,
-    Weights,
-)
+from rlhf_lab.training.engines.engine import TrainingEngine
+from rlhf_lab.training.engines.options import DeepSpeedOptions, EngineOptions, FSDPOptions
+from rlhf_lab.training.optim import Optim
+from rlhf_lab.types.data import Batch, Updated, Weights
+from rlhf_lab.types.protocols import Algorithm
+from rlhf_lab.types.samples import Example, Finish, Group, Prompt, Sample
 
 ALGOS: dict[str, Algorithm] = {"ppo": PPO(), "online_dpo": OnlineDPO()}
 TINY = ScratchModel("tiny", hidden_size=32, num_layers=2, num_heads=4)

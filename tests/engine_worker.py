@@ -14,9 +14,9 @@ from typing import Any
 import torch
 from engine_cases import ALGOS, batch_of, engine, losses, options_of, restore, saved, updates
 
-from rlhf_lab.engines.led import STOP, LedEngine, follow
-from rlhf_lab.processes import FollowerFailed, Processes, current, join, leave
-from rlhf_lab.types import Weights
+from rlhf_lab.training.engines.distributed import FollowerFailed, Processes, current, join, leave
+from rlhf_lab.training.engines.led import STOP, LedEngine, follow
+from rlhf_lab.types.data import Weights
 
 
 class Broken:

@@ -11,18 +11,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from rlhf_lab.batching import collate, rewards_of, token_weights
-from rlhf_lab.main import main
-from rlhf_lab.types import (
-    Algorithm,
-    Batch,
-    Example,
-    Finish,
-    Group,
-    PolicyOutput,
-    Prompt,
-    Sample,
-)
+from rlhf_lab.cli.main import main
+from rlhf_lab.models.batching import collate, rewards_of, token_weights
+from rlhf_lab.types.data import Batch, PolicyOutput
+from rlhf_lab.types.protocols import Algorithm
+from rlhf_lab.types.samples import Example, Finish, Group, Prompt, Sample
 
 
 def sample(logps: list[float], version: int = 0) -> Sample:

@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rlhf_lab.rows import read_rows, write_rows
+from rlhf_lab.runs.jsonl import read_rows, write_rows
 from rlhf_lab.sweeps.search.jobs import Outcome, Run
-from rlhf_lab.types import UserError
+from rlhf_lab.types.errors import UserError
 
 ROUNDS = 8
 Worth = Callable[[Mapping[str, str], float], float]

@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 
-from rlhf_lab.forward import load_weights
-from rlhf_lab.generators.vllm.requests import Answer, Drawing, Request
-from rlhf_lab.types import Weights
+from rlhf_lab.models.forward import load_weights
+from rlhf_lab.rollout.generators.vllm.requests import Answer, Drawing, Request
+from rlhf_lab.types.data import Weights
 
 
 class Mirror:
@@ -74,7 +74,7 @@ class FakeServer:
         self.version = "default"
         self.calls: list[str] = []
         self.model_config: dict[str, Any] = {
-            "logits_processors": ["rlhf_lab.generators.vllm.plugin:GreedyTemperature"],
+            "logits_processors": ["rlhf_lab.rollout.generators.vllm.plugin:GreedyTemperature"],
             "logprobs_mode": "processed_logprobs",
             "max_model_len": 64,
         }

@@ -20,23 +20,20 @@ from multiprocessing import active_children, current_process, parent_process
 from pathlib import Path
 from typing import Any
 
-from rlhf_lab import build, checkpoint, commands, main, sealed
-from rlhf_lab.config import Config
-from rlhf_lab.ledger import Ledger
+from rlhf_lab.cli import commands, main
+from rlhf_lab.experiment import build
+from rlhf_lab.experiment.config import Config
 from rlhf_lab.rollout.pipeline import Pipeline
 from rlhf_lab.rollout.worker import RolloutWorker
-from rlhf_lab.trackers.console import Console
-from rlhf_lab.trackers.jsonl import JsonlTracker
-from rlhf_lab.types import (
-    Chunk,
-    Example,
-    Finish,
-    Group,
-    Prompt,
-    Sample,
-    StopRequested,
-    WeightFeed,
-)
+from rlhf_lab.runs import atomic_folder
+from rlhf_lab.runs.trackers.console import Console
+from rlhf_lab.runs.trackers.jsonl import JsonlTracker
+from rlhf_lab.training import checkpoint
+from rlhf_lab.training.ledger import Ledger
+from rlhf_lab.types.data import Chunk
+from rlhf_lab.types.errors import StopRequested
+from rlhf_lab.types.protocols import WeightFeed
+from rlhf_lab.types.samples import Example, Finish, Group, Prompt, Sample
 
 
 @dataclass(frozen=True)
@@ -126,7 +123,7 @@ class Watch:
         self._before(commands, "save_policy", lambda *a: self.reached("policy"))
         self._before(commands, "evaluate_run", lambda *a: self.reached("evaluate"))
         self._after(checkpoint, "save_file", lambda *a: self.reached("file saved"))
-        self._after(sealed, "flush", self._flushed)
+        self._after(atomic_folder, "flush", self._flushed)
         self.look_at_worker()
         build.make_worker = functools.partial(watched_worker, self._moment)
 
@@ -156,7 +153,7 @@ class Watch:
         self.reached("half a row")
 
     def _flushed(self, path: Path) -> None:
-        if path.name == sealed.ENTRY:
+        if path.name == atomic_folder.ENTRY:
             self.reached("before the seal")
         elif path.name == "checkpoints":
             self.reached("sealed")

@@ -29,7 +29,7 @@ from pathlib import Path
 
 from damage import damage
 
-from rlhf_lab.errors import UserError
+from rlhf_lab.types.errors import UserError
 
 # Each has CASES, a sequence of Case.
 MODULES = ("fuzz_runs", "fuzz_stages", "fuzz_sources")

@@ -19,24 +19,26 @@ from table_records import evals, record, rounds, write_lines, write_run
 from analysis import before_after, compare
 from analysis.report.make import Options, html
 from analysis.tables.gather import gather
-from rlhf_lab import plan, runs_table, timeline
-from rlhf_lab.build import schedule_of
-from rlhf_lab.card import card
-from rlhf_lab.checkpoint import CheckpointOptions, Checkpoints, Snapshot
-from rlhf_lab.config import Config, typed
-from rlhf_lab.export import versions
-from rlhf_lab.main import of_run
-from rlhf_lab.outputs import RECORDS, progress, refuse_occupied
+from rlhf_lab.cli import runs_table, timeline
+from rlhf_lab.cli.main import of_run
+from rlhf_lab.cli.wandb_sync import outboxes
+from rlhf_lab.experiment.build import schedule_of
+from rlhf_lab.experiment.config import Config, typed
+from rlhf_lab.experiment.evaluate import saved_weights
+from rlhf_lab.experiment.export import versions
+from rlhf_lab.experiment.model_card import card
+from rlhf_lab.experiment.outputs import RECORDS, progress, refuse_occupied
+from rlhf_lab.experiment.planning import planner
 from rlhf_lab.rollout.pipeline import Queued
-from rlhf_lab.run_evals import saved_weights
-from rlhf_lab.runs import RunDirectory, list_runs
+from rlhf_lab.runs.folder import RunDirectory, list_runs
+from rlhf_lab.runs.trackers.console import Console
+from rlhf_lab.runs.trackers.evaluations import already_sent
 from rlhf_lab.sweeps.board import Board
 from rlhf_lab.sweeps.job import Job
 from rlhf_lab.sweeps.search.jobs import spent
-from rlhf_lab.sync import outboxes
-from rlhf_lab.trackers.console import Console
-from rlhf_lab.trackers.evaluations import already_sent
-from rlhf_lab.types import Chunk, Example, Finish, Group, Prompt, Rollout, Sample, Span, Weights
+from rlhf_lab.training.checkpoint import CheckpointOptions, Checkpoints, Snapshot
+from rlhf_lab.types.data import Chunk, Rollout, Span, Weights
+from rlhf_lab.types.samples import Example, Finish, Group, Prompt, Sample
 
 ROUNDS = 4
 SETTINGS = {
@@ -201,7 +203,7 @@ def drawn(folder: Path) -> None:
 
 
 def planned(folder: Path) -> None:
-    plan.show([str(folder), "mode=sync,async"], SILENT)
+    planner.show([str(folder), "mode=sync,async"], SILENT)
 
 
 def replayed(folder: Path) -> None:

@@ -18,19 +18,19 @@ from test_tables_online import Api, a_run, server
 
 from analysis.tables.gather import gather
 from analysis.tables.online import read_project
-from rlhf_lab.audit import DataOptions, Limits, audit_split
-from rlhf_lab.config import typed
-from rlhf_lab.data import inspect
+from rlhf_lab.experiment.config import typed
+from rlhf_lab.experiment.data_report import inspect
 from rlhf_lab.models.causal_lm import load_policy, policy_shape, require_savable, save_policy
 from rlhf_lab.models.pretrained import PretrainedModel
 from rlhf_lab.models.reward_model import load_reward_model, reward_model_from, save_reward_model
 from rlhf_lab.models.sampling import Written
+from rlhf_lab.runs.trackers.console import Console
+from rlhf_lab.tasks.audit import DataOptions, Limits, audit_split
 from rlhf_lab.tasks.gsm8k import Gsm8k
 from rlhf_lab.tasks.pairs import pair_examples
 from rlhf_lab.tasks.prompts import as_it_is
 from rlhf_lab.tasks.tldr_nano import TldrNano
-from rlhf_lab.trackers.console import Console
-from rlhf_lab.types import Split
+from rlhf_lab.types.samples import Split
 
 GOOD = "good.csv"
 

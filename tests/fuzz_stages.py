@@ -7,15 +7,15 @@ from pathlib import Path
 
 from fuzz import Case
 
-from rlhf_lab.products import METRICS, STRENGTH, read_pairs
-from rlhf_lab.reading import read_json
+from rlhf_lab.experiment.prepare import METRICS, STRENGTH, read_pairs
 from rlhf_lab.rewards.judge_cache import JudgeCache
-from rlhf_lab.sealed import sealed
-from rlhf_lab.stages.cache import verify
-from rlhf_lab.stages.calibration import Bin, read_calibration, write_calibration
+from rlhf_lab.runs.atomic_folder import sealed
+from rlhf_lab.runs.reading import read_json
 from rlhf_lab.sweeps.search.options import Sampler, SearchOptions
 from rlhf_lab.sweeps.search.space import split
 from rlhf_lab.sweeps.search.study import opened
+from rlhf_lab.training.stages.cache import verify
+from rlhf_lab.training.stages.calibration import Bin, read_calibration, write_calibration
 
 QUESTIONS = ("a1" * 32, "b2" * 32)
 

@@ -9,8 +9,10 @@ import torch
 from examples import credited, group
 from torch import Tensor
 
-from rlhf_lab.batching import collate
-from rlhf_lab.types import Algorithm, Batch, Group, LossOutput, PolicyOutput
+from rlhf_lab.models.batching import collate
+from rlhf_lab.types.data import Batch, LossOutput, PolicyOutput
+from rlhf_lab.types.protocols import Algorithm
+from rlhf_lab.types.samples import Group
 
 Rows = Sequence[Sequence[float]]
 

@@ -11,17 +11,18 @@ from typing import Any
 
 from survival import untimed
 
-from rlhf_lab.checkpoint import CheckpointOptions, Checkpoints, Snapshot
-from rlhf_lab.config import Config, plain
-from rlhf_lab.forward import weights_digest
-from rlhf_lab.loop import Hooks
+from rlhf_lab.experiment.config import Config, plain
+from rlhf_lab.experiment.prepare import Stages
+from rlhf_lab.experiment.train import learn
 from rlhf_lab.models.causal_lm import load_policy
+from rlhf_lab.models.forward import weights_digest
 from rlhf_lab.models.pretrained import PretrainedModel
-from rlhf_lab.products import Stages
-from rlhf_lab.runs import config_hash
-from rlhf_lab.trackers.console import Console
-from rlhf_lab.training import learn
-from rlhf_lab.types import Batch, Chunk, Group, Metrics, Weights
+from rlhf_lab.runs.folder import config_hash
+from rlhf_lab.runs.trackers.console import Console
+from rlhf_lab.training.checkpoint import CheckpointOptions, Checkpoints, Snapshot
+from rlhf_lab.training.loop import Hooks
+from rlhf_lab.types.data import Batch, Chunk, Metrics, Weights
+from rlhf_lab.types.samples import Group
 
 Row = dict[str, Any]
 Result = tuple[list[Row], str]

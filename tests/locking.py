@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from rlhf_lab.errors import UserError
-from rlhf_lab.run_lock import run_lock
+from rlhf_lab.runs.run_lock import run_lock
+from rlhf_lab.types.errors import UserError
 
 # Seconds, where other tests have the machine too.
 LIMIT = 120.0

@@ -17,16 +17,17 @@ import torch
 from engine_cases import ALGOS, batch_of
 from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
 
-from rlhf_lab.batching import collate, split
-from rlhf_lab.corrections.none import NoCorrection
-from rlhf_lab.engines.actor import Actor
-from rlhf_lab.engines.engine import TrainingEngine
-from rlhf_lab.engines.options import SingleEngineOptions
-from rlhf_lab.engines.single import SingleHolder
-from rlhf_lab.memory import keep_freed_memory, peak_bytes
-from rlhf_lab.optim import Optim
-from rlhf_lab.processes import Processes
-from rlhf_lab.types import Batch, Example, Finish, Group, Prompt, Sample
+from rlhf_lab.algos.corrections.none import NoCorrection
+from rlhf_lab.models.batching import collate, split
+from rlhf_lab.runs.memory import keep_freed_memory, peak_bytes
+from rlhf_lab.training.engines.actor import Actor
+from rlhf_lab.training.engines.distributed import Processes
+from rlhf_lab.training.engines.engine import TrainingEngine
+from rlhf_lab.training.engines.options import SingleEngineOptions
+from rlhf_lab.training.engines.single import SingleHolder
+from rlhf_lab.training.optim import Optim
+from rlhf_lab.types.data import Batch
+from rlhf_lab.types.samples import Example, Finish, Group, Prompt, Sample
 
 VOCABULARY = 50_304
 CPU = torch.device("cpu")

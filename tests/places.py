@@ -14,23 +14,16 @@ from pathlib import Path
 import torch
 from misbehaving import FINAL
 
-from rlhf_lab.foreign import state
 from rlhf_lab.rewards.function import FunctionJudge
 from rlhf_lab.rewards.limited import OnError, SampleScorer
 from rlhf_lab.rollout.mode import OnFailure
 from rlhf_lab.rollout.process import Care, GeneratorProcess
 from rlhf_lab.rollout.shared import SharedWeights
 from rlhf_lab.rollout.worker import RolloutWorker
-from rlhf_lab.types import (
-    Chunk,
-    Example,
-    Finish,
-    Group,
-    Prompt,
-    Sample,
-    WeightFeed,
-    Weights,
-)
+from rlhf_lab.runs.foreign import state
+from rlhf_lab.types.data import Chunk, Weights
+from rlhf_lab.types.protocols import WeightFeed
+from rlhf_lab.types.samples import Example, Finish, Group, Prompt, Sample
 
 
 def behave(place: str, names: Sequence[str], report: str) -> None:

@@ -20,10 +20,10 @@ from examples import FACTS
 from hydra import compose, initialize_config_dir
 from survival import outcome
 
-from rlhf_lab import commands
-from rlhf_lab.config import ALGORITHMS, register, typed
-from rlhf_lab.main import conf_folder
-from rlhf_lab.trackers.console import Console
+from rlhf_lab.cli import commands
+from rlhf_lab.cli.main import conf_folder
+from rlhf_lab.experiment.config import ALGORITHMS, register, typed
+from rlhf_lab.runs.trackers.console import Console
 
 SHORT = ("run.updates=8", "eval=none", "eval.snapshots=0", "sft.steps=4")
 # Modes that every algorithm is run in, and those that are run for one algorithm of each kind.

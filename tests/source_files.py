@@ -13,7 +13,7 @@ from analysis.tables.benchmark_write import write_benchmark
 from analysis.tables.exported import exported
 from analysis.tables.store import save
 from analysis.tables.wandb_log import CHUNK, HEADER, MAGIC
-from rlhf_lab.trackers.tensorboard import TensorBoardTracker
+from rlhf_lab.runs.trackers.tensorboard import TensorBoardTracker
 
 CSV = """\
 run,seed,env_id,exp_name,x/updates,x/wall_minutes,config.optim.lr,version,gold/win_rate,loss

@@ -15,8 +15,8 @@ from typing import Any
 from examples import FACTS
 from forked import Moment, train
 
-from rlhf_lab import forkserver
-from rlhf_lab.config import Config
+from rlhf_lab.experiment.config import Config
+from rlhf_lab.runs import forkserver
 
 # What depends on timing alone.
 UNTIMED = ("seconds/", "timing/")

@@ -8,12 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlhf_lab.ledger import Ledger
-from rlhf_lab.optim import Optim, Per, Schedule
-from rlhf_lab.recipe import Recipe
 from rlhf_lab.rollout.budget import StalenessBudget
 from rlhf_lab.rollout.mode import AtBound, ExecutorKind, Mode, OnFailure, WeightPolicy
-from rlhf_lab.types import Chunk, Rollout, Span, UserError
+from rlhf_lab.training.ledger import Ledger
+from rlhf_lab.training.optim import Optim, Per, Schedule
+from rlhf_lab.types.data import Chunk, Rollout, Span
+from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.run_options import Recipe
 
 
 @given(st.integers(0, 6), st.integers(1, 4), st.integers(1, 12))

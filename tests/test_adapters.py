@@ -19,9 +19,9 @@ from test_needs import engine_of
 from torch import Tensor
 from torch.func import functional_call
 
-from rlhf_lab import commands
-from rlhf_lab.batching import token_weights
-from rlhf_lab.checks import check
+from rlhf_lab.cli import commands
+from rlhf_lab.experiment.checks import check
+from rlhf_lab.experiment.prepare import Stages
 from rlhf_lab.models.adapters import (
     adapters_off,
     has_adapters,
@@ -30,11 +30,12 @@ from rlhf_lab.models.adapters import (
     plain_names,
     with_adapters,
 )
+from rlhf_lab.models.batching import token_weights
 from rlhf_lab.models.lora import Lora
 from rlhf_lab.models.scratch import ScratchModel
-from rlhf_lab.products import Stages
-from rlhf_lab.trackers.console import Console
-from rlhf_lab.types import Batch, UserError
+from rlhf_lab.runs.trackers.console import Console
+from rlhf_lab.types.data import Batch
+from rlhf_lab.types.errors import UserError
 
 pytest.importorskip("peft", reason="pip install 'rlhf-lab[lora]'")
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from analysis import algorithms
-from rlhf_lab.provenance import provenance
-from rlhf_lab.runs import RunDirectory
+from rlhf_lab.runs.folder import RunDirectory
+from rlhf_lab.runs.provenance import provenance
 
 PAGE = f"# Title\n\n{algorithms.BEGIN}\nan earlier table\n{algorithms.END}\n\nThe rest.\n"
 MODES = {"sync": ("sync", 0, 1), "async": ("async", 1, 1), "N=16": ("sync", 0, 16)}
@@ -22,7 +22,7 @@ MODES = {"sync": ("sync", 0, 1), "async": ("async", 1, 1), "N=16": ("sync", 0, 1
 def one_provenance() -> Iterator[None]:
     """What runs were made with is looked up once: here many are, and none is read for it."""
     with pytest.MonkeyPatch.context() as changed:
-        changed.setattr("rlhf_lab.runs.provenance", functools.cache(provenance))
+        changed.setattr("rlhf_lab.runs.folder.provenance", functools.cache(provenance))
         yield
 
 

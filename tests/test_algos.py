@@ -14,8 +14,8 @@ from rlhf_lab.algos.common import clipped_surrogate, k1, k3
 from rlhf_lab.algos.grpo import GRPO
 from rlhf_lab.algos.online_dpo import OnlineDPO
 from rlhf_lab.algos.proximal_rloo import ProximalRLOO
-from rlhf_lab.batching import collate, rewards_of
-from rlhf_lab.types import UserError
+from rlhf_lab.models.batching import collate, rewards_of
+from rlhf_lab.types.errors import UserError
 
 TWO_GROUPS = [
     group(0, [[-1.0, -2.0], [-0.5]], [1.0, 3.0]),

@@ -11,8 +11,9 @@ import pytest
 from conftest import MakeConfig
 from examples import FACTS
 
-from rlhf_lab import commands
-from rlhf_lab.checks import check
+from rlhf_lab.cli import commands
+from rlhf_lab.experiment.checks import check
+from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.tasks.arithmetic import (
     OPERATIONS,
     Arithmetic,
@@ -21,8 +22,8 @@ from rlhf_lab.tasks.arithmetic import (
     split_of,
     value,
 )
-from rlhf_lab.trackers.console import Console
-from rlhf_lab.types import Split, UserError
+from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.samples import Split
 
 
 @pytest.mark.parametrize(

@@ -20,13 +20,14 @@ from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 from survival import generators_at_work, is_running, wait_until
 
-from rlhf_lab import commands, forkserver
-from rlhf_lab.checks import check, splits_are_readable
-from rlhf_lab.config import GROUPS
-from rlhf_lab.main import conf_folder, main, message
-from rlhf_lab.products import Stages
-from rlhf_lab.trackers.console import Console
-from rlhf_lab.types import UserError
+from rlhf_lab.cli import commands
+from rlhf_lab.cli.main import conf_folder, main, message
+from rlhf_lab.experiment.checks import check, splits_are_readable
+from rlhf_lab.experiment.config import GROUPS
+from rlhf_lab.experiment.prepare import Stages
+from rlhf_lab.runs import forkserver
+from rlhf_lab.runs.trackers.console import Console
+from rlhf_lab.types.errors import UserError
 
 # The shortest of runs, by which nothing but its being a run is tested.
 SUMS = ("debug=tiny", "task=arithmetic", "algo=rloo", "reward=task_rule", "eval=none")
@@ -166,7 +167,7 @@ def test_a_missing_model_says_what_to_pass_instead(
 
 def test_a_prompt_that_is_too_long_is_named(make_config: MakeConfig, gsm8k: Path) -> None:
     from rlhf_lab.tasks.prompts import PromptStream
-    from rlhf_lab.types import Split
+    from rlhf_lab.types.samples import Split
 
     config = make_config("task=gsm8k", f"task.path={gsm8k}")
     stream = PromptStream(config.task.examples(Split.train), lambda t: [1] * len(t), 1, 10)

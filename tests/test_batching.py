@@ -8,8 +8,8 @@ from examples import group
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlhf_lab.batching import collate, micro_batches, minibatches, pad_left, token_weights
-from rlhf_lab.types import Credit, Reduction
+from rlhf_lab.models.batching import collate, micro_batches, minibatches, pad_left, token_weights
+from rlhf_lab.types.data import Credit, Reduction
 
 GROUPS = [group(i, [[-1.0] * (1 + (i + k) % 4) for k in range(2)], [0.0, 1.0]) for i in range(8)]
 

@@ -9,7 +9,7 @@ import pytest
 
 from analysis import before_after
 from analysis.before_after import TRAINING, Change, table
-from rlhf_lab.runs import RunDirectory
+from rlhf_lab.runs.folder import RunDirectory
 
 
 def make_run(folder: Path, seed: int, after: float, first_version: int = 0) -> None:

@@ -35,13 +35,13 @@ from analysis.bench_tables import (
     speed_up,
     training_table,
 )
-from rlhf_lab.config import Config
+from rlhf_lab.experiment.config import Config
 from rlhf_lab.models.causal_lm import load_policy, save_policy
 from rlhf_lab.models.scratch import ScratchModel
 from rlhf_lab.rollout.mode import ExecutorKind
+from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.tasks.tldr_nano import TldrNano
-from rlhf_lab.trackers.console import Console
-from rlhf_lab.types import UserError
+from rlhf_lab.types.errors import UserError
 
 PAGE = f"# Title\n\n{algorithms.BEGIN}\nan earlier table\n{algorithms.END}\n\nThe rest.\n"
 SPEC = Spec(
@@ -362,7 +362,7 @@ def test_every_part_of_a_round_is_measured(tmp_path: Path, monkeypatch: pytest.M
 def test_our_side_runs_and_is_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def here(command: Sequence[str], _: Spec) -> None:
         """In this process, which has everything imported."""
-        assert list(command[:3]) == [sys.executable, "-m", "rlhf_lab.main"]
+        assert list(command[:3]) == [sys.executable, "-m", "rlhf_lab.cli.main"]
         assert call(*command[3:], monkeypatch=monkeypatch) == 0
 
     monkeypatch.setattr(bench_runs, "started", here)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from analysis import compare
-from rlhf_lab.runs import RunDirectory
+from rlhf_lab.runs.folder import RunDirectory
 
 pytestmark = pytest.mark.usefixtures("costly")
 

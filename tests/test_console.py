@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from rlhf_lab.trackers import console as console_module
-from rlhf_lab.trackers.console import Console
+from rlhf_lab.runs.trackers import console as console_module
+from rlhf_lab.runs.trackers.console import Console
 
 
 class FakeClock:

@@ -25,23 +25,25 @@ from golden import (
 )
 from torch import Tensor
 
+from rlhf_lab.algos.corrections.decoupled import Decoupled
+from rlhf_lab.algos.corrections.ess_scaled import ESSScaled
+from rlhf_lab.algos.corrections.geometric_mask import GeometricMask
+from rlhf_lab.algos.corrections.icepop import IcePop
+from rlhf_lab.algos.corrections.none import NoCorrection
+from rlhf_lab.algos.corrections.opsm import OPSM
+from rlhf_lab.algos.corrections.recompute import Recompute
+from rlhf_lab.algos.corrections.sequence_is import SequenceIS
+from rlhf_lab.algos.corrections.truncated_is import TruncatedIS
 from rlhf_lab.algos.grpo import GRPO
+from rlhf_lab.algos.off_policy import corrected, is_anchored
 from rlhf_lab.algos.proximal_rloo import ProximalRLOO
 from rlhf_lab.algos.rloo import RLOO
-from rlhf_lab.batching import collate
-from rlhf_lab.checks import check
-from rlhf_lab.config import ALGORITHMS, CORRECTIONS
-from rlhf_lab.corrections.decoupled import Decoupled
-from rlhf_lab.corrections.ess_scaled import ESSScaled
-from rlhf_lab.corrections.geometric_mask import GeometricMask
-from rlhf_lab.corrections.icepop import IcePop
-from rlhf_lab.corrections.none import NoCorrection
-from rlhf_lab.corrections.opsm import OPSM
-from rlhf_lab.corrections.recompute import Recompute
-from rlhf_lab.corrections.sequence_is import SequenceIS
-from rlhf_lab.corrections.truncated_is import TruncatedIS
-from rlhf_lab.off_policy import corrected, is_anchored
-from rlhf_lab.types import Algorithm, Batch, Correction, Objective, UserError
+from rlhf_lab.experiment.checks import check
+from rlhf_lab.experiment.config import ALGORITHMS, CORRECTIONS
+from rlhf_lab.models.batching import collate
+from rlhf_lab.types.data import Batch, Objective
+from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.protocols import Algorithm, Correction
 
 # Log-ratios of two rows, of three tokens and of two.
 LOG_RATIO = [[math.log(2), math.log(0.25), 0.0], [math.log(4), math.log(1.5)]]

@@ -13,7 +13,7 @@ from analysis.bench_rliable import Work, aggregate_work, improvement_work
 from analysis.bench_statistics import Timed, measured, table
 from analysis.coverage import Row, cases, held, middle_mean, tables
 from analysis.statistics.results import OF_ANY_NUMBER, Method, Options
-from rlhf_lab.types import UserError
+from rlhf_lab.types.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("costly")
 

@@ -15,13 +15,14 @@ import pyarrow.parquet
 import pytest
 from conftest import MakeConfig
 
-from rlhf_lab.data import inspect
+from rlhf_lab.experiment.data_report import inspect
+from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.tasks.gsm8k import Gsm8k
 from rlhf_lab.tasks.hub import read_split
 from rlhf_lab.tasks.pairs import pair_examples
 from rlhf_lab.tasks.tables import Demand, Table
-from rlhf_lab.trackers.console import Console
-from rlhf_lab.types import Split, UserError
+from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.samples import Split
 
 DEMAND = Demand(("question",))
 FIELDS = {"question": "1 + 1?", "answer": "#### 2"}

@@ -18,14 +18,14 @@ from safetensors.torch import load_file, save_file
 from test_models import llama, load
 from transformers import GenerationConfig
 
-from rlhf_lab import commands
+from rlhf_lab.cli import commands
 from rlhf_lab.models.causal_lm import load_policy, policy_shape, require_savable, save_policy
 from rlhf_lab.models.pretrained import PretrainedModel
 from rlhf_lab.models.reward_model import load_reward_model, reward_model_from, save_reward_model
 from rlhf_lab.models.sampling import Written
+from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.tasks.tldr_nano import TldrNano
-from rlhf_lab.trackers.console import Console
-from rlhf_lab.types import UserError
+from rlhf_lab.types.errors import UserError
 
 WEIGHTS = "model.safetensors"
 Change = Callable[[Path], object]

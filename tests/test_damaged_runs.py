@@ -20,18 +20,19 @@ from analysis.tables import __main__ as tables
 from analysis.tables.findings import Kind
 from analysis.tables.folders import read_folder
 from analysis.tables.gather import gather
-from rlhf_lab import plan, report, runs_table, timeline
-from rlhf_lab.build import schedule_of
-from rlhf_lab.checkpoint import CheckpointOptions, Checkpoints
-from rlhf_lab.errors import UserError
-from rlhf_lab.extents import extent_of
-from rlhf_lab.main import of_run
-from rlhf_lab.outputs import refuse_occupied
-from rlhf_lab.rows import read_rows, write_rows
-from rlhf_lab.run_evals import saved_weights
-from rlhf_lab.runs import RunDirectory, list_runs
-from rlhf_lab.saved_tensors import read_tensors
-from rlhf_lab.trackers.console import Console
+from rlhf_lab.cli import report, runs_table, timeline
+from rlhf_lab.cli.main import of_run
+from rlhf_lab.experiment.build import schedule_of
+from rlhf_lab.experiment.evaluate import saved_weights
+from rlhf_lab.experiment.outputs import refuse_occupied
+from rlhf_lab.experiment.planning import planner
+from rlhf_lab.runs.extents import extent_of
+from rlhf_lab.runs.folder import RunDirectory, list_runs
+from rlhf_lab.runs.jsonl import read_rows, write_rows
+from rlhf_lab.runs.saved_tensors import read_tensors
+from rlhf_lab.runs.trackers.console import Console
+from rlhf_lab.training.checkpoint import CheckpointOptions, Checkpoints
+from rlhf_lab.types.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("costly")
 
@@ -112,7 +113,7 @@ def test_a_manifest_that_is_none_is_refused_in_one_line(
         lambda: of_run("resume", [str(run)]),
         lambda: of_run("evaluate", [str(run)]),
         lambda: of_run("replay", [str(run)]),
-        lambda: plan.show([str(run)], CONSOLE),
+        lambda: planner.show([str(run)], CONSOLE),
     ):
         with pytest.raises(UserError, match="manifest") as refused:
             command()
@@ -158,7 +159,7 @@ def test_a_line_of_garbage_is_named(
         return
     readers: tuple[Callable[[], object], ...] = (lambda: read_rows(run / name),)
     if name == "timeline.jsonl":
-        readers = (lambda: timeline.spans(run), lambda: plan.show([str(run)], CONSOLE))
+        readers = (lambda: timeline.spans(run), lambda: planner.show([str(run)], CONSOLE))
     for read in readers:
         with pytest.raises(UserError, match=rf"{name}, line 2.*: (delete the line|restore)"):
             read()
@@ -228,7 +229,7 @@ def test_what_is_no_file_is_neither_waited_for_nor_read_for_ever(
     found = read_all(sweep, capsys)
     assert "metrics.jsonl" in found
     with pytest.raises(UserError, match=r"timeline\.jsonl"):
-        plan.show([str(run)], CONSOLE)
+        planner.show([str(run)], CONSOLE)
     with pytest.raises(UserError, match=r"metrics\.jsonl is no file: move it away"):
         refuse_occupied(run)
 

@@ -24,7 +24,7 @@ from analysis.tables.record import Facts, Reading, Record, Source, as_seed, cell
 from analysis.tables.sound import sound
 from analysis.tables.sources import read_sources
 from analysis.tables.table import make_tables
-from rlhf_lab.reading import Unreadable
+from rlhf_lab.runs.reading import Unreadable
 
 pytestmark = pytest.mark.usefixtures("costly")
 

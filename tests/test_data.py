@@ -13,8 +13,12 @@ import pytest
 from conftest import MakeConfig
 from examples import FACTS, call
 
-from rlhf_lab import commands
-from rlhf_lab.audit import (
+from rlhf_lab.cli import commands
+from rlhf_lab.experiment.config import Config
+from rlhf_lab.experiment.data_report import inspect, share
+from rlhf_lab.experiment.prepare import Stages, read_pairs
+from rlhf_lab.runs.trackers.console import Console
+from rlhf_lab.tasks.audit import (
     DataOptions,
     Lengths,
     Limits,
@@ -23,18 +27,15 @@ from rlhf_lab.audit import (
     audit_split,
     overlap,
 )
-from rlhf_lab.config import Config
-from rlhf_lab.data import inspect, share
-from rlhf_lab.fingerprints import ngrams, normalised, words
-from rlhf_lab.products import Stages, read_pairs
-from rlhf_lab.stages.relabel import ordered, write_relabelled
-from rlhf_lab.stages.reward_model import accuracy
+from rlhf_lab.tasks.fingerprints import ngrams, normalised, words
 from rlhf_lab.tasks.gsm8k import Gsm8k
 from rlhf_lab.tasks.prompts import as_it_is
 from rlhf_lab.tasks.tldr import Tldr
 from rlhf_lab.tasks.tldr_nano import TldrNano
-from rlhf_lab.trackers.console import Console
-from rlhf_lab.types import Example, Group, Split, UserError
+from rlhf_lab.training.stages.relabel import ordered, write_relabelled
+from rlhf_lab.training.stages.reward_model import accuracy
+from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.samples import Example, Group, Split
 
 REAL = Path(__file__).resolve().parents[2] / "shared" / "data" / "gsm8k"
 

@@ -32,7 +32,7 @@ from analysis.statistics.power import Aim, power, seeds_for
 from analysis.statistics.results import Basis, Estimate, Method, Options
 from analysis.statistics.targets import time_to_target, times_ratio
 from analysis.together import together
-from rlhf_lab.types import UserError
+from rlhf_lab.types.errors import UserError
 
 ENDS = (0.80, 0.82, 0.85)
 TARGET = Target("gold/win_rate", 0.5, "x/updates")

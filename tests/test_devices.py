@@ -7,7 +7,8 @@ from examples import group
 
 from rlhf_lab.models.devices import check_name, chosen
 from rlhf_lab.rewards.model import ModelReward, ModelScorer
-from rlhf_lab.types import Group, Sample, UserError
+from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.samples import Group, Sample
 
 
 @pytest.fixture

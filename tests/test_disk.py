@@ -23,17 +23,18 @@ from safetensors import torch as safetensors
 from test_bad_input import SUMS
 
 from analysis.command import exit_code
-from rlhf_lab import commands, disk
-from rlhf_lab.arguments import is_option
-from rlhf_lab.disk import fault_of, follow_umask, save_file, told, umask, writing
-from rlhf_lab.locks import claimed
-from rlhf_lab.main import run_command
-from rlhf_lab.products import Stages
+from rlhf_lab.cli import commands
+from rlhf_lab.cli.main import run_command
+from rlhf_lab.experiment.arguments import is_option
+from rlhf_lab.experiment.prepare import Stages
 from rlhf_lab.rewards.judge_cache import JudgeCache
-from rlhf_lab.sealed import sealed
+from rlhf_lab.runs import disk
+from rlhf_lab.runs.atomic_folder import sealed
+from rlhf_lab.runs.disk import fault_of, follow_umask, save_file, told, umask, writing
+from rlhf_lab.runs.locks import claimed
+from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.sweeps.words import quoted
-from rlhf_lab.trackers.console import Console
-from rlhf_lab.types import UserError
+from rlhf_lab.types.errors import UserError
 
 # Rights.
 
@@ -157,7 +158,7 @@ def test_a_cache_that_cannot_be_written_is_refused_with_its_option(
     make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, number: int
 ) -> None:
     config = make_config(f"output.cache={tmp_path}/cache", "sft.steps=1")
-    monkeypatch.setattr("rlhf_lab.locks.os.open", failing(number, f"{tmp_path}/cache"))
+    monkeypatch.setattr("rlhf_lab.runs.locks.os.open", failing(number, f"{tmp_path}/cache"))
     with pytest.raises(UserError, match=rf"^output.cache={tmp_path}/cache: .*name another folder"):
         Stages(config, Console(quiet=True)).sft(config.model)
 

@@ -18,7 +18,7 @@ import torch
 from engine_cases import ALGOS, engine, losses, restore, saved, updates
 from examples import call
 
-from rlhf_lab.engines.options import SingleEngineOptions
+from rlhf_lab.training.engines.options import SingleEngineOptions
 
 pytestmark = [pytest.mark.timeout(1500), pytest.mark.usefixtures("processes")]
 
@@ -46,7 +46,7 @@ def lab(*arguments: str, folder: Path, cache: Path, processes: int = 2) -> subpr
     """`rlhf-lab ARGUMENTS` on a tiny run in several processes."""
     given = ["debug=tiny", "eval=none", "eval.snapshots=0", "engine=fsdp", "checkpoint=rounds"]
     given += ["checkpoint.rounds=1", f"output.cache={cache}", f"output.dir={folder}"]
-    return torchrun(["-m", "rlhf_lab.main", *arguments, *given], processes)
+    return torchrun(["-m", "rlhf_lab.cli.main", *arguments, *given], processes)
 
 
 def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:

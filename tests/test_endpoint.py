@@ -16,21 +16,23 @@ from conftest import MakeConfig
 from examples import FACTS, call
 from judge_server import Asked, Response, longer_wins, said, serving
 
-from rlhf_lab import commands
-from rlhf_lab.checks import check
-from rlhf_lab.config import Config
-from rlhf_lab.pulse import watched
-from rlhf_lab.randomness import stable_hash
+from rlhf_lab.cli import commands
+from rlhf_lab.experiment.checks import check
+from rlhf_lab.experiment.config import Config
 from rlhf_lab.rewards.endpoint import EndpointReward, Style, TokenLimit
 from rlhf_lab.rewards.judge import JudgeScorer
 from rlhf_lab.rewards.judge_cache import JudgeCache
 from rlhf_lab.rewards.judge_calls import JudgeCalls
 from rlhf_lab.rewards.judge_client import asked_pause, key_of
 from rlhf_lab.rewards.judge_prompts import filled, verdict
-from rlhf_lab.runs import metrics
-from rlhf_lab.stages.relabel import write_relabelled
-from rlhf_lab.trackers.console import Console
-from rlhf_lab.types import Comparing, Example, Finish, Group, Metered, Prompt, Sample, UserError
+from rlhf_lab.runs.folder import metrics
+from rlhf_lab.runs.trackers.console import Console
+from rlhf_lab.training.stages.relabel import write_relabelled
+from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.heartbeat import watched
+from rlhf_lab.types.protocols import Comparing, Metered
+from rlhf_lab.types.randomness import stable_hash
+from rlhf_lab.types.samples import Example, Finish, Group, Prompt, Sample
 
 pytestmark = pytest.mark.usefixtures("costly")
 
@@ -618,7 +620,7 @@ def test_the_command_line_tells_it_in_one_line(
 def test_labels_by_a_judge_leave_out_the_pairs_that_it_could_not_score(
     make_config: MakeConfig,
 ) -> None:
-    from rlhf_lab.products import Stages, read_pairs
+    from rlhf_lab.experiment.prepare import Stages, read_pairs
 
     with serving(patchy) as judge:
         config = make_config(

@@ -12,14 +12,15 @@ from engine_cases import ALGOS, batch_of, engine, groups, losses, policy, restor
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlhf_lab import checks
-from rlhf_lab.batching import collate, split
-from rlhf_lab.engines.options import FSDPOptions, Precision, SingleEngineOptions
-from rlhf_lab.forward import is_splittable, num_chunks, response_output
-from rlhf_lab.memory import OutOfMemory
+from rlhf_lab.experiment import checks
+from rlhf_lab.models.batching import collate, split
+from rlhf_lab.models.forward import is_splittable, num_chunks, response_output
 from rlhf_lab.models.scratch import ScratchModel
 from rlhf_lab.models.value_model import value_model_like
-from rlhf_lab.types import UserError, Weights
+from rlhf_lab.runs.memory import OutOfMemory
+from rlhf_lab.training.engines.options import FSDPOptions, Precision, SingleEngineOptions
+from rlhf_lab.types.data import Weights
+from rlhf_lab.types.errors import UserError
 
 
 def one_piece() -> SingleEngineOptions:

@@ -18,12 +18,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from survival import exact_rows
 
-from rlhf_lab import build, commands
-from rlhf_lab.checks import check
-from rlhf_lab.evals import EvalOptions, Evaluator
-from rlhf_lab.measures.intervals import wilson, with_interval
-from rlhf_lab.measures.length_control import length_controlled
-from rlhf_lab.measures.pass_at_k import (
+from rlhf_lab.cli import commands
+from rlhf_lab.evaluation.evaluator import EvalOptions, Evaluator
+from rlhf_lab.evaluation.measures.intervals import wilson, with_interval
+from rlhf_lab.evaluation.measures.length_control import length_controlled
+from rlhf_lab.evaluation.measures.pass_at_k import (
     kinds_of,
     majority_at_k,
     pass_at_k,
@@ -31,18 +30,23 @@ from rlhf_lab.measures.pass_at_k import (
     subsets,
     vote,
 )
-from rlhf_lab.measures.score_gap import Scored, gap_metrics, rank_correlation, ranks
-from rlhf_lab.measures.verdicts import Judged, by_comparison, by_score, win_metrics
+from rlhf_lab.evaluation.measures.score_gap import Scored, gap_metrics, rank_correlation, ranks
+from rlhf_lab.evaluation.measures.verdicts import Judged, by_comparison, by_score, win_metrics
+from rlhf_lab.experiment import build
+from rlhf_lab.experiment.checks import check
+from rlhf_lab.experiment.evaluate import Evaluated, show
+from rlhf_lab.experiment.prepare import Stages
 from rlhf_lab.models.causal_lm import load_policy
-from rlhf_lab.products import Stages
-from rlhf_lab.rows import read_rows
-from rlhf_lab.run_evals import Evaluated, show
+from rlhf_lab.runs.jsonl import read_rows
+from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.tasks.arithmetic import Arithmetic
 from rlhf_lab.tasks.gsm8k import Gsm8k, Verify
 from rlhf_lab.tasks.reasoning_gym import ReasoningGym
 from rlhf_lab.tasks.tldr_nano import TldrNano
-from rlhf_lab.trackers.console import Console
-from rlhf_lab.types import Answering, Group, UserError, Verdict, Verifiable, Weights
+from rlhf_lab.types.data import Verdict, Weights
+from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.protocols import Answering, Verifiable
+from rlhf_lab.types.samples import Group
 
 
 def logit(share: float) -> float:

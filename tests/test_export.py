@@ -16,9 +16,9 @@ from examples import call
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from rlhf_lab.card import base_model, card, citation, front_matter, training
-from rlhf_lab.export import Asked, asked
-from rlhf_lab.types import UserError
+from rlhf_lab.experiment.export import Asked, asked
+from rlhf_lab.experiment.model_card import base_model, card, citation, front_matter, training
+from rlhf_lab.types.errors import UserError
 
 OPTIONS = ("debug=tiny", "output.quiet=true", "algo=rloo", "mode=lagged", "run.group_size=4")
 

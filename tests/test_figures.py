@@ -23,7 +23,7 @@ from analysis.figures.sheet import Drawn
 from analysis.selection import cells
 from analysis.tables.record import Record
 from analysis.tables.table import Tables
-from rlhf_lab.types import UserError
+from rlhf_lab.types.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("costly")
 

@@ -12,7 +12,7 @@ from analysis.figures.__main__ import main, together
 from analysis.figures.registry import FIGURES, drawn
 from analysis.figures.style import write
 from analysis.tables.store import save
-from rlhf_lab.types import UserError
+from rlhf_lab.types.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("costly")
 

@@ -9,7 +9,7 @@ import pytest
 from conftest import MakeConfig
 from examples import call
 
-from rlhf_lab.forecast import (
+from rlhf_lab.experiment.planning.forecast import (
     Machine,
     num_parameters,
     require_prompts,
@@ -20,7 +20,7 @@ from rlhf_lab.forecast import (
 from rlhf_lab.models.causal_lm import load_policy
 from rlhf_lab.models.scratch import ScratchModel
 from rlhf_lab.tasks.arithmetic import Arithmetic
-from rlhf_lab.types import UserError
+from rlhf_lab.types.errors import UserError
 
 LAPTOP = Machine(memory=16 * 10**9, disk=50 * 10**9)
 BILLION = 10**9

@@ -19,18 +19,20 @@ from misbehaving import ALL, ALLOWED, ARGUMENTS, CRASHES, FINAL, OF_MAIN
 from places import PLACES, behave, generator, groups, scored_by
 from survival import exact_rows, finish, outcome, start
 
-from rlhf_lab import commands, forkserver
-from rlhf_lab.foreign import state
-from rlhf_lab.foreign.arguments import changed, copied
-from rlhf_lab.foreign.boundary import ForeignFailure, Unrestored, call, no_quiet_end
+from rlhf_lab.cli import commands
 from rlhf_lab.rewards.function import FunctionReward, require_function
 from rlhf_lab.rewards.limited import OnError, SampleScorer
 from rlhf_lab.rollout.process import GeneratorFailure
-from rlhf_lab.runs import error_of, list_runs
-from rlhf_lab.signals import listening
-from rlhf_lab.trackers.console import Console
-from rlhf_lab.trackers.jsonl import JsonlFile
-from rlhf_lab.types import Example, StopRequested, UserError
+from rlhf_lab.runs import forkserver
+from rlhf_lab.runs.folder import error_of, list_runs
+from rlhf_lab.runs.foreign import state
+from rlhf_lab.runs.foreign.arguments import changed, copied
+from rlhf_lab.runs.foreign.boundary import ForeignFailure, Unrestored, call, no_quiet_end
+from rlhf_lab.runs.signals import listening
+from rlhf_lab.runs.trackers.console import Console
+from rlhf_lab.runs.trackers.jsonl import JsonlFile
+from rlhf_lab.types.errors import StopRequested, UserError
+from rlhf_lab.types.samples import Example
 
 # In a time limit's process the run's signals are ignored already, as they are in a generator, which
 # may have no processes of its own.

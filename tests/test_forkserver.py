@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from rlhf_lab import forkserver
-from rlhf_lab.errors import UserError
+from rlhf_lab.runs import forkserver
+from rlhf_lab.types.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("processes")
 
@@ -35,7 +35,7 @@ import json, os, signal, sys, threading, time
 from multiprocessing import parent_process
 from rlhf_lab import forkserver
 
-forkserver.PRELOAD = ["rlhf_lab.forkserver"]
+forkserver.PRELOAD = ["rlhf_lab.runs.forkserver"]
 
 
 def note(*facts):

@@ -16,9 +16,9 @@ from conftest import MakeConfig
 from examples import FACTS, call
 from survival import is_running, outcome, wait_until
 
-from rlhf_lab import commands
-from rlhf_lab.config import plain
-from rlhf_lab.products import Stages
+from rlhf_lab.cli import commands
+from rlhf_lab.experiment.config import plain
+from rlhf_lab.experiment.prepare import Stages
 from rlhf_lab.rewards import rules
 from rlhf_lab.rewards.function import (
     FunctionJudge,
@@ -30,13 +30,15 @@ from rlhf_lab.rewards.function import (
 )
 from rlhf_lab.rewards.limited import ChildJudge, OnError, SampleScorer, TimeUp
 from rlhf_lab.rewards.rule import RuleReward, RuleScorer
-from rlhf_lab.rows import read_rows
-from rlhf_lab.runs import metrics
+from rlhf_lab.runs.folder import metrics
+from rlhf_lab.runs.jsonl import read_rows
+from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.tasks.arithmetic import Arithmetic
 from rlhf_lab.tasks.gsm8k import Gsm8k, Verify
 from rlhf_lab.tasks.tldr_nano import TldrNano
-from rlhf_lab.trackers.console import Console
-from rlhf_lab.types import Example, Finish, Group, Prompt, Sample, Split, Task, UserError
+from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.protocols import Task
+from rlhf_lab.types.samples import Example, Finish, Group, Prompt, Sample, Split
 
 pytestmark = pytest.mark.usefixtures("costly")
 
@@ -299,7 +301,7 @@ def test_a_child_dies_with_its_parent_in_the_middle_of_a_call(module: str) -> No
         f"""
         from rlhf_lab.rewards.function import FunctionJudge
         from rlhf_lab.rewards.limited import ChildJudge
-        from rlhf_lab.samples import Example
+        from rlhf_lab.types.samples import Example
         judge = ChildJudge(FunctionJudge("{module}.spin", {{}}), 600.0)
         judge(Example("row", "a", "b"), "{module}", True)
         """

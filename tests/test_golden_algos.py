@@ -40,8 +40,8 @@ from rlhf_lab.algos.reinforce import REINFORCE
 from rlhf_lab.algos.reinforce_plus_plus import ReinforcePlusPlus
 from rlhf_lab.algos.remax import ReMax
 from rlhf_lab.algos.rloo import RLOO
-from rlhf_lab.batching import collate, rewards_of
-from rlhf_lab.types import Objective
+from rlhf_lab.models.batching import collate, rewards_of
+from rlhf_lab.types.data import Objective
 
 # Whole responses: log-probs under the policy, and policy over proximal.
 LOGP = [-3.45, -0.1, -1.35, -3.45]

@@ -24,7 +24,7 @@ from rlhf_lab.algos.online_dpo import OnlineDPO
 from rlhf_lab.algos.online_ipo import OnlineIPO
 from rlhf_lab.algos.online_slic import OnlineSLiC
 from rlhf_lab.algos.pairs import Pairs
-from rlhf_lab.types import Algorithm
+from rlhf_lab.types.protocols import Algorithm
 
 # Policy to reference, whole rows: 0.9 - 0.3 + 0.15; 0.9; -0.1 - 0.05; -0.45 + 0.1 + 0.1.
 # The first prompt prefers row 1 (0.9 - 0.75), the second row 2 (-0.15 + 0.25).

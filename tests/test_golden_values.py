@@ -25,8 +25,9 @@ from golden import (
 
 from rlhf_lab.algos.ma_ppo import MacroPPO
 from rlhf_lab.algos.ppo import PPO
-from rlhf_lab.batching import rewards_of
-from rlhf_lab.types import Adaptive, PolicyOutput, ValueModel
+from rlhf_lab.models.batching import rewards_of
+from rlhf_lab.types.data import PolicyOutput, ValueModel
+from rlhf_lab.types.protocols import Adaptive
 
 # kl_coef 0.1 at each token's log(behaviour / reference), and the score at the last one
 TOKEN_REWARD = [

@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 from conftest import MakeConfig
 
-from rlhf_lab.checks import check
+from rlhf_lab.experiment.checks import check
 from rlhf_lab.tasks.gsm8k import Gsm8k, Verify, answer_of
 from rlhf_lab.tasks.tldr import Tldr
-from rlhf_lab.types import Example, Split, UserError
+from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.samples import Example, Split
 
 REAL = Path(__file__).resolve().parents[2] / "shared" / "data" / "gsm8k"
 

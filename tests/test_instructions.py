@@ -12,7 +12,7 @@ from conftest import MakeConfig
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlhf_lab.main import conf_folder
+from rlhf_lab.cli.main import conf_folder
 from rlhf_lab.tasks.constraints.catalogue import HELD_OUT, KINDS, Types, kinds_of
 from rlhf_lab.tasks.constraints.compose import with_params, write
 from rlhf_lab.tasks.constraints.kinds import Constraint, conflict
@@ -30,7 +30,8 @@ from rlhf_lab.tasks.constraints.lexicon import (
 from rlhf_lab.tasks.constraints.scoring import Score, Scoring, loosened, score
 from rlhf_lab.tasks.constraints.text import heads, paragraphs, sentences, words
 from rlhf_lab.tasks.instructions import Instructions, split_of
-from rlhf_lab.types import Split, UserError
+from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.samples import Split
 
 ASK = "Describe owls at night."
 PEN = {"word": "pepper"}

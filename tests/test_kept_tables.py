@@ -25,8 +25,8 @@ from analysis.tables.group_checks import compared
 from analysis.tables.table import Tables
 from analysis.written.asked import Asked as Written
 from analysis.written.differences import differences
-from rlhf_lab.config import plain, typed
-from rlhf_lab.main import conf_folder
+from rlhf_lab.cli.main import conf_folder
+from rlhf_lab.experiment.config import plain, typed
 
 pytestmark = pytest.mark.usefixtures("costly")
 

@@ -11,13 +11,13 @@ import operation_digests
 import pytest
 from conftest import MakeConfig
 
-from rlhf_lab import kernels, provenance, runs
-from rlhf_lab import main as door
-from rlhf_lab.checks import check
-from rlhf_lab.kernels import PORTABLE, Kernels, RestartNeeded, label
-from rlhf_lab.products import Stages
-from rlhf_lab.trackers.console import Console
-from rlhf_lab.types import UserError
+from rlhf_lab.cli import main as door
+from rlhf_lab.experiment.checks import check
+from rlhf_lab.experiment.prepare import Stages
+from rlhf_lab.runs import folder, kernels, provenance
+from rlhf_lab.runs.kernels import PORTABLE, Kernels, RestartNeeded, label
+from rlhf_lab.runs.trackers.console import Console
+from rlhf_lab.types.errors import UserError
 
 
 @pytest.fixture
@@ -59,7 +59,9 @@ def test_the_command_starts_itself_again_with_the_same_words(
     monkeypatch.setattr(sys, "argv", ["rlhf-lab", *words])
     with pytest.raises(Started):
         door.main()
-    assert started == [(sys.executable, [sys.executable, "-m", "rlhf_lab.main", *words], PORTABLE)]
+    assert started == [
+        (sys.executable, [sys.executable, "-m", "rlhf_lab.cli.main", *words], PORTABLE)
+    ]
     assert list(tmp_path.iterdir()) == []
 
 
@@ -111,15 +113,15 @@ def test_labels_tell_kernels_apart() -> None:
 def test_a_run_names_its_kernels_and_those_it_had_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    record = runs.RunDirectory.create(tmp_path / "run", {}, "")
-    first = runs.kernels_in(record.manifest)
+    record = folder.RunDirectory.create(tmp_path / "run", {}, "")
+    first = folder.kernels_in(record.manifest)
     assert first == label(kernels.facts()) and kernels.facts()["capability"] in first
     record.finish("stopped")
     other = provenance.host() | {"kernels": kernels.facts() | {"capability": "NEON"}}
     monkeypatch.setattr(provenance, "host", lambda: other)
-    again = runs.RunDirectory.resume(tmp_path / "run", {}, "")
+    again = folder.RunDirectory.resume(tmp_path / "run", {}, "")
     assert again.manifest["resumed"][-1]["kernels"] == first
-    assert runs.kernels_in(again.manifest).startswith("NEON")
+    assert folder.kernels_in(again.manifest).startswith("NEON")
 
 
 def test_stages_of_other_kernels_are_other_products(
@@ -153,12 +155,12 @@ def test_a_run_with_portable_kernels_restarts_itself_and_finishes(
 ) -> None:
     words = ["train", "debug=tiny", "kernels=portable", "eval=none", f"output.cache={cache}"]
     done = subprocess.run(
-        [sys.executable, "-m", "rlhf_lab.main", *words, f"output.dir={tmp_path / 'run'}"],
+        [sys.executable, "-m", "rlhf_lab.cli.main", *words, f"output.dir={tmp_path / 'run'}"],
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    manifest = runs.summary(tmp_path / "run", "run").manifest
+    manifest = folder.summary(tmp_path / "run", "run").manifest
     assert manifest["state"] == "finished"
-    assert runs.kernels_in(manifest).startswith("portable")
+    assert folder.kernels_in(manifest).startswith("portable")

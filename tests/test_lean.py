@@ -22,14 +22,16 @@ from transformers import (
     Qwen2ForCausalLM,
 )
 
-from rlhf_lab.generators.decoders import Decode, decoder_of
-from rlhf_lab.generators.draw import BLOCK, draw
-from rlhf_lab.generators.hf import HFGenerator, HFSampling
-from rlhf_lab.generators.lean import LeanDecoder, alike, distance, lean_decoder
-from rlhf_lab.generators.plain import PlainDecoder
-from rlhf_lab.randomness import uniforms
 from rlhf_lab.rollout.feeds import Recorder
-from rlhf_lab.types import Chunk, Example, Finish, Prompt, UserError, Weights
+from rlhf_lab.rollout.generators.decoders import Decode, decoder_of
+from rlhf_lab.rollout.generators.draw import BLOCK, draw
+from rlhf_lab.rollout.generators.hf import HFGenerator, HFSampling
+from rlhf_lab.rollout.generators.lean import LeanDecoder, alike, distance, lean_decoder
+from rlhf_lab.rollout.generators.plain import PlainDecoder
+from rlhf_lab.types.data import Chunk, Weights
+from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.randomness import uniforms
+from rlhf_lab.types.samples import Example, Finish, Prompt
 
 SIZE = {"vocab_size": 300, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
 GROUPED = SIZE | {"num_key_value_heads": 2, "intermediate_size": 48}

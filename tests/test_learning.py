@@ -11,10 +11,10 @@ import pytest
 from conftest import MakeConfig
 from examples import FACTS
 
-from rlhf_lab import commands
-from rlhf_lab.config import Config
-from rlhf_lab.products import Stages
-from rlhf_lab.trackers.console import Console
+from rlhf_lab.cli import commands
+from rlhf_lab.experiment.config import Config
+from rlhf_lab.experiment.prepare import Stages
+from rlhf_lab.runs.trackers.console import Console
 
 pytestmark = pytest.mark.slow
 

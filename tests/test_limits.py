@@ -19,17 +19,17 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from rlhf_lab import limits
-from rlhf_lab.config import GROUPS, Config, live, schema_of
-from rlhf_lab.engines.options import SingleEngineOptions
-from rlhf_lab.evals import EvalOptions
-from rlhf_lab.main import message
+from rlhf_lab.cli.config_reference import MOUNTED, NODES
+from rlhf_lab.cli.main import message
+from rlhf_lab.evaluation.evaluator import EvalOptions
+from rlhf_lab.experiment.config import GROUPS, Config, live, schema_of
 from rlhf_lab.models.scratch import ScratchModel
-from rlhf_lab.optim import Optim
-from rlhf_lab.recipe import Recipe
-from rlhf_lab.reference import MOUNTED, NODES
 from rlhf_lab.sweeps.search.options import SearchOptions
-from rlhf_lab.types import UserError
+from rlhf_lab.training.engines.options import SingleEngineOptions
+from rlhf_lab.training.optim import Optim
+from rlhf_lab.types import limits
+from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.run_options import Recipe
 
 REFUSALS = (UserError, HydraException, OmegaConfBaseException)
 # As they stand in an override; Hydra reads text, lists, truth and numbers out of them.

@@ -9,12 +9,12 @@ import pytest
 from conftest import MakeConfig
 from in_memory import run_in_memory
 
-from rlhf_lab.checks import check
-from rlhf_lab.config import GROUPS
-from rlhf_lab.forecast import require_room
-from rlhf_lab.limits import Limits, columns
-from rlhf_lab.reference import NODES
-from rlhf_lab.types import UserError
+from rlhf_lab.cli.config_reference import NODES
+from rlhf_lab.experiment.checks import check
+from rlhf_lab.experiment.config import GROUPS
+from rlhf_lab.experiment.planning.forecast import require_room
+from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.limits import Limits, columns
 
 BASE = ("run.updates=2", "checkpoint=none")
 SUMS = ("task=arithmetic", "reward=task_rule")

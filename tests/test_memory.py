@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from rlhf_lab.memory import OutOfMemory, memory_for
+from rlhf_lab.runs.memory import OutOfMemory, memory_for
 
 
 def test_a_shortage_on_the_host_names_the_phase_and_the_key_to_lower() -> None:

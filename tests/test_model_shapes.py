@@ -14,7 +14,7 @@ from test_models import load, refuse
 from rlhf_lab.models.causal_lm import policy_shape
 from rlhf_lab.models.folders import weight_bytes
 from rlhf_lab.models.pretrained import PretrainedModel
-from rlhf_lab.types import UserError
+from rlhf_lab.types.errors import UserError
 
 
 def damaged(folder: Path, **changes: Any) -> None:

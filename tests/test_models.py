@@ -14,21 +14,24 @@ import transformers
 from conftest import MakeConfig
 from examples import FACTS
 
-from rlhf_lab import build, commands
-from rlhf_lab.batching import collate
-from rlhf_lab.checks import check
-from rlhf_lab.forward import response_output
-from rlhf_lab.generators.hf import HFGenerator, HFSampling
+from rlhf_lab.cli import commands
+from rlhf_lab.experiment import build
+from rlhf_lab.experiment.checks import check
+from rlhf_lab.models.batching import collate
 from rlhf_lab.models.causal_lm import load_policy, load_tokenizer, save_policy
+from rlhf_lab.models.forward import response_output
 from rlhf_lab.models.heads import is_tied
 from rlhf_lab.models.loading import located
 from rlhf_lab.models.pretrained import Attention, PretrainedModel, Tying
 from rlhf_lab.models.reward_model import load_reward_model, reward_model_from, save_reward_model
-from rlhf_lab.randomness import uniforms
 from rlhf_lab.rewards.model import row_scores
+from rlhf_lab.rollout.generators.hf import HFGenerator, HFSampling
+from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.tasks.tldr_nano import TldrNano
-from rlhf_lab.trackers.console import Console
-from rlhf_lab.types import Chunk, Example, Prompt, UserError, Weights
+from rlhf_lab.types.data import Chunk, Weights
+from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.randomness import uniforms
+from rlhf_lab.types.samples import Example, Prompt
 
 WEIGHTS = "model.safetensors"
 

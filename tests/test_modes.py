@@ -14,15 +14,17 @@ from examples import FACTS
 from in_memory import run_in_memory
 from survival import outcome
 
-from rlhf_lab import commands
-from rlhf_lab.config import ALGORITHMS, CORRECTIONS
+from rlhf_lab.cli import commands
+from rlhf_lab.experiment.config import ALGORITHMS, CORRECTIONS
 from rlhf_lab.rollout.budget import StalenessBudget
 from rlhf_lab.rollout.executor import InlineExecutor, ThreadExecutor
 from rlhf_lab.rollout.mode import ExecutorKind, Mode
 from rlhf_lab.rollout.pipeline import Pipeline
 from rlhf_lab.rollout.worker import RolloutWorker
-from rlhf_lab.trackers.console import Console
-from rlhf_lab.types import Chunk, Example, Finish, Group, Prompt, Sample, WeightFeed, Weights
+from rlhf_lab.runs.trackers.console import Console
+from rlhf_lab.types.data import Chunk, Weights
+from rlhf_lab.types.protocols import WeightFeed
+from rlhf_lab.types.samples import Example, Finish, Group, Prompt, Sample
 
 SHORT = ("run.updates=6", "eval=none", "eval.snapshots=0", "sft.steps=4")
 
@@ -187,7 +189,7 @@ class Recorder:
 def test_every_mode_asks_for_the_same_prompts_and_never_beyond_the_end(
     make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch, staleness: int
 ) -> None:
-    from rlhf_lab import build
+    from rlhf_lab.experiment import build
     from rlhf_lab.models.pretrained import PretrainedModel
 
     recorder = Recorder()
@@ -221,7 +223,7 @@ class Failing:
 def test_a_rollouts_error_stops_the_run_with_its_own_message(
     make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch, mode: str, tmp_path: Path
 ) -> None:
-    from rlhf_lab import build
+    from rlhf_lab.experiment import build
 
     monkeypatch.setattr(
         build,

@@ -10,21 +10,23 @@ from conftest import MakeConfig
 from examples import group
 from in_memory import memory_of, result_of, run_in_memory
 
-from rlhf_lab import build
 from rlhf_lab.algos.ppo import PPO
-from rlhf_lab.batching import collate
-from rlhf_lab.checks import warnings
-from rlhf_lab.config import Config
-from rlhf_lab.engines.engine import TrainingEngine
-from rlhf_lab.forward import response_values
-from rlhf_lab.loop import informative_first
+from rlhf_lab.experiment import build
+from rlhf_lab.experiment.checks import warnings
+from rlhf_lab.experiment.config import Config
+from rlhf_lab.experiment.prepare import Stages
+from rlhf_lab.models.batching import collate
 from rlhf_lab.models.causal_lm import load_policy
+from rlhf_lab.models.forward import response_values
 from rlhf_lab.models.reward_model import load_reward_model
 from rlhf_lab.models.value_model import value_model_from, value_model_like
-from rlhf_lab.products import Stages
 from rlhf_lab.rewards.model import last_token_scores
-from rlhf_lab.trackers.console import Console
-from rlhf_lab.types import Batch, Chunk, Sample, Split, StopRequested, UserError, Weights
+from rlhf_lab.runs.trackers.console import Console
+from rlhf_lab.training.engines.engine import TrainingEngine
+from rlhf_lab.training.loop import informative_first
+from rlhf_lab.types.data import Batch, Chunk, Weights
+from rlhf_lab.types.errors import StopRequested, UserError
+from rlhf_lab.types.samples import Sample, Split
 
 SHORT = ("run.updates=8", "eval=none", "eval.snapshots=0", "sft.steps=4")
 Row = dict[str, Any]

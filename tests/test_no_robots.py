@@ -18,19 +18,21 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
 from transformers import GPTNeoXConfig, GPTNeoXForCausalLM, PreTrainedTokenizerFast
 
-from rlhf_lab import build, commands
-from rlhf_lab.checks import check, splits_are_readable
+from rlhf_lab.cli import commands
+from rlhf_lab.experiment import build
+from rlhf_lab.experiment.checks import check, splits_are_readable
+from rlhf_lab.experiment.prepare import Stages
 from rlhf_lab.models.causal_lm import save_policy
 from rlhf_lab.models.pretrained import PretrainedModel
-from rlhf_lab.products import Stages
-from rlhf_lab.runs import metrics
-from rlhf_lab.scorers import as_text
+from rlhf_lab.rewards.build import as_text
+from rlhf_lab.runs.folder import metrics
+from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.tasks import chat
 from rlhf_lab.tasks.instructions import Instructions
 from rlhf_lab.tasks.no_robots import NoRobots
 from rlhf_lab.tasks.pairs import pair_examples
-from rlhf_lab.trackers.console import Console
-from rlhf_lab.types import Example, Finish, Group, Prompt, Sample, Split, UserError
+from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.samples import Example, Finish, Group, Prompt, Sample, Split
 
 TEMPLATE = (
     "{% for message in messages %}<{{ message['role'] }}> {{ message['content'] }} <end> "

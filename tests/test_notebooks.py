@@ -17,7 +17,7 @@ from analysis.notebooks import view
 from analysis.notebooks.pairing import NotebookCell, cells_of, notebook_of, scripts
 from analysis.tables.record import Record
 from analysis.tables.store import save
-from rlhf_lab.types import UserError
+from rlhf_lab.types.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("costly")
 

@@ -10,9 +10,9 @@ import torch
 from examples import group, policy_output
 from torch import Tensor
 
-from rlhf_lab import off_policy
-from rlhf_lab.batching import collate, token_weights
-from rlhf_lab.types import Batch, Reduction
+from rlhf_lab.algos import off_policy
+from rlhf_lab.models.batching import collate, token_weights
+from rlhf_lab.types.data import Batch, Reduction
 
 BEHAVIOR = [[-1.0, -2.0], [-0.5]]
 POLICY = [[-1.0 + math.log(2), -2.0], [-0.5 - math.log(4)]]

@@ -16,23 +16,26 @@ from examples import FACTS, group
 from in_memory import memory_of, run_in_memory
 from survival import outcome
 
-from rlhf_lab import build, commands
-from rlhf_lab.batching import collate
-from rlhf_lab.checkpoint import as_row, from_row
-from rlhf_lab.checks import check, splits_are_readable
-from rlhf_lab.config import Config
-from rlhf_lab.generators.hf import HFGenerator, HFSampling
-from rlhf_lab.generators.pairs import PairsGenerator
-from rlhf_lab.loop import with_reference
+from rlhf_lab.cli import commands
+from rlhf_lab.experiment import build
+from rlhf_lab.experiment.checks import check, splits_are_readable
+from rlhf_lab.experiment.config import Config
+from rlhf_lab.experiment.prepare import Stages, read_pairs
+from rlhf_lab.models.batching import collate
 from rlhf_lab.models.scratch import ScratchModel, scratch
-from rlhf_lab.products import Stages, read_pairs
 from rlhf_lab.rewards.preference import PreferenceScorer
+from rlhf_lab.rollout.generators.hf import HFGenerator, HFSampling
+from rlhf_lab.rollout.generators.pairs import PairsGenerator
 from rlhf_lab.rollout.pipeline import Queued
 from rlhf_lab.rollout.worker import RolloutWorker
+from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.tasks.pairs import pair_examples
 from rlhf_lab.tasks.tldr_nano import word_tokenizer
-from rlhf_lab.trackers.console import Console
-from rlhf_lab.types import Chunk, Example, Finish, Prompt, StopRequested, UserError, Weights
+from rlhf_lab.training.checkpoint import as_row, from_row
+from rlhf_lab.training.loop import with_reference
+from rlhf_lab.types.data import Chunk, Weights
+from rlhf_lab.types.errors import StopRequested, UserError
+from rlhf_lab.types.samples import Example, Finish, Prompt
 
 OFFLINE = ("generator=pairs", "algo=online_dpo", "sft.steps=4", "eval=none", "eval.snapshots=0")
 EOS = word_tokenizer().eos_token_id

@@ -12,10 +12,10 @@ import pytest
 from analysis import algorithms, gold_and_proxy
 from analysis.compare import Run, check_scores, comparable
 from analysis.gold_and_proxy import Curve
-from rlhf_lab.provenance import provenance
-from rlhf_lab.runs import RunDirectory
-from rlhf_lab.trackers.console import Console
-from rlhf_lab.types import UserError
+from rlhf_lab.runs.folder import RunDirectory
+from rlhf_lab.runs.provenance import provenance
+from rlhf_lab.runs.trackers.console import Console
+from rlhf_lab.types.errors import UserError
 
 PAGE = f"# Title\n\n{algorithms.BEGIN}\nan earlier table\n{algorithms.END}\n\nThe rest.\n"
 REWARDS = {
@@ -28,7 +28,7 @@ REWARDS = {
 def one_provenance() -> Iterator[None]:
     """What runs were made with is looked up once: here many are, and none is read for it."""
     with pytest.MonkeyPatch.context() as changed:
-        changed.setattr("rlhf_lab.runs.provenance", functools.cache(provenance))
+        changed.setattr("rlhf_lab.runs.folder.provenance", functools.cache(provenance))
         yield
 
 

@@ -19,12 +19,12 @@ from transformers import (
     Qwen2ForCausalLM,
 )
 
-from rlhf_lab.batching import collate
-from rlhf_lab.engines.actor import Actor, Reads, Way
-from rlhf_lab.forward import Texts, texts
+from rlhf_lab.models.batching import collate
+from rlhf_lab.models.forward import Texts, texts
+from rlhf_lab.models.shared_prompts import is_packable, packed, saves
 from rlhf_lab.models.value_model import value_model_like
-from rlhf_lab.packing import is_packable, packed, saves
-from rlhf_lab.types import Example, Finish, Group, Prompt, Sample
+from rlhf_lab.training.engines.actor import Actor, Reads, Way
+from rlhf_lab.types.samples import Example, Finish, Group, Prompt, Sample
 
 SHAPE = {
     "vocab_size": 40,

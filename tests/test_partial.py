@@ -12,36 +12,30 @@ import torch
 from conftest import Finished, MakeConfig
 from examples import FACTS
 
-from rlhf_lab import build, commands
-from rlhf_lab.batching import collate
-from rlhf_lab.checks import check
-from rlhf_lab.forward import load_weights, response_output
-from rlhf_lab.generators.hf import HFGenerator, HFSampling
-from rlhf_lab.ledger import Ledger
-from rlhf_lab.measurement import settings_of
+from rlhf_lab.cli import commands
+from rlhf_lab.experiment import build
+from rlhf_lab.experiment.checks import check
+from rlhf_lab.experiment.planning.timing import settings_of
+from rlhf_lab.models.batching import collate
 from rlhf_lab.models.causal_lm import load_policy
+from rlhf_lab.models.forward import load_weights, response_output
 from rlhf_lab.models.scratch import ScratchModel
-from rlhf_lab.randomness import uniforms
 from rlhf_lab.rollout.budget import StalenessBudget
 from rlhf_lab.rollout.executor import Executor, InlineExecutor, ThreadExecutor
+from rlhf_lab.rollout.generators.hf import HFGenerator, HFSampling
 from rlhf_lab.rollout.mode import ExecutorKind, Mode
+from rlhf_lab.rollout.partial_rollout import segments_of
 from rlhf_lab.rollout.pipeline import Pipeline, Taken
-from rlhf_lab.rollout.relay import segments_of
 from rlhf_lab.rollout.worker import RolloutWorker
-from rlhf_lab.rows import read_rows
+from rlhf_lab.runs.jsonl import read_rows
+from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.tasks.tldr_nano import TldrNano
-from rlhf_lab.trackers.console import Console
-from rlhf_lab.types import (
-    Chunk,
-    Example,
-    Finish,
-    Group,
-    Prompt,
-    Sample,
-    UserError,
-    WeightFeed,
-    Weights,
-)
+from rlhf_lab.training.ledger import Ledger
+from rlhf_lab.types.data import Chunk, Weights
+from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.protocols import WeightFeed
+from rlhf_lab.types.randomness import uniforms
+from rlhf_lab.types.samples import Example, Finish, Group, Prompt, Sample
 
 # Answers of up to eight tokens, which the sampled ones mostly are.
 SHORT = ("task=arithmetic", "algo=rloo", "reward=task_rule", "run.updates=4", "eval=none")

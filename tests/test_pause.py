@@ -10,12 +10,12 @@ from conftest import MakeConfig
 from examples import FACTS
 from survival import exact_rows, outcome
 
-from rlhf_lab import commands
-from rlhf_lab.checks import check
-from rlhf_lab.config import Config
-from rlhf_lab.rows import read_rows
-from rlhf_lab.trackers.console import Console
-from rlhf_lab.types import UserError
+from rlhf_lab.cli import commands
+from rlhf_lab.experiment.checks import check
+from rlhf_lab.experiment.config import Config
+from rlhf_lab.runs.jsonl import read_rows
+from rlhf_lab.runs.trackers.console import Console
+from rlhf_lab.types.errors import UserError
 
 # Four rounds of a rule: no reward model to be trained.
 SHORT = ("task=arithmetic", "reward=task_rule", "run.updates=8", "run.updates_per_round=2")
@@ -74,7 +74,7 @@ def test_validation_is_the_evaluation_without_the_judge(
     sampled = ("eval.snapshots=2", "eval.samples=2", "eval.temperature=0.5", "eval.validate=proxy")
     options = (*SHORT, *sampled, f"output.dir={folder}", "output.resume=true")
     with monkeypatch.context() as patch:
-        patch.setattr("rlhf_lab.build.evaluator", None)
+        patch.setattr("rlhf_lab.experiment.build.evaluator", None)
         run(make_config(*options, "checkpoint.pause_round=2"))
         run(make_config(*options, "checkpoint.pause_round=2"))
     run(make_config(*options))

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from rlhf_lab import plan, steady
-from rlhf_lab.measurement import Measurement, Round, Settings, measured
-from rlhf_lab.plan import Prediction, changed, predict, show
-from rlhf_lab.trackers.console import Console
-from rlhf_lab.types import UserError
+from rlhf_lab.experiment.planning import planner, steady_state
+from rlhf_lab.experiment.planning.planner import Prediction, changed, predict, show
+from rlhf_lab.experiment.planning.timing import Measurement, Round, Settings, measured
+from rlhf_lab.runs.trackers.console import Console
+from rlhf_lab.types.errors import UserError
 
 QUIET = Console(quiet=True)
 SETTINGS = {
@@ -73,7 +73,7 @@ def sync_run(folder: Path, **settings: Any) -> Measurement:
 
 
 def planned(measurement: Measurement, *arguments: str) -> Prediction:
-    ((_, change),) = plan.grid(arguments)
+    ((_, change),) = planner.grid(arguments)
     return predict(measurement, changed(measurement.settings, change))
 
 
@@ -307,12 +307,12 @@ def test_many_rounds_by_their_rhythm_are_what_placing_each_comes_to(
     own = Settings(**facts | {"num_generators": generators})
     measurement = Measurement(own, rounds, 1.0, 0.0, 0.0)
     placed = predict(measurement, own)
-    monkeypatch.setattr(plan, "MOST_EXACT", 0)
+    monkeypatch.setattr(planner, "MOST_EXACT", 0)
     by_rhythm = predict(measurement, own)
     assert asdict(by_rhythm) == pytest.approx(asdict(placed), rel=1e-9, abs=1e-12)
     # Even where no rhythm is found in time.
-    monkeypatch.setattr(steady, "MOST_PLACED", 600)
-    monkeypatch.setattr(steady, "LONGEST_RHYTHM", 0)
+    monkeypatch.setattr(steady_state, "MOST_PLACED", 600)
+    monkeypatch.setattr(steady_state, "LONGEST_RHYTHM", 0)
     assert asdict(predict(measurement, own)) == pytest.approx(asdict(placed), rel=0.02, abs=0.01)
 
 
@@ -327,4 +327,4 @@ def test_a_plan_of_a_hundred_million_updates_ends_at_once(tmp_path: Path) -> Non
 def test_lags_are_summed_without_counting_rounds() -> None:
     for num, staleness in [(1, 0), (1, 3), (3, 3), (4, 3), (9, 3), (9, 0)]:
         each = [min(round_, staleness) for round_ in range(num)]
-        assert plan.lags(num, staleness) == (sum(each), max(each))
+        assert planner.lags(num, staleness) == (sum(each), max(each))

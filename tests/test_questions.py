@@ -17,7 +17,7 @@ from analysis.selection import cells
 from analysis.statistics.decisions import Verdict
 from analysis.statistics.results import Basis, Estimate, Options
 from analysis.tables.record import Record
-from rlhf_lab.types import UserError
+from rlhf_lab.types.errors import UserError
 
 # Of Student's t with 2 degrees of freedom at 97.5%.
 T2 = 4.302652729911275

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlhf_lab.reading import Unreadable, checked, content, parse_json, read_json, read_yaml
-from rlhf_lab.rows import read_rows
+from rlhf_lab.runs.jsonl import read_rows
+from rlhf_lab.runs.reading import Unreadable, checked, content, parse_json, read_json, read_yaml
 
 PLAIN = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),

@@ -12,12 +12,13 @@ import numpy as np
 import pytest
 from conftest import MakeConfig
 
-from rlhf_lab.checks import check, splits_are_readable, warnings
+from rlhf_lab.experiment.checks import check, splits_are_readable, warnings
 from rlhf_lab.rewards.rule import RuleScorer
 from rlhf_lab.tasks import reasoning_gym as module
 from rlhf_lab.tasks.prompts import PromptStream
 from rlhf_lab.tasks.reasoning_gym import MOST_ROWS, ReasoningGym, answer_of
-from rlhf_lab.types import Finish, Group, Sample, Split, UserError
+from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.samples import Finish, Group, Sample, Split
 
 
 @pytest.fixture

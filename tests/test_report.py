@@ -26,10 +26,10 @@ from analysis.report.run_table import configs
 from analysis.report.series import FEWEST, POINTS
 from analysis.statistics.results import Basis, Estimate, Options
 from analysis.tables.store import save
-from rlhf_lab.main import run_command
-from rlhf_lab.report import show
-from rlhf_lab.trackers.console import Console
-from rlhf_lab.types import UserError
+from rlhf_lab.cli.main import run_command
+from rlhf_lab.cli.report import show
+from rlhf_lab.runs.trackers.console import Console
+from rlhf_lab.types.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("costly")
 

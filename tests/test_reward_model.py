@@ -18,16 +18,20 @@ from examples import FACTS, group
 from torch import Tensor
 
 from analysis import calibration as curve
-from rlhf_lab import build, commands
+from rlhf_lab.cli import commands
+from rlhf_lab.experiment import build
+from rlhf_lab.experiment.prepare import STRENGTH, Stages, read_pairs
 from rlhf_lab.models.causal_lm import load_policy
 from rlhf_lab.models.reward_model import chosen_label, load_reward_model, reward_model_from
 from rlhf_lab.models.scratch import ScratchModel
-from rlhf_lab.products import STRENGTH, Stages, read_pairs
+from rlhf_lab.rewards.build import Surroundings, scorer
 from rlhf_lab.rewards.ensemble import EnsembleReward
 from rlhf_lab.rewards.model import ModelReward, row_scores
 from rlhf_lab.rewards.steps import StepsReward
-from rlhf_lab.scorers import Surroundings, scorer
-from rlhf_lab.stages.calibration import (
+from rlhf_lab.runs.trackers.console import Console
+from rlhf_lab.tasks.pairs import exchanged
+from rlhf_lab.tasks.tldr_nano import TldrNano
+from rlhf_lab.training.stages.calibration import (
     Bin,
     by_quarter,
     calibration,
@@ -35,13 +39,13 @@ from rlhf_lab.stages.calibration import (
     read_calibration,
     write_calibration,
 )
-from rlhf_lab.stages.reward_model import (
+from rlhf_lab.training.stages.reward_model import (
     RewardModelOptions,
     accuracy,
     pair_gaps,
     train_reward_model,
 )
-from rlhf_lab.stages.strength import (
+from rlhf_lab.training.stages.strength import (
     Row,
     Treatment,
     described,
@@ -51,10 +55,8 @@ from rlhf_lab.stages.strength import (
     vote,
     weakest,
 )
-from rlhf_lab.tasks.pairs import exchanged
-from rlhf_lab.tasks.tldr_nano import TldrNano
-from rlhf_lab.trackers.console import Console
-from rlhf_lab.types import Split, UserError
+from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.samples import Split
 
 pytestmark = pytest.mark.usefixtures("costly")
 

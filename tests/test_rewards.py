@@ -11,18 +11,20 @@ import pytest
 from conftest import MakeConfig
 from examples import group
 
-from rlhf_lab import build, commands
-from rlhf_lab.config import Config, plain
-from rlhf_lab.products import Stages
-from rlhf_lab.randomness import stable_hash
+from rlhf_lab.cli import commands
+from rlhf_lab.experiment import build
+from rlhf_lab.experiment.config import Config, plain
+from rlhf_lab.experiment.prepare import Stages
+from rlhf_lab.rewards.build import num_proxies
 from rlhf_lab.rewards.combined import CombinedReward, CombinedScorer, How
 from rlhf_lab.rewards.ensemble import Combine, EnsembleReward, EnsembleScorer
 from rlhf_lab.rewards.function import FunctionReward
 from rlhf_lab.rewards.rule import RuleReward
-from rlhf_lab.runs import metrics
-from rlhf_lab.scorers import num_proxies
-from rlhf_lab.trackers.console import Console
-from rlhf_lab.types import Group, UserError
+from rlhf_lab.runs.folder import metrics
+from rlhf_lab.runs.trackers.console import Console
+from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.randomness import stable_hash
+from rlhf_lab.types.samples import Group
 
 TWO = [group(0, [[-1.0], [-1.0]], []), group(1, [[-1.0], [-1.0]], [])]
 

@@ -16,10 +16,12 @@ from conftest import MakeConfig
 from examples import FACTS
 from survival import finish, killed_at, outcome, start, wait_until
 
-from rlhf_lab import commands, forkserver, locks, run_lock, runs
-from rlhf_lab.extents import EMPTY, Extent, GrowingFile, cut_all, extent_of
-from rlhf_lab.trackers.console import Console
-from rlhf_lab.types import UserError
+from rlhf_lab.cli import commands
+from rlhf_lab.runs import folder as runs
+from rlhf_lab.runs import forkserver, locks, run_lock
+from rlhf_lab.runs.extents import EMPTY, Extent, GrowingFile, cut_all, extent_of
+from rlhf_lab.runs.trackers.console import Console
+from rlhf_lab.types.errors import UserError
 
 RUN = (
     "eval=none",

@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
-from rlhf_lab import provenance, runs
-from rlhf_lab.runs import RunDirectory, RunSummary
-from rlhf_lab.sealed import file_digest
-from rlhf_lab.types import UserError
+from rlhf_lab.runs import folder as runs
+from rlhf_lab.runs import provenance
+from rlhf_lab.runs.atomic_folder import file_digest
+from rlhf_lab.runs.folder import RunDirectory, RunSummary
+from rlhf_lab.types.errors import UserError
 
 FACTS: dict[str, Any] = {
     "command": "train",

@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
-from rlhf_lab import forkserver, provenance, runs, runs_table
-from rlhf_lab.runs import RunDirectory, RunSummary
-from rlhf_lab.trackers.console import Console
-from rlhf_lab.types import UserError
+from rlhf_lab.cli import runs_table
+from rlhf_lab.runs import folder as runs
+from rlhf_lab.runs import forkserver, provenance
+from rlhf_lab.runs.folder import RunDirectory, RunSummary
+from rlhf_lab.runs.trackers.console import Console
+from rlhf_lab.types.errors import UserError
 
 FACTS: dict[str, Any] = {
     "command": "train",

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rlhf_lab.experiment.planning.ideal_timeline import Work, advice, ideal
 from rlhf_lab.rollout.budget import StalenessBudget
-from rlhf_lab.schedule import Work, advice, ideal
 
 
 def even(rounds: int, generate: float, train: float, chunks: int = 1) -> Work:

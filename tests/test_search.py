@@ -14,14 +14,14 @@ import pytest
 from fake_runs import ROUNDS, FakeRuns, Worth, trials_of
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
-from rlhf_lab.locks import held
+from rlhf_lab.runs.locks import held
+from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.sweeps.search import study as studies
 from rlhf_lab.sweeps.search.options import Direction, Sampler, SearchOptions, Source
 from rlhf_lab.sweeps.search.report import Found
 from rlhf_lab.sweeps.search.search import DATABASE, LOCK, Search
 from rlhf_lab.sweeps.search.space import split
-from rlhf_lab.trackers.console import Console
-from rlhf_lab.types import StopRequested, UserError
+from rlhf_lab.types.errors import StopRequested, UserError
 
 pytestmark = pytest.mark.usefixtures("costly")
 

@@ -12,7 +12,7 @@ from rlhf_lab.sweeps.search.halving import Halving, best
 from rlhf_lab.sweeps.search.options import Direction, SearchOptions, Source
 from rlhf_lab.sweeps.search.space import Dimension, grid, split, written
 from rlhf_lab.sweeps.search.student import mean_interval, quantile
-from rlhf_lab.types import UserError
+from rlhf_lab.types.errors import UserError
 
 PARSER = OverridesParser.create()
 

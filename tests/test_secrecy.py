@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from conftest import MakeConfig
 
-from rlhf_lab.checks import check
-from rlhf_lab.commands import end_early
-from rlhf_lab.main import main
+from rlhf_lab.cli.commands import end_early
+from rlhf_lab.cli.main import main
+from rlhf_lab.experiment.checks import check
 from rlhf_lab.rewards.endpoint import EndpointReward
-from rlhf_lab.runs import RunDirectory
-from rlhf_lab.secrecy import masked, secret_in
-from rlhf_lab.types import UserError
+from rlhf_lab.runs.folder import RunDirectory
+from rlhf_lab.runs.secrets import masked, secret_in
+from rlhf_lab.types.errors import UserError
 
 VALUE = "0123456789abcdef0123"
 FORM = "hf_" + "a1" * 10

@@ -13,9 +13,9 @@ from conftest import MakeConfig
 from examples import FACTS
 from survival import UNTIMED, outcome
 
-from rlhf_lab import commands
-from rlhf_lab.checks import check
-from rlhf_lab.config import plain
+from rlhf_lab.cli import commands
+from rlhf_lab.experiment.checks import check
+from rlhf_lab.experiment.config import plain
 from rlhf_lab.rewards.shaping import (
     MissingEos,
     ShapedScorer,
@@ -24,9 +24,10 @@ from rlhf_lab.rewards.shaping import (
     overlong,
     shaped,
 )
-from rlhf_lab.rows import read_rows
-from rlhf_lab.trackers.console import Console
-from rlhf_lab.types import Example, Finish, Group, Prompt, Sample, UserError
+from rlhf_lab.runs.jsonl import read_rows
+from rlhf_lab.runs.trackers.console import Console
+from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.samples import Example, Finish, Group, Prompt, Sample
 
 LIMIT = 20
 

@@ -20,12 +20,12 @@ from hydra_plugins.hydra_submitit_launcher.config import SlurmQueueConf
 from omegaconf import OmegaConf
 from submitit.core.utils import DelayedSubmission, cloudpickle_dump
 
-from rlhf_lab.provenance import birth
-from rlhf_lab.sweeps import slurm, slurm_ready
+from rlhf_lab.runs.provenance import birth
 from rlhf_lab.sweeps.job import content_of
-from rlhf_lab.sweeps.multinode import layout_of, overrides_of, script_of
-from rlhf_lab.sweeps.requeue import after_stop, end_process, passing_on, slurm_job
-from rlhf_lab.sweeps.slurm_jobs import (
+from rlhf_lab.sweeps.launchers import slurm, slurm_ready
+from rlhf_lab.sweeps.launchers.multinode import layout_of, overrides_of, script_of
+from rlhf_lab.sweeps.launchers.requeue import after_stop, end_process, passing_on, slurm_job
+from rlhf_lab.sweeps.launchers.slurm_jobs import (
     LATE_SECONDS,
     PREEMPTED_SECONDS,
     JobsGoOn,
@@ -36,10 +36,16 @@ from rlhf_lab.sweeps.slurm_jobs import (
     expanded,
     parsed,
 )
-from rlhf_lab.sweeps.slurm_ready import TARGET, SlurmOptions, accounting, check_options, check_ready
+from rlhf_lab.sweeps.launchers.slurm_ready import (
+    TARGET,
+    SlurmOptions,
+    accounting,
+    check_options,
+    check_ready,
+)
 from rlhf_lab.sweeps.stopping import Marks
 from rlhf_lab.sweeps.task import JobTask
-from rlhf_lab.types import UserError
+from rlhf_lab.types.errors import UserError
 
 Bin = Callable[..., Path]
 

@@ -12,18 +12,21 @@ from conftest import MakeConfig
 from examples import call, group
 from survival import exact_rows
 
-from rlhf_lab import build, forward
-from rlhf_lab.batching import collate
-from rlhf_lab.evals import EvalOptions
-from rlhf_lab.measures.intervals import wilson
+from rlhf_lab.evaluation.evaluator import EvalOptions
+from rlhf_lab.evaluation.measures.intervals import wilson
+from rlhf_lab.experiment import build
+from rlhf_lab.experiment.prepare import Stages, read_pairs
+from rlhf_lab.models import forward
+from rlhf_lab.models.batching import collate
 from rlhf_lab.models.causal_lm import load_policy
 from rlhf_lab.models.pretrained import PretrainedModel
-from rlhf_lab.products import Stages, read_pairs
-from rlhf_lab.stages.cache import cached
-from rlhf_lab.stages.labels import LabelOptions, Noise, prefers_first, write_labels
-from rlhf_lab.stages.sft import LossOn, reference_groups, token_loss
-from rlhf_lab.trackers.console import Console
-from rlhf_lab.types import Group, Split, Weights
+from rlhf_lab.runs.trackers.console import Console
+from rlhf_lab.tasks.references import reference_groups
+from rlhf_lab.training.stages.cache import cached
+from rlhf_lab.training.stages.labels import LabelOptions, Noise, prefers_first, write_labels
+from rlhf_lab.training.stages.sft import LossOn, token_loss
+from rlhf_lab.types.data import Weights
+from rlhf_lab.types.samples import Group, Split
 
 
 class Judge:

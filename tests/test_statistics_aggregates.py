@@ -31,7 +31,7 @@ from analysis.statistics.intervals import acceleration, corrected
 from analysis.statistics.profiles import performance_profiles
 from analysis.statistics.results import OF_ANY_NUMBER, Estimate, Method, Options
 from analysis.statistics.scores import Resampling, scores_of
-from rlhf_lab.types import UserError
+from rlhf_lab.types.errors import UserError
 
 QUICK = Options(repetitions=1000)
 # Standard errors that a bootstrap quantile may be off: 5 are exceeded once in millions.

@@ -11,20 +11,13 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from analysis.statistics.crossings import Target, Times, first_crossing, times_to
-from analysis.statistics.curves import (
-    RunCurve,
-    areas,
-    common_grid,
-    common_range,
-    curve_of,
-    on_grid,
-)
+from analysis.statistics.curves import RunCurve, areas, common_grid, common_range, curve_of, on_grid
 from analysis.statistics.frontiers import frontier_distance, frontier_of
 from analysis.statistics.pareto import front, hypervolume, members
 from analysis.statistics.results import OF_ANY_NUMBER, Method, Options
 from analysis.statistics.survival import survival
 from analysis.statistics.targets import time_to_target, times_ratio
-from rlhf_lab.types import UserError
+from rlhf_lab.types.errors import UserError
 
 QUICK = Options(repetitions=1000)
 TARGET = Target("gold/win_rate", 0.5, "seconds/wall")

@@ -19,7 +19,7 @@ from analysis.statistics.levels import (
     variances_shared,
 )
 from analysis.statistics.results import Method, Options
-from rlhf_lab.types import UserError
+from rlhf_lab.types.errors import UserError
 
 QUICK = Options(repetitions=1000)
 MANY = Options(repetitions=40_000)

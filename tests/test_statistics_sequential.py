@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from analysis.statistics.arrays import Floats
 from analysis.statistics.relabel import bound_of, labelings, looks, sums_of
 from analysis.statistics.sequential import Decision, Plan, sequential
-from rlhf_lab.types import UserError
+from rlhf_lab.types.errors import UserError
 
 CLAIMS = {Decision.larger, Decision.smaller}
 

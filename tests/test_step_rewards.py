@@ -16,39 +16,32 @@ from conftest import MakeConfig
 from examples import FACTS, group
 from survival import outcome
 
-from rlhf_lab import commands
 from rlhf_lab.algos.advantages import token_rewards
 from rlhf_lab.algos.ma_ppo import MacroPPO
 from rlhf_lab.algos.ppo import PPO
 from rlhf_lab.algos.reinforce_plus_plus import ReinforcePlusPlus
 from rlhf_lab.algos.rloo import RLOO
-from rlhf_lab.batching import collate, rewards_of
-from rlhf_lab.checkpoint import as_row, from_row
-from rlhf_lab.checks import check
+from rlhf_lab.cli import commands
+from rlhf_lab.experiment.checks import check
+from rlhf_lab.models.batching import collate, rewards_of
 from rlhf_lab.models.causal_lm import load_policy
 from rlhf_lab.models.reward_model import load_reward_model, reward_model_from, save_reward_model
 from rlhf_lab.models.scratch import ScratchModel
+from rlhf_lab.rewards.build import Surroundings, scorer, steps_as_text, steps_as_tokens
 from rlhf_lab.rewards.combined import CombinedReward, CombinedScorer, How
 from rlhf_lab.rewards.model import last_token_scores
 from rlhf_lab.rewards.rule import RuleReward
 from rlhf_lab.rewards.shaping import ShapedScorer, ShapingOptions
 from rlhf_lab.rewards.steps import Refine, StepsReward, StepsScorer, refined, step_ends
 from rlhf_lab.rollout.pipeline import Queued
-from rlhf_lab.scorers import Surroundings, scorer, steps_as_text, steps_as_tokens
+from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.tasks.arithmetic import character_tokenizer
 from rlhf_lab.tasks.tldr_nano import TldrNano, word_tokenizer
-from rlhf_lab.trackers.console import Console
-from rlhf_lab.types import (
-    Algorithm,
-    Chunk,
-    Example,
-    Finish,
-    Group,
-    Prompt,
-    Rollout,
-    Sample,
-    UserError,
-)
+from rlhf_lab.training.checkpoint import as_row, from_row
+from rlhf_lab.types.data import Chunk, Rollout
+from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.protocols import Algorithm
+from rlhf_lab.types.samples import Example, Finish, Group, Prompt, Sample
 
 pytestmark = pytest.mark.usefixtures("costly")
 

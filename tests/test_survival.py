@@ -34,19 +34,23 @@ from forked import (
 )
 from survival import exact_rows, finish, is_running, killed_at, outcome, start, wait_until
 
-from rlhf_lab import build, commands, forkserver, memory, sealed
-from rlhf_lab.checkpoint import CheckpointOptions, Checkpoints, Snapshot
-from rlhf_lab.main import REQUEUE
+from rlhf_lab.cli import commands
+from rlhf_lab.cli.main import REQUEUE
+from rlhf_lab.experiment import build
 from rlhf_lab.models.causal_lm import load_policy
 from rlhf_lab.rollout.executor import ProcessExecutor
 from rlhf_lab.rollout.mode import OnFailure
 from rlhf_lab.rollout.pipeline import Queued
 from rlhf_lab.rollout.process import Care, GeneratorFailure, GeneratorProcess
 from rlhf_lab.rollout.shared import SharedWeights
-from rlhf_lab.rows import read_rows
-from rlhf_lab.runs import list_runs
-from rlhf_lab.trackers.console import Console
-from rlhf_lab.types import Finish, Group, Rollout, Sample, Span, UserError, Weights
+from rlhf_lab.runs import atomic_folder, forkserver, memory
+from rlhf_lab.runs.folder import list_runs
+from rlhf_lab.runs.jsonl import read_rows
+from rlhf_lab.runs.trackers.console import Console
+from rlhf_lab.training.checkpoint import CheckpointOptions, Checkpoints, Snapshot
+from rlhf_lab.types.data import Rollout, Span, Weights
+from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.samples import Finish, Group, Sample
 
 pytestmark = pytest.mark.usefixtures("processes")
 
@@ -90,7 +94,7 @@ def test_a_run_killed_at_every_point_ends_as_one_that_never_was(
     assert exact_rows(killed / "evals.jsonl") == exact_rows(whole / "evals.jsonl")
     walls = [row["seconds/wall"] for row in read_rows(killed / "metrics.jsonl")]
     assert walls == sorted(walls)
-    assert not list((killed / "checkpoints").glob(f"{sealed.DRAFT}*"))
+    assert not list((killed / "checkpoints").glob(f"{atomic_folder.DRAFT}*"))
 
 
 def test_a_damaged_newest_checkpoint_gives_way_to_the_one_before(
@@ -195,7 +199,7 @@ def test_jobs_of_a_parallel_sweep_have_generators_of_their_own(cache: Path, tmp_
     options = ["-m", "launcher=joblib", "debug=tiny", "mode=async", "seed=1,2", "eval=none"]
     options += [f"output.cache={cache}", f"output.root={tmp_path}/sweep"]
     done = subprocess.run(
-        [sys.executable, "-m", "rlhf_lab.main", "train", *options],
+        [sys.executable, "-m", "rlhf_lab.cli.main", "train", *options],
         capture_output=True,
         text=True,
         check=False,
@@ -557,7 +561,7 @@ def test_a_full_disk_keeps_the_checkpoints_there_are(
     def full(*_: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("rlhf_lab.checkpoint.save_file", full)
+    monkeypatch.setattr("rlhf_lab.training.checkpoint.save_file", full)
     with pytest.raises(OSError, match="No space left"):
         checkpoints.save(snapshot(4))
     assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["00000003"]
@@ -632,7 +636,7 @@ def test_a_loss_that_is_no_number_is_not_applied(
     make_config: MakeConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from rlhf_lab.algos.online_dpo import OnlineDPO
-    from rlhf_lab.types import LossOutput
+    from rlhf_lab.types.data import LossOutput
 
     real = OnlineDPO.loss
     calls = []

@@ -16,10 +16,9 @@ import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from survival import wait_until
 
-from rlhf_lab import forkserver, provenance
-from rlhf_lab.locks import claimed, held, is_free
-from rlhf_lab.runs import RunSummary, error_of
-from rlhf_lab.stages.cache import cached, lock_of
+from rlhf_lab.runs import forkserver, provenance
+from rlhf_lab.runs.folder import RunSummary, error_of
+from rlhf_lab.runs.locks import claimed, held, is_free
 from rlhf_lab.sweeps import child
 from rlhf_lab.sweeps.board import Board, cells, counts, drawn, head, last_row, line_of
 from rlhf_lab.sweeps.forecast import Rates, Wanted, forecast, likeness, seconds_of
@@ -30,7 +29,8 @@ from rlhf_lab.sweeps.record import Sweep, check_record, read_record, write_recor
 from rlhf_lab.sweeps.stopping import Marks
 from rlhf_lab.sweeps.task import JobFailed, run
 from rlhf_lab.sweeps.words import quoted
-from rlhf_lab.types import UserError
+from rlhf_lab.training.stages.cache import cached, lock_of
+from rlhf_lab.types.errors import UserError
 
 PARSER = OverridesParser.create()
 

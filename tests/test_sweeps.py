@@ -17,7 +17,7 @@ from doors import LIMIT, door
 from examples import call
 from survival import wait_until
 
-from rlhf_lab.runs import list_runs
+from rlhf_lab.runs.folder import list_runs
 
 # Does to its own process what a file beside it says, which is no setting of the run.
 REWARD = """
@@ -249,7 +249,7 @@ def slowed(root: Path, number: int, seconds: float = 0.25) -> Path:
 def killed_outright(asked: list[str], root: Path, number: int) -> None:
     """The sweep and its own server of processes come to an end as a user's would."""
     slow = slowed(root, number)
-    words = [sys.executable, "-m", "rlhf_lab.main", *asked, "launcher=local"]
+    words = [sys.executable, "-m", "rlhf_lab.cli.main", *asked, "launcher=local"]
     with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as sweep:
         wait_until(partial(has_begun, root, number), LIMIT)
         sweep.kill()

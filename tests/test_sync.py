@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from wandb_server import WandbServer, serving
 
-from rlhf_lab import sync
-from rlhf_lab.provenance import provenance
-from rlhf_lab.trackers.console import Console
-from rlhf_lab.trackers.identity import Tracked
-from rlhf_lab.trackers.mirrors import mirrors
-from rlhf_lab.trackers.options import TrackerOptions, WandbMode
-from rlhf_lab.types import UserError
+from rlhf_lab.cli import wandb_sync
+from rlhf_lab.runs.provenance import provenance
+from rlhf_lab.runs.trackers.console import Console
+from rlhf_lab.runs.trackers.identity import Tracked
+from rlhf_lab.runs.trackers.mirrors import mirrors
+from rlhf_lab.runs.trackers.options import TrackerOptions, WandbMode
+from rlhf_lab.types.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("costly")
 
@@ -46,7 +46,7 @@ def write(folder: Path, run_id: str, steps: range, state: str = "finished") -> N
 
 
 def call(*arguments: str | Path) -> int:
-    return sync.sync([str(argument) for argument in arguments], Console(quiet=False))
+    return wandb_sync.sync([str(argument) for argument in arguments], Console(quiet=False))
 
 
 def test_a_resumed_run_is_sent_in_order_and_only_once(
@@ -55,7 +55,7 @@ def test_a_resumed_run_is_sent_in_order_and_only_once(
     folder = tmp_path / "runs" / "cut"
     write(folder, "r1", range(0, 2), state="stopped")
     write(folder, "r1", range(2, 3))
-    assert call(tmp_path / "runs", sync.DRY) == 0
+    assert call(tmp_path / "runs", wandb_sync.DRY) == 0
     assert f"to be sent: {folder} (2 files)" in capsys.readouterr().out
     assert server.history == {}
     assert call(tmp_path / "runs") == 0
@@ -75,7 +75,7 @@ def test_one_that_fails_does_not_stop_the_others_and_a_running_one_is_left(
 ) -> None:
     for name, state in (("bad", "finished"), ("good", "finished"), ("now", "running")):
         write(tmp_path / name, name, range(0, 1), state)
-    (file,) = (tmp_path / "bad").glob(f"wandb/{sync.OFFLINE}")
+    (file,) = (tmp_path / "bad").glob(f"wandb/{wandb_sync.OFFLINE}")
     file.write_bytes(b"no file of wandb's")
     assert call(tmp_path) == 1
     said = capsys.readouterr().out
@@ -100,7 +100,7 @@ def test_bad_input_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         call(tmp_path / "absent")
     with pytest.raises(UserError, match="--all is no option: the only one is --dry"):
         call(tmp_path, "--all")
-    monkeypatch.setattr(sync, "find_spec", lambda name: None)
+    monkeypatch.setattr(wandb_sync, "find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"pip install 'rlhf-lab\[wandb\]'"):
         call(tmp_path)
 

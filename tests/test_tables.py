@@ -18,7 +18,7 @@ from analysis.tables.record import Reading, Record, Source, flat, look_up
 from analysis.tables.store import load, save
 from analysis.tables.summary import printable
 from analysis.tables.table import make_tables
-from rlhf_lab.types import UserError
+from rlhf_lab.types.errors import UserError
 
 
 def test_a_point_has_its_place_its_cost_and_its_metrics() -> None:

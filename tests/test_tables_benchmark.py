@@ -30,7 +30,7 @@ from analysis.tables.filter_text import parse_query
 from analysis.tables.filters import mongo
 from analysis.tables.record import EXACT, Record, Source
 from analysis.tables.table import Tables
-from rlhf_lab.types import UserError
+from rlhf_lab.types.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("costly")
 

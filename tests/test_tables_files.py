@@ -22,10 +22,10 @@ from analysis.tables.gather import gather
 from analysis.tables.record import Reading, Source
 from analysis.tables.sources import kind_of, read_source, read_sources
 from analysis.tables.store import load
-from rlhf_lab.main import run_command
+from rlhf_lab.cli.main import run_command
+from rlhf_lab.runs.trackers.tensorboard import TensorBoardTracker
 from rlhf_lab.sweeps.record import Sweep, write_record
-from rlhf_lab.trackers.tensorboard import TensorBoardTracker
-from rlhf_lab.types import UserError
+from rlhf_lab.types.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("costly")
 

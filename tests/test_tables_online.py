@@ -20,7 +20,7 @@ from analysis.tables.filter_text import parse_query
 from analysis.tables.online import PER_PAGE, Server, at, projects, read_project
 from analysis.tables.patience import ATTEMPTS, Patience
 from analysis.tables.table import make_tables
-from rlhf_lab.types import UserError
+from rlhf_lab.types.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("costly")
 

@@ -16,7 +16,7 @@ from analysis.tables.gather import gather
 from analysis.tables.record import Reading
 from analysis.tables.store import save
 from analysis.tables.table import Tables, make_tables
-from rlhf_lab.types import UserError
+from rlhf_lab.types.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("costly")
 

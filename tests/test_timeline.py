@@ -13,10 +13,10 @@ from xml.etree import ElementTree
 
 import pytest
 
-from rlhf_lab import timeline
-from rlhf_lab.timeline import Span
-from rlhf_lab.trackers.console import Console
-from rlhf_lab.types import UserError
+from rlhf_lab.cli import timeline
+from rlhf_lab.cli.timeline import Span
+from rlhf_lab.runs.trackers.console import Console
+from rlhf_lab.types.errors import UserError
 
 BACKGROUND = [
     Span("trainer", "take", 0.0, 4.0, 0, 0),

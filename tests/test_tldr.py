@@ -16,12 +16,14 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
 from transformers import PreTrainedTokenizerFast
 
-from rlhf_lab import build
+from rlhf_lab.experiment import build
 from rlhf_lab.models.causal_lm import with_padding
-from rlhf_lab.stages.sft import reference_sample
 from rlhf_lab.tasks.prompts import PromptStream
+from rlhf_lab.tasks.references import reference_sample
 from rlhf_lab.tasks.tldr import RowKind, Tldr
-from rlhf_lab.types import Example, Finish, Prompt, Shortening, Split, UserError
+from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.protocols import Shortening
+from rlhf_lab.types.samples import Example, Finish, Prompt, Split
 
 RAW = {"subreddit": "cats", "title": "My cat", "post": "one\ntwo\nthree", "summary": "  it purrs "}
 PREPARED = {"query": "SUBREDDIT: r/x\n\nTL;DR:", "reference_response": " it is.<|endoftext|>"}
@@ -229,7 +231,7 @@ def test_another_process_sees_the_same_order(config_of: MakeConfig, tmp_path: Pa
     code = (
         "from rlhf_lab.tasks.prompts import PromptStream\n"
         "from rlhf_lab.tasks.tldr import Tldr\n"
-        "from rlhf_lab.types import Split\n"
+        "from rlhf_lab.types.samples import Split\n"
         f"rows = Tldr(path={task.path!r}).examples(Split.train)\n"
         "stream = PromptStream(rows, lambda text: [1], 7, 99)\n"
         "print([stream[cursor].example.uid for cursor in range(5, 30)])\n"

@@ -20,7 +20,8 @@ from rlhf_lab.tasks.tldr_nano_world import (
     split_of,
     vocabulary,
 )
-from rlhf_lab.types import Split, UserError
+from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.samples import Split
 
 FACTS = {
     "who": "sister",

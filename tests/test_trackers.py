@@ -9,12 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from rlhf_lab import runs
-from rlhf_lab.trackers.identity import Tracked
-from rlhf_lab.trackers.jsonl import JsonlFile, JsonlTracker
-from rlhf_lab.trackers.mirrors import Mirror, mirrors
-from rlhf_lab.trackers.options import TrackerOptions, WandbMode
-from rlhf_lab.types import Metrics, Tracker, UserError
+from rlhf_lab.runs import folder as runs
+from rlhf_lab.runs.trackers.identity import Tracked
+from rlhf_lab.runs.trackers.jsonl import JsonlFile, JsonlTracker
+from rlhf_lab.runs.trackers.mirrors import Mirror, mirrors
+from rlhf_lab.runs.trackers.options import TrackerOptions, WandbMode
+from rlhf_lab.types.data import Metrics
+from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.protocols import Tracker
 
 ROW: Metrics = {"reward/mean": 0.625, "lag/updates_histogram": {"0": 4}, "note": "text"}
 

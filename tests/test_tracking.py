@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 from conftest import MakeConfig
 
-from rlhf_lab.config import plain
-from rlhf_lab.trackers.evaluations import mirror_evaluation
-from rlhf_lab.trackers.identity import Tracked, env_id, exp_name, group, run_name, tags
-from rlhf_lab.trackers.mirrors import mirrors
-from rlhf_lab.trackers.options import TrackerOptions, WandbMode
-from rlhf_lab.types import UserError
+from rlhf_lab.experiment.config import plain
+from rlhf_lab.runs.trackers.evaluations import mirror_evaluation
+from rlhf_lab.runs.trackers.identity import Tracked, env_id, exp_name, group, run_name, tags
+from rlhf_lab.runs.trackers.mirrors import mirrors
+from rlhf_lab.runs.trackers.options import TrackerOptions, WandbMode
+from rlhf_lab.types.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("costly")
 

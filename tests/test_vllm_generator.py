@@ -18,15 +18,17 @@ from conftest import MakeConfig
 from fake_vllm import FakeServer, Mirror, serving
 from test_generation import stream, tiny, weights
 
-from rlhf_lab.checkpoint import as_row, from_row
-from rlhf_lab.checks import check
-from rlhf_lab.generators.vllm import weights as weight_files
-from rlhf_lab.generators.vllm.generator import VLLMGenerator, batch_effect
-from rlhf_lab.generators.vllm.make import local_engine
-from rlhf_lab.generators.vllm.options import Prove, VLLMSampling, VLLMServerSampling
-from rlhf_lab.generators.vllm.own_server import flags, server_arguments
-from rlhf_lab.generators.vllm.proof import Proof, perturbed
-from rlhf_lab.generators.vllm.requests import (
+from rlhf_lab.experiment.checks import check
+from rlhf_lab.models.causal_lm import load_policy
+from rlhf_lab.rollout.budget import StalenessBudget
+from rlhf_lab.rollout.executor import InlineExecutor
+from rlhf_lab.rollout.generators.vllm import weights as weight_files
+from rlhf_lab.rollout.generators.vllm.generator import VLLMGenerator, batch_effect
+from rlhf_lab.rollout.generators.vllm.make import local_engine
+from rlhf_lab.rollout.generators.vllm.options import Prove, VLLMSampling, VLLMServerSampling
+from rlhf_lab.rollout.generators.vllm.own_server import flags, server_arguments
+from rlhf_lab.rollout.generators.vllm.proof import Proof, perturbed
+from rlhf_lab.rollout.generators.vllm.requests import (
     Answer,
     Drawing,
     EngineFailure,
@@ -34,17 +36,17 @@ from rlhf_lab.generators.vllm.requests import (
     requests_of,
     sampling_params,
 )
-from rlhf_lab.generators.vllm.servers import Servers
-from rlhf_lab.generators.vllm.weights import WeightFiles
-from rlhf_lab.loop import told_measures
-from rlhf_lab.models.causal_lm import load_policy
-from rlhf_lab.ports import require_free
-from rlhf_lab.rollout.budget import StalenessBudget
-from rlhf_lab.rollout.executor import InlineExecutor
+from rlhf_lab.rollout.generators.vllm.servers import Servers
+from rlhf_lab.rollout.generators.vllm.weights import WeightFiles
 from rlhf_lab.rollout.mode import Mode
 from rlhf_lab.rollout.pipeline import Pipeline, Queued, Taken
+from rlhf_lab.rollout.ports import require_free
 from rlhf_lab.rollout.worker import RolloutWorker
-from rlhf_lab.types import Chunk, Finish, Group, Rollout, Sample, Told, UserError, Weights
+from rlhf_lab.training.checkpoint import as_row, from_row
+from rlhf_lab.training.loop import told_measures
+from rlhf_lab.types.data import Chunk, Rollout, Told, Weights
+from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.samples import Finish, Group, Sample
 
 pytestmark = pytest.mark.usefixtures("costly")
 

@@ -21,7 +21,7 @@ from analysis.written.entries import Entry, Measured, Written
 from analysis.written.escapes import latex, markdown
 from analysis.written.formats import as_csv, as_latex, as_markdown
 from analysis.written.registry import TABLES, written
-from rlhf_lab.types import UserError
+from rlhf_lab.types.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("costly")
 

@@ -28,12 +28,12 @@ from survival import (
 )
 from test_survival import MODES, ROUNDS, generators, rows_of, weights
 
-from rlhf_lab.config import Config, register, typed
-from rlhf_lab.main import conf_folder
+from rlhf_lab.cli.main import conf_folder
+from rlhf_lab.experiment.config import Config, register, typed
 from rlhf_lab.rollout.mode import OnFailure
 from rlhf_lab.rollout.process import Care, GeneratorProcess
 from rlhf_lab.rollout.shared import SharedWeights
-from rlhf_lab.trackers.console import Console
+from rlhf_lab.runs.trackers.console import Console
 
 TRIALS = 6
 KILLS = 3

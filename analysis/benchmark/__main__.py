@@ -17,7 +17,7 @@ from analysis.command import exit_code
 from analysis.questions.answers import Asked
 from analysis.questions.every_question import answers_of
 from analysis.selection import cells
-from rlhf_lab.trackers.console import Console
+from rlhf_lab.runs.trackers.console import Console
 
 
 def parser() -> argparse.ArgumentParser:

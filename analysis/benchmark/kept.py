@@ -10,7 +10,7 @@ from analysis.tables.compact import compact
 from analysis.tables.gather import gather, read
 from analysis.tables.store import save
 from analysis.tables.table import Tables, make_tables
-from rlhf_lab.types import UserError
+from rlhf_lab.types.errors import UserError
 
 TABLES = Path(__file__).parent / "tables.parquet"
 POINTS = 16

@@ -18,8 +18,8 @@ from analysis.tables.gather import gather
 from analysis.tables.store import load
 from analysis.tables.summary import printable
 from analysis.tables.table import Tables
-from rlhf_lab.trackers.console import Console
-from rlhf_lab.types import UserError
+from rlhf_lab.runs.trackers.console import Console
+from rlhf_lab.types.errors import UserError
 
 STORED = ".parquet"
 

@@ -13,7 +13,7 @@ from analysis.figures.sheet import Drawn
 from analysis.figures.style import on_paper
 from analysis.selection import Selection, cells
 from analysis.tables.table import Tables
-from rlhf_lab.types import UserError
+from rlhf_lab.types.errors import UserError
 
 FIGURES: Mapping[str, Entry] = {entry.name: entry for entry in (*OF_PAPER, *OF_SWEEPS, *OF_LIBRARY)}
 

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from rlhf_lab.types import UserError
+from rlhf_lab.types.errors import UserError
 
 # Inches: one column of a paper of two, and the whole page.
 SINGLE, DOUBLE = 3.3, 6.8

@@ -16,7 +16,7 @@ from analysis.figures.looks import BLUE, GREEN, GREY, ORANGE
 from analysis.figures.sheet import Drawn, Sheet
 from analysis.figures.style import page, plain
 from analysis.selection import Cell
-from rlhf_lab.schedule import Work, ideal
+from rlhf_lab.experiment.planning.ideal_timeline import Work, ideal
 
 ROUNDS = 4
 GENERATE, SCORE, TRAIN, WALL = (

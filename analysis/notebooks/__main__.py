@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from analysis.notebooks.pairing import scripts, write
-from rlhf_lab.trackers.console import Console
+from rlhf_lab.runs.trackers.console import Console
 
 if __name__ == "__main__":
     for made in map(write, scripts()):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlhf_lab.types import UserError
+from rlhf_lab.types.errors import UserError
 
 FOLDER = Path(__file__).parent
 MARK = re.compile(r"^# %%( \[markdown\])?$")

@@ -23,7 +23,7 @@ from analysis.written.asked import Asked
 from analysis.written.escapes import markdown
 from analysis.written.formats import as_markdown
 from analysis.written.registry import written
-from rlhf_lab.types import UserError
+from rlhf_lab.types.errors import UserError
 
 VARIABLE = "RLHF_LAB_TABLES"
 BENCHMARK = Path(__file__).parents[1] / "benchmark" / "tables.parquet"

@@ -8,14 +8,7 @@ from enum import StrEnum
 
 from analysis.selection import Cell
 from analysis.statistics.contrasts import BySeed, difference, matched
-from analysis.statistics.decisions import (
-    NO_WIDTH,
-    Shows,
-    Verdict,
-    decide,
-    has_width,
-    options_of,
-)
+from analysis.statistics.decisions import NO_WIDTH, Shows, Verdict, decide, has_width, options_of
 from analysis.statistics.results import Estimate
 from analysis.tables.table import count
 

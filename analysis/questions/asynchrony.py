@@ -4,16 +4,7 @@ from __future__ import annotations
 
 import math
 
-from analysis.questions.answers import (
-    Answer,
-    Asked,
-    Claim,
-    Number,
-    Unit,
-    answer,
-    change,
-    tested,
-)
+from analysis.questions.answers import Answer, Asked, Claim, Number, Unit, answer, change, tested
 from analysis.questions.equal_cost import at_equal_cost
 from analysis.questions.families import families
 from analysis.selection import Cell, Selection

@@ -5,15 +5,7 @@ The published code does so: its last round trains at rate zero, a quarter of all
 
 from __future__ import annotations
 
-from analysis.questions.answers import (
-    Answer,
-    Asked,
-    Claim,
-    Number,
-    answer,
-    change,
-    tested,
-)
+from analysis.questions.answers import Answer, Asked, Claim, Number, answer, change, tested
 from analysis.questions.families import Family, families
 from analysis.selection import Cell, Selection
 from analysis.statistics.decisions import Shows

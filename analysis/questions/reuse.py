@@ -8,16 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from analysis.questions.answers import (
-    Answer,
-    Asked,
-    Claim,
-    Number,
-    Unit,
-    answer,
-    change,
-    tested,
-)
+from analysis.questions.answers import Answer, Asked, Claim, Number, Unit, answer, change, tested
 from analysis.questions.equal_cost import at_equal_cost
 from analysis.questions.families import families
 from analysis.selection import Cell, Selection

@@ -9,16 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from analysis.questions.answers import (
-    Answer,
-    Asked,
-    Claim,
-    Number,
-    Tested,
-    answer,
-    change,
-    tested,
-)
+from analysis.questions.answers import Answer, Asked, Claim, Number, Tested, answer, change, tested
 from analysis.questions.families import families
 from analysis.questions.off_policyness import QUESTION, Ladder, ladders
 from analysis.selection import Cell, Selection

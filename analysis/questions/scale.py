@@ -5,15 +5,7 @@ arXiv:2410.18252, figure 5.
 
 from __future__ import annotations
 
-from analysis.questions.answers import (
-    Answer,
-    Asked,
-    Claim,
-    Number,
-    answer,
-    change,
-    tested,
-)
+from analysis.questions.answers import Answer, Asked, Claim, Number, answer, change, tested
 from analysis.questions.families import Family, families
 from analysis.questions.off_policyness import Ladder
 from analysis.selection import Selection

@@ -4,15 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from analysis.questions.answers import (
-    Answer,
-    Asked,
-    Claim,
-    Number,
-    answer,
-    change,
-    tested,
-)
+from analysis.questions.answers import Answer, Asked, Claim, Number, answer, change, tested
 from analysis.questions.families import Family, families
 from analysis.selection import Cell, Selection
 from analysis.statistics.decisions import Shows

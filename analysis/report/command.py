@@ -8,8 +8,8 @@ from pathlib import Path
 
 from analysis.report.make import Options, html
 from analysis.tables.gather import gather
-from rlhf_lab.trackers.console import Console
-from rlhf_lab.types import UserError
+from rlhf_lab.runs.trackers.console import Console
+from rlhf_lab.types.errors import UserError
 
 
 def parser() -> argparse.ArgumentParser:

@@ -12,7 +12,7 @@ from analysis.statistics.arrays import Floats, finite
 from analysis.statistics.bootstrap import Interval, Weights, interval
 from analysis.statistics.results import Band, Estimate, Method, Options
 from analysis.statistics.scores import Given, Resampling, Scores, scores_of
-from rlhf_lab.types import UserError
+from rlhf_lab.types.errors import UserError
 
 # Scores and weights_NR, how often each score counts, to a number of each frame: (R, F).
 Aggregate: TypeAlias = Callable[[Scores, Floats], Floats]

@@ -9,7 +9,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from rlhf_lab.types import UserError
+from rlhf_lab.types.errors import UserError
 
 Floats: TypeAlias = NDArray[np.float64]
 

@@ -14,14 +14,7 @@ import numpy as np
 
 from analysis.statistics.arrays import Floats, generator
 from analysis.statistics.intervals import ends
-from analysis.statistics.results import (
-    WITHOUT_DRAWS,
-    Band,
-    Basis,
-    Estimate,
-    Method,
-    Options,
-)
+from analysis.statistics.results import WITHOUT_DRAWS, Band, Basis, Estimate, Method, Options
 
 # For each stratum, weights of shape (R, units).
 Weights: TypeAlias = Sequence[Floats]

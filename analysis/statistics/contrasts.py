@@ -11,14 +11,8 @@ from numpy.typing import ArrayLike
 
 from analysis.statistics.arrays import Floats, finite, seeds_of_both
 from analysis.statistics.bootstrap import Statistic, Weights, interval
-from analysis.statistics.results import (
-    Basis,
-    Estimate,
-    Options,
-    require_seeds,
-    size_warnings,
-)
-from rlhf_lab.types import UserError
+from analysis.statistics.results import Basis, Estimate, Options, require_seeds, size_warnings
+from rlhf_lab.types.errors import UserError
 
 # The score of each seed, or the scores of its tasks.
 BySeed: TypeAlias = Mapping[int, ArrayLike]

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from analysis.statistics.arrays import Floats
 from analysis.statistics.curves import RunCurve
-from rlhf_lab.types import UserError
+from rlhf_lab.types.errors import UserError
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from analysis.statistics.arrays import Floats, finite, same_length
-from rlhf_lab.types import UserError
+from rlhf_lab.types.errors import UserError
 
 
 @dataclass(frozen=True, eq=False)

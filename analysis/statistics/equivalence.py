@@ -17,7 +17,7 @@ from analysis.statistics.decisions import (
     options_of,
 )
 from analysis.statistics.results import Estimate
-from rlhf_lab.types import UserError
+from rlhf_lab.types.errors import UserError
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from scipy import stats
 
 from analysis.statistics.arrays import Floats, generator
 from analysis.statistics.contrasts import Contrast
-from rlhf_lab.types import UserError
+from rlhf_lab.types.errors import UserError
 
 # Up to here all 2 ** n choices of signs are tried; for more pairs some are drawn.
 EXACT_PAIRS = 16

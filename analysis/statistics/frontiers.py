@@ -12,14 +12,7 @@ from analysis.statistics.arrays import Floats, finite, same_length
 from analysis.statistics.bootstrap import Interval, Weights, interval
 from analysis.statistics.contrasts import seeds_to_pair
 from analysis.statistics.curves import RunCurve, areas, common_grid, on_grid
-from analysis.statistics.results import (
-    Band,
-    Basis,
-    Estimate,
-    Options,
-    require_seeds,
-    size_warnings,
-)
+from analysis.statistics.results import Band, Basis, Estimate, Options, require_seeds, size_warnings
 
 # Below this share of the KL that was visited, a distance is about a small part of the frontiers.
 LITTLE_IN_COMMON = 0.5

@@ -8,7 +8,7 @@ from analysis.statistics.arrays import Floats
 from analysis.statistics.bootstrap import Weights, interval
 from analysis.statistics.results import Basis, Estimate, Options, size_warnings
 from analysis.statistics.scores import Given, Resampling, content, rows_in_order, tasks_of
-from rlhf_lab.types import UserError
+from rlhf_lab.types.errors import UserError
 
 
 def pairs_of_tasks(first: Given, second: Given) -> list[tuple[Floats, Floats]]:

@@ -9,7 +9,7 @@ from scipy import special, stats
 
 from analysis.statistics.arrays import Floats
 from analysis.statistics.results import Method, Options
-from rlhf_lab.types import UserError
+from rlhf_lab.types.errors import UserError
 
 
 def ends(

@@ -19,7 +19,7 @@ from analysis.statistics.results import (
     require_seeds,
     size_warnings,
 )
-from rlhf_lab.types import UserError
+from rlhf_lab.types.errors import UserError
 
 # For each seed what each of its prompts gave: 1 for a win, 0.5 for a tie, 0 for a loss.
 Wins: TypeAlias = Mapping[int, ArrayLike]

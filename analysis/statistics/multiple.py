@@ -10,7 +10,7 @@ import numpy as np
 from analysis.statistics.arrays import Floats
 from analysis.statistics.contrasts import BySeed, by_seed
 from analysis.statistics.exact import EXACT_PAIRS, ROUNDING, signs_of
-from rlhf_lab.types import UserError
+from rlhf_lab.types.errors import UserError
 
 
 @dataclass(frozen=True)

@@ -11,14 +11,8 @@ from numpy.typing import NDArray
 from analysis.statistics.arrays import Floats, finite
 from analysis.statistics.bootstrap import Weights, draws, estimate, left_out
 from analysis.statistics.intervals import ends
-from analysis.statistics.results import (
-    Basis,
-    Estimate,
-    Options,
-    require_seeds,
-    size_warnings,
-)
-from rlhf_lab.types import UserError
+from analysis.statistics.results import Basis, Estimate, Options, require_seeds, size_warnings
+from rlhf_lab.types.errors import UserError
 
 # For each seed of a condition (cost, quality).
 Costs = Mapping[int, tuple[float, float]]

@@ -14,7 +14,7 @@ from scipy import stats
 from analysis.statistics.contrasts import Contrast
 from analysis.statistics.equivalence import tails_of
 from analysis.statistics.results import FEW_SEEDS
-from rlhf_lab.types import UserError
+from rlhf_lab.types.errors import UserError
 
 MOST_SEEDS = 1_000_000
 

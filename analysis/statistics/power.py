@@ -11,7 +11,7 @@ from analysis.statistics.contrasts import Contrast
 from analysis.statistics.decisions import Shows, options_of
 from analysis.statistics.equivalence import tails_of
 from analysis.statistics.results import FEW_SEEDS
-from rlhf_lab.types import UserError
+from rlhf_lab.types.errors import UserError
 
 MOST_SEEDS = 10_000
 # Spreads that a sample may show, at the middles of as many equal shares of chance.

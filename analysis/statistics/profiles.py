@@ -12,7 +12,7 @@ from analysis.statistics.arrays import Floats, finite
 from analysis.statistics.bootstrap import Weights, interval
 from analysis.statistics.results import Band, Options
 from analysis.statistics.scores import Given, Resampling, Scores, scores_of
-from rlhf_lab.types import UserError
+from rlhf_lab.types.errors import UserError
 
 
 def performance_profiles(

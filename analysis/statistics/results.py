@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from rlhf_lab.types import UserError
+from rlhf_lab.types.errors import UserError
 
 FEW_SEEDS = 5
 FEW_REPETITIONS = 1000

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from analysis.statistics.arrays import Floats, finite
 from analysis.statistics.bootstrap import Weights
 from analysis.statistics.results import Basis, Options, require_seeds, size_warnings
-from rlhf_lab.types import UserError
+from rlhf_lab.types.errors import UserError
 
 # Either scores_ST (seeds, tasks), with frames scores_STF, or task -> scores of its own seeds.
 Given: TypeAlias = NDArray[np.float64] | Mapping[str, ArrayLike]

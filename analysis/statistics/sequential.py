@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike
 
 from analysis.statistics.arrays import Floats, finite
 from analysis.statistics.relabel import Look, labelings, looks, sums_of
-from rlhf_lab.types import UserError
+from rlhf_lab.types.errors import UserError
 
 Pair = tuple[str, str]
 # Nearer than this to its level, a p-value of other random permutations may decide otherwise.

@@ -20,8 +20,8 @@ from analysis.statistics.results import (
     size_warnings,
 )
 from analysis.statistics.survival import survival
-from rlhf_lab.measures.intervals import wilson
-from rlhf_lab.types import UserError
+from rlhf_lab.evaluation.measures.intervals import wilson
+from rlhf_lab.types.errors import UserError
 
 
 @dataclass(frozen=True)

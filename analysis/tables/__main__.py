@@ -17,8 +17,8 @@ from analysis.tables.gather import read
 from analysis.tables.store import files, save
 from analysis.tables.summary import show
 from analysis.tables.table import in_order, make_tables, select
-from rlhf_lab.trackers.console import Console
-from rlhf_lab.types import UserError
+from rlhf_lab.runs.trackers.console import Console
+from rlhf_lab.types.errors import UserError
 
 KINDS = "folder, offline, orb, csv, tensorboard, saved, or wandb:ENTITY/PROJECT"
 

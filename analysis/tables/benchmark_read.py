@@ -13,7 +13,7 @@ from analysis.tables.damage import CsvTable, csv_table, readable
 from analysis.tables.findings import Finding, Kind
 from analysis.tables.history import facts, split
 from analysis.tables.record import Reading, Record, Source, joined
-from rlhf_lab.reading import Unreadable, checked, file_size, parse_json
+from rlhf_lab.runs.reading import Unreadable, checked, file_size, parse_json
 
 BESIDE = ("-journal", "-wal", "-shm")
 DATABASE, TABLE, FACTS = "offline.sqlite", "run_df.csv", "run.json"

@@ -24,7 +24,7 @@ from analysis.tables.exported import Exported
 from analysis.tables.frames import updates_a_round
 from analysis.tables.history import SAMPLE, STEP
 from analysis.tables.record import Cell, Record
-from rlhf_lab.types import UserError
+from rlhf_lab.types.errors import UserError
 
 # As peewee would make them for openrlbenchmark 0.3.1.
 SCHEMA = """

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from analysis.tables.record import Cell, Row, flat
-from rlhf_lab.disk import refusing
-from rlhf_lab.reading import Unreadable, checked, parsing
-from rlhf_lab.types import UserError
+from rlhf_lab.runs.disk import refusing
+from rlhf_lab.runs.reading import Unreadable, checked, parsing
+from rlhf_lab.types.errors import UserError
 
 STAMP = b"stamp"
 # A name may have numbers in some rows and texts in others, a column may not.

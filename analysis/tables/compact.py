@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from analysis.tables.axes import number
 from analysis.tables.record import Reading, Record, Row
-from rlhf_lab.types import UserError
+from rlhf_lab.types.errors import UserError
 
 # Where a run was written and whom it told: of no use to others.
 LOCAL = ("output", "tracker", "hydra")

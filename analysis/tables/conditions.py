@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from analysis.tables.record import Record, as_seed, cell, look_up
+from rlhf_lab.runs.trackers.identity import Tracked, env_id, exp_name
 from rlhf_lab.sweeps.search.jobs import TEST, TRIAL
-from rlhf_lab.trackers.identity import Tracked, env_id, exp_name
 
 PARTS = ("task", "model", "algo", "mode", "correction", "reward", "proxy")
 # N, T, K and S, as the config calls them.

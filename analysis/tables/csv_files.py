@@ -18,7 +18,7 @@ from analysis.tables.damage import csv_table, readable
 from analysis.tables.findings import Finding, Kind
 from analysis.tables.history import facts
 from analysis.tables.record import Reading, Record, Row, Source, as_seed, cell, flat, joined, whole
-from rlhf_lab.reading import Unreadable
+from rlhf_lab.runs.reading import Unreadable
 
 PATTERN = "*.csv"
 CONFIG = "config."

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from analysis.tables.findings import Finding, Kind
 from analysis.tables.record import Reading
-from rlhf_lab.reading import Unreadable, content
+from rlhf_lab.runs.reading import Unreadable, content
 
 CSV_BYTES = 2**32
 # The widest field: a CSV of Open RL Benchmark may hold a table in one.

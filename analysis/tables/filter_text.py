@@ -16,7 +16,7 @@ from typing import Any
 from urllib.parse import parse_qs
 
 from analysis.tables.filters import ENV_KEY, EXP_KEY, Experiment, Query, Where
-from rlhf_lab.types import UserError
+from rlhf_lab.types.errors import UserError
 
 SOURCE_KEYS = ("we", "wpn", "ceik", "cen", "metric", "metrics", "xaxis")
 

@@ -10,15 +10,15 @@ from typing_extensions import TypedDict
 
 from analysis.tables.findings import Finding, Kind
 from analysis.tables.record import Facts, Reading, Record, Row, Source, as_seed, flat
-from rlhf_lab.extents import Extent, extent_of, lack
-from rlhf_lab.provenance import short_commit
-from rlhf_lab.reading import Unreadable, checked, read_yaml
-from rlhf_lab.rows import Rows, read_rows
-from rlhf_lab.runs import EVALS, METRICS, VALIDATION, RunSummary, kernels_in, list_runs
+from rlhf_lab.runs.extents import Extent, extent_of, lack
+from rlhf_lab.runs.folder import EVALS, METRICS, VALIDATION, RunSummary, kernels_in, list_runs
+from rlhf_lab.runs.jsonl import Rows, read_rows
+from rlhf_lab.runs.provenance import short_commit
+from rlhf_lab.runs.reading import Unreadable, checked, read_yaml
+from rlhf_lab.runs.trackers.identity import Tracked, tags
+from rlhf_lab.runs.trackers.options import TrackerOptions
 from rlhf_lab.sweeps.record import RECORD, read_record
-from rlhf_lab.trackers.identity import Tracked, tags
-from rlhf_lab.trackers.options import TrackerOptions
-from rlhf_lab.types import UserError
+from rlhf_lab.types.errors import UserError
 
 CONFIG = "config.yaml"
 ROW_NUMBER = "step"

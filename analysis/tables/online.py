@@ -19,7 +19,7 @@ from analysis.tables.findings import Finding, Kind
 from analysis.tables.history import facts, split
 from analysis.tables.patience import Patience
 from analysis.tables.record import Reading, Record, Source, joined
-from rlhf_lab.types import UserError
+from rlhf_lab.types.errors import UserError
 
 PER_PAGE = 50
 Say = Callable[[str], None]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-from rlhf_lab.types import UserError
+from rlhf_lab.types.errors import UserError
 
 ATTEMPTS = 6
 FIRST_WAIT, LONGEST_WAIT = 1.0, 60.0

@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Any
 
 from analysis.tables.findings import Finding
-from rlhf_lab.trackers.jsonl import leaves
+from rlhf_lab.runs.trackers.jsonl import leaves
 
 Number = int | float
 Cell = int | float | str

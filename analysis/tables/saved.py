@@ -17,7 +17,7 @@ from analysis.tables.findings import Finding, Kind
 from analysis.tables.frames import METRIC, OWN
 from analysis.tables.record import EXACT, Facts, Reading, Record, Row, Source, joined, whole
 from analysis.tables.store import TEXTS, load
-from rlhf_lab.reading import Unreadable, checked, parse_json
+from rlhf_lab.runs.reading import Unreadable, checked, parse_json
 
 T = TypeVar("T")
 

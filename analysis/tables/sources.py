@@ -15,8 +15,8 @@ from analysis.tables.record import Reading, Source, joined
 from analysis.tables.saved import END, SIGN, read_saved
 from analysis.tables.sound import sound
 from analysis.tables.wandb_files import read_offline
-from rlhf_lab.runs import MANIFEST
-from rlhf_lab.types import UserError
+from rlhf_lab.runs.folder import MANIFEST
+from rlhf_lab.types.errors import UserError
 
 READERS: dict[Source, Callable[[Path], Reading]] = {
     Source.folder: read_folder,

@@ -12,8 +12,8 @@ from analysis.tables.axes import COLUMNS as AXES
 from analysis.tables.findings import Finding, Kind
 from analysis.tables.frames import OWN
 from analysis.tables.table import Tables
-from rlhf_lab.reading import Unreadable, parsing
-from rlhf_lab.types import UserError
+from rlhf_lab.runs.reading import Unreadable, parsing
+from rlhf_lab.types.errors import UserError
 
 # Texts about a run.
 TEXTS = (

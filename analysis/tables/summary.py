@@ -8,7 +8,7 @@ import pandas as pd
 
 from analysis.tables.findings import Finding
 from analysis.tables.table import Tables
-from rlhf_lab.trackers.console import Console
+from rlhf_lab.runs.trackers.console import Console
 
 COLUMNS = ("env", "condition", "sweep", "runs", "seeds", "points", "versions", "from", "code")
 # Findings of a kind that are shown one by one; the table of findings has all.

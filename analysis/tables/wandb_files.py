@@ -13,8 +13,8 @@ from analysis.tables.findings import Finding, Kind
 from analysis.tables.history import facts, join, split
 from analysis.tables.record import Reading, Record, Source
 from analysis.tables.wandb_log import Log
-from rlhf_lab.reading import Unreadable, content, parse_json, parsing
-from rlhf_lab.types import UserError
+from rlhf_lab.runs.reading import Unreadable, content, parse_json, parsing
+from rlhf_lab.types.errors import UserError
 
 PATTERN = "*.wandb"
 WANDB_BYTES = 2**35

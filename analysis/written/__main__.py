@@ -13,8 +13,8 @@ from analysis.tables.gather import gather
 from analysis.written.asked import Asked
 from analysis.written.formats import save
 from analysis.written.registry import TABLES, selected
-from rlhf_lab.trackers.console import Console
-from rlhf_lab.types import UserError
+from rlhf_lab.runs.trackers.console import Console
+from rlhf_lab.types.errors import UserError
 
 
 def parser() -> argparse.ArgumentParser:

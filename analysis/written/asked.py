@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from analysis.statistics.aggregates import MEASURES
 from analysis.statistics.results import Method, Options
-from rlhf_lab.types import UserError
+from rlhf_lab.types.errors import UserError
 
 
 @dataclass(frozen=True)

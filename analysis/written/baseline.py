@@ -10,7 +10,7 @@ from typing import Any
 from analysis.selection import Cell, Selection
 from analysis.tables.conditions import LETTERS
 from analysis.written.basis import each_once, listed
-from rlhf_lab.types import UserError
+from rlhf_lab.types.errors import UserError
 
 NAMES = {letter: name for name, letter in LETTERS.items()}
 BETWEEN = re.compile(r"[,\s]+")

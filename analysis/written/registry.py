@@ -17,7 +17,7 @@ from analysis.written.settings import settings
 from analysis.written.sft import sft
 from analysis.written.speed import costs, times
 from analysis.written.verdicts import verdicts
-from rlhf_lab.types import UserError
+from rlhf_lab.types.errors import UserError
 
 Maker = Callable[[Tables, Selection, Asked], list[Written]]
 TABLES: Mapping[str, Maker] = {

@@ -8,13 +8,7 @@ from analysis.selection import Cell, Selection
 from analysis.statistics.aggregates import MEASURES, aggregates
 from analysis.tables.table import Tables
 from analysis.written.asked import Asked
-from analysis.written.basis import (
-    each_once,
-    interval_told,
-    left_out_told,
-    listed,
-    runs_told,
-)
+from analysis.written.basis import each_once, interval_told, left_out_told, listed, runs_told
 from analysis.written.entries import Entry, Written, measured
 from analysis.written.estimates import lacks, over_seeds
 from analysis.written.metrics import Metric, metric_of, metrics_of

@@ -15,7 +15,7 @@ from analysis.written.basis import each_once, interval_told, left_out_told, runs
 from analysis.written.entries import Entry, Measured, Written, measured
 from analysis.written.estimates import lacks, over_seeds
 from analysis.written.naming import Key, key, place_columns, place_of, titles
-from rlhf_lab.types import UserError
+from rlhf_lab.types.errors import UserError
 
 # Name of an axis in tables, and digits after the point.
 AXES: Mapping[str, tuple[str, int]] = {

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from rlhf_lab.algos.common import per_token
-from rlhf_lab.batching import token_weights
-from rlhf_lab.types import Algorithm, Batch, LossOutput, PolicyOutput
+from rlhf_lab.models.batching import token_weights
+from rlhf_lab.types.data import Batch, LossOutput, PolicyOutput
+from rlhf_lab.types.protocols import Algorithm
 
 TOLERANCE = 1e-6
 SEEDS = range(8)

@@ -39,7 +39,8 @@ from rlhf_lab.algos.proximal_rloo import ProximalRLOO
 from rlhf_lab.algos.reinforce import REINFORCE
 from rlhf_lab.algos.remax import ReMax
 from rlhf_lab.algos.rloo import RLOO
-from rlhf_lab.types import Algorithm, PolicyOutput
+from rlhf_lab.types.data import PolicyOutput
+from rlhf_lab.types.protocols import Algorithm
 
 pytestmark = [pytest.mark.oracle, pytest.mark.parametrize("seed", SEEDS)]
 

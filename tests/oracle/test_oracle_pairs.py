@@ -26,7 +26,8 @@ from rlhf_lab.algos.online_dpo import OnlineDPO
 from rlhf_lab.algos.online_ipo import OnlineIPO
 from rlhf_lab.algos.online_slic import OnlineSLiC
 from rlhf_lab.algos.pairs import Pairs
-from rlhf_lab.types import Algorithm, Batch, PolicyOutput
+from rlhf_lab.types.data import Batch, PolicyOutput
+from rlhf_lab.types.protocols import Algorithm
 
 pytestmark = [pytest.mark.oracle, pytest.mark.parametrize("seed", SEEDS)]
 

@@ -26,7 +26,7 @@ from oracle.trl_losses import trl
 from rlhf_lab.algos.ma_ppo import MacroPPO
 from rlhf_lab.algos.ppo import PPO
 from rlhf_lab.algos.reinforce_plus_plus import ReinforcePlusPlus
-from rlhf_lab.types import Batch, PolicyOutput
+from rlhf_lab.types.data import Batch, PolicyOutput
 
 pytestmark = pytest.mark.oracle
 

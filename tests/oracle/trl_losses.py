@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from oracle.batches import LIMIT, advantages
-from rlhf_lab.types import Batch
+from rlhf_lab.types.data import Batch
 
 
 def trl(module: str, version: str = "1.16.0") -> Any:

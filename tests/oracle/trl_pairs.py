@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from oracle.trl_losses import alone, stub, trl
-from rlhf_lab.types import Batch
+from rlhf_lab.types.data import Batch
 
 
 def sequence_model(logp_BT: Tensor, batch: Batch) -> Callable[..., SimpleNamespace]:

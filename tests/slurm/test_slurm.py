@@ -16,7 +16,7 @@ import pytest
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(900)]
 
-TRAIN = [sys.executable, "-m", "rlhf_lab.main", "train"]
+TRAIN = [sys.executable, "-m", "rlhf_lab.cli.main", "train"]
 TINY = ["task=arithmetic", "debug=tiny", "seed=1"]
 ON_SLURM = ["launcher=slurm", "hydra.launcher.cpus_per_task=1", "hydra.launcher.gpus_per_node=null"]
 BETAS = (0.05, 0.1, 0.15, 0.2, 0.25, 0.3)

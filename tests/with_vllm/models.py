@@ -15,7 +15,8 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from rlhf_lab.types import Chunk, Example, Prompt, Weights
+from rlhf_lab.types.data import Chunk, Weights
+from rlhf_lab.types.samples import Example, Prompt
 
 VOCABULARY = 96
 SHARED = {

@@ -15,19 +15,21 @@ from typing import Any
 import pytest
 import torch
 
-from rlhf_lab.generators.vllm.generator import VLLMGenerator
-from rlhf_lab.generators.vllm.make import (
+from rlhf_lab.rollout.generators.vllm.generator import VLLMGenerator
+from rlhf_lab.rollout.generators.vllm.make import (
     Lengths,
     backend_of,
     engine_settings,
     local_engine,
     vllm_generator,
 )
-from rlhf_lab.generators.vllm.options import Prove, VLLMSampling, VLLMServerSampling
-from rlhf_lab.generators.vllm.proof import Proof
-from rlhf_lab.generators.vllm.requests import Drawing, EngineFailure, Request
-from rlhf_lab.generators.vllm.weights import shape_of
-from rlhf_lab.types import Finish, Group, UserError, Weights
+from rlhf_lab.rollout.generators.vllm.options import Prove, VLLMSampling, VLLMServerSampling
+from rlhf_lab.rollout.generators.vllm.proof import Proof
+from rlhf_lab.rollout.generators.vllm.requests import Drawing, EngineFailure, Request
+from rlhf_lab.rollout.generators.vllm.weights import shape_of
+from rlhf_lab.types.data import Weights
+from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.samples import Finish, Group
 from with_vllm.models import VOCABULARY, chunk, policy, tokenizer, version
 
 pytestmark = pytest.mark.vllm
@@ -208,7 +210,7 @@ def command(folder: Path, *overrides: str) -> list[str]:
     # Heads of 32: vLLM's attention on a CPU has no kernel for those of the nano models.
     small = ["model.hidden_size=64", "model.num_heads=2", "reward=task_rule", "eval=none"]
     names = [f"output.dir={folder}", f"output.cache={folder.parent}/cache", *small, *overrides]
-    return [sys.executable, "-m", "rlhf_lab.main", "train", "debug=tiny", *names]
+    return [sys.executable, "-m", "rlhf_lab.cli.main", "train", "debug=tiny", *names]
 
 
 @pytest.mark.parametrize("mode", ["sync", "async"])
@@ -261,7 +263,7 @@ def test_a_run_whose_vllm_is_killed_says_so_with_its_log(tmp_path: Path) -> None
     while not (folder / "metrics.jsonl").exists() or not (folder / "metrics.jsonl").read_text():
         assert run.poll() is None and time.monotonic() < deadline
         time.sleep(0.2)
-    [pid] = children("rlhf_lab.generators.vllm.child", str(tmp_path))
+    [pid] = children("rlhf_lab.rollout.generators.vllm.child", str(tmp_path))
     os.kill(pid, signal.SIGKILL)
     output, _ = run.communicate(timeout=120)
     assert run.returncode == 1
@@ -286,7 +288,7 @@ def test_a_killed_run_takes_its_vllm_with_it(tmp_path: Path) -> None:
     run.kill()
     run.wait()
     deadline = time.monotonic() + 30
-    while children("rlhf_lab.generators.vllm.child", str(tmp_path)):
+    while children("rlhf_lab.rollout.generators.vllm.child", str(tmp_path)):
         assert time.monotonic() < deadline, "it is still there"
         time.sleep(0.2)
     assert not list(tmp_path.glob("rlhf_lab_vllm_*"))

@@ -12,13 +12,13 @@ from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
 
-from rlhf_lab.config import default_of
+from rlhf_lab.experiment.config import default_of
 from rlhf_lab.sweeps.jobs import Context
 from rlhf_lab.sweeps.options import SweeperOptions
 from rlhf_lab.sweeps.search.launch import search
 from rlhf_lab.sweeps.search.options import SearchOptions
 from rlhf_lab.sweeps.sweep import OF_RUNS
-from rlhf_lab.types import UserError
+from rlhf_lab.types.errors import UserError
 
 NAME = "rlhf_lab_search"
 # A search goes on with more trials by itself.

@@ -1,1 +1,1 @@
-"""See docs/architecture.md for what lives here and who may import it."""
+"""How rewards become credit, and credit a loss: pure functions, one small file an algorithm."""

@@ -7,7 +7,6 @@ from enum import StrEnum
 
 from torch import Tensor
 
-from rlhf_lab import limits
 from rlhf_lab.algos.advantages import centred
 from rlhf_lab.algos.common import (
     log_ratio_of_responses,
@@ -16,7 +15,8 @@ from rlhf_lab.algos.common import (
     sequence_sum,
     sequence_weight,
 )
-from rlhf_lab.types import Batch, Credit, LossOutput, Needs, Objective, PolicyOutput, Reduction
+from rlhf_lab.types import limits
+from rlhf_lab.types.data import Batch, Credit, LossOutput, Needs, Objective, PolicyOutput, Reduction
 
 
 class RatioOf(StrEnum):

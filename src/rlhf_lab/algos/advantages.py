@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from rlhf_lab.algos.common import k1, sequence_sum
-from rlhf_lab.types import Batch
+from rlhf_lab.types.data import Batch
 
 
 def best_and_worst(reward_PG: Tensor) -> tuple[Tensor, Tensor]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from rlhf_lab.off_policy import k3_terms
-from rlhf_lab.types import Batch, LossOutput, PolicyOutput
+from rlhf_lab.algos.off_policy import k3_terms
+from rlhf_lab.types.data import Batch, LossOutput, PolicyOutput
 
 
 def sequence_sum(value_BT: Tensor, batch: Batch) -> Tensor:

@@ -7,7 +7,6 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from rlhf_lab import limits
 from rlhf_lab.algos.advantages import leave_one_out
 from rlhf_lab.algos.common import (
     grouped,
@@ -17,7 +16,8 @@ from rlhf_lab.algos.common import (
     sequence_value,
     sequence_weight,
 )
-from rlhf_lab.types import Batch, Credit, LossOutput, Needs, Objective, PolicyOutput, Reduction
+from rlhf_lab.types import limits
+from rlhf_lab.types.data import Batch, Credit, LossOutput, Needs, Objective, PolicyOutput, Reduction
 
 
 @dataclass(frozen=True)

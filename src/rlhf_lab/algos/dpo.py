@@ -9,10 +9,10 @@ from typing import ClassVar
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from rlhf_lab import limits
 from rlhf_lab.algos.common import credited_likelihood
 from rlhf_lab.algos.pairs import best_credit, compared, ipo, pair_credit, pair_output
-from rlhf_lab.types import Batch, Credit, LossOutput, Needs, Objective, PolicyOutput, Reduction
+from rlhf_lab.types import limits
+from rlhf_lab.types.data import Batch, Credit, LossOutput, Needs, Objective, PolicyOutput, Reduction
 
 
 class PairLoss(StrEnum):

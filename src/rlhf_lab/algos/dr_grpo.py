@@ -7,10 +7,10 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from rlhf_lab import limits
 from rlhf_lab.algos.advantages import centred
 from rlhf_lab.algos.common import keep_all, kl_penalty, per_token, token_surrogate
-from rlhf_lab.types import Batch, Credit, LossOutput, Needs, Objective, PolicyOutput, Reduction
+from rlhf_lab.types import limits
+from rlhf_lab.types.data import Batch, Credit, LossOutput, Needs, Objective, PolicyOutput, Reduction
 
 
 @dataclass(frozen=True)

@@ -9,14 +9,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from rlhf_lab import limits
 from rlhf_lab.algos.advantages import gae, token_rewards, whitened
-from rlhf_lab.algos.common import (
-    clipped_surrogate,
-    keep_all,
-    value_error,
-)
-from rlhf_lab.types import (
+from rlhf_lab.algos.common import clipped_surrogate, keep_all, value_error
+from rlhf_lab.types import limits
+from rlhf_lab.types.data import (
     Batch,
     Credit,
     LossOutput,

@@ -8,9 +8,9 @@ from typing import ClassVar
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from rlhf_lab import limits
 from rlhf_lab.algos.pairs import Pairs, compared, pair_credit, pair_output
-from rlhf_lab.types import Batch, Credit, LossOutput, Needs, Objective, PolicyOutput, Reduction
+from rlhf_lab.types import limits
+from rlhf_lab.types.data import Batch, Credit, LossOutput, Needs, Objective, PolicyOutput, Reduction
 
 
 @dataclass(frozen=True)

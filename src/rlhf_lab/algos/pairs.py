@@ -7,14 +7,8 @@ from enum import StrEnum
 from torch import Tensor
 
 from rlhf_lab.algos.advantages import best_and_worst, is_informative
-from rlhf_lab.algos.common import (
-    grouped,
-    per_token,
-    sequence_sum,
-    sequence_value,
-    sequence_weight,
-)
-from rlhf_lab.types import Batch, Credit, LossOutput, PolicyOutput
+from rlhf_lab.algos.common import grouped, per_token, sequence_sum, sequence_value, sequence_weight
+from rlhf_lab.types.data import Batch, Credit, LossOutput, PolicyOutput
 
 
 class Pairs(StrEnum):

@@ -7,14 +7,10 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from rlhf_lab import limits
 from rlhf_lab.algos.advantages import gae, token_rewards, whitened
-from rlhf_lab.algos.common import (
-    keep_all,
-    token_surrogate,
-    value_error,
-)
-from rlhf_lab.types import (
+from rlhf_lab.algos.common import keep_all, token_surrogate, value_error
+from rlhf_lab.types import limits
+from rlhf_lab.types.data import (
     Batch,
     Credit,
     LossOutput,

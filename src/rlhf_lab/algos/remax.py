@@ -8,10 +8,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from rlhf_lab import limits
 from rlhf_lab.algos.advantages import less_kl
 from rlhf_lab.algos.common import credited_likelihood, per_token
-from rlhf_lab.types import Batch, Credit, LossOutput, Needs, Objective, PolicyOutput, Reduction
+from rlhf_lab.types import limits
+from rlhf_lab.types.data import Batch, Credit, LossOutput, Needs, Objective, PolicyOutput, Reduction
 
 
 @dataclass(frozen=True)

@@ -1,1 +1,1 @@
-"""See docs/architecture.md for what lives here and who may import it."""
+"""Load, build and read language models: policies, reward models, value models, and their inputs."""

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from rlhf_lab.models.lora import ALL_LINEAR, Lora
-from rlhf_lab.types import UserError
+from rlhf_lab.types.errors import UserError
 
 # peft's own names: of the only adapter, and of the module that an adapted one holds.
 ADAPTER = "default"

@@ -8,7 +8,6 @@ from typing import Any
 
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from rlhf_lab.disk import follow_umask, writing
 from rlhf_lab.models.heads import with_head
 from rlhf_lab.models.loading import (
     load_config_of,
@@ -24,7 +23,8 @@ from rlhf_lab.models.pretrained import DTYPES, PACKAGE, PretrainedModel, Tying, 
 from rlhf_lab.models.quiet import quiet_transformers
 from rlhf_lab.models.sampling import Written, saved_generation
 from rlhf_lab.models.scratch import ScratchModel, refuse_no_tokenizer, scratch
-from rlhf_lab.types import UserError
+from rlhf_lab.runs.disk import follow_umask, writing
+from rlhf_lab.types.errors import UserError
 
 
 def load_policy(

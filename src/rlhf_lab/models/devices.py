@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from rlhf_lab.types import UserError
+from rlhf_lab.types.errors import UserError
 
 DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?")
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from rlhf_lab.reading import MEBIBYTE, Unreadable, read_json
-from rlhf_lab.types import UserError
+from rlhf_lab.runs.reading import MEBIBYTE, Unreadable, read_json
+from rlhf_lab.types.errors import UserError
 
 CONFIG = "config.json"
 CONFIG_BYTES = 16 * MEBIBYTE

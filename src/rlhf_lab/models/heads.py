@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from rlhf_lab.models.pretrained import Tying
-from rlhf_lab.types import UserError
+from rlhf_lab.types.errors import UserError
 
 
 def is_tied(model: Any) -> bool:

@@ -10,11 +10,11 @@ import torch
 from safetensors import SafetensorError
 from transformers import AutoConfig, AutoTokenizer
 
-from rlhf_lab.memory import is_shortage
 from rlhf_lab.models.folders import require_config, require_files
 from rlhf_lab.models.quiet import first_line, quiet_transformers
-from rlhf_lab.reading import REASON, is_parsers
-from rlhf_lab.types import UserError
+from rlhf_lab.runs.memory import is_shortage
+from rlhf_lab.runs.reading import REASON, is_parsers
+from rlhf_lab.types.errors import UserError
 
 MISMATCH = "ignore_mismatched_sizes"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from rlhf_lab.types import UserError
+from rlhf_lab.types.errors import UserError
 
 ALL_LINEAR = "all-linear"
 

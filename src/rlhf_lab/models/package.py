@@ -9,7 +9,7 @@ from typing import Any
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM
 
 from rlhf_lab.models.pretrained import DTYPES, PACKAGE, PretrainedModel
-from rlhf_lab.types import UserError
+from rlhf_lab.types.errors import UserError
 
 GGUF_NEEDS = ("accelerate", "gguf")
 

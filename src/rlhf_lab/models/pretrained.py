@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 
-from rlhf_lab import limits
 from rlhf_lab.models.lora import ALL_LINEAR, Lora
-from rlhf_lab.types import UserError
+from rlhf_lab.types import limits
+from rlhf_lab.types.errors import UserError
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 PACKAGE = "package:"

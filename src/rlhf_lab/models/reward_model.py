@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from transformers import AutoModelForSequenceClassification
 
-from rlhf_lab.disk import writing
 from rlhf_lab.models.causal_lm import settled
 from rlhf_lab.models.loading import (
     load_config_of,
@@ -19,7 +18,8 @@ from rlhf_lab.models.loading import (
     shape_of,
 )
 from rlhf_lab.models.quiet import quiet_transformers
-from rlhf_lab.types import UserError
+from rlhf_lab.runs.disk import writing
+from rlhf_lab.types.errors import UserError
 
 OFFSET = "reward_offset"
 

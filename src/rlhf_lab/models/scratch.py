@@ -8,9 +8,9 @@ from typing import Any, NoReturn
 import torch
 from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
 
-from rlhf_lab import limits
 from rlhf_lab.models.lora import ALL_LINEAR, Lora
-from rlhf_lab.types import UserError
+from rlhf_lab.types import limits
+from rlhf_lab.types.errors import UserError
 
 
 @dataclass(frozen=True)

@@ -1,1 +1,1 @@
-"""See docs/architecture.md for what lives here and who may import it."""
+"""A number for a sample: reward models, functions, endpoints, judges, and combinations of them."""

@@ -13,8 +13,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from rlhf_lab import limits
-from rlhf_lab.types import Group, Metered, Reward, Sample, Steps, UserError, scored_groups
+from rlhf_lab.types import limits
+from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.protocols import Metered, Reward, scored_groups
+from rlhf_lab.types.samples import Group, Sample, Steps
 
 Reference = Callable[[Group], Sample]
 

@@ -10,9 +10,9 @@ from enum import StrEnum
 from typing import Any
 from urllib.parse import urlsplit
 
-from rlhf_lab import limits
 from rlhf_lab.rewards.judge_prompts import PLACES, TEMPLATES, Style, places_of
-from rlhf_lab.types import UserError
+from rlhf_lab.types import limits
+from rlhf_lab.types.errors import UserError
 
 __all__ = ["EndpointReward", "Style", "TokenLimit"]
 

@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from rlhf_lab import limits
-from rlhf_lab.types import Group, Reward, UserError
+from rlhf_lab.types import limits
+from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.protocols import Reward
+from rlhf_lab.types.samples import Group
 
 
 class Combine(StrEnum):

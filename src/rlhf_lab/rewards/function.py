@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rlhf_lab import limits
-from rlhf_lab.errors import UserError
-from rlhf_lab.foreign.boundary import ForeignFailure, call, on_sample
 from rlhf_lab.rewards.limited import ChildJudge, OnError
 from rlhf_lab.rewards.limited_child import finite
-from rlhf_lab.samples import Example
+from rlhf_lab.runs.foreign.boundary import ForeignFailure, call, on_sample
+from rlhf_lab.types import limits
+from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.samples import Example
 
 GIVEN = ("prompt", "completion", "reference", "hidden", "finished")
 SIGNATURE = (

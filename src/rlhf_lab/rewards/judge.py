@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from rlhf_lab.rewards.endpoint import EndpointReward
 from rlhf_lab.rewards.judge_calls import JudgeCalls
 from rlhf_lab.rewards.judge_prompts import Style, filled
-from rlhf_lab.types import Group, Sample, Verdict
+from rlhf_lab.types.data import Verdict
+from rlhf_lab.types.samples import Group, Sample
 
 Reference = Callable[[Group], Sample]
 

@@ -9,10 +9,10 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from rlhf_lab.disk import follow_umask
-from rlhf_lab.errors import UserError
-from rlhf_lab.reading import content
-from rlhf_lab.sealed import discard
+from rlhf_lab.runs.atomic_folder import discard
+from rlhf_lab.runs.disk import follow_umask
+from rlhf_lab.runs.reading import content
+from rlhf_lab.types.errors import UserError
 
 
 class JudgeCache:

@@ -9,12 +9,12 @@ from collections import Counter
 from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 
-from rlhf_lab.pulse import beat
-from rlhf_lab.randomness import uniforms
 from rlhf_lab.rewards.endpoint import EndpointReward
 from rlhf_lab.rewards.judge_cache import JudgeCache
 from rlhf_lab.rewards.judge_client import Connection, Failed, Reply, connected
 from rlhf_lab.rewards.judge_prompts import verdict
+from rlhf_lab.types.heartbeat import beat
+from rlhf_lab.types.randomness import uniforms
 
 BEAT_SECONDS = 1.0
 # Doubling stops here, long after the longest pause.

@@ -17,7 +17,7 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 
 from rlhf_lab.rewards.endpoint import EndpointReward
-from rlhf_lab.types import UserError
+from rlhf_lab.types.errors import UserError
 
 RETRIED = (408, 409, 425, 429)
 # OpenAI's word for an account without credit comes as a 429, and no waiting helps.

@@ -20,9 +20,9 @@ from enum import StrEnum
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 
-from rlhf_lab.foreign.boundary import ForeignFailure, Unrestored
 from rlhf_lab.rewards.limited_child import Judge, finite
-from rlhf_lab.samples import Example, Finish, Group
+from rlhf_lab.runs.foreign.boundary import ForeignFailure, Unrestored
+from rlhf_lab.types.samples import Example, Finish, Group
 
 START_SECONDS = 300.0
 CHILD = (

@@ -17,8 +17,8 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any
 
-from rlhf_lab.foreign.boundary import ForeignFailure, shown
-from rlhf_lab.samples import Example
+from rlhf_lab.runs.foreign.boundary import ForeignFailure, shown
+from rlhf_lab.types.samples import Example
 
 # The sample's example, its text, and whether it wrote the end token. Picklable for a time limit.
 Judge = Callable[[Example, str, bool], Any]

@@ -9,11 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlhf_lab import limits
-from rlhf_lab.batching import pad_right
-from rlhf_lab.forward import positions, torch_threads
+from rlhf_lab.models.batching import pad_right
 from rlhf_lab.models.devices import device_of
-from rlhf_lab.types import Finish, Group, Sample, UserError
+from rlhf_lab.models.forward import positions, torch_threads
+from rlhf_lab.types import limits
+from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.samples import Finish, Group, Sample
 
 Encode = Callable[[Group, Sample], Sequence[int]]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rlhf_lab.types import Group
+from rlhf_lab.types.samples import Group
 
 
 class PreferenceScorer:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rlhf_lab import limits
 from rlhf_lab.rewards.limited import OnError, SampleScorer
-from rlhf_lab.types import Task
+from rlhf_lab.types import limits
+from rlhf_lab.types.protocols import Task
 
 
 @dataclass(frozen=True)

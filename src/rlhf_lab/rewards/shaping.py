@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from rlhf_lab import limits
-from rlhf_lab.types import Finish, Group, Metered, Reward, Sample, UserError, scored_groups
+from rlhf_lab.types import limits
+from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.protocols import Metered, Reward, scored_groups
+from rlhf_lab.types.samples import Finish, Group, Sample
 
 
 class MissingEos(StrEnum):

@@ -18,10 +18,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlhf_lab import limits
-from rlhf_lab.forward import torch_threads
+from rlhf_lab.models.forward import torch_threads
 from rlhf_lab.rewards.model import CPU, token_scores
-from rlhf_lab.types import Group, Sample, UserError
+from rlhf_lab.types import limits
+from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.samples import Group, Sample
 
 Decode = Callable[[Sequence[int]], str]
 # (group, sample, last tokens of its steps) -> the tokens that the model reads, and where in them

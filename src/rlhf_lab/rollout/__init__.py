@@ -1,1 +1,1 @@
-"""See docs/architecture.md for what lives here and who may import it."""
+"""Samples of a weight version, on time: modes, the staleness budget, executors and the pipeline."""

@@ -16,7 +16,8 @@ from rlhf_lab.rollout.feeds import Newest
 from rlhf_lab.rollout.process import Care, GeneratorProcess
 from rlhf_lab.rollout.shared import SharedWeights
 from rlhf_lab.rollout.worker import RolloutWorker
-from rlhf_lab.types import Chunk, Rollout, WeightFeed, Weights
+from rlhf_lab.types.data import Chunk, Rollout, Weights
+from rlhf_lab.types.protocols import WeightFeed
 
 MakeWorker = Callable[[], RolloutWorker]
 WATCH_SECONDS = 0.25

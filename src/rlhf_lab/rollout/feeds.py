@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from rlhf_lab.types import WeightFeed, Weights
+from rlhf_lab.types.data import Weights
+from rlhf_lab.types.protocols import WeightFeed
 
 Segments = tuple[tuple[int, int], ...]
 

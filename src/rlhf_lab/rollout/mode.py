@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from rlhf_lab import limits
-from rlhf_lab.types import UserError
+from rlhf_lab.types import limits
+from rlhf_lab.types.errors import UserError
 
 
 class ExecutorKind(StrEnum):

@@ -10,13 +10,16 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
-from rlhf_lab.rollout.ahead import ChunksAhead
 from rlhf_lab.rollout.budget import StalenessBudget
 from rlhf_lab.rollout.executor import Executor
 from rlhf_lab.rollout.feeds import Recorded, Segments
 from rlhf_lab.rollout.mode import AtBound, Mode
-from rlhf_lab.rollout.relay import Relay, segments_of
-from rlhf_lab.types import Chunk, Group, Rollout, StopRequested, WeightFeed, Weights
+from rlhf_lab.rollout.partial_rollout import Relay, segments_of
+from rlhf_lab.rollout.prefetch import ChunksAhead
+from rlhf_lab.types.data import Chunk, Rollout, Weights
+from rlhf_lab.types.errors import StopRequested
+from rlhf_lab.types.protocols import WeightFeed
+from rlhf_lab.types.samples import Group
 
 POLL_SECONDS = 0.25
 

@@ -19,14 +19,15 @@ from typing import Any, TextIO
 
 import torch
 
-from rlhf_lab import forkserver
-from rlhf_lab.memory import count_as_child
 from rlhf_lab.rollout.feeds import Newest
 from rlhf_lab.rollout.mode import OnFailure
 from rlhf_lab.rollout.served import serve
 from rlhf_lab.rollout.shared import SharedWeights, shared_zeros
 from rlhf_lab.rollout.worker import RolloutWorker
-from rlhf_lab.types import Chunk, Rollout, WeightFeed, Weights
+from rlhf_lab.runs import forkserver
+from rlhf_lab.runs.memory import count_as_child
+from rlhf_lab.types.data import Chunk, Rollout, Weights
+from rlhf_lab.types.protocols import WeightFeed
 
 NOTICE_SECONDS = 5.0
 TRACE_SECONDS = 0.5

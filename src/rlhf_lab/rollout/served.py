@@ -18,11 +18,12 @@ from typing import Any
 
 from torch import Tensor
 
-from rlhf_lab.memory import keep_freed_memory
 from rlhf_lab.rollout.feeds import Newest
 from rlhf_lab.rollout.shared import SharedWeights
 from rlhf_lab.rollout.worker import RolloutWorker
-from rlhf_lab.types import WeightFeed, Weights
+from rlhf_lab.runs.memory import keep_freed_memory
+from rlhf_lab.types.data import Weights
+from rlhf_lab.types.protocols import WeightFeed
 
 
 def serve(

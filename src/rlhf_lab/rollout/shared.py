@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 import torch
 from torch import Tensor
 
-from rlhf_lab.forward import weights_digest
-from rlhf_lab.types import Weights
+from rlhf_lab.models.forward import weights_digest
+from rlhf_lab.types.data import Weights
 
 BEING_WRITTEN = -1
 DIGEST_BYTES = 32

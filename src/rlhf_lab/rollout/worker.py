@@ -6,24 +6,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from time import perf_counter
 
-from rlhf_lab.pulse import nothing, watched
 from rlhf_lab.rollout.feeds import Recorder
-from rlhf_lab.types import (
-    Chunk,
-    Clock,
+from rlhf_lab.types.data import Chunk, Clock, Rollout, Span, Told
+from rlhf_lab.types.heartbeat import nothing, watched
+from rlhf_lab.types.protocols import (
     Closing,
-    Finish,
     Generator,
-    Group,
     Metered,
     Reward,
-    Rollout,
     SelfMeasuring,
-    Span,
-    Told,
     WeightFeed,
     scored_groups,
 )
+from rlhf_lab.types.samples import Finish, Group
 
 
 class RolloutWorker:

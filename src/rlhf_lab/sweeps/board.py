@@ -18,12 +18,12 @@ import rich.console
 from rich.live import Live
 from rich.table import Table
 
-from rlhf_lab.reading import Unreadable, checked, file_size, parse_json
-from rlhf_lab.recorded import Round
-from rlhf_lab.runs import METRICS, last_start
+from rlhf_lab.runs.folder import METRICS, last_start
+from rlhf_lab.runs.reading import Unreadable, checked, file_size, parse_json
+from rlhf_lab.runs.recorded import Round
+from rlhf_lab.runs.trackers.console import seconds_text
 from rlhf_lab.sweeps.job import Job, State, last_line, state_of
-from rlhf_lab.trackers.console import seconds_text
-from rlhf_lab.types import UserError
+from rlhf_lab.types.errors import UserError
 
 POLL_SECONDS = 1.0
 # Enough for a line of metrics.

@@ -13,10 +13,10 @@ from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
-from rlhf_lab import forkserver
+from rlhf_lab.runs import forkserver
 
 # The module of the console script; a job is what a person would type.
-DOOR = "rlhf_lab.main"
+DOOR = "rlhf_lab.cli.main"
 # Libraries read these once, when they are loaded.
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 

@@ -23,7 +23,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from omegaconf.errors import OmegaConfBaseException
 
-from rlhf_lab.config import Config, typed
+from rlhf_lab.experiment.config import Config, typed
 from rlhf_lab.sweeps.grid import SEED
 
 # Of Hydra's resolver, which sees the job, and of the node that it reads.

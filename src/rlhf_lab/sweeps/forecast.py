@@ -8,10 +8,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from rlhf_lab import plan
-from rlhf_lab.measurement import Measurement, Settings, measured
-from rlhf_lab.runs import RunSummary, last_start, list_runs
-from rlhf_lab.types import UserError
+from rlhf_lab.experiment.planning import planner
+from rlhf_lab.experiment.planning.timing import Measurement, Settings, measured
+from rlhf_lab.runs.folder import RunSummary, last_start, list_runs
+from rlhf_lab.types.errors import UserError
 
 # What two runs must share to be of one cost, the first two always; then as many as can be had.
 ALIKE = ("task", "model", "algo", "mode")
@@ -82,7 +82,8 @@ def cost_from(run: RunSummary, measurement: Measurement, job: Wanted) -> Cost:
     """The job's rounds at the run's rates, and what the run took besides its rounds."""
     settings = Settings(**{field.name: job.settings[field.name] for field in fields(Settings)})
     besides = max(0.0, seconds_of(run.manifest) - measurement.wall)
-    return Cost(plan.predict(measurement, settings).wall + besides, size_of(run.folder), run.folder)
+    wall = planner.predict(measurement, settings).wall
+    return Cost(wall + besides, size_of(run.folder), run.folder)
 
 
 def seconds_of(manifest: Mapping[str, Any]) -> float:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 
-from rlhf_lab.types import UserError
+from rlhf_lab.types.errors import UserError
 
 SEED = "seed"
 # What file systems, shells and overrides take badly in a name.

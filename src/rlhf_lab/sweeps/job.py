@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlhf_lab.config import Config, plain
-from rlhf_lab.locks import is_free
-from rlhf_lab.reading import Unreadable, file_size
-from rlhf_lab.recorded import read_manifest
+from rlhf_lab.experiment.config import Config, plain
+from rlhf_lab.rewards.build import parts
 from rlhf_lab.rewards.function import FunctionReward, code_of
-from rlhf_lab.runs import MANIFEST, config_hash, state_in
-from rlhf_lab.scorers import parts
-from rlhf_lab.stages.cache import lock_of
-from rlhf_lab.types import UserError
+from rlhf_lab.runs.folder import MANIFEST, config_hash, state_in
+from rlhf_lab.runs.locks import is_free
+from rlhf_lab.runs.reading import Unreadable, file_size
+from rlhf_lab.runs.recorded import read_manifest
+from rlhf_lab.training.stages.cache import lock_of
+from rlhf_lab.types.errors import UserError
 
 # What says where a run writes and whom it tells, and changes nothing that it computes.
 TOLD = ("output", "tracker", "checkpoint")

@@ -12,20 +12,20 @@ from hydra.errors import HydraException
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
 
-from rlhf_lab import build
-from rlhf_lab.checks import check, check_trainers, functions_score, splits_are_readable
-from rlhf_lab.config import Config, plain
-from rlhf_lab.layout import Layout
-from rlhf_lab.products import Stages
-from rlhf_lab.runs import config_hash
+from rlhf_lab.experiment import build
+from rlhf_lab.experiment.checks import check, check_trainers, functions_score, splits_are_readable
+from rlhf_lab.experiment.config import Config, plain
+from rlhf_lab.experiment.prepare import Stages
+from rlhf_lab.runs.folder import config_hash
+from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.sweeps.composition import Composer
 from rlhf_lab.sweeps.forecast import Wanted
 from rlhf_lab.sweeps.grid import SEED, Grid, name_of
 from rlhf_lab.sweeps.job import Job, content_of
-from rlhf_lab.sweeps.multinode import script_of
+from rlhf_lab.sweeps.launchers.layout import Layout
+from rlhf_lab.sweeps.launchers.multinode import script_of
 from rlhf_lab.sweeps.words import primary_config, quoted
-from rlhf_lab.trackers.console import Console
-from rlhf_lab.types import UserError
+from rlhf_lab.types.errors import UserError
 
 LOGS = "logs"
 STAGES = "stages"

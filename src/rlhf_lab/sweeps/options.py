@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rlhf_lab.types import UserError
+from rlhf_lab.types.errors import UserError
 
 RERUNS = ("none", "failed")
 OTHER_CODE = ("refuse", "keep")

@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rlhf_lab.provenance import usable_cores
+from rlhf_lab.runs.provenance import usable_cores
+from rlhf_lab.runs.trackers.console import Console, seconds_text
 from rlhf_lab.sweeps.forecast import Forecast, Rates, forecast
 from rlhf_lab.sweeps.job import State
 from rlhf_lab.sweeps.jobs import Context, Planned
-from rlhf_lab.trackers.console import Console, seconds_text
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,11 @@ from typing import Any, Required
 
 from typing_extensions import TypedDict
 
-from rlhf_lab.locks import held
-from rlhf_lab.reading import Unreadable, checked, read_json
-from rlhf_lab.runs import now
-from rlhf_lab.sealed import discard
-from rlhf_lab.types import UserError
+from rlhf_lab.runs.atomic_folder import discard
+from rlhf_lab.runs.folder import now
+from rlhf_lab.runs.locks import held
+from rlhf_lab.runs.reading import Unreadable, checked, read_json
+from rlhf_lab.types.errors import UserError
 
 RECORD = "sweep.json"
 LOCK = ".sweep.lock"

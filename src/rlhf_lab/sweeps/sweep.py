@@ -15,21 +15,21 @@ from hydra.core.plugins import Plugins
 from hydra.core.utils import JobReturn, JobStatus
 from omegaconf import OmegaConf, open_dict, read_write
 
-from rlhf_lab.provenance import code_version
-from rlhf_lab.runs import config_hash, make_folder
+from rlhf_lab.runs.folder import config_hash, make_folder
+from rlhf_lab.runs.provenance import code_version
+from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.sweeps.board import Board, shown
 from rlhf_lab.sweeps.grid import SEED, Grid, grid_of
 from rlhf_lab.sweeps.job import CUT_OFF, TOLD, Job, State, state_of
 from rlhf_lab.sweeps.jobs import Context, Planned, jobs_of, stage_jobs
-from rlhf_lab.sweeps.multinode import layout_of, overrides_of
+from rlhf_lab.sweeps.launchers.multinode import layout_of, overrides_of
 from rlhf_lab.sweeps.options import SweeperOptions
 from rlhf_lab.sweeps.preview import show_jobs, side_by_side, tell_plan
 from rlhf_lab.sweeps.record import Sweep, check_record, write_record
 from rlhf_lab.sweeps.stopping import stoppable
 from rlhf_lab.sweeps.task import JobStopped, JobTask
 from rlhf_lab.sweeps.words import PRIMARY
-from rlhf_lab.trackers.console import Console
-from rlhf_lab.types import UserError
+from rlhf_lab.types.errors import UserError
 
 # Commands whose jobs are runs with a folder.
 OF_RUNS = ("train", "pipeline")

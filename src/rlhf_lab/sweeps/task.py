@@ -11,16 +11,16 @@ from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
 
-from rlhf_lab.config import register, typed
-from rlhf_lab.locks import claimed
-from rlhf_lab.provenance import code_version
-from rlhf_lab.runs import error_of
-from rlhf_lab.signals import SIGNALS
+from rlhf_lab.experiment.config import register, typed
+from rlhf_lab.runs.folder import error_of
+from rlhf_lab.runs.locks import claimed
+from rlhf_lab.runs.provenance import code_version
+from rlhf_lab.runs.signals import SIGNALS
 from rlhf_lab.sweeps import child
 from rlhf_lab.sweeps.job import Job, content_of, last_line, state_of
-from rlhf_lab.sweeps.requeue import after_stop, end_process, passing_on, slurm_job
+from rlhf_lab.sweeps.launchers.requeue import after_stop, end_process, passing_on, slurm_job
 from rlhf_lab.sweeps.stopping import Marks
-from rlhf_lab.types import UserError
+from rlhf_lab.types.errors import UserError
 
 # Exit codes of a command that a signal stopped, after it saved its state, or before it could.
 STOPPED = {os.EX_TEMPFAIL, *(-number for number in SIGNALS)}

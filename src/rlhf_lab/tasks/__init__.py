@@ -1,1 +1,1 @@
-"""See docs/architecture.md for what lives here and who may import it."""
+"""Prompts, references and the rules that judge responses."""

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from rlhf_lab import limits
-from rlhf_lab.errors import UserError
-from rlhf_lab.randomness import stable_hash
-from rlhf_lab.samples import Example, Split
 from rlhf_lab.tasks.on_demand import RowsOnDemand
+from rlhf_lab.types import limits
+from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.randomness import stable_hash
+from rlhf_lab.types.samples import Example, Split
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast

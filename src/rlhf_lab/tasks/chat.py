@@ -8,8 +8,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from rlhf_lab.errors import UserError
-from rlhf_lab.samples import Example
+from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.samples import Example
 
 Messages = Sequence[tuple[str, str]]
 # Stands for an answer when a template is tried out.

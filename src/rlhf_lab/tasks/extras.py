@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
-from rlhf_lab.errors import UserError
+from rlhf_lab.types.errors import UserError
 
 
 def require(module: str, extra: str, option: str, otherwise: str = "") -> None:

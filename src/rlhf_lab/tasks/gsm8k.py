@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, ClassVar
 
-from rlhf_lab import limits
-from rlhf_lab.errors import UserError
-from rlhf_lab.samples import Example, Split
 from rlhf_lab.tasks import math_answer
 from rlhf_lab.tasks.hub import read_split
 from rlhf_lab.tasks.tables import Demand, Table, TableExamples
+from rlhf_lab.types import limits
+from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.samples import Example, Split
 
 # arXiv:2410.18252, GSM8K: the first match decides.
 ANSWER = re.compile(r"#### (\-?[0-9\.\,]+)")

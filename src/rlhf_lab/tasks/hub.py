@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from rlhf_lab.errors import UserError
 from rlhf_lab.tasks.extras import require
 from rlhf_lab.tasks.jsonl import JsonLines
 from rlhf_lab.tasks.parquet import read_parquet
 from rlhf_lab.tasks.tables import Columns, Demand, NoSuchFile, Table
+from rlhf_lab.types.errors import UserError
 
 SUFFIXES = (".jsonl", ".parquet")
 

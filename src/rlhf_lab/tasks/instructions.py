@@ -12,16 +12,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from rlhf_lab import limits
-from rlhf_lab.errors import UserError
-from rlhf_lab.randomness import stable_hash
-from rlhf_lab.samples import Example, Split
 from rlhf_lab.tasks.constraints.catalogue import KINDS, Types, kinds_of
 from rlhf_lab.tasks.constraints.compose import draw
 from rlhf_lab.tasks.constraints.kinds import Constraint, Kind
 from rlhf_lab.tasks.constraints.lexicon import ANGLES, FORMS, READERS, TOPICS
 from rlhf_lab.tasks.constraints.scoring import Score, Scoring, score
 from rlhf_lab.tasks.on_demand import RowsOnDemand
+from rlhf_lab.types import limits
+from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.randomness import stable_hash
+from rlhf_lab.types.samples import Example, Split
 
 MOST_CONSTRAINTS = 5
 PLACES = ("{request}", "{instructions}")

@@ -7,9 +7,9 @@ from codecs import BOM_UTF8
 from pathlib import Path
 from typing import Any
 
-from rlhf_lab.errors import UserError
-from rlhf_lab.reading import Unreadable, file_size, parse_json
+from rlhf_lab.runs.reading import Unreadable, file_size, parse_json
 from rlhf_lab.tasks.tables import Demand, NoSuchFile, Row, Table
+from rlhf_lab.types.errors import UserError
 
 
 class JsonLines(Table):

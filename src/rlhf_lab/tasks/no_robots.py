@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from rlhf_lab import limits
-from rlhf_lab.errors import UserError
-from rlhf_lab.samples import Example, Split
 from rlhf_lab.tasks.chat import told
 from rlhf_lab.tasks.hub import read_split
 from rlhf_lab.tasks.tables import Demand, NoSuchFile, Table, TableExamples
+from rlhf_lab.types import limits
+from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.samples import Example, Split
 
 ROLES = ("system", "user", "assistant")
 REMEDY = "correct or delete the row"

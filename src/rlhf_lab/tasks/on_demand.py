@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from rlhf_lab.samples import Example
+from rlhf_lab.types.samples import Example
 
 
 class RowsOnDemand(Sequence[Example]):

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rlhf_lab.errors import UserError
-from rlhf_lab.samples import Example
 from rlhf_lab.tasks import chat
 from rlhf_lab.tasks.jsonl import JsonLines
 from rlhf_lab.tasks.tables import Demand, Row
+from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.samples import Example
 
 KEY = "generator.path"
 SIDES = ("chosen", "rejected")

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from rlhf_lab.errors import UserError
-from rlhf_lab.reading import Unreadable, parsing
+from rlhf_lab.runs.reading import Unreadable, parsing
 from rlhf_lab.tasks.extras import require
 from rlhf_lab.tasks.tables import Columns, Demand, NoSuchFile, Row
+from rlhf_lab.types.errors import UserError
 
 
 def read_parquet(path: Path, demand: Demand) -> Columns:

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from rlhf_lab.errors import UserError
-from rlhf_lab.randomness import stable_hash
-from rlhf_lab.samples import Example, Prompt
+from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.randomness import stable_hash
+from rlhf_lab.types.samples import Example, Prompt
 
 Encode = Callable[[str], list[int]]
 Render = Callable[[Example], str]

@@ -14,14 +14,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from rlhf_lab import limits
-from rlhf_lab.errors import UserError
-from rlhf_lab.foreign.arguments import copied
-from rlhf_lab.foreign.boundary import ForeignFailure, call, on_sample
-from rlhf_lab.randomness import stable_hash
-from rlhf_lab.samples import Example, Split
+from rlhf_lab.runs.foreign.arguments import copied
+from rlhf_lab.runs.foreign.boundary import ForeignFailure, call, on_sample
 from rlhf_lab.tasks.extras import require
 from rlhf_lab.tasks.on_demand import RowsOnDemand
+from rlhf_lab.types import limits
+from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.randomness import stable_hash
+from rlhf_lab.types.samples import Example, Split
 
 # Row i of a generator is drawn from seed + i, so the splits need ranges of seeds, not seeds.
 SEEDS_PER_SPLIT = 2**30

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rlhf_lab.errors import UserError
-from rlhf_lab.reading import parsing
-from rlhf_lab.samples import Example
+from rlhf_lab.runs.reading import parsing
+from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.samples import Example
 
 Row = dict[str, Any]
 

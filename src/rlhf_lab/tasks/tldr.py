@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, ClassVar
 
-from rlhf_lab import limits
-from rlhf_lab.errors import UserError
-from rlhf_lab.samples import Example, Split
 from rlhf_lab.tasks.hub import read_split
 from rlhf_lab.tasks.tables import Demand, Row, TableExamples
+from rlhf_lab.types import limits
+from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.samples import Example, Split
 
 HUB = "vwxyzjn/summarize_from_feedback_tldr_3_filtered_oai_preprocessing_1706381144"
 # N+ detail 2.

@@ -13,9 +13,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from rlhf_lab import limits
-from rlhf_lab.errors import UserError
-from rlhf_lab.samples import Example, Split
 from rlhf_lab.tasks import tldr_nano_judge
 from rlhf_lab.tasks.on_demand import RowsOnDemand
 from rlhf_lab.tasks.tldr_nano_world import (
@@ -27,6 +24,9 @@ from rlhf_lab.tasks.tldr_nano_world import (
     render_reference,
     vocabulary,
 )
+from rlhf_lab.types import limits
+from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.samples import Example, Split
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast

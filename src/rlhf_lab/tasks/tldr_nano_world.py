@@ -6,8 +6,8 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from rlhf_lab.randomness import stable_hash
-from rlhf_lab.samples import Split
+from rlhf_lab.types.randomness import stable_hash
+from rlhf_lab.types.samples import Split
 
 Facts = dict[str, str]
 

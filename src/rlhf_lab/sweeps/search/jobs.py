@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rlhf_lab.rows import Rows, read_rows
-from rlhf_lab.runs import EVALS, METRICS, VALIDATION
+from rlhf_lab.runs.folder import EVALS, METRICS, VALIDATION
+from rlhf_lab.runs.jsonl import Rows, read_rows
 from rlhf_lab.sweeps.grid import name_of
 from rlhf_lab.sweeps.search.options import SearchOptions, Source, refused
 

@@ -11,11 +11,12 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
-from rlhf_lab.checks import check, functions_score, splits_are_readable
-from rlhf_lab.config import Config
-from rlhf_lab.products import Stages
-from rlhf_lab.provenance import code_version
-from rlhf_lab.runs import make_folder
+from rlhf_lab.experiment.checks import check, functions_score, splits_are_readable
+from rlhf_lab.experiment.config import Config
+from rlhf_lab.experiment.prepare import Stages
+from rlhf_lab.runs.folder import make_folder
+from rlhf_lab.runs.provenance import code_version
+from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.sweeps.forecast import Rates, forecast
 from rlhf_lab.sweeps.grid import Grid
 from rlhf_lab.sweeps.job import Job, content_of, state_of
@@ -28,8 +29,7 @@ from rlhf_lab.sweeps.search.search import Search
 from rlhf_lab.sweeps.search.space import split, written
 from rlhf_lab.sweeps.search.tuning import bracket_cost, num_brackets
 from rlhf_lab.sweeps.sweep import Ended, JobsFailed, folder_of, run_jobs, settle
-from rlhf_lab.trackers.console import Console
-from rlhf_lab.types import UserError
+from rlhf_lab.types.errors import UserError
 
 
 def search(

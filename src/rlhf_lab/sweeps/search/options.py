@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from rlhf_lab import limits
-from rlhf_lab.types import UserError
+from rlhf_lab.types import limits
+from rlhf_lab.types.errors import UserError
 
 # What the proxy alone says of a version; everything else in an evaluation asks the judge.
 OF_PROXY = ("proxy/mean", "sample/length", "sample/eos_rate")

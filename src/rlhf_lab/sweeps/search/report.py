@@ -10,13 +10,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.sweeps.search.halving import best
 from rlhf_lab.sweeps.search.jobs import TEST, TRIAL, Spent, total
 from rlhf_lab.sweeps.search.options import SearchOptions
 from rlhf_lab.sweeps.search.space import Dimension, written
 from rlhf_lab.sweeps.search.study import Trial
 from rlhf_lab.sweeps.search.testing import Arm, Paired, paired
-from rlhf_lab.trackers.console import Console
 
 NAME = "search"
 STATES = ("complete", "pruned", "failed", "running")

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rlhf_lab.locks import claimed
+from rlhf_lab.runs.locks import claimed
+from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.sweeps.search import report, study
 from rlhf_lab.sweeps.search.halving import Halving
 from rlhf_lab.sweeps.search.jobs import Rounds, RunJobs, rung_overrides
@@ -15,8 +16,7 @@ from rlhf_lab.sweeps.search.options import SearchOptions
 from rlhf_lab.sweeps.search.space import Dimension
 from rlhf_lab.sweeps.search.testing import tested
 from rlhf_lab.sweeps.search.tuning import Tuning, bracket_cost, num_brackets
-from rlhf_lab.trackers.console import Console
-from rlhf_lab.types import UserError
+from rlhf_lab.types.errors import UserError
 
 DATABASE = "study.db"
 LOCK = ".search.lock"

@@ -10,7 +10,7 @@ from typing import Any
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import IntervalSweep, Override, RangeSweep
 
-from rlhf_lab.types import UserError
+from rlhf_lab.types.errors import UserError
 
 Value = str | int | float
 # These decide what a setting is measured by, or nothing at all.

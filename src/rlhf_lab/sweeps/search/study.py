@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from rlhf_lab.randomness import stable_hash
-from rlhf_lab.reading import Unreadable, file_size, parsing
+from rlhf_lab.runs.reading import Unreadable, file_size, parsing
 from rlhf_lab.sweeps.search.options import Sampler, SearchOptions
 from rlhf_lab.sweeps.search.space import Dimension, Value, grid
 from rlhf_lab.tasks.extras import require
-from rlhf_lab.types import UserError
+from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.randomness import stable_hash
 
 SPEC = "spec"
 CODE = "code"

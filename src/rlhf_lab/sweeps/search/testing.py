@@ -7,23 +7,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlhf_lab.rows import read_rows
-from rlhf_lab.runs import EVALS
+from rlhf_lab.runs.folder import EVALS
+from rlhf_lab.runs.jsonl import read_rows
+from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.sweeps.grid import SEED
-from rlhf_lab.sweeps.search.jobs import (
-    TEST,
-    UNFINISHED,
-    Outcome,
-    Run,
-    RunJobs,
-    is_number,
-)
+from rlhf_lab.sweeps.search.jobs import TEST, UNFINISHED, Outcome, Run, RunJobs, is_number
 from rlhf_lab.sweeps.search.options import SearchOptions
 from rlhf_lab.sweeps.search.space import written
 from rlhf_lab.sweeps.search.student import mean_interval
 from rlhf_lab.sweeps.search.study import Trial
-from rlhf_lab.trackers.console import Console
-from rlhf_lab.types import StopRequested
+from rlhf_lab.types.errors import StopRequested
 
 DEFAULT = "default"
 # What a comparison reports, of what the evaluation has.

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.sweeps.grid import SEED
 from rlhf_lab.sweeps.search.halving import Halving, best
 from rlhf_lab.sweeps.search.jobs import (
@@ -23,8 +24,7 @@ from rlhf_lab.sweeps.search.jobs import (
 from rlhf_lab.sweeps.search.options import SearchOptions, refused
 from rlhf_lab.sweeps.search.space import Value, written
 from rlhf_lab.sweeps.search.study import Study, Trial
-from rlhf_lab.trackers.console import Console
-from rlhf_lab.types import StopRequested, UserError
+from rlhf_lab.types.errors import StopRequested, UserError
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,1 @@
+"""Corrections for off-policy samples: weights or masks of the tokens of a loss."""

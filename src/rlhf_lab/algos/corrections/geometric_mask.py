@@ -1,0 +1,37 @@
+"""Geometric mask: only responses whose mean token ratio is close to one are trained on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from rlhf_lab.algos.corrections.common import CREDITED, require_interval, response_mean, within
+from rlhf_lab.types import limits
+from rlhf_lab.types.data import Batch, Objective
+
+
+@dataclass(frozen=True)
+class GeometricMask(limits.Limited, key="correction"):
+    """low, high: the interval of the geometric mean of a response's token ratios."""
+
+    name: str = "geometric_mask"
+    low: float = limits.number(0.99, least=0, most=1e9)
+    high: float = limits.number(1.01, above=0, most=1e9)
+    corrects: ClassVar[frozenset[Objective]] = CREDITED
+    anchors_at_start: ClassVar[bool] = True
+    warning: ClassVar[str] = ""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_interval(self.low, self.high)
+
+    def weight(self, log_ratio_BT: Tensor, batch: Batch) -> Tensor:
+        """One or zero for the whole response."""
+        mean_B1 = response_mean(log_ratio_BT, batch).exp()
+        keep_B1 = within(mean_B1, self.low, self.high)
+        return keep_B1.to(log_ratio_BT.dtype).expand_as(log_ratio_BT)
+
+    def step(self, log_ratio_B: Tensor) -> float:
+        return 1.0

@@ -1,0 +1,36 @@
+"""IcePop: a token weighs its ratio within an interval, and nothing outside (arXiv:2510.18855)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from rlhf_lab.algos.corrections.common import PER_TOKEN, require_interval, within
+from rlhf_lab.types import limits
+from rlhf_lab.types.data import Batch, Objective
+
+
+@dataclass(frozen=True)
+class IcePop(limits.Limited, key="correction"):
+    """low, high: the interval of ratios that are believed."""
+
+    name: str = "icepop"
+    low: float = limits.number(0.5, least=0, most=1e9)
+    high: float = limits.number(5.0, above=0, most=1e9)
+    corrects: ClassVar[frozenset[Objective]] = PER_TOKEN
+    anchors_at_start: ClassVar[bool] = True
+    warning: ClassVar[str] = ""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_interval(self.low, self.high)
+
+    def weight(self, log_ratio_BT: Tensor, batch: Batch) -> Tensor:
+        """The token's ratio, or zero."""
+        ratio_BT = log_ratio_BT.exp()
+        return ratio_BT * within(ratio_BT, self.low, self.high)
+
+    def step(self, log_ratio_B: Tensor) -> float:
+        return 1.0

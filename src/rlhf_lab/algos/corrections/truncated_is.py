@@ -1,0 +1,30 @@
+"""Truncated importance sampling per token: min(ratio, cap) (as V-trace, arXiv:1802.01561)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from rlhf_lab.algos.corrections.common import PER_TOKEN
+from rlhf_lab.types import limits
+from rlhf_lab.types.data import Batch, Objective
+
+
+@dataclass(frozen=True)
+class TruncatedIS(limits.Limited, key="correction"):
+    """cap: largest weight of a token."""
+
+    name: str = "truncated_is"
+    cap: float = limits.number(2.0, above=0, most=1e9)
+    corrects: ClassVar[frozenset[Objective]] = PER_TOKEN
+    anchors_at_start: ClassVar[bool] = True
+    warning: ClassVar[str] = ""
+
+    def weight(self, log_ratio_BT: Tensor, batch: Batch) -> Tensor:
+        """The token's ratio, cut at the cap."""
+        return log_ratio_BT.exp().clamp(max=self.cap)
+
+    def step(self, log_ratio_B: Tensor) -> float:
+        return 1.0

@@ -1,0 +1,161 @@
+"""How far the rows of an update are from the policy that trains on them.
+
+Three distances that are often called "the KL" and mean different things:
+
+    behaviour -> policy     how off-policy the samples are, by whatever cause
+    policy -> reference     how far training has come from its start
+    the three gaps          what the first one is made of (see `gaps`)
+
+All are per token, weighted as in the loss, with natural logarithms. k1 and k3 are the estimators of
+algos/common.py on the rows' own samples. Ratios are policy over behaviour.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from rlhf_lab.types.data import Batch, Metrics, Objective
+from rlhf_lab.types.protocols import Algorithm, Correction
+
+SUMS = {
+    "ratio": "ratio/mean",
+    "clipped": "ratio/clipped",
+    "factor": "correction/weight",
+    "zeroed": "correction/zeroed",
+    "behavior_k1": "kl/behavior_policy_k1",
+    "behavior_k3": "kl/behavior_policy_k3",
+    "reference_k1": "kl/policy_reference_k1",
+    "reference_k3": "kl/policy_reference_k3",
+}
+Rows = Mapping[str, Tensor]
+
+
+def is_anchored(algo: Algorithm, correction: Correction) -> bool:
+    """Whether the loss's ratios begin at the policy of the round's start, not at the behaviour."""
+    takes_ratios = algo.objective in (Objective.token_ratio, Objective.sequence_ratio)
+    return correction.anchors_at_start and takes_ratios
+
+
+def corrected(
+    logp_BT: Tensor, batch: Batch, algo: Algorithm, correction: Correction
+) -> tuple[Batch, Tensor]:
+    """The batch with its credit weighed for where the samples come from, and the weights, BT.
+
+    The weight bridges from the behaviour to where the loss's own ratio begins: the proximal policy,
+    or the policy itself where the loss takes none. It multiplies the credit, so that KL penalties
+    and value errors stay as they are.
+    """
+    begin_BT = batch.proximal_logp_BT if is_anchored(algo, correction) else logp_BT.detach()
+    log_ratio_BT = (begin_BT - batch.behavior_logp_BT) * batch.mask_BT
+    factor_BT = correction.weight(log_ratio_BT, batch)
+    return replace(batch, credit_BT=batch.credit_BT * factor_BT), factor_BT
+
+
+def k3_terms(log_ratio: Tensor) -> Tensor:
+    """r - 1 - log r of each log-ratio: the k3 estimator's terms, never negative."""
+    return torch.expm1(log_ratio) - log_ratio
+
+
+def measure(
+    logp_BT: Tensor, batch: Batch, clipped_BT: Tensor | None, factor_BT: Tensor | None = None
+) -> dict[str, Tensor]:
+    """Measures of every row, B each: token-weighted sums, the largest ratio, the log-ratio of the
+    whole sequence. clipped_BT: 1 where the clip took the gradient away. factor_BT: what a
+    correction multiplied the credit with."""
+    with torch.no_grad():
+        log_ratio_BT = (logp_BT - batch.behavior_logp_BT) * batch.mask_BT
+        away_BT = (logp_BT - batch.reference_logp_BT) * batch.mask_BT * batch.known_B.unsqueeze(1)
+        ratio_BT = log_ratio_BT.exp()
+        factor_BT = torch.ones_like(ratio_BT) if factor_BT is None else factor_BT
+        terms = {
+            "weight": torch.ones_like(ratio_BT),
+            "known": batch.known_B.to(ratio_BT.dtype).unsqueeze(1).expand_as(ratio_BT),
+            "ratio": ratio_BT,
+            "ratio_squared": ratio_BT.square(),
+            "clipped": torch.zeros_like(ratio_BT) if clipped_BT is None else clipped_BT,
+            "factor": factor_BT,
+            "zeroed": (factor_BT == 0).to(ratio_BT.dtype),
+            "behavior_k1": -log_ratio_BT,
+            "behavior_k3": k3_terms(log_ratio_BT),
+            "reference_k1": away_BT,
+            "reference_k3": k3_terms(-away_BT),
+        }
+        rows = {name: (term * batch.weight_BT).sum(dim=1) for name, term in terms.items()}
+        rows["ratio_max"] = (ratio_BT * batch.mask_BT).amax(dim=1)
+        rows["log_ratio_sequence"] = log_ratio_BT.sum(dim=1)
+    return rows
+
+
+def summary(parts: Sequence[Rows], lags: Sequence[Tensor]) -> Metrics:
+    """Metrics over the rows of some updates, and the same for the rows of each lag.
+
+    lags: age of each row in updates, one tensor per update.
+    """
+    if not parts:
+        return {}
+    rows = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+    lag_B = torch.cat(list(lags))
+    by_lag: dict[str, dict[str, float]] = {}
+    for lag in sorted(set(lag_B.tolist())):
+        for name, value in means({n: row[lag_B == lag] for n, row in rows.items()}).items():
+            by_lag.setdefault(f"by_lag/{name}", {})[str(lag)] = value
+    return {**means(rows), **by_lag}
+
+
+def means(rows: Rows) -> dict[str, float]:
+    """Weighted means, the largest ratio, and effective sample sizes as shares of the whole.
+
+    ess: (sum w r)^2 / (sum w r^2) over tokens; ess_sequences: the same over whole-sequence ratios,
+    each sequence counted once. One means on-policy.
+    """
+    weight = rows["weight"].sum().clamp(min=1e-30)
+    known = rows["known"].sum()
+    # No metric stands for rows that the reference was not asked about.
+    of = {name: known if name.startswith("reference") else weight for name in SUMS}
+    found = {m: float(rows[name].sum() / of[name]) for name, m in SUMS.items() if of[name] > 0}
+    ratio = rows["ratio"].sum() / weight
+    log_ratio_B = rows["log_ratio_sequence"]
+    sequence_B = (log_ratio_B - log_ratio_B.max()).exp()
+    return found | {
+        "ratio/max": float(rows["ratio_max"].max()),
+        "ratio/ess": float(ratio.square() / (rows["ratio_squared"].sum() / weight)),
+        "ratio/ess_sequences": float(
+            sequence_B.sum().square() / (sequence_B.square().sum() * len(sequence_B))
+        ),
+    }
+
+
+def gaps(
+    batch: Batch, writer_BT: Tensor, start_BT: Tensor, end_BT: Tensor, lag_B: Tensor
+) -> Metrics:
+    """What lies between behaviour and policy, taken apart on a round's probe rows.
+
+    mismatch: same weights, generator's log-probs against the trainer's (writer_BT).
+    staleness: the weights that wrote against those at the round's start (start_BT).
+    drift: the round's start against its end (end_BT), after all of its updates.
+    For each: k1 and k3 per token, and the largest ratio; also by lag in rounds.
+    """
+    mask_BT = batch.mask_BT
+    chain = {
+        "mismatch": (batch.behavior_logp_BT, writer_BT),
+        "staleness": (writer_BT, start_BT),
+        "drift": (start_BT, end_BT),
+    }
+    found: Metrics = {}
+    for name, (old_BT, new_BT) in chain.items():
+        log_ratio_BT = (new_BT - old_BT) * mask_BT
+        terms = {"k1": -log_ratio_BT, "k3": k3_terms(log_ratio_BT)}
+        for estimator, term_BT in terms.items():
+            sum_B = (term_BT * mask_BT).sum(dim=1)
+            metric = f"gap/{name}_{estimator}"
+            found[metric] = float(sum_B.sum() / mask_BT.sum())
+            found[f"by_lag/{metric}"] = {
+                str(lag): float(sum_B[lag_B == lag].sum() / mask_BT[lag_B == lag].sum())
+                for lag in sorted(set(lag_B.tolist()))
+            }
+        found[f"gap/{name}_ratio_max"] = float(log_ratio_BT.exp().max())
+    return found

@@ -1,0 +1,1 @@
+"""Estimators of evaluation, each a function of samples, scores or weights."""

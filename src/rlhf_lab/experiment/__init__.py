@@ -1,0 +1,1 @@
+"""A Config becomes one live run: checks, construction, preparation, training and evaluation."""

@@ -1,0 +1,343 @@
+"""The typed config: every part's own dataclass as a schema, and the tree that holds them.
+
+Hydra composes the tree from conf/; `live` turns it into the parts' frozen dataclasses, which check
+themselves. Nothing below this module sees a config object.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, get_type_hints
+
+from hydra.core.config_store import ConfigStore
+from omegaconf import MISSING, DictConfig, OmegaConf
+
+from rlhf_lab.algos.a_lol import ALoL
+from rlhf_lab.algos.best_of_n import BestOfN
+from rlhf_lab.algos.cispo import CISPO
+from rlhf_lab.algos.copg import CoPG
+from rlhf_lab.algos.corrections.decoupled import Decoupled
+from rlhf_lab.algos.corrections.ess_scaled import ESSScaled
+from rlhf_lab.algos.corrections.geometric_mask import GeometricMask
+from rlhf_lab.algos.corrections.icepop import IcePop
+from rlhf_lab.algos.corrections.none import NoCorrection
+from rlhf_lab.algos.corrections.opsm import OPSM
+from rlhf_lab.algos.corrections.recompute import Recompute
+from rlhf_lab.algos.corrections.sequence_is import SequenceIS
+from rlhf_lab.algos.corrections.truncated_is import TruncatedIS
+from rlhf_lab.algos.dapo import DAPO
+from rlhf_lab.algos.dpo import DPO
+from rlhf_lab.algos.dr_grpo import DrGRPO
+from rlhf_lab.algos.grpo import GRPO
+from rlhf_lab.algos.gspo import GSPO
+from rlhf_lab.algos.lite_ppo import LitePPO
+from rlhf_lab.algos.ma_ppo import MacroPPO
+from rlhf_lab.algos.mdpo import MDPO
+from rlhf_lab.algos.online_dpo import OnlineDPO
+from rlhf_lab.algos.online_ipo import OnlineIPO
+from rlhf_lab.algos.online_slic import OnlineSLiC
+from rlhf_lab.algos.ppo import PPO
+from rlhf_lab.algos.proximal_rloo import ProximalRLOO
+from rlhf_lab.algos.reinforce import REINFORCE
+from rlhf_lab.algos.reinforce_plus_plus import ReinforcePlusPlus
+from rlhf_lab.algos.remax import ReMax
+from rlhf_lab.algos.rloo import RLOO
+from rlhf_lab.evaluation.evaluator import EvalOptions
+from rlhf_lab.models.pretrained import PretrainedModel
+from rlhf_lab.models.scratch import ScratchModel
+from rlhf_lab.rewards.combined import CombinedReward
+from rlhf_lab.rewards.endpoint import EndpointReward
+from rlhf_lab.rewards.ensemble import EnsembleReward
+from rlhf_lab.rewards.function import FunctionReward
+from rlhf_lab.rewards.model import ModelReward
+from rlhf_lab.rewards.rule import RuleReward
+from rlhf_lab.rewards.shaping import ShapingOptions
+from rlhf_lab.rewards.steps import StepsReward
+from rlhf_lab.rollout.generators.hf import HFSampling
+from rlhf_lab.rollout.generators.pairs import PairsSampling
+from rlhf_lab.rollout.generators.vllm.options import VLLMSampling, VLLMServerSampling
+from rlhf_lab.rollout.mode import Mode
+from rlhf_lab.runs.kernels import Kernels
+from rlhf_lab.runs.trackers.options import TrackerOptions
+from rlhf_lab.tasks.arithmetic import Arithmetic
+from rlhf_lab.tasks.audit import DataOptions
+from rlhf_lab.tasks.gsm8k import Gsm8k
+from rlhf_lab.tasks.instructions import Instructions
+from rlhf_lab.tasks.no_robots import NoRobots
+from rlhf_lab.tasks.reasoning_gym import ReasoningGym
+from rlhf_lab.tasks.tldr import Tldr
+from rlhf_lab.tasks.tldr_nano import TldrNano
+from rlhf_lab.training.checkpoint import CheckpointOptions
+from rlhf_lab.training.engines.options import (
+    DeepSpeedOptions,
+    EngineOptions,
+    FSDPOptions,
+    SingleEngineOptions,
+)
+from rlhf_lab.training.optim import Optim
+from rlhf_lab.training.stages.labels import LabelOptions
+from rlhf_lab.training.stages.reward_model import RewardModelOptions
+from rlhf_lab.training.stages.sft import SFTOptions
+from rlhf_lab.types import limits
+from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.run_options import Recipe
+
+# Adding an algorithm: one file, one line here, one YAML, one golden test.
+ALGORITHMS: dict[str, type] = {
+    "ppo": PPO,
+    "ma_ppo": MacroPPO,
+    "reinforce": REINFORCE,
+    "reinforce_plus_plus": ReinforcePlusPlus,
+    "remax": ReMax,
+    "rloo": RLOO,
+    "proximal_rloo": ProximalRLOO,
+    "copg": CoPG,
+    "grpo": GRPO,
+    "dr_grpo": DrGRPO,
+    "dapo": DAPO,
+    "gspo": GSPO,
+    "cispo": CISPO,
+    "lite_ppo": LitePPO,
+    "mdpo": MDPO,
+    "online_dpo": OnlineDPO,
+    "online_ipo": OnlineIPO,
+    "online_slic": OnlineSLiC,
+    "best_of_n": BestOfN,
+    "a_lol": ALoL,
+    "dpo": DPO,
+}
+CORRECTIONS: dict[str, type] = {
+    "none": NoCorrection,
+    "recompute": Recompute,
+    "truncated_is": TruncatedIS,
+    "sequence_is": SequenceIS,
+    "icepop": IcePop,
+    "geometric_mask": GeometricMask,
+    "decoupled": Decoupled,
+    "opsm": OPSM,
+    "ess_scaled": ESSScaled,
+}
+TASKS: dict[str, type] = {
+    "tldr_nano": TldrNano,
+    "arithmetic": Arithmetic,
+    "gsm8k": Gsm8k,
+    "instructions": Instructions,
+    "no_robots": NoRobots,
+    "reasoning_gym": ReasoningGym,
+    "tldr": Tldr,
+}
+REWARDS: dict[str, type] = {
+    "reward_model": ModelReward,
+    "ensemble": EnsembleReward,
+    "task_rule": RuleReward,
+    "function": FunctionReward,
+    "steps": StepsReward,
+    "combined": CombinedReward,
+    "endpoint": EndpointReward,
+}
+MODELS: dict[str, type] = {"scratch": ScratchModel, "pretrained": PretrainedModel}
+GROUPS: dict[str, dict[str, type]] = {
+    "algo": ALGORITHMS,
+    "correction": CORRECTIONS,
+    "task": TASKS,
+    "reward": REWARDS,
+    "model": MODELS,
+    "budget": {"recipe": Recipe},
+    "mode": {"mode": Mode},
+    "generator": {
+        "hf": HFSampling,
+        "pairs": PairsSampling,
+        "vllm": VLLMSampling,
+        "vllm_server": VLLMServerSampling,
+    },
+    "engine": {
+        "single": SingleEngineOptions,
+        "fsdp": FSDPOptions,
+        "deepspeed": DeepSpeedOptions,
+    },
+    "optim": {"adamw": Optim},
+    "eval": {"eval": EvalOptions},
+    "tracker": {"tracker": TrackerOptions},
+    "checkpoint": {"checkpoint": CheckpointOptions},
+}
+
+
+@dataclass(frozen=True)
+class OutputOptions:
+    """Config node `output`: where a run writes and how much it says.
+
+    dir: the run's folder; empty makes a new one below `root`, named after the run and the time.
+    cache: where products of the stages are kept, by the hash of what made them.
+    resume: go on with the run in `dir`, if there is one that ended early.
+    log: the file that the run's output goes to; a sweep says so, for `rlhf-lab runs`.
+    """
+
+    root: str = "runs"
+    dir: str = ""
+    resume: bool = False
+    log: str = ""
+    cache: str = ".cache/rlhf_lab"
+    quiet: bool = False
+
+
+@dataclass(frozen=True)
+class Config(limits.Limited):
+    """A whole run, resolved and checked."""
+
+    seed: int = field(metadata=limits.within(least=0, most=limits.LARGEST_SEED))
+    kernels: Kernels
+    run: Recipe
+    algo: Any
+    correction: Any
+    mode: Mode
+    task: Any
+    model: ScratchModel | PretrainedModel
+    proxy: ScratchModel | PretrainedModel
+    reward: Any
+    judge: Any
+    generator: HFSampling
+    engine: EngineOptions
+    optim: Optim
+    eval: EvalOptions
+    tracker: TrackerOptions
+    checkpoint: CheckpointOptions
+    sft: SFTOptions
+    labels: LabelOptions
+    reward_model: RewardModelOptions
+    shaping: ShapingOptions
+    data: DataOptions
+    output: OutputOptions
+
+
+def schema_of(part: type) -> type:
+    """A mutable twin of a frozen dataclass, which Hydra can override and check by type."""
+    hints = get_type_hints(part)
+    columns = [(f.name, hints[f.name], default_of(f)) for f in dataclasses.fields(part)]
+    return dataclasses.make_dataclass(part.__name__, columns, namespace={"PART": part})
+
+
+def default_of(column: dataclasses.Field[Any]) -> Any:
+    """The same default, or MISSING, for the twin's field."""
+    if column.default_factory is not dataclasses.MISSING:
+        return field(default_factory=column.default_factory)
+    return field(default=column.default if has_default(column) else MISSING)
+
+
+def has_default(column: dataclasses.Field[Any]) -> bool:
+    """Whether the part can be made without this value."""
+    missing = dataclasses.MISSING
+    return column.default is not missing or column.default_factory is not missing
+
+
+def tree() -> type:
+    """The schema of the whole config. Group nodes are typed by the option that is chosen."""
+    stages = {
+        "sft": SFTOptions,
+        "labels": LabelOptions,
+        "reward_model": RewardModelOptions,
+        "data": DataOptions,
+    }
+    columns: list[Any] = [
+        ("seed", int, field(default=1)),
+        ("kernels", Kernels, field(default=Kernels.native)),
+    ]
+    for name in (
+        "run",
+        "algo",
+        "correction",
+        "mode",
+        "task",
+        "model",
+        "proxy",
+        "reward",
+        "judge",
+        "generator",
+    ):
+        columns.append((name, Any, field(default=MISSING)))
+    for name in ("engine", "optim", "eval", "tracker", "checkpoint"):
+        columns.append((name, Any, field(default=MISSING)))
+    for name, part in (stages | {"shaping": ShapingOptions, "output": OutputOptions}).items():
+        schema = schema_of(part)
+        columns.append((name, schema, field(default_factory=schema)))
+    return dataclasses.make_dataclass("ConfigTree", columns)
+
+
+@functools.cache
+def register() -> None:
+    """Tell Hydra every schema: `schema` for the tree, `<group>/schema/<option>` for parts."""
+    store = ConfigStore.instance()
+    store.store(name="schema", node=tree())
+    for group, options in GROUPS.items():
+        for name, part in options.items():
+            store.store(group=f"{group}/schema", name=name, node=schema_of(part))
+
+
+def live(node: Any, key: str) -> Any:
+    """Turn a composed node, mounted at `key`, into frozen parts. Numbers are checked under their
+    whole names first; a part's own complaint is passed on as it is."""
+    if isinstance(node, dict):
+        return {name: live(value, f"{key}.{name}") for name, value in node.items()}
+    part = getattr(type(node), "PART", None)
+    if part is None:
+        return node
+    limits.check(node, part, key)
+    names = [column.name for column in dataclasses.fields(node)]
+    return part(**{name: live(getattr(node, name), f"{key}.{name}") for name in names})
+
+
+def typed(cfg: DictConfig) -> Config:
+    """The checked config of a composed one."""
+    refuse_keys("", cfg, Config)
+    nodes = {}
+    for name in (f.name for f in dataclasses.fields(Config)):
+        if OmegaConf.is_missing(cfg, name):
+            raise UserError(f"{name}=??? is not set: pass {name}=<option>")
+        node = cfg[name]
+        nodes[name] = live(OmegaConf.to_object(node), name) if OmegaConf.is_config(node) else node
+        if OmegaConf.is_config(node):
+            refuse_extra(f"{name}.", node, nodes[name])
+        if isinstance(nodes[name], Mapping):
+            raise UserError(f"{name}={nodes[name]} has no schema: choose an option of the group")
+    # What the user leaves to the algorithm is settled here, so that a run records what it did.
+    asked = nodes["run"].oversample or nodes["algo"].needs.oversample
+    nodes["run"] = dataclasses.replace(nodes["run"], oversample=asked)
+    return Config(**nodes)
+
+
+def refuse_extra(prefix: str, node: Any, part: Any) -> None:
+    """Refuse keys that the schema does not have, in the part and in the parts that it holds."""
+    refuse_keys(prefix, node, type(part))
+    terms = getattr(part, "terms", None)  # of a reward; of a task it may be a number
+    for key, term in terms.items() if isinstance(terms, dict) else ():
+        place = f"{prefix}terms.{key}"
+        if isinstance(term, Mapping):
+            raise UserError(
+                f"{place}={term} has no schema: choose an option of the group, as in "
+                f"+{prefix.split('.')[0]}@{place}=OPTION"
+            )
+        if dataclasses.is_dataclass(term):
+            refuse_extra(f"{place}.", node["terms"][key], term)
+
+
+def refuse_keys(prefix: str, node: Any, part: type) -> None:
+    """Refuse keys that one part's schema does not have: Hydra lets `+key=value` through."""
+    known = [f.name for f in dataclasses.fields(part)] if dataclasses.is_dataclass(part) else node
+    extra = sorted(set(node) - set(known) - {"hydra"})
+    if extra:
+        raise UserError(
+            f"{prefix}{extra[0]}={node[extra[0]]} is not an option: choose one of "
+            f"{', '.join(prefix + name for name in known)}"
+        )
+
+
+def plain(part: Any) -> Any:
+    """A part as JSON-able data, enums by value, with the name of its class."""
+    if dataclasses.is_dataclass(part) and not isinstance(part, type):
+        values = {f.name: plain(getattr(part, f.name)) for f in dataclasses.fields(part)}
+        return {"part": type(part).__name__} | values
+    if isinstance(part, dict):
+        return {name: plain(value) for name, value in part.items()}
+    return getattr(part, "value", part)

@@ -1,0 +1,175 @@
+"""The model card of a run's policy: what made it, how it scores, how to load and cite it."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from rlhf_lab.evaluation.score_table import cells
+from rlhf_lab.experiment.config import Config
+from rlhf_lab.models.pretrained import PACKAGE, PretrainedModel
+from rlhf_lab.runs.folder import MANIFEST
+from rlhf_lab.runs.jsonl import read_rows
+from rlhf_lab.runs.reading import Unreadable, read_yaml
+from rlhf_lab.runs.recorded import read_manifest
+
+CARD = "README.md"
+PAPER = "arXiv:2410.18252"
+ARXIV = re.compile(r"arXiv:\d{4}\.\d{4,5}")
+# Where a run writes and what a clock measured is nobody's business but the run's.
+PRIVATE = ("output", "hydra")
+UNTOLD = ("run", "version", "samples/s")
+
+LOADING = """\
+```python
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+model = AutoModelForCausalLM.from_pretrained("path/to/this/folder")
+tokenizer = AutoTokenizer.from_pretrained("path/to/this/folder")
+```
+
+Samples were drawn at temperature {temperature}, without top-p and top-k.
+`rlhf-lab train model=pretrained model.path=path/to/this/folder` goes on training from it."""
+
+
+def write_card(config: Config, run: Path, folder: Path, version: int) -> None:
+    """Write the card of a version of a run into a folder that holds its weights."""
+    (folder / CARD).write_text(card(config, run, version), encoding="utf-8")
+
+
+def card(config: Config, run: Path, version: int) -> str:
+    """The whole card, from the run's config and files."""
+    manifest = read_manifest(run / MANIFEST)
+    title = f"{config.model.name} after {config.algo.name} on {config.task.name}"
+    sections = {
+        "How it was trained": table(["", ""], list(training(config))),
+        "Scores": scores(run, version),
+        "How to load it": LOADING.format(temperature=config.generator.temperature),
+        "Made with": table(["", ""], list(made_with(manifest))),
+        "Config": written_config(run),
+        "How to cite it": citation(config),
+    }
+    lines = [front_matter(config), f"# {title}", "", summary(config, version), ""]
+    for heading, text in sections.items():
+        lines += [f"## {heading}", "", text, ""]
+    return "\n".join(lines)
+
+
+def front_matter(config: Config) -> str:
+    """What the hub reads. No licence: it follows from that of the base model and of the data."""
+    names = (config.algo.name, config.mode.name, config.task.name)
+    facts: dict[str, Any] = {
+        "library_name": "transformers",
+        "pipeline_tag": "text-generation",
+        "tags": ["rlhf-lab", "rlhf", *dict.fromkeys(name.replace("_", "-") for name in names)],
+    }
+    if base := base_model(config):
+        facts = {"base_model": base} | facts
+    return f"---\n{yaml.safe_dump(facts, sort_keys=False)}---\n"
+
+
+def base_model(config: Config) -> str:
+    """The hub name of what was trained; '' for folders, packages and models from nothing."""
+    model = config.model
+    if not isinstance(model, PretrainedModel) or model.path.startswith(PACKAGE):
+        return ""
+    is_name = re.fullmatch(r"[\w.-]+/[\w.-]+", model.path) and not Path(model.path).exists()
+    return model.path if is_name else ""
+
+
+def summary(config: Config, version: int) -> str:
+    """One sentence."""
+    rounds = config.run.num_rounds
+    done = "the last version" if version == rounds else f"version {version} of {rounds}"
+    return (
+        f"This is {done} of a policy that rlhf_lab trained with `{config.algo.name}` in mode "
+        f"`{config.mode.name}`, seed {config.seed}."
+    )
+
+
+def training(config: Config) -> Iterator[list[str]]:
+    """What decides the policy, and how old its samples were."""
+    model, run, mode, lora = config.model, config.run, config.mode, config.model.lora
+    per_round, stale = run.updates_a_round, mode.max_staleness
+    yield ["start", base_model(config) or f"`{model.name}`"]
+    if lora.rank:
+        targets = ", ".join(lora.targets)
+        yield ["adapters", f"LoRA of rank {lora.rank}, alpha {lora.alpha:g} ({targets}), merged"]
+    yield ["algorithm", f"`{config.algo.name}`, correction `{config.correction.name}`"]
+    yield ["task", f"`{config.task.name}`"]
+    yield ["reward", f"`{config.reward.name}`, judged by `{config.judge.name}`"]
+    yield ["mode", f"`{mode.name}`, at most S = {stale} rounds stale"]
+    yield ["minibatches a round", f"N = {run.updates_per_round}"]
+    yield ["passes over a round", f"T = {run.passes}"]
+    yield ["completions a prompt", f"K = {run.group_size}"]
+    yield ["age of the samples", f"0 to {(stale + 1) * per_round - 1} updates"]
+    yield ["updates", f"{run.updates} of {run.groups_per_update} prompts each"]
+    yield ["learning rate", f"{config.optim.lr:g}"]
+    yield ["seed", str(config.seed)]
+
+
+def scores(run: Path, version: int) -> str:
+    """Every evaluation of this version, with 95% intervals."""
+    found: list[dict[str, str]] = []
+    for path in sorted(run.glob("evals*.jsonl")):
+        label = path.stem.removeprefix("evals").removeprefix("-")
+        for row in read_rows(path):
+            if row["version"] == version:
+                found.append({"evaluation": label or row.get("eval/options", ""), **told(row)})
+    if not found:
+        return "This version has not been evaluated (`rlhf-lab evaluate RUN`)."
+    columns = list(dict.fromkeys(name for line in found for name, text in line.items() if text))
+    rows = [[line.get(name, "") for name in columns] for line in found]
+    return table(columns, rows) + (
+        "\n\nWin-rates are against reference answers, in brackets 95% intervals over prompts. KL "
+        "is in nats a sequence to the policy that training started from."
+    )
+
+
+def told(row: Mapping[str, Any]) -> dict[str, str]:
+    """A row of evals.jsonl as it stands in the card."""
+    on = {"prompts": f"{row.get('eval/prompts', '')} ({row.get('eval/split', '')})"}
+    return on | {name: text for name, text in cells("", row) if name not in UNTOLD}
+
+
+def made_with(manifest: Mapping[str, Any]) -> Iterator[list[str]]:
+    """Versions, commit and hashes, as the run wrote them down."""
+    for name, version in manifest.get("versions", {}).items():
+        if version:
+            yield [name, version]
+    if git := manifest.get("git"):
+        changes = " with local changes" if git["is_dirty"] else ""
+        yield ["git commit", f"{git['commit']}{changes}"]
+    for key in ("config_hash", "run_id", "weights_digest", "accelerator"):
+        if manifest.get(key):
+            yield [key.replace("_", " "), str(manifest[key])]
+
+
+def written_config(run: Path) -> str:
+    """The resolved config, less what is about the machine; where its file was damaged, the reason:
+    a run that has trained to its end does not fail by it."""
+    try:
+        whole = read_yaml(run / "config.yaml")
+    except Unreadable as error:
+        return f"The run's config.yaml cannot be read: {error.reason}."
+    kept = {name: value for name, value in whole.items() if name not in PRIVATE}
+    return f"```yaml\n{yaml.safe_dump(kept, sort_keys=False)}```"
+
+
+def citation(config: Config) -> str:
+    """The platform, the paper that it starts from, and those of the algorithm and correction."""
+    modules = [type(part).__module__ for part in (config.algo, config.correction)]
+    texts = " ".join(str(sys.modules[name].__doc__) for name in modules)
+    papers = ", ".join(dict.fromkeys([PAPER, *ARXIV.findall(texts)]))
+    return f"Cite rlhf_lab (its CITATION.cff) and the papers whose methods were used: {papers}."
+
+
+def table(columns: list[str], rows: list[list[str]]) -> str:
+    """A table in Markdown."""
+    lines = [columns, ["---"] * len(columns), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)

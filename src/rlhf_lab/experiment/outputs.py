@@ -1,0 +1,185 @@
+"""What a run writes into its folder while it trains: metrics, schedule, timeline, kept weights,
+checkpoints, and a batch that could not be trained on."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from typing_extensions import TypedDict
+
+from rlhf_lab.evaluation.evaluator import Validate
+from rlhf_lab.experiment.config import Config
+from rlhf_lab.runs.disk import save_file
+from rlhf_lab.runs.folder import EVALS, METRICS, POLICY, SCHEDULE, TIMELINE, VALIDATION
+from rlhf_lab.runs.jsonl import read_rows
+from rlhf_lab.runs.reading import checked
+from rlhf_lab.runs.recorded import Amount
+from rlhf_lab.runs.saved_tensors import WEIGHTS
+from rlhf_lab.runs.trackers.console import Bar, Console
+from rlhf_lab.runs.trackers.identity import Tracked
+from rlhf_lab.runs.trackers.jsonl import JsonlFile, JsonlTracker
+from rlhf_lab.runs.trackers.mirrors import mirrors
+from rlhf_lab.training.checkpoint import Checkpoints
+from rlhf_lab.training.loop import Hooks
+from rlhf_lab.types.data import Batch, Metrics, Weights
+from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.protocols import Tracker
+from rlhf_lab.types.samples import Group
+
+CHECKPOINTS = "checkpoints"
+FAILED_BATCH = "failed_batch"
+RECORDS = (METRICS, SCHEDULE, TIMELINE)
+Row = Mapping[str, Any]
+Clocked = TypedDict("Clocked", {"seconds/wall": Amount})
+
+
+class FolderOutput:
+    """The output of a run in its folder, with a progress bar on the console and the trackers that
+    the config names.
+
+    facts: `resolved`, the config as plain data for the trackers that record it, `run_id`, and the
+    `commit` of the code.
+    """
+
+    def __init__(
+        self, config: Config, folder: Path, console: Console, facts: Mapping[str, Any]
+    ) -> None:
+        self._config = config
+        self._folder = folder
+        self._console = console
+        self._run = Tracked(folder, facts["resolved"], facts["run_id"], commit=facts["commit"])
+        refuse_occupied(folder)
+        self.checkpoints = Checkpoints(folder / CHECKPOINTS, config.checkpoint, RECORDS)
+
+    @contextmanager
+    def opened(self, begin: int) -> Iterator[tuple[Hooks, float]]:
+        """Cut the files back to the first `begin` rounds and append to them."""
+        config, folder, console = self._config, self._folder, self._console
+        wall, mirrored = progress(folder)
+        self.checkpoints.cut_records(begin)
+        with ExitStack() as stack:
+            trackers: list[Tracker] = [JsonlTracker(folder / METRICS)]
+            trackers += mirrors(config.tracker, self._run, mirrored, console.say)
+            for tracker in trackers:
+                stack.callback(tracker.close)
+            bar = stack.enter_context(console.stage(title(config), total=config.run.num_rounds))
+            bar.advance(begin)
+            hooks = Hooks(
+                log=logger(trackers, bar),
+                record=recorder(folder, stack),
+                save=saver(folder, kept_versions(config)),
+                keep_batch=batch_keeper(folder),
+            )
+            yield hooks, wall
+
+
+def refuse_occupied(folder: Path) -> None:
+    """Raises UserError where something else stands in the place of what the run will write, hours
+    before it is written."""
+    for name in (WEIGHTS, POLICY):
+        path = folder / name
+        if os.path.lexists(path) and not path.is_dir():
+            raise UserError(f"{path} is no folder: move it away, the run writes one there")
+    for name in (METRICS, SCHEDULE, TIMELINE, EVALS, VALIDATION, "samples.jsonl"):
+        path = folder / name
+        if os.path.lexists(path) and not path.is_file():
+            raise UserError(f"{path} is no file: move it away, the run writes one there")
+
+
+def progress(folder: Path) -> tuple[float, int]:
+    """Wall-clock seconds that had passed by the last row, and how many rows the mirrors have."""
+    rows = read_rows(folder / METRICS)
+    wall = checked(rows[-1], Clocked, folder / METRICS)["seconds/wall"] if rows else 0.0
+    return wall, len(rows)
+
+
+def title(config: Config) -> str:
+    """The title of a run's progress bar."""
+    return (
+        f"{config.algo.name} {config.mode.name} N={config.run.updates_per_round} "
+        f"S={config.mode.max_staleness}"
+    )
+
+
+def logger(trackers: Sequence[Tracker], bar: Bar) -> Callable[[Metrics, int], None]:
+    """Write a round everywhere, and show what matters."""
+
+    def log(metrics: Metrics, round_: int) -> None:
+        for tracker in trackers:
+            tracker.log(metrics, round_)
+        wall = metrics["seconds/wall"]
+        bar.advance(
+            1,
+            reward=metrics["reward/mean"],
+            kl=metrics["kl/sampled_reference_k1"],
+            lag=metrics.get("lag/updates_mean", 0.0),
+            waiting=metrics["seconds/wait"] / wall if wall else 0.0,
+        )
+
+    return log
+
+
+def recorder(folder: Path, stack: ExitStack) -> Callable[[Sequence[Row], Sequence[Row]], None]:
+    """Write down the schedule, and when what happened; the files close with the stack."""
+    files = [JsonlFile(folder / name) for name in (SCHEDULE, TIMELINE)]
+    for file in files:
+        stack.callback(file.close)
+
+    def record(*rows: Sequence[Row]) -> None:
+        for file, part in zip(files, rows, strict=True):
+            file.append(*part)
+
+    return record
+
+
+def kept_versions(config: Config) -> set[int]:
+    """The versions that will be read again: those of eval.snapshots, where the run pauses, and the
+    last one if it is to be validated."""
+    rounds = config.run.num_rounds
+    versions = set(config.eval.versions(rounds))
+    if config.checkpoint.pause_round:
+        versions.add(config.checkpoint.pause_round)
+    if config.eval.validate is not Validate.none:
+        versions.add(rounds)
+    return versions
+
+
+def saver(folder: Path, keep: set[int]) -> Callable[[Weights], None]:
+    """Keep the versions that will be evaluated."""
+    (folder / "weights").mkdir(exist_ok=True)
+
+    def save(weights: Weights) -> None:
+        if weights.version in keep:
+            save_file(
+                dict(weights.state), folder / "weights" / f"{weights.version:06d}.safetensors"
+            )
+
+    return save
+
+
+def batch_keeper(folder: Path) -> Callable[[Batch, Sequence[Group], str], None]:
+    """Save a batch that could not be trained on: its tensors, its texts, and why."""
+
+    def keep_batch(batch: Batch, groups: Sequence[Group], why: str) -> None:
+        # Tensors may be one and the same, which the file format refuses.
+        tensors = {name: tensor.clone().contiguous() for name, tensor in vars(batch).items()}
+        save_file(tensors, folder / f"{FAILED_BATCH}.safetensors")
+        chosen = sorted(set(batch.group_B.tolist()))
+        rows = [
+            {
+                "uid": groups[place].prompt.example.uid,
+                "prompt": groups[place].prompt.example.prompt,
+                "samples": [sample.text for sample in groups[place].samples],
+                "rewards": [repr(reward) for reward in groups[place].rewards],
+            }
+            for place in chosen
+        ]
+        text = json.dumps({"why": why, "groups": rows}, indent=1)
+        (folder / f"{FAILED_BATCH}.json").write_text(text, encoding="utf-8")
+
+    return keep_batch

@@ -1,0 +1,232 @@
+"""`rlhf-lab plan RUN`: what other settings would take, from the seconds that a run measured.
+
+The model: a chunk takes as long as its rows, the reference as the round's rows, an update as the
+rows trained on, everything else as much a round as it did. Generators beside the trainer are
+taken not to slow it down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import cycle, islice, product
+from pathlib import Path
+from typing import Any
+
+from rlhf_lab.experiment.arguments import is_option
+from rlhf_lab.experiment.planning import ideal_timeline, steady_state
+from rlhf_lab.experiment.planning.timing import Measurement, Round, Settings, measured
+from rlhf_lab.runs.trackers.console import Console
+from rlhf_lab.types.errors import UserError
+
+KEYS = {
+    "run.updates": "updates",
+    "run.groups_per_update": "groups_per_update",
+    "run.updates_per_round": "updates_per_round",
+    "run.passes": "passes",
+    "run.group_size": "group_size",
+    "mode.max_staleness": "max_staleness",
+    "mode.num_generators": "num_generators",
+    "generator.chunk_groups": "chunk_groups",
+}
+MODES = {
+    "sync": {"max_staleness": 0, "num_generators": 0},
+    "lagged": {"max_staleness": 1, "num_generators": 0},
+    "async": {"max_staleness": 1, "num_generators": 1},
+}
+# Chunks of a run that are placed one by one.
+MOST_EXACT = 100_000
+# Chunks of a round, where no more of them are told apart.
+MOST_CHUNKS = 2_000
+COLUMNS = (
+    "settings",
+    "rounds",
+    "wall",
+    "of predicted",
+    "trainer waits",
+    "generators wait",
+    "lag mean",
+    "lag max",
+)
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """wall in seconds; waits as shares of the trainer's and of the generators' time."""
+
+    rounds: int
+    wall: float
+    trainer_wait: float
+    generator_wait: float
+    lag_updates_mean: float
+    lag_updates_max: int
+
+
+def show(arguments: list[str], console: Console) -> int:
+    """RUN [key=value,value ...]: print what the run took, and every setting's prediction."""
+    if not arguments or is_option(arguments[0]):
+        raise UserError(
+            "rlhf-lab plan needs a run's folder: rlhf-lab plan RUN [run.passes=1,2 mode=async ...]"
+        )
+    folder = Path(arguments[0])
+    measurement = measured(folder)
+    own = measurement.settings
+    plans = {label: changed(own, change) for label, change in grid(arguments[1:])}
+    console.table(f"plan from {folder}", COLUMNS, table(measurement, plans))
+    if measurement.is_whole:
+        console.say(advice(measurement))
+    return 0
+
+
+def advice(measurement: Measurement) -> str:
+    """How close a whole run came to the ideal timeline of its own seconds, and what would help."""
+    own = measurement.settings
+    work = work_of(measurement, own)
+    return ideal_timeline.advice(work, own.max_staleness, own.num_generators, measurement.wall)
+
+
+def work_of(measurement: Measurement, settings: Settings) -> ideal_timeline.Work:
+    """The measured seconds, repeated as often as needed and scaled to other settings."""
+    measured_chunks = [seconds for round_ in measurement.rounds for seconds in round_.chunks]
+    chunk_seconds = cycle(measured_chunks)
+    num_rounds, chunk_rows = settings.recipe.num_rounds, settings.chunk_rows
+    generate = [[rows * next(chunk_seconds) for rows in chunk_rows] for _ in range(num_rounds)]
+    rounds = islice(cycle(measurement.rounds), num_rounds)
+    return ideal_timeline.Work(generate, [trained_seconds(round_, settings) for round_ in rounds])
+
+
+def trained_seconds(round_: Round, settings: Settings) -> float:
+    """A measured round's seconds in the trainer's lane, scaled to other settings."""
+    return round_.rows * settings.rows + round_.trained * settings.trained_rows + round_.other
+
+
+def predict(measurement: Measurement, settings: Settings) -> Prediction:
+    """The ideal timeline of the scaled seconds, and the lag that the settings prescribe."""
+    num_rounds, updates_a_round = settings.recipe.num_rounds, settings.recipe.updates_a_round
+    found = totals_of(measurement, settings)
+    lane_seconds = settings.num_generators * found.wall
+    lag_sum, lag_most = lags(num_rounds, settings.max_staleness)
+    last = updates_a_round - 1
+    return Prediction(
+        rounds=num_rounds,
+        wall=found.wall,
+        trainer_wait=ideal_timeline.share(found.trainer_wait, found.wall),
+        generator_wait=ideal_timeline.share(found.generator_wait, lane_seconds),
+        lag_updates_mean=lag_sum / num_rounds * updates_a_round + last / 2,
+        lag_updates_max=lag_most * updates_a_round + last,
+    )
+
+
+def totals_of(measurement: Measurement, settings: Settings) -> steady_state.Totals:
+    """Placed chunk by chunk, or by the rhythm that many rounds fall into."""
+    num_rounds, generators = settings.recipe.num_rounds, settings.num_generators
+    if num_rounds * settings.num_chunks <= MOST_EXACT:
+        work = work_of(measurement, settings)
+        timeline = ideal_timeline.ideal(work, settings.max_staleness, generators)
+        return steady_state.Totals(timeline.wall, timeline.trainer_wait, timeline.generator_wait)
+    repeating = steady_state.Repeating(
+        settings.coarse_rows(MOST_CHUNKS),
+        [seconds for round_ in measurement.rounds for seconds in round_.chunks],
+        [trained_seconds(round_, settings) for round_ in measurement.rounds],
+    )
+    return steady_state.totals(repeating, num_rounds, settings.max_staleness, generators)
+
+
+def lags(num_rounds: int, max_staleness: int) -> tuple[int, int]:
+    """Sum and largest of the rounds' lags: 0, 1, ... S, and S from then on."""
+    rising = min(num_rounds, max_staleness)
+    total = rising * (rising - 1) // 2 + (num_rounds - rising) * max_staleness
+    return total, min(num_rounds - 1, max_staleness)
+
+
+def grid(arguments: Sequence[str]) -> Iterator[tuple[str, dict[str, str]]]:
+    """Every combination of comma-separated values, with a label; nothing for no arguments."""
+    values: dict[str, list[str]] = {}
+    for argument in arguments:
+        key, equals, given = argument.partition("=")
+        if not equals or key not in (*KEYS, "mode"):
+            raise UserError(f"{argument}: pass KEY=VALUE with KEY one of {', '.join(KEYS)}, mode")
+        values[key] = given.split(",")
+    if values:
+        for combination in product(*values.values()):
+            change = dict(zip(values, combination, strict=True))
+            yield " ".join(f"{key}={value}" for key, value in change.items()), change
+
+
+def changed(own: Settings, change: Mapping[str, str]) -> Settings:
+    """A run's settings with other values; mode=... gives those of the mode's own config file."""
+    numbers = {KEYS[key]: integer(key, text) for key, text in change.items() if key != "mode"}
+    if numbers.get("num_generators") == 0:
+        raise UserError("mode.num_generators=0: choose 1 or more, or pass mode=sync or mode=lagged")
+    given: dict[str, Any] = asdict(own) | numbers
+    if "mode" in change:
+        given |= of_mode(change["mode"], numbers)
+    return Settings(**given)
+
+
+def of_mode(mode: str, numbers: Mapping[str, int]) -> dict[str, int]:
+    """Staleness and generators of a mode, where other numbers are given too."""
+    if mode not in MODES:
+        raise UserError(f"mode={mode} cannot be planned: choose {', '.join(MODES)}")
+    chosen = MODES[mode] | {key: numbers[key] for key in MODES[mode] if key in numbers}
+    if mode == "sync" and chosen["max_staleness"]:
+        raise UserError(
+            f"mode.max_staleness={chosen['max_staleness']} with mode=sync: sync means 0; "
+            "pass mode=lagged or mode=async"
+        )
+    if mode != "async":
+        if chosen["num_generators"] > 1:
+            raise UserError(
+                f"mode.num_generators={chosen['num_generators']} with mode={mode}: the trainer "
+                "generates by itself; pass mode=async"
+            )
+        chosen["num_generators"] = 0
+    return chosen
+
+
+def integer(key: str, text: str) -> int:
+    try:
+        return int(text)
+    except ValueError as error:
+        raise UserError(f"{key}={text}: pass a whole number, or several with commas") from error
+
+
+def table(measurement: Measurement, plans: Mapping[str, Settings]) -> list[list[str]]:
+    """What the run took, what the model says of it, and what it says of each plan."""
+    own = measurement.settings
+    rounds, wall = len(measurement.rounds), measurement.wall
+    itself = predict(measurement, own)
+    total = itself.rounds
+    took = [
+        "measured",
+        str(rounds) if measurement.is_whole else f"{rounds} of {total}",
+        ideal_timeline.duration(wall),
+        f"{ideal_timeline.share(wall, itself.wall):.0%}" if measurement.is_whole else "",
+        percent(measurement.trainer_wait, wall * (own.num_generators > 0)),
+        percent(measurement.generator_wait, wall * own.num_generators),
+        "",
+        "",
+    ]
+    rows = [predicted("as run, predicted", itself, own, itself.wall)]
+    for label, settings in plans.items():
+        rows.append(predicted(label, predict(measurement, settings), settings, itself.wall))
+    return [took, *rows]
+
+
+def predicted(label: str, found: Prediction, settings: Settings, base: float) -> list[str]:
+    """A row of the table."""
+    return [
+        label,
+        str(found.rounds),
+        ideal_timeline.duration(found.wall),
+        f"{ideal_timeline.share(found.wall, base):.0%}",
+        percent(found.trainer_wait, float(settings.num_generators > 0)),
+        percent(found.generator_wait, float(settings.num_generators > 0)),
+        f"{found.lag_updates_mean:.2f}",
+        str(found.lag_updates_max),
+    ]
+
+
+def percent(part: float, whole: float) -> str:
+    """A share in percent; a dash where nobody could wait."""
+    return f"{part / whole:.0%}" if whole else "-"

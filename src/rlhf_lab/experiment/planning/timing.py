@@ -1,0 +1,303 @@
+"""What a run's folder tells of its seconds: manifest.json and timeline.jsonl, round by round."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from typing_extensions import TypedDict
+
+from rlhf_lab.rollout.generators.hf import HFSampling
+from rlhf_lab.rollout.mode import Mode
+from rlhf_lab.runs.folder import TIMELINE, manifest_path
+from rlhf_lab.runs.jsonl import read_rows
+from rlhf_lab.runs.reading import Unreadable, checked
+from rlhf_lab.runs.recorded import Amount, Count, read_manifest
+from rlhf_lab.types import limits
+from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.run_options import Recipe
+
+GENERATION = ("generate", "score")
+TRAINER = "trainer"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What decides a run's time. num_generators=0: the trainer generates by itself.
+
+    compares: the algorithm trains on a fixed number of a group's rows, whatever their number.
+    """
+
+    updates: int
+    groups_per_update: int
+    updates_per_round: int
+    passes: int
+    group_size: int
+    max_staleness: int
+    num_generators: int
+    chunk_groups: int
+    compares: bool
+    oversample: float = 1.0
+
+    def __post_init__(self) -> None:
+        for key, part, value in (
+            ("generator.chunk_groups", HFSampling, self.chunk_groups),
+            ("mode.num_generators", Mode, self.num_generators or 1),
+            ("mode.max_staleness", Mode, self.max_staleness),
+        ):
+            limit = limits.limits_of(part, key.partition(".")[2])
+            assert limit is not None, "numbers have limits"
+            limits.require(key, value, limit, is_whole=True)
+        if self.compares and self.group_size < 2:
+            raise UserError(
+                f"run.group_size={self.group_size}: the run's algorithm compares the samples of a "
+                "prompt; choose 2 or more"
+            )
+        rounds = self.recipe.num_rounds
+        if self.max_staleness >= rounds > 1:
+            raise UserError(
+                f"mode.max_staleness={self.max_staleness} with {rounds} rounds: choose 0 to "
+                f"{max(1, rounds - 1)}, or raise run.updates"
+            )
+
+    @property
+    def recipe(self) -> Recipe:
+        """Refuses numbers out of range, and updates that do not make whole rounds."""
+        return Recipe(
+            self.updates,
+            self.groups_per_update,
+            self.updates_per_round,
+            self.passes,
+            self.group_size,
+            self.oversample,
+        )
+
+    @property
+    def num_chunks(self) -> int:
+        """Chunks of a round."""
+        return -(-self.recipe.groups_generated // self.chunk_groups)
+
+    @property
+    def chunk_rows(self) -> list[int]:
+        """Rows of each chunk of a round."""
+        return self.rows_by(self.chunk_groups)
+
+    def coarse_rows(self, most: int) -> list[int]:
+        """The same of larger chunks, if a round has more than so many."""
+        return self.rows_by(max(self.chunk_groups, -(-self.recipe.groups_generated // most)))
+
+    def rows_by(self, size: int) -> list[int]:
+        """Rows of each chunk of so many groups."""
+        groups = self.recipe.groups_generated
+        return [min(size, groups - start) * self.group_size for start in range(0, groups, size)]
+
+    @property
+    def rows(self) -> int:
+        """Rows generated in a round."""
+        return self.recipe.groups_generated * self.group_size
+
+    @property
+    def trained_rows(self) -> int:
+        """Rows trained on in a round, up to a constant factor where the algorithm compares."""
+        per_group = 1 if self.compares else self.group_size
+        return self.recipe.groups_per_round * self.passes * per_group
+
+
+@dataclass(frozen=True)
+class Span:
+    """A row of timeline.jsonl."""
+
+    lane: str
+    phase: str
+    start: float
+    end: float
+    round: int
+    chunk: int | None
+
+    @property
+    def seconds(self) -> float:
+        return self.end - self.start
+
+    @property
+    def is_generation(self) -> bool:
+        return self.phase in GENERATION
+
+
+@dataclass(frozen=True)
+class Window:
+    """The trainer's lane from the start of a round to the start of the next."""
+
+    start: float
+    end: float
+    spans: tuple[Span, ...]
+
+    def seconds(self, *phases: str) -> float:
+        return sum(span.seconds for span in self.spans if span.phase in phases)
+
+    @property
+    def spent(self) -> float:
+        """Seconds in spans; generation of one's own lies inside `take`."""
+        return sum(span.seconds for span in self.spans if not span.is_generation)
+
+    def waiting(self, generation: Sequence[Span]) -> float:
+        """Seconds of `take` until the last generator was done with the round."""
+        done = max((span.end for span in generation if span.lane != TRAINER), default=0.0)
+        takes = [span for span in self.spans if span.phase == "take"]
+        return sum(max(0.0, min(span.end, done) - span.start) for span in takes)
+
+
+@dataclass(frozen=True)
+class Round:
+    """Seconds of a round: chunks, rows and trained per row; other, whatever the rows are.
+
+    `rows` is the reference and what lies between the spans (padding, credit); `other` is syncing,
+    tracking and saving, and what taking the rollouts costs when they are all there.
+    """
+
+    chunks: tuple[float, ...]
+    rows: float
+    trained: float
+    other: float
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """A run's settings, its rounds (without the first, which warms up, where there are more than
+    two: the last stands in for it), and what it took in seconds so far."""
+
+    settings: Settings
+    rounds: tuple[Round, ...]
+    wall: float
+    trainer_wait: float
+    generator_wait: float
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the run came to its end."""
+        return len(self.rounds) == self.settings.recipe.num_rounds
+
+
+class SettingsRow(TypedDict):
+    """The settings as a manifest has them."""
+
+    updates: Count
+    groups_per_update: Count
+    updates_per_round: Count
+    passes: Count
+    group_size: Count
+    max_staleness: Count
+    num_generators: Count
+    chunk_groups: Count
+    compares: bool
+    oversample: Amount
+
+
+class Planned(TypedDict):
+    settings: dict[str, Any]
+
+
+def measured(folder: Path) -> Measurement:
+    """A run's settings and seconds. Raises UserError where they were not written down."""
+    settings, spans = settings_of(folder), spans_of(folder)
+    trained = {span.round for span in spans if span.lane == TRAINER and span.phase == "sync"}
+    generation = chunks_of_rounds([span for span in spans if span.is_generation])
+    if not trained or not trained <= generation.keys():
+        raise UserError(
+            f"{folder / TIMELINE} has no whole round yet, or rounds without a generated chunk: "
+            "let the run go on, or pass another"
+        )
+    rounds, waits, wall = [], [], 0.0
+    for number, window in windows(spans, trained).items():
+        waits.append(window.waiting(generation[number]))
+        rounds.append(round_of(settings, window, generation[number], waits[-1]))
+        wall = window.end
+    if len(rounds) > 2:
+        rounds[0] = rounds[-1]
+    outside = [span for span in spans if span.is_generation and span.lane != TRAINER]
+    busy = sum(max(0.0, min(span.end, wall) - span.start) for span in outside)
+    idle = max(0.0, settings.num_generators * wall - busy)
+    return Measurement(settings, tuple(rounds), wall, sum(waits), idle)
+
+
+def chunks_of_rounds(generation: Sequence[Span]) -> defaultdict[int, list[Span]]:
+    found: defaultdict[int, list[Span]] = defaultdict(list)
+    for span in generation:
+        found[span.round].append(span)
+    return found
+
+
+def windows(spans: Sequence[Span], trained: set[int]) -> dict[int, Window]:
+    """The trainer's lane cut where rounds begin. Rounds that were not trained are left out."""
+    last = max(trained)
+    lane = [s for s in spans if s.lane == TRAINER and (s.is_generation or s.round <= last)]
+    own = [span for span in lane if not span.is_generation]
+    first: dict[int, float] = {}
+    for span in own:
+        first[span.round] = min(span.start, first.get(span.round, span.start))
+    numbers = sorted(trained)
+    starts = [first[number] for number in numbers]
+    ends = [*starts[1:], max(span.end for span in own)]
+    parts: list[list[Span]] = [[] for _ in numbers]
+    for span in lane:
+        if span.start < ends[-1]:
+            parts[max(0, bisect_right(starts, span.start) - 1)].append(span)
+    return {
+        number: Window(start, end, tuple(part))
+        for number, start, end, part in zip(numbers, starts, ends, parts, strict=True)
+    }
+
+
+def settings_of(folder: Path) -> Settings:
+    path = manifest_path(folder)
+    try:
+        given = checked(read_manifest(path), Planned, path)["settings"]
+        if given.get("segment_tokens"):
+            raise UserError(
+                f"{folder} has partial rollouts (mode.segment_tokens={given['segment_tokens']}), "
+                "whose timeline follows from the lengths of its samples: pass a run of mode=async"
+            )
+        # Runs from before groups could be oversampled did not.
+        whole = checked({"oversample": 1.0, **given}, SettingsRow, path, "key settings")
+    except Unreadable as error:
+        raise UserError(
+            f"{error}: it has no settings to plan from (it is damaged, or older than this "
+            "command): train again, a few rounds suffice"
+        ) from error
+    return Settings(**whole)
+
+
+def spans_of(folder: Path) -> list[Span]:
+    path = folder / TIMELINE
+    rows = read_rows(path)
+    if not rows:
+        raise UserError(
+            f"{path} is missing or empty: train again, a few rounds suffice, or pass another run"
+        )
+    names = [field.name for field in fields(Span)]
+    known: list[dict[str, Any]] = [{name: row.get(name) for name in names} for row in rows]
+    found = [Span(**one) for one in known]
+    if any(span.is_generation and span.chunk is None for span in found):
+        raise UserError(f"{path} has generation that is of no chunk: train again")
+    return found
+
+
+def round_of(settings: Settings, window: Window, generation: Sequence[Span], wait: float) -> Round:
+    """A round's seconds, waiting and generation in the trainer's lane left out."""
+    chunks: dict[int, float] = {}
+    for span in generation:
+        assert span.chunk is not None, "generation belongs to a chunk"
+        chunks[span.chunk] = chunks.get(span.chunk, 0.0) + span.seconds
+    rows = settings.chunk_rows
+    reference, update = window.seconds("reference"), window.seconds("update")
+    between = max(0.0, window.end - window.start - window.spent)
+    inline = window.seconds(*GENERATION)
+    return Round(
+        chunks=tuple(chunks[number] / rows[number % len(rows)] for number in sorted(chunks)),
+        rows=(reference + between) / settings.rows,
+        trained=update / settings.trained_rows,
+        other=max(0.0, window.spent - inline - wait - reference - update),
+    )

@@ -1,0 +1,162 @@
+"""One run's timed part: from the first rollout to the last update."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from typing import Any, NoReturn, Protocol
+
+import torch
+
+from rlhf_lab.experiment import build
+from rlhf_lab.experiment.checks import check_context, response_tokens, warnings
+from rlhf_lab.experiment.config import Config
+from rlhf_lab.models.causal_lm import load_policy
+from rlhf_lab.models.reward_model import reward_model_shape
+from rlhf_lab.rewards.build import reading_paths
+from rlhf_lab.runs.memory import keep_freed_memory
+from rlhf_lab.runs.signals import SIGNALS
+from rlhf_lab.training.checkpoint import Checkpoints
+from rlhf_lab.training.engines.distributed import Processes, current, join, leave, together
+from rlhf_lab.training.engines.led import STOP, LedEngine, follow
+from rlhf_lab.training.ledger import Ledger
+from rlhf_lab.training.loop import ALL, Hooks, Loop
+from rlhf_lab.types.data import ValueModel, Weights, num_parameters
+from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.protocols import Engine
+
+
+class Output(Protocol):
+    """Where a run writes its results, and the checkpoints that it resumes from."""
+
+    @property
+    def checkpoints(self) -> Checkpoints: ...
+
+    def opened(self, begin: int) -> AbstractContextManager[tuple[Hooks, float]]:
+        """Discard what was written after round `begin` and open the rest for more. Gives the hooks
+        of the loop, and the seconds of training that had passed by then."""
+        ...
+
+
+def learn(
+    config: Config,
+    sources: build.Sources,
+    model: Any,
+    tokenizer: Any,
+    output: Output,
+    report: Callable[[str], None],
+    should_stop: Callable[[], bool] = lambda: False,
+) -> Weights:
+    """Train the policy from the newest checkpoint of the output, or from the beginning. Returns
+    the last weights.
+
+    model: the policy at version 0; training changes it. The only files that are read or written
+    are those of the output and of the reward models.
+    """
+    keep_freed_memory()
+    torch.set_num_threads(config.engine.threads)
+    check_context(config, model)
+    for warning in warnings(config):
+        report(f"warning: {warning}")
+    pipe = build.pipeline(config, sources, model, tokenizer, report, should_stop)
+    start = output.checkpoints.newest(pipe.chunk, report)
+    begin = start.round if start else 0
+    refuse_past_pause(config, begin)
+    if start:
+        report(f"resumed at round {begin} of {config.run.num_rounds}")
+    with output.opened(begin) as (hooks, wall), pipe:
+        values = build.value_model(config, sources, model, tokenizer)
+        ledger = new_ledger(config, sources, num_parameters(model), values)
+        if start:
+            ledger.restore(start.ledger, wall)
+        loop = Loop(
+            algo=config.algo,
+            correction=config.correction,
+            engine=led_engine(config, sources, model, values),
+            pipeline=pipe,
+            recipe=config.run,
+            optim=config.optim,
+            ledger=ledger,
+            seed=config.seed,
+            pad_id=build.pad_id(tokenizer),
+            response_limit=response_tokens(config),
+            hooks=replace(hooks, should_stop=should_stop),
+            checkpoints=output.checkpoints,
+            probe_groups=config.tracker.probe_groups,
+            reference_groups=reference_groups(config),
+        )
+        return loop.train(start)
+
+
+def led_engine(config: Config, sources: build.Sources, model: Any, values: Any | None) -> Engine:
+    """The run's engine; with several processes, all of them make theirs."""
+    processes = current()
+    if processes.size == 1:
+        return build.engine(config, model, values)
+    with together(processes):
+        processes.agreed((config, sources))
+        return LedEngine(build.engine(config, model, values), processes)
+
+
+def take_part() -> NoReturn:
+    """A process of a run that another one leads: train with it until it says stop. Reads its
+    config and models, writes nothing and says nothing."""
+    # Signals are for the lead, which may want a checkpoint still.
+    processes = join()
+    for name in (*SIGNALS, signal.SIGINT):
+        signal.signal(name, signal.SIG_IGN)
+    try:
+        work(processes)
+    except BaseException as error:
+        leave(processes, error)
+    leave(processes, None)
+
+
+def work(processes: Processes) -> None:
+    """What a follower does between joining and leaving."""
+    word = processes.agreed(None)
+    if word == STOP:
+        return
+    config, sources = word
+    keep_freed_memory()
+    torch.set_num_threads(config.engine.threads)
+    model, tokenizer = load_policy(sources.policy, None, config.seed)
+    values = build.value_model(config, sources, model, tokenizer)
+    follow(build.engine(config, model, values), processes)
+
+
+def reference_groups(config: Config) -> int:
+    """Groups per round that the reference is asked about."""
+    asked = config.tracker.reference_groups
+    return ALL if asked == ALL or build.reads_reference(config) else asked
+
+
+def new_ledger(
+    config: Config, sources: build.Sources, policy_parameters: int, values: Any | None
+) -> Ledger:
+    has_own = config.algo.needs.values is ValueModel.own
+    return Ledger(
+        num_devices=build.num_devices(config),
+        num_background=config.mode.num_background,
+        policy_parameters=policy_parameters,
+        reward_parameters=proxy_size(config, sources),
+        value_parameters=num_parameters(values) if values is not None and has_own else 0,
+    )
+
+
+def proxy_size(config: Config, sources: build.Sources) -> int:
+    """Parameters of the reward models that score the rollouts, 0 for a rule."""
+    paths = reading_paths(config.reward, sources.proxies)
+    return sum(num_parameters(reward_model_shape(path)) for path in paths)
+
+
+def refuse_past_pause(config: Config, done: int) -> None:
+    """A run cannot pause at a round that lies behind it."""
+    pause = config.checkpoint.pause_round
+    if 0 < pause < done:
+        raise UserError(
+            f"checkpoint.pause_round={pause}: the run has done {done} rounds already; choose a "
+            "later one, or 0 to go on to the end"
+        )

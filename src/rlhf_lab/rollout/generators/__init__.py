@@ -1,0 +1,1 @@
+"""What writes responses: the lean decode loop, transformers, pairs of a table, and vLLM."""

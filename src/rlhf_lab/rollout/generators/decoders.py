@@ -1,0 +1,59 @@
+"""Which loop decodes; a lean one is compared with the model before it is trusted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Any, Protocol
+
+from torch import Tensor
+
+from rlhf_lab.rollout.generators.lean import distance, lean_decoder
+from rlhf_lab.rollout.generators.plain import PlainDecoder
+from rlhf_lab.types.errors import UserError
+
+
+class Decode(StrEnum):
+    """Who computes the logits: transformers, a lean loop over the model's modules, or the latter
+    where it knows the model's class and finds the same log-probs."""
+
+    auto = "auto"
+    transformers = "transformers"
+    lean = "lean"
+
+
+class Decoder(Protocol):
+    """Reads prompts and writes tokens to all rows at once; `keep` lets the other rows go."""
+
+    def begin(self, prompts: Sequence[Sequence[int]], repeats: int, room: int) -> Tensor: ...
+
+    def step(self, token_B: Tensor) -> Tensor: ...
+
+    def keep(self, rows: Tensor) -> None: ...
+
+
+def decoder_of(model: Any, decode: Decode) -> tuple[Decoder, str]:
+    """The decoder of an option, and what is to be told of the choice ('' for nothing).
+
+    A lean one is compared with the model before it is trusted.
+    """
+    if decode is Decode.transformers:
+        return PlainDecoder(model), ""
+    decoder = lean_decoder(model)
+    if decoder is None:
+        if decode is Decode.auto:
+            return PlainDecoder(model), ""
+        raise UserError(
+            f"generator.decode=lean: the lean loop does not know {type(model).__name__} with this "
+            "kind of attention; pass generator.decode=auto"
+        )
+    far = distance(model, decoder)
+    if far <= 1:
+        return decoder, ""
+    told = (
+        f"generator.decode={decode.value}: the lean loop's logits are {far:.3g} times as far from "
+        f"those of {type(model).__name__} as is tolerated"
+    )
+    if decode is Decode.lean:
+        raise UserError(f"{told}; pass generator.decode=transformers")
+    return PlainDecoder(model), f"{told}; transformers decodes instead"

@@ -1,0 +1,218 @@
+"""Sampling with a transformers causal language model, by its own forward or by a lean loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rlhf_lab.models.devices import check_name, chosen
+from rlhf_lab.models.forward import load_weights, torch_threads
+from rlhf_lab.rollout.generators.decoders import Decode, decoder_of
+from rlhf_lab.rollout.generators.draw import draw
+from rlhf_lab.runs.memory import memory_for
+from rlhf_lab.types import limits
+from rlhf_lab.types.data import Chunk, Told, Weights
+from rlhf_lab.types.protocols import WeightFeed
+from rlhf_lab.types.samples import Finish, Group, Sample
+
+Uniforms = Callable[[int, int, int], np.ndarray]
+# Finished rows leave the batch when no more than this share of its rows still writes: to copy the
+# others costs about as much as a few tokens.
+STILL_WRITING = 0.75
+
+
+@dataclass(frozen=True)
+class HFSampling(limits.Limited, key="generator"):
+    """Config group `generator`. The temperature divides the logits of all log-probs of the run.
+
+    chunk_groups: prompts decoded together. It is part of the result: a matrix product may round
+    differently in another batch. threads: torch threads per operation of a generator.
+    max_new_tokens: 0 takes the task's own response length. decode: auto, transformers, or lean
+    (GPTNeoX, Llama, Qwen2), which rounds differently and is faster for small models. device: of
+    the generator's models, the reward's too: cpu, cuda, cuda:1, ...; auto takes a GPU if there is
+    one.
+    """
+
+    name: str = "hf"
+    temperature: float = limits.number(0.7, least=0.01, most=10)
+    chunk_groups: int = limits.rows(64)
+    max_new_tokens: int = limits.tokens(0, also={0: "for the task's own"})
+    threads: int = limits.threads(1)
+    decode: Decode = Decode.auto
+    device: str = "auto"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_name(self.device, "generator.device")
+
+
+class Tokenizer(Protocol):
+    """The part of a transformers tokenizer that sampling needs."""
+
+    eos_token_id: int
+
+    def decode(self, tokens: Sequence[int], *, skip_special_tokens: bool) -> str: ...
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What is to be written: `texts`, each read once for `repeats` consecutive rows.
+
+    number_B: place of each row among the chunk's samples. start: tokens that every row has written
+    before. uniform_BT: one number for each token that may follow, so T tokens are written at most.
+    """
+
+    texts: Sequence[Sequence[int]]
+    repeats: int
+    number_B: Tensor
+    start: int
+    uniform_BT: Tensor
+    is_greedy_B: Tensor
+
+
+@dataclass(frozen=True)
+class Written:
+    """New tokens and their log-probs BT (what follows an end token means nothing), and the version
+    that wrote each column."""
+
+    token_BT: Tensor
+    logp_BT: Tensor
+    versions: list[int]
+
+
+class HFGenerator:
+    """Draws by inverse CDF from counter-based uniforms, keyed by prompt, sample and position.
+
+    uniforms(prompt id, sample number, count) gives `count` numbers in [0, 1). So a sample depends
+    on the weights, its chunk and its key alone, not on the order of chunks.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: Tokenizer,
+        sampling: HFSampling,
+        max_new_tokens: int,
+        uniforms: Uniforms,
+    ) -> None:
+        self._device = chosen(sampling.device, "generator.device")
+        self._model = model.eval().to(self._device)
+        self._tokenizer = tokenizer
+        self._sampling = sampling
+        self._max_new_tokens = max_new_tokens
+        self._uniforms = uniforms
+        self._loaded: Weights | None = None
+        with torch_threads(sampling.threads):
+            self._decoder, self._note = decoder_of(self._model, sampling.decode)
+
+    def generate(self, feed: WeightFeed, chunk: Chunk) -> tuple[Group, ...]:
+        """Samples of every prompt of the chunk, K each, with their behaviour log-probs."""
+        with (
+            torch_threads(self._sampling.threads),
+            torch.inference_mode(),
+            memory_for("generation", f"generator.chunk_groups={self._sampling.chunk_groups}"),
+        ):
+            rows = self._rows(chunk)
+            written = self._write(feed, rows)
+            if bool(written.logp_BT.isnan().any()):  # elsewhere NaN: the writer is unknown
+                raise FloatingPointError(
+                    f"the policy's log-probs are NaN at version {written.versions[0]}: no sample "
+                    "was made"
+                )
+        return self._groups(chunk, rows, written)
+
+    def told(self) -> Told:
+        """Why it decodes otherwise than was to be expected, once."""
+        notes, self._note = (self._note,) if self._note else (), ""
+        return Told({}, notes)
+
+    def _rows(self, chunk: Chunk) -> Rows:
+        """The chunk's rows, or those of them that are to be continued."""
+        size, begun = chunk.group_size, chunk.begun
+        numbers = [n for n, s in enumerate(chunk.samples) if s.finish is Finish.unfinished]
+        start = len(chunk.samples[numbers[0]].tokens)
+        stop = chunk.stop(self._max_new_tokens)
+        texts = [prompt.tokens for prompt in chunk.prompts]
+        if begun:
+            texts = [texts[n // size] + begun[n].tokens for n in numbers]
+        drawn = [self._uniforms(chunk.prompts[n // size].id, n % size, stop) for n in numbers]
+        number_B = torch.tensor(numbers)
+        return Rows(
+            texts=texts,
+            repeats=1 if begun else size,
+            number_B=number_B,
+            start=start,
+            uniform_BT=torch.from_numpy(np.stack(drawn)[:, start:]).to(self._device),
+            is_greedy_B=((number_B % size == size - 1) & chunk.greedy).to(self._device),
+        )
+
+    def _load(self, weights: Weights) -> int:
+        if self._loaded is not weights:
+            load_weights(self._model, weights)
+            self._loaded = weights
+        return weights.version
+
+    def _write(self, feed: WeightFeed, rows: Rows) -> Written:
+        """All rows until they end or the uniforms do.
+
+        New weights in the middle go on from the cache that the old ones made (as in-flight updates
+        do, arXiv:2509.19128); log-probs are those of the distribution that was sampled from.
+        """
+        versions = [self._load(feed.at(rows.start))]
+        room = rows.uniform_BT.shape[1]
+        eos = self._tokenizer.eos_token_id
+        logits_BV = self._decoder.begin(rows.texts, rows.repeats, room)
+        uniform_TB = rows.uniform_BT.T.contiguous()
+        tokens = torch.full(uniform_TB.shape, eos, device=self._device)
+        logps = torch.zeros(uniform_TB.shape, device=self._device)
+        held_B = torch.arange(uniform_TB.shape[1], device=self._device)
+        done_B = torch.zeros_like(held_B, dtype=torch.bool)
+        is_greedy_B = rows.is_greedy_B
+        for column in range(room):
+            token_B, logp_B = draw(
+                logits_BV, self._sampling.temperature, uniform_TB[column, held_B], is_greedy_B
+            )
+            tokens[column, held_B], logps[column, held_B] = token_B, logp_B
+            done_B = done_B | (token_B == eos)
+            writing = len(done_B) - int(done_B.sum())
+            if column + 1 == room or not writing:
+                break
+            if writing <= STILL_WRITING * len(done_B):
+                kept = torch.where(~done_B)[0]
+                self._decoder.keep(kept)
+                held_B, done_B, token_B = held_B[kept], done_B[kept], token_B[kept]
+                is_greedy_B = is_greedy_B[kept]
+            versions.append(self._load(feed.at(rows.start + column + 1)))
+            logits_BV = self._decoder.step(token_B)
+        end = len(versions)
+        return Written(tokens[:end].T.cpu(), logps[:end].T.cpu(), versions)
+
+    def _groups(self, chunk: Chunk, rows: Rows, written: Written) -> tuple[Group, ...]:
+        """The chunk's groups with what was written; rows that had ended before stay as they are."""
+        samples = list(chunk.samples)
+        cells = zip(
+            rows.number_B.tolist(), written.token_BT.tolist(), written.logp_BT.tolist(), strict=True
+        )
+        for number, tokens, logps in cells:
+            samples[number] = self._longer(samples[number], tokens, logps, written.versions)
+        return chunk.grouped(samples)
+
+    def _longer(
+        self, begun: Sample, tokens: list[int], logps: list[float], versions: list[int]
+    ) -> Sample:
+        """Cut at the first end token, which belongs to the sample (N+ detail 23)."""
+        eos = self._tokenizer.eos_token_id
+        length = tokens.index(eos) + 1 if eos in tokens else len(tokens)
+        whole = begun.tokens + tuple(tokens[:length])
+        finish = Finish.unfinished
+        if eos in tokens:
+            finish = Finish.eos
+        elif len(whole) == self._max_new_tokens:
+            finish = Finish.length
+        text = self._tokenizer.decode(whole, skip_special_tokens=True)
+        return begun.continued(tokens[:length], logps[:length], versions[:length], finish, text)

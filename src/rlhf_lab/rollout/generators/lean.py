@@ -1,0 +1,203 @@
+"""A decode loop without the bookkeeping of transformers: keys and values are written in place.
+
+A small model spends most of a step of `transformers` on masks, caches and wrappers. Here a step is
+the model's own modules and two products of attention. Prompts of similar length are read together,
+each prompt once for all of its samples, and the last layer is computed for the last token alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+
+from rlhf_lab.models.batching import pad_left
+from rlhf_lab.models.forward import positions
+from rlhf_lab.rollout.generators.lean_layers import Stack, stack_of
+
+# A prompt is read with others as long as it needs less padding than this share of the longest.
+SPARE = 0.25
+MOST_TOGETHER = 64
+# How far log-probs may be from the model's own, as a share of the largest logit.
+TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-4}
+TOLERANCE_OF_HALVES = 5e-2
+
+
+class LeanDecoder:
+    """Writes rows token by token; a row is a prompt and one of its samples."""
+
+    def __init__(self, stack: Stack, device: torch.device) -> None:
+        self._stack = stack
+        self._device = device
+
+    def begin(self, prompts: Sequence[Sequence[int]], repeats: int, room: int) -> Tensor:
+        """Read prompts, each for `repeats` consecutive rows; logits BV of what comes next.
+
+        room: tokens that will be written at most.
+        """
+        lengths = [len(prompt) for prompt in prompts]
+        self._width, self._repeats, self._done = max(lengths), repeats, 0
+        self._read_keys: list[Tensor] = []
+        self._read_values: list[Tensor] = []
+        parts = list(alike(lengths))
+        last = [self._read(prompts, part) for part in parts]
+        order = [place for part in parts for place in part]
+        back = torch.tensor(order, device=self._device).argsort()
+        hidden_BE = torch.cat(last)[back].repeat_interleave(repeats, dim=0)
+        length_P1 = torch.tensor(lengths, device=self._device).unsqueeze(1)
+        is_pad_PS = torch.arange(self._width, device=self._device) < self._width - length_P1
+        bias_PS = torch.zeros(is_pad_PS.shape, device=self._device, dtype=hidden_BE.dtype)
+        self._bias = bias_PS.masked_fill_(is_pad_PS, -torch.inf)[:, None, None]
+        sizes = [(len(hidden_BE), k.shape[1], room, k.shape[3]) for k in self._read_keys]
+        self._keys = [hidden_BE.new_zeros(size) for size in sizes]
+        self._values = [hidden_BE.new_zeros(size) for size in sizes]
+        length_B1 = length_P1.repeat_interleave(repeats, dim=0)
+        ahead_BT = length_B1 + torch.arange(room, device=self._device)
+        cos_BTR, sin_BTR = self._stack.rotary(hidden_BE, ahead_BT)
+        self._turns = (cos_BTR.transpose(0, 1), signed(sin_BTR).transpose(0, 1))
+        return self._logits(hidden_BE)
+
+    def _read(self, prompts: Sequence[Sequence[int]], part: Sequence[int]) -> Tensor:
+        """Read prompts of similar length into the buffers; the last hidden states, PE."""
+        token_PS, mask_PS = (t.to(self._device) for t in pad_left([prompts[n] for n in part], 0))
+        width = token_PS.shape[1]
+        hidden_PSE = self._stack.embed(token_PS)
+        cos, sin = self._stack.rotary(hidden_PSE, positions(mask_PS))
+        cos, sin = cos.unsqueeze(1), signed(sin).unsqueeze(1)
+        # A pad looks at itself, so that no row of the softmax is empty.
+        sees = torch.ones(width, width, dtype=torch.bool, device=self._device)
+        sees = sees.tril() & (mask_PS[:, None, None] > 0) | sees.diag().diag()
+        place = torch.tensor(part, device=self._device)
+        for number, block in enumerate(self._stack.blocks):
+            query, key, value = block.project(hidden_PSE)
+            query, key = turned(query, cos, sin), turned(key, cos, sin)
+            for buffers, given in ((self._read_keys, key), (self._read_values, value)):
+                if number == len(buffers):
+                    size = (len(prompts), key.shape[1], self._width, key.shape[3])
+                    buffers.append(key.new_zeros(size))
+                buffers[number][place, :, self._width - width :] = given
+            if number == len(self._stack.blocks) - 1:
+                query, sees, hidden_PSE = query[:, :, -1:], sees[:, :, -1:], hidden_PSE[:, -1:]
+            found = scaled_dot_product_attention(
+                query, key, value, sees, scale=self._stack.scaling, enable_gqa=True
+            )
+            hidden_PSE = block.merge(hidden_PSE, found.transpose(1, 2).flatten(2))
+        return hidden_PSE[:, -1]
+
+    def step(self, token_B: Tensor) -> Tensor:
+        """Write a token to every row; logits BV of what comes next."""
+        hidden_B1E = self._stack.embed(token_B.unsqueeze(1))
+        cos, sin = (turn[self._done][:, None, None] for turn in self._turns)
+        for number, block in enumerate(self._stack.blocks):
+            query, key, value = block.project(hidden_B1E)
+            query, key = turned(query, cos, sin), turned(key, cos, sin)
+            self._keys[number][:, :, self._done] = key[:, :, 0]
+            self._values[number][:, :, self._done] = value[:, :, 0]
+            # Heads that share keys are rows of one product.
+            query = query.reshape(len(query), key.shape[1], -1, query.shape[3])
+            found = self._attended(number, query * self._stack.scaling)
+            hidden_B1E = block.merge(hidden_B1E, found.reshape(len(found), 1, -1))
+        self._done += 1
+        return self._logits(hidden_B1E[:, 0])
+
+    def _attended(self, number: int, query: Tensor) -> Tensor:
+        """What a layer's queries find, as rows times heads of keys. A prompt's keys lie in memory
+        once, and are read once for all of its rows: that is what a step waits for."""
+        keys = self._keys[number][:, :, : self._done + 1]
+        values = self._values[number][:, :, : self._done + 1]
+        read = torch.matmul(self._by_prompt(query), self._read_keys[number].transpose(2, 3))
+        score = torch.cat(
+            [
+                self._by_row(read + self._bias, query.shape[2]),
+                torch.matmul(query, keys.transpose(2, 3)),
+            ],
+            dim=-1,
+        )
+        share = torch.softmax(score, dim=-1, dtype=torch.float32).to(query.dtype)
+        of_prompt = self._by_prompt(share[..., : self._width])
+        found = torch.matmul(of_prompt, self._read_values[number])
+        return self._by_row(found, query.shape[2]) + torch.matmul(share[..., self._width :], values)
+
+    def _by_prompt(self, rows: Tensor) -> Tensor:
+        """Rows of the same prompt as one matrix: B heads G D to P heads (repeats * G) D."""
+        if self._repeats == 1:
+            return rows
+        _, heads, group, size = rows.shape
+        apart = rows.reshape(-1, self._repeats, heads, group, size).transpose(1, 2)
+        return apart.reshape(-1, heads, self._repeats * group, size)
+
+    def _by_row(self, prompts: Tensor, group: int) -> Tensor:
+        """The way back."""
+        if self._repeats == 1:
+            return prompts
+        count, heads, _, size = prompts.shape
+        apart = prompts.view(count, heads, self._repeats, group, size).transpose(1, 2)
+        return apart.reshape(-1, heads, group, size)
+
+    def keep(self, rows: Tensor) -> None:
+        """Go on with these rows alone, in this order. From here each has its prompt for itself."""
+        of_row = rows // self._repeats
+        self._read_keys = [keys[of_row] for keys in self._read_keys]
+        self._read_values = [values[of_row] for values in self._read_values]
+        self._bias, self._repeats = self._bias[of_row], 1
+        self._keys = [keys[rows] for keys in self._keys]
+        self._values = [values[rows] for values in self._values]
+        cos, sin = self._turns
+        self._turns = (cos[:, rows], sin[:, rows])
+
+    def _logits(self, hidden_BE: Tensor) -> Tensor:
+        return self._stack.head(self._stack.norm(hidden_BE))
+
+
+def alike(lengths: Sequence[int]) -> Iterator[list[int]]:
+    """Places of rows by length, longest first, cut where much padding would be needed."""
+    part: list[int] = []
+    for place in sorted(range(len(lengths)), key=lambda place: -lengths[place]):
+        is_full = len(part) == MOST_TOGETHER
+        if part and (is_full or lengths[place] < (1 - SPARE) * lengths[part[0]]):
+            yield part
+            part = []
+        part.append(place)
+    yield part
+
+
+def signed(sin: Tensor) -> Tensor:
+    """Sines for `turned`: those of the first half change their sign."""
+    first, second = sin.chunk(2, dim=-1)
+    return torch.cat([-first, second], dim=-1)
+
+
+def turned(heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """The rotary embedding (arXiv:2104.09864) of the first R numbers of each head."""
+    size = cos.shape[-1]
+    part = heads[..., :size]
+    part = torch.addcmul(part * cos, part.roll(size // 2, dims=-1), sin)
+    return part if size == heads.shape[-1] else torch.cat([part, heads[..., size:]], dim=-1)
+
+
+def lean_decoder(model: Any) -> LeanDecoder | None:
+    """A decoder over the model's modules, None if its class is not known."""
+    stack = stack_of(model)
+    return None if stack is None else LeanDecoder(stack, model.device)
+
+
+def distance(model: Any, decoder: LeanDecoder) -> float:
+    """Largest difference of the decoder's logits to the model's own, as a share of what is
+    tolerated: above one, the decoder does not compute what the model does."""
+    size = model.config.vocab_size
+    rows = [[(7 * n + length) % size for n in range(length)] for length in (7, 3)]
+    with torch.inference_mode():
+        found = [decoder.begin(rows, 2, 3)[::2]]
+        for token in (1, 2):
+            found.append(decoder.step(torch.full((4,), token, device=model.device))[::2])
+        far, largest = 0.0, 1.0
+        for row, tokens in enumerate(rows):
+            text = torch.tensor([[*tokens, 1, 2]], device=model.device)
+            true_TV = model(input_ids=text, use_cache=False).logits[0, len(tokens) - 1 :].float()
+            for step, logits_BV in enumerate(found):
+                far = max(far, float((logits_BV[row].float() - true_TV[step]).abs().max()))
+            largest = max(largest, float(true_TV.abs().max()))
+    return far / largest / TOLERANCE.get(model.dtype, TOLERANCE_OF_HALVES)

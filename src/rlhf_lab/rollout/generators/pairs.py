@@ -1,0 +1,85 @@
+"""Fixed preference pairs in the place of samples: the same rounds, offline."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rlhf_lab.rollout.generators.hf import HFSampling
+from rlhf_lab.types.data import Chunk
+from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.protocols import WeightFeed
+from rlhf_lab.types.samples import Example, Finish, Group, Sample
+
+
+@dataclass(frozen=True)
+class PairsSampling(HFSampling):
+    """Config option `generator=pairs`: train on the same pairs in every epoch, chosen first.
+
+    path: JSON lines with the text fields prompt, chosen and rejected, where prompt + chosen is a
+    full text; empty takes the pairs of the pipeline's own label stage. The reward is 1 for chosen
+    and 0 for rejected, whatever `reward=` says. The other values are those of generator=hf, with
+    which labels and evaluation are sampled; answers are cut at max_new_tokens.
+    """
+
+    name: str = "pairs"
+    path: str = ""
+
+
+class PairsGenerator:
+    """Answers every prompt with its example's own pair, whatever the weights."""
+
+    def __init__(self, tokenizer: Any, max_new_tokens: int) -> None:
+        self._tokenizer = tokenizer
+        self._max_new_tokens = max_new_tokens
+
+    def generate(self, feed: WeightFeed, chunk: Chunk) -> tuple[Group, ...]:
+        """Two samples of every prompt: chosen, then rejected."""
+        # Nothing is read from the weights, but rounds count a chunk by the version it asked for.
+        feed.at(0)
+        return tuple(Group(prompt, self.pair(prompt.example)) for prompt in chunk.prompts)
+
+    def pair(self, example: Example) -> tuple[Sample, Sample]:
+        """The samples of one example. Raises UserError if they say nothing to this policy."""
+        chosen = self._sample(example, "chosen", example.reference)
+        rejected = self._sample(example, "rejected", example.hidden["rejected"])
+        if chosen.tokens == rejected.tokens:
+            raise UserError(
+                f"generator.path: pair {example.uid} has the same {len(chosen.tokens)} tokens on "
+                "both sides, after the cut at the response length: raise generator.max_new_tokens, "
+                "or delete the row"
+            )
+        return chosen, rejected
+
+    def _sample(self, example: Example, side: str, text: str) -> Sample:
+        """Cut at the first end token, which belongs to the sample, or at the response length."""
+        given = example.hidden.get(f"{side}_tokens")
+        eos = self._tokenizer.eos_token_id
+        if given is None:
+            given = [*self._tokenizer(text, add_special_tokens=False)["input_ids"], eos]
+        elif not self._is_encoding(given, text):
+            raise UserError(
+                f"generator.path: pair {example.uid} has a field {side}_tokens that is not the "
+                f"text of its field {side} to the policy's tokenizer: leave the field out, so that "
+                "the text is encoded"
+            )
+        tokens = given[: self._max_new_tokens]
+        is_finished = eos in tokens
+        if is_finished:
+            tokens = tokens[: tokens.index(eos) + 1]
+        return Sample(
+            tokens=tuple(tokens),
+            logps=(math.nan,) * len(tokens),
+            version=0,
+            finish=Finish.eos if is_finished else Finish.length,
+            text=self._decode(tokens),
+        )
+
+    def _is_encoding(self, tokens: Sequence[int], text: str) -> bool:
+        known = range(len(self._tokenizer))
+        return all(token in known for token in tokens) and self._decode(tokens) == text
+
+    def _decode(self, tokens: Sequence[int]) -> str:
+        return str(self._tokenizer.decode(tokens, skip_special_tokens=True))

@@ -1,0 +1,56 @@
+"""The decode loop of any causal language model of transformers, over its own cache."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rlhf_lab.models.batching import pad_left
+from rlhf_lab.models.forward import positions
+
+
+class PlainDecoder:
+    """Writes rows token by token; a row is a prompt and one of its samples."""
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+
+    def begin(self, prompts: Sequence[Sequence[int]], repeats: int, room: int) -> Tensor:
+        """Read prompts, each once for `repeats` consecutive rows; logits BV of what comes next."""
+        token_PS, mask_PS = (t.to(self._model.device) for t in pad_left(prompts, 0))
+        output = self._model(
+            input_ids=token_PS,
+            attention_mask=mask_PS,
+            position_ids=positions(mask_PS),
+            use_cache=True,
+            logits_to_keep=1,
+        )
+        self._cache = output.past_key_values
+        self._cache.batch_repeat_interleave(repeats)
+        self._mask_BS = mask_PS.repeat_interleave(repeats, dim=0)
+        self._position_B1 = self._mask_BS.sum(dim=1, keepdim=True)
+        logits_BV: Tensor = output.logits[:, -1].repeat_interleave(repeats, dim=0)
+        return logits_BV
+
+    def step(self, token_B: Tensor) -> Tensor:
+        """Write a token to every row; logits BV of what comes next."""
+        one_B1 = torch.ones_like(self._position_B1)
+        self._mask_BS = torch.cat([self._mask_BS, one_B1], dim=1)
+        logits_BV: Tensor = self._model(
+            input_ids=token_B.unsqueeze(1),
+            attention_mask=self._mask_BS,
+            position_ids=self._position_B1,
+            past_key_values=self._cache,
+            use_cache=True,
+        ).logits[:, -1]
+        self._position_B1 = self._position_B1 + 1
+        return logits_BV
+
+    def keep(self, rows: Tensor) -> None:
+        """Go on with these rows alone, in this order."""
+        self._cache.batch_select_indices(rows)
+        self._mask_BS = self._mask_BS[rows]
+        self._position_B1 = self._position_B1[rows]

@@ -1,0 +1,102 @@
+"""A generator over vLLM from its options: the child or the servers, ready to take weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from rlhf_lab.rollout.generators.hf import Tokenizer
+from rlhf_lab.rollout.generators.vllm.generator import VLLMGenerator
+from rlhf_lab.rollout.generators.vllm.local import LocalEngine
+from rlhf_lab.rollout.generators.vllm.options import Prove, VLLMSampling, VLLMServerSampling
+from rlhf_lab.rollout.generators.vllm.own_server import own_server
+from rlhf_lab.rollout.generators.vllm.process import Child, environment
+from rlhf_lab.rollout.generators.vllm.proof import Proof
+from rlhf_lab.rollout.generators.vllm.requests import Backend, Drawing, EngineFailure
+from rlhf_lab.rollout.generators.vllm.servers import Servers
+from rlhf_lab.rollout.generators.vllm.weights import described, shape_of
+from rlhf_lab.types.errors import UserError
+
+CHILD = "rlhf_lab.rollout.generators.vllm.child"
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """Longest prompt and response of a run, in tokens."""
+
+    prompt: int
+    response: int
+
+
+def vllm_generator(
+    options: VLLMSampling,
+    tokenizer: Tokenizer,
+    load_model: Callable[[], Any],
+    lengths: Lengths,
+    seed: int,
+) -> VLLMGenerator:
+    """load_model makes the policy in transformers, with any weights; seed is the rollout's."""
+    model = load_model()
+    dtype = str(model.dtype).removeprefix("torch.")
+    proof = Proof(
+        load_model,
+        options.temperature,
+        options.tolerance(dtype),
+        options.threads,
+        keep=options.prove is Prove.every,
+    )
+    try:
+        backend = backend_of(options, model, lengths)
+    except EngineFailure as error:
+        raise UserError(f"generator={options.name} could not start: {error}") from error
+    drawing = Drawing(options.temperature, lengths.response, tokenizer.eos_token_id)
+    return VLLMGenerator(backend, tokenizer, drawing, seed, proof, options.prove)
+
+
+def backend_of(options: VLLMSampling, model: Any, lengths: Lengths) -> Backend:
+    """The engine, or the servers, that the options name."""
+    settings = engine_settings(options, model, lengths)
+    shape = shape_of(model.config)
+    if isinstance(options, VLLMServerSampling):
+        if options.urls:
+            return Servers(options, shape, sum(vars(lengths).values()))
+        return own_server(options, model, {**settings, "skip_tokenizer_init": True})
+    return local_engine(options, model, {**settings, "transfer": shape})
+
+
+def local_engine(
+    options: VLLMSampling, model: Any, settings: dict[str, Any], module: str = CHILD
+) -> LocalEngine:
+    """A child that holds an engine of these settings. module: what the child runs."""
+    variables = environment(options, torch.cuda.is_available())
+    if options.tensor_parallel_size == 1:
+        variables["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
+    folder = described(model)
+    child = Child(folder, module, [], variables)
+    arguments = {"model": str(folder), "skip_tokenizer_init": True, **settings}
+    return LocalEngine(child, arguments, options.startup_seconds)
+
+
+def engine_settings(options: VLLMSampling, model: Any, lengths: Lengths) -> dict[str, Any]:
+    """Arguments of vLLM's engine. Weights are dummies, so that all that count are transferred."""
+    dtype = str(model.dtype).removeprefix("torch.")
+    # Prompts that are read in parts take a request's random generator back, which vLLM 0.32 cannot
+    # do with one of a CPU: it fails.
+    on_cpu = {} if torch.cuda.is_available() else {"enable_chunked_prefill": False}
+    return {
+        **on_cpu,
+        "load_format": "dummy",
+        "dtype": dtype if options.dtype == "auto" else options.dtype,
+        "tensor_parallel_size": options.tensor_parallel_size,
+        "gpu_memory_utilization": options.gpu_memory_utilization,
+        "max_model_len": lengths.prompt + lengths.response,
+        "max_num_seqs": options.max_num_seqs,
+        "enforce_eager": options.enforce_eager,
+        # The distribution that is drawn from, at the temperature.
+        "logprobs_mode": "processed_logprobs",
+        "generation_config": "vllm",
+        "seed": 0,
+    }

@@ -1,0 +1,125 @@
+"""A vLLM server on this machine that lives as long as the run."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from rlhf_lab.rollout.generators.vllm.family import FOLDER
+from rlhf_lab.rollout.generators.vllm.http import Server
+from rlhf_lab.rollout.generators.vllm.options import PORT_REMEDY, Sync, VLLMServerSampling
+from rlhf_lab.rollout.generators.vllm.process import LATE, Child, environment
+from rlhf_lab.rollout.generators.vllm.requests import Answer, Drawing, EngineFailure, Request
+from rlhf_lab.rollout.generators.vllm.serve import ALONE
+from rlhf_lab.rollout.generators.vllm.servers import PROCESSOR, Servers
+from rlhf_lab.rollout.generators.vllm.weights import FILE_BACKEND, described, shape_of
+from rlhf_lab.rollout.ports import free_port, require_free
+from rlhf_lab.types.data import Weights
+
+SERVE = "rlhf_lab.rollout.generators.vllm.serve"
+DEV_MODE = {"VLLM_SERVER_DEV_MODE": "1"}
+
+
+@dataclass(frozen=True)
+class Command:
+    """Words of a command, and what it reads from its environment besides."""
+
+    words: list[str]
+    variables: dict[str, str]
+
+
+class OwnServer:
+    """A server and the process that it is, whose log tells what became of it."""
+
+    num_engines = 1
+
+    def __init__(self, child: Child, servers: Servers) -> None:
+        self._child = child
+        self._servers = servers
+
+    @property
+    def pid(self) -> int:
+        return self._child.pid
+
+    def load(self, weights: Weights, name: str) -> None:
+        try:
+            self._servers.load(weights, name)
+        except EngineFailure as error:
+            complaint = f"failed ({error})"
+            raise self._child.failure(f"while it loaded version {name}", complaint) from error
+
+    def draw(self, requests: Sequence[Request], drawing: Drawing) -> list[Answer]:
+        try:
+            return self._servers.draw(requests, drawing)
+        except EngineFailure as error:
+            doing = f"at {len(requests)} samples"
+            raise self._child.failure(doing, f"failed ({error})") from error
+
+    def close(self) -> None:
+        self._child.close()
+        self._servers.close()
+
+
+def own_server(options: VLLMServerSampling, model: Any, settings: dict[str, Any]) -> OwnServer:
+    """Start a server with dummy weights on this machine, and wait until it is ready."""
+    port = options.port or free_port(options.host)
+    require_free("generator.port", port, options.host, PORT_REMEDY)
+    url = f"http://{options.host}:{port}"
+    folder = described(model)
+    arguments = server_arguments(folder, settings, options.host, port, FILE_BACKEND)
+    child = Child(folder, SERVE, arguments, server_environment(options))
+    doing = f"while a server started at {url}"
+    try:
+        child.wait_for(Server(url).is_healthy, doing, options.startup_seconds, LATE)
+        named = replace(options, urls=[url], port=0)
+        servers = Servers(named, shape_of(model.config), int(settings["max_model_len"]))
+    except BaseException:
+        child.close()
+        raise
+    return OwnServer(child, servers)
+
+
+def server_environment(options: VLLMServerSampling) -> dict[str, str]:
+    """What a server reads from its environment."""
+    return environment(options, torch.cuda.is_available()) | DEV_MODE
+
+
+def server_arguments(
+    folder: Path, settings: dict[str, Any], host: str, port: int, backend: str
+) -> list[str]:
+    """The command line of a server that does what a run needs. folder: of the policy's config."""
+    return [
+        *flags({"model": str(folder), **settings}),
+        *("--host", host, "--port", str(port)),
+        *("--weight-transfer-config", json.dumps({"backend": backend})),
+        *("--logits-processors", PROCESSOR),
+        *("--enable-scale-out", "--disable-log-stats", "--disable-uvicorn-access-log"),
+    ]
+
+
+def flags(settings: dict[str, Any]) -> list[str]:
+    """An engine's settings as flags of the server's command line."""
+    given = []
+    for key, value in settings.items():
+        flag = f"--{key.replace('_', '-')}"
+        if isinstance(value, bool):
+            given.append(flag if value else f"--no-{flag.removeprefix('--')}")
+        else:
+            given += [flag, str(value)]
+    return given
+
+
+def lone_server(options: VLLMServerSampling, model: Any, settings: dict[str, Any]) -> Command:
+    """What starts a server that no run owns, for runs to come and go."""
+    require_free("generator.port", options.port, options.host, "pass another one")
+    folder = described(model)
+    backend = "nccl" if options.sync is Sync.nccl else FILE_BACKEND
+    arguments = server_arguments(folder, settings, options.host, options.port, backend)
+    variables = server_environment(options) | {FOLDER: str(folder)}
+    return Command([sys.executable, "-m", SERVE, ALONE, *arguments], variables)

@@ -1,0 +1,127 @@
+"""What runs inside of vLLM's own processes: weights from a file, and exact greedy log-probs.
+
+vLLM finds `register` by its entry point `vllm.general_plugins` in every process that it starts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from safetensors import safe_open
+from vllm.distributed.weight_transfer import WeightTransferEngine, WeightTransferEngineFactory
+from vllm.distributed.weight_transfer.base import (
+    WeightTransferInitInfo,
+    WeightTransferUpdateInfo,
+)
+from vllm.v1.sample.logits_processor import LogitsProcessor, process_dict_updates
+
+from rlhf_lab.rollout.generators.vllm.requests import GREEDY_TEMPERATURE
+from rlhf_lab.rollout.generators.vllm.weights import FILE_BACKEND
+
+
+@dataclass
+class FileInitInfo(WeightTransferInitInfo):  # type: ignore[misc]
+    """shape: values that the policy's config must share with the served model's."""
+
+    shape: dict[str, Any]
+
+
+@dataclass
+class FileUpdateInfo(WeightTransferUpdateInfo):  # type: ignore[misc]
+    """path: a safetensors file with the whole policy, under the names of its checkpoint."""
+
+    path: str
+
+
+class FileWeightEngine(WeightTransferEngine[FileInitInfo, FileUpdateInfo]):  # type: ignore[misc]
+    """Loads weights from a file that every worker can read: shared memory, or a shared folder.
+
+    Layers are rebuilt as if from a checkpoint, so that what vLLM packs or ties is made anew.
+    """
+
+    init_info_cls = FileInitInfo
+    update_info_cls = FileUpdateInfo
+
+    def init_transfer_engine(self, init_info: FileInitInfo) -> None:
+        """Refuse to take the weights of another model."""
+        served = self.model_config.hf_config
+        for key, value in init_info.shape.items():
+            if (own := getattr(served, key, None)) != value:
+                raise ValueError(
+                    f"vLLM serves {self.model_config.model} with {key}={own}, the run's policy has "
+                    f"{key}={value}: serve the model that the run trains"
+                )
+
+    def start_weight_update(self) -> None:
+        """Take the layers back to where a checkpoint is loaded into them."""
+        from vllm.model_executor.model_loader.reload import initialize_layerwise_reload
+
+        initialize_layerwise_reload(self.model)
+
+    def receive_weights(self, update_info: FileUpdateInfo) -> None:
+        """Load the whole file, tensor by tensor."""
+        with safe_open(update_info.path, framework="pt", device="cpu") as file:
+            self.model.load_weights((name, file.get_tensor(name)) for name in file.keys())  # noqa: SIM118
+
+    def finish_weight_update(self) -> None:
+        """Put the new weights where the kernels read them, a tied head's too."""
+        from vllm.model_executor.model_loader.reload import finalize_layerwise_reload
+
+        finalize_layerwise_reload(self.model, self.model_config)
+        repack_tied_heads(self.model)
+
+    def shutdown(self) -> None:
+        """Nothing is held between loads."""
+
+
+def repack_tied_heads(model: torch.nn.Module) -> None:
+    """Make a head that shares the embedding's weight read the new one.
+
+    On a CPU a head computes with a packed copy of its weight. Nothing is loaded under a tied head's
+    own name, so vLLM would go on with the copy of the old weight and say nothing.
+    """
+    from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead
+
+    modules = list(model.modules())
+    heads = [module for module in modules if isinstance(module, ParallelLMHead)]
+    others = {id(m.weight) for m in modules if hasattr(m, "weight") and m not in heads}
+    for head in heads:
+        if id(head.weight) in others:
+            head.quant_method.process_weights_after_loading(head)
+
+
+class GreedyTemperature(LogitsProcessor):  # type: ignore[misc]
+    """Divides the logits of greedy requests, which vLLM does not, so that the log-probs of the
+    likeliest tokens are those of the run's temperature too."""
+
+    def __init__(self, vllm_config: Any, device: torch.device, is_pin_memory: bool) -> None:
+        self._device = device
+        self._temperatures: dict[int, float] = {}
+
+    def is_argmax_invariant(self) -> bool:
+        """vLLM leaves out of greedy rows what says yes here."""
+        return False
+
+    def update_state(self, batch_update: Any) -> None:
+        process_dict_updates(
+            self._temperatures,
+            batch_update,
+            lambda params, _prompt, _output: (params.extra_args or {}).get(GREEDY_TEMPERATURE),
+        )
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        """logits: one row a request."""
+        for row, temperature in self._temperatures.items():
+            logits[row] /= temperature
+        return logits
+
+
+def register() -> None:
+    """Make the backend known, once a process."""
+    if FILE_BACKEND not in WeightTransferEngineFactory._registry:
+        WeightTransferEngineFactory.register_engine(FILE_BACKEND, FileWeightEngine)
+
+
+register()

@@ -1,0 +1,122 @@
+"""What vLLM is asked for and what it answers, the same for a process and for servers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from rlhf_lab.types.data import Chunk, Weights
+from rlhf_lab.types.randomness import stable_hash
+from rlhf_lab.types.samples import Finish, Sample
+
+GREEDY_TEMPERATURE = "greedy_temperature"
+# vLLM seeds a torch generator, whose seeds are signed.
+SEEDS = 2**63
+
+
+class EngineFailure(RuntimeError):
+    """vLLM ended, refused what it was asked, or said what cannot be; the message has its log."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """One sample to draw. tokens: the prompt's, and those that the sample has. place: of the prompt
+    among those that are asked for together, by which several servers share them."""
+
+    tokens: tuple[int, ...]
+    seed: int
+    place: int = 0
+    is_greedy: bool = False
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One sample: logps are natural, at the run's temperature. versions: of the weights that wrote
+    it, as vLLM names them."""
+
+    tokens: tuple[int, ...]
+    logps: tuple[float, ...]
+    is_finished: bool
+    versions: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """How all samples of a run are drawn."""
+
+    temperature: float
+    max_new_tokens: int
+    eos_id: int
+
+
+class Backend(Protocol):
+    """Where vLLM is. `draw` answers in the order of the requests."""
+
+    @property
+    def num_engines(self) -> int: ...
+
+    def load(self, weights: Weights, name: str) -> None: ...
+
+    def draw(self, requests: Sequence[Request], drawing: Drawing) -> list[Answer]: ...
+
+    def close(self) -> None: ...
+
+
+def requests_of(chunk: Chunk, seed: int) -> list[Request]:
+    """A request for every sample of a chunk that is not finished yet, with a seed that depends on
+    nothing but the run's, the prompt's number, the sample's, and how much of it there is."""
+    size = chunk.group_size
+    return [
+        Request(
+            tokens=chunk.prompts[number // size].tokens + begun.tokens,
+            seed=stable_hash(seed, *key_of(chunk, number), *lengths(begun)) % SEEDS,
+            place=number // size,
+            is_greedy=chunk.greedy and number % size == size - 1,
+        )
+        for number, begun in enumerate(chunk.samples)
+        if begun.finish is Finish.unfinished
+    ]
+
+
+def key_of(chunk: Chunk, number: int) -> tuple[int, int]:
+    """The prompt's number in the run, and the sample's among those of the prompt."""
+    place, own = divmod(number, chunk.group_size)
+    return chunk.prompts[place].id, own
+
+
+def lengths(begun: Sample) -> tuple[int, ...]:
+    """What sets the seed of a continued sample apart from that of its beginning."""
+    return (len(begun.tokens),) if begun.tokens else ()
+
+
+def drawing_of(chunk: Chunk, drawing: Drawing) -> Drawing:
+    """As all samples of a run are drawn, but no further than the chunk says. Unfinished samples
+    have all been drawn equally far."""
+    begun = [len(s.tokens) for s in chunk.samples if s.finish is Finish.unfinished]
+    return replace(drawing, max_new_tokens=chunk.stop(drawing.max_new_tokens) - begun[0])
+
+
+def sampling_params(request: Request, drawing: Drawing) -> dict[str, Any]:
+    """Arguments of vLLM's SamplingParams: the whole distribution at the temperature, whatever a
+    model's own generation config says, until the run's end token."""
+    params: dict[str, Any] = {
+        "temperature": 0.0 if request.is_greedy else drawing.temperature,
+        "top_p": 1.0,
+        "top_k": 0,
+        "min_p": 0.0,
+        "presence_penalty": 0.0,
+        "frequency_penalty": 0.0,
+        "repetition_penalty": 1.0,
+        "seed": request.seed,
+        "max_tokens": drawing.max_new_tokens,
+        "min_tokens": 0,
+        "logprobs": 0,
+        "detokenize": False,
+        # The run's end token alone ends a sample, not what vLLM takes for it.
+        "ignore_eos": True,
+        "stop_token_ids": [drawing.eos_id],
+    }
+    if request.is_greedy:
+        params["extra_args"] = {GREEDY_TEMPERATURE: drawing.temperature}
+    return params

@@ -1,0 +1,131 @@
+"""vLLM behind HTTP: servers that share every chunk."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from typing import Any
+
+from rlhf_lab.rollout.generators.vllm.http import Server
+from rlhf_lab.rollout.generators.vllm.options import VLLMServerSampling
+from rlhf_lab.rollout.generators.vllm.requests import (
+    Answer,
+    Drawing,
+    EngineFailure,
+    Request,
+    sampling_params,
+)
+from rlhf_lab.rollout.generators.vllm.transfer import FileTransfer, NCCLTransfer, Transfer
+from rlhf_lab.rollout.generators.vllm.weights import FILE_BACKEND
+from rlhf_lab.types.data import Weights
+from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.heartbeat import beat
+
+PROCESSOR = "rlhf_lab.rollout.generators.vllm.plugin:GreedyTemperature"
+LIFE_SECONDS = 2.0
+
+
+class Servers:
+    """Servers that share every chunk: the n-th prompt goes to server n modulo their number.
+
+    All of them have the same version, or none is asked.
+    """
+
+    def __init__(self, options: VLLMServerSampling, shape: dict[str, Any], tokens: int) -> None:
+        """shape: of the policy's config. tokens: of a prompt with its response, at most."""
+        self._servers = [Server(url) for url in options.urls]
+        ranks = [workers_of(server, tokens, options) for server in self._servers]
+        self._transfer: Transfer
+        if options.takes_nccl:
+            self._transfer = NCCLTransfer(self._servers, ranks, options)
+        else:
+            self._transfer = FileTransfer(self._servers, options.weights_folder, shape)
+        # More would wait at the server instead of here.
+        self._pool = ThreadPoolExecutor(options.max_num_seqs * len(self._servers))
+
+    @property
+    def num_engines(self) -> int:
+        return len(self._servers)
+
+    def load(self, weights: Weights, name: str) -> None:
+        """Give a version to all servers; raises EngineFailure if one then has another."""
+        self._transfer.send(weights, name)
+        for server in self._servers:
+            server.post("/reset_prefix_cache")
+            has = server.get("/weight_info")["weight_version"]
+            if has != name:
+                raise EngineFailure(f"{server.url} has version {has} after a load of {name}")
+        beat()
+
+    def draw(self, requests: Sequence[Request], drawing: Drawing) -> list[Answer]:
+        futures = [self._pool.submit(self._draw_one, request, drawing) for request in requests]
+        try:
+            self._watch(futures)
+        finally:
+            for future in futures:
+                future.cancel()
+        return [future.result() for future in futures]
+
+    def _watch(self, futures: Sequence[Future[Answer]]) -> None:
+        """Wait for all. It is no hang while the servers say that they live."""
+        waiting = set(futures)
+        while waiting:
+            done, waiting = wait(waiting, LIFE_SECONDS, FIRST_COMPLETED)
+            for future in done:
+                future.result()
+            if done or all(server.is_healthy() for server in self._servers):
+                beat()
+
+    def _draw_one(self, request: Request, drawing: Drawing) -> Answer:
+        server = self._servers[request.place % len(self._servers)]
+        asked = {
+            "token_ids": list(request.tokens),
+            "sampling_params": sampling_params(request, drawing),
+        }
+        choice = server.post("/inference/v1/generate", asked)["choices"][0]
+        return Answer(
+            tokens=tuple(choice["token_ids"]),
+            logps=tuple(row["logprob"] for row in choice["logprobs"]["content"]),
+            is_finished=choice["finish_reason"] == "stop",
+            versions=tuple(span["version"] for span in choice["weight_versions"] or ()),
+        )
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._transfer.close()
+
+
+def workers_of(server: Server, tokens: int, options: VLLMServerSampling) -> int:
+    """Workers of a server that is fit for a run. Refused with what to start it with if it is not.
+
+    tokens: of a prompt with its response, at most.
+    """
+    if not server.is_healthy():
+        raise UserError(
+            f"generator.urls={server.url}: no vLLM server answers there; start it as "
+            "docs/generation.md says, or leave generator.urls out"
+        )
+    try:
+        config = server.get("/server_info?config_format=json")["vllm_config"]
+    except EngineFailure as error:
+        raise UserError(
+            f"generator.urls={server.url}: the server does not let others load weights ({error}); "
+            "start it with VLLM_SERVER_DEV_MODE=1, in a network that you trust"
+        ) from error
+    model = config["model_config"]
+    backend = "nccl" if options.takes_nccl else FILE_BACKEND
+    transfer = config.get("weight_transfer_config") or {}
+    wanted = {
+        f"--logits-processors {PROCESSOR}": PROCESSOR in (model["logits_processors"] or ()),
+        "--logprobs-mode processed_logprobs": model["logprobs_mode"] == "processed_logprobs",
+        f'--weight-transfer-config \'{{"backend": "{backend}"}}\'': transfer.get("backend")
+        == backend,
+        "--no-enable-chunked-prefill": config["device_config"]["device"] != "cpu"
+        or not config["scheduler_config"]["enable_chunked_prefill"],
+        f"--max-model-len {tokens} (or more)": model["max_model_len"] >= tokens,
+    }
+    missing = [flag for flag, is_there in wanted.items() if not is_there]
+    if missing:
+        raise UserError(f"generator.urls={server.url}: start the server with {' '.join(missing)}")
+    parallel = config["parallel_config"]
+    return int(parallel["tensor_parallel_size"]) * int(parallel["pipeline_parallel_size"])

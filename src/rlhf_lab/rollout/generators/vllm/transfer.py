@@ -1,0 +1,123 @@
+"""How a version reaches servers, by vLLM's own four calls: init, start, update, finish."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Protocol
+
+from rlhf_lab.rollout.generators.vllm.http import Server
+from rlhf_lab.rollout.generators.vllm.options import VLLMServerSampling
+from rlhf_lab.rollout.generators.vllm.weights import WeightFiles
+from rlhf_lab.types.data import Weights
+from rlhf_lab.types.errors import UserError
+
+
+class Transfer(Protocol):
+    """Sends a version to all servers, under a name."""
+
+    def send(self, weights: Weights, name: str) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Fleet:
+    """Several servers as one to vLLM's own senders of weights. ranks: workers of each server.
+
+    A call goes to all of them at once, since each waits for the others in the transfer.
+    """
+
+    def __init__(self, servers: Sequence[Server], ranks: Sequence[int]) -> None:
+        self._servers = servers
+        self._ranks = ranks
+        self.name = ""
+
+    def init_weight_transfer_engine(self, init_info: dict[str, Any]) -> None:
+        """init_info: as for the only server; the ranks of later ones begin after the earlier's."""
+        infos = {}
+        offset = 0
+        for server, ranks in zip(self._servers, self._ranks, strict=True):
+            infos[server.url] = {**init_info}
+            if "rank_offset" in init_info:
+                infos[server.url]["rank_offset"] = init_info["rank_offset"] + offset
+            offset += ranks
+        self._all(
+            lambda server: server.post(
+                "/init_weight_transfer_engine", {"init_info": infos[server.url]}
+            )
+        )
+
+    def start_weight_update(self) -> None:
+        self._all(lambda server: server.post("/start_weight_update"))
+
+    def update_weights(self, update_info: Any) -> None:
+        self._all(lambda server: server.post("/update_weights", {"update_info": update_info}))
+
+    def finish_weight_update(self, weight_version: str | None = None) -> None:
+        """vLLM's senders know no version: it is the fleet's `name`."""
+        version = {"weight_version": weight_version or self.name}
+        self._all(lambda server: server.post("/finish_weight_update", version))
+
+    def _all(self, call: Callable[[Server], Any]) -> None:
+        with ThreadPoolExecutor(len(self._servers)) as pool:
+            for done in [pool.submit(call, server) for server in self._servers]:
+                done.result()
+
+
+class FileTransfer:
+    """Servers read a file, in this machine's memory or in a folder that all of them see."""
+
+    def __init__(self, servers: Sequence[Server], folder: str, shape: dict[str, Any]) -> None:
+        self._fleet = Fleet(servers, [1] * len(servers))
+        self._fleet.init_weight_transfer_engine({"shape": shape})
+        self._files = WeightFiles(folder)
+
+    def send(self, weights: Weights, name: str) -> None:
+        with self._files.written(weights, name) as path:
+            self._fleet.start_weight_update()
+            self._fleet.update_weights({"path": path})
+            self._fleet.finish_weight_update(name)
+
+    def close(self) -> None:
+        """Nothing is kept between loads."""
+
+
+class NCCLTransfer:
+    """Broadcast from this process's GPU to those of all servers, by vLLM's own sender."""
+
+    def __init__(
+        self, servers: Sequence[Server], ranks: Sequence[int], options: VLLMServerSampling
+    ) -> None:
+        import torch
+
+        if not torch.cuda.is_available():
+            raise UserError(
+                f"generator.sync={options.sync.value} takes NCCL for generator.urls="
+                f"{options.urls[0]}, and this machine has no GPU to send from: pass "
+                "generator.weights_folder=<folder of a shared file system>"
+            )
+        from vllm.distributed.weight_transfer import WeightTransferTrainerFactory
+        from vllm.distributed.weight_transfer.nccl_engine import NCCLTrainerInitInfo
+
+        from rlhf_lab.rollout.generators.vllm.source import VersionSource
+
+        self._fleet = Fleet(servers, ranks)
+        self._source = VersionSource()
+        self._sender = WeightTransferTrainerFactory.trainer_init(
+            NCCLTrainerInitInfo(
+                rank=0,
+                master_address=options.nccl_host,
+                master_port=options.nccl_port,
+                world_size=1 + sum(ranks),
+            ),
+            client=self._fleet,
+            source=self._source,
+        )
+
+    def send(self, weights: Weights, name: str) -> None:
+        self._source.weights = weights
+        self._fleet.name = name
+        self._sender.send_weights()
+
+    def close(self) -> None:
+        self._sender.shutdown()

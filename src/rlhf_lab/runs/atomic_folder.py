@@ -1,0 +1,114 @@
+"""Folders that are whole or not there: made aside, digested, and renamed into place."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rlhf_lab.runs.disk import follow_umask
+from rlhf_lab.runs.reading import Unreadable, checked, read_json
+
+ENTRY = "entry.json"
+DRAFT = ".making-"
+
+
+class Damaged(Exception):
+    """A sealed folder is not what it was: a file is missing, changed or cut short."""
+
+
+@contextmanager
+def sealed(folder: Path, facts: Mapping[str, Any]) -> Iterator[Path]:
+    """A draft folder to write into; on leaving, it appears as `folder`, with digests of its files.
+
+    Everything is on the disk before the name is. If another process was first, its folder stays.
+    On any error the draft is removed.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    draft = Path(tempfile.mkdtemp(prefix=DRAFT, dir=folder.parent))
+    try:
+        yield draft
+        files = {str(path.relative_to(draft)): file_digest(path) for path in files_in(draft)}
+        entry = {**facts, "files": files}
+        (draft / ENTRY).write_text(json.dumps(entry, indent=1, sort_keys=True), encoding="utf-8")
+        follow_umask(draft)
+        for path in [*files_in(draft), draft / ENTRY]:
+            flush(path)
+        try:
+            os.rename(draft, folder)
+        except OSError:
+            if not folder.exists():
+                raise
+            verify(folder)
+        flush(folder.parent)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def verify(folder: Path, needed: Sequence[str] = ()) -> dict[str, Any]:
+    """The entry of a sealed folder. Raises Damaged, naming the file. needed: files that every such
+    folder has, so that an entry which lost their digests is no proof of them."""
+    try:
+        entry = read_json(folder / ENTRY, dict[str, Any])
+        files = checked(entry.get("files"), dict[str, str], folder / ENTRY, "key files")
+    except Unreadable as error:
+        raise Damaged(f"{folder} has no readable {ENTRY} ({error.reason})") from error
+    for name in needed:
+        if name not in files:
+            raise Damaged(f"{folder} lacks its file {name}")
+    for name, digest in files.items():
+        verify_file(folder, name, digest)
+    return entry
+
+
+def verify_file(folder: Path, name: str, digest: str) -> None:
+    """Raises Damaged unless a file has its digest."""
+    path = folder / name
+    try:
+        if not path.is_file():
+            raise Damaged(f"{folder} lacks its file {name}")
+        found = file_digest(path)
+    except OSError as error:
+        raise Damaged(f"{folder}: {name[:60]} cannot be read ({error.strerror})") from error
+    if found != digest:
+        raise Damaged(f"{folder} is damaged: {name} was cut short or changed")
+
+
+def remove_drafts(parent: Path) -> None:
+    """Remove what killed processes left half made. Only for a folder that one process owns."""
+    for draft in parent.glob(f"{DRAFT}*"):
+        discard(draft)
+
+
+def discard(path: Path) -> None:
+    """Remove a file, a link or a whole folder; nothing where there is none."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def files_in(folder: Path) -> list[Path]:
+    """All files below a folder but the entry itself."""
+    return sorted(path for path in folder.rglob("*") if path.is_file() and path.name != ENTRY)
+
+
+def file_digest(path: Path) -> str:
+    """SHA-256 of a file's bytes, in hex."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def flush(path: Path) -> None:
+    """Force a file or folder to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

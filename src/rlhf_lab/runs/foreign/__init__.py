@@ -1,0 +1,1 @@
+"""A boundary around users' code: its failures are named, its side effects undone."""

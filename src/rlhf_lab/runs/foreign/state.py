@@ -1,0 +1,196 @@
+"""What foreign code must leave as it was: state of the process and of torch that a run stands on.
+
+Not looked at: the environment and global random numbers, which libraries change when they are
+loaded, and which decide nothing in a run.
+"""
+
+from __future__ import annotations
+
+import _signal  # type: ignore[import-not-found]
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from operator import ne
+from typing import Any
+
+from rlhf_lab.runs.foreign.exits import HEEDED
+
+OUTPUTS = (0, 1, 2)
+# Device and number of a file; None where a descriptor is closed.
+Files = Mapping[int, tuple[int, int] | None]
+# Descriptors of files that the run writes to as long as it goes on.
+_kept: set[int] = set()
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of the state. text: what it is to have changed it. is_undone: by `restore`."""
+
+    text: str
+    read: Callable[[], Any]
+    restore: Callable[[Any], Any]
+    differs: Callable[[Any, Any], bool] = ne
+    is_undone: bool = True
+
+
+def keep_open(descriptor: int) -> None:
+    """Count a descriptor among those that foreign code must leave alone."""
+    _kept.add(descriptor)
+
+
+def release(descriptor: int) -> None:
+    """It may be closed from now on."""
+    _kept.discard(descriptor)
+
+
+def now() -> Sequence[Any]:
+    """The state of this process and thread, for `restored`."""
+    return [part.read() for part in parts()]
+
+
+def restored(before: Sequence[Any]) -> list[Part]:
+    """Put back what changed since then, as far as that goes. Returns the parts that had changed."""
+    # Without torch before, there is nothing to compare torch with.
+    pairs = zip(parts(), before, strict=False)
+    found = [(part, old) for part, old in pairs if part.differs(old, part.read())]
+    for part, old in found:
+        part.restore(old)
+    return [part for part, _ in found]
+
+
+def parts() -> Sequence[Part]:
+    return ALL if "torch" in sys.modules else PROCESS
+
+
+def working_folder() -> str:
+    try:
+        return os.getcwd()
+    except OSError:  # it was removed
+        return ""
+
+
+def go_back(folder: str) -> None:
+    with contextlib.suppress(OSError):
+        os.chdir(folder)
+
+
+def files() -> Files:
+    return {descriptor: file_of(descriptor) for descriptor in (*OUTPUTS, *tuple(_kept))}
+
+
+def file_of(descriptor: int) -> tuple[int, int] | None:
+    try:
+        found = os.fstat(descriptor)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def were_closed(old: Files, new: Files) -> bool:
+    """Whether a descriptor is closed or of another file. Those that the run itself closed in the
+    meantime, in another thread, are no longer kept."""
+    return any(
+        new.get(descriptor, file) != file
+        for descriptor, file in old.items()
+        if descriptor in OUTPUTS or descriptor in _kept
+    )
+
+
+def fill_outputs(old: Files) -> None:
+    """Have no file of the run opened under the number of an output, which everybody prints to."""
+    for descriptor in OUTPUTS:
+        if old[descriptor] is not None and file_of(descriptor) is None:
+            empty = os.open(os.devnull, os.O_RDWR)
+            if empty != descriptor:
+                os.dup2(empty, descriptor)
+                os.close(empty)
+
+
+def handlers() -> Sequence[Any]:
+    return [_signal.getsignal(number) for number in HEEDED]
+
+
+def set_handlers(old: Sequence[Any]) -> None:
+    with contextlib.suppress(ValueError):  # only main threads can, and only they can change them
+        for number, handler in zip(HEEDED, old, strict=True):
+            signal.signal(number, handler)
+
+
+def has_timer() -> bool:
+    return signal.getitimer(signal.ITIMER_REAL)[0] > 0
+
+
+def stop_timer(_: bool) -> None:
+    signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def was_set(old: bool, new: bool) -> bool:
+    """Whether there is a timer that was not there. Others' may end at any time."""
+    return new and not old
+
+
+def of_torch(name: str) -> Callable[..., Any]:
+    """A function of torch's, which is not imported here."""
+
+    def function(*given: Any) -> Any:
+        return getattr(sys.modules["torch"], name)(*given)
+
+    return function
+
+
+def default_device() -> Any:
+    # torch.get_default_device takes five times as long.
+    return of_torch("empty")(0).device
+
+
+PROCESS = (
+    Part("changed the working folder", working_folder, go_back),
+    Part(
+        "closed or replaced file descriptors of the run",
+        files,
+        fill_outputs,
+        were_closed,
+        is_undone=False,
+    ),
+    Part("changed the run's signal handlers", handlers, set_handlers),
+    Part("left a timer that sends SIGALRM", has_timer, stop_timer, was_set),
+)
+ALL = (
+    *PROCESS,
+    Part(
+        "changed torch's default type of numbers",
+        of_torch("get_default_dtype"),
+        of_torch("set_default_dtype"),
+    ),
+    Part(
+        "switched torch's gradients on or off",
+        of_torch("is_grad_enabled"),
+        of_torch("set_grad_enabled"),
+    ),
+    # What entered the mode must leave it.
+    Part(
+        "left torch in inference mode",
+        of_torch("is_inference_mode_enabled"),
+        lambda old: None,
+        is_undone=False,
+    ),
+    Part(
+        "changed torch's number of threads",
+        of_torch("get_num_threads"),
+        of_torch("set_num_threads"),
+    ),
+    Part("changed torch's default device", default_device, of_torch("set_default_device")),
+    Part(
+        "switched torch's deterministic algorithms on or off",
+        of_torch("are_deterministic_algorithms_enabled"),
+        of_torch("use_deterministic_algorithms"),
+    ),
+    Part(
+        "changed torch's precision of matrix products",
+        of_torch("get_float32_matmul_precision"),
+        of_torch("set_float32_matmul_precision"),
+    ),
+)

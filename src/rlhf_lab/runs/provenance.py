@@ -1,0 +1,172 @@
+"""What a run was made with: package versions, the commit of the code, the host, the process."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import resource
+import socket
+import subprocess
+from collections.abc import Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from rlhf_lab.runs import kernels
+from rlhf_lab.runs.memory import resident_bytes
+
+PACKAGES = (
+    "rlhf-lab",
+    "torch",
+    "transformers",
+    "tokenizers",
+    "peft",
+    "numpy",
+    "hydra-core",
+    "omegaconf",
+)
+
+
+def provenance() -> dict[str, Any]:
+    """Everything below, under the keys `versions`, `code`, `git`, `host` and `process`."""
+    return {
+        "versions": versions(),
+        "code": code_version(),
+        "git": commit(),
+        "host": host(),
+        "process": process(),
+    }
+
+
+def code_version(package: Path = Path(__file__).parents[1]) -> str:
+    """16 hex digits of SHA-256 over the package's sources and the versions of `versions`: equal
+    where equal settings give equal runs on one machine, committed or not."""
+    digest = hashlib.sha256(repr(sorted(versions().items())).encode())
+    for path in sorted(package.rglob("*.py")):
+        digest.update(f"{path.relative_to(package)}\0".encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def versions() -> dict[str, str | None]:
+    """Versions of Python and of the packages that decide results; None if not installed."""
+    return {"python": platform.python_version()} | {name: version(name) for name in PACKAGES}
+
+
+def version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def commit(source: Path = Path(__file__)) -> dict[str, Any] | None:
+    """Commit and whether anything differs from it; None unless git tracks `source`."""
+    # A copy in the site-packages of somebody's repository is not of that repository's commit.
+    if git(source.parent, "ls-files", "--error-unmatch", source.name) is None:
+        return None
+    head = git(source.parent, "rev-parse", "HEAD")
+    changes = git(source.parent, "status", "--porcelain")
+    return {"commit": head, "is_dirty": bool(changes)}
+
+
+def short_commit(manifest: Mapping[str, Any]) -> str:
+    """The commit that a run's manifest names, in 8 digits; '' if it names none."""
+    known = manifest.get("git")
+    return str(known["commit"])[:8] if known else ""
+
+
+def git(folder: Path, *arguments: str) -> str | None:
+    """What git prints, or None if it is not installed or refuses."""
+    command = ["git", "--no-optional-locks", "-C", str(folder), *arguments]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def host() -> dict[str, Any]:
+    """The machine: usable cores, bytes of memory, processor and its kernels, platform."""
+    return {
+        "name": socket.gethostname(),
+        "platform": platform.platform(),
+        "cpu": cpu_model(),
+        "kernels": kernels.facts(),
+        "cores": usable_cores(),
+        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+    }
+
+
+def usable_cores() -> int:
+    """Cores that this process may use, which can be fewer than the machine has."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def cpu_model(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
+    """The processor's name as the system tells it."""
+    if cpuinfo.is_file():
+        for line in cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return platform.processor() or platform.machine()
+
+
+def process() -> dict[str, Any]:
+    """This process, so that others can tell later whether it still lives; `job` is Slurm's number,
+    which stays the same when a job is requeued."""
+    pid = os.getpid()
+    job = os.environ.get("SLURM_JOB_ID")
+    return {"pid": pid, "born": birth(pid), "boot": boot(), "job": job}
+
+
+def boot(path: Path = Path("/proc/sys/kernel/random/boot_id")) -> str | None:
+    """What names the time since this machine was started; None where the system names none."""
+    return path.read_text(encoding="utf-8").strip() if path.is_file() else None
+
+
+def birth(pid: int) -> str | None:
+    """When a process started, in the kernel's ticks; None if it ended or there is no /proc.
+
+    A pid alone may have passed to another process since.
+    """
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    # The command's name, in parentheses, may itself hold spaces and parentheses.
+    after_name = text.rpartition(")")[2].split()
+    return None if after_name[0] == "Z" else after_name[19]
+
+
+def is_alive(manifest: Mapping[str, Any]) -> bool:
+    """Whether the process of a manifest still runs. On another host it is taken to, unless it was
+    of this very job: a job that runs here was taken from there."""
+    if manifest["host"]["name"] != socket.gethostname():
+        job = manifest["process"].get("job")
+        return job is None or job != os.environ.get("SLURM_JOB_ID")
+    now = boot()
+    if manifest["process"].get("boot", now) != now:
+        return False
+    pid: int = manifest["process"]["pid"]
+    born: str | None = manifest["process"]["born"]
+    if born is not None:
+        return birth(pid) == born
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def peak_memory_bytes() -> dict[str, int]:
+    """Largest resident size so far, of this process and of the largest child that has ended."""
+    return {
+        name: resident_bytes(who)
+        for name, who in (("self", resource.RUSAGE_SELF), ("child", resource.RUSAGE_CHILDREN))
+    }

@@ -1,0 +1,1 @@
+"""Where metrics go: the JSONL record, the console, and mirrors such as wandb and TensorBoard."""

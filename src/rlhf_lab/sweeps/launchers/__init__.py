@@ -1,0 +1,1 @@
+"""Where the jobs of a sweep run: torchrun, layouts of nodes, and Slurm."""

@@ -1,0 +1,49 @@
+"""Sweeps whose jobs are spread over devices and nodes: hydra.sweeper.layout=2x8:8+8 on Slurm."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from omegaconf import DictConfig, open_dict, read_write
+
+from rlhf_lab.sweeps.launchers.layout import Layout, parsed
+from rlhf_lab.sweeps.launchers.slurm_ready import TARGET
+from rlhf_lab.sweeps.launchers.torchrun import Ports, slurm_script
+from rlhf_lab.types.errors import UserError
+
+# A job has its nodes for itself, or jobs would meet at each other's ports.
+PORTS = Ports(29500, 8100)
+
+
+def layout_of(text: str, launcher: DictConfig) -> Layout | None:
+    """The layout that a sweep asks for, if it does, with the launcher told its nodes and devices.
+
+    Raises UserError for a launcher that knows no nodes.
+    """
+    if not text:
+        return None
+    layout = parsed(text)
+    if launcher._target_ != TARGET:
+        raise UserError(
+            f"hydra.sweeper.layout={text}: only Slurm gives jobs several nodes; pass "
+            "launcher=slurm, or leave the layout out"
+        )
+    with read_write(launcher), open_dict(launcher):
+        launcher.nodes = layout.nodes
+        if launcher.gpus_per_node:
+            launcher.gpus_per_node = layout.devices
+        launcher.additional_parameters = {"exclusive": True, **launcher.additional_parameters}
+    return layout
+
+
+def overrides_of(layout: Layout | None) -> list[str]:
+    """What every job of a layout is composed with."""
+    return ["generator=vllm_server"] if layout and layout.generators else []
+
+
+def script_of(layout: Layout | None, words: Sequence[str], launcher: DictConfig) -> str:
+    """The bash script that a job is instead of `rlhf-lab WORDS`; empty without a layout."""
+    if layout is None:
+        return ""
+    given = [word for word in words[1:] if word not in overrides_of(layout)]
+    return slurm_script(layout, PORTS, given, is_cpu=not launcher.gpus_per_node)

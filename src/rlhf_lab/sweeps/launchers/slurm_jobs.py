@@ -1,0 +1,175 @@
+"""What Slurm says of jobs: which have ended, how, and where their logs are."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rlhf_lab.types.data import Clock
+
+POLL_SECONDS = 1.0
+STATES_SECONDS = 8.0
+# States in which a job is over, with what helps. Any other goes on, now or later.
+REMEDY = {
+    "BOOT_FAIL": "its node did not start; run the sweep again",
+    "CANCELLED": "it was cancelled; run the sweep again to go on",
+    "COMPLETED": "its process ended without a word",
+    "DEADLINE": "its deadline passed",
+    "FAILED": "its process was killed, or could not start",
+    "NODE_FAIL": "its node was lost; run the sweep again to go on",
+    "OUT_OF_MEMORY": "raise hydra.launcher.mem_gb, or lower engine.micro_rows",
+    "PREEMPTED": "this cluster does not queue preempted jobs again; run the sweep again to go on",
+    "REVOKED": "another cluster took it over",
+    "TIMEOUT": "it did not stop in time: raise hydra.launcher.signal_delay_s",
+}
+# A result may come to this host after Slurm's word that the job is over.
+LATE_SECONDS = 6.0
+# A preempted job is over only if Slurm does not queue it again.
+PREEMPTED_SECONDS = 180.0
+
+
+@dataclass(frozen=True)
+class State:
+    """One job as accounting tells it. name: FAILED, RUNNING, ... code: exit code and signal."""
+
+    name: str = "UNKNOWN"
+    code: str = ""
+    nodes: str = ""
+
+    @property
+    def is_over(self) -> bool:
+        return self.name in REMEDY
+
+    @property
+    def patience(self) -> float:
+        """Seconds until the state is believed."""
+        return PREEMPTED_SECONDS if self.name == "PREEMPTED" else LATE_SECONDS
+
+
+@dataclass(frozen=True)
+class Submitted:
+    """A job that Slurm has. id: 12, or 12_3 in an array. result: written when it ends by itself."""
+
+    id: str
+    result: Path
+    stdout: Path
+    stderr: Path
+
+    def has_result(self) -> bool:
+        # Listing the folder makes network file systems look again.
+        folder = self.result.parent
+        return folder.is_dir() and self.result.name in os.listdir(folder)
+
+
+Ask = Callable[[Sequence[str]], Mapping[str, State]]
+
+
+class LostJob(RuntimeError):
+    """A job that Slurm ended without a result of its own."""
+
+    def __init__(self, job: Submitted, state: State) -> None:
+        self.job, self.state = job, state
+        super().__init__(job, state)
+
+    def __str__(self) -> str:
+        remedy = REMEDY.get(self.state.name, "")
+        return f"Slurm job {described(self.job, self.state)}: {remedy}"
+
+
+class JobsGoOn(KeyboardInterrupt):
+    """The launching process was interrupted; its jobs are Slurm's, and go on."""
+
+
+def described(job: Submitted, state: State) -> str:
+    """A job with its state and its logs."""
+    code = f", exit code {state.code}" if state.code else ""
+    nodes = f" on {state.nodes}" if state.nodes else ""
+    return f"{job.id} is {state.name}{code}{nodes} (logs: {job.stdout}, {job.stderr})"
+
+
+def parents(ids: Iterable[str]) -> list[str]:
+    """Numbers that stand for whole arrays, as scancel and sacct take them."""
+    return sorted({id_.split("_")[0] for id_ in ids}, key=int)
+
+
+def ask_accounting(ids: Sequence[str]) -> Mapping[str, State]:
+    """States by job id, of those that accounting knows. Raises CalledProcessError."""
+    command = ["sacct", "--allocations", "--parsable2", "--noheader"]
+    done = subprocess.run(
+        [*command, "--format=JobID,State,ExitCode,NodeList", f"--jobs={','.join(parents(ids))}"],
+        capture_output=True,
+        text=True,
+        check=True,
+        # The numbers of an array's waiting jobs would else be cut to 64 characters.
+        env={**os.environ, "SLURM_BITSTR_LEN": "0"},
+    )
+    found: dict[str, State] = {}
+    for line in filter(None, done.stdout.splitlines()):
+        found |= parsed(line)
+    return found
+
+
+def parsed(line: str) -> dict[str, State]:
+    """One line of sacct: `12_3|CANCELLED by 0|0:15|node1`, or `12_[0-5,7%2]|PENDING|...`."""
+    id_, name, code, nodes = line.split("|")
+    assigned = "" if nodes == "None assigned" else nodes
+    state = State(name.split()[0], "" if code == "0:0" else code, assigned)
+    return {one: state for one in expanded(id_)}
+
+
+def expanded(id_: str) -> list[str]:
+    """The jobs that one line is about: `12_[0-2,7%2]` is 12_0, 12_1, 12_2 and 12_7."""
+    array, bracket, rest = id_.partition("_[")
+    if not bracket:
+        return [id_]
+    found: list[str] = []
+    for part in rest.rstrip("]").split("%")[0].split(","):
+        first, _, last = part.partition("-")
+        found += [f"{array}_{number}" for number in range(int(first), int(last or first) + 1)]
+    return found
+
+
+def awaited(
+    jobs: Sequence[Submitted],
+    ask: Ask = ask_accounting,
+    clock: Clock = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> dict[str, State]:
+    """Wait until every job has a result or is over; say so at once of one that left no result.
+    Returns the last known states by job id."""
+    states = {job.id: State() for job in jobs}
+    over_since: dict[str, float] = {}
+    pending = {job.id: job for job in jobs}
+    next_look = clock()
+    while pending:
+        if clock() >= next_look:
+            states |= look(ask, list(pending))
+            next_look = clock() + STATES_SECONDS
+            over = {id_: clock() for id_ in pending if states[id_].is_over}
+            over_since = {id_: over_since.get(id_, since) for id_, since in over.items()}
+        for id_, job in list(pending.items()):
+            is_believed = clock() - over_since.get(id_, clock()) >= states[id_].patience
+            if job.has_result():
+                del pending[id_]
+            elif is_believed:
+                sys.stderr.write(f"{LostJob(job, states[id_])}\n")
+                del pending[id_]
+        if pending:
+            sleep(POLL_SECONDS)
+    return states
+
+
+def look(ask: Ask, ids: Sequence[str]) -> Mapping[str, State]:
+    """What accounting knows now; nothing, and a word about it, while it does not answer: the jobs
+    run on, and their results come as files."""
+    try:
+        found = ask(ids)
+    except subprocess.CalledProcessError as error:
+        sys.stderr.write(f"sacct does not answer ({error.stderr.strip()}); asking again\n")
+        return {}
+    return {id_: state for id_, state in found.items() if id_ in set(ids)}

@@ -1,1 +1,0 @@
-"""See docs/architecture.md for what lives here and who may import it."""

@@ -1,0 +1,289 @@
+"""Everything that is state, saved together: weights, optimizer, queue, budget, ledger.
+
+A checkpoint is a sealed folder, checkpoints/<rounds done>, of safetensors and JSON alone. There are
+no random states to keep: every random number is keyed by what it is for.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from time import perf_counter
+from typing import Any, NotRequired
+
+from torch import Tensor
+from typing_extensions import TypedDict
+
+from rlhf_lab.rollout.pipeline import Queued
+from rlhf_lab.runs.atomic_folder import Damaged, flush, remove_drafts, sealed, verify
+from rlhf_lab.runs.disk import save_file
+from rlhf_lab.runs.extents import EMPTY, Extent, GrowingFile, cut_all
+from rlhf_lab.runs.jsonl import read_rows
+from rlhf_lab.runs.reading import Unreadable, read_json
+from rlhf_lab.runs.recorded import Count
+from rlhf_lab.runs.saved_tensors import read_tensors
+from rlhf_lab.types import limits
+from rlhf_lab.types.data import Chunk, Clock, Rollout, Span, Told, Weights
+from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.samples import Finish, Group, Sample, Steps
+
+OPTIMIZER = "optimizer.safetensors"
+STATE = "state.json"
+QUEUE = "queue.jsonl"
+NAME = re.compile(r"[0-9]{8,15}")
+WEIGHTS = re.compile(r"weights-([0-9]{8,15})\.safetensors")
+
+
+class State(TypedDict):
+    """state.json."""
+
+    round: Count
+    counters: dict[str, Any]
+    ledger: dict[str, Any]
+    records: NotRequired[dict[str, Extent]]
+
+
+@dataclass(frozen=True)
+class CheckpointOptions(limits.Limited, key="checkpoint"):
+    """Config group `checkpoint`: save every so many rounds and minutes (0: not by that measure).
+
+    keep: checkpoints that stay. A run that is asked to stop, or loses a generator, saves one too,
+    unless both are 0. pause_round: rounds after which the run saves one and ends for now (0: none);
+    resumed with a later one or none, it ends with the bits of a run that never paused.
+    """
+
+    name: str = "minutes"
+    rounds: int = limits.count(0, least=0)
+    minutes: float = limits.number(10.0, least=0, most=1e7)
+    keep: int = limits.count(2, most=10**6)
+    pause_round: int = limits.count(0, least=0)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.pause_round and not self.is_on:
+            raise UserError(
+                f"checkpoint.pause_round={self.pause_round} with checkpoint={self.name}: a run "
+                "that pauses needs a checkpoint to go on from; pass checkpoint=minutes"
+            )
+
+    @property
+    def is_on(self) -> bool:
+        return self.rounds > 0 or self.minutes > 0
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A run between two rounds.
+
+    round: rounds done, which is also the newest version. weights: it, and all older versions that
+    samples still to be trained on come from.
+    """
+
+    round: int
+    weights: Mapping[int, Weights]
+    optimizer: Mapping[str, Tensor]
+    counters: Mapping[str, Any]
+    queue: Sequence[Queued]
+    ledger: Mapping[str, Any]
+
+
+class Checkpoints:
+    """The checkpoints of one run's folder."""
+
+    def __init__(
+        self,
+        folder: Path,
+        options: CheckpointOptions,
+        records: Sequence[str] = (),
+        clock: Clock = time.monotonic,
+    ) -> None:
+        """records: names of the files beside the checkpoints' folder that rows are appended to."""
+        if folder.exists() and not folder.is_dir():
+            raise UserError(f"{folder} is no folder, so that no state can be saved: move it away")
+        self._folder = folder
+        self._options = options
+        self._records = {name: GrowingFile(folder.parent / name) for name in records}
+        self._clock = clock
+        self._saved_at = clock()
+        self._saved_round = 0
+        remove_drafts(folder)
+
+    def is_due(self, round_: int) -> bool:
+        """Whether to save when `round_` rounds are done."""
+        options = self._options
+        by_round = options.rounds > 0 and round_ - self._saved_round >= options.rounds
+        passed = self._clock() - self._saved_at
+        return by_round or (options.minutes > 0 and passed >= 60 * options.minutes)
+
+    @property
+    def is_on(self) -> bool:
+        return self._options.is_on
+
+    def last_round(self, num_rounds: int) -> int:
+        """Rounds done when the run ends for now: all, or those before its pause."""
+        return min(self._options.pause_round or num_rounds, num_rounds)
+
+    def save(self, snapshot: Snapshot) -> None:
+        """Seal a checkpoint, then remove the oldest ones. On an error the others are untouched."""
+        for name in self._records:
+            path = self._folder.parent / name
+            if path.exists():
+                flush(path)  # what the checkpoint counts on must reach the disk before it does
+        records = {name: asdict(file.extent()) for name, file in self._records.items()}
+        folder = self._folder / f"{snapshot.round:08d}"
+        if folder.exists():
+            shutil.rmtree(folder)
+        with sealed(folder, {"round": snapshot.round}) as draft:
+            for version, weights in snapshot.weights.items():
+                save_file(dict(weights.state), draft / f"weights-{version:08d}.safetensors")
+            save_file(dict(snapshot.optimizer), draft / OPTIMIZER)
+            state = {
+                "round": snapshot.round,
+                "counters": snapshot.counters,
+                "ledger": snapshot.ledger,
+                "records": records,
+            }
+            (draft / STATE).write_text(json.dumps(state), encoding="utf-8")
+            with (draft / QUEUE).open("w", encoding="utf-8") as file:
+                for queued in snapshot.queue:
+                    file.write(json.dumps(as_row(queued)) + "\n")
+        self._saved_at, self._saved_round = self._clock(), snapshot.round
+        for old in self._folders()[: -self._options.keep]:
+            shutil.rmtree(old)
+
+    def newest(self, chunk: Callable[[int], Chunk], say: Callable[[str], None]) -> Snapshot | None:
+        """The newest checkpoint that is whole, None if there is none. Damaged ones are named."""
+        for folder in reversed(self._folders()):
+            try:
+                verify(folder, (STATE, OPTIMIZER, QUEUE))
+                found = read(folder, chunk)
+            except (Damaged, Unreadable) as error:
+                say(f"checkpoint {error}: using the one before it")
+                continue
+            self._saved_round = found.round
+            return found
+        return None
+
+    def cut_records(self, round_: int) -> None:
+        """Remove the rows that were written after round `round_`, at which the run goes on. Raises
+        UserError if rows are missing that its checkpoint counts on."""
+        folder = self._folder / f"{round_:08d}"
+        wanted = dict.fromkeys(self._records, EMPTY)
+        if round_:
+            wanted = read_json(folder / STATE, State).get("records", {})
+        if missing := sorted(set(self._records) - set(wanted)):
+            raise UserError(
+                f"{folder} was saved by an older version, which did not count the rows of "
+                f"{missing[0]}: go on with that version, or delete it to start from the beginning"
+            )
+        cut_all(self._folder.parent, wanted, folder)
+
+    def _folders(self) -> list[Path]:
+        """Oldest first. What a person put beside them is none."""
+        found = self._folder.glob("[0-9]*")
+        return sorted(path for path in found if NAME.fullmatch(path.name) and path.is_dir())
+
+
+def read(folder: Path, chunk: Callable[[int], Chunk]) -> Snapshot:
+    """A verified checkpoint; chunk(number) gives back the prompts of a chunk."""
+    state = read_json(folder / STATE, State)
+    found = [(WEIGHTS.fullmatch(path.name), path) for path in sorted(folder.glob("weights-*"))]
+    weights = {int(match[1]): owned(read_tensors(path)) for match, path in found if match}
+    if state["round"] != int(folder.name) or state["round"] not in weights:
+        raise Unreadable(folder, f"it is of round {state['round']}, whose weights it lacks")
+    return Snapshot(
+        round=state["round"],
+        weights={version: Weights(version, tensors) for version, tensors in weights.items()},
+        optimizer=owned(read_tensors(folder / OPTIMIZER)),
+        counters=state["counters"],
+        queue=[from_row(row, chunk) for row in read_rows(folder / QUEUE)],
+        ledger=state["ledger"],
+    )
+
+
+def owned(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Copies with memory of their own: kernels may round differently on a file's unaligned one."""
+    return {name: tensor.clone() for name, tensor in tensors.items()}
+
+
+def as_row(queued: Queued) -> dict[str, Any]:
+    """A queued chunk as JSON. Prompts are left out: the chunk's number gives them back."""
+    row: dict[str, Any] = {
+        "number": queued.number,
+        "version": queued.version,
+        "is_refunded": queued.is_refunded,
+    }
+    if queued.rollout is not None:
+        row["rollout"] = {
+            "segments": queued.rollout.segments,
+            "tokens": dict(queued.rollout.tokens),
+            "spans": [asdict(shifted(span, -perf_counter())) for span in queued.rollout.spans],
+            "worker": queued.rollout.worker,
+            "told": asdict(queued.rollout.told),
+            "groups": [
+                {
+                    "rewards": group.rewards,
+                    "step_rewards": group.step_rewards,
+                    "samples": [asdict(s) for s in group.samples],
+                }
+                for group in queued.rollout.groups
+            ],
+        }
+    return row
+
+
+def from_row(row: Mapping[str, Any], chunk: Callable[[int], Chunk]) -> Queued:
+    """The queued chunk of a row; numbers come back with all their bits."""
+    rollout = None
+    if saved := row.get("rollout"):
+        whole = chunk(row["number"])
+        rollout = Rollout(
+            chunk=whole,
+            groups=tuple(
+                Group(
+                    prompt,
+                    tuple(samples(group["samples"])),
+                    tuple(group["rewards"]),
+                    tuple(map(steps, group.get("step_rewards", ()))),
+                )
+                for prompt, group in zip(whole.prompts, saved["groups"], strict=True)
+            ),
+            segments=tuple((step, version) for step, version in saved["segments"]),
+            tokens=saved["tokens"],
+            spans=tuple(shifted(Span(**span), perf_counter()) for span in saved["spans"]),
+            worker=saved["worker"],
+            told=told(saved.get("told", {})),
+        )
+    return Queued(row["number"], row["version"], row["is_refunded"], rollout)
+
+
+def told(row: Mapping[str, Any]) -> Told:
+    """What a generator said of itself; nothing in checkpoints of before it could."""
+    return Told(row.get("measures", {}), tuple(row.get("notes", ())))
+
+
+def shifted(span: Span, seconds: float) -> Span:
+    """Clocks of two processes differ: a span is kept by how long ago it was."""
+    return replace(span, start=span.start + seconds, end=span.end + seconds)
+
+
+def steps(rows: Sequence[Sequence[Any]]) -> Steps:
+    """The steps of a sample, which JSON holds as lists."""
+    return tuple((int(place), float(reward)) for place, reward in rows)
+
+
+def samples(rows: Sequence[Mapping[str, Any]]) -> Iterator[Sample]:
+    for row in rows:
+        yield Sample(
+            tokens=tuple(row["tokens"]),
+            logps=tuple(row["logps"]),
+            version=row["version"],
+            finish=Finish(row["finish"]),
+            text=row["text"],
+            versions=tuple(row["versions"]),
+        )

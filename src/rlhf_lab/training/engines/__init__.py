@@ -1,0 +1,1 @@
+"""What updates the policy: one device, FSDP or DeepSpeed, behind one protocol."""

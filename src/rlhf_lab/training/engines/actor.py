@@ -1,0 +1,133 @@
+"""Policy and value model under one root, so that what wraps modules sees one forward pass."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from rlhf_lab.models.forward import (
+    Texts,
+    body,
+    in_rows,
+    is_splittable,
+    response_output,
+    response_values,
+    states_output,
+)
+from rlhf_lab.models.shared_prompts import is_packable, packed_states
+from rlhf_lab.types.data import PolicyOutput
+
+POLICY = "policy."
+
+
+class Reads(StrEnum):
+    """What a forward pass is asked for."""
+
+    policy = "policy"
+    values = "values"
+    both = "both"
+
+
+class Way(NamedTuple):
+    """How a pass is made. All processes make theirs alike, since parameters may travel in it.
+
+    num_chunks: of the logits. is_packed: prompts are read once for their responses, if models can.
+    """
+
+    num_chunks: int
+    is_packed: bool
+
+
+class Actor(torch.nn.Module):
+    """values: a network of its own, a head on the policy (no body), or None. shares_prompts:
+    responses of one prompt may be read together, where models can."""
+
+    def __init__(
+        self, policy: Any, values: Any | None, temperature: float, shares_prompts: bool = False
+    ) -> None:
+        super().__init__()
+        self.policy = policy.eval()
+        self.values = values
+        self.temperature = temperature
+        self.is_splittable = is_splittable(policy)
+        self.is_packable = (
+            shares_prompts
+            and self.is_splittable
+            and all(is_packable(network) for network in self._bodies())
+        )
+
+    def _bodies(self) -> list[Any]:
+        """The networks that read texts."""
+        own = [] if self.values is None or self.values.body is None else [self.values.body]
+        return [body(self.policy), *own]
+
+    def reference(self, policy: Any) -> Actor:
+        """An actor without values for a frozen policy of the same kind."""
+        return Actor(policy.requires_grad_(False), None, self.temperature, self.is_packable)
+
+    def forward(self, texts: Texts, reads: Reads, way: Way) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Log-prob and entropy of the response tokens, and the values before them, BT each; zeros
+        where they were not asked for."""
+        is_packed = way.is_packed and self.is_packable
+        num_chunks = way.num_chunks if self.is_splittable else 1
+        if reads is Reads.policy or self.values is None:
+            found = self._said(texts, None, num_chunks, is_packed)
+        elif self.values.body is None:
+            found = self._said(texts, self.values, num_chunks, is_packed)
+        elif reads is Reads.values:
+            # The policy is asked only where its own hidden states are what is read.
+            none_BT = torch.zeros_like(texts.mask_BT)
+            found = PolicyOutput(none_BT, none_BT, self._valued(texts, is_packed))
+        else:
+            found = self._said(texts, None, num_chunks, is_packed)
+            found = replace(found, value_BT=self._valued(texts, is_packed))
+        return found.logp_BT, found.entropy_BT, found.value_BT
+
+    def _said(
+        self, texts: Texts, values: Any | None, num_chunks: int, is_packed: bool
+    ) -> PolicyOutput:
+        if not is_packed:
+            return response_output(self.policy, texts, self.temperature, values, num_chunks)
+        hidden_ND = packed_states(body(self.policy), texts)
+        return states_output(self.policy, texts, hidden_ND, self.temperature, values, num_chunks)
+
+    def _valued(self, texts: Texts, is_packed: bool) -> Tensor:
+        values: Any = self.values
+        if not is_packed:
+            return response_values(values, texts)
+        return in_rows(values(packed_states(values.body, texts)), texts.mask_BT)
+
+    def trained(self) -> Iterator[tuple[str, torch.nn.Parameter]]:
+        """What is to be trained by name, the policy's first: they have the names that the policy
+        gives them, those of the value model begin with `values.`. Of a policy with adapters, these
+        alone are."""
+        for name, parameter in self.tensors():
+            if parameter.requires_grad:
+                yield name, parameter
+
+    def tensors(self) -> Iterator[tuple[str, torch.nn.Parameter]]:
+        """All parameters, trained or not."""
+        for name, parameter in self.named_parameters():
+            yield name.removeprefix(POLICY), parameter
+
+    def save_activations(self) -> None:
+        """Keep only the inputs of the layers for the backward pass, and no dropout with it.
+
+        transformers recomputes in layers that are in training mode alone; all that they hold stays
+        in eval mode, and dropout rates of their own become zero.
+        """
+        bodies = [self.policy, getattr(self.values, "body", None)]
+        for network in (found for found in bodies if found is not None):
+            network.gradient_checkpointing_enable({"use_reentrant": False})
+            layers = (m for m in network.modules() if getattr(m, "gradient_checkpointing", False))
+            for layer in layers:
+                layer.training = True
+                rates = [name for name, value in vars(layer).items() if isinstance(value, float)]
+                for name in rates:
+                    if "dropout" in name:
+                        setattr(layer, name, 0.0)

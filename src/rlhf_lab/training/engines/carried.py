@@ -1,0 +1,95 @@
+"""What an engine carries through a checkpoint besides the policy's weights, as whole tensors.
+
+Keys are `<name of the parameter>/<part>`: the optimizer's own parts (exp_avg, exp_avg_sq, step),
+`values` for the value model and adapters, `reference` for a reference that has moved, and `master`
+where the optimizer works in another precision than the weights have. Nothing in them tells how many
+processes saved them, or with which engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from rlhf_lab.training.engines.distributed import Processes
+from rlhf_lab.training.engines.holder import REFERENCE, WEIGHT, Holder
+from rlhf_lab.types.data import Weights
+from rlhf_lab.types.errors import UserError
+
+VALUES = "values"
+MASTER = "master"
+
+
+class Carried:
+    """Reads and writes the tensors of a holder. has_moved: the reference is not the first policy.
+
+    dtypes: of the policy's weights; other trained parameters are those of a value model or of
+    adapters.
+    """
+
+    def __init__(
+        self, holder: Holder, processes: Processes, dtypes: Mapping[str, torch.dtype]
+    ) -> None:
+        self.has_moved = False
+        self._holder = holder
+        self._processes = processes
+        self._dtypes = dtypes
+
+    def state(self) -> dict[str, Tensor]:
+        """All of it on the lead; the other processes only take part in reading it."""
+        found: dict[str, Tensor] = {}
+        parts = list(self._holder.optimizer_parts())
+        for name in self._holder.shapes():
+            for part in parts:
+                self._keep(found, f"{name}/{part}", self._holder.read(name, part))
+            if self.has_moved and name in self._dtypes:
+                reference = self._holder.read(name, REFERENCE)
+                self._keep(found, f"{name}/{REFERENCE}", reference)
+            weight = self._holder.read(name, WEIGHT)
+            if name not in self._dtypes:
+                self._keep(found, f"{name}/{VALUES}", weight)
+            elif weight.dtype != self._dtypes[name]:
+                self._keep(found, f"{name}/{MASTER}", weight)
+        return found
+
+    def _keep(self, found: dict[str, Tensor], key: str, tensor: Tensor) -> None:
+        if self._processes.is_lead:
+            found[key] = tensor
+
+    def restore(self, weights: Weights, state: Mapping[str, Tensor]) -> None:
+        """Write weights and state. Refuses those of another model before anything is written."""
+        self._refuse(self._processes.agreed(self._differences(weights, state)))
+        trained = self._holder.shapes()
+        for name, tensor in self._processes.streamed(weights.state):
+            # Weights below adapters never change; the adapters are in the state.
+            if name in trained:
+                self._holder.write(name, WEIGHT, tensor)
+        self.has_moved = False
+        for key, tensor in self._processes.streamed(state):
+            name, _, part = key.rpartition("/")
+            self.has_moved = self.has_moved or part == REFERENCE
+            self._holder.write(name, WEIGHT if part in (VALUES, MASTER) else part, tensor)
+
+    def _differences(self, weights: Weights, state: Mapping[str, Tensor]) -> list[str]:
+        shapes = self._holder.shapes()
+        found = sorted(set(weights.state) ^ set(self._dtypes))
+        trained = {f"{name}/": t for name, t in weights.state.items() if name in shapes}
+        whole = {**trained, **state}
+        for key, tensor in whole.items():
+            name = key.rpartition("/")[0]
+            if name not in shapes:
+                found.append(name)
+            elif tensor.dim() and tensor.shape != shapes[name]:
+                found.append(f"{name} ({list(tensor.shape)}, here {list(shapes[name])})")
+        values = {f"{name}/{VALUES}" for name in set(shapes) - set(self._dtypes)}
+        return list(dict.fromkeys([*found, *sorted(values - set(state))]))
+
+    def _refuse(self, differences: list[str]) -> None:
+        if differences:
+            raise UserError(
+                f"the checkpoint is of another model: {len(differences)} tensors differ, first "
+                f"{', '.join(differences[:3])}; resume with the model and algorithm that the run "
+                "began with, or begin a new run"
+            )

@@ -1,0 +1,119 @@
+"""Every process holds a part of every tensor: PyTorch's FSDP2."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+
+from rlhf_lab.models.forward import Texts
+from rlhf_lab.training.engines.actor import Actor, Reads, Way
+from rlhf_lab.training.engines.distributed import Processes, require_group
+from rlhf_lab.training.engines.options import FSDPOptions
+from rlhf_lab.training.engines.tensors import Tensors, clipped_norms, fill, local
+from rlhf_lab.training.optim import Optim
+from rlhf_lab.types.data import PolicyOutput
+
+
+class FSDPHolder:
+    """See Holder."""
+
+    def __init__(
+        self,
+        actor: Actor,
+        optim: Optim,
+        options: FSDPOptions,
+        device: torch.device,
+        processes: Processes,
+    ) -> None:
+        require_group()
+        self.device = device
+        self._size = processes.size
+        self._max_grad_norm = optim.max_grad_norm
+        mesh = init_device_mesh(device.type, (processes.size,))
+        actor = actor.float().to(device)
+        reference = actor.reference(copy.deepcopy(actor.policy))
+        dtype = getattr(torch, options.dtype.value)
+        self._reference = sharded(reference, mesh, dtype)
+        self._actor = sharded(actor, mesh, dtype)
+        self._tensors = Tensors(self._actor, self._reference, optim)
+        self.shapes = self._tensors.shapes
+        self.is_finite = self._tensors.is_finite
+        self.move_reference = self._tensors.move_reference
+        self.optimizer_parts = self._tensors.optimizer_parts
+        self.read = self._tensors.read
+        self.write = self._tensors.write
+
+    def output(self, texts: Texts, reads: Reads, way: Way) -> PolicyOutput:
+        return PolicyOutput(*self._actor(texts, reads, way))
+
+    def reference(self, texts: Texts, way: Way) -> PolicyOutput:
+        return PolicyOutput(*self._reference(texts, Reads.policy, way))
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        with torch.no_grad():
+            yield
+        # Whole tensors stay with the root after a pass without a backward pass: they would be
+        # read again after the parts have changed.
+        reshard(self._actor)
+        reshard(self._reference)
+
+    @contextmanager
+    def under(self, weights: Iterable[tuple[str, Tensor]]) -> Iterator[None]:
+        kept = {}
+        for name, tensor in weights:
+            kept[name] = local(self._tensors.trained[name].detach()).clone()
+            fill(self._tensors.trained[name], tensor)
+        try:
+            yield
+        finally:
+            with torch.no_grad():
+                for name, part in kept.items():
+                    local(self._tensors.trained[name]).copy_(part)
+
+    def begin(self) -> None:
+        self._tensors.optimizer.zero_grad(set_to_none=True)
+
+    def backward(self, loss: Tensor, is_last: bool) -> None:
+        # Gradients are averaged over the processes, and the token weights are of the whole update.
+        (loss * self._size).backward()  # type: ignore[no-untyped-call]
+
+    def step(self, learning_rate: float) -> dict[str, float]:
+        norms = clipped_norms(self._actor, self._max_grad_norm)
+        if all(map(math.isfinite, norms.values())):
+            self._tensors.step(learning_rate)
+        return norms
+
+
+def sharded(actor: Actor, mesh: DeviceMesh, dtype: torch.dtype) -> Actor:
+    """Shard every layer by itself, and what is left together, so that a pass has one layer whole at
+    a time."""
+    precision = MixedPrecisionPolicy(
+        param_dtype=dtype, reduce_dtype=torch.float32, cast_forward_inputs=False
+    )
+    for layer in layers(actor):
+        fully_shard(layer, mesh=mesh, mp_policy=precision)
+    fully_shard(actor, mesh=mesh, mp_policy=precision, reshard_after_forward=False)
+    return actor
+
+
+def layers(module: torch.nn.Module) -> Iterator[torch.nn.Module]:
+    """The elements of the outermost lists of modules: the layers of transformers."""
+    for child in module.children():
+        if isinstance(child, torch.nn.ModuleList):
+            yield from child
+        else:
+            yield from layers(child)
+
+
+def reshard(actor: Actor) -> None:
+    """Give up the whole tensors of the root."""
+    if isinstance(actor, FSDPModule):
+        actor.reshard()

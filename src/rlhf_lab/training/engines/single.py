@@ -1,0 +1,86 @@
+"""One process holds all parameters on one device."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+from torch.func import functional_call
+
+from rlhf_lab.models.adapters import adapters_off, has_adapters, merged_weight, plain_names
+from rlhf_lab.models.forward import Texts
+from rlhf_lab.training.engines.actor import POLICY, Actor, Reads, Way
+from rlhf_lab.training.engines.holder import WEIGHT
+from rlhf_lab.training.engines.tensors import Tensors, clipped_norms
+from rlhf_lab.training.optim import Optim
+from rlhf_lab.types.data import PolicyOutput
+
+
+class SingleHolder:
+    """See Holder. A policy with adapters is its own reference, with them off, and its weights are
+    read as merged ones."""
+
+    def __init__(self, actor: Actor, optim: Optim, device: torch.device) -> None:
+        self.device = device
+        self._actor = actor.to(device)
+        self._merged = plain_names(actor.policy) if has_adapters(actor.policy) else {}
+        own = None
+        if not self._merged:
+            own = actor.reference(copy.deepcopy(actor.policy))
+        self._reference = own or actor
+        self._max_grad_norm = optim.max_grad_norm
+        self._given: dict[str, Tensor] = {}
+        self._tensors = Tensors(self._actor, own, optim)
+        self.shapes = self._tensors.shapes
+        self.is_finite = self._tensors.is_finite
+        self.move_reference = self._tensors.move_reference
+        self.optimizer_parts = self._tensors.optimizer_parts
+        self.write = self._tensors.write
+
+    def output(self, texts: Texts, reads: Reads, way: Way) -> PolicyOutput:
+        if self._given:
+            asked = (texts, reads, way)
+            return PolicyOutput(*functional_call(self._actor, self._given, asked))
+        return PolicyOutput(*self._actor(texts, reads, way))
+
+    def reference(self, texts: Texts, way: Way) -> PolicyOutput:
+        with adapters_off(self._reference.policy):
+            return PolicyOutput(*self._reference(texts, Reads.policy, way))
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        with torch.inference_mode():
+            yield
+
+    @contextmanager
+    def under(self, weights: Iterable[tuple[str, Tensor]]) -> Iterator[None]:
+        self._given = {
+            f"{POLICY}{self._merged.get(name, name)}": tensor.to(self.device)
+            for name, tensor in weights
+        }
+        try:
+            with adapters_off(self._actor.policy):
+                yield
+        finally:
+            self._given = {}
+
+    def read(self, name: str, part: str) -> Tensor:
+        if part == WEIGHT and name in self._merged:
+            return merged_weight(self._actor.policy, self._merged[name]).cpu()
+        return self._tensors.read(name, part)
+
+    def begin(self) -> None:
+        self._tensors.optimizer.zero_grad(set_to_none=True)
+
+    def backward(self, loss: Tensor, is_last: bool) -> None:
+        loss.backward()  # type: ignore[no-untyped-call]
+
+    def step(self, learning_rate: float) -> dict[str, float]:
+        norms = clipped_norms(self._actor, self._max_grad_norm)
+        if all(map(math.isfinite, norms.values())):
+            self._tensors.step(learning_rate)
+        return norms

@@ -1,0 +1,108 @@
+"""Whole tensors of a torch module and its AdamW, of which a process may hold a part alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import torch
+from torch import Tensor
+from torch.distributed.tensor import DTensor, distribute_tensor
+
+from rlhf_lab.training.engines.actor import Actor
+from rlhf_lab.training.engines.holder import REFERENCE, WEIGHT
+from rlhf_lab.training.optim import Optim
+
+
+class Tensors:
+    """Trained parameters, the reference if it is a model of its own, and AdamW's state by name."""
+
+    def __init__(self, actor: Actor, reference: Actor | None, optim: Optim) -> None:
+        self.trained = dict(actor.trained())
+        self._reference = dict(reference.tensors()) if reference else {}
+        self.optimizer = adamw(self.trained.values(), optim)
+
+    def shapes(self) -> dict[str, torch.Size]:
+        """Shapes of the whole parameters."""
+        return {name: parameter.shape for name, parameter in self.trained.items()}
+
+    def is_finite(self) -> bool:
+        """A sum is finite only if all of its terms are (overflow aside, which is no better)."""
+        sums = [local(p.detach()).float().sum() for p in self.trained.values()]
+        return bool(torch.isfinite(torch.stack(sums).sum()))
+
+    def step(self, learning_rate: float) -> None:
+        for group in self.optimizer.param_groups:
+            group["lr"] = learning_rate
+        self.optimizer.step()
+
+    def move_reference(self, decay: float) -> None:
+        with torch.no_grad():
+            for name, reference in self._reference.items():
+                local(reference).lerp_(local(self.trained[name]), 1 - decay)
+
+    def optimizer_parts(self) -> Iterator[str]:
+        states = self.optimizer.state.values()
+        yield from dict.fromkeys(part for state in states for part in state)
+
+    def read(self, name: str, part: str) -> Tensor:
+        """A copy of a whole tensor, on the host."""
+        return whole(self._held(name, part).detach()).cpu().clone()
+
+    def write(self, name: str, part: str, value: Tensor) -> None:
+        """Copy a whole tensor into what is held; the optimizer's is made if it is not there."""
+        parameter = self.trained[name]
+        if part not in (WEIGHT, REFERENCE) and part not in self.optimizer.state[parameter]:
+            fresh = torch.zeros_like(parameter.detach()) if value.dim() else value.clone()
+            self.optimizer.state[parameter][part] = fresh
+        fill(self._held(name, part), value)
+
+    def _held(self, name: str, part: str) -> Tensor:
+        if part == WEIGHT:
+            return self.trained[name]
+        if part == REFERENCE:
+            return self._reference[name]
+        held: Tensor = self.optimizer.state[self.trained[name]][part]
+        return held
+
+
+def adamw(parameters: Iterable[torch.nn.Parameter], optim: Optim) -> torch.optim.AdamW:
+    """The optimizer of every engine, before the first learning rate."""
+    return torch.optim.AdamW(
+        list(parameters),
+        lr=optim.lr,
+        betas=(optim.beta1, optim.beta2),
+        eps=optim.eps,
+        weight_decay=optim.weight_decay,
+    )
+
+
+def local(tensor: Tensor) -> Tensor:
+    """This process's part of a tensor."""
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+def whole(tensor: Tensor) -> Tensor:
+    """The tensor of which this process may hold a part; all processes ask together."""
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+
+
+def fill(tensor: Tensor, value: Tensor) -> None:
+    """Copy this process's part of a whole tensor."""
+    with torch.no_grad():
+        if not isinstance(tensor, DTensor):
+            tensor.copy_(value)
+            return
+        given = value.to(tensor.to_local().device, tensor.dtype)
+        part = distribute_tensor(given, tensor.device_mesh, tensor.placements, src_data_rank=None)
+        tensor.to_local().copy_(part.to_local())
+
+
+def clipped_norms(actor: Actor, max_norm: float) -> dict[str, float]:
+    """Clip the gradients of policy and value model, each by itself; their norms before."""
+    networks = {"grad_norm": actor.policy, "value_grad_norm": actor.values}
+    norms = {}
+    for name, network in networks.items():
+        if network is not None:
+            norm = torch.nn.utils.clip_grad_norm_(network.parameters(), max_norm)
+            norms[name] = float(whole(norm))
+    return norms

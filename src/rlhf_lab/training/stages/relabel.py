@@ -1,0 +1,144 @@
+"""Fixed preference pairs put in the order of a judge: step 2 of the paper (arXiv:2410.18252)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rlhf_lab.tasks.pairs import SIDES, exchanged, messages_of, pair_table, with_tokens
+from rlhf_lab.tasks.tables import NoSuchFile
+from rlhf_lab.training.stages.labels import pair_scores
+from rlhf_lab.training.stages.supervised import Bar
+from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.protocols import Reward, Task
+from rlhf_lab.types.samples import Example, Finish, Group, Prompt, Sample, Split
+
+Row = dict[str, Any]
+PARTS = ("train", "held_out")
+
+
+@dataclass(frozen=True)
+class GivenPairs:
+    """A user's pairs, and how many there are of them to learn from and to judge by."""
+
+    train: list[Row]
+    held_out: list[Row]
+
+    def parts(self) -> list[tuple[str, list[Row]]]:
+        """(name of the file, rows)."""
+        return list(zip(PARTS, (self.train, self.held_out), strict=True))
+
+
+def given_pairs(path: str, held_out_pairs: int, key: str) -> GivenPairs:
+    """The pairs of a folder with both parts, or of a file whose end is held out."""
+    folder = Path(path)
+    if not path:
+        raise UserError(f"{key}='': pass {key}=<JSON lines with prompt, chosen and rejected>")
+    if folder.is_dir():
+        missing = [name for name in PARTS if not (folder / f"{name}.jsonl").is_file()]
+        if missing:
+            raise NoSuchFile(
+                f"{key}={path} has no {missing[0]}.jsonl: pass a folder with train.jsonl and "
+                "held_out.jsonl, or one file"
+            )
+        return GivenPairs(*(list(pair_table(folder / f"{name}.jsonl", key)) for name in PARTS))
+    rows = list(pair_table(folder, key))
+    if len(rows) <= held_out_pairs:
+        raise UserError(
+            f"labels.held_out_pairs={held_out_pairs}, but {path} has only {len(rows)} pairs: lower "
+            "it"
+        )
+    return GivenPairs(rows[:-held_out_pairs], rows[-held_out_pairs:])
+
+
+def known_examples(task: Task, rows: Sequence[Mapping[str, Any]]) -> dict[str, Example]:
+    """The task's own examples of the prompts in these rows. Raises UserError if one is not there.
+
+    A generated split is searched row by row, and no further than needed.
+    """
+    wanted = {row["prompt"] for row in rows}
+    found: dict[str, Example] = {}
+    for split in Split:
+        for example in task.examples(split):
+            if len(found) == len(wanted):
+                return found
+            if example.prompt in wanted:
+                found[example.prompt] = example
+    missing = sorted(wanted - found.keys())
+    if missing:
+        raise UserError(
+            f"judge=task_rule: the prompt {missing[0][:60]!r} and {len(missing) - 1} others are "
+            f"no prompts of task={task.name}, whose rule knows only its own: pass "
+            "reward@judge=reward_model judge.path=<folder>"
+        )
+    return found
+
+
+def write_relabelled(
+    path: Path,
+    rows: Sequence[Row],
+    judge: Reward,
+    tokenizer: Any | None,
+    examples: Mapping[str, Example],
+    bar: Bar,
+) -> dict[str, float]:
+    """Write every pair with both scores, the better first; a tie keeps its order and is counted. A
+    pair that the judge could not score is left out and counted.
+
+    agreement: share of scored pairs whose chosen answer the judge scores strictly higher.
+    examples: by prompt, what a judge that knows the task needs to know.
+    """
+    agreed = ties = scored = 0
+    with path.open("w", encoding="utf-8") as out:
+        for start in range(0, len(rows), 256):
+            chunk = rows[start : start + 256]
+            groups = [as_group(row, tokenizer, examples) for row in chunk]
+            for row, scores in zip(chunk, pair_scores(judge, groups), strict=True):
+                if not scores:
+                    continue
+                chosen, rejected = scores
+                scored += 1
+                agreed += chosen > rejected
+                ties += chosen == rejected
+                out.write(json.dumps(ordered(row, chosen, rejected)) + "\n")
+            bar.advance(len(chunk))
+    if not scored:
+        raise RuntimeError(f"the judge could score none of {len(rows)} pairs: none is in order")
+    return {
+        "pairs": float(scored),
+        "agreement": agreed / scored,
+        "ties": ties / scored,
+        "swapped": (scored - agreed - ties) / scored,
+        "unscored": (len(rows) - scored) / len(rows),
+    }
+
+
+def as_group(row: Row, tokenizer: Any | None, examples: Mapping[str, Example]) -> Group:
+    """Both answers as if they were samples. Without a tokenizer they are text alone."""
+    read = row if tokenizer is None else with_tokens(row, tokenizer)
+    messages = messages_of(row, row["prompt"])
+    told = Example("", row["prompt"], row["chosen"], messages=messages)
+    example = examples.get(row["prompt"], told)
+    samples = tuple(
+        Sample(
+            tokens := () if tokenizer is None else tuple(read[f"{side}_tokens"]),
+            (0.0,) * len(tokens),
+            0,
+            Finish.eos if row.get(f"{side}_finished", True) else Finish.length,
+            row[side] if tokenizer is not None else row[side].strip(),
+        )
+        for side in SIDES
+    )
+    tokens = () if tokenizer is None else tuple(read["prompt_tokens"])
+    return Group(Prompt(0, tokens, example), samples)
+
+
+def ordered(row: Row, chosen: float, rejected: float) -> Row:
+    """The pair with its scores, sides exchanged where the judge likes the rejected one better."""
+    scored = {**row, "chosen_gold": chosen, "rejected_gold": rejected}
+    if chosen >= rejected:
+        return {**scored, "is_swapped": False}
+    return {**exchanged(scored), "is_swapped": True}

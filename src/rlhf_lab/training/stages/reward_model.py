@@ -1,0 +1,195 @@
+"""The proxy reward model: learned from gold-labelled pairs, it is all that the policy sees."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import logsigmoid
+
+from rlhf_lab.models.forward import torch_threads
+from rlhf_lab.rewards.model import last_token_scores, scores_of
+from rlhf_lab.training.stages.calibration import Bin, by_quarter, calibration, expected_error
+from rlhf_lab.training.stages.strength import (
+    Row,
+    TrainingPairs,
+    Treatment,
+    gold_gaps,
+    pair_loss,
+    treated,
+)
+from rlhf_lab.training.stages.supervised import Bar, fit
+from rlhf_lab.types import limits
+from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.randomness import stable_hash
+
+SHARES = ("flip_share", "drop_share", "soft_share")
+
+
+@dataclass(frozen=True)
+class RewardModelOptions(limits.Limited, key="reward_model"):
+    """Config node `reward_model`: one epoch or more over the pairs (N+ details 10 to 15).
+
+    strength_members: reward models that vote on how strong each preference is (0: none), and
+    shares of all pairs, the weakest first (arXiv:2401.06080, section 2). flip_share: label turned
+    round. drop_share: left out. soft_share: target sigmoid(strength). margin: the gap must exceed
+    the strength. label_smoothing: share of labels taken to be wrong.
+    """
+
+    epochs: int = limits.count(1, most=10**6)
+    batch: int = limits.rows(64)
+    lr: float = limits.number(1e-3, above=0, below=1)
+    threads: int = limits.threads(2)
+    strength_members: int = limits.count(
+        0, least=2, most=1000, also={0: "for none"}, why="a vote needs 2 or more"
+    )
+    flip_share: float = limits.share(0.0)
+    drop_share: float = limits.share(0.0)
+    soft_share: float = limits.share(0.0)
+    margin: bool = False
+    label_smoothing: float = limits.share(0.0, most=0.5)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check_strength()
+        self._check_together()
+
+    def _check_strength(self) -> None:
+        if self.treatment.needs_strength and not self.strength_members:
+            asked = [key for key in (*SHARES, "margin") if getattr(self, key)]
+            raise UserError(
+                f"reward_model.{asked[0]}={getattr(self, asked[0])} goes by the strength of "
+                "preferences: pass reward_model.strength_members=4 or so to measure it"
+            )
+        if self.strength_members and not self.treatment.needs_strength:
+            raise UserError(
+                f"reward_model.strength_members={self.strength_members}, but nothing goes by the "
+                "strength: pass reward_model.flip_share, drop_share, soft_share or margin=true, or "
+                "leave it 0"
+            )
+
+    def _check_together(self) -> None:
+        for one, other, why in (
+            ("flip_share", "drop_share", "both take the weakest pairs"),
+            ("flip_share", "soft_share", "a soft target already turns a negative strength round"),
+            ("soft_share", "label_smoothing", "both say what the target is"),
+        ):
+            if getattr(self, one) and getattr(self, other):
+                raise UserError(
+                    f"reward_model.{one}={getattr(self, one)} with reward_model.{other}="
+                    f"{getattr(self, other)}: {why}; choose one of them"
+                )
+        if self.drop_share == 1:
+            raise UserError("reward_model.drop_share=1 leaves no pair: choose less")
+
+    @property
+    def treatment(self) -> Treatment:
+        return Treatment(
+            self.flip_share, self.drop_share, self.soft_share, self.margin, self.label_smoothing
+        )
+
+    @property
+    def voter(self) -> RewardModelOptions:
+        """The options of a model that votes: the same, on labels as they are."""
+        return RewardModelOptions(self.epochs, self.batch, self.lr, self.threads)
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What training found. offset: the mean score of reference answers, which the reward subtracts
+    (N+ detail 15). bins: calibration on held-out pairs."""
+
+    metrics: dict[str, float]
+    offset: float
+    bins: Sequence[Bin]
+
+
+def tokens_of(row: Row, side: str) -> list[int]:
+    """Prompt and completion as the reward model reads them."""
+    return [*row["prompt_tokens"], *row[f"{side}_tokens"]]
+
+
+def pair_gap(model: Any, rows: Sequence[Row]) -> Tensor:
+    """Score of the chosen less score of the rejected, one a pair."""
+    sides = [tokens_of(row, side) for side in ("chosen", "rejected") for row in rows]
+    chosen_P, rejected_P = last_token_scores(model, sides).chunk(2)
+    return chosen_P - rejected_P
+
+
+def pair_gaps(model: Any, rows: Sequence[Row], batch: int) -> Tensor:
+    """The same without gradients, `batch` pairs at a time."""
+    with torch.inference_mode():
+        starts = range(0, len(rows), batch)
+        return torch.cat([pair_gap(model, rows[start : start + batch]) for start in starts])
+
+
+def train_reward_model(
+    model: Any,
+    pairs: Sequence[Row],
+    held_out: Sequence[Row],
+    references: Sequence[Sequence[int]],
+    options: RewardModelOptions,
+    seed: int,
+    bar: Bar,
+    strength_P: Tensor | None = None,
+) -> Trained:
+    """Fit in place with the pair loss. strength_P: of each pair, where the options go by it."""
+    used = treated(pairs, strength_P, options.treatment)
+    losses = fit_pairs(model, used, options, seed, bar)
+    with torch_threads(options.threads), torch.inference_mode():
+        gap_P = pair_gaps(model, held_out, options.batch)
+        seen_P = pair_gaps(model, used.rows[: len(held_out)], options.batch)
+        scores = scores_of(model, references, options.batch)
+    bins = calibration(gap_P, seed)
+    tail = losses[-20:]
+    metrics = accuracy(gap_P, held_out) | {
+        "calibration_error": expected_error(bins),
+        # Of as many pairs as are held out, so that the two accuracies have the same spread.
+        "train_accuracy": float((seen_P > 0).float().mean()),
+        "train_pairs": float(len(used.rows)),
+        "train_loss": sum(tail) / len(tail),
+        "reference_std": float(scores.std()),
+    }
+    return Trained(metrics, float(scores.mean()), bins)
+
+
+def fit_pairs(
+    model: Any, pairs: TrainingPairs, options: RewardModelOptions, seed: int, bar: Bar
+) -> list[float]:
+    """Epochs over the pairs, in an order keyed by the seed; the loss of every step."""
+    steps_per_epoch = len(pairs.rows) // options.batch
+    if steps_per_epoch == 0:
+        raise UserError(
+            f"reward_model.batch={options.batch} is larger than the {len(pairs.rows)} labelled "
+            "pairs: lower it, or raise labels.pairs"
+        )
+
+    def loss_of_step(step: int) -> Tensor:
+        epoch, place = divmod(step, steps_per_epoch)
+        key = stable_hash(seed, "pairs", epoch) & (2**63 - 1)
+        order = torch.randperm(len(pairs.rows), generator=torch.Generator().manual_seed(key))
+        index_P = order[place * options.batch : (place + 1) * options.batch]
+        gap_P = pair_gap(model, [pairs.rows[index] for index in index_P.tolist()])
+        return pair_loss(gap_P, pairs.target_P[index_P], pairs.margin_P[index_P]).mean()
+
+    return fit(
+        model, loss_of_step, steps_per_epoch * options.epochs, options.lr, options.threads, bar
+    )
+
+
+def accuracy(gap_P: Tensor, rows: Sequence[Row]) -> dict[str, float]:
+    """Share of held-out pairs ordered as labelled: all, by quarter of the model's own |gap|, and by
+    quarter of the gold gap where the pairs have gold scores."""
+    is_right_P = (gap_P > 0).float()
+    found = {
+        "accuracy": float(is_right_P.mean()),
+        "held_out_pairs": float(len(rows)),
+        "held_out_loss": float(-logsigmoid(gap_P).mean()),
+    }
+    gold_P = gold_gaps(rows)
+    if gold_P is not None:
+        found |= by_quarter("accuracy_gap", is_right_P, gold_P.abs())
+    return found | by_quarter("accuracy_confidence", is_right_P, gap_P.abs())

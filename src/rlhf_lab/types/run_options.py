@@ -1,0 +1,63 @@
+"""The four numbers that decide off-policyness, and the budget they divide."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from rlhf_lab.types import limits
+from rlhf_lab.types.errors import UserError
+
+
+@dataclass(frozen=True)
+class Recipe(limits.Limited, key="run"):
+    """Config group `budget`, mounted at `run`.
+
+    updates: optimizer updates of the whole run, N*T per round.
+    groups_per_update: prompts in one minibatch.
+    updates_per_round (N): minibatches that one round of generation holds.
+    passes (T): sweeps over a round's rows.
+    group_size (K): completions per prompt.
+    oversample: groups generated for each that is trained on; those with unequal rewards are taken
+    first, in order. 0 leaves it to the algorithm, which is 1 for all but dapo.
+    (S, the maximum staleness in rounds, belongs to the mode.)
+    """
+
+    updates: int = limits.count(256)
+    groups_per_update: int = limits.count(64)
+    updates_per_round: int = limits.count(1)
+    passes: int = limits.count(1)
+    group_size: int = limits.count(2, most=10**6)
+    oversample: float = limits.number(
+        0.0, least=1, most=100, also={0: "to leave it to the algorithm"}
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        per_round = self.updates_per_round * self.passes
+        if self.updates % per_round:
+            below = max(1, self.updates // per_round) * per_round
+            raise UserError(
+                f"run.updates={self.updates} is not divisible by run.updates_per_round * "
+                f"run.passes = {per_round}: choose {below} or "
+                f"{below + per_round}"
+            )
+
+    @property
+    def updates_a_round(self) -> int:
+        """N * T: how much older a sample gets when it waits for one round."""
+        return self.updates_per_round * self.passes
+
+    @property
+    def num_rounds(self) -> int:
+        return self.updates // self.updates_a_round
+
+    @property
+    def groups_per_round(self) -> int:
+        """Groups trained on in a round."""
+        return self.groups_per_update * self.updates_per_round
+
+    @property
+    def groups_generated(self) -> int:
+        """Groups written for a round."""
+        return math.ceil(self.groups_per_round * max(1.0, self.oversample))
