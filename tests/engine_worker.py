@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from engine_cases import ALGOS, batch_of, engine, losses, options_of, restore, saved, updates
 
+from rlhf_lab.training.engines.broadcast_engine import STOP, BroadcastEngine, follow
 from rlhf_lab.training.engines.distributed import FollowerFailed, Processes, current, join, leave
-from rlhf_lab.training.engines.led import STOP, LedEngine, follow
 from rlhf_lab.types.data import Weights
 
 
@@ -35,11 +35,11 @@ def lead(folder: Path, names: list[str]) -> None:
     """Everything that the lead of a run asks of its engine, for every engine and algorithm."""
     for name in names:
         for algo in ALGOS:
-            current().agreed((name, algo))
-            led = LedEngine(engine(options_of(name), algo), current())
+            current().broadcast_object((name, algo))
+            led = BroadcastEngine(engine(options_of(name), algo), current())
             told = seen(led, algo, torch.load(folder / f"single-{algo}.pt"))
             torch.save(told, folder / f"{name}-{algo}.pt")
-            current().agreed(STOP)
+            current().broadcast_object(STOP)
 
 
 def seen(led: Any, algo: str, other: dict[str, Any]) -> dict[str, Any]:
@@ -70,10 +70,10 @@ def seen(led: Any, algo: str, other: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def take_part() -> None:
+def run_worker_rank() -> None:
     """What the other processes do meanwhile."""
     processes = current()
-    while (word := processes.agreed(None)) != STOP:
+    while (word := processes.broadcast_object(None)) != STOP:
         name, algo = word
         follow(engine(options_of(name), algo), processes)
 
@@ -83,13 +83,13 @@ def fail(processes: Processes) -> None:
     the survivors does not cut it short."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     broken: Any = Broken(processes)
-    if not processes.is_lead:
+    if not processes.is_main:
         try:
             follow(broken, processes)
         except ValueError as error:
             leave(processes, error)
     try:
-        LedEngine(broken, processes).update(*"abcd")
+        BroadcastEngine(broken, processes).update(*"abcd")
     except FollowerFailed as error:
         sys.stdout.write(str(error))
         sys.stdout.flush()
@@ -99,11 +99,11 @@ def fail(processes: Processes) -> None:
 def main(folder: Path, names: list[str]) -> None:
     torch.set_num_threads(1)
     processes = join()
-    if processes.is_lead:
+    if processes.is_main:
         lead(folder, names)
-        processes.agreed(STOP)
+        processes.broadcast_object(STOP)
     else:
-        take_part()
+        run_worker_rank()
     fail(processes)
 
 

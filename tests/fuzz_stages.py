@@ -9,7 +9,7 @@ from fuzz import Case
 
 from rlhf_lab.experiment.prepare import METRICS, STRENGTH, read_pairs
 from rlhf_lab.rewards.judge_cache import JudgeCache
-from rlhf_lab.runs.atomic_folder import sealed
+from rlhf_lab.runs.atomic_folder import atomic_folder
 from rlhf_lab.runs.reading import read_json
 from rlhf_lab.sweeps.search.options import Sampler, SearchOptions
 from rlhf_lab.sweeps.search.space import split
@@ -21,7 +21,7 @@ QUESTIONS = ("a1" * 32, "b2" * 32)
 
 
 def write_product(folder: Path) -> None:
-    with sealed(folder / "product", {"stage": "reward_model", "key": {"a": 1}}) as draft:
+    with atomic_folder(folder / "product", {"stage": "reward_model", "key": {"a": 1}}) as draft:
         (draft / METRICS).write_text(json.dumps({"accuracy": 0.75, "offset": 1}))
         (draft / STRENGTH).write_text(json.dumps({"mean": [0.5, 1.0], "std": [0.1, 0.2]}))
         (draft / "train.jsonl").write_text('{"prompt": "a", "gold": [1.0, 2.0]}\n' * 3)

@@ -12,7 +12,7 @@ from typing import Any
 from survival import untimed
 
 from rlhf_lab.experiment.config import Config, plain
-from rlhf_lab.experiment.prepare import Stages
+from rlhf_lab.experiment.prepare import Artifacts
 from rlhf_lab.experiment.train import learn
 from rlhf_lab.models.causal_lm import load_policy
 from rlhf_lab.models.forward import weights_digest
@@ -94,7 +94,7 @@ def run_in_memory(
     output: of an earlier run with the same settings, to resume it.
     """
     output = output or memory_of(config)
-    sources = Stages(config, Console(quiet=True)).sources()
+    sources = Artifacts(config, Console(quiet=True)).sources()
     model, tokenizer = policy_of(sources.policy, config.seed)
     last = learn(config, sources, model, tokenizer, output, output.reports.append, should_stop)
     return output.rows, weights_digest(last)

@@ -17,7 +17,7 @@ from misbehaving import FINAL
 from rlhf_lab.rewards.function import FunctionJudge
 from rlhf_lab.rewards.limited import OnError, SampleScorer
 from rlhf_lab.rollout.mode import OnFailure
-from rlhf_lab.rollout.process import Care, GeneratorProcess
+from rlhf_lab.rollout.process import FailurePolicy, GeneratorProcess
 from rlhf_lab.rollout.shared import SharedWeights
 from rlhf_lab.rollout.worker import RolloutWorker
 from rlhf_lab.runs.foreign import state
@@ -80,7 +80,7 @@ def generator() -> GeneratorProcess:
     """A process that is ready to score."""
     shared = SharedWeights(WEIGHTS.state, 1)
     shared.write(WEIGHTS)
-    process = GeneratorProcess(writer, shared, 0, Care(OnFailure.stop, 60.0, 0, print))
+    process = GeneratorProcess(writer, shared, 0, FailurePolicy(OnFailure.stop, 60.0, 0, print))
     process.spawn()
     process.wait_ready()
     return process

@@ -14,7 +14,7 @@ from rlhf_lab.training.ledger import Ledger
 from rlhf_lab.training.optim import Optim, Per, Schedule
 from rlhf_lab.types.data import Chunk, Rollout, Span
 from rlhf_lab.types.errors import UserError
-from rlhf_lab.types.run_options import Recipe
+from rlhf_lab.types.run_options import RunOptions
 
 
 @given(st.integers(0, 6), st.integers(1, 4), st.integers(1, 12))
@@ -35,9 +35,9 @@ def test_every_chunk_is_admitted_once_by_the_version_of_the_closed_form(
 
 
 def test_a_budget_must_divide_into_rounds() -> None:
-    assert Recipe(updates=256, updates_per_round=4, passes=2).num_rounds == 32
+    assert RunOptions(updates=256, updates_per_round=4, passes=2).num_rounds == 32
     with pytest.raises(UserError, match=r"run.updates=10 is not divisible .* 8 or 16"):
-        Recipe(updates=10, updates_per_round=4, passes=2)
+        RunOptions(updates=10, updates_per_round=4, passes=2)
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_a_budget_must_divide_into_rounds() -> None:
 )
 def test_the_four_numbers_are_at_least_one(key: str) -> None:
     with pytest.raises(UserError, match=f"run.{key}=0"):
-        Recipe(**{key: 0})
+        RunOptions(**{key: 0})
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from torch.func import functional_call
 
 from rlhf_lab.cli import commands
 from rlhf_lab.experiment.checks import check
-from rlhf_lab.experiment.prepare import Stages
+from rlhf_lab.experiment.prepare import Artifacts
 from rlhf_lab.models.adapters import (
     adapters_off,
     has_adapters,
@@ -287,7 +287,7 @@ def test_a_resumed_run_ends_with_the_same_bits(make_config: MakeConfig, tmp_path
 
 def test_stages_before_the_run_do_not_depend_on_its_adapters(make_config: MakeConfig) -> None:
     plain, adapted = (
-        Stages(make_config("sft.steps=4", f"model.lora_rank={rank}"), Console(quiet=True))
+        Artifacts(make_config("sft.steps=4", f"model.lora_rank={rank}"), Console(quiet=True))
         for rank in (0, 4)
     )
     config = make_config("model.lora_rank=4")

@@ -22,9 +22,9 @@ from survival import generators_at_work, is_running, wait_until
 
 from rlhf_lab.cli import commands
 from rlhf_lab.cli.main import conf_folder, main, message
-from rlhf_lab.experiment.checks import check, splits_are_readable
+from rlhf_lab.experiment.checks import check, require_readable_splits
 from rlhf_lab.experiment.config import GROUPS
-from rlhf_lab.experiment.prepare import Stages
+from rlhf_lab.experiment.prepare import Artifacts
 from rlhf_lab.runs import forkserver
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
@@ -110,7 +110,7 @@ def test_a_nano_model_needs_a_task_that_brings_a_tokenizer(
         "task=gsm8k", f"task.path={gsm8k}", "model=nano_s", "model.max_positions=999"
     )
     with pytest.raises(UserError, match=r"model=nano_s has no tokenizer.*model=smollm2_135m"):
-        Stages(config, Console(quiet=True)).sft(config.model)
+        Artifacts(config, Console(quiet=True)).sft(config.model)
 
 
 @pytest.fixture
@@ -142,7 +142,7 @@ def test_a_bad_row_is_refused_with_file_and_line(
     (gsm8k / "train.jsonl").write_bytes(content)
     config = make_config("task=gsm8k", f"task.path={gsm8k}")
     with pytest.raises(UserError) as refused:
-        splits_are_readable(config)
+        require_readable_splits(config)
     for part in ["train.jsonl", *parts]:
         assert part in str(refused.value)
 
@@ -153,7 +153,7 @@ def test_no_hub_says_what_to_pass_instead(
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     config = make_config("task=tldr", "task.path=nobody/nothing")
     with pytest.raises(UserError, match=r"task.path=nobody/nothing .*pass task.path=<local folder"):
-        splits_are_readable(config)
+        require_readable_splits(config)
 
 
 def test_a_missing_model_says_what_to_pass_instead(
@@ -162,7 +162,7 @@ def test_a_missing_model_says_what_to_pass_instead(
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     config = make_config("model=pretrained", f"model.path={tmp_path}")
     with pytest.raises(UserError, match=r"has no config.json: pass a folder made by save_pretr"):
-        Stages(config, Console(quiet=True)).sft(config.model)
+        Artifacts(config, Console(quiet=True)).sft(config.model)
 
 
 def test_a_prompt_that_is_too_long_is_named(make_config: MakeConfig, gsm8k: Path) -> None:
@@ -179,7 +179,7 @@ def test_a_cache_entry_that_was_cut_short_is_refused(
     make_config: MakeConfig, tmp_path: Path
 ) -> None:
     config = make_config(f"output.cache={tmp_path}/own", "task=arithmetic", "sft.steps=1")
-    stages = Stages(config, Console(quiet=True))
+    stages = Artifacts(config, Console(quiet=True))
     product = stages.sft(config.model)
     assert stages.sft(config.model).was_cached
     weights = product.folder / "model.safetensors"
@@ -193,7 +193,7 @@ def test_a_cache_entry_that_was_cut_short_is_refused(
 
 def test_a_changed_setting_never_reuses_a_stale_product(make_config: MakeConfig) -> None:
     def folder(*overrides: str) -> Path:
-        return Stages(make_config(*overrides), Console(quiet=True)).folders()[-1]
+        return Artifacts(make_config(*overrides), Console(quiet=True)).folders()[-1]
 
     first = folder()
     assert folder() == first
@@ -325,7 +325,7 @@ def test_a_killed_trainer_leaves_no_generator_behind(tmp_path: Path, cache: Path
 def test_prompts_must_fit_the_context_of_a_loaded_model(
     make_config: MakeConfig, tmp_path: Path
 ) -> None:
-    policy = Stages(make_config(), Console(quiet=True)).sft(make_config().model).folder
+    policy = Artifacts(make_config(), Console(quiet=True)).sft(make_config().model).folder
     config = make_config(
         *("model=pretrained", f"model.path={policy}", "reward=task_rule"),
         *("task.max_prompt_tokens=120", f"output.dir={tmp_path}/long"),

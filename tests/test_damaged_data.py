@@ -20,11 +20,11 @@ from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.tasks.gsm8k import Gsm8k
 from rlhf_lab.tasks.hub import read_split
 from rlhf_lab.tasks.pairs import pair_examples
-from rlhf_lab.tasks.tables import Demand, Table
+from rlhf_lab.tasks.tables import RequiredFields, Table
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.samples import Split
 
-DEMAND = Demand(("question",))
+DEMAND = RequiredFields(("question",))
 FIELDS = {"question": "1 + 1?", "answer": "#### 2"}
 GOOD = json.dumps(FIELDS).encode() + b"\n"
 

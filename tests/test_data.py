@@ -16,7 +16,7 @@ from examples import FACTS, call
 from rlhf_lab.cli import commands
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.experiment.data_report import inspect, share
-from rlhf_lab.experiment.prepare import Stages, read_pairs
+from rlhf_lab.experiment.prepare import Artifacts, read_pairs
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.tasks.audit import (
     DataOptions,
@@ -187,7 +187,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def data_config(make_config: MakeConfig, folder: Path, *overrides: str) -> Config:
-    nano = Stages(make_config(), Console(quiet=True)).sft(make_config().model).folder
+    nano = Artifacts(make_config(), Console(quiet=True)).sft(make_config().model).folder
     return make_config(
         *("task=tldr", f"task.path={folder}", "model=pretrained", f"model.path={nano}"),
         *("task.max_prompt_tokens=20", "data.ngram=4", *overrides),
@@ -357,8 +357,8 @@ def test_accuracy_by_gap_needs_scores() -> None:
     assert "accuracy_gap_quarter_1" not in accuracy(gap_P, [pair("a", "b")] * 4)
 
 
-def stages(config: Config) -> Stages:
-    return Stages(config, Console(quiet=True))
+def stages(config: Config) -> Artifacts:
+    return Artifacts(config, Console(quiet=True))
 
 
 def test_labels_relabelled_by_a_reward_model_train_one_and_a_run(

@@ -26,12 +26,12 @@ from analysis.command import exit_code
 from rlhf_lab.cli import commands
 from rlhf_lab.cli.main import run_command
 from rlhf_lab.experiment.arguments import is_option
-from rlhf_lab.experiment.prepare import Stages
+from rlhf_lab.experiment.prepare import Artifacts
 from rlhf_lab.rewards.judge_cache import JudgeCache
 from rlhf_lab.runs import disk
-from rlhf_lab.runs.atomic_folder import sealed
+from rlhf_lab.runs.atomic_folder import atomic_folder
 from rlhf_lab.runs.disk import fault_of, follow_umask, save_file, told, umask, writing
-from rlhf_lab.runs.locks import claimed
+from rlhf_lab.runs.locks import try_lock
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.sweeps.words import quoted
 from rlhf_lab.types.errors import UserError
@@ -63,13 +63,13 @@ def test_files_of_a_cache_have_the_rights_of_new_ones(
 ) -> None:
     with masked(mask):
         assert umask() == mask
-        with sealed(tmp_path / "stage" / "key", {}) as draft:
+        with atomic_folder(tmp_path / "stage" / "key", {}) as draft:
             save_file({"a": torch.zeros(2)}, draft / "weights.safetensors")
             safetensors.save_file({"a": torch.zeros(2)}, draft / "theirs.safetensors")
             (draft / "below").mkdir()
             (draft / "below" / "rows.json").write_text("{}")
         JudgeCache(tmp_path / "judge").settle("abc", "yes")
-        with claimed(tmp_path / "lock"):
+        with try_lock(tmp_path / "lock"):
             pass
     found = rights(tmp_path)
     assert len(found) == 11
@@ -80,7 +80,7 @@ def test_files_of_a_cache_have_the_rights_of_new_ones(
 def test_the_group_of_a_shared_folder_is_handed_on(tmp_path: Path) -> None:
     tmp_path.chmod(0o2775)
     with masked(0o002):
-        with sealed(tmp_path / "key", {}) as draft:
+        with atomic_folder(tmp_path / "key", {}) as draft:
             (draft / "file").write_text("")
             (draft / "file").chmod(0o700)
             (draft / "link").symlink_to("/nowhere")
@@ -160,7 +160,7 @@ def test_a_cache_that_cannot_be_written_is_refused_with_its_option(
     config = make_config(f"output.cache={tmp_path}/cache", "sft.steps=1")
     monkeypatch.setattr("rlhf_lab.runs.locks.os.open", failing(number, f"{tmp_path}/cache"))
     with pytest.raises(UserError, match=rf"^output.cache={tmp_path}/cache: .*name another folder"):
-        Stages(config, Console(quiet=True)).sft(config.model)
+        Artifacts(config, Console(quiet=True)).sft(config.model)
 
 
 def test_a_file_in_the_way_is_refused_in_a_line(

@@ -620,7 +620,7 @@ def test_the_command_line_tells_it_in_one_line(
 def test_labels_by_a_judge_leave_out_the_pairs_that_it_could_not_score(
     make_config: MakeConfig,
 ) -> None:
-    from rlhf_lab.experiment.prepare import Stages, read_pairs
+    from rlhf_lab.experiment.prepare import Artifacts, read_pairs
 
     with serving(patchy) as judge:
         config = make_config(
@@ -633,7 +633,7 @@ def test_labels_by_a_judge_leave_out_the_pairs_that_it_could_not_score(
             "labels.pairs=32",
             "labels.held_out_pairs=8",
         )
-        product = Stages(config, Console(quiet=True)).labels()
+        product = Artifacts(config, Console(quiet=True)).labels()
     share = product.metrics["train_unscored"]
     assert 0 < share < 1
     pairs = read_pairs(product.folder / "train.jsonl")

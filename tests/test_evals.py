@@ -35,7 +35,7 @@ from rlhf_lab.evaluation.measures.verdicts import Judged, by_comparison, by_scor
 from rlhf_lab.experiment import build
 from rlhf_lab.experiment.checks import check
 from rlhf_lab.experiment.evaluate import Evaluated, show
-from rlhf_lab.experiment.prepare import Stages
+from rlhf_lab.experiment.prepare import Artifacts
 from rlhf_lab.models.causal_lm import load_policy
 from rlhf_lab.runs.jsonl import read_rows
 from rlhf_lab.runs.trackers.console import Console
@@ -314,7 +314,7 @@ def live(make_config: MakeConfig) -> Live:
 
     def make(*overrides: str) -> tuple[Evaluator, Weights]:
         config = make_config("eval.prompts=4", *overrides)
-        sources = Stages(config, Console(quiet=True)).sources()
+        sources = Artifacts(config, Console(quiet=True)).sources()
         model, _ = load_policy(config.model, config.task.tokenizer(), seed=5)
         return build.evaluator(config, sources), Weights(1, dict(model.named_parameters()))
 

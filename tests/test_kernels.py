@@ -13,7 +13,7 @@ from conftest import MakeConfig
 
 from rlhf_lab.cli import main as door
 from rlhf_lab.experiment.checks import check
-from rlhf_lab.experiment.prepare import Stages
+from rlhf_lab.experiment.prepare import Artifacts
 from rlhf_lab.runs import folder, kernels, provenance
 from rlhf_lab.runs.kernels import PORTABLE, Kernels, RestartNeeded, label
 from rlhf_lab.runs.trackers.console import Console
@@ -128,7 +128,7 @@ def test_stages_of_other_kernels_are_other_products(
     config_of: MakeConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     native, portable = (
-        Stages(config_of(f"kernels={name}"), Console(quiet=True)).folders()
+        Artifacts(config_of(f"kernels={name}"), Console(quiet=True)).folders()
         for name in ("native", "portable")
     )
     assert not set(native) & set(portable)

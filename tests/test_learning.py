@@ -13,7 +13,7 @@ from examples import FACTS
 
 from rlhf_lab.cli import commands
 from rlhf_lab.experiment.config import Config
-from rlhf_lab.experiment.prepare import Stages
+from rlhf_lab.experiment.prepare import Artifacts
 from rlhf_lab.runs.trackers.console import Console
 
 pytestmark = pytest.mark.slow
@@ -36,7 +36,7 @@ def evals(config: Config) -> list[dict[str, float]]:
 
 
 def test_the_stages_reach_what_they_are_documented_to_reach(make_config: MakeConfig) -> None:
-    stages = Stages(make_config(*REAL), Console(quiet=True))
+    stages = Artifacts(make_config(*REAL), Console(quiet=True))
     assert 0.70 <= stages.reward_model().metrics["accuracy"] <= 0.95
     before, after = evals(make_config(*REAL, "run.updates=64"))
     assert 0.25 <= before["gold/win_rate"] <= 0.50

@@ -29,7 +29,7 @@ from rlhf_lab.training.engines.options import SingleEngineOptions
 from rlhf_lab.training.optim import Optim
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
-from rlhf_lab.types.run_options import Recipe
+from rlhf_lab.types.run_options import RunOptions
 
 REFUSALS = (UserError, HydraException, OmegaConfBaseException)
 # As they stand in an override; Hydra reads text, lists, truth and numbers out of them.
@@ -156,7 +156,10 @@ def test_limits_are_what_their_text_is(
     [
         (lambda: Optim(beta2=1.5), "optim.beta2=1.5 is out of range: choose 0 or more and below 1"),
         (lambda: Optim(lr=True), "optim.lr=True is no number: choose above 0 and below 1"),
-        (lambda: Recipe(passes=1.5), r"run.passes=1.5 is no whole number: choose 1 to 1000000000"),  # type: ignore[arg-type]
+        (
+            lambda: RunOptions(passes=1.5),  # type: ignore[arg-type]
+            r"run.passes=1.5 is no whole number: choose 1 to 1000000000",
+        ),
         (lambda: Optim(eps=[1e-8]), r"optim.eps=\[1e-08\] is no number"),  # type: ignore[arg-type]
         (lambda: EvalOptions(ks=[0]), r"eval.ks\[0\]=0 is out of range: choose 1 to 100000"),
         (lambda: SingleEngineOptions(threads=10**6), "engine.threads=1000000 is out of range"),

@@ -14,7 +14,7 @@ from rlhf_lab.algos.ppo import PPO
 from rlhf_lab.experiment import build
 from rlhf_lab.experiment.checks import warnings
 from rlhf_lab.experiment.config import Config
-from rlhf_lab.experiment.prepare import Stages
+from rlhf_lab.experiment.prepare import Artifacts
 from rlhf_lab.models.batching import collate
 from rlhf_lab.models.causal_lm import load_policy
 from rlhf_lab.models.forward import response_values
@@ -38,7 +38,7 @@ def rows_of(config: Config) -> list[Row]:
 
 def engine_of(config: Config) -> tuple[TrainingEngine, Batch]:
     """The engine of a run, and a batch of samples of its first policy."""
-    sources = Stages(config, Console(quiet=True)).sources()
+    sources = Artifacts(config, Console(quiet=True)).sources()
     model, tokenizer = load_policy(sources.policy, None, config.seed)
     values = build.value_model(config, sources, model, tokenizer)
     return build.engine(config, model, values), sampled(config, model, tokenizer, greedy=False)
@@ -54,7 +54,7 @@ def sampled(config: Config, model: Any, tokenizer: Any, greedy: bool, seed: str 
 
 def test_values_begin_as_the_scores_of_the_proxy(make_config: MakeConfig) -> None:
     config = make_config(*SHORT, "algo=ppo")
-    sources = Stages(config, Console(quiet=True)).sources()
+    sources = Artifacts(config, Console(quiet=True)).sources()
     engine, batch = engine_of(config)
     model, _, offset = load_reward_model(sources.proxies[0])
     values_BT = engine.values(batch)
@@ -109,7 +109,7 @@ def test_a_value_network_of_its_own_leaves_the_policy_alone() -> None:
 
 def test_values_come_from_a_reward_model_without_changing_it(make_config: MakeConfig) -> None:
     config = make_config(*SHORT, "algo=ppo")
-    sources = Stages(config, Console(quiet=True)).sources()
+    sources = Artifacts(config, Console(quiet=True)).sources()
     model, _, offset = load_reward_model(sources.proxies[0])
     values = value_model_from(model, offset)
     _, batch = engine_of(config)
@@ -206,7 +206,7 @@ def test_the_last_sample_of_a_group_is_greedy_and_the_others_are_as_before(
     make_config: MakeConfig,
 ) -> None:
     config = make_config(*SHORT)
-    sources = Stages(config, Console(quiet=True)).sources()
+    sources = Artifacts(config, Console(quiet=True)).sources()
     model, tokenizer = load_policy(sources.policy, None, config.seed)
     plain = sampled(config, model, tokenizer, greedy=False)
     greedy = sampled(config, model, tokenizer, greedy=True)

@@ -20,8 +20,8 @@ from transformers import GPTNeoXConfig, GPTNeoXForCausalLM, PreTrainedTokenizerF
 
 from rlhf_lab.cli import commands
 from rlhf_lab.experiment import build
-from rlhf_lab.experiment.checks import check, splits_are_readable
-from rlhf_lab.experiment.prepare import Stages
+from rlhf_lab.experiment.checks import check, require_readable_splits
+from rlhf_lab.experiment.prepare import Artifacts
 from rlhf_lab.models.causal_lm import save_policy
 from rlhf_lab.models.pretrained import PretrainedModel
 from rlhf_lab.rewards.build import as_text
@@ -245,7 +245,7 @@ def test_a_run_on_chats_is_judged_and_leaves_long_prompts_out(
         where = (f"reward.base_url={judge.url}", f"judge.base_url={judge.url}")
         config = make_config(*options, *where)
         check(config)
-        splits_are_readable(config)
+        require_readable_splits(config)
         folder = commands.train(config, Console(quiet=False), FACTS)
         last = metrics(folder)[-1]
         assert last["total/prompts"] == 16
@@ -276,7 +276,7 @@ def test_labelled_pairs_of_chats_stay_chats(
     with serving(longer_wins) as judge:
         where = (f"reward.base_url={judge.url}", f"judge.base_url={judge.url}")
         config = make_config(*options, *where, "generator=pairs", "labels.pairs=16")
-        stages = Stages(config, Console(quiet=True))
+        stages = Artifacts(config, Console(quiet=True))
         path = Path(stages.pairs())
         examples = pair_examples(path)
         stream = build.rollout_prompts(config, stages.sources(), tokenizer())

@@ -65,14 +65,14 @@ def test_rows_that_the_reference_was_not_asked_about_say_nothing_of_it() -> None
     away = replace(
         batch(),
         reference_logp_BT=logp([[-1.0, -2.0], [-0.5 - math.log(2)]]),
-        known_B=torch.tensor([False, True]),
+        has_reference_B=torch.tensor([False, True]),
     )
     rows = off_policy.measure(logp(BEHAVIOR), away, None)
     found = off_policy.summary([rows], [torch.tensor([0, 1])])
     # Half of the weight is left, and all of it on the row that is log 2 away.
     assert found["kl/policy_reference_k1"] == pytest.approx(math.log(2))
     assert found["by_lag/kl/policy_reference_k1"] == pytest.approx({"1": math.log(2)})
-    nobody = replace(away, known_B=torch.tensor([False, False]))
+    nobody = replace(away, has_reference_B=torch.tensor([False, False]))
     none = off_policy.summary([off_policy.measure(logp(BEHAVIOR), nobody, None)], [torch.zeros(2)])
     assert "kl/policy_reference_k1" not in none
     assert none["kl/behavior_policy_k1"] == 0.0

@@ -18,9 +18,9 @@ from survival import outcome
 
 from rlhf_lab.cli import commands
 from rlhf_lab.experiment import build
-from rlhf_lab.experiment.checks import check, splits_are_readable
+from rlhf_lab.experiment.checks import check, require_readable_splits
 from rlhf_lab.experiment.config import Config
-from rlhf_lab.experiment.prepare import Stages, read_pairs
+from rlhf_lab.experiment.prepare import Artifacts, read_pairs
 from rlhf_lab.models.batching import collate
 from rlhf_lab.models.scratch import ScratchModel, scratch
 from rlhf_lab.rewards.preference import PreferenceScorer
@@ -56,8 +56,8 @@ def write(path: Path, *rows: Mapping[str, Any]) -> None:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
 
 
-def stages(config: Config) -> Stages:
-    return Stages(config, Console(quiet=True))
+def stages(config: Config) -> Artifacts:
+    return Artifacts(config, Console(quiet=True))
 
 
 def chunk_of(*examples: Example) -> Chunk:
@@ -96,7 +96,7 @@ def test_a_bad_row_is_refused_with_file_line_and_key(
     path = tmp_path / "pairs.jsonl"
     path.write_bytes(content)
     with pytest.raises(UserError) as refused:
-        splits_are_readable(make_config(*OFFLINE, f"generator.path={path}"))
+        require_readable_splits(make_config(*OFFLINE, f"generator.path={path}"))
     for part in [f"generator.path: {path}", *parts]:
         assert part in str(refused.value)
 
@@ -104,7 +104,7 @@ def test_a_bad_row_is_refused_with_file_line_and_key(
 def test_no_file_says_what_to_pass_instead(make_config: MakeConfig, tmp_path: Path) -> None:
     config = make_config(*OFFLINE, f"generator.path={tmp_path}/none.jsonl")
     with pytest.raises(UserError, match=r"none.jsonl cannot be read .*pass generator.path=<"):
-        splits_are_readable(config)
+        require_readable_splits(config)
 
 
 def test_a_pair_is_two_answers(make_config: MakeConfig) -> None:

@@ -23,7 +23,7 @@ from rlhf_lab.models.batching import collate
 from rlhf_lab.models.forward import Texts, texts
 from rlhf_lab.models.shared_prompts import is_packable, packed, saves
 from rlhf_lab.models.value_model import value_model_like
-from rlhf_lab.training.engines.actor import Actor, Reads, Way
+from rlhf_lab.training.engines.policy_with_values import PassKind, PassLayout, PolicyWithValues
 from rlhf_lab.types.samples import Example, Finish, Group, Prompt, Sample
 
 SHAPE = {
@@ -67,9 +67,11 @@ def uneven() -> Texts:
     )
 
 
-def everything(actor: Actor, reads: Reads, chunks: int) -> tuple[list[Tensor], list[Tensor]]:
+def everything(
+    actor: PolicyWithValues, reads: PassKind, chunks: int
+) -> tuple[list[Tensor], list[Tensor]]:
     """What is read of the uneven groups, and the gradients of its weighted sum."""
-    found = actor(uneven(), reads, Way(chunks, is_packed=True))
+    found = actor(uneven(), reads, PassLayout(chunks, is_packed=True))
     given = [part for part in found if part is not None]
     actor.zero_grad()
     place_BT = torch.arange(given[0].numel()).view_as(given[0]) + 1.0
@@ -88,9 +90,11 @@ def test_packed_rows_say_what_plain_rows_say(kind: str, attention: str, values: 
     if network is not None:
         for parameter in network.score.parameters():
             torch.nn.init.normal_(parameter)
-    actors = [Actor(*copy.deepcopy((policy, network)), 0.7, shares) for shares in (True, False)]
+    actors = [
+        PolicyWithValues(*copy.deepcopy((policy, network)), 0.7, shares) for shares in (True, False)
+    ]
     assert [actor.is_packable for actor in actors] == [True, False]
-    reads = Reads.policy if network is None else Reads.both
+    reads = PassKind.policy if network is None else PassKind.both
     for chunks in (1, 3):
         (mine, gradients), (plain, expected) = (everything(a, reads, chunks) for a in actors)
         for one, other in zip([*mine, *gradients], [*plain, *expected], strict=True):

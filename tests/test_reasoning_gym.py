@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from conftest import MakeConfig
 
-from rlhf_lab.experiment.checks import check, splits_are_readable, warnings
+from rlhf_lab.experiment.checks import check, require_readable_splits, warnings
 from rlhf_lab.rewards.rule import RuleScorer
 from rlhf_lab.tasks import reasoning_gym as module
 from rlhf_lab.tasks.prompts import PromptStream
@@ -102,7 +102,7 @@ def test_settings_of_the_generator_come_as_json(config_of: MakeConfig) -> None:
     config = config_of("task=reasoning_gym", f'task.config="{quoted}"')
     assert config.task.config == text
     check(config)
-    splits_are_readable(config)
+    require_readable_splits(config)
     entry = config.task.examples(Split.train)[0].hidden["entry"]
     assert len(entry["metadata"]["animals"]) == 1
 

@@ -20,11 +20,11 @@ from torch import Tensor
 from analysis import calibration as curve
 from rlhf_lab.cli import commands
 from rlhf_lab.experiment import build
-from rlhf_lab.experiment.prepare import STRENGTH, Stages, read_pairs
+from rlhf_lab.experiment.prepare import STRENGTH, Artifacts, read_pairs
 from rlhf_lab.models.causal_lm import load_policy
 from rlhf_lab.models.reward_model import chosen_label, load_reward_model, reward_model_from
 from rlhf_lab.models.scratch import ScratchModel
-from rlhf_lab.rewards.build import Surroundings, scorer
+from rlhf_lab.rewards.build import RewardContext, scorer
 from rlhf_lab.rewards.ensemble import EnsembleReward
 from rlhf_lab.rewards.model import ModelReward, row_scores
 from rlhf_lab.rewards.steps import StepsReward
@@ -296,7 +296,7 @@ def test_a_margin_widens_the_gap() -> None:
 
 def test_voters_are_products_that_an_ensemble_shares(make_config: MakeConfig) -> None:
     voted = ("reward_model.strength_members=2", "reward_model.flip_share=0.25")
-    stages = Stages(make_config(*SMALL, *voted), Console(quiet=True))
+    stages = Artifacts(make_config(*SMALL, *voted), Console(quiet=True))
     product = stages.reward_model()
     strength = stages.strength()
     assert strength.was_cached, "the reward model needed it"
@@ -304,7 +304,7 @@ def test_voters_are_products_that_an_ensemble_shares(make_config: MakeConfig) ->
     pairs = read_pairs(stages.labels().folder / "train.jsonl")
     assert len(found["mean"]) == len(found["std"]) == len(pairs)
     assert strength.metrics["contradicted"] == 0.0
-    plain = Stages(make_config(*SMALL), Console(quiet=True))
+    plain = Artifacts(make_config(*SMALL), Console(quiet=True))
     members = [plain.reward_model(member) for member in range(2)]
     assert all(member.was_cached for member in members)
     models = [load_reward_model(str(member.folder))[0] for member in members]
@@ -326,7 +326,7 @@ def test_strength_is_measured_on_pairs_of_ones_own(make_config: MakeConfig, tmp_
         "reward_model.strength_members=2",
         "reward_model.drop_share=0.25",
     )
-    stages = Stages(config, Console(quiet=True))
+    stages = Artifacts(config, Console(quiet=True))
     product = stages.reward_model()
     assert product.metrics["train_pairs"] == 48
     assert "accuracy_gap_quarter_1" not in product.metrics
@@ -339,8 +339,10 @@ def test_the_curve_of_a_reward_model_is_shown_and_drawn(
     config = make_config(*SMALL)
     commands.reward_model(config, Console(quiet=False))
     assert "calibration on held-out pairs" in capsys.readouterr().out
-    product = Stages(config, Console(quiet=True)).reward_model()
-    assert product.folder == Stages(config, Console(quiet=True)).folders()[-1], "as it was promised"
+    product = Artifacts(config, Console(quiet=True)).reward_model()
+    assert product.folder == Artifacts(config, Console(quiet=True)).folders()[-1], (
+        "as it was promised"
+    )
     bins = read_calibration(product.folder)
     assert sum(part.count for part in bins) == product.metrics["held_out_pairs"]
     assert product.metrics["calibration_error"] == pytest.approx(expected_error(bins))
@@ -439,9 +441,9 @@ def test_steps_are_not_scored_by_a_model_that_pools(tmp_path: Path) -> None:
             scorer(StepsReward(path=str(path)), surroundings())
 
 
-def surroundings() -> Surroundings:
+def surroundings() -> RewardContext:
     task = TldrNano()
-    return Surroundings(task, task.tokenizer(), (), 1, 24, Path("unused"))
+    return RewardContext(task, task.tokenizer(), (), 1, 24, Path("unused"))
 
 
 def test_an_encoder_reads_the_text_as_its_own_tokenizer_has_it(tmp_path: Path) -> None:
@@ -483,7 +485,7 @@ def test_a_run_is_rewarded_by_an_encoder_with_two_labels(
     own = (f"reward.path={path}", "reward.label=1", "run.updates=1", "algo=ppo", "eval.prompts=4")
     config = make_config(*SMALL, *own)
     config = replace(config, output=replace(config.output, dir=str(tmp_path / "run")))
-    sources = Stages(config, Console(quiet=True)).sources()
+    sources = Artifacts(config, Console(quiet=True)).sources()
     policy, tokenizer = load_policy(sources.policy, None, config.seed)
     values = build.value_model(config, sources, policy, tokenizer)
     assert values is not None

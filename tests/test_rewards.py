@@ -14,7 +14,7 @@ from examples import group
 from rlhf_lab.cli import commands
 from rlhf_lab.experiment import build
 from rlhf_lab.experiment.config import Config, plain
-from rlhf_lab.experiment.prepare import Stages
+from rlhf_lab.experiment.prepare import Artifacts
 from rlhf_lab.rewards.build import num_proxies
 from rlhf_lab.rewards.combined import CombinedReward, CombinedScorer, How
 from rlhf_lab.rewards.ensemble import Combine, EnsembleReward, EnsembleScorer
@@ -245,8 +245,8 @@ def test_members_of_an_ensemble_differ_and_the_first_is_the_single_proxy(
     make_config: MakeConfig,
 ) -> None:
     ensemble = make_config("reward=ensemble", "reward.members=2")
-    stages = Stages(ensemble, Console(quiet=True))
+    stages = Artifacts(ensemble, Console(quiet=True))
     first, second = stages.proxies()
-    (single,) = Stages(make_config(), Console(quiet=True)).proxies()
+    (single,) = Artifacts(make_config(), Console(quiet=True)).proxies()
     assert first.folder == single.folder != second.folder
     assert first.metrics["held_out_loss"] != second.metrics["held_out_loss"]

@@ -15,7 +15,7 @@ from survival import exact_rows
 from rlhf_lab.evaluation.evaluator import EvalOptions
 from rlhf_lab.evaluation.measures.intervals import wilson
 from rlhf_lab.experiment import build
-from rlhf_lab.experiment.prepare import Stages, read_pairs
+from rlhf_lab.experiment.prepare import Artifacts, read_pairs
 from rlhf_lab.models import forward
 from rlhf_lab.models.batching import collate
 from rlhf_lab.models.causal_lm import load_policy
@@ -131,7 +131,7 @@ def test_snapshots_are_spread_evenly_with_both_ends() -> None:
 
 def test_sft_judged_against_itself_has_not_moved(make_config: MakeConfig) -> None:
     config = make_config("eval.prompts=8")
-    sources = Stages(config, Console(quiet=True)).sources()
+    sources = Artifacts(config, Console(quiet=True)).sources()
     judge = build.evaluator(config, sources)
     model, _ = load_policy(sources.policy, None, 1)
     weights = Weights(0, dict(model.named_parameters()))
@@ -148,7 +148,7 @@ def test_judging_at_another_temperature_leaves_the_kl_as_it_was(make_config: Mak
     results = []
     for extra in ("eval.temperature=0", "eval.temperature=0.05"):
         config = make_config("eval.prompts=8", extra)
-        sources = Stages(config, Console(quiet=True)).sources()
+        sources = Artifacts(config, Console(quiet=True)).sources()
         other, _ = load_policy(config.model, config.task.tokenizer(), seed=5)
         weights = Weights(1, dict(other.named_parameters()))
         results.append(build.evaluator(config, sources).evaluate(weights)[0])

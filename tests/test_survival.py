@@ -41,7 +41,7 @@ from rlhf_lab.models.causal_lm import load_policy
 from rlhf_lab.rollout.executor import ProcessExecutor
 from rlhf_lab.rollout.mode import OnFailure
 from rlhf_lab.rollout.pipeline import Queued
-from rlhf_lab.rollout.process import Care, GeneratorFailure, GeneratorProcess
+from rlhf_lab.rollout.process import FailurePolicy, GeneratorFailure, GeneratorProcess
 from rlhf_lab.rollout.shared import SharedWeights
 from rlhf_lab.runs import atomic_folder, forkserver, memory
 from rlhf_lab.runs.folder import list_runs
@@ -316,7 +316,7 @@ def generators(
 ) -> Iterator[tuple[ProcessExecutor, list[str]]]:
     """Generators in processes, and what they reported; nothing of them is left afterwards."""
     said: list[str] = []
-    care = Care(on_failure, hang_seconds, 2, said.append)
+    care = FailurePolicy(on_failure, hang_seconds, 2, said.append)
     executor = ProcessExecutor(obedient, num, 2, weights(0).state, 4, care)
     # The fork server's socket stays where it is, and what generators leave is looked for elsewhere:
     # other processes of the tests have some too.
@@ -397,7 +397,9 @@ def test_a_restarted_generator_writes_the_same() -> None:
 def test_a_generator_that_is_being_started_again_is_not_taken_for_a_hang() -> None:
     said: list[str] = []
     shared: Any = None
-    generator = GeneratorProcess(obedient, shared, 0, Care(OnFailure.restart, 1.0, 1, said.append))
+    generator = GeneratorProcess(
+        obedient, shared, 0, FailurePolicy(OnFailure.restart, 1.0, 1, said.append)
+    )
     generator._outstanding.append((0, chunk(0)))
     generator._seen = (0, -1e9)
     with generator._life:
@@ -415,7 +417,7 @@ def test_restarts_end_somewhere() -> None:
 
 
 def test_a_worker_that_cannot_be_built_stops_the_run_before_it_starts() -> None:
-    care = Care(OnFailure.stop, 60.0, 0, print)
+    care = FailurePolicy(OnFailure.stop, 60.0, 0, print)
     executor = ProcessExecutor(no_worker, 2, 2, weights(0).state, 4, care)
     with pytest.raises(MemoryError, match="does not fit"):
         executor.start()

@@ -18,7 +18,7 @@ from survival import wait_until
 
 from rlhf_lab.runs import forkserver, provenance
 from rlhf_lab.runs.folder import RunSummary, error_of
-from rlhf_lab.runs.locks import claimed, held, is_free
+from rlhf_lab.runs.locks import held, is_free, try_lock
 from rlhf_lab.sweeps import child
 from rlhf_lab.sweeps.board import Board, cells, counts, drawn, head, last_row, line_of
 from rlhf_lab.sweeps.forecast import Rates, Wanted, forecast, likeness, seconds_of
@@ -328,12 +328,12 @@ def test_a_lock_is_exclusive_and_freed_by_the_death_of_its_holder(tmp_path: Path
     ready = tmp_path / "ready"
     process = forkserver.start(hold, (path, ready))
     wait_until(ready.exists, 300)
-    with claimed(path) as is_ours:
+    with try_lock(path) as is_ours:
         assert not is_ours
     assert not is_free(path)
     process.kill()
     process.join()
-    with claimed(path) as is_ours:
+    with try_lock(path) as is_ours:
         assert is_ours
         assert not is_free(path)
     assert is_free(path)

@@ -194,7 +194,8 @@ def test_the_ladder_ends_with_four_rounds_like_the_papers() -> None:
 def test_every_rung_of_the_ladder_is_judged_after_the_same_updates() -> None:
     for config in ladder():
         judged = [
-            v * config.run.updates_a_round for v in config.eval.versions(config.run.num_rounds)
+            v * config.run.optimizer_steps_per_round
+            for v in config.eval.versions(config.run.num_rounds)
         ]
         assert judged == [0, 64, 128, 192, 256]
 

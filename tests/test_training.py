@@ -9,7 +9,7 @@ from conftest import MakeConfig
 from examples import FACTS
 
 from rlhf_lab.cli import commands
-from rlhf_lab.experiment.prepare import Stages
+from rlhf_lab.experiment.prepare import Artifacts
 from rlhf_lab.models import causal_lm, reward_model
 from rlhf_lab.models.reward_model import load_reward_model, reward_model_shape
 from rlhf_lab.runs.trackers.console import Console
@@ -20,7 +20,7 @@ def test_a_run_reads_no_model_that_it_has(
     make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = make_config("run.updates=2", "sft.steps=4")
-    Stages(config, Console(quiet=True)).sources()
+    Artifacts(config, Console(quiet=True)).sources()
     read: list[str] = []
     for module in (causal_lm, reward_model):
         true = module.load_weights_of
@@ -40,7 +40,7 @@ def test_a_run_reads_no_model_that_it_has(
 def test_the_shape_of_a_reward_model_has_its_parameters_and_no_weights(
     make_config: MakeConfig,
 ) -> None:
-    sources = Stages(make_config("sft.steps=4"), Console(quiet=True)).sources()
+    sources = Artifacts(make_config("sft.steps=4"), Console(quiet=True)).sources()
     shape = reward_model_shape(sources.proxies[0])
     model, _, _ = load_reward_model(sources.proxies[0])
     assert num_parameters(shape) == num_parameters(model)

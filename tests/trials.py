@@ -31,7 +31,7 @@ from test_survival import MODES, ROUNDS, generators, rows_of, weights
 from rlhf_lab.cli.main import conf_folder
 from rlhf_lab.experiment.config import Config, register, typed
 from rlhf_lab.rollout.mode import OnFailure
-from rlhf_lab.rollout.process import Care, GeneratorProcess
+from rlhf_lab.rollout.process import FailurePolicy, GeneratorProcess
 from rlhf_lab.rollout.shared import SharedWeights
 from rlhf_lab.runs.trackers.console import Console
 
@@ -118,7 +118,7 @@ def seconds_until_ready() -> list[str]:
             obedient,
             SharedWeights(weights(0).state, 2),
             number,
-            Care(OnFailure.stop, 60.0, 0, print),
+            FailurePolicy(OnFailure.stop, 60.0, 0, print),
         )
         began = time.monotonic()
         generator.spawn()

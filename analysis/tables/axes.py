@@ -72,14 +72,14 @@ def clock_of(record: Record) -> str:
 class VersionAxes:
     """What a run had cost when a version was ready."""
 
-    def __init__(self, record: Record, updates_a_round: int | None) -> None:
+    def __init__(self, record: Record, optimizer_steps_per_round: int | None) -> None:
         self._step = record.facts.step
         self._rows = {
             int(done): row
             for row in record.rounds
             if (done := number(row, "total/rounds")) is not None and math.isfinite(done)
         }
-        self._updates_a_round = updates_a_round
+        self._updates_a_round = optimizer_steps_per_round
 
     def at(self, version: int) -> tuple[Point, bool]:
         """The axes, and whether the version's round was recorded. Version 0 has cost nothing."""

@@ -21,7 +21,7 @@ from analysis.tables.axes import GLOBAL_STEP, RUNTIME, VersionAxes, axes_of
 from analysis.tables.benchmark_read import DATABASE, FACTS, TABLE
 from analysis.tables.conditions import place_of
 from analysis.tables.exported import Exported
-from analysis.tables.frames import updates_a_round
+from analysis.tables.frames import optimizer_steps_per_round
 from analysis.tables.history import SAMPLE, STEP
 from analysis.tables.record import Cell, Record
 from rlhf_lab.types.errors import UserError
@@ -129,7 +129,7 @@ def text_of(value: Cell) -> str:
 def history(record: Record) -> list[dict[str, Cell]]:
     """Rounds, then evaluated versions, as one history: global_step in updates, _runtime in
     seconds of training, whatever else the clock of the tracker may have said."""
-    axes = VersionAxes(record, updates_a_round(place_of(record)))
+    axes = VersionAxes(record, optimizer_steps_per_round(place_of(record)))
     rows: list[dict[str, Cell]] = []
     for row in record.rounds:
         rows.append({**row, **stepped(len(rows), axes_of(row, record.facts.step))})

@@ -48,7 +48,10 @@ def versions_frame(runs: Sequence[Placed], metrics: Sequence[str]) -> pd.DataFra
     """One row a run and evaluated version, with the axes at which the version was ready."""
     rows = []
     for run in runs:
-        axes, own = VersionAxes(run.record, updates_a_round(run.place)), chosen(run, metrics)
+        axes, own = (
+            VersionAxes(run.record, optimizer_steps_per_round(run.place)),
+            chosen(run, metrics),
+        )
         for row in run.record.evals:
             version = int(row["version"])
             point, _ = axes.at(version)
@@ -154,7 +157,7 @@ def key_columns(runs: Sequence[Placed]) -> list[str]:
     return found or ["source", "run"]
 
 
-def updates_a_round(place: Place) -> int | None:
+def optimizer_steps_per_round(place: Place) -> int | None:
     """N times T, where the config says them."""
     per_round, passes = place.numbers["updates_per_round"], place.numbers["passes"]
     return None if per_round is None or passes is None else per_round * passes

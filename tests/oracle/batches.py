@@ -52,8 +52,8 @@ def ragged_batch(
         weight_BT=torch.zeros(shape, dtype=torch.float64),
         group_B=torch.arange(num_groups).repeat_interleave(group_size),
         version_B=torch.zeros(shape[0], dtype=torch.long),
-        limit_B=torch.full((shape[0],), LIMIT),
-        known_B=torch.ones(shape[0], dtype=torch.bool),
+        max_response_B=torch.full((shape[0],), LIMIT),
+        has_reference_B=torch.ones(shape[0], dtype=torch.bool),
     )
     return credited(algo, batch, normal((shape[0],), rng))
 

@@ -46,8 +46,8 @@ class DAPO(limits.Limited, key="algo"):
 
     def _overlong(self, batch: Batch) -> Tensor:
         """0 up to where the last share of the limit begins, 1 at the limit, linear between, B."""
-        share_B = self.overlong_share * batch.limit_B
-        over_B = batch.mask_BT.sum(dim=1) - (batch.limit_B - share_B)
+        share_B = self.overlong_share * batch.max_response_B
+        over_B = batch.mask_BT.sum(dim=1) - (batch.max_response_B - share_B)
         return (over_B / share_B.clamp(min=1e-9)).clamp(0, 1)
 
     def loss(self, policy: PolicyOutput, batch: Batch) -> LossOutput:

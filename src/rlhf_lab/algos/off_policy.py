@@ -68,12 +68,14 @@ def measure(
     correction multiplied the credit with."""
     with torch.no_grad():
         log_ratio_BT = (logp_BT - batch.behavior_logp_BT) * batch.mask_BT
-        away_BT = (logp_BT - batch.reference_logp_BT) * batch.mask_BT * batch.known_B.unsqueeze(1)
+        away_BT = (
+            (logp_BT - batch.reference_logp_BT) * batch.mask_BT * batch.has_reference_B.unsqueeze(1)
+        )
         ratio_BT = log_ratio_BT.exp()
         factor_BT = torch.ones_like(ratio_BT) if factor_BT is None else factor_BT
         terms = {
             "weight": torch.ones_like(ratio_BT),
-            "known": batch.known_B.to(ratio_BT.dtype).unsqueeze(1).expand_as(ratio_BT),
+            "known": batch.has_reference_B.to(ratio_BT.dtype).unsqueeze(1).expand_as(ratio_BT),
             "ratio": ratio_BT,
             "ratio_squared": ratio_BT.square(),
             "clipped": torch.zeros_like(ratio_BT) if clipped_BT is None else clipped_BT,

@@ -21,7 +21,7 @@ from rlhf_lab.experiment.model_card import write_card
 from rlhf_lab.experiment.outputs import CHECKPOINTS, RECORDS, FolderOutput
 from rlhf_lab.experiment.planning import planner
 from rlhf_lab.experiment.planning.timing import measured
-from rlhf_lab.experiment.prepare import Product, Stages
+from rlhf_lab.experiment.prepare import Artifact, Artifacts
 from rlhf_lab.experiment.train import learn
 from rlhf_lab.experiment.validate import validate
 from rlhf_lab.models.causal_lm import load_policy, require_savable, save_policy
@@ -49,17 +49,17 @@ Record = Mapping[str, Any]
 
 def sft(config: Config, console: Console) -> None:
     """Fine-tune config.model on the task's references."""
-    report(console, "sft", Stages(config, console).sft(config.model))
+    report(console, "sft", Artifacts(config, console).sft(config.model))
 
 
 def label(config: Config, console: Console) -> None:
     """Sample pairs from the SFT policy and order them by the judge."""
-    report(console, "label", Stages(config, console).labels())
+    report(console, "label", Artifacts(config, console).labels())
 
 
 def reward_model(config: Config, console: Console) -> None:
     """Train the proxy reward model on the labelled pairs, or all members of an ensemble."""
-    stages = Stages(config, console)
+    stages = Artifacts(config, console)
     if config.reward_model.strength_members:
         report(console, "strength of preferences", stages.strength())
     for product in stages.proxies() or [stages.reward_model()]:
@@ -86,7 +86,7 @@ def show_calibration(console: Console, bins: Sequence[Bin]) -> None:
 
 def relabel(config: Config, console: Console) -> None:
     """Put the user's pairs in the order of the judge."""
-    report(console, "relabel", Stages(config, console).relabel())
+    report(console, "relabel", Artifacts(config, console).relabel())
 
 
 def data(config: Config, console: Console) -> None:
@@ -102,7 +102,7 @@ def serve(config: Config, console: Console) -> None:
     os.execve(command.words[0], command.words, os.environ | command.variables)
 
 
-def report(console: Console, stage: str, product: Product) -> None:
+def report(console: Console, stage: str, product: Artifact) -> None:
     """Name a product, where it is, and how good."""
     numbers = ", ".join(f"{name} {value:.3f}" for name, value in product.metrics.items())
     origin = "from cache" if product.was_cached else "made"
@@ -111,7 +111,7 @@ def report(console: Console, stage: str, product: Product) -> None:
 
 def stages(config: Config, console: Console) -> None:
     """All stages that the run needs, each reported."""
-    made = Stages(config, console)
+    made = Artifacts(config, console)
     if isinstance(config.model, ScratchModel):
         report(console, f"sft {config.model.name}", made.sft(config.model))
     if trains_proxy(config) or trains_on_labels(config):
@@ -174,7 +174,7 @@ def finish_run(
     """Train, unless a run that was cut off had trained to the end; then evaluate. Returns the state
     that the run is in now: it may have come to its pause only."""
     folder, rounds = record.folder, config.run.num_rounds
-    sources = Stages(config, console).sources()
+    sources = Artifacts(config, console).sources()
     if "weights_digest" not in record.manifest:
         given = {
             **facts,
@@ -290,7 +290,7 @@ def evaluated(config: Config, console: Console) -> Evaluated:
     """Judge the saved weights of a finished run again, with other eval options if wanted."""
     folder = Path(config.output.dir)
     with run_lock(folder):
-        sources = Stages(config, console).sources()
+        sources = Artifacts(config, console).sources()
         rows = evaluate_run(config, sources, folder, console)
         tell(config, folder, "evaluate", rows, console)
         if (folder / runs.POLICY).is_dir():

@@ -26,7 +26,12 @@ from rlhf_lab.cli import commands, report, timeline, wandb_sync
 from rlhf_lab.cli.runs_table import show
 from rlhf_lab.experiment import export, train
 from rlhf_lab.experiment.arguments import is_option, refuse_undecodable
-from rlhf_lab.experiment.checks import check, check_trainers, functions_score, splits_are_readable
+from rlhf_lab.experiment.checks import (
+    check,
+    check_trainers,
+    require_readable_splits,
+    require_working_rewards,
+)
 from rlhf_lab.experiment.config import Config, plain, register, typed
 from rlhf_lab.experiment.evaluate import Evaluated
 from rlhf_lab.experiment.evaluate import show as show_evaluations
@@ -44,8 +49,8 @@ from rlhf_lab.sweeps.job import content_of, unaddressed
 from rlhf_lab.sweeps.launchers import slurm, torchrun
 from rlhf_lab.sweeps.sweep import JobsFailed
 from rlhf_lab.sweeps.words import PRIMARY, primary_config, quoted
-from rlhf_lab.training.engines.distributed import leading, rank, world_size
-from rlhf_lab.training.engines.led import STOP
+from rlhf_lab.training.engines.broadcast_engine import STOP
+from rlhf_lab.training.engines.distributed import main_rank, rank, world_size
 from rlhf_lab.types.errors import StopRequested, UserError
 
 INTERRUPTED = 130
@@ -111,7 +116,7 @@ def job(command: str, cfg: DictConfig) -> None:
                 f"eval.label={config.eval.label}: a run's own evaluation has none; pass it to "
                 "`rlhf-lab evaluate RUN`"
             )
-        with leading(STOP):
+        with main_rank(STOP):
             getattr(commands, command)(config, console, facts(command, cfg, config))
         return
     getattr(commands, command.replace("-", "_"))(config, console)
@@ -121,8 +126,8 @@ def checked(cfg: DictConfig) -> tuple[Config, Console]:
     """The config of a job, once nothing in it is refused, and where the job speaks."""
     config = typed(cfg)
     check(config)
-    splits_are_readable(config)
-    functions_score(config)
+    require_readable_splits(config)
+    require_working_rewards(config)
     return config, Console(quiet=config.output.quiet)
 
 
@@ -385,7 +390,7 @@ def take_place(command: str, arguments: Sequence[str]) -> None:
             "start it without torchrun, or start every run with a torchrun of its own"
         )
     if rank() > 0:
-        train.take_part()
+        train.run_worker_rank()
 
 
 def message(error: BaseException) -> str:

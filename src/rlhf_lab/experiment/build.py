@@ -24,7 +24,7 @@ from rlhf_lab.models.pretrained import PretrainedModel
 from rlhf_lab.models.reward_model import load_reward_model
 from rlhf_lab.models.sampling import Written
 from rlhf_lab.models.value_model import ValueNetwork, value_model_from, value_model_like
-from rlhf_lab.rewards.build import Surroundings, model_paths, reading_paths, scorer
+from rlhf_lab.rewards.build import RewardContext, model_paths, reading_paths, scorer
 from rlhf_lab.rewards.model import reads_last_token
 from rlhf_lab.rewards.preference import PreferenceScorer
 from rlhf_lab.rewards.shaping import shaped
@@ -38,26 +38,26 @@ from rlhf_lab.rollout.generators.vllm.options import VLLMSampling, VLLMServerSam
 from rlhf_lab.rollout.generators.vllm.own_server import Command, lone_server
 from rlhf_lab.rollout.mode import AtBound, ExecutorKind, Mode
 from rlhf_lab.rollout.pipeline import Pipeline
-from rlhf_lab.rollout.process import Care
+from rlhf_lab.rollout.process import FailurePolicy
 from rlhf_lab.rollout.worker import RolloutWorker
 from rlhf_lab.runs.folder import SCHEDULE
 from rlhf_lab.runs.jsonl import read_rows
 from rlhf_lab.tasks import chat
-from rlhf_lab.tasks.on_demand import RowsOnDemand
+from rlhf_lab.tasks.lazy_rows import LazyRows
 from rlhf_lab.tasks.pairs import pair_examples
 from rlhf_lab.tasks.prompts import Encode, PromptStream, Render, Shorten, as_it_is
 from rlhf_lab.tasks.references import reference_groups
-from rlhf_lab.training.engines.actor import Actor
 from rlhf_lab.training.engines.distributed import Processes, current, world_size
 from rlhf_lab.training.engines.engine import TrainingEngine
-from rlhf_lab.training.engines.holder import Holder
 from rlhf_lab.training.engines.options import DeepSpeedOptions, FSDPOptions
+from rlhf_lab.training.engines.parameter_backend import ParameterBackend
+from rlhf_lab.training.engines.policy_with_values import PolicyWithValues
 from rlhf_lab.training.engines.single import SingleHolder
 from rlhf_lab.types.data import Chunk, PolicyOutput, ValueModel
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.protocols import Adaptive, Answering, Generator, Reward, Shortening, Task
 from rlhf_lab.types.randomness import stable_hash, uniforms
-from rlhf_lab.types.run_options import Recipe
+from rlhf_lab.types.run_options import RunOptions
 from rlhf_lab.types.samples import Example, Finish, Group, Prompt, Sample, Split
 
 
@@ -83,7 +83,7 @@ def rollout_prompts(config: Config, sources: Sources, tokenizer: Any) -> PromptS
     if not isinstance(config.generator, PairsSampling):
         examples = config.task.examples(Split.train)
         stream = stream_of(examples, config, tokenizer, "rollout", shuffle=True)
-        if not isinstance(examples, RowsOnDemand):
+        if not isinstance(examples, LazyRows):
             # Rows of a user's own, which may be too long; generated ones cost more to look at.
             stream.require_fit(config.run.num_rounds * config.run.groups_generated)
         return stream
@@ -181,7 +181,7 @@ def reward(
     cache = Path(config.output.cache)
     limit = response_tokens(config)
     device = chosen(config.generator.device, "generator.device")
-    given = Surroundings(config.task, tokenizer, proxies, threads, limit, cache, device)
+    given = RewardContext(config.task, tokenizer, proxies, threads, limit, cache, device)
     return scorer(part, given)
 
 
@@ -246,7 +246,9 @@ def executor(
     executor has started."""
     mode: Mode = config.mode
     if mode.executor is ExecutorKind.process:
-        care = Care(mode.on_generator_failure, mode.hang_seconds, mode.max_restarts, report)
+        care = FailurePolicy(
+            mode.on_generator_failure, mode.hang_seconds, mode.max_restarts, report
+        )
         # Versions in use, one that is being replaced, and one to spare.
         slots = mode.max_staleness + 3
         state = dict(policy.named_parameters())
@@ -273,7 +275,7 @@ def pipeline(
 ) -> Pipeline:
     """The run's stream of chunks behind its executor and staleness budget. policy: the model of
     version 0, which is read until the pipeline is open."""
-    recipe: Recipe = config.run
+    recipe: RunOptions = config.run
     mode: Mode = config.mode
     stream = rollout_prompts(config, sources, tokenizer)
     if stream.num_dropped:
@@ -320,7 +322,7 @@ def budget(config: Config, per_round: int) -> StalenessBudget:
     return StalenessBudget(admitted, per_round, config.run.num_rounds, lag)
 
 
-def schedule_of(folder: Path, mode: Mode, recipe: Recipe) -> dict[int, Segments]:
+def schedule_of(folder: Path, mode: Mode, recipe: RunOptions) -> dict[int, Segments]:
     """The recorded schedule of a run, by chunk. Refused if it is not of a run like this one."""
     rows = read_rows(folder / SCHEDULE)
     if not rows:
@@ -360,7 +362,9 @@ def engine(config: Config, model: Any, values: ValueNetwork | None = None) -> Tr
     dtypes = {name: parameter.dtype for name, parameter in model.named_parameters()}
     if config.model.lora_rank:
         model = with_adapters(model, config.model.lora, config.seed)
-    actor = Actor(model, values, config.generator.temperature, config.engine.share_prompts)
+    actor = PolicyWithValues(
+        model, values, config.generator.temperature, config.engine.share_prompts
+    )
     if config.engine.gradient_checkpointing:
         actor.save_activations()
     return TrainingEngine(
@@ -372,7 +376,7 @@ def engine(config: Config, model: Any, values: ValueNetwork | None = None) -> Tr
     )
 
 
-def holder(config: Config, actor: Actor, processes: Processes) -> Holder:
+def holder(config: Config, actor: PolicyWithValues, processes: Processes) -> ParameterBackend:
     """Whoever holds the parameters; DeepSpeed is imported only where it is asked for."""
     options = config.engine
     place = training_device(options.device, processes)

@@ -436,7 +436,7 @@ def check_context(config: Config, model: Any) -> None:
         )
 
 
-def splits_are_readable(config: Config) -> None:
+def require_readable_splits(config: Config) -> None:
     """Read the task's data and the user's pairs now, so that a bad row is refused before the first
     step."""
     for split in (Split.train, config.eval.split):
@@ -446,7 +446,7 @@ def splits_are_readable(config: Config) -> None:
         pair_examples(Path(config.generator.path))
 
 
-def functions_score(config: Config) -> None:
+def require_working_rewards(config: Config) -> None:
     """Call every function that scores once, so that one that cannot is refused before the first
     step."""
     example = config.task.examples(Split.train)[0]

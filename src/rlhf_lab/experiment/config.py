@@ -83,7 +83,7 @@ from rlhf_lab.training.stages.reward_model import RewardModelOptions
 from rlhf_lab.training.stages.sft import SFTOptions
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
-from rlhf_lab.types.run_options import Recipe
+from rlhf_lab.types.run_options import RunOptions
 
 # Adding an algorithm: one file, one line here, one YAML, one golden test.
 ALGORITHMS: dict[str, type] = {
@@ -145,7 +145,7 @@ GROUPS: dict[str, dict[str, type]] = {
     "task": TASKS,
     "reward": REWARDS,
     "model": MODELS,
-    "budget": {"recipe": Recipe},
+    "budget": {"recipe": RunOptions},
     "mode": {"mode": Mode},
     "generator": {
         "hf": HFSampling,
@@ -189,7 +189,7 @@ class Config(limits.Limited):
 
     seed: int = field(metadata=limits.within(least=0, most=limits.LARGEST_SEED))
     kernels: Kernels
-    run: Recipe
+    run: RunOptions
     algo: Any
     correction: Any
     mode: Mode

@@ -14,7 +14,7 @@ from rlhf_lab.experiment import build
 from rlhf_lab.experiment.checks import response_tokens
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.models.causal_lm import load_tokenizer
-from rlhf_lab.runs.atomic_folder import sealed
+from rlhf_lab.runs.atomic_folder import atomic_folder
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.tasks.audit import Limits, Overlap, Repeats, SplitAudit, audit_split, overlap
 from rlhf_lab.tasks.prompts import Render, text_of
@@ -255,7 +255,7 @@ def write_copy(
         "kept": train.rows - len(dropped),
     }
     out = Path(config.data.out)
-    with sealed(out, {"stage": "data", "train": counts}) as draft:
+    with atomic_folder(out, {"stage": "data", "train": counts}) as draft:
         for split, examples in splits.items():
             assert isinstance(examples, TableExamples)
             without = dropped if split is Split.train else set()

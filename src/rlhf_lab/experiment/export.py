@@ -13,7 +13,7 @@ from rlhf_lab.experiment import build
 from rlhf_lab.experiment.arguments import is_option
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.experiment.model_card import write_card
-from rlhf_lab.experiment.prepare import Stages
+from rlhf_lab.experiment.prepare import Artifacts
 from rlhf_lab.models.causal_lm import load_policy, save_policy
 from rlhf_lab.models.forward import load_weights
 from rlhf_lab.models.pretrained import PretrainedModel
@@ -92,7 +92,7 @@ def fill(
     """The files of an export. A run that has not finished has no policy yet: its start has the
     same shape."""
     model = config.model
-    start = Stages(config, console).policy(model) if not (run / POLICY).is_dir() else None
+    start = Artifacts(config, console).policy(model) if not (run / POLICY).is_dir() else None
     dtype = model.dtype if isinstance(model, PretrainedModel) else "float32"
     source = start or PretrainedModel(model.name, str(run / POLICY), dtype)
     policy, tokenizer = load_policy(source, None, config.seed)

@@ -95,7 +95,7 @@ def summary(config: Config, version: int) -> str:
 def training(config: Config) -> Iterator[list[str]]:
     """What decides the policy, and how old its samples were."""
     model, run, mode, lora = config.model, config.run, config.mode, config.model.lora
-    per_round, stale = run.updates_a_round, mode.max_staleness
+    per_round, stale = run.optimizer_steps_per_round, mode.max_staleness
     yield ["start", base_model(config) or f"`{model.name}`"]
     if lora.rank:
         targets = ", ".join(lora.targets)

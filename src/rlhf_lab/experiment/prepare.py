@@ -56,7 +56,7 @@ STRENGTH = "strength.json"
 
 
 @dataclass(frozen=True)
-class Product:
+class Artifact:
     """A stage's folder, its metrics, and whether it was found in the cache."""
 
     folder: Path
@@ -64,7 +64,7 @@ class Product:
     was_cached: bool
 
 
-class Stages:
+class Artifacts:
     """Makes what a run needs, on demand. Everything is a function of the config."""
 
     def __init__(self, config: Config, console: Console) -> None:
@@ -91,7 +91,7 @@ class Stages:
         keys += [("reward_model", self._reward_model_key(member)) for member in range(num)]
         return list(dict.fromkeys(place(self._root, stage, key) for stage, key in keys))
 
-    def proxies(self) -> list[Product]:
+    def proxies(self) -> list[Artifact]:
         """The reward models that the run's reward needs, one for each member of an ensemble."""
         return [self.reward_model(member) for member in range(num_proxies(self._config.reward))]
 
@@ -108,15 +108,15 @@ class Stages:
             return model
         return PretrainedModel(name=model.name, path=str(self.sft(model).folder))
 
-    def sft(self, model: ScratchModel | PretrainedModel) -> Product:
+    def sft(self, model: ScratchModel | PretrainedModel) -> Artifact:
         """A policy fine-tuned on references, as a folder that transformers loads."""
         return self._cached("sft", self._sft_key(model), functools.partial(self._make_sft, model))
 
-    def labels(self) -> Product:
+    def labels(self) -> Artifact:
         """Gold-labelled pairs of SFT samples: train.jsonl and held_out.jsonl."""
         return self._cached("labels", self._labels_key(), self._make_labels)
 
-    def relabel(self) -> Product:
+    def relabel(self) -> Artifact:
         """The pairs of labels.path, or else of generator.path, in the order of the judge."""
         config = self._config
         key, path = self._given()
@@ -128,13 +128,13 @@ class Stages:
         )
         return self._cached("relabel", made_of, functools.partial(self._make_relabelled, pairs))
 
-    def reward_model(self, member: int = 0) -> Product:
+    def reward_model(self, member: int = 0) -> Artifact:
         """A proxy, as a folder that transformers loads. Members of an ensemble differ in the draw
         of the head and in the order of the pairs."""
         make = functools.partial(self._make_reward_model, member)
         return self._cached("reward_model", self._reward_model_key(member), make)
 
-    def strength(self) -> Product:
+    def strength(self) -> Artifact:
         """How strongly voters prefer the chosen answer of each training pair: mean and std. The
         voters are proxies on the labels as they are, shared with an ensemble of such."""
         options = self._config.reward_model
@@ -194,13 +194,13 @@ class Stages:
 
     def _cached(
         self, stage: str, key: dict[str, Any], make: Callable[[Path], dict[str, float]]
-    ) -> Product:
+    ) -> Artifact:
         def make_with_metrics(folder: Path) -> None:
             (folder / METRICS).write_text(json.dumps(make(folder), indent=1), encoding="utf-8")
 
         folder, was_cached = cached(self._root, stage, key, make_with_metrics, self._console.say)
         metrics = read_json(folder / METRICS, dict[str, float])
-        return Product(folder, metrics, was_cached)
+        return Artifact(folder, metrics, was_cached)
 
     def _make_sft(self, model: Any, folder: Path) -> dict[str, float]:
         config = self._config
@@ -312,7 +312,7 @@ class Stages:
     def _make_strength(self, folder: Path) -> dict[str, float]:
         options = self._config.reward_model
         config = replace(self._config, reward_model=options.voter)
-        voters = Stages(config, self._console)
+        voters = Artifacts(config, self._console)
         members = [voters.reward_model(member) for member in range(options.strength_members)]
         policy = self.policy(self._config.proxy)
         start, tokenizer = load_policy(policy, None, self._config.seed, "proxy.path")

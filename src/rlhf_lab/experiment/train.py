@@ -19,8 +19,8 @@ from rlhf_lab.rewards.build import reading_paths
 from rlhf_lab.runs.memory import keep_freed_memory
 from rlhf_lab.runs.signals import SIGNALS
 from rlhf_lab.training.checkpoint import Checkpoints
+from rlhf_lab.training.engines.broadcast_engine import STOP, BroadcastEngine, follow
 from rlhf_lab.training.engines.distributed import Processes, current, join, leave, together
-from rlhf_lab.training.engines.led import STOP, LedEngine, follow
 from rlhf_lab.training.ledger import Ledger
 from rlhf_lab.training.loop import ALL, Hooks, Loop
 from rlhf_lab.types.data import ValueModel, Weights, num_parameters
@@ -96,11 +96,11 @@ def led_engine(config: Config, sources: build.Sources, model: Any, values: Any |
     if processes.size == 1:
         return build.engine(config, model, values)
     with together(processes):
-        processes.agreed((config, sources))
-        return LedEngine(build.engine(config, model, values), processes)
+        processes.broadcast_object((config, sources))
+        return BroadcastEngine(build.engine(config, model, values), processes)
 
 
-def take_part() -> NoReturn:
+def run_worker_rank() -> NoReturn:
     """A process of a run that another one leads: train with it until it says stop. Reads its
     config and models, writes nothing and says nothing."""
     # Signals are for the lead, which may want a checkpoint still.
@@ -116,7 +116,7 @@ def take_part() -> NoReturn:
 
 def work(processes: Processes) -> None:
     """What a follower does between joining and leaving."""
-    word = processes.agreed(None)
+    word = processes.broadcast_object(None)
     if word == STOP:
         return
     config, sources = word

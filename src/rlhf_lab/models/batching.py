@@ -66,8 +66,8 @@ def collate(groups: Sequence[Group], pad_id: int, limit: int = 0) -> Batch:
         weight_BT=torch.zeros_like(mask_BT),
         group_B=torch.tensor([index for index, _, _ in rows]),
         version_B=torch.tensor([sample.version for _, _, sample in rows]),
-        limit_B=torch.full((len(rows),), limit or mask_BT.shape[1]),
-        known_B=torch.ones(len(rows), dtype=torch.bool),
+        max_response_B=torch.full((len(rows),), limit or mask_BT.shape[1]),
+        has_reference_B=torch.ones(len(rows), dtype=torch.bool),
     )
 
 
@@ -87,7 +87,7 @@ def token_weights(batch: Batch, reduction: Reduction) -> Tensor:
     if reduction is Reduction.token_mean:
         return batch.mask_BT / length_B1.sum()
     if reduction is Reduction.per_limit:
-        length_B1 = batch.limit_B.unsqueeze(1)
+        length_B1 = batch.max_response_B.unsqueeze(1)
     return batch.mask_BT / length_B1 / len(batch)
 
 

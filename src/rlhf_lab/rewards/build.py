@@ -32,7 +32,7 @@ from rlhf_lab.types.samples import Group, Sample
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class RewardContext:
     """What a reward needs besides its options.
 
     tokenizer: the policy's. proxies: folders of the proxies that the pipeline trained, which stand
@@ -49,16 +49,16 @@ class Surroundings:
     device: torch.device = CPU
 
 
-def rule(options: RuleReward, given: Surroundings) -> Reward:
+def rule(options: RuleReward, given: RewardContext) -> Reward:
     return RuleScorer(given.task, options)
 
 
-def function(options: FunctionReward, given: Surroundings) -> Reward:
+def function(options: FunctionReward, given: RewardContext) -> Reward:
     judge = FunctionJudge(options.path, options.arguments)
     return SampleScorer(judge, options.time_limit_s, options.on_error)
 
 
-def model(options: ModelReward, given: Surroundings) -> Reward:
+def model(options: ModelReward, given: RewardContext) -> Reward:
     path = options.path or given.proxies[0]
     loaded, own_tokenizer, offset = load_reward_model(path)
     chosen = replace(options, label=chosen_label(loaded, path, options.label))
@@ -69,7 +69,7 @@ def model(options: ModelReward, given: Surroundings) -> Reward:
     return ModelScorer(loaded, offset, chosen, encode, given.threads, given.device)
 
 
-def ensemble(options: EnsembleReward, given: Surroundings) -> Reward:
+def ensemble(options: EnsembleReward, given: RewardContext) -> Reward:
     paths = options.paths or given.proxies[: options.members]
     names = [f.name for f in fields(ModelReward) if f.name not in ("name", "path")]
     shared = {name: getattr(options, name) for name in names}
@@ -77,7 +77,7 @@ def ensemble(options: EnsembleReward, given: Surroundings) -> Reward:
     return EnsembleScorer(options, members)
 
 
-def steps(options: StepsReward, given: Surroundings) -> Reward:
+def steps(options: StepsReward, given: RewardContext) -> Reward:
     loaded, own_tokenizer, offset = load_reward_model(options.path)
     if not reads_last_token(loaded) or loaded.config.num_labels != 1:
         raise UserError(
@@ -97,23 +97,23 @@ def steps(options: StepsReward, given: Surroundings) -> Reward:
     return StepsScorer(loaded, offset, options, decode, read, given.threads, given.device)
 
 
-def combined(options: CombinedReward, given: Surroundings) -> Reward:
+def combined(options: CombinedReward, given: RewardContext) -> Reward:
     terms = {name: scorer(term, given) for name, term in options.terms.items()}
     return CombinedScorer(options, terms, functools.partial(reference, given))
 
 
-def endpoint(options: EndpointReward, given: Surroundings) -> Reward:
+def endpoint(options: EndpointReward, given: RewardContext) -> Reward:
     cache = JudgeCache(Path(options.cache) if options.cache else given.cache / "judge")
     calls = JudgeCalls(options, key_of(options), cache)
     return JudgeScorer(options, calls, functools.partial(reference, given))
 
 
-def reference(given: Surroundings, group: Group) -> Sample:
+def reference(given: RewardContext, group: Group) -> Sample:
     """The reference answer to a group's prompt."""
     return reference_sample(group.prompt, given.tokenizer, given.response_limit)
 
 
-MAKERS: dict[type, Callable[[Any, Surroundings], Reward]] = {
+MAKERS: dict[type, Callable[[Any, RewardContext], Reward]] = {
     RuleReward: rule,
     FunctionReward: function,
     ModelReward: model,
@@ -124,7 +124,7 @@ MAKERS: dict[type, Callable[[Any, Surroundings], Reward]] = {
 }
 
 
-def scorer(options: Any, given: Surroundings) -> Reward:
+def scorer(options: Any, given: RewardContext) -> Reward:
     """The live reward of a config node."""
     return MAKERS[type(options)](options, given)
 

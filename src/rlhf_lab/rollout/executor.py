@@ -13,7 +13,7 @@ from typing import Protocol
 from torch import Tensor
 
 from rlhf_lab.rollout.feeds import Newest
-from rlhf_lab.rollout.process import Care, GeneratorProcess
+from rlhf_lab.rollout.process import FailurePolicy, GeneratorProcess
 from rlhf_lab.rollout.shared import SharedWeights
 from rlhf_lab.rollout.worker import RolloutWorker
 from rlhf_lab.types.data import Chunk, Rollout, Weights
@@ -89,7 +89,7 @@ class InlineExecutor:
 
 
 @dataclass(frozen=True)
-class Order:
+class ChunkRequest:
     """A chunk to generate, the weights to write it with, and the promise of its rollout."""
 
     feed: WeightFeed
@@ -97,7 +97,7 @@ class Order:
     future: Future[Rollout]
 
 
-def place(order: Order) -> tuple[int, int]:
+def place(order: ChunkRequest) -> tuple[int, int]:
     """When its chunk will be asked for: round and number within it."""
     return order.chunk.round, order.chunk.index
 
@@ -154,11 +154,11 @@ class ThreadWorker:
 
 
 @dataclass
-class Desk:
+class WorkerSlot:
     """A worker, and what it holds: the chunk at work first."""
 
     worker: Worker
-    held: deque[Order] = field(default_factory=deque)
+    held: deque[ChunkRequest] = field(default_factory=deque)
 
 
 class BackgroundExecutor:
@@ -170,9 +170,9 @@ class BackgroundExecutor:
     """
 
     def __init__(self, workers: Sequence[Worker], prefetch: int) -> None:
-        self._desks = [Desk(worker) for worker in workers]
+        self._desks = [WorkerSlot(worker) for worker in workers]
         self._prefetch = prefetch
-        self._waiting: deque[Order] = deque()
+        self._waiting: deque[ChunkRequest] = deque()
         self._changed = threading.Condition()
         self._closing = threading.Event()
         self._newest: Weights | None = None
@@ -216,7 +216,7 @@ class BackgroundExecutor:
         return Newest(read, in_sequence)
 
     def submit(self, feed: WeightFeed, chunk: Chunk) -> Future[Rollout]:
-        order = Order(feed, chunk, Future())
+        order = ChunkRequest(feed, chunk, Future())
         with self._changed:
             # Oldest first: a chunk that is continued is taken before those begun in the meantime.
             self._waiting.append(order)
@@ -235,7 +235,7 @@ class BackgroundExecutor:
             desk.worker.send(order.feed, order.chunk)
             self._changed.notify_all()
 
-    def _serve(self, desk: Desk) -> None:
+    def _serve(self, desk: WorkerSlot) -> None:
         """Wait for one worker's rollouts until the executor closes or a generator fails."""
         while True:
             with self._changed:
@@ -299,7 +299,7 @@ class ProcessExecutor(BackgroundExecutor):
         prefetch: int,
         state: Mapping[str, Tensor],
         num_slots: int,
-        care: Care,
+        care: FailurePolicy,
     ) -> None:
         self._shared = SharedWeights(state, num_slots)
         self._lock = threading.Lock()

@@ -100,12 +100,12 @@ class Mode(limits.Limited, key="mode"):
 
     def _check_weights(self) -> None:
         is_background = self.executor is not ExecutorKind.inline
-        if self.takes_newest and not is_background:
+        if self.uses_latest_weights and not is_background:
             raise UserError(
                 f"mode.weights={self.weights.value} with mode.executor=inline: new weights come "
                 "only while somebody else generates; pass mode=free"
             )
-        if self.at_bound is AtBound.drop and not (self.takes_newest or self.is_replay):
+        if self.at_bound is AtBound.drop and not (self.uses_latest_weights or self.is_replay):
             raise UserError(
                 "mode.at_bound=drop with mode.weights=admission: every sample would be too old by "
                 "design; pass mode=free, or mode.at_bound=wait"
@@ -171,7 +171,7 @@ class Mode(limits.Limited, key="mode"):
         return self.max_staleness + (self.ahead + 1 if is_dropping else 0)
 
     @property
-    def takes_newest(self) -> bool:
+    def uses_latest_weights(self) -> bool:
         """Whether timing decides which weights write a sample."""
         return self.weights in (WeightPolicy.newest, WeightPolicy.newest_in_sequence)
 

@@ -146,7 +146,7 @@ class Pipeline:
         # One more than this version's samples need: the round just trained is still looked at.
         oldest = weights.version - self._mode.max_lag - 1
         self._history = {v: w for v, w in self._history.items() if v >= oldest}
-        if self._mode.takes_newest:
+        if self._mode.uses_latest_weights:
             self._executor.publish(weights)
         for pending in self._pending:
             if pending.relay is not None:
@@ -172,7 +172,7 @@ class Pipeline:
     def _feed(self, number: int, weights: Weights) -> WeightFeed:
         if self._recorded is not None:
             return Recorded(self._recorded[number], self._history)
-        if self._mode.takes_newest:
+        if self._mode.uses_latest_weights:
             return self._executor.newest(self._mode.weights.value == "newest_in_sequence")
         return weights
 
@@ -235,7 +235,7 @@ class Pipeline:
         """Off-policyness is promised exactly, so it is asserted for every chunk."""
         lag = version - rollout.version
         allowed = range(self._mode.max_staleness + 1)
-        if not (self._mode.takes_newest or self._mode.is_replay):
+        if not (self._mode.uses_latest_weights or self._mode.is_replay):
             lag_asked = version - self._budget.version_of(pending.number)
             allowed = range(lag_asked, lag_asked + 1)
             if rollout.chunk.round != version:
@@ -291,7 +291,7 @@ class Pipeline:
         self._budget.restore(counters["budget"])
         self._generated = counters["taken_tokens"]
         self._history = dict(weights)
-        if self._mode.takes_newest:
+        if self._mode.uses_latest_weights:
             self._executor.publish(weights[max(weights)])
         for chunk in queued:
             if chunk.rollout is None:

@@ -20,8 +20,8 @@ from typing import Any, TextIO
 import torch
 
 from rlhf_lab.rollout.feeds import Newest
+from rlhf_lab.rollout.generator_main import serve
 from rlhf_lab.rollout.mode import OnFailure
-from rlhf_lab.rollout.served import serve
 from rlhf_lab.rollout.shared import SharedWeights, shared_zeros
 from rlhf_lab.rollout.worker import RolloutWorker
 from rlhf_lab.runs import forkserver
@@ -48,7 +48,7 @@ class GeneratorTraceback(Exception):
 
 
 @dataclass(frozen=True)
-class Care:
+class FailurePolicy:
     """What is done about a generator that fails, and whom to tell."""
 
     on_failure: OnFailure
@@ -69,7 +69,7 @@ class GeneratorProcess:
         make_worker: Callable[[], RolloutWorker],
         shared: SharedWeights,
         number: int,
-        care: Care,
+        care: FailurePolicy,
     ) -> None:
         self._make_worker = make_worker
         self._shared = shared

@@ -13,8 +13,8 @@ from rlhf_lab.types.protocols import (
     Closing,
     Generator,
     Metered,
+    Reporting,
     Reward,
-    SelfMeasuring,
     WeightFeed,
     scored_groups,
 )
@@ -50,7 +50,7 @@ class RolloutWorker:
             recorder.segments,
             tokens,
             (Span("generate", start, generated),),
-            told=self._generator.told() if isinstance(self._generator, SelfMeasuring) else Told(),
+            told=self._generator.told() if isinstance(self._generator, Reporting) else Told(),
         )
         # A reward is of whole samples: the segment that finishes the chunk scores it.
         return self._scored(rollout, pulse) if rollout.is_finished else rollout

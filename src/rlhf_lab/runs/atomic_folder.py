@@ -19,12 +19,12 @@ ENTRY = "entry.json"
 DRAFT = ".making-"
 
 
-class Damaged(Exception):
+class CorruptFolder(Exception):
     """A sealed folder is not what it was: a file is missing, changed or cut short."""
 
 
 @contextmanager
-def sealed(folder: Path, facts: Mapping[str, Any]) -> Iterator[Path]:
+def atomic_folder(folder: Path, facts: Mapping[str, Any]) -> Iterator[Path]:
     """A draft folder to write into; on leaving, it appears as `folder`, with digests of its files.
 
     Everything is on the disk before the name is. If another process was first, its folder stays.
@@ -58,10 +58,10 @@ def verify(folder: Path, needed: Sequence[str] = ()) -> dict[str, Any]:
         entry = read_json(folder / ENTRY, dict[str, Any])
         files = checked(entry.get("files"), dict[str, str], folder / ENTRY, "key files")
     except Unreadable as error:
-        raise Damaged(f"{folder} has no readable {ENTRY} ({error.reason})") from error
+        raise CorruptFolder(f"{folder} has no readable {ENTRY} ({error.reason})") from error
     for name in needed:
         if name not in files:
-            raise Damaged(f"{folder} lacks its file {name}")
+            raise CorruptFolder(f"{folder} lacks its file {name}")
     for name, digest in files.items():
         verify_file(folder, name, digest)
     return entry
@@ -72,12 +72,12 @@ def verify_file(folder: Path, name: str, digest: str) -> None:
     path = folder / name
     try:
         if not path.is_file():
-            raise Damaged(f"{folder} lacks its file {name}")
+            raise CorruptFolder(f"{folder} lacks its file {name}")
         found = file_digest(path)
     except OSError as error:
-        raise Damaged(f"{folder}: {name[:60]} cannot be read ({error.strerror})") from error
+        raise CorruptFolder(f"{folder}: {name[:60]} cannot be read ({error.strerror})") from error
     if found != digest:
-        raise Damaged(f"{folder} is damaged: {name} was cut short or changed")
+        raise CorruptFolder(f"{folder} is damaged: {name} was cut short or changed")
 
 
 def remove_drafts(parent: Path) -> None:

@@ -31,7 +31,7 @@ def held(path: Path, say_waiting: Callable[[], None] = lambda: None) -> Iterator
 
 
 @contextmanager
-def claimed(path: Path) -> Iterator[bool]:
+def try_lock(path: Path) -> Iterator[bool]:
     """Whether this process got the lock of a file, which it then holds while the block runs."""
     with opened(path) as descriptor:
         yield taken(descriptor, path)
@@ -41,7 +41,7 @@ def is_free(path: Path) -> bool:
     """Whether nobody holds the lock of a file at this moment."""
     if not path.exists():
         return True
-    with claimed(path) as was_free:
+    with try_lock(path) as was_free:
         return was_free
 
 

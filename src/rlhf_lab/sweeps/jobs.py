@@ -13,9 +13,14 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
 
 from rlhf_lab.experiment import build
-from rlhf_lab.experiment.checks import check, check_trainers, functions_score, splits_are_readable
+from rlhf_lab.experiment.checks import (
+    check,
+    check_trainers,
+    require_readable_splits,
+    require_working_rewards,
+)
 from rlhf_lab.experiment.config import Config, plain
-from rlhf_lab.experiment.prepare import Stages
+from rlhf_lab.experiment.prepare import Artifacts
 from rlhf_lab.runs.folder import config_hash
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.sweeps.composition import Composer
@@ -111,8 +116,8 @@ def refuse_bad(context: Context, config: Config, checked: set[str]) -> None:
         check_trainers(config, context.layout.trainers)
     data = config_hash({"task": plain(config.task), "reward": plain(config.reward)})
     if data not in checked:
-        splits_are_readable(config)
-        functions_score(config)
+        require_readable_splits(config)
+        require_working_rewards(config)
         checked.add(data)
 
 
@@ -140,7 +145,7 @@ def of_config(
         log=log,
         lock=place.with_name(f".{place.name}.lock"),
         content=content_of(config),
-        stages=tuple(Stages(config, Console(quiet=True)).folders()),
+        stages=tuple(Artifacts(config, Console(quiet=True)).folders()),
         rounds=config.run.num_rounds,
         devices=build.num_devices(config),
         threads=max(config.engine.threads, config.generator.threads),

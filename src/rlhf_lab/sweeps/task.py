@@ -13,7 +13,7 @@ from hydra.core.hydra_config import HydraConfig
 
 from rlhf_lab.experiment.config import register, typed
 from rlhf_lab.runs.folder import error_of
-from rlhf_lab.runs.locks import claimed
+from rlhf_lab.runs.locks import try_lock
 from rlhf_lab.runs.provenance import code_version
 from rlhf_lab.runs.signals import SIGNALS
 from rlhf_lab.sweeps import child
@@ -60,7 +60,7 @@ class JobTask:
             return "elsewhere"
         register()
         job = self.jobs[HydraConfig.get().job.num]
-        with claimed(job.lock) as is_ours:
+        with try_lock(job.lock) as is_ours:
             if not is_ours:
                 return "elsewhere"
             # Between the sweep's start and this moment another launcher may have done it.

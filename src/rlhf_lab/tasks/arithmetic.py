@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from rlhf_lab.tasks.on_demand import RowsOnDemand
+from rlhf_lab.tasks.lazy_rows import LazyRows
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.randomness import stable_hash
@@ -71,9 +71,7 @@ class Arithmetic(limits.Limited, key="task"):
 
     def examples(self, split: Split) -> Sequence[Example]:
         """Rows made on demand, the same whenever they are asked for."""
-        return RowsOnDemand(
-            getattr(self, f"{split.value}_size"), functools.partial(row, self, split)
-        )
+        return LazyRows(getattr(self, f"{split.value}_size"), functools.partial(row, self, split))
 
     def tokenizer(self) -> PreTrainedTokenizerFast:
         """One token a character."""

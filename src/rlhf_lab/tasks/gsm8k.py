@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from rlhf_lab.tasks import math_answer
 from rlhf_lab.tasks.hub import read_split
-from rlhf_lab.tasks.tables import Demand, Table, TableExamples
+from rlhf_lab.tasks.tables import RequiredFields, Table, TableExamples
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.samples import Example, Split
@@ -99,7 +99,7 @@ def answer_of(text: str) -> str | None:
 @functools.cache
 def load(path: str, file: str) -> Table:
     """Rows of one file or hub split, each of them looked at once."""
-    demand = Demand(("question", "answer"), ("question",))
+    demand = RequiredFields(("question", "answer"), ("question",))
     table = read_split(path, file, {"name": "main", "split": file}, demand)
     for index, row in enumerate(table):
         example("", row, f"{table.source}:{table.number(index)}")

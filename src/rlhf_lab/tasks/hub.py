@@ -8,13 +8,13 @@ from pathlib import Path
 from rlhf_lab.tasks.extras import require
 from rlhf_lab.tasks.jsonl import JsonLines
 from rlhf_lab.tasks.parquet import read_parquet
-from rlhf_lab.tasks.tables import Columns, Demand, NoSuchFile, Table
+from rlhf_lab.tasks.tables import ColumnTable, NoSuchFile, RequiredFields, Table
 from rlhf_lab.types.errors import UserError
 
 SUFFIXES = (".jsonl", ".parquet")
 
 
-def read_split(path: str, split_file: str, hub: Mapping[str, str], demand: Demand) -> Table:
+def read_split(path: str, split_file: str, hub: Mapping[str, str], demand: RequiredFields) -> Table:
     """Rows of a split.
 
     path: a file, a folder that holds `split_file`.jsonl or .parquet, or the name of a hub dataset.
@@ -49,12 +49,12 @@ def file_in(folder: Path, split_file: str) -> Path:
     )
 
 
-def read_file(path: Path, demand: Demand) -> Table:
+def read_file(path: Path, demand: RequiredFields) -> Table:
     """Rows of a file, by its suffix."""
     return read_parquet(path, demand) if path.suffix == ".parquet" else JsonLines(path, demand)
 
 
-def read_hub(path: str, hub: Mapping[str, str], demand: Demand) -> Table:
+def read_hub(path: str, hub: Mapping[str, str], demand: RequiredFields) -> Table:
     """Rows of a hub dataset, through the package `datasets`."""
     remedy = (
         "pass task.path=<local folder, .jsonl or .parquet file with the fields "
@@ -71,7 +71,7 @@ def read_hub(path: str, hub: Mapping[str, str], demand: Demand) -> Table:
             f"task.path={path} is not a local file or folder and could not be read from the hub "
             f"({type(error).__name__}): {remedy}"
         ) from error
-    return Columns(
+    return ColumnTable(
         path,
         rows.column_names,
         lambda names: rows.select_columns(names),

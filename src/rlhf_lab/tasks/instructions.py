@@ -17,7 +17,7 @@ from rlhf_lab.tasks.constraints.compose import draw
 from rlhf_lab.tasks.constraints.kinds import Constraint, Kind
 from rlhf_lab.tasks.constraints.lexicon import ANGLES, FORMS, READERS, TOPICS
 from rlhf_lab.tasks.constraints.scoring import Score, Scoring, score
-from rlhf_lab.tasks.on_demand import RowsOnDemand
+from rlhf_lab.tasks.lazy_rows import LazyRows
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.randomness import stable_hash
@@ -75,7 +75,7 @@ class Instructions(limits.Limited, key="task"):
     def examples(self, split: Split) -> Sequence[Example]:
         """Rows made on demand, the same whenever they are asked for."""
         kinds = kinds_of(getattr(self, f"{split.value}_types"))
-        return RowsOnDemand(
+        return LazyRows(
             getattr(self, f"{split.value}_size"), functools.partial(row, self, split, kinds)
         )
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rlhf_lab.runs.reading import Unreadable, file_size, parse_json
-from rlhf_lab.tasks.tables import Demand, NoSuchFile, Row, Table
+from rlhf_lab.tasks.tables import NoSuchFile, RequiredFields, Row, Table
 from rlhf_lab.types.errors import UserError
 
 
@@ -19,7 +19,7 @@ class JsonLines(Table):
     step, and again when it is read. Blank lines are no rows.
     """
 
-    def __init__(self, path: Path, demand: Demand) -> None:
+    def __init__(self, path: Path, demand: RequiredFields) -> None:
         self.source = str(path)
         self._path = path
         self._demand = demand

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from rlhf_lab.tasks.chat import told
 from rlhf_lab.tasks.hub import read_split
-from rlhf_lab.tasks.tables import Demand, NoSuchFile, Table, TableExamples
+from rlhf_lab.tasks.tables import NoSuchFile, RequiredFields, Table, TableExamples
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.samples import Example, Split
@@ -73,7 +73,7 @@ class NoRobots(limits.Limited, key="task"):
 @functools.cache
 def load(path: str, split: str) -> Table:
     """Rows of one file or hub split, each of them looked at once."""
-    demand = Demand((), columns=("messages",), remedy=REMEDY)
+    demand = RequiredFields((), columns=("messages",), remedy=REMEDY)
     table = read_split(path, split, {"split": split}, demand)
     for index, row in enumerate(table):
         example(row, f"{table.source}:{table.number(index)}")

@@ -8,7 +8,7 @@ from typing import Any
 
 from rlhf_lab.tasks import chat
 from rlhf_lab.tasks.jsonl import JsonLines
-from rlhf_lab.tasks.tables import Demand, Row
+from rlhf_lab.tasks.tables import RequiredFields, Row
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.samples import Example
 
@@ -19,7 +19,7 @@ PARTS = ("prompt", *SIDES)
 
 def pair_table(path: Path, key: str = KEY) -> JsonLines:
     """The rows of a file of pairs, each of them looked at. key: the option that named the file."""
-    table = JsonLines(path, Demand(("prompt", *SIDES), ("prompt",), key, "add it"))
+    table = JsonLines(path, RequiredFields(("prompt", *SIDES), ("prompt",), key, "add it"))
     for index, row in enumerate(table):
         pair_example(row, table.place(index), "")
     return table

@@ -8,11 +8,11 @@ from typing import Any
 
 from rlhf_lab.runs.reading import Unreadable, parsing
 from rlhf_lab.tasks.extras import require
-from rlhf_lab.tasks.tables import Columns, Demand, NoSuchFile, Row
+from rlhf_lab.tasks.tables import ColumnTable, NoSuchFile, RequiredFields, Row
 from rlhf_lab.types.errors import UserError
 
 
-def read_parquet(path: Path, demand: Demand) -> Columns:
+def read_parquet(path: Path, demand: RequiredFields) -> ColumnTable:
     """All rows of a file; the columns are held in Arrow's form, about as large as their text."""
     if not path.is_file():
         raise NoSuchFile(
@@ -45,7 +45,7 @@ def read_parquet(path: Path, demand: Demand) -> Columns:
         row: Row = table.slice(index, 1).to_pylist()[0]
         return row
 
-    return Columns(str(path), names, scan, get, demand)
+    return ColumnTable(str(path), names, scan, get, demand)
 
 
 def is_plain(kind: Any) -> bool:

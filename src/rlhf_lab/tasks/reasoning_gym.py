@@ -17,7 +17,7 @@ import numpy as np
 from rlhf_lab.runs.foreign.arguments import copied
 from rlhf_lab.runs.foreign.boundary import ForeignFailure, call, on_sample
 from rlhf_lab.tasks.extras import require
-from rlhf_lab.tasks.on_demand import RowsOnDemand
+from rlhf_lab.tasks.lazy_rows import LazyRows
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.randomness import stable_hash
@@ -67,7 +67,7 @@ class ReasoningGym(limits.Limited, key="task"):
     def examples(self, split: Split) -> Sequence[Example]:
         """Rows made on demand, the same whenever they are asked for."""
         generator = generator_of(self, split)
-        return RowsOnDemand(
+        return LazyRows(
             getattr(self, f"{split.value}_size"), functools.partial(row, self, split, generator)
         )
 

@@ -19,7 +19,7 @@ class NoSuchFile(UserError):
 
 
 @dataclass(frozen=True)
-class Demand:
+class RequiredFields:
     """What every row must have. text: fields of type text; filled: those not blank either;
     columns: fields of another type, which a table of columns must have.
 
@@ -61,7 +61,7 @@ class Table(Sequence[Row]):
     def place(self, index: int) -> str: ...
 
 
-class Columns(Table):
+class ColumnTable(Table):
     """A table of columns: of a Parquet file, or of a hub dataset."""
 
     def __init__(
@@ -70,7 +70,7 @@ class Columns(Table):
         names: Sequence[str],
         scan: Callable[[list[str]], Iterable[Row]],
         get: Callable[[int], Row],
-        demand: Demand,
+        demand: RequiredFields,
     ) -> None:
         """Check the columns, then every row once. scan: all rows, with these columns alone."""
         self.source = source

@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Any, ClassVar
 
 from rlhf_lab.tasks.hub import read_split
-from rlhf_lab.tasks.tables import Demand, Row, TableExamples
+from rlhf_lab.tasks.tables import RequiredFields, Row, TableExamples
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.samples import Example, Split
@@ -88,11 +88,11 @@ class Tldr(limits.Limited, key="task"):
 def load(task: Tldr, split: str) -> TableExamples:
     """Rows of one file or hub split as examples."""
     if task.rows is RowKind.prepared:
-        demand = Demand((task.prompt_column, task.reference_column), (task.prompt_column,))
+        demand = RequiredFields((task.prompt_column, task.reference_column), (task.prompt_column,))
         make = functools.partial(prepared, task)
     else:
         parts = (task.subreddit_column, task.title_column, task.post_column)
-        demand = Demand((*parts, task.summary_column), (task.post_column,))
+        demand = RequiredFields((*parts, task.summary_column), (task.post_column,))
         make = functools.partial(raw, task)
     return TableExamples(read_split(task.path, split, {"split": split}, demand), split, make)
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from rlhf_lab.tasks import tldr_nano_judge
-from rlhf_lab.tasks.on_demand import RowsOnDemand
+from rlhf_lab.tasks.lazy_rows import LazyRows
 from rlhf_lab.tasks.tldr_nano_world import (
     MAX_PROMPT,
     MAX_RESPONSE,
@@ -61,9 +61,7 @@ class TldrNano(limits.Limited, key="task"):
 
     def examples(self, split: Split) -> Sequence[Example]:
         """Rows made on demand, the same whenever they are asked for."""
-        return RowsOnDemand(
-            getattr(self, f"{split.value}_size"), functools.partial(row, self, split)
-        )
+        return LazyRows(getattr(self, f"{split.value}_size"), functools.partial(row, self, split))
 
     def tokenizer(self) -> PreTrainedTokenizerFast:
         """One token a word of the closed vocabulary."""

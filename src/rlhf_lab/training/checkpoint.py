@@ -20,7 +20,7 @@ from torch import Tensor
 from typing_extensions import TypedDict
 
 from rlhf_lab.rollout.pipeline import Queued
-from rlhf_lab.runs.atomic_folder import Damaged, flush, remove_drafts, sealed, verify
+from rlhf_lab.runs.atomic_folder import CorruptFolder, atomic_folder, flush, remove_drafts, verify
 from rlhf_lab.runs.disk import save_file
 from rlhf_lab.runs.extents import EMPTY, Extent, GrowingFile, cut_all
 from rlhf_lab.runs.jsonl import read_rows
@@ -138,7 +138,7 @@ class Checkpoints:
         folder = self._folder / f"{snapshot.round:08d}"
         if folder.exists():
             shutil.rmtree(folder)
-        with sealed(folder, {"round": snapshot.round}) as draft:
+        with atomic_folder(folder, {"round": snapshot.round}) as draft:
             for version, weights in snapshot.weights.items():
                 save_file(dict(weights.state), draft / f"weights-{version:08d}.safetensors")
             save_file(dict(snapshot.optimizer), draft / OPTIMIZER)
@@ -162,7 +162,7 @@ class Checkpoints:
             try:
                 verify(folder, (STATE, OPTIMIZER, QUEUE))
                 found = read(folder, chunk)
-            except (Damaged, Unreadable) as error:
+            except (CorruptFolder, Unreadable) as error:
                 say(f"checkpoint {error}: using the one before it")
                 continue
             self._saved_round = found.round

@@ -23,7 +23,7 @@ from rlhf_lab.types.data import Batch, Credit, Metrics, Updated, ValueModel, Wei
 from rlhf_lab.types.errors import StopRequested
 from rlhf_lab.types.protocols import Adaptive, Algorithm, Correction, Engine
 from rlhf_lab.types.randomness import stable_hash
-from rlhf_lab.types.run_options import Recipe
+from rlhf_lab.types.run_options import RunOptions
 from rlhf_lab.types.samples import Finish, Group
 
 # Stand for the pass in the keys of the choice of groups: of the probe, and for the reference.
@@ -63,7 +63,7 @@ class Loop:
     correction: Correction
     engine: Engine
     pipeline: Pipeline
-    recipe: Recipe
+    recipe: RunOptions
     optim: Optim
     ledger: Ledger
     seed: int
@@ -181,12 +181,12 @@ class Loop:
             self.ledger.count(reference_tokens=read_tokens(batch))
             return with_reference(batch, self.engine.reference_logp(batch))
         chosen_P = shuffled(num_groups, self.seed, round_, REFERENCE)[: self.reference_groups]
-        known_B = torch.isin(batch.group_B, chosen_P)
-        asked = batch.rows(known_B)
+        has_reference_B = torch.isin(batch.group_B, chosen_P)
+        asked = batch.rows(has_reference_B)
         self.ledger.count(reference_tokens=read_tokens(asked))
         reference_BT = batch.behavior_logp_BT.clone()
-        reference_BT[known_B] = self.engine.reference_logp(asked)
-        return replace(with_reference(batch, reference_BT), known_B=known_B)
+        reference_BT[has_reference_B] = self.engine.reference_logp(asked)
+        return replace(with_reference(batch, reference_BT), has_reference_B=has_reference_B)
 
     def _move_reference(self, rounds_done: int) -> None:
         needs = self.algo.needs
@@ -304,7 +304,7 @@ class Loop:
 class Updates:
     """The updates of one round: their mean metrics, and the exact lag of every row they used."""
 
-    def __init__(self, recipe: Recipe, round_: int) -> None:
+    def __init__(self, recipe: RunOptions, round_: int) -> None:
         self._recipe = recipe
         self._round = round_
         self._done = 0
@@ -317,12 +317,12 @@ class Updates:
     @property
     def number(self) -> int:
         """Number of the next update, counted over the run."""
-        return self._round * self._recipe.updates_a_round + self._done
+        return self._round * self._recipe.optimizer_steps_per_round + self._done
 
     def add(self, part: Batch, updated: Updated | None) -> None:
         """Count an update (None: no row had credit, nothing was applied)."""
         rounds_B = self._round - part.version_B
-        updates_B = rounds_B * self._recipe.updates_a_round + self._done
+        updates_B = rounds_B * self._recipe.optimizer_steps_per_round + self._done
         self._lag_rounds.update(rounds_B.tolist())
         self._lag_updates.update(updates_B.tolist())
         if updated is not None:
@@ -409,7 +409,7 @@ def describe(groups: Sequence[Group], batch: Batch, taken: Taken) -> Metrics:
     reward_PG = rewards_of(groups)
     all_PG = rewards_of(taken.groups)
     samples = [sample for group in groups for sample in group.samples]
-    kl_B = (batch.behavior_logp_BT - batch.reference_logp_BT).sum(dim=1)[batch.known_B]
+    kl_B = (batch.behavior_logp_BT - batch.reference_logp_BT).sum(dim=1)[batch.has_reference_B]
     metrics: Metrics = {
         "reward/mean": float(reward_PG.mean()),
         "reward/std": float(reward_PG.std(unbiased=False)),

@@ -216,8 +216,8 @@ class Batch:
     weight_BT: Tensor
     group_B: Tensor
     version_B: Tensor
-    limit_B: Tensor
-    known_B: Tensor
+    max_response_B: Tensor
+    has_reference_B: Tensor
 
     def __len__(self) -> int:
         return int(self.response_BT.shape[0])

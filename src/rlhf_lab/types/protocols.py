@@ -209,7 +209,7 @@ class Generator(Protocol):
 
 
 @runtime_checkable
-class SelfMeasuring(Protocol):
+class Reporting(Protocol):
     """A generator that has something to tell of itself."""
 
     def told(self) -> Told:

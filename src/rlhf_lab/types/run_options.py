@@ -10,7 +10,7 @@ from rlhf_lab.types.errors import UserError
 
 
 @dataclass(frozen=True)
-class Recipe(limits.Limited, key="run"):
+class RunOptions(limits.Limited, key="run"):
     """Config group `budget`, mounted at `run`.
 
     updates: optimizer updates of the whole run, N*T per round.
@@ -44,13 +44,13 @@ class Recipe(limits.Limited, key="run"):
             )
 
     @property
-    def updates_a_round(self) -> int:
+    def optimizer_steps_per_round(self) -> int:
         """N * T: how much older a sample gets when it waits for one round."""
         return self.updates_per_round * self.passes
 
     @property
     def num_rounds(self) -> int:
-        return self.updates // self.updates_a_round
+        return self.updates // self.optimizer_steps_per_round
 
     @property
     def groups_per_round(self) -> int:

@@ -102,18 +102,21 @@ def trained_seconds(round_: Round, settings: Settings) -> float:
 
 def predict(measurement: Measurement, settings: Settings) -> Prediction:
     """The ideal timeline of the scaled seconds, and the lag that the settings prescribe."""
-    num_rounds, updates_a_round = settings.recipe.num_rounds, settings.recipe.updates_a_round
+    num_rounds, optimizer_steps_per_round = (
+        settings.recipe.num_rounds,
+        settings.recipe.optimizer_steps_per_round,
+    )
     found = totals_of(measurement, settings)
     lane_seconds = settings.num_generators * found.wall
     lag_sum, lag_most = lags(num_rounds, settings.max_staleness)
-    last = updates_a_round - 1
+    last = optimizer_steps_per_round - 1
     return Prediction(
         rounds=num_rounds,
         wall=found.wall,
         trainer_wait=ideal_timeline.share(found.trainer_wait, found.wall),
         generator_wait=ideal_timeline.share(found.generator_wait, lane_seconds),
-        lag_updates_mean=lag_sum / num_rounds * updates_a_round + last / 2,
-        lag_updates_max=lag_most * updates_a_round + last,
+        lag_updates_mean=lag_sum / num_rounds * optimizer_steps_per_round + last / 2,
+        lag_updates_max=lag_most * optimizer_steps_per_round + last,
     )
 
 

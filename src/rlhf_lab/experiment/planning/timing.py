@@ -19,7 +19,7 @@ from rlhf_lab.runs.reading import Unreadable, checked
 from rlhf_lab.runs.recorded import Amount, Count, read_manifest
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
-from rlhf_lab.types.run_options import Recipe
+from rlhf_lab.types.run_options import RunOptions
 
 GENERATION = ("generate", "score")
 TRAINER = "trainer"
@@ -65,9 +65,9 @@ class Settings:
             )
 
     @property
-    def recipe(self) -> Recipe:
+    def recipe(self) -> RunOptions:
         """Refuses numbers out of range, and updates that do not make whole rounds."""
-        return Recipe(
+        return RunOptions(
             self.updates,
             self.groups_per_update,
             self.updates_per_round,

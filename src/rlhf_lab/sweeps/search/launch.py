@@ -11,9 +11,9 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
-from rlhf_lab.experiment.checks import check, functions_score, splits_are_readable
+from rlhf_lab.experiment.checks import check, require_readable_splits, require_working_rewards
 from rlhf_lab.experiment.config import Config
-from rlhf_lab.experiment.prepare import Stages
+from rlhf_lab.experiment.prepare import Artifacts
 from rlhf_lab.runs.folder import make_folder
 from rlhf_lab.runs.provenance import code_version
 from rlhf_lab.runs.trackers.console import Console
@@ -48,8 +48,8 @@ def search(
                 f"output.dir={config.output.dir} in a search: its runs have folders of their own; "
                 "leave it out"
             )
-        splits_are_readable(config)
-        functions_score(config)
+        require_readable_splits(config)
+        require_working_rewards(config)
         base = content_of(config)
     keeps = sweeper.other_code == "keep"
     wanted = Search(folder, fixed, space, options, base, code_version(), keeps)
@@ -162,7 +162,7 @@ class Runs:
 
 def proxies(config: Config) -> list[Path]:
     """The reward models that a run's pipeline makes for it."""
-    found = Stages(config, Console(quiet=True)).folders()
+    found = Artifacts(config, Console(quiet=True)).folders()
     return [folder for folder in found if folder.parent.name == PROXY]
 
 

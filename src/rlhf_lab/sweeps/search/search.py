@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rlhf_lab.runs.locks import claimed
+from rlhf_lab.runs.locks import try_lock
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.sweeps.search import report, study
 from rlhf_lab.sweeps.search.halving import Halving
@@ -67,7 +67,7 @@ class Search:
     def run(self, run_jobs: RunJobs, rounds: Rounds, console: Console) -> report.Found:
         """Tune, choose, test, and report. Raises StopRequested if a run was stopped: the same
         search goes on there. Raises UserError if the folder is another's."""
-        with claimed(self.folder / LOCK) as is_ours:
+        with try_lock(self.folder / LOCK) as is_ours:
             if not is_ours:
                 raise UserError(
                     f"{self.folder} is being searched by another process: wait for it, or pass "

@@ -7,7 +7,7 @@ from typing import Any
 
 from rlhf_lab.tasks.constraints.kinds import Kind, Stage, aspects
 from rlhf_lab.tasks.constraints.lexicon import CLOSING_PHRASES, OPENING_PHRASES
-from rlhf_lab.tasks.constraints.pen import Pen, swap
+from rlhf_lab.tasks.constraints.reference_writer import ReferenceWriter, swap
 from rlhf_lab.tasks.constraints.text import lines, spans, split_tail, words
 
 TITLE = re.compile(r"<<[^<>\n]*\w[^<>\n]*>>")
@@ -19,7 +19,7 @@ def begins_with(text: str, phrase: str) -> bool:
     return words(text)[: len(words(phrase))] == words(phrase)
 
 
-def begin(text: str, pen: Pen, phrase: str) -> str:
+def begin(text: str, pen: ReferenceWriter, phrase: str) -> str:
     start, _ = spans(text)[0]
     return f"{text[:start]}{phrase} {text[start].lower()}{text[start + 1 :]}"
 
@@ -28,7 +28,7 @@ def ends_with(text: str, phrase: str) -> bool:
     return words(text)[-len(words(phrase)) :] == words(phrase)
 
 
-def end_as_question(text: str, pen: Pen) -> str:
+def end_as_question(text: str, pen: ReferenceWriter) -> str:
     body, tail = split_tail(text)
     marked = re.sub(r"[.!]", "?", tail, count=1)
     return body + (marked if "?" in marked else f"?{tail}")
@@ -38,7 +38,7 @@ def has_postscript(text: str) -> bool:
     return bool(re.match(r"P\.\s?S\.\s*\W*\w", lines(text)[-1], re.IGNORECASE))
 
 
-def repeat_head(text: str, pen: Pen) -> str:
+def repeat_head(text: str, pen: ReferenceWriter) -> str:
     """The last word becomes the first one again."""
     first, last = spans(text)[0], spans(text)[-1]
     return swap(text, last, text[first[0] : first[1]].lower())

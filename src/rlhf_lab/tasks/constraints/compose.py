@@ -8,7 +8,7 @@ from typing import Any
 
 from rlhf_lab.tasks.constraints.kinds import Constraint, Kind, conflict
 from rlhf_lab.tasks.constraints.lexicon import KEYWORDS
-from rlhf_lab.tasks.constraints.pen import Pen, Stuck
+from rlhf_lab.tasks.constraints.reference_writer import ReferenceWriter, Stuck
 from rlhf_lab.tasks.constraints.text import words
 
 # Mending one constraint may break another: rounds until all hold, or the draw is given up.
@@ -49,7 +49,7 @@ def with_params(kind: Kind, rng: random.Random, request: str) -> Constraint:
 def write(constraints: Sequence[Constraint], rng: random.Random, topic: str) -> str | None:
     """A text that keeps all constraints; None if mending a draft does not get there."""
     kept = {word for c in constraints for value in c.params.values() for word in in_param(value)}
-    pen = Pen(rng, lambda word: allowed(word, constraints), kept | set(KEYWORDS))
+    pen = ReferenceWriter(rng, lambda word: allowed(word, constraints), kept | set(KEYWORDS))
     in_order = sorted(constraints, key=lambda constraint: constraint.kind.stage)
     try:
         text = first_draft(pen, constraints, rng, topic)
@@ -58,13 +58,15 @@ def write(constraints: Sequence[Constraint], rng: random.Random, topic: str) -> 
                 return text.strip()
             for constraint in in_order:
                 if not constraint.holds(text):
-                    text = constraint.kind.mend(text, pen, **constraint.params)
+                    text = constraint.kind.repair(text, pen, **constraint.params)
     except Stuck:
         pass
     return None
 
 
-def first_draft(pen: Pen, constraints: Sequence[Constraint], rng: random.Random, topic: str) -> str:
+def first_draft(
+    pen: ReferenceWriter, constraints: Sequence[Constraint], rng: random.Random, topic: str
+) -> str:
     """A text of about the length that the constraints want."""
     sizes = [c.kind.size(**c.params) for c in constraints if c.kind.size]
     pieces = [c.kind.pieces(**c.params) for c in constraints if c.kind.pieces]

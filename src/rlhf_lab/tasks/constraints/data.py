@@ -8,7 +8,7 @@ import re
 from typing import Any
 
 from rlhf_lab.tasks.constraints.kinds import Kind, Params, Stage, aspects
-from rlhf_lab.tasks.constraints.pen import Pen
+from rlhf_lab.tasks.constraints.reference_writer import ReferenceWriter
 from rlhf_lab.tasks.constraints.text import WORD, lines
 
 FENCED = re.compile(r"```(?:json|csv|markdown)?\n(.*)\n```", re.DOTALL)
@@ -36,7 +36,7 @@ def is_object(text: str, keys: list[str]) -> bool:
     )
 
 
-def to_object(text: str, pen: Pen, keys: list[str]) -> str:
+def to_object(text: str, pen: ReferenceWriter, keys: list[str]) -> str:
     return json.dumps(dict(zip(keys, pen.parts(text, len(keys)), strict=True)))
 
 
@@ -65,15 +65,15 @@ def is_table(text: str, columns: list[str], n: int) -> bool:
     return is_filled(rows, columns, n)
 
 
-def cells(pen: Pen, columns: list[str], n: int) -> list[list[str]]:
+def cells(pen: ReferenceWriter, columns: list[str], n: int) -> list[list[str]]:
     return [[f"{pen.word('adjective')} {pen.word('noun')}" for _ in columns] for _ in range(n)]
 
 
-def to_csv(text: str, pen: Pen, columns: list[str], n: int) -> str:
+def to_csv(text: str, pen: ReferenceWriter, columns: list[str], n: int) -> str:
     return "\n".join(",".join(row) for row in [columns, *cells(pen, columns, n)])
 
 
-def to_table(text: str, pen: Pen, columns: list[str], n: int) -> str:
+def to_table(text: str, pen: ReferenceWriter, columns: list[str], n: int) -> str:
     rows = [columns, ["---"] * len(columns), *cells(pen, columns, n)]
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 

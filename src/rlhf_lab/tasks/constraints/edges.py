@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from rlhf_lab.tasks.constraints.boundaries import begins_with, ends_with
 from rlhf_lab.tasks.constraints.kinds import Kind, Stage, aspects
-from rlhf_lab.tasks.constraints.pen import Pen, begins_in, begins_outside, swap
+from rlhf_lab.tasks.constraints.reference_writer import (
+    ReferenceWriter,
+    begins_in,
+    begins_outside,
+    swap,
+)
 from rlhf_lab.tasks.constraints.text import heads, lines, sentences, spans, split_tail, words
 
 ACROSTICS = tuple("star moon path bird lamp rose home film goat wind coral beach stone".split())
@@ -12,7 +17,7 @@ HEAD_WORDS = tuple("perhaps today sometimes here clearly".split())
 LAST_WORDS = tuple("home tonight forever together again".split())
 
 
-def begin_sentences(text: str, pen: Pen, word: str) -> str:
+def begin_sentences(text: str, pen: ReferenceWriter, word: str) -> str:
     head = word[0].upper() + word[1:]
     for start, end in reversed(heads(text)):
         if text[start:end].lower() != word:
@@ -24,7 +29,7 @@ def initials(text: str) -> list[str]:
     return [words(sentence)[0][0] for sentence in sentences(text)]
 
 
-def part_initials(text: str, pen: Pen) -> str:
+def part_initials(text: str, pen: ReferenceWriter) -> str:
     for index in range(len(heads(text))):
         used = initials(text)
         if used[index] in used[:index]:
@@ -33,14 +38,14 @@ def part_initials(text: str, pen: Pen) -> str:
     return text
 
 
-def end_lines(text: str, pen: Pen, word: str, n: int) -> str:
+def end_lines(text: str, pen: ReferenceWriter, word: str, n: int) -> str:
     parts = pen.parts(text, n) if len(lines(text)) != n else lines(text)
     return "\n".join(
         part if ends_with(part, word) else f"{split_tail(part)[0]} {word}." for part in parts
     )
 
 
-def spell(text: str, pen: Pen, word: str) -> str:
+def spell(text: str, pen: ReferenceWriter, word: str) -> str:
     """A part per letter, its first word replaced by one that begins with the letter."""
     found = pen.parts(text, len(word))
     for index, letter in enumerate(word):

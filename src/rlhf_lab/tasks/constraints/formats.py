@@ -9,7 +9,7 @@ from typing import Any
 
 from rlhf_lab.tasks.constraints.kinds import Kind, Stage, aspects
 from rlhf_lab.tasks.constraints.length import draw_n
-from rlhf_lab.tasks.constraints.pen import Pen
+from rlhf_lab.tasks.constraints.reference_writer import ReferenceWriter
 from rlhf_lab.tasks.constraints.structure import joined
 from rlhf_lab.tasks.constraints.text import lines
 
@@ -30,7 +30,7 @@ def is_numbered(text: str, n: int) -> bool:
     return [int(item.group(1)) for item in found if item] == list(range(1, n + 1))
 
 
-def to_numbered(text: str, pen: Pen, n: int) -> str:
+def to_numbered(text: str, pen: ReferenceWriter, n: int) -> str:
     parts = enumerate(pen.parts(text, n), start=1)
     return "\n".join(f"{number}. {part}" for number, part in parts)
 
@@ -41,7 +41,7 @@ def num_sections(text: str) -> int:
     return sum(one and not other for one, other in itertools.pairwise(found))
 
 
-def to_sections(text: str, pen: Pen, n: int) -> str:
+def to_sections(text: str, pen: ReferenceWriter, n: int) -> str:
     heading = [f"## {pen.word('adjective').capitalize()} {pen.word('noun')}" for _ in range(n)]
     parts = zip(heading, pen.parts(text, n), strict=True)
     return "\n\n".join(f"{head}\n{part}" for head, part in parts)
@@ -56,13 +56,13 @@ def parted(text: str, rule: str) -> list[str]:
 def add_marked(pattern: re.Pattern[str], around: str) -> Callable[..., str]:
     """Mend by putting marks around words until n of them match."""
 
-    def mend(text: str, pen: Pen, n: int) -> str:
+    def repair(text: str, pen: ReferenceWriter, n: int) -> str:
         while len(list(pattern.finditer(text))) < n:
             start, end = pen.spot(text)
             text = text[:start] + around.format(text[start:end]) + text[end:]
         return text
 
-    return mend
+    return repair
 
 
 def marked(name: str, say: str, pattern: re.Pattern[str], around: str) -> Kind:
@@ -78,13 +78,13 @@ def marked(name: str, say: str, pattern: re.Pattern[str], around: str) -> Kind:
     )
 
 
-def layout(name: str, say: str, check: Any, mend: Any, touches: str = "", low: int = 2) -> Kind:
+def layout(name: str, say: str, check: Any, repair: Any, touches: str = "", low: int = 2) -> Kind:
     return Kind(
         name,
         say,
         draw_n(low, low + 3),
         check,
-        mend,
+        repair,
         Stage.layout,
         aspects(f"layout {touches}"),
         pieces=lambda n: n,

@@ -6,7 +6,7 @@ from typing import Any
 
 from rlhf_lab.tasks.constraints.kinds import Kind, Params, Stage, aspects
 from rlhf_lab.tasks.constraints.lexicon import FORBIDDEN, KEYWORDS
-from rlhf_lab.tasks.constraints.pen import Pen, Stuck, swap
+from rlhf_lab.tasks.constraints.reference_writer import ReferenceWriter, Stuck, swap
 from rlhf_lab.tasks.constraints.text import sentences, spans, words
 
 
@@ -18,7 +18,7 @@ def draw_count(rng: Any) -> Params:
     return {"word": rng.choice(KEYWORDS), "n": rng.randint(2, 4)}
 
 
-def add_words(text: str, pen: Pen, words: list[str]) -> str:
+def add_words(text: str, pen: ReferenceWriter, words: list[str]) -> str:
     for word in words:
         if not has(text, word):
             text = pen.keep(text, word)
@@ -29,7 +29,7 @@ def has(text: str, *wanted: str) -> bool:
     return set(wanted) <= set(words(text))
 
 
-def add_word(text: str, pen: Pen, word: str, n: int) -> str:
+def add_word(text: str, pen: ReferenceWriter, word: str, n: int) -> str:
     while words(text).count(word) < n:
         text = pen.keep(text, word)
     return text
@@ -44,7 +44,7 @@ def split(text: str) -> list[str]:
     return words(text)
 
 
-def put_in_order(text: str, pen: Pen, words: list[str]) -> str:
+def put_in_order(text: str, pen: ReferenceWriter, words: list[str]) -> str:
     """In places that follow each other; where they stood out of order, other words go."""
     for start, end in reversed(spans(text)):
         if text[start:end].lower() in words:
@@ -63,7 +63,7 @@ def is_in_sentence(text: str, word: str, n: int) -> bool:
     return len(found) >= n and has(found[n - 1], word)
 
 
-def put_in_sentence(text: str, pen: Pen, word: str, n: int) -> str:
+def put_in_sentence(text: str, pen: ReferenceWriter, word: str, n: int) -> str:
     while len(sentences(text)) < n:
         text = pen.add_sentence(text)
     sentence = sentences(text)[n - 1]
@@ -72,7 +72,7 @@ def put_in_sentence(text: str, pen: Pen, word: str, n: int) -> str:
     return swap(text, pen.choose(found), word)
 
 
-def put_at(text: str, pen: Pen, word: str, n: int) -> str:
+def put_at(text: str, pen: ReferenceWriter, word: str, n: int) -> str:
     while len(words(text)) < n:
         text = pen.grow(text)
     return swap(text, spans(text)[n - 1], word)

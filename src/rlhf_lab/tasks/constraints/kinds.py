@@ -39,7 +39,7 @@ class Kind:
     say: str
     draw: Callable[[random.Random], Params]
     check: Callable[..., bool]
-    mend: Callable[..., str]
+    repair: Callable[..., str]
     stage: Stage
     touches: frozenset[str] = frozenset()
     limits_words: bool = False

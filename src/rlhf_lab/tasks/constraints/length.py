@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rlhf_lab.tasks.constraints.kinds import Kind, Params, Stage, aspects
-from rlhf_lab.tasks.constraints.pen import Pen
+from rlhf_lab.tasks.constraints.reference_writer import ReferenceWriter
 from rlhf_lab.tasks.constraints.text import words
 
 VOWELS = "aeiou"
@@ -22,7 +22,7 @@ def draw_range(rng: Any) -> Params:
     return {"low": low, "high": low + rng.choice((8, 12, 16))}
 
 
-def resize(text: str, pen: Pen, low: int, high: int) -> str:
+def resize(text: str, pen: ReferenceWriter, low: int, high: int) -> str:
     """Words come or go until their number is in range."""
     while len(words(text)) < low:
         text = pen.grow(text)
@@ -31,12 +31,12 @@ def resize(text: str, pen: Pen, low: int, high: int) -> str:
     return text
 
 
-def to_multiple(text: str, pen: Pen, n: int) -> str:
+def to_multiple(text: str, pen: ReferenceWriter, n: int) -> str:
     total = -(-len(words(text)) // n) * n
     return resize(text, pen, total, total)
 
 
-def cut_to(text: str, pen: Pen, n: int) -> str:
+def cut_to(text: str, pen: ReferenceWriter, n: int) -> str:
     while len(text.strip()) > n:
         text = pen.cut(text)
     return text
@@ -46,7 +46,7 @@ def num_vowels(text: str) -> int:
     return sum(letter in VOWELS for letter in text.lower())
 
 
-def grow_vowels(text: str, pen: Pen, n: int) -> str:
+def grow_vowels(text: str, pen: ReferenceWriter, n: int) -> str:
     while num_vowels(text) < n:
         text = pen.grow(text)
     return text

@@ -6,7 +6,12 @@ import itertools
 from typing import Any
 
 from rlhf_lab.tasks.constraints.kinds import Kind, Params, Stage, aspects
-from rlhf_lab.tasks.constraints.pen import Pen, begins_in, begins_outside, swap
+from rlhf_lab.tasks.constraints.reference_writer import (
+    ReferenceWriter,
+    begins_in,
+    begins_outside,
+    swap,
+)
 from rlhf_lab.tasks.constraints.text import WORD, spans, words
 
 VOWELS = frozenset("aeiou")
@@ -17,7 +22,7 @@ def draw_letter(letters: str, low: int, high: int) -> Any:
     return lambda rng: {"letter": rng.choice(letters), "n": rng.randint(low, high)}
 
 
-def add_letter(text: str, pen: Pen, letter: str, n: int) -> str:
+def add_letter(text: str, pen: ReferenceWriter, letter: str, n: int) -> str:
     while text.lower().count(letter) < n:
         word = pen.word("noun", lambda word: letter in word)
         text = pen.put(text, word, lambda word: letter not in word)
@@ -30,7 +35,7 @@ def has_run(text: str, letter: str, n: int) -> bool:
     return any(begins and len(list(run)) >= n for begins, run in runs)
 
 
-def add_run(text: str, pen: Pen, letter: str, n: int) -> str:
+def add_run(text: str, pen: ReferenceWriter, letter: str, n: int) -> str:
     """Neighbouring words are replaced."""
     spots = pen.spots(text)
     places = [
@@ -49,7 +54,7 @@ def neighbours_differ(text: str) -> bool:
     return all(one[0] != other[0] for one, other in itertools.pairwise(words(text)))
 
 
-def part_neighbours(text: str, pen: Pen) -> str:
+def part_neighbours(text: str, pen: ReferenceWriter) -> str:
     """A word that begins as the one before it is replaced."""
     for index in range(1, len(spans(text))):
         found = words(text)
@@ -64,7 +69,7 @@ def is_title(word: str) -> bool:
     return word[0] == word[0].upper() and word[1:] == word[1:].lower()
 
 
-def to_title(text: str, pen: Pen) -> str:
+def to_title(text: str, pen: ReferenceWriter) -> str:
     return WORD.sub(lambda found: found[0][0].upper() + found[0][1:].lower(), text)
 
 
@@ -72,7 +77,7 @@ def capitals(text: str) -> int:
     return sum(len(word) > 1 and word.isupper() for word in WORD.findall(text))
 
 
-def add_capitals(text: str, pen: Pen, n: int) -> str:
+def add_capitals(text: str, pen: ReferenceWriter, n: int) -> str:
     while capitals(text) < n:
         plain = [(start, end) for start, end in pen.spots(text) if not text[start:end].isupper()]
         start, end = pen.choose(plain)
@@ -80,8 +85,8 @@ def add_capitals(text: str, pen: Pen, n: int) -> str:
     return text
 
 
-def case_of(name: str, say: str, check: Any, mend: Any, params: Any = lambda rng: {}) -> Kind:
-    return Kind(name, say, params, check, mend, Stage.case, aspects("case"))
+def case_of(name: str, say: str, check: Any, repair: Any, params: Any = lambda rng: {}) -> Kind:
+    return Kind(name, say, params, check, repair, Stage.case, aspects("case"))
 
 
 def draw_vowels(rng: Any) -> Params:

@@ -7,14 +7,14 @@ from typing import Any
 
 from rlhf_lab.tasks.constraints.kinds import Kind, Stage, aspects
 from rlhf_lab.tasks.constraints.length import draw_n
-from rlhf_lab.tasks.constraints.pen import Pen
+from rlhf_lab.tasks.constraints.reference_writer import ReferenceWriter
 from rlhf_lab.tasks.constraints.text import STOP
 
 
 def insert(mark: str) -> Any:
     """Mend by writing the mark after words until there are n of it, or striking it out."""
 
-    def mend(text: str, pen: Pen, n: int) -> str:
+    def repair(text: str, pen: ReferenceWriter, n: int) -> str:
         while text.count(mark) < n:
             free = [end for _, end in pen.spots(text) if text[end : end + 1] == " "]
             end = pen.choose(free)
@@ -23,13 +23,13 @@ def insert(mark: str) -> Any:
             text = text.replace(mark, "", 1)
         return text
 
-    return mend
+    return repair
 
 
 def set_ends(mark: str) -> Any:
     """Mend by ending n sentences with the mark, and the others as before or with a full stop."""
 
-    def mend(text: str, pen: Pen, n: int) -> str:
+    def repair(text: str, pen: ReferenceWriter, n: int) -> str:
         while text.count(mark) > n:
             text = text.replace(mark, ".", 1)
         while text.count(mark) < n:
@@ -41,14 +41,14 @@ def set_ends(mark: str) -> Any:
                 text = pen.add_sentence(text, mark)
         return text
 
-    return mend
+    return repair
 
 
 def num_digits(text: str) -> int:
     return len(re.findall(r"[0-9]", text))
 
 
-def to_digits(text: str, pen: Pen, n: int) -> str:
+def to_digits(text: str, pen: ReferenceWriter, n: int) -> str:
     """A number of as many digits as are missing; too many are struck out from the front."""
     while num_digits(text) > n:
         text = re.sub(r"[0-9]", "", text, count=1)

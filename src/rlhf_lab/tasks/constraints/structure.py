@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 from rlhf_lab.tasks.constraints.kinds import Kind, Stage, aspects
 from rlhf_lab.tasks.constraints.length import COUNT, draw_n
-from rlhf_lab.tasks.constraints.pen import Pen
+from rlhf_lab.tasks.constraints.reference_writer import ReferenceWriter
 from rlhf_lab.tasks.constraints.text import STOP, lines, paragraphs, sentences, words
 
 
-def to_sentences(text: str, pen: Pen, low: int, high: int) -> str:
+def to_sentences(text: str, pen: ReferenceWriter, low: int, high: int) -> str:
     """Sentences are added after the first, or joined."""
     while len(sentences(text)) < low:
         text = pen.add_sentence(text)
@@ -22,7 +22,7 @@ def to_sentences(text: str, pen: Pen, low: int, high: int) -> str:
     return text
 
 
-def split_long(text: str, pen: Pen, n: int) -> str:
+def split_long(text: str, pen: ReferenceWriter, n: int) -> str:
     """Sentences that are too long end in their middle, and go on as another."""
     for sentence in sentences(text):
         if len(words(sentence)) > n:
@@ -34,7 +34,7 @@ def split_long(text: str, pen: Pen, n: int) -> str:
     return text
 
 
-def grow_by_line(text: str, pen: Pen, n: int) -> str:
+def grow_by_line(text: str, pen: ReferenceWriter, n: int) -> str:
     return "\n".join(pen.sentence(3 + index) for index in range(n))
 
 

@@ -7,11 +7,11 @@ from functools import partial
 
 from rlhf_lab.tasks.constraints.kinds import Kind, Stage, aspects
 from rlhf_lab.tasks.constraints.lexicon import PALINDROMES
-from rlhf_lab.tasks.constraints.pen import Pen, swap
+from rlhf_lab.tasks.constraints.reference_writer import ReferenceWriter, swap
 from rlhf_lab.tasks.constraints.text import spans, words
 
 
-def replace_repeated(text: str, pen: Pen) -> str:
+def replace_repeated(text: str, pen: ReferenceWriter) -> str:
     """The second of two equal words is replaced by one that the text has not."""
     while (again := first_repeated(text)) is not None:
         text = swap(text, again, pen.word("adjective", partial(is_absent, set(words(text)))))
@@ -40,7 +40,7 @@ def palindromes(text: str) -> set[str]:
     return {word for word in words(text) if len(word) > 2 and word == word[::-1]}
 
 
-def add_palindromes(text: str, pen: Pen, n: int) -> str:
+def add_palindromes(text: str, pen: ReferenceWriter, n: int) -> str:
     while len(palindromes(text)) < n:
         fresh = sorted(set(PALINDROMES) - palindromes(text))
         text = pen.keep(text, pen.rng.choice(fresh))
@@ -51,7 +51,7 @@ def hyphenated(text: str) -> list[str]:
     return [word for word in words(text) if "-" in word]
 
 
-def add_hyphenated(text: str, pen: Pen, n: int) -> str:
+def add_hyphenated(text: str, pen: ReferenceWriter, n: int) -> str:
     while len(hyphenated(text)) < n:
         text = pen.keep(text, f"{pen.word('adjective')}-{pen.word('noun')}")
     return text

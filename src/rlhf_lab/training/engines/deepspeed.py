@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 
 from rlhf_lab.models.forward import Texts
-from rlhf_lab.training.engines.actor import Actor, Reads, Way
 from rlhf_lab.training.engines.distributed import Processes, require_group
-from rlhf_lab.training.engines.holder import REFERENCE, WEIGHT
 from rlhf_lab.training.engines.options import DeepSpeedOptions, Precision
+from rlhf_lab.training.engines.parameter_backend import REFERENCE, WEIGHT
+from rlhf_lab.training.engines.policy_with_values import PassKind, PassLayout, PolicyWithValues
 from rlhf_lab.training.engines.tensors import adamw
 from rlhf_lab.training.engines.zero import InFlatBuffers, InOnePiece, InParts, Stored
 from rlhf_lab.training.engines.zero_reference import (
@@ -38,7 +38,7 @@ class DeepSpeedHolder:
 
     def __init__(
         self,
-        actor: Actor,
+        actor: PolicyWithValues,
         optim: Optim,
         options: DeepSpeedOptions,
         device: torch.device,
@@ -69,13 +69,13 @@ class DeepSpeedHolder:
     def shapes(self) -> dict[str, torch.Size]:
         return self._shapes
 
-    def output(self, texts: Texts, reads: Reads, way: Way) -> PolicyOutput:
+    def output(self, texts: Texts, reads: PassKind, way: PassLayout) -> PolicyOutput:
         self._is_settled = False
         return PolicyOutput(*self._engine(texts, reads, way))
 
-    def reference(self, texts: Texts, way: Way) -> PolicyOutput:
+    def reference(self, texts: Texts, way: PassLayout) -> PolicyOutput:
         self._is_settled = False
-        return PolicyOutput(*self._reads_reference(texts, Reads.policy, way))
+        return PolicyOutput(*self._reads_reference(texts, PassKind.policy, way))
 
     @contextmanager
     def reading(self) -> Iterator[None]:
@@ -166,7 +166,7 @@ def stored(engine: Any, stage: int, rank: int) -> Stored:
     return InParts(engine, rank) if stage == WHOLE else InFlatBuffers(engine)
 
 
-def made_engine(actor: Actor, optim: Optim, options: DeepSpeedOptions) -> Any:
+def made_engine(actor: PolicyWithValues, optim: Optim, options: DeepSpeedOptions) -> Any:
     """DeepSpeed's engine over all parameters, whose optimizer is torch's AdamW."""
     import deepspeed
 
@@ -180,7 +180,9 @@ def made_engine(actor: Actor, optim: Optim, options: DeepSpeedOptions) -> Any:
     return engine
 
 
-def made_reference(actor: Actor, options: DeepSpeedOptions, rank: int) -> tuple[Any, Reference]:
+def made_reference(
+    actor: PolicyWithValues, options: DeepSpeedOptions, rank: int
+) -> tuple[Any, Reference]:
     """A frozen copy that can be asked, in parts where the policy is."""
     import deepspeed
 
@@ -196,7 +198,7 @@ def made_reference(actor: Actor, options: DeepSpeedOptions, rank: int) -> tuple[
     return engine, PartitionedReference(engine, parameters, rank)
 
 
-def restore_buffers(actor: Actor, buffers: dict[str, Tensor]) -> None:
+def restore_buffers(actor: PolicyWithValues, buffers: dict[str, Tensor]) -> None:
     """Buffers in their own precision: rotary frequencies in bfloat16 would move positions."""
     for name, buffer in actor.named_buffers():
         buffer.data = buffers[name].to(buffer.device)

@@ -52,14 +52,14 @@ class Processes:
     is_broken: bool = field(default=False, init=False)
 
     @property
-    def is_lead(self) -> bool:
+    def is_main(self) -> bool:
         return self.rank == 0
 
-    def agreed(self, value: Any) -> Any:
+    def broadcast_object(self, value: Any) -> Any:
         """The lead's value, whatever the others hold."""
         if self.size == 1:
             return value
-        box = [value if self.is_lead else None]
+        box = [value if self.is_main else None]
         dist.broadcast_object_list(box, src=0, group=self.group)
         return box[0]
 
@@ -71,11 +71,11 @@ class Processes:
         dist.all_gather_object(box, value, group=self.group)
         return box
 
-    def streamed(self, state: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
+    def broadcast_tensors(self, state: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
         """The lead's tensors one after the other, on the host; of the others' state nothing."""
-        told = self.agreed([(name, t.shape, t.dtype) for name, t in state.items()])
+        told = self.broadcast_object([(name, t.shape, t.dtype) for name, t in state.items()])
         for name, shape, dtype in told:
-            if self.is_lead:
+            if self.is_main:
                 tensor = state[name].detach().cpu().contiguous()
             else:
                 tensor = torch.empty(shape, dtype=dtype)
@@ -150,7 +150,7 @@ def require_group() -> None:
 
 
 @contextlib.contextmanager
-def leading(stop: Any) -> Iterator[None]:
+def main_rank(stop: Any) -> Iterator[None]:
     """Join as the lead while the block runs, then send the followers home with the word `stop`."""
     if world_size() == 1:
         yield
@@ -164,7 +164,7 @@ def leading(stop: Any) -> Iterator[None]:
         raise
     finally:
         if not processes.is_broken:
-            processes.agreed(stop)
+            processes.broadcast_object(stop)
 
 
 @contextlib.contextmanager

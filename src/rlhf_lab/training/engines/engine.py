@@ -17,11 +17,11 @@ from rlhf_lab.models.batching import Part, moved, split, trimmed
 from rlhf_lab.models.forward import num_chunks, texts, torch_threads
 from rlhf_lab.models.shared_prompts import saves
 from rlhf_lab.runs.memory import memory_for, peak_bytes
-from rlhf_lab.training.engines.actor import Reads, Way
-from rlhf_lab.training.engines.carried import Carried
 from rlhf_lab.training.engines.distributed import Processes
-from rlhf_lab.training.engines.holder import WEIGHT, Holder
+from rlhf_lab.training.engines.engine_state import EngineState
 from rlhf_lab.training.engines.options import EngineOptions
+from rlhf_lab.training.engines.parameter_backend import WEIGHT, ParameterBackend
+from rlhf_lab.training.engines.policy_with_values import PassKind, PassLayout
 from rlhf_lab.types.data import Batch, PolicyOutput, Updated, Weights
 from rlhf_lab.types.protocols import Algorithm, Correction
 
@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Turn:
+class MicrobatchStep:
     """What this process does while each of the others reads a micro-batch of its own.
 
     number: of the micro-batch among all; None if there was none left, and `batch` is read for
@@ -38,7 +38,7 @@ class Turn:
 
     batch: Batch
     number: int | None
-    way: Way
+    way: PassLayout
     is_last: bool
 
 
@@ -50,7 +50,7 @@ class TrainingEngine:
 
     def __init__(
         self,
-        holder: Holder,
+        holder: ParameterBackend,
         dtypes: Mapping[str, torch.dtype],
         options: EngineOptions,
         processes: Processes,
@@ -61,7 +61,7 @@ class TrainingEngine:
         self._dtypes = dtypes
         self._options = options
         self._processes = processes
-        self._carried = Carried(holder, processes, dtypes)
+        self._carried = EngineState(holder, processes, dtypes)
         self._present: Weights | None = None
         self._check_finite("the starting weights are not finite: they cannot be trained")
 
@@ -76,19 +76,19 @@ class TrainingEngine:
     def logp(self, batch: Batch, weights: Weights) -> Tensor:
         """Log-probs under given weights, BT; the policy itself is as before afterwards."""
         with self._at("the log-probs of a version"), ExitStack() as stack:
-            if not self._processes.agreed(weights is self._present):
-                stream = self._processes.streamed(weights.state)
+            if not self._processes.broadcast_object(weights is self._present):
+                stream = self._processes.broadcast_tensors(weights.state)
                 stack.enter_context(self._holder.under(stream))
-            return self._read(batch, lambda turn: self._output(turn, Reads.policy).logp_BT)
+            return self._read(batch, lambda turn: self._output(turn, PassKind.policy).logp_BT)
 
     def values(self, batch: Batch) -> Tensor:
         """The present value model's word on the states before the response tokens, BT."""
         with self._at("the values"):
             return self._read(
-                batch, lambda turn: required(self._output(turn, Reads.values).value_BT)
+                batch, lambda turn: required(self._output(turn, PassKind.values).value_BT)
             )
 
-    def _output(self, turn: Turn, reads: Reads) -> PolicyOutput:
+    def _output(self, turn: MicrobatchStep, reads: PassKind) -> PolicyOutput:
         return self._holder.output(texts(turn.batch), reads, turn.way)
 
     @contextmanager
@@ -107,7 +107,7 @@ class TrainingEngine:
     def _parts(self, batch: Batch) -> list[Part]:
         return list(split(batch, self._options.micro_rows, self._options.micro_tokens))
 
-    def _turns(self, parts: Sequence[Part]) -> Iterator[Turn]:
+    def _turns(self, parts: Sequence[Part]) -> Iterator[MicrobatchStep]:
         """This process's micro-batches, on its device: as many as every other process has."""
         size, rank = self._processes.size, self._processes.rank
         count = math.ceil(len(parts) / size)
@@ -116,10 +116,10 @@ class TrainingEngine:
             tokens = max(int(part.batch.mask_BT.sum()) for part in abreast)
             is_mine = rank < len(abreast)
             batch = abreast[rank].batch if is_mine else trimmed(abreast[0].batch, 0, 1)
-            yield Turn(
+            yield MicrobatchStep(
                 batch=moved(batch, self._holder.device),
                 number=place * size + rank if is_mine else None,
-                way=Way(
+                way=PassLayout(
                     num_chunks(tokens, self._options.logit_tokens),
                     self._options.share_prompts
                     and all(saves(texts(part.batch), self._hidden_size) for part in abreast),
@@ -127,7 +127,7 @@ class TrainingEngine:
                 is_last=place + 1 == count,
             )
 
-    def _read(self, batch: Batch, read: Callable[[Turn], Tensor]) -> Tensor:
+    def _read(self, batch: Batch, read: Callable[[MicrobatchStep], Tensor]) -> Tensor:
         """What is read of every row, BT, on the host."""
         parts = self._parts(batch)
         mine: dict[int, Tensor] = {}
@@ -171,7 +171,7 @@ class TrainingEngine:
         mine: dict[int, Told] = {}
         self._holder.begin()
         for turn in self._turns(parts):
-            policy = self._output(turn, Reads.both)
+            policy = self._output(turn, PassKind.both)
             if turn.number is None:
                 self._holder.backward(nothing(policy), turn.is_last)
                 continue
@@ -195,7 +195,7 @@ class TrainingEngine:
         state = {}
         for name, dtype in self._dtypes.items():
             tensor = self._holder.read(name, WEIGHT)
-            if self._processes.is_lead:
+            if self._processes.is_main:
                 state[name] = tensor.to(dtype)
         self._present = Weights(version, state)
         return self._present

@@ -13,9 +13,9 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
 from rlhf_lab.models.forward import Texts
-from rlhf_lab.training.engines.actor import Actor, Reads, Way
 from rlhf_lab.training.engines.distributed import Processes, require_group
 from rlhf_lab.training.engines.options import FSDPOptions
+from rlhf_lab.training.engines.policy_with_values import PassKind, PassLayout, PolicyWithValues
 from rlhf_lab.training.engines.tensors import Tensors, clipped_norms, fill, local
 from rlhf_lab.training.optim import Optim
 from rlhf_lab.types.data import PolicyOutput
@@ -26,7 +26,7 @@ class FSDPHolder:
 
     def __init__(
         self,
-        actor: Actor,
+        actor: PolicyWithValues,
         optim: Optim,
         options: FSDPOptions,
         device: torch.device,
@@ -50,11 +50,11 @@ class FSDPHolder:
         self.read = self._tensors.read
         self.write = self._tensors.write
 
-    def output(self, texts: Texts, reads: Reads, way: Way) -> PolicyOutput:
+    def output(self, texts: Texts, reads: PassKind, way: PassLayout) -> PolicyOutput:
         return PolicyOutput(*self._actor(texts, reads, way))
 
-    def reference(self, texts: Texts, way: Way) -> PolicyOutput:
-        return PolicyOutput(*self._reference(texts, Reads.policy, way))
+    def reference(self, texts: Texts, way: PassLayout) -> PolicyOutput:
+        return PolicyOutput(*self._reference(texts, PassKind.policy, way))
 
     @contextmanager
     def reading(self) -> Iterator[None]:
@@ -92,7 +92,7 @@ class FSDPHolder:
         return norms
 
 
-def sharded(actor: Actor, mesh: DeviceMesh, dtype: torch.dtype) -> Actor:
+def sharded(actor: PolicyWithValues, mesh: DeviceMesh, dtype: torch.dtype) -> PolicyWithValues:
     """Shard every layer by itself, and what is left together, so that a pass has one layer whole at
     a time."""
     precision = MixedPrecisionPolicy(
@@ -113,7 +113,7 @@ def layers(module: torch.nn.Module) -> Iterator[torch.nn.Module]:
             yield from layers(child)
 
 
-def reshard(actor: Actor) -> None:
+def reshard(actor: PolicyWithValues) -> None:
     """Give up the whole tensors of the root."""
     if isinstance(actor, FSDPModule):
         actor.reshard()

@@ -13,8 +13,13 @@ from torch.func import functional_call
 
 from rlhf_lab.models.adapters import adapters_off, has_adapters, merged_weight, plain_names
 from rlhf_lab.models.forward import Texts
-from rlhf_lab.training.engines.actor import POLICY, Actor, Reads, Way
-from rlhf_lab.training.engines.holder import WEIGHT
+from rlhf_lab.training.engines.parameter_backend import WEIGHT
+from rlhf_lab.training.engines.policy_with_values import (
+    POLICY,
+    PassKind,
+    PassLayout,
+    PolicyWithValues,
+)
 from rlhf_lab.training.engines.tensors import Tensors, clipped_norms
 from rlhf_lab.training.optim import Optim
 from rlhf_lab.types.data import PolicyOutput
@@ -24,7 +29,7 @@ class SingleHolder:
     """See Holder. A policy with adapters is its own reference, with them off, and its weights are
     read as merged ones."""
 
-    def __init__(self, actor: Actor, optim: Optim, device: torch.device) -> None:
+    def __init__(self, actor: PolicyWithValues, optim: Optim, device: torch.device) -> None:
         self.device = device
         self._actor = actor.to(device)
         self._merged = plain_names(actor.policy) if has_adapters(actor.policy) else {}
@@ -41,15 +46,15 @@ class SingleHolder:
         self.optimizer_parts = self._tensors.optimizer_parts
         self.write = self._tensors.write
 
-    def output(self, texts: Texts, reads: Reads, way: Way) -> PolicyOutput:
+    def output(self, texts: Texts, reads: PassKind, way: PassLayout) -> PolicyOutput:
         if self._given:
             asked = (texts, reads, way)
             return PolicyOutput(*functional_call(self._actor, self._given, asked))
         return PolicyOutput(*self._actor(texts, reads, way))
 
-    def reference(self, texts: Texts, way: Way) -> PolicyOutput:
+    def reference(self, texts: Texts, way: PassLayout) -> PolicyOutput:
         with adapters_off(self._reference.policy):
-            return PolicyOutput(*self._reference(texts, Reads.policy, way))
+            return PolicyOutput(*self._reference(texts, PassKind.policy, way))
 
     @contextmanager
     def reading(self) -> Iterator[None]:

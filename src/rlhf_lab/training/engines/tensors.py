@@ -8,15 +8,17 @@ import torch
 from torch import Tensor
 from torch.distributed.tensor import DTensor, distribute_tensor
 
-from rlhf_lab.training.engines.actor import Actor
-from rlhf_lab.training.engines.holder import REFERENCE, WEIGHT
+from rlhf_lab.training.engines.parameter_backend import REFERENCE, WEIGHT
+from rlhf_lab.training.engines.policy_with_values import PolicyWithValues
 from rlhf_lab.training.optim import Optim
 
 
 class Tensors:
     """Trained parameters, the reference if it is a model of its own, and AdamW's state by name."""
 
-    def __init__(self, actor: Actor, reference: Actor | None, optim: Optim) -> None:
+    def __init__(
+        self, actor: PolicyWithValues, reference: PolicyWithValues | None, optim: Optim
+    ) -> None:
         self.trained = dict(actor.trained())
         self._reference = dict(reference.tensors()) if reference else {}
         self.optimizer = adamw(self.trained.values(), optim)
@@ -97,7 +99,7 @@ def fill(tensor: Tensor, value: Tensor) -> None:
         tensor.to_local().copy_(part.to_local())
 
 
-def clipped_norms(actor: Actor, max_norm: float) -> dict[str, float]:
+def clipped_norms(actor: PolicyWithValues, max_norm: float) -> dict[str, float]:
     """Clip the gradients of policy and value model, each by itself; their norms before."""
     networks = {"grad_norm": actor.policy, "value_grad_norm": actor.values}
     norms = {}

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from rlhf_lab.training.engines.holder import WEIGHT
+from rlhf_lab.training.engines.parameter_backend import WEIGHT
 
 
 class Stored(Protocol):

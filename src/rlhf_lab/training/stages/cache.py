@@ -48,7 +48,7 @@ def cached(
                 stack.enter_context(held(lock_of(folder), waits))
             if not folder.exists():
                 with refusing(f"output.cache={root}"):
-                    making = atomic_folder.sealed(folder, {"stage": stage, "key": key})
+                    making = atomic_folder.atomic_folder(folder, {"stage": stage, "key": key})
                     draft = stack.enter_context(making)
                 make(draft)
                 return folder, False
@@ -60,7 +60,7 @@ def verify(folder: Path) -> None:
     """Refuse an entry whose files are missing, changed or cut short."""
     try:
         atomic_folder.verify(folder)
-    except atomic_folder.Damaged as error:
+    except atomic_folder.CorruptFolder as error:
         raise UserError(
             f"cache entry {error}: delete it (rm -r {folder}) and run again to make it anew"
         ) from error

@@ -25,7 +25,7 @@ from rlhf_lab.types.data import PolicyOutput
 POLICY = "policy."
 
 
-class Reads(StrEnum):
+class PassKind(StrEnum):
     """What a forward pass is asked for."""
 
     policy = "policy"
@@ -33,7 +33,7 @@ class Reads(StrEnum):
     both = "both"
 
 
-class Way(NamedTuple):
+class PassLayout(NamedTuple):
     """How a pass is made. All processes make theirs alike, since parameters may travel in it.
 
     num_chunks: of the logits. is_packed: prompts are read once for their responses, if models can.
@@ -43,7 +43,7 @@ class Way(NamedTuple):
     is_packed: bool
 
 
-class Actor(torch.nn.Module):
+class PolicyWithValues(torch.nn.Module):
     """values: a network of its own, a head on the policy (no body), or None. shares_prompts:
     responses of one prompt may be read together, where models can."""
 
@@ -66,20 +66,24 @@ class Actor(torch.nn.Module):
         own = [] if self.values is None or self.values.body is None else [self.values.body]
         return [body(self.policy), *own]
 
-    def reference(self, policy: Any) -> Actor:
+    def reference(self, policy: Any) -> PolicyWithValues:
         """An actor without values for a frozen policy of the same kind."""
-        return Actor(policy.requires_grad_(False), None, self.temperature, self.is_packable)
+        return PolicyWithValues(
+            policy.requires_grad_(False), None, self.temperature, self.is_packable
+        )
 
-    def forward(self, texts: Texts, reads: Reads, way: Way) -> tuple[Tensor, Tensor, Tensor | None]:
+    def forward(
+        self, texts: Texts, reads: PassKind, way: PassLayout
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
         """Log-prob and entropy of the response tokens, and the values before them, BT each; zeros
         where they were not asked for."""
         is_packed = way.is_packed and self.is_packable
         num_chunks = way.num_chunks if self.is_splittable else 1
-        if reads is Reads.policy or self.values is None:
+        if reads is PassKind.policy or self.values is None:
             found = self._said(texts, None, num_chunks, is_packed)
         elif self.values.body is None:
             found = self._said(texts, self.values, num_chunks, is_packed)
-        elif reads is Reads.values:
+        elif reads is PassKind.values:
             # The policy is asked only where its own hidden states are what is read.
             none_BT = torch.zeros_like(texts.mask_BT)
             found = PolicyOutput(none_BT, none_BT, self._valued(texts, is_packed))

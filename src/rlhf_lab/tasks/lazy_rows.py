@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from rlhf_lab.types.samples import Example
 
 
-class RowsOnDemand(Sequence[Example]):
+class LazyRows(Sequence[Example]):
     """`size` rows, indexable without being held; make(i) must give the same row at any time."""
 
     def __init__(self, size: int, make: Callable[[int], Example]) -> None:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from rlhf_lab.models.forward import Texts
-from rlhf_lab.training.engines.actor import Reads, Way
+from rlhf_lab.training.engines.policy_with_values import PassKind, PassLayout
 from rlhf_lab.types.data import PolicyOutput
 
 # Parts of a parameter that `read` and `write` know besides those of the optimizer.
@@ -18,7 +18,7 @@ WEIGHT = "weight"
 REFERENCE = "reference"
 
 
-class Holder(Protocol):
+class ParameterBackend(Protocol):
     """Policy, value model, reference and optimizer. Where there are several processes, all of them
     make the same calls in the same order.
 
@@ -32,9 +32,9 @@ class Holder(Protocol):
         """Everything that is trained, by name."""
         ...
 
-    def output(self, texts: Texts, reads: Reads, way: Way) -> PolicyOutput: ...
+    def output(self, texts: Texts, reads: PassKind, way: PassLayout) -> PolicyOutput: ...
 
-    def reference(self, texts: Texts, way: Way) -> PolicyOutput: ...
+    def reference(self, texts: Texts, way: PassLayout) -> PolicyOutput: ...
 
     def reading(self) -> AbstractContextManager[None]:
         """Around passes that no gradient is asked of."""

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from rlhf_lab.training.engines.distributed import Processes
-from rlhf_lab.training.engines.holder import REFERENCE, WEIGHT, Holder
+from rlhf_lab.training.engines.parameter_backend import REFERENCE, WEIGHT, ParameterBackend
 from rlhf_lab.types.data import Weights
 from rlhf_lab.types.errors import UserError
 
@@ -22,7 +22,7 @@ VALUES = "values"
 MASTER = "master"
 
 
-class Carried:
+class EngineState:
     """Reads and writes the tensors of a holder. has_moved: the reference is not the first policy.
 
     dtypes: of the policy's weights; other trained parameters are those of a value model or of
@@ -30,7 +30,7 @@ class Carried:
     """
 
     def __init__(
-        self, holder: Holder, processes: Processes, dtypes: Mapping[str, torch.dtype]
+        self, holder: ParameterBackend, processes: Processes, dtypes: Mapping[str, torch.dtype]
     ) -> None:
         self.has_moved = False
         self._holder = holder
@@ -55,19 +55,19 @@ class Carried:
         return found
 
     def _keep(self, found: dict[str, Tensor], key: str, tensor: Tensor) -> None:
-        if self._processes.is_lead:
+        if self._processes.is_main:
             found[key] = tensor
 
     def restore(self, weights: Weights, state: Mapping[str, Tensor]) -> None:
         """Write weights and state. Refuses those of another model before anything is written."""
-        self._refuse(self._processes.agreed(self._differences(weights, state)))
+        self._refuse(self._processes.broadcast_object(self._differences(weights, state)))
         trained = self._holder.shapes()
-        for name, tensor in self._processes.streamed(weights.state):
+        for name, tensor in self._processes.broadcast_tensors(weights.state):
             # Weights below adapters never change; the adapters are in the state.
             if name in trained:
                 self._holder.write(name, WEIGHT, tensor)
         self.has_moved = False
-        for key, tensor in self._processes.streamed(state):
+        for key, tensor in self._processes.broadcast_tensors(state):
             name, _, part = key.rpartition("/")
             self.has_moved = self.has_moved or part == REFERENCE
             self._holder.write(name, WEIGHT if part in (VALUES, MASTER) else part, tensor)

@@ -19,7 +19,7 @@ class Stuck(Exception):
     """No word and no place is left: these constraints get no reference, and are drawn anew."""
 
 
-class Pen:
+class ReferenceWriter:
     """allows: the words that may be used. kept: words, in lower case, that are not replaced."""
 
     def __init__(self, rng: random.Random, allows: Fits, kept: set[str]) -> None:

@@ -16,7 +16,7 @@ STOP = "stop"
 
 
 @dataclass(frozen=True)
-class LedEngine:
+class BroadcastEngine:
     """The lead's engine. Of weights and states only their place crosses as a word: the tensors
     follow one by one, where they are needed."""
 
@@ -25,7 +25,7 @@ class LedEngine:
 
     def _all(self, name: str, said: tuple[Any, ...], own: tuple[Any, ...]) -> Any:
         with together(self.processes):
-            self.processes.agreed((name, said))
+            self.processes.broadcast_object((name, said))
             return getattr(self.engine, name)(*own)
 
     def reference_logp(self, batch: Batch) -> Tensor:
@@ -69,6 +69,6 @@ class LedEngine:
 
 def follow(engine: Engine, processes: Processes) -> None:
     """Take part in whatever the lead says, until it says stop."""
-    while (word := processes.agreed(None)) != STOP:
+    while (word := processes.broadcast_object(None)) != STOP:
         name, said = word
         getattr(engine, name)(*said)
