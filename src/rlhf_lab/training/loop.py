@@ -407,7 +407,7 @@ def describe(groups: Sequence[Group], batch: Batch, taken: RoundRollouts) -> Met
     """What the round's samples are like: reward, length, end token, KL per sequence (k1), versions;
     and how long and how old the groups were that had to be dropped."""
     reward_PG = rewards_of(groups)
-    all_PG = rewards_of(taken.groups)
+    reward_of_all = rewards_of(taken.groups)
     samples = [sample for group in groups for sample in group.samples]
     kl_B = (batch.behavior_logp_BT - batch.reference_logp_BT).sum(dim=1)[batch.has_reference_B]
     metrics: Metrics = {
@@ -423,8 +423,8 @@ def describe(groups: Sequence[Group], batch: Batch, taken: RoundRollouts) -> Met
         "sample/continued": sum(bool(s.versions) for s in samples),
         "sample/version_span": sum(s.newest_version - s.version for s in samples) / len(samples),
         "kl/sampled_reference_k1": float(kl_B.mean()),
-        "reward/mean_generated": float(all_PG.mean()),
-        "sample/groups_left_out": len(all_PG) - len(reward_PG),
+        "reward/mean_generated": float(reward_of_all.mean()),
+        "sample/groups_left_out": len(reward_of_all) - len(reward_PG),
         "sample/groups_unscored": len(taken.unscored),
         "dropped/groups": sum(len(rollout.groups) for rollout in taken.dropped),
     }

@@ -133,12 +133,12 @@ class TrainingEngine:
         mine: dict[int, Tensor] = {}
         with self._backend.no_gradients():
             for step in self._steps(parts):
-                found_BT = read(step)
+                result = read(step)
                 if step.number is not None:
-                    mine[step.number] = found_BT.cpu()
+                    mine[step.number] = result.cpu()
         whole_BT = torch.zeros_like(batch.mask_BT)
-        for number, part_BT in joined(self._processes.all_gather_object(mine)):
-            whole_BT[parts[number].index_B, : part_BT.shape[1]] = part_BT
+        for number, part in joined(self._processes.all_gather_object(mine)):
+            whole_BT[parts[number].index_B, : part.shape[1]] = part
         return whole_BT
 
     def move_reference(self, decay: float) -> None:
