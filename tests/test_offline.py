@@ -32,7 +32,7 @@ from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.tasks.pairs import pair_examples
 from rlhf_lab.tasks.tldr_nano import word_tokenizer
 from rlhf_lab.training.checkpoint import as_row, from_row
-from rlhf_lab.training.loop import with_reference
+from rlhf_lab.training.round_rows import with_reference
 from rlhf_lab.types.data import Chunk, Weights
 from rlhf_lab.types.errors import StopRequested, UserError
 from rlhf_lab.types.samples import Example, Finish, Prompt

@@ -43,7 +43,7 @@ from rlhf_lab.rollout.pipeline import Pipeline, QueuedChunk, RoundRollouts
 from rlhf_lab.rollout.ports import require_free
 from rlhf_lab.rollout.worker import RolloutWorker
 from rlhf_lab.training.checkpoint import as_row, from_row
-from rlhf_lab.training.loop import generator_metrics
+from rlhf_lab.training.round_metrics import generator_metrics
 from rlhf_lab.types.data import Chunk, GeneratorReport, Rollout, Weights
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.samples import Finish, Group, Sample
