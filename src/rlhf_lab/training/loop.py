@@ -17,7 +17,8 @@ import torch
 
 from rlhf_lab.algos.off_policy import is_anchored
 from rlhf_lab.models.batching import collate, minibatches, rewards_of
-from rlhf_lab.rollout.pipeline import Pipeline, RoundRollouts
+from rlhf_lab.rollout.chunk_states import RoundRollouts
+from rlhf_lab.rollout.pipeline import Pipeline
 from rlhf_lab.training.checkpoint import Checkpoints, Snapshot
 from rlhf_lab.training.ledger import Ledger
 from rlhf_lab.training.optim import Optim
@@ -28,12 +29,7 @@ from rlhf_lab.training.round_metrics import (
     reward_failure_text,
     sample_metrics,
 )
-from rlhf_lab.training.round_rows import (
-    count_tokens,
-    informative_first,
-    shuffled,
-    with_reference,
-)
+from rlhf_lab.training.round_rows import count_tokens, informative_first, shuffled, with_reference
 from rlhf_lab.types.data import Batch, Credit, Metrics, UpdateResult, ValueModel, Weights
 from rlhf_lab.types.errors import StopRequested
 from rlhf_lab.types.protocols import Adaptive, Algorithm, Correction, Engine

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from rlhf_lab.algos import off_policy
 from rlhf_lab.models.batching import rewards_of
-from rlhf_lab.rollout.pipeline import RoundRollouts
+from rlhf_lab.rollout.chunk_states import RoundRollouts
 from rlhf_lab.types.data import Batch, Metrics, UpdateResult
 from rlhf_lab.types.run_options import RunOptions
 from rlhf_lab.types.samples import Finish, Group
