@@ -203,7 +203,7 @@ class BackgroundExecutor:
             self._changed.notify_all()
 
     def _serve(self, slot: WorkerSlot) -> None:
-        """Receive one worker's rollouts, in a thread, until the executor closes or a worker fails."""
+        """Receive one worker's rollouts until the executor closes or a worker fails (a thread)."""
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: slot.held or self._closing.is_set())
