@@ -14,9 +14,9 @@ from analysis.algorithms import around
 from analysis.benchmark.kept import TABLES, keep, kept
 from analysis.benchmark.page import page
 from analysis.command import exit_code
-from analysis.questions.answers import Asked
-from analysis.questions.every_question import answers_of
-from analysis.selection import cells
+from analysis.comparison.questions.answers import Asked
+from analysis.comparison.questions.every_question import answers_of
+from analysis.comparison.selection import cells
 from rlhf_lab.runs.trackers.console import Console
 
 
