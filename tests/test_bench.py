@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from examples import call
 
-from analysis import algorithms
+from analysis import markdown
 from analysis.speed import (
     against_trl,
     device_limits,
@@ -43,7 +43,7 @@ from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.tasks.tldr_nano import TldrNano
 from rlhf_lab.types.errors import UserError
 
-PAGE = f"# Title\n\n{algorithms.BEGIN}\nan earlier table\n{algorithms.END}\n\nThe rest.\n"
+PAGE = f"# Title\n\n{markdown.BEGIN}\nan earlier table\n{markdown.END}\n\nThe rest.\n"
 SPEC = Spec(
     name="nano_m grpo",
     model="models/nano_m",

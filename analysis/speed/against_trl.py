@@ -18,8 +18,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from analysis.algorithms import around, write
 from analysis.command import exit_code
+from analysis.markdown import split_at_markers, write_between_markers
 from analysis.speed.inputs import MODELS, SIZES, make_model, make_prompts, specs_of
 from analysis.speed.other_load import busy_cores, note
 from analysis.speed.result_tables import TRL, part_table, run_table, training_table
@@ -138,14 +138,14 @@ def report(found: Found, out: Path, page: Path | None, console: Console) -> None
         console.table(table.title, table.columns, table.rows)
     console.say(f"wrote {out / 'bench.json'}")
     if page:
-        write(page, said, (), tables)
+        write_between_markers(page, said, (), tables)
         console.say(f"wrote {page}")
 
 
 def run(given: argparse.Namespace, console: Console) -> None:
     """Measure, and report; a page that cannot be written is refused first."""
     if given.docs:
-        around(given.docs)
+        split_at_markers(given.docs)
     report(measured(given, console), given.out, given.docs, console)
 
 

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analysis.algorithms import Table
 from analysis.command import exit_code
+from analysis.markdown import Table
 from analysis.speed.rliable_bootstrap import Ends, Work, works
 from analysis.statistics.results import Options
 from rlhf_lab.runs.trackers.console import Console

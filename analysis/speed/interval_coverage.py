@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from analysis.algorithms import Table, around, write
 from analysis.command import exit_code
+from analysis.markdown import Table, split_at_markers, write_between_markers
 from analysis.statistics.aggregates import iqm
 from analysis.statistics.arrays import Floats, generator
 from analysis.statistics.bootstrap import Statistic, Weights, draws, estimate, left_out
@@ -206,7 +206,7 @@ def run(given: argparse.Namespace, console: Console) -> None:
     """Simulate, print the tables, and write them into the page if there is one."""
     begin = time.perf_counter()
     if given.docs:
-        around(given.docs)
+        split_at_markers(given.docs)
     options = Options(given.level, Method.percentile, given.repetitions, given.seed)
     rows = coverage(given.simulations, options, SEEDS)
     said = (
@@ -218,7 +218,7 @@ def run(given: argparse.Namespace, console: Console) -> None:
         console.table(table.title, table.columns, table.rows)
     console.say(f"{said} Took {time.perf_counter() - begin:.0f} s.")
     if given.docs:
-        write(given.docs, said, (), shown)
+        write_between_markers(given.docs, said, (), shown)
         console.say(f"wrote {given.docs}")
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from analysis.algorithms import Table
+from analysis.markdown import Table
 from analysis.speed.device_limits import Limits
 from analysis.speed.round_parts import Part
 from analysis.speed.spec import Spec, Timed
