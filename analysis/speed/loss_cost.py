@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from hydra import compose, initialize_config_dir
 
-from rlhf_lab.cli.main import conf_folder
+from rlhf_lab.cli.conf import conf_folder
 from rlhf_lab.experiment import build
 from rlhf_lab.experiment.checks import response_tokens
 from rlhf_lab.experiment.config import ALGORITHMS, Config, register, typed
