@@ -15,8 +15,8 @@ import pytest
 from composed import composed
 from examples import call
 
-from analysis.tables.conditions import place_of
-from analysis.tables.folders import read_folder
+from analysis.sources.conditions import place_of
+from analysis.sources.folders import read_folder
 from rlhf_lab.experiment.config import plain, typed
 from rlhf_lab.runs.folder import SCHEDULE, config_hash, evals, list_runs
 from rlhf_lab.runs.jsonl import read_rows
