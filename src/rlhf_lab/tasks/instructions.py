@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from rlhf_lab.tasks.constraints.catalogue import KINDS, Types, kinds_of
+from rlhf_lab.tasks.constraints.catalogue import TYPES, Types, types_of
 from rlhf_lab.tasks.constraints.compose import draw
-from rlhf_lab.tasks.constraints.kinds import Constraint, Kind
+from rlhf_lab.tasks.constraints.constraint_types import Constraint, ConstraintType
 from rlhf_lab.tasks.constraints.lexicon import ANGLES, FORMS, READERS, TOPICS
 from rlhf_lab.tasks.constraints.scoring import Score, Scoring, score
 from rlhf_lab.tasks.lazy_rows import LazyRows
@@ -24,7 +24,7 @@ from rlhf_lab.types.randomness import stable_hash
 from rlhf_lab.types.samples import Example, Split
 
 MOST_CONSTRAINTS = 5
-PLACES = ("{request}", "{instructions}")
+PLACEHOLDERS = ("{request}", "{instructions}")
 
 
 @dataclass(frozen=True)
@@ -66,17 +66,18 @@ class Instructions(limits.Limited, key="task"):
                 f"task.max_constraints={self.max_constraints} is out of range: choose "
                 f"task.min_constraints={self.min_constraints} to {MOST_CONSTRAINTS}"
             )
-        for place in PLACES:
-            if self.template.count(place) != 1:
+        for placeholder in PLACEHOLDERS:
+            if self.template.count(placeholder) != 1:
                 raise UserError(
-                    f"task.template={self.template!r} must hold {place} once: say where it goes"
+                    f"task.template={self.template!r} must hold {placeholder} once: add it where "
+                    "it belongs"
                 )
 
     def examples(self, split: Split) -> Sequence[Example]:
         """Rows made on demand, the same whenever they are asked for."""
-        kinds = kinds_of(getattr(self, f"{split.value}_types"))
+        types = types_of(getattr(self, f"{split.value}_types"))
         return LazyRows(
-            getattr(self, f"{split.value}_size"), functools.partial(row, self, split, kinds)
+            getattr(self, f"{split.value}_size"), functools.partial(row, self, split, types)
         )
 
     def tokenizer(self) -> Any | None:
@@ -84,26 +85,26 @@ class Instructions(limits.Limited, key="task"):
         return None
 
     def judge(self, example: Example, text: str, finished: bool) -> float:
-        """How well the text keeps the constraints; an empty text keeps none."""
+        """The score of the text by its constraints; an empty text satisfies none."""
         constraints = [
-            Constraint(KINDS[row["kind"]], row["params"]) for row in example.hidden["constraints"]
+            Constraint(TYPES[row["kind"]], row["params"]) for row in example.hidden["constraints"]
         ]
         points = score(constraints, text, self.score, self.scoring)
         return points - (0.0 if finished else self.unfinished_cost)
 
 
-def row(task: Instructions, split: Split, kinds: Sequence[Kind], index: int) -> Example:
-    """One row of a split, with constraints of these kinds."""
+def row(task: Instructions, split: Split, types: Sequence[ConstraintType], index: int) -> Example:
+    """One row of a split, with constraints of these types."""
     rng = random.Random(stable_hash(task.world_seed, "instructions", split.value, index))
     request, topic = draw_request(rng)
     while split_of(request) is not split:
         request, topic = draw_request(rng)
     num = rng.randint(task.min_constraints, task.max_constraints)
-    constraints, reference = draw(rng, kinds, num, request, topic)
-    told = "\n".join(f"- {constraint.instruction()}" for constraint in constraints)
+    constraints, reference = draw(rng, types, num, request, topic)
+    listed = "\n".join(f"- {constraint.instruction()}" for constraint in constraints)
     before, after = task.template.split("{instructions}")
-    prompt = before.replace("{request}", request) + told + after.replace("{request}", request)
-    rows = [{"kind": c.kind.name, "params": dict(c.params)} for c in constraints]
+    prompt = before.replace("{request}", request) + listed + after.replace("{request}", request)
+    rows = [{"kind": c.type.name, "params": dict(c.params)} for c in constraints]
     uid = f"instructions/{split.value}/{index}"
     if task.chat:
         return Example(uid, prompt, reference, {"constraints": rows}, (("user", prompt),))
@@ -111,7 +112,7 @@ def row(task: Instructions, split: Split, kinds: Sequence[Kind], index: int) -> 
 
 
 def draw_request(rng: random.Random) -> tuple[str, str]:
-    """What to write about, where it plays and to whom it is told; and its topic alone."""
+    """A request: form, topic, angle and reader; and its topic alone."""
     topic = rng.choice(TOPICS)
     form = rng.choice(FORMS)
     return form.format(topic=topic, angle=rng.choice(ANGLES), reader=rng.choice(READERS)), topic
