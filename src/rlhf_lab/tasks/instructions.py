@@ -6,18 +6,17 @@ verifiable rewards (arXiv:2411.15124).
 
 from __future__ import annotations
 
-import functools
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from rlhf_lab.tasks.constraints.catalogue import TYPES, Types, types_of
 from rlhf_lab.tasks.constraints.compose import draw
-from rlhf_lab.tasks.constraints.constraint_types import Constraint, ConstraintType
+from rlhf_lab.tasks.constraints.constraint_types import Constraint
 from rlhf_lab.tasks.constraints.lexicon import ANGLES, FORMS, READERS, TOPICS
 from rlhf_lab.tasks.constraints.scoring import Score, Scoring, score
-from rlhf_lab.tasks.lazy_rows import LazyRows
+from rlhf_lab.tasks.task_options import GeneratedTask
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.randomness import stable_hash
@@ -28,21 +27,17 @@ PLACEHOLDERS = ("{request}", "{instructions}")
 
 
 @dataclass(frozen=True)
-class Instructions(limits.Limited, key="task"):
-    """min_constraints, max_constraints: drawn for each prompt, of kinds of train_types (or
-    validation_types, test_types: of its split), which are held_out by default in test alone.
+class Instructions(GeneratedTask):
+    """min_constraints, max_constraints: how many each prompt has, of the types that train_types,
+    validation_types or test_types names; by default, those of test occur nowhere else.
 
-    score: 1 for keeping all constraints, or the share that is kept. scoring: strict, or the most
-    lenient of a few variants of the text. unfinished_cost: taken from the score of a response that
-    was cut. template: the prompt around {request} and {instructions}. chat: the prompt is a user's
-    message, in the form of the model's chat template, or that of the file chat_template.
+    score: 1 if all constraints hold, or the share of them that holds. scoring: strict, or the best
+    of a few variants of the text. unfinished_cost: subtracted from the score of a response without
+    its end token. template: the prompt around {request} and {instructions}. chat: the prompt is a
+    user's message, in the model's chat template, or in that of the file chat_template.
     """
 
     name: str = "instructions"
-    world_seed: int = limits.seed(0)
-    train_size: int = limits.count(65536)
-    validation_size: int = limits.count(2048)
-    test_size: int = limits.count(2048)
     train_types: Types = Types.train
     validation_types: Types = Types.train
     test_types: Types = Types.held_out
@@ -56,7 +51,6 @@ class Instructions(limits.Limited, key="task"):
     template: str = "{request}\n\nFollow these instructions:\n{instructions}\n\nAnswer:"
     max_prompt_tokens: int = limits.tokens(256)
     max_response_tokens: int = limits.tokens(192)
-    has_rule: ClassVar[bool] = True
     is_verifiable: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -73,16 +67,26 @@ class Instructions(limits.Limited, key="task"):
                     "it belongs"
                 )
 
-    def examples(self, split: Split) -> Sequence[Example]:
-        """Rows made on demand, the same whenever they are asked for."""
+    def row(self, split: Split, index: int) -> Example:
+        """One row: a request with constraints, and a reference answer that satisfies them."""
         types = types_of(getattr(self, f"{split.value}_types"))
-        return LazyRows(
-            getattr(self, f"{split.value}_size"), functools.partial(row, self, split, types)
-        )
+        rng = random.Random(stable_hash(self.world_seed, "instructions", split.value, index))
+        request, topic = draw_request(rng)
+        while split_of(request) is not split:
+            request, topic = draw_request(rng)
+        num = rng.randint(self.min_constraints, self.max_constraints)
+        constraints, reference = draw(rng, types, num, request, topic)
+        prompt = self._prompt(request, constraints)
+        hidden = [{"kind": c.type.name, "params": dict(c.params)} for c in constraints]
+        uid = f"instructions/{split.value}/{index}"
+        if self.chat:
+            return Example(uid, prompt, reference, {"constraints": hidden}, (("user", prompt),))
+        return Example(uid, prompt, f" {reference}", {"constraints": hidden})
 
-    def tokenizer(self) -> Any | None:
-        """None: the model brings its own."""
-        return None
+    def _prompt(self, request: str, constraints: Sequence[Constraint]) -> str:
+        listed = "\n".join(f"- {constraint.instruction()}" for constraint in constraints)
+        before, after = self.template.split("{instructions}")
+        return before.replace("{request}", request) + listed + after.replace("{request}", request)
 
     def judge(self, example: Example, text: str, finished: bool) -> float:
         """The score of the text by its constraints; an empty text satisfies none."""
@@ -93,24 +97,6 @@ class Instructions(limits.Limited, key="task"):
         return points - (0.0 if finished else self.unfinished_cost)
 
 
-def row(task: Instructions, split: Split, types: Sequence[ConstraintType], index: int) -> Example:
-    """One row of a split, with constraints of these types."""
-    rng = random.Random(stable_hash(task.world_seed, "instructions", split.value, index))
-    request, topic = draw_request(rng)
-    while split_of(request) is not split:
-        request, topic = draw_request(rng)
-    num = rng.randint(task.min_constraints, task.max_constraints)
-    constraints, reference = draw(rng, types, num, request, topic)
-    listed = "\n".join(f"- {constraint.instruction()}" for constraint in constraints)
-    before, after = task.template.split("{instructions}")
-    prompt = before.replace("{request}", request) + listed + after.replace("{request}", request)
-    rows = [{"kind": c.type.name, "params": dict(c.params)} for c in constraints]
-    uid = f"instructions/{split.value}/{index}"
-    if task.chat:
-        return Example(uid, prompt, reference, {"constraints": rows}, (("user", prompt),))
-    return Example(uid, prompt, f" {reference}", {"constraints": rows})
-
-
 def draw_request(rng: random.Random) -> tuple[str, str]:
     """A request: form, topic, angle and reader; and its topic alone."""
     topic = rng.choice(TOPICS)
@@ -119,5 +105,5 @@ def draw_request(rng: random.Random) -> tuple[str, str]:
 
 
 def split_of(request: str) -> Split:
-    """The split of a request, whatever the sizes and seeds: 80, 10 and 10 percent."""
+    """The split of a request, independent of sizes and seeds: 80, 10 and 10 percent."""
     return {8: Split.validation, 9: Split.test}.get(stable_hash(request) % 10, Split.train)
