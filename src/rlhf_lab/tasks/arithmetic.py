@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from rlhf_lab.tasks import fields
 from rlhf_lab.tasks.task_options import GeneratedTask
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
@@ -24,20 +25,23 @@ MAX_DRAWS = 2000
 
 @dataclass(frozen=True)
 class Arithmetic(GeneratedTask):
-    """A prompt such as `12+7*3=`; products come first, as usual. Only the exact answer counts.
+    """A prompt such as `12+7*3=`, products first; only the exact answer counts."""
 
-    operations: those of +-* that prompts use. digits: the most that a number has. terms: numbers in
-    a prompt. reference_accuracy: probability that a reference answer is right; in the others one
-    digit is off by one, so a policy can beat at most 1 - reference_accuracy of the references.
-    """
-
-    name: str = "arithmetic"
-    operations: str = "+-"
-    digits: int = limits.count(1, most=50)
-    terms: int = limits.count(2, least=2, most=50)
-    reference_accuracy: float = limits.share(0.7)
-    max_prompt_tokens: int = limits.tokens(16)
-    max_response_tokens: int = limits.tokens(8)
+    name: str = limits.name("arithmetic")
+    operations: str = limits.option(
+        "+-", about="Operators that the terms of a prompt are joined by, drawn from +, - and *."
+    )
+    digits: int = limits.count(1, most=50, about="Most digits of a number in a prompt.")
+    terms: int = limits.count(2, least=2, most=50, about="Numbers in a prompt.")
+    reference_accuracy: float = limits.share(
+        0.7,
+        about=(
+            "Chance that a reference answer is right: the others have one wrong digit, so that a "
+            "policy can beat at most 1 - reference_accuracy of the references."
+        ),
+    )
+    max_prompt_tokens: int = fields.prompt_tokens(16)
+    max_response_tokens: int = fields.response_tokens(8)
     is_verifiable: ClassVar[bool] = True
 
     def __post_init__(self) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from rlhf_lab.tasks import fields
 from rlhf_lab.tasks.lazy_rows import LazyRows
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
@@ -38,11 +39,11 @@ class TaskOptions(limits.Limited, key="task"):
 class GeneratedTask(TaskOptions):
     """A task whose rows a program generates, each from the seed, its split and its number."""
 
-    name: str = ""
-    world_seed: int = limits.seed(0)
-    train_size: int = limits.count(65536)
-    validation_size: int = limits.count(2048)
-    test_size: int = limits.count(2048)
+    name: str = limits.name("")
+    world_seed: int = fields.world_seed()
+    train_size: int = fields.size(65536, "train")
+    validation_size: int = fields.size(2048, "validation")
+    test_size: int = fields.size(2048, "test")
     has_rule: ClassVar[bool] = True
 
     def examples(self, split: Split) -> Sequence[Example]:
