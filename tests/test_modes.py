@@ -16,8 +16,9 @@ from survival import outcome
 
 from rlhf_lab.experiment import lifecycle
 from rlhf_lab.experiment.config import ALGORITHMS, CORRECTIONS
+from rlhf_lab.rollout.background import ThreadExecutor
 from rlhf_lab.rollout.budget import StalenessBudget
-from rlhf_lab.rollout.executor import InlineExecutor, ThreadExecutor
+from rlhf_lab.rollout.executor import InlineExecutor
 from rlhf_lab.rollout.mode import ExecutorKind, Mode
 from rlhf_lab.rollout.pipeline import Pipeline
 from rlhf_lab.rollout.worker import RolloutWorker

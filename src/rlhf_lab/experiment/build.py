@@ -28,8 +28,9 @@ from rlhf_lab.rewards.build import RewardContext, model_paths, reading_paths, sc
 from rlhf_lab.rewards.model import reads_last_token
 from rlhf_lab.rewards.preference import PreferenceScorer
 from rlhf_lab.rewards.shaping import shaped
+from rlhf_lab.rollout.background import ProcessExecutor, ThreadExecutor
 from rlhf_lab.rollout.budget import StalenessBudget
-from rlhf_lab.rollout.executor import Executor, InlineExecutor, ProcessExecutor, ThreadExecutor
+from rlhf_lab.rollout.executor import Executor, InlineExecutor
 from rlhf_lab.rollout.feeds import Segments
 from rlhf_lab.rollout.generators.hf import HFGenerator, HFSampling
 from rlhf_lab.rollout.generators.pairs import PairsGenerator, PairsSampling
