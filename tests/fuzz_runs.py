@@ -19,7 +19,7 @@ from table_records import evals, record, rounds, write_lines, write_run
 from analysis import before_after, compare
 from analysis.report.make import Options, html
 from analysis.tables.gather import gather
-from rlhf_lab.cli import evaluate, resume, runs, timeline
+from rlhf_lab.cli import evaluate, resume, runs, timeline, timeline_page
 from rlhf_lab.cli.arguments import overrides_of_replay
 from rlhf_lab.cli.wandb_sync import outboxes
 from rlhf_lab.experiment.build import schedule_of
@@ -198,8 +198,8 @@ def watched(folder: Path) -> None:
 
 
 def drawn(folder: Path) -> None:
-    found = timeline.spans(folder)
-    timeline.html(found, timeline.heading("run", found))
+    found = timeline.drawable_spans(folder)
+    timeline_page.html(found, timeline.heading("run", found))
 
 
 def planned(folder: Path) -> None:

@@ -98,7 +98,7 @@ def test_without_a_key_it_says_how_to_log_in(
 def test_bad_input_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UserError, match="absent is no folder"):
         call(tmp_path / "absent")
-    with pytest.raises(UserError, match="--all is no option: the only one is --dry"):
+    with pytest.raises(UserError, match="--all: rlhf-lab sync"):
         call(tmp_path, "--all")
     monkeypatch.setattr(wandb_sync, "find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"pip install 'rlhf-lab\[wandb\]'"):
