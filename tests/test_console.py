@@ -64,7 +64,7 @@ def test_on_a_terminal_there_is_a_bar_with_counts_and_numbers(
     monkeypatch.setenv("TERM", "xterm")
     console = Console(quiet=False, is_terminal=True)
     with console.stage("train [async]", total=2) as bar:
-        console.say("above [the] bar")
+        console.print("above [the] bar")
         for _ in range(2):
             bar.advance(1, reward=0.5, wait=0.25)
     shown = capsys.readouterr().out
@@ -77,7 +77,7 @@ def test_quiet_says_nothing(is_terminal: bool, capsys: pytest.CaptureFixture[str
     console = Console(quiet=True, is_terminal=is_terminal)
     with console.stage("sft", total=1) as bar:
         bar.advance(1, loss=1.0)
-    console.say("text")
+    console.print("text")
     console.table("title", ["a"], [["b"]])
     assert capsys.readouterr().out == ""
 

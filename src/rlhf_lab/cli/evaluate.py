@@ -58,7 +58,7 @@ def evaluate_each(folders: Sequence[str], changes: Sequence[str]) -> int:
     def judge(cfg: DictConfig) -> None:
         config, console = checked(cfg)
         is_quiet.append(config.output.quiet)
-        console.say(f"run {config.output.dir}")
+        console.print(f"run {config.output.dir}")
         judged.append(lifecycle.evaluated(config, console))
 
     for folder in folders:

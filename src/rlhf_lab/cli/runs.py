@@ -34,19 +34,19 @@ def show(options: argparse.Namespace, console: Console) -> int:
         )
     found = list_runs(root)
     if not found:
-        console.say(f"no runs in {root}: `rlhf-lab train` makes one")
+        console.print(f"no runs in {root}: `rlhf-lab train` makes one")
         return 0
     console.table(f"runs in {root}", COLUMNS, [row(run) for run in found])
     for run in found:
         if run.problem:
-            console.say(f"{run.name}: {run.problem}")
+            console.print(f"{run.name}: {run.problem}")
         if run.state not in WELL:
-            console.say(f"{run.name}: {ending(run)}")
+            console.print(f"{run.name}: {ending(run)}")
     for path in sorted(root.rglob(RECORD)):
         try:
-            console.say(sweep_line(path.parent, found))
+            console.print(sweep_line(path.parent, found))
         except UserError as error:
-            console.say(f"sweep {path.parent}: {error}")
+            console.print(f"sweep {path.parent}: {error}")
     return 0
 
 

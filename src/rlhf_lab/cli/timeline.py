@@ -72,13 +72,13 @@ def show(options: argparse.Namespace, console: Console) -> int:
         note = f"shown: rounds {between[0]} to {between[1]} of {max(s.round for s in spans) + 1}"
         if not chosen:
             note += ", the middle of the run (others: --rounds A:B)"
-            console.say(note)
+            console.print(note)
         title += f"\n{note}; idle shares are over the whole run"
     page, picture = folder / "timeline.html", folder / "timeline.png"
     page.write_text(html(spans, title, window), encoding="utf-8")
-    console.say(f"wrote {page}")
+    console.print(f"wrote {page}")
     figure(spans, title, window).savefig(picture, dpi=150)
-    console.say(f"wrote {picture}")
+    console.print(f"wrote {picture}")
     return 0
 
 

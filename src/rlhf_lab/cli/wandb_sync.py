@@ -61,7 +61,7 @@ def sync(options: argparse.Namespace, console: Console) -> int:
     ended = [outbox for outbox in found if not outbox.is_growing]
     waiting = [outbox for outbox in ended if outbox.unsent]
     for outbox in waiting if is_dry else ():
-        console.say(f"to be sent: {outbox.name} ({files_text(outbox.unsent)})")
+        console.print(f"to be sent: {outbox.name} ({files_text(outbox.unsent)})")
     failed = [] if is_dry else [o.name for o in waiting if not sent(o, console)]
     counts = {
         f"{len(waiting) - len(failed)} {'to be sent' if is_dry else 'sent'}": [],
@@ -69,7 +69,7 @@ def sync(options: argparse.Namespace, console: Console) -> int:
         f"{len(growing)} still going on": [outbox.name for outbox in growing],
         f"{len(failed)} failed": failed,
     }
-    console.say(", ".join(listed(text, names) for text, names in counts.items()))
+    console.print(", ".join(listed(text, names) for text, names in counts.items()))
     return int(bool(failed))
 
 
@@ -101,10 +101,12 @@ def sent(outbox: Outbox, console: Console) -> bool:
         raise UserError("no key for the server: run `wandb login`, or set WANDB_API_KEY")
     # wandb ends with 0 where it gave a run up, so what counts is its mark.
     if missing := outbox.unsent:
-        console.say(f"failed: {outbox.name} ({files_text(missing)})")
-        console.say(words[-LAST_CHARACTERS:].strip() or f"wandb sync ended with {done.returncode}")
+        console.print(f"failed: {outbox.name} ({files_text(missing)})")
+        console.print(
+            words[-LAST_CHARACTERS:].strip() or f"wandb sync ended with {done.returncode}"
+        )
         return False
-    console.say(f"sent: {outbox.name} ({files_text(files)})")
+    console.print(f"sent: {outbox.name} ({files_text(files)})")
     return True
 
 

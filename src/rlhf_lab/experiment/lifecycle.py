@@ -59,9 +59,9 @@ def train_in(folder: Path, config: Config, console: Console, facts: Record) -> P
     manifest = {**facts["manifest"], "settings": build.settings(config)}
     record = claim(folder, manifest, facts["config_yaml"])
     if record.manifest["state"] == "finished":
-        console.say(f"run {folder} has finished already: nothing to do")
+        console.print(f"run {folder} has finished already: nothing to do")
         return folder
-    console.say(f"run {folder}")
+    console.print(f"run {folder}")
     with listening() as stop:
         try:
             state = finish_run(config, console, facts, record, stop)
@@ -99,7 +99,7 @@ def finish_run(
             weights = trained(config, sources, folder, console, given, lambda: stop.is_requested)
         if weights.version < rounds:
             validated(config, sources, folder, console, weights.version)
-            console.say(f"paused at round {weights.version} of {rounds} (checkpoint.pause_round)")
+            console.print(f"paused at round {weights.version} of {rounds} (checkpoint.pause_round)")
             return "paused"
         # Which chunk waits for which version follows from the lengths of partial rollouts.
         ideal = {} if config.mode.segment_tokens else overlap(folder, console)
@@ -127,7 +127,7 @@ def trained(
     model, tokenizer = load_policy(sources.policy, None, config.seed)
     written = build.written(config)
     require_savable(model, tokenizer, sources.policy.path, written)
-    weights = learn(config, sources, model, tokenizer, output, console.say, should_stop)
+    weights = learn(config, sources, model, tokenizer, output, console.print, should_stop)
     if weights.version == config.run.num_rounds:
         # The engine may have cut the trained one into parts.
         whole, _ = load_policy(sources.policy, None, config.seed)
@@ -152,7 +152,7 @@ def tell(
     run = Tracked(
         folder, plain(config), manifest.get("run_id", ""), job_type, short_commit(manifest)
     )
-    mirror_evaluation(config.tracker, run, rows, console.say)
+    mirror_evaluation(config.tracker, run, rows, console.print)
 
 
 def overlap(folder: Path, console: Console) -> dict[str, float]:
@@ -160,7 +160,7 @@ def overlap(folder: Path, console: Console) -> dict[str, float]:
     measurement = measured(folder)
     if not measurement.is_whole:
         return {}
-    console.say(planner.advice(measurement))
+    console.print(planner.advice(measurement))
     ideal = planner.predict(measurement, measurement.settings).wall
     return {"wall_seconds": measurement.wall, "ideal_seconds": ideal}
 

@@ -64,7 +64,7 @@ class FolderOutput:
         self.checkpoints.cut_records(begin)
         with ExitStack() as stack:
             trackers: list[Tracker] = [JsonlTracker(folder / METRICS)]
-            trackers += mirrors(config.tracker, self._run, mirrored, console.say)
+            trackers += mirrors(config.tracker, self._run, mirrored, console.print)
             for tracker in trackers:
                 stack.callback(tracker.close)
             bar = stack.enter_context(console.stage(title(config), total=config.run.num_rounds))

@@ -58,14 +58,14 @@ class Console:
         yield bar
         bar.close()
 
-    def say(self, text: str) -> None:
+    def print(self, text: str) -> None:
         """Print a line; above the bar, if there is one."""
         self._rich.print(text, soft_wrap=True)
 
     def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         """Print rows of texts. Outside a terminal nothing is cut and every row is one line."""
         if not self._is_live:
-            self.say("\n".join([title, *aligned([columns, *rows])]))
+            self.print("\n".join([title, *aligned([columns, *rows])]))
             return
         table = Table(title=title, title_justify="left")
         for column in columns:
@@ -136,7 +136,7 @@ class LineBar:
             left = passed / self._done * (self._total - self._done)
             times += f", {seconds_text(left)} left"
         line = f"{self._description}: {self._done}/{self._total}, {times}"
-        self._console.say("  ".join(filter(None, [line, numbers_text(self._numbers)])))
+        self._console.print("  ".join(filter(None, [line, numbers_text(self._numbers)])))
 
 
 def numbers_text(numbers: dict[str, float]) -> str:
