@@ -307,9 +307,7 @@ def report(folders: Sequence[Path], out: Path, console: Console) -> None:
     if rows := over_seeds(runs):
         console.table("mean over seeds, with 95% t interval", SEED_COLUMNS, rows)
     if len({run.manifest["seed"] for run in runs}) < 3:
-        console.print(
-            "fewer than 3 seeds: these intervals are over prompts, not over training runs"
-        )
+        console.print("fewer than 3 seeds: the intervals are over prompts, not over training runs")
     for path in save(figure(runs), out):
         console.print(f"wrote {path}")
 

@@ -32,7 +32,7 @@ from rlhf_lab.experiment.planning import planner
 from rlhf_lab.rollout.pipeline import QueuedChunk
 from rlhf_lab.runs.folder import RunDirectory, list_runs
 from rlhf_lab.runs.trackers.console import Console
-from rlhf_lab.runs.trackers.evaluations import already_sent
+from rlhf_lab.runs.trackers.evaluations import sent_digests
 from rlhf_lab.sweeps.board import Board
 from rlhf_lab.sweeps.job import Job
 from rlhf_lab.sweeps.search.jobs import spent
@@ -230,7 +230,7 @@ def resumed(folder: Path) -> None:
 def evaluated(folder: Path) -> None:
     evaluate.overrides([str(folder)])
     saved_weights(folder)
-    already_sent(folder)
+    sent_digests(folder)
     list(outboxes(folder))
     spent(folder)
 

@@ -12,8 +12,8 @@ from wandb_server import WandbServer, serving
 from rlhf_lab.cli import wandb_sync
 from rlhf_lab.runs.provenance import provenance
 from rlhf_lab.runs.trackers.console import Console
-from rlhf_lab.runs.trackers.identity import Tracked
-from rlhf_lab.runs.trackers.mirrors import mirrors
+from rlhf_lab.runs.trackers.identity import TrackedRun
+from rlhf_lab.runs.trackers.mirrors import open_mirrors
 from rlhf_lab.runs.trackers.options import TrackerOptions, WandbMode
 from rlhf_lab.types.errors import UserError
 
@@ -39,7 +39,7 @@ def write(folder: Path, run_id: str, steps: range, state: str = "finished") -> N
     manifest = {"state": state, "run_id": run_id, **provenance()}
     (folder / "manifest.json").write_text(json.dumps(manifest))
     options = TrackerOptions(wandb=WandbMode.offline)
-    (tracker,) = mirrors(options, Tracked(folder, {}, run_id), steps.start, print)
+    (tracker,) = open_mirrors(options, TrackedRun(folder, {}, run_id), steps.start, print)
     for step in range(steps.stop):
         tracker.log({"reward/mean": step / 8, "total/updates": 2 * step + 2}, step)
     tracker.close()

@@ -62,7 +62,7 @@ def sync(options: argparse.Namespace, console: Console) -> int:
     waiting = [outbox for outbox in ended if outbox.unsent]
     for outbox in waiting if is_dry else ():
         console.print(f"to be sent: {outbox.name} ({files_text(outbox.unsent)})")
-    failed = [] if is_dry else [o.name for o in waiting if not sent(o, console)]
+    failed = [] if is_dry else [o.name for o in waiting if not send(o, console)]
     counts = {
         f"{len(waiting) - len(failed)} {'to be sent' if is_dry else 'sent'}": [],
         f"{len(ended) - len(waiting)} sent before": [],
@@ -90,21 +90,20 @@ def outboxes(folder: Path) -> Iterator[Outbox]:
             yield Outbox(run, files)
 
 
-def sent(outbox: Outbox, console: Console) -> bool:
-    """Send a run's files and say how it went. Raises UserError if nobody is logged in, since then
-    no other run can be sent either."""
+def send(outbox: Outbox, console: Console) -> bool:
+    """Send a run's files and print the result. Raises UserError if nobody is logged in, since then
+    no other run can be sent either. Returns whether all were sent."""
     files = outbox.unsent
     command = [sys.executable, "-m", "wandb", "sync", *map(str, files)]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
-    words = masked(done.stdout + done.stderr)
-    if any(text in words for text in NO_KEY):
+    output = masked(done.stdout + done.stderr)
+    if any(text in output for text in NO_KEY):
         raise UserError("no key for the server: run `wandb login`, or set WANDB_API_KEY")
-    # wandb ends with 0 where it gave a run up, so what counts is its mark.
+    # wandb exits with 0 where it gave a run up, so what counts is its mark.
     if missing := outbox.unsent:
         console.print(f"failed: {outbox.name} ({files_text(missing)})")
-        console.print(
-            words[-LAST_CHARACTERS:].strip() or f"wandb sync ended with {done.returncode}"
-        )
+        end = output[-LAST_CHARACTERS:].strip()
+        console.print(end or f"wandb sync ended with {done.returncode}")
         return False
     console.print(f"sent: {outbox.name} ({files_text(files)})")
     return True

@@ -34,7 +34,7 @@ from rlhf_lab.runs.secrets import masked
 from rlhf_lab.runs.signals import Stop, listening
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.runs.trackers.evaluations import mirror_evaluation
-from rlhf_lab.runs.trackers.identity import JobType, Tracked
+from rlhf_lab.runs.trackers.identity import JobType, TrackedRun
 from rlhf_lab.types.data import Metrics, Weights
 from rlhf_lab.types.errors import StopRequested, UserError
 
@@ -149,7 +149,7 @@ def tell(
 ) -> None:
     """Pass an evaluation on to where the run is mirrored."""
     manifest = read_manifest(runs.manifest_path(folder))
-    run = Tracked(
+    run = TrackedRun(
         folder, plain(config), manifest.get("run_id", ""), job_type, short_commit(manifest)
     )
     mirror_evaluation(config.tracker, run, rows, console.print)
