@@ -19,8 +19,8 @@ from table_records import evals, record, rounds, write_lines, write_run
 from analysis import before_after, compare
 from analysis.report.make import Options, html
 from analysis.tables.gather import gather
-from rlhf_lab.cli import runs_table, timeline
-from rlhf_lab.cli.main import of_run
+from rlhf_lab.cli import evaluate, resume, runs, timeline, timeline_page
+from rlhf_lab.cli.arguments import overrides_of_replay
 from rlhf_lab.cli.wandb_sync import outboxes
 from rlhf_lab.experiment.build import schedule_of
 from rlhf_lab.experiment.config import Config, typed
@@ -32,7 +32,7 @@ from rlhf_lab.experiment.planning import planner
 from rlhf_lab.rollout.chunk_states import QueuedChunk
 from rlhf_lab.runs.folder import RunDirectory, list_runs
 from rlhf_lab.runs.trackers.console import Console
-from rlhf_lab.runs.trackers.evaluations import already_sent
+from rlhf_lab.runs.trackers.evaluations import sent_digests
 from rlhf_lab.sweeps.board import Board
 from rlhf_lab.sweeps.job import Job
 from rlhf_lab.sweeps.search.jobs import spent
@@ -166,7 +166,7 @@ def listed(folder: Path) -> None:
     """`rlhf-lab runs`: the good run is there, whatever became of the other."""
     states = {run.name: run.state for run in list_runs(folder)}
     assert states["seed=2"] == "finished", states
-    runs_table.show(folder, SILENT)
+    runs.COMMAND.run([str(folder)], SILENT)
 
 
 def tabled(folder: Path) -> None:
@@ -202,23 +202,23 @@ def watched(folder: Path) -> None:
 
 
 def drawn(folder: Path) -> None:
-    found = timeline.spans(folder)
-    timeline.html(found, timeline.heading("run", found))
+    found = timeline.drawable_spans(folder)
+    timeline_page.html(found, timeline.heading("run", found))
 
 
 def planned(folder: Path) -> None:
-    planner.show([str(folder), "mode=sync,async"], SILENT)
+    planner.show(folder, ["mode=sync,async"], SILENT)
 
 
 def replayed(folder: Path) -> None:
-    of_run("replay", [str(folder)])
+    overrides_of_replay(folder, [])
     recipe: Any = SimpleNamespace(num_rounds=ROUNDS)
     schedule_of(folder, config().mode, recipe)
 
 
 def resumed(folder: Path) -> None:
     """What is read before a run goes on; another checkpoint is taken where one is damaged."""
-    of_run("resume", [str(folder)])
+    resume.overrides([str(folder)])
     same = {"identity": MANIFEST["identity"]}
     RunDirectory.resume(folder, same, "")
     refuse_occupied(folder)
@@ -229,9 +229,9 @@ def resumed(folder: Path) -> None:
 
 
 def evaluated(folder: Path) -> None:
-    of_run("evaluate", [str(folder)])
+    evaluate.overrides([str(folder)])
     saved_weights(folder)
-    already_sent(folder)
+    sent_digests(folder)
     list(outboxes(folder))
     spent(folder)
 

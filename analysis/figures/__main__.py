@@ -10,10 +10,10 @@ from pathlib import Path
 import pandas as pd
 
 from analysis.command import exit_code
+from analysis.comparison.selection import Selection, cells
 from analysis.figures.registry import FIGURES, drawn_of, entry_of, missing
 from analysis.figures.sheet import Drawn
 from analysis.figures.style import METADATA, write
-from analysis.selection import Selection, cells
 from analysis.tables.gather import gather
 from analysis.tables.store import load
 from analysis.tables.summary import printable
@@ -91,7 +91,7 @@ def draw_all(
     names = given.only or list(FIGURES)
     lacking = {name: text for name in names if (text := missing(name, selection))}
     for name, text in lacking.items():
-        console.say(f"not drawn: {name}: {printable(text)}")
+        console.print(f"not drawn: {name}: {printable(text)}")
     if len(lacking) == len(names):
         raise UserError("no figure can be drawn of these runs: the lines above say what they lack")
     given.out.mkdir(parents=True, exist_ok=True)
@@ -100,7 +100,7 @@ def draw_all(
             made = drawn_of(name, selection)
             save(made, given.out / name, formats)
             doubts = f", {len(made.warnings)} warnings in its caption" if made.warnings else ""
-            console.say(f"drew {given.out / name}: {FIGURES[name].shows}{doubts}")
+            console.print(f"drew {given.out / name}: {FIGURES[name].shows}{doubts}")
 
 
 def run(given: argparse.Namespace, console: Console) -> None:
@@ -110,13 +110,13 @@ def run(given: argparse.Namespace, console: Console) -> None:
         entry_of(name)
     if given.list:
         for entry in FIGURES.values():
-            console.say(f"{entry.name}: {entry.shows}")
+            console.print(f"{entry.name}: {entry.shows}")
         return
     tables = read(given.sources, given.cache)
-    console.say(tables.said)
+    console.print(tables.said)
     selection = cells(tables)
     for line in selection.left_out:
-        console.say(printable(line))
+        console.print(printable(line))
     draw_all(selection, given, formats, console)
 
 

@@ -46,7 +46,7 @@ from rlhf_lab.runs.jsonl import read_rows
 from rlhf_lab.tasks import chat
 from rlhf_lab.tasks.lazy_rows import LazyRows
 from rlhf_lab.tasks.pairs import pair_examples
-from rlhf_lab.tasks.prompts import Encode, PromptStream, Render, Shorten, as_it_is
+from rlhf_lab.tasks.prompts import Encode, PromptStream, Render, Shorten, never_shorter
 from rlhf_lab.tasks.protocols import Answering, Shortening, Task
 from rlhf_lab.tasks.references import reference_groups
 from rlhf_lab.training.engines.distributed import Processes, current, world_size
@@ -133,7 +133,7 @@ def prompt_encoder(tokenizer: Any) -> Encode:
 
 def shortening(task: Task) -> Shorten:
     """What the task does about prompts that are too long: nothing, for most."""
-    return task.shorter if isinstance(task, Shortening) else as_it_is
+    return task.shorter if isinstance(task, Shortening) else never_shorter
 
 
 def rendering(task: Task, tokenizer: Any) -> Render:

@@ -9,3 +9,7 @@ class UserError(ValueError):
 
 class StopRequested(BaseException):
     """The run was asked to stop (SIGTERM, SIGUSR1). Not an error, like KeyboardInterrupt."""
+
+
+class JobsFailed(Exception):
+    """Some jobs of a sweep failed, or their stages did; the others are done."""
