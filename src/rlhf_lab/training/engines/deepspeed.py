@@ -113,7 +113,7 @@ class DeepSpeedBackend:
         else:
             self._engine.step()
             norm = float(self._engine.get_global_grad_norm())
-        # DeepSpeed says -1 where the norm is not finite.
+        # DeepSpeed returns -1 where the norm is not finite.
         return {"grad_norm": norm if norm >= 0 else math.nan}
 
     def is_finite(self) -> bool:

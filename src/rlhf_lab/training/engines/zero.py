@@ -46,8 +46,8 @@ class WholeStorage:
         yield from parts_of(self._state)
 
     def read(self, parameter: Any, part: str) -> Tensor:
-        held: Tensor = parameter if part == WEIGHT else self._state[parameter][part]
-        return cloned(held)
+        tensor: Tensor = parameter if part == WEIGHT else self._state[parameter][part]
+        return cloned(tensor)
 
     def write(self, parameter: Any, part: str, value: Tensor) -> None:
         if part == WEIGHT:
@@ -156,8 +156,8 @@ class PartitionedStorage:
         return torch.cat([own, own.new_zeros(size - own.numel())])
 
     def part(self, parameter: Any) -> Tensor:
-        held: Tensor = parameter.ds_tensor.data
-        return held
+        partition: Tensor = parameter.ds_tensor.data
+        return partition
 
     def settle(self) -> None:
         self._engine.optimizer.empty_partition_cache()
@@ -165,7 +165,7 @@ class PartitionedStorage:
 
 def parts_of(state: Any) -> Iterator[str]:
     """Names of the optimizer's tensors, none before the first step."""
-    yield from dict.fromkeys(part for held in state.values() for part in held)
+    yield from dict.fromkeys(part for entry in state.values() for part in entry)
 
 
 def make_state(optimizer: Any, flat: list[Tensor], part: str, value: Tensor) -> bool:
@@ -173,11 +173,11 @@ def make_state(optimizer: Any, flat: list[Tensor], part: str, value: Tensor) -> 
     count is set."""
     is_missing = False
     for buffer in flat:
-        held = optimizer.state[buffer]
+        entry = optimizer.state[buffer]
         if part == "step":
-            held[part] = value.clone()
-        elif part not in held:
-            held[part] = torch.zeros_like(buffer)
+            entry[part] = value.clone()
+        elif part not in entry:
+            entry[part] = torch.zeros_like(buffer)
             is_missing = True
     return is_missing
 
