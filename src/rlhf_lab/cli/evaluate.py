@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rlhf_lab.cli.arguments import leading_folders, overrides_again, run_folder
+from omegaconf import DictConfig
+
+from rlhf_lab.cli.arguments import leading_folders, overrides_again
 from rlhf_lab.cli.command import MULTIRUN, HydraCommand
 from rlhf_lab.cli.endings import BAD_INPUT, FAILED, REFUSALS, complain, message
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
 
 if TYPE_CHECKING:
-    from omegaconf import DictConfig
-
     from rlhf_lab.experiment.evaluate import Evaluated
 
 
@@ -25,11 +26,6 @@ def job(cfg: DictConfig) -> None:
 
     config, console = checked(cfg)
     show(console, [evaluate_again(config, console)])
-
-
-def overrides(arguments: list[str]) -> list[str]:
-    """RUN [overrides] as the overrides of the run, in its own folder."""
-    return overrides_again(run_folder(COMMAND, arguments), arguments[1:])
 
 
 class EvaluateCommand(HydraCommand):
@@ -63,7 +59,7 @@ def evaluate_each(folders: Sequence[str], changes: Sequence[str]) -> int:
 
     for folder in folders:
         try:
-            compose(judge, overrides([folder, *changes]))
+            compose(judge, overrides_again(Path(folder), changes))
         except Exception as error:
             failures[folder] = error
             if not isinstance(error, REFUSALS):
@@ -83,5 +79,5 @@ COMMAND = EvaluateCommand(
     "runs/RUN eval=full",
     job=job,
     usage="RUN [RUN ...] [eval=full ...] [-m for a sweep over one run]",
-    overrides=overrides,
+    of_run=overrides_again,
 )
