@@ -42,9 +42,9 @@ def refuse_secrets(arguments: Sequence[str]) -> None:
     """Refuse secrets before Hydra sees them: it repeats the overrides of a run that is refused."""
     for text in arguments:
         refuse_undecodable(text)
-        if found := secret_in(text):
+        if secret := secret_in(text):
             raise UserError(
-                f"{masked(text.partition('=')[0])}: its value holds {found}, which would be "
+                f"{masked(text.partition('=')[0])}: its value holds {secret}, which would be "
                 "written down: keep it in the environment and take it out"
             )
 

@@ -30,7 +30,7 @@ COMMANDS = {command.name: command for command in map(command_in, MODULES)}
 
 
 def usage() -> str:
-    """The commands, and how options are given."""
+    """What `rlhf-lab --help` prints."""
     width = max(map(len, COMMANDS))
     lines = [f"  {name:<{width}}  {command.summary}" for name, command in COMMANDS.items()]
     return "\n".join(
