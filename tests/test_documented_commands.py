@@ -26,10 +26,10 @@ from hydra_plugins.rlhf_lab_plugin.slurm_launcher import SlurmLauncher
 from hydra_plugins.rlhf_lab_plugin.tracked_sweeper import TrackedSweeper
 from rlhf_lab.cli import launch
 from rlhf_lab.cli.command import MULTIRUN, OptionsCommand
-from rlhf_lab.cli.conf import conf_folder
 from rlhf_lab.cli.main import COMMANDS, run_command
 from rlhf_lab.experiment.checks import check, check_trainers
 from rlhf_lab.experiment.config import typed
+from rlhf_lab.experiment.registry import conf_folder
 from rlhf_lab.runs.kernels import RestartNeeded
 from rlhf_lab.sweeps.grid import grid_of
 from rlhf_lab.sweeps.launchers import slurm
