@@ -98,7 +98,7 @@ class Sample:
 
     @property
     def newest_version(self) -> int:
-        """The version that all_versions the last token."""
+        """The version that wrote the last token."""
         return self.versions[-1] if self.versions else self.version
 
     @property
