@@ -276,7 +276,7 @@ def test_what_the_user_has_to_mend_is_no_failure() -> None:
     ("act", "complaint"),
     [
         ("die while it loads", r"ended \(killed by SIGKILL\), while it loaded version 4"),
-        ("load another", "says that it has version 7, while it loaded version 4"),
+        ("load another", "reports version 7, while it loaded version 4"),
         ("raise", "failed, while it loaded version 4"),
     ],
 )
