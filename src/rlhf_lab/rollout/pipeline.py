@@ -57,7 +57,7 @@ class Pipeline:
         self._pending: list[PendingChunk] = []
         self._history: dict[int, Weights] = {}
         self._lock = threading.Lock()
-        self._finished: dict[tuple[int, int], int] = {}
+        self._tokens_in_flight: dict[tuple[int, int], int] = {}
         self._generated = 0
         executor.on_done = self._count
 
@@ -87,13 +87,15 @@ class Pipeline:
     def tokens(self) -> tuple[int, int]:
         """Response tokens generated so far, and those among them that have not been taken yet."""
         with self._lock:
-            return self._generated, sum(self._finished.values())
+            return self._generated, sum(self._tokens_in_flight.values())
 
     def _count(self, rollout: Rollout) -> None:
         with self._lock:
             self._generated += rollout.response_tokens
             key = (rollout.chunk.round, rollout.chunk.index)
-            self._finished[key] = self._finished.get(key, 0) + rollout.response_tokens
+            self._tokens_in_flight[key] = (
+                self._tokens_in_flight.get(key, 0) + rollout.response_tokens
+            )
 
     def weights_of(self, version: int) -> Weights:
         """A version that wrote samples of the present round."""
@@ -174,7 +176,7 @@ class Pipeline:
             for note in rollout.report.notes:
                 self._report(note)
             with self._lock:
-                del self._finished[rollout.chunk.round, rollout.chunk.index]
+                del self._tokens_in_flight[rollout.chunk.round, rollout.chunk.index]
             row = {
                 "round": version,
                 "chunk": pending.number,
