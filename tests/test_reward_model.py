@@ -48,10 +48,10 @@ from rlhf_lab.training.stages.reward_model import (
 from rlhf_lab.training.stages.strength import (
     Row,
     Treatment,
-    described,
-    flipped,
+    apply_treatment,
+    flip_weakest,
     pair_loss,
-    treated,
+    strength_metrics,
     vote,
     weakest,
 )
@@ -123,7 +123,7 @@ def test_pairs_without_gold_scores_are_measured_without_the_gold_gap() -> None:
     assert "accuracy_gap_quarter_1" in with_gold
     assert not [name for name in without if name.startswith("accuracy_gap")]
     assert "accuracy_confidence_quarter_1" in without
-    assert set(described([{}, {}], gap_P)) == {"strength_mean", "strength_negative"}
+    assert set(strength_metrics([{}, {}], gap_P)) == {"strength_mean", "strength_negative"}
 
 
 def test_the_vote_is_mean_and_spread_over_voters() -> None:
@@ -155,24 +155,26 @@ def test_a_flipped_pair_has_the_other_answer_and_the_other_strength() -> None:
         "rejected": "a",
         "rejected_gold": -1.0,
     }
-    rows, strength_P = flipped(ROWS, STRENGTH_P, 0.25)
+    rows, strength_P = flip_weakest(ROWS, STRENGTH_P, 0.25)
     assert [row["chosen"] for row in rows] == ["b", "a", "a", "a"]
     assert strength_P.tolist() == [2.0, 1.0, 0.5, 3.0]
 
 
 def test_what_is_made_of_weak_labels() -> None:
-    plain = treated(ROWS, None, Treatment(smoothing=0.1))
+    plain = apply_treatment(ROWS, None, Treatment(smoothing=0.1))
     assert (plain.target_P.tolist(), plain.margin_P.tolist()) == (
         [pytest.approx(0.9)] * 4,
         [0.0] * 4,
     )
-    soft = treated(ROWS, STRENGTH_P, Treatment(soft_share=0.5))
+    soft = apply_treatment(ROWS, STRENGTH_P, Treatment(soft_share=0.5))
     odds = [1 / (1 + math.exp(2)), 1.0, 1 / (1 + math.exp(-0.5)), 1.0]
     assert soft.target_P.tolist() == pytest.approx(odds)
-    dropped = treated(ROWS, STRENGTH_P, Treatment(drop_share=0.5, margin=True))
+    dropped = apply_treatment(ROWS, STRENGTH_P, Treatment(drop_share=0.5, margin=True))
     assert [row["uid"] for row in dropped.rows] == ["1", "3"]
     assert dropped.margin_P.tolist() == [1.0, 3.0]
-    turned = treated(ROWS, STRENGTH_P, Treatment(flip_share=0.25, margin=True, smoothing=0.2))
+    turned = apply_treatment(
+        ROWS, STRENGTH_P, Treatment(flip_share=0.25, margin=True, smoothing=0.2)
+    )
     assert turned.margin_P.tolist() == [2.0, 1.0, 0.5, 3.0]
     assert turned.target_P.tolist() == [pytest.approx(0.8)] * 4
 
@@ -269,7 +271,7 @@ def test_voters_find_wrong_labels_and_their_reward_model_is_surer_without_them()
         train_reward_model(model, rows, held_out, REFERENCES, options, seed, Silent())
         gaps.append(pair_gaps(model, rows, 16))
     strength_P, _ = vote(torch.stack(gaps))
-    found = described(rows, strength_P)
+    found = strength_metrics(rows, strength_P)
     assert found["contradicted"] == pytest.approx(0.2)
     assert found["contradicted_weakest_fifth"] > 0.8
     losses = {}

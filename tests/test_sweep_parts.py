@@ -29,7 +29,7 @@ from rlhf_lab.sweeps.record import Sweep, check_record, read_record, write_recor
 from rlhf_lab.sweeps.stopping import Marks
 from rlhf_lab.sweeps.task import JobFailed, run
 from rlhf_lab.sweeps.words import quoted
-from rlhf_lab.training.stages.cache import cached, lock_of
+from rlhf_lab.training.stages.cache import cached, lock_file
 from rlhf_lab.types.errors import UserError
 
 PARSER = OverridesParser.create()
@@ -286,7 +286,7 @@ def test_a_job_that_makes_products_is_told_by_their_locks_and_its_log(tmp_path: 
     stages = (tmp_path / "sft" / "a", tmp_path / "labels" / "b")
     one = replace(job(tmp_path, "stages of x", rounds=0), stages=stages)
     assert line_of(one).state == "new"
-    with held(lock_of(stages[0])):
+    with held(lock_file(stages[0])):
         one.log.write_text("sft nano_s: 40/450, 20s gone\n\n")
         line = line_of(one)
         assert (line.state, cells(line)[2]) == ("running", "sft nano_s: 40/450, 20s gone")

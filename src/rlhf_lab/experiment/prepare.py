@@ -33,7 +33,7 @@ from rlhf_lab.runs.reading import read_json
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.tasks.pairs import SIDES, with_tokens
 from rlhf_lab.tasks.references import reference_sample
-from rlhf_lab.training.stages.cache import cached, place
+from rlhf_lab.training.stages.cache import cached, product_folder
 from rlhf_lab.training.stages.calibration import write_calibration
 from rlhf_lab.training.stages.labels import sample_pairs, write_labels
 from rlhf_lab.training.stages.relabel import (
@@ -44,7 +44,7 @@ from rlhf_lab.training.stages.relabel import (
 )
 from rlhf_lab.training.stages.reward_model import pair_gaps, tokens_of, train_reward_model
 from rlhf_lab.training.stages.sft import train_sft
-from rlhf_lab.training.stages.strength import described, vote
+from rlhf_lab.training.stages.strength import strength_metrics, vote
 from rlhf_lab.types.data import Weights
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.randomness import stable_hash
@@ -88,7 +88,7 @@ class Artifacts:
         if num or trains_on_labels(config):
             keys.append(("labels", self._labels_key()))
         keys += [("reward_model", self._reward_model_key(member)) for member in range(num)]
-        return list(dict.fromkeys(place(self._root, stage, key) for stage, key in keys))
+        return list(dict.fromkeys(product_folder(self._root, stage, key) for stage, key in keys))
 
     def proxies(self) -> list[Artifact]:
         """The reward models that the run's reward needs, one for each member of an ensemble."""
@@ -326,7 +326,7 @@ class Artifacts:
         mean_P, std_P = vote(gap_MP)
         found = {"mean": mean_P.tolist(), "std": std_P.tolist()}
         (folder / STRENGTH).write_text(json.dumps(found), encoding="utf-8")
-        return described(pairs, mean_P) | {"strength_std": float(std_P.mean())}
+        return strength_metrics(pairs, mean_P) | {"strength_std": float(std_P.mean())}
 
     def _check_vocabulary(self, tokenizer: Any) -> None:
         policy_tokenizer = load_tokenizer(self.policy(self._config.model), None)

@@ -14,7 +14,7 @@ from rlhf_lab.runs.folder import MANIFEST, config_hash, state_in
 from rlhf_lab.runs.locks import is_free
 from rlhf_lab.runs.reading import Unreadable, file_size
 from rlhf_lab.runs.recorded import read_manifest
-from rlhf_lab.training.stages.cache import lock_of
+from rlhf_lab.training.stages.cache import lock_file
 from rlhf_lab.types.errors import UserError
 
 # What says where a run writes and whom it tells, and changes nothing that it computes.
@@ -88,7 +88,7 @@ def made(stages: Sequence[Path]) -> str:
     missing = [stage for stage in stages if not stage.exists()]
     if not missing:
         return "finished"
-    return "new" if all(is_free(lock_of(stage)) for stage in missing) else "running"
+    return "new" if all(is_free(lock_file(stage)) for stage in missing) else "running"
 
 
 def state_of(job: Job) -> State:

@@ -1,4 +1,4 @@
-"""Products of the stages, kept under the hash of everything that made them."""
+"""The cache of stages: each product under the hash of all options that it depends on."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from rlhf_lab.runs.locks import held
 from rlhf_lab.types.errors import UserError
 
 
-def place(root: Path, stage: str, key: Mapping[str, Any]) -> Path:
-    """The folder that a stage's product has, or will have."""
+def product_folder(root: Path, stage: str, key: Mapping[str, Any]) -> Path:
+    """The folder of a stage's product, whether it exists or not."""
     return root / stage / config_hash(key)
 
 
-def lock_of(folder: Path) -> Path:
-    """Who makes a product holds this file's lock meanwhile."""
+def lock_file(folder: Path) -> Path:
+    """The file whose lock the process that makes a product holds meanwhile."""
     return folder.with_name(f".{folder.name}.lock")
 
 
@@ -31,13 +31,13 @@ def cached(
     make: Callable[[Path], None],
     say: Callable[[str], None] = lambda text: None,
 ) -> tuple[Path, bool]:
-    """The folder of a stage's product, made by `make(draft)` unless it is there already.
+    """The folder of a stage's product, and whether it was in the cache; otherwise `make(draft)`
+    fills a draft of it.
 
-    Returns the folder and whether it was found. The folder appears in one step, after all of its
-    files, with their digests; an entry that was cut short later is refused. Of several processes
-    that need it one makes it, and the others say so and wait.
+    The folder appears in one step, once all files and their digests are written; a damaged entry is
+    refused. Of several processes that need it, one makes it and the others report that they wait.
     """
-    folder = place(root, stage, key)
+    folder = product_folder(root, stage, key)
 
     def waits() -> None:
         say(f"waiting for {folder}: another process makes it")
@@ -45,7 +45,7 @@ def cached(
     if not folder.exists():
         with ExitStack() as stack:
             with refusing(f"output.cache={root}"):
-                stack.enter_context(held(lock_of(folder), waits))
+                stack.enter_context(held(lock_file(folder), waits))
             if not folder.exists():
                 with refusing(f"output.cache={root}"):
                     making = atomic_folder.atomic_folder(folder, {"stage": stage, "key": key})

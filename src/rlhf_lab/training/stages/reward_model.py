@@ -17,9 +17,9 @@ from rlhf_lab.training.stages.strength import (
     Row,
     TrainingPairs,
     Treatment,
+    apply_treatment,
     gold_gaps,
     pair_loss,
-    treated,
 )
 from rlhf_lab.training.stages.supervised import Bar, fit
 from rlhf_lab.types import limits
@@ -162,7 +162,7 @@ def train_reward_model(
     strength_P: Tensor | None = None,
 ) -> RewardModelResult:
     """Fit in place with the pair loss. strength_P: of each pair, where the options go by it."""
-    used = treated(pairs, strength_P, options.treatment)
+    used = apply_treatment(pairs, strength_P, options.treatment)
     losses = fit_pairs(model, used, options, seed, bar)
     with torch_threads(options.threads), torch.inference_mode():
         # H pairs are held out, N are trained on.

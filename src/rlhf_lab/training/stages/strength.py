@@ -22,10 +22,10 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Treatment:
-    """What is done about labels, by strength. Shares are of all pairs, the weakest first.
+    """What to do with labels by their strength. Shares are of all pairs, the weakest first.
 
-    flip_share: the other answer is taken to be the better one. drop_share: left out.
-    soft_share: the target is sigmoid(strength) in place of 1.
+    flip_share: the other answer is taken as the better one. drop_share: left out.
+    soft_share: the target is sigmoid(strength) instead of 1.
     margin: the gap must exceed the strength. smoothing: the target is 1 - smoothing.
     """
 
@@ -55,18 +55,20 @@ def vote(gap_MP: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def weakest(strength_P: Tensor, share: float) -> Tensor:
-    """Which pairs are the weakest share (rounded down): true or false of each; ties by order."""
+    """A mask of the weakest share of pairs, P (rounded down); of ties, the first ones."""
     is_weak_P = torch.zeros(len(strength_P), dtype=torch.bool)
     is_weak_P[strength_P.argsort(stable=True)[: int(share * len(strength_P))]] = True
     return is_weak_P
 
 
-def treated(rows: Sequence[Row], strength_P: Tensor | None, how: Treatment) -> TrainingPairs:
-    """The pairs to train on. strength_P: None where nothing asks for it."""
+def apply_treatment(
+    rows: Sequence[Row], strength_P: Tensor | None, how: Treatment
+) -> TrainingPairs:
+    """The pairs to train on. strength_P: None if the treatment does not need it."""
     if strength_P is None:
         smooth_P = torch.full((len(rows),), 1 - how.smoothing)
         return TrainingPairs(rows, smooth_P, torch.zeros(len(rows)))
-    rows, strength_P = flipped(rows, strength_P, how.flip_share)
+    rows, strength_P = flip_weakest(rows, strength_P, how.flip_share)
     is_soft_P = weakest(strength_P, how.soft_share)
     target_P = torch.where(is_soft_P, strength_P.sigmoid(), torch.tensor(1 - how.smoothing))
     margin_P = strength_P if how.margin else torch.zeros(len(rows))
@@ -75,13 +77,13 @@ def treated(rows: Sequence[Row], strength_P: Tensor | None, how: Treatment) -> T
     return TrainingPairs(kept, target_P[kept_P], margin_P[kept_P])
 
 
-def flipped(rows: Sequence[Row], strength_P: Tensor, share: float) -> tuple[list[Row], Tensor]:
-    """The weakest share the other way round; so is their strength."""
+def flip_weakest(rows: Sequence[Row], strength_P: Tensor, share: float) -> tuple[list[Row], Tensor]:
+    """Swap the sides of the weakest share of pairs, and negate their strength."""
     is_weak_P = weakest(strength_P, share)
-    turned = [
+    swapped = [
         swap_sides(row) if weak else row for row, weak in zip(rows, is_weak_P.tolist(), strict=True)
     ]
-    return turned, torch.where(is_weak_P, -strength_P, strength_P)
+    return swapped, torch.where(is_weak_P, -strength_P, strength_P)
 
 
 def pair_loss(gap_P: Tensor, target_P: Tensor, margin_P: Tensor) -> Tensor:
@@ -94,9 +96,9 @@ def pair_loss(gap_P: Tensor, target_P: Tensor, margin_P: Tensor) -> Tensor:
     return -target_P * logsigmoid(beyond_P) - (1 - target_P) * logsigmoid(-beyond_P)
 
 
-def described(rows: Sequence[Row], strength_P: Tensor) -> dict[str, float]:
-    """Strength over all pairs; and how many labels the gold judge contradicts, among all and among
-    the weakest fifth, where gold scores are known."""
+def strength_metrics(rows: Sequence[Row], strength_P: Tensor) -> dict[str, float]:
+    """Mean strength, and the share of labels that gold scores (where known) contradict, among all
+    pairs and among the weakest fifth."""
     found = {
         "strength_mean": float(strength_P.mean()),
         "strength_negative": float((strength_P < 0).float().mean()),
