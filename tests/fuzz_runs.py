@@ -29,7 +29,7 @@ from rlhf_lab.experiment.export import versions
 from rlhf_lab.experiment.model_card import card
 from rlhf_lab.experiment.outputs import RECORDS, progress, refuse_occupied
 from rlhf_lab.experiment.planning import planner
-from rlhf_lab.rollout.pipeline import QueuedChunk
+from rlhf_lab.rollout.chunk_states import QueuedChunk
 from rlhf_lab.runs.folder import RunDirectory, list_runs
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.runs.trackers.evaluations import sent_digests

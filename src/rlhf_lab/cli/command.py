@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from rlhf_lab.cli.arguments import is_option
-from rlhf_lab.cli.conf import group_options
+from rlhf_lab.experiment.registry import group_options
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
 

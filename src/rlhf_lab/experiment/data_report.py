@@ -16,7 +16,9 @@ from rlhf_lab.experiment.config import Config
 from rlhf_lab.models.causal_lm import load_tokenizer
 from rlhf_lab.runs.atomic_folder import atomic_folder
 from rlhf_lab.runs.trackers.console import Console
-from rlhf_lab.tasks.audit import Limits, Overlap, Repeats, SplitAudit, audit_split, overlap
+from rlhf_lab.tasks.audit import Limits, SplitAudit, audit_split
+from rlhf_lab.tasks.lengths import Repeats
+from rlhf_lab.tasks.overlap import Overlap, overlap
 from rlhf_lab.tasks.prompts import Render, text_of
 from rlhf_lab.tasks.tables import NoSuchFile, TableExamples
 from rlhf_lab.types.errors import UserError
@@ -272,7 +274,7 @@ def append_rows(path: Path, examples: TableExamples, without: set[int]) -> None:
     with path.open("a", encoding="utf-8") as out:
         for index in range(len(examples)):
             if index not in without:
-                out.write(as_line(examples.row(index), examples.table.place(index)) + "\n")
+                out.write(as_line(examples.row(index), examples.table.row_name(index)) + "\n")
 
 
 def as_line(row: Mapping[str, Any], place: str) -> str:
