@@ -37,7 +37,8 @@ from rlhf_lab.sweeps.board import Board
 from rlhf_lab.sweeps.job import Job
 from rlhf_lab.sweeps.search.jobs import spent
 from rlhf_lab.training.checkpoint import CheckpointOptions, Checkpoints, Snapshot
-from rlhf_lab.types.data import Chunk, Rollout, Span, Weights
+from rlhf_lab.types.data import Weights
+from rlhf_lab.types.rollouts import Chunk, Rollout, Span
 from rlhf_lab.types.samples import Example, Finish, Group, Prompt, Sample
 
 ROUNDS = 4

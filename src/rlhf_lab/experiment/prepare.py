@@ -19,8 +19,7 @@ from rlhf_lab.experiment import build
 from rlhf_lab.experiment.checks import check_context, response_tokens, trains_on_labels
 from rlhf_lab.experiment.config import Config, plain
 from rlhf_lab.models.causal_lm import load_policy, load_tokenizer, save_policy
-from rlhf_lab.models.devices import chosen
-from rlhf_lab.models.forward import torch_threads
+from rlhf_lab.models.devices import chosen, torch_threads
 from rlhf_lab.models.pretrained import PretrainedModel
 from rlhf_lab.models.reward_model import load_reward_model, reward_model_from, save_reward_model
 from rlhf_lab.models.scratch import ScratchModel
