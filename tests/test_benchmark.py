@@ -14,10 +14,10 @@ from question_records import Made
 
 from analysis.benchmark.__main__ import main
 from analysis.benchmark.kept import TABLES, kept
+from analysis.publication_tables.escapes import markdown
 from analysis.questions.every_question import answers
 from analysis.statistics.decisions import NO_WIDTH
 from analysis.tables.store import files
-from analysis.written.escapes import markdown
 
 pytestmark = pytest.mark.usefixtures("costly")
 

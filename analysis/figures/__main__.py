@@ -10,8 +10,8 @@ from pathlib import Path
 import pandas as pd
 
 from analysis.command import exit_code
+from analysis.figures.figure_builder import Drawn
 from analysis.figures.registry import FIGURES, drawn_of, entry_of, missing
-from analysis.figures.sheet import Drawn
 from analysis.figures.style import METADATA, write
 from analysis.selection import Selection, cells
 from analysis.tables.gather import gather

@@ -10,7 +10,7 @@ from analysis.figures.families import Family, order, shared
 from analysis.selection import Cell
 
 # What tells conditions apart, that which colours tell first.
-Pool: TypeAlias = Callable[[Sequence[Cell]], list[Family]]
+Grouping: TypeAlias = Callable[[Sequence[Cell]], list[Family]]
 KEYS = (
     "algo mode correction updates_per_round max_staleness passes group_size proxy reward model"
 ).split()
