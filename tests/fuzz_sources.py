@@ -16,8 +16,8 @@ from fuzz import Case
 from test_models import llama
 from test_tables_online import Api, a_run, server
 
+from analysis.sources.online import read_project
 from analysis.tables.gather import gather
-from analysis.tables.online import read_project
 from rlhf_lab.experiment.config import typed
 from rlhf_lab.experiment.data_report import inspect
 from rlhf_lab.models.causal_lm import load_policy, policy_shape, require_savable, save_policy

@@ -15,7 +15,7 @@ import table_records as made
 from question_records import Made
 from report_pages import HIGH_N, LOW_N, NASTY, Texts, data_of, nasty_records, page, two_conditions
 
-from analysis.questions.every_question import answers
+from analysis.comparison.questions.every_question import answers
 from analysis.report.bars import EDGE, WIDTH, bar, scale_of
 from analysis.report.colours import looks_of
 from analysis.report.groups import groups_of

@@ -13,7 +13,6 @@ from analysis.command import exit_code
 from analysis.figures.figure_builder import Drawn
 from analysis.figures.registry import FIGURES, drawn_of, entry_of, missing
 from analysis.figures.style import METADATA, write
-from analysis.selection import Selection, cells
 from analysis.tables.gather import gather
 from analysis.tables.store import load
 from analysis.tables.summary import printable

@@ -14,7 +14,6 @@ from analysis.figures.axis_limits import AxisLimits
 from analysis.figures.captions import COLUMNS, last_numbers, seeds_told, warnings_told
 from analysis.figures.names import label
 from analysis.figures.style import GREY, plain
-from analysis.selection import Cell
 from analysis.statistics.results import FEW_SEEDS
 
 

@@ -16,7 +16,6 @@ from analysis.figures.panels import MANY, in_rows
 from analysis.figures.primitives import bars, outer, style_of, to_legend
 from analysis.figures.series_style import GREY
 from analysis.figures.style import ROW, SMALL_ROW, page
-from analysis.selection import Cell
 from analysis.statistics.contrasts import difference, in_pairs
 from analysis.statistics.results import Estimate
 

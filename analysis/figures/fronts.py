@@ -16,7 +16,6 @@ from analysis.figures.panels import begin, in_rows
 from analysis.figures.primitives import outer, seeds_text, style_of, to_legend
 from analysis.figures.series_style import GREY
 from analysis.figures.style import ROW, page, plain
-from analysis.selection import Cell
 from analysis.statistics.crossings import Target, Times, times_to
 from analysis.statistics.pareto import front
 from analysis.statistics.survival import survival

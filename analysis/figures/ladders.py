@@ -23,7 +23,6 @@ from analysis.figures.primitives import (
     word_of,
 )
 from analysis.figures.style import ticks
-from analysis.selection import Cell
 
 # Doublings have equal distances; 0 stands one below 1.
 WITH_ZERO = ("max_staleness",)

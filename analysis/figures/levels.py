@@ -18,13 +18,11 @@ from analysis.figures.panels import in_rows
 from analysis.figures.primitives import bars, seeds_text, style_of
 from analysis.figures.series_style import GREY, SeriesStyle
 from analysis.figures.style import DOUBLE, SINGLE, page
-from analysis.selection import Cell
 from analysis.statistics.aggregates import MEASURES, aggregates
 from analysis.statistics.contrasts import matched
 from analysis.statistics.equivalence import Verdict, equivalence, points
 from analysis.statistics.improvement import probability_of_improvement
 from analysis.statistics.results import Estimate
-from analysis.together import Pair, together
 
 Row: TypeAlias = tuple[str, Estimate, Cell]
 # Inches of a row of an interval, and of what is around the rows.

@@ -13,8 +13,7 @@ from analysis.figures.mean_curves import MeanCurve
 from analysis.figures.names import KL, short
 from analysis.figures.primitives import band_curve, end_point, outer, path
 from analysis.figures.style import DOUBLE, ROW, SINGLE, SMALL_ROW, page, plain
-from analysis.selection import Cell
-from analysis.tables.conditions import LETTERS, PARTS
+from analysis.sources.conditions import LETTERS, PARTS
 
 # Rows from which on they are drawn smaller.
 MANY = 3

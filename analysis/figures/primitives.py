@@ -15,7 +15,6 @@ from analysis.figures.mean_curves import MeanCurve, mean_curve
 from analysis.figures.names import KL, SPOKEN, label
 from analysis.figures.series_style import SeriesStyle, combined, value_style
 from analysis.figures.style import GREY, plain
-from analysis.selection import Cell, told_as
 from analysis.statistics.results import Estimate
 
 

@@ -15,7 +15,6 @@ from analysis.figures.figure_builder import Drawn, FigureBuilder
 from analysis.figures.primitives import row_names, seeds_text
 from analysis.figures.series_style import BLUE, GREEN, GREY, ORANGE
 from analysis.figures.style import page, plain
-from analysis.selection import Cell
 from rlhf_lab.experiment.planning.ideal_timeline import Work, ideal
 
 ROUNDS = 4

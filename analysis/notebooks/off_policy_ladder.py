@@ -23,6 +23,7 @@
 # `view.tables("runs/mine")` reads a place of your own.
 
 # %%
+from analysis.comparison.questions import off_policyness
 from analysis.notebooks import view
 from analysis.publication_tables.options import TableOptions
 from analysis.questions import off_policyness

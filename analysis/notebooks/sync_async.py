@@ -22,6 +22,7 @@
 # `view.tables("runs/mine")` reads a place of your own.
 
 # %%
+from analysis.comparison.questions import asynchrony
 from analysis.notebooks import view
 from analysis.publication_tables.options import TableOptions
 from analysis.questions import asynchrony

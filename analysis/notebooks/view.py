@@ -13,6 +13,9 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
+from analysis.comparison.questions import answers as told
+from analysis.comparison.questions.every_question import QUESTIONS, answers_of
+from analysis.comparison.selection import Cell, Selection, cells
 from analysis.figures.registry import FIGURES, drawn
 from analysis.publication_tables.escapes import markdown
 from analysis.publication_tables.formats import as_markdown

@@ -10,7 +10,6 @@ from analysis.publication_tables.options import TableOptions
 from analysis.publication_tables.provenance_text import left_out_text, runs_text
 from analysis.selection import Cell, Selection
 from analysis.tables.group_checks import compared
-from analysis.tables.record import as_seed
 from analysis.tables.table import Tables
 
 # Shown though they are the same everywhere: by these a run could be repeated.
