@@ -14,14 +14,14 @@ from figure_tables import EVERY, LADDER, end_of, grid, run_of
 from matplotlib.lines import Line2D
 from table_records import tables
 
-from analysis.equal_kl import Plane, at_equal_kl
+from analysis.comparison.equal_kl import Plane, at_equal_kl
+from analysis.comparison.selection import cells
 from analysis.figures.axis_limits import limits
 from analysis.figures.figure_builder import Drawn
 from analysis.figures.mean_curves import mean_curve
 from analysis.figures.registry import FIGURES, drawn, missing
 from analysis.figures.series_style import KNOWN, value_style
-from analysis.selection import cells
-from analysis.tables.record import Record
+from analysis.sources.record import Record
 from analysis.tables.table import Tables
 from rlhf_lab.types.errors import UserError
 

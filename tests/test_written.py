@@ -18,7 +18,7 @@ from analysis.publication_tables.escapes import latex, markdown
 from analysis.publication_tables.formats import as_csv, as_latex, as_markdown
 from analysis.publication_tables.options import TableOptions
 from analysis.publication_tables.registry import TABLES, make_tables
-from analysis.tables.record import Record, Row
+from analysis.sources.record import Record, Row
 from analysis.tables.store import save as save_tables
 from analysis.tables.table import Tables
 from rlhf_lab.types.errors import UserError

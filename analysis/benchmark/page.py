@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 
-from analysis.families import settings_of
+from analysis.comparison.families import settings_of
+from analysis.comparison.questions.answers import Answer, Asked
+from analysis.comparison.questions.every_question import Answers
+from analysis.comparison.selection import Selection
 from analysis.publication_tables.entries import PublicationTable
 from analysis.publication_tables.formats import as_markdown
 from analysis.publication_tables.naming import in_order
 from analysis.publication_tables.options import TableOptions
 from analysis.publication_tables.results import results
-from analysis.questions.answers import Answer, Asked
-from analysis.questions.every_question import Answers
-from analysis.selection import Selection
 from analysis.statistics.decisions import Verdict
 from analysis.tables.table import Tables, count
 

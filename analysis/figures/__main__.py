@@ -10,6 +10,7 @@ from pathlib import Path
 import pandas as pd
 
 from analysis.command import exit_code
+from analysis.comparison.selection import Selection, cells
 from analysis.figures.figure_builder import Drawn
 from analysis.figures.registry import FIGURES, drawn_of, entry_of, missing
 from analysis.figures.style import METADATA, write

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from matplotlib.axes import Axes
 
+from analysis.comparison.selection import Cell
 from analysis.figures.families import Family
 from analysis.figures.figure_builder import Drawn, FigureBuilder
 from analysis.figures.grouping import keys_of, names_of
@@ -14,7 +15,6 @@ from analysis.figures.mean_curves import options_for_counts
 from analysis.figures.names import WIN_RATE
 from analysis.figures.panels import begin, in_rows
 from analysis.figures.primitives import outer, seeds_text, style_of, to_legend
-from analysis.selection import Cell
 from analysis.statistics.profiles import performance_profiles
 from analysis.statistics.results import Band
 

@@ -10,6 +10,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from analysis.comparison.selection import Cell
 from analysis.figures.axis_limits import AxisLimits
 from analysis.figures.captions import COLUMNS, last_numbers, seeds_told, warnings_told
 from analysis.figures.names import label

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from matplotlib.axes import Axes
 
-from analysis.equal_kl import Apart, Plane, at_equal_kl, frontiers
+from analysis.comparison.equal_kl import Apart, Plane, at_equal_kl, frontiers
+from analysis.comparison.selection import Cell
 from analysis.figures.families import Family
 from analysis.figures.figure_builder import Drawn, FigureBuilder
 from analysis.figures.grouping import baseline, keys_of, names_of

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from matplotlib.axes import Axes
 
+from analysis.comparison.selection import Cell
 from analysis.figures.families import Family
 from analysis.figures.figure_builder import Drawn, FigureBuilder
 from analysis.figures.grouping import baseline, keys_of, names_of

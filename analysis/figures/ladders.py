@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from matplotlib.axes import Axes
 
-from analysis.families import value
+from analysis.comparison.families import value
+from analysis.comparison.selection import Cell
 from analysis.figures.figure_builder import FigureBuilder
 from analysis.figures.mean_curves import mean_curve
 from analysis.figures.names import label, short

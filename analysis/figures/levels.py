@@ -9,6 +9,8 @@ from typing import TypeAlias
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
+from analysis.comparison.claims import Pair, together
+from analysis.comparison.selection import Cell
 from analysis.figures.families import Family
 from analysis.figures.figure_builder import Drawn, FigureBuilder
 from analysis.figures.grouping import baseline, keys_of, names_of

@@ -7,6 +7,7 @@ from typing import TypeAlias
 
 from matplotlib.axes import Axes
 
+from analysis.comparison.selection import Cell
 from analysis.figures.families import Family
 from analysis.figures.figure_builder import FigureBuilder
 from analysis.figures.mean_curves import MeanCurve

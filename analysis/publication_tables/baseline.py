@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from analysis.comparison.selection import Cell, Selection
 from analysis.publication_tables.provenance_text import listed, unique
-from analysis.selection import Cell, Selection
-from analysis.tables.conditions import LETTERS
+from analysis.sources.conditions import LETTERS
 from rlhf_lab.types.errors import UserError
 
 NAMES = {letter: name for name, letter in LETTERS.items()}

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from analysis.comparison.claims import together
+from analysis.comparison.selection import Selection
 from analysis.publication_tables.baseline import Pair, pairs
 from analysis.publication_tables.entries import Entry, Measured, PublicationTable, measured
 from analysis.publication_tables.estimates import lacks
@@ -12,12 +14,10 @@ from analysis.publication_tables.metrics import Metric, metrics_of
 from analysis.publication_tables.naming import key, place_columns, place_of, titles
 from analysis.publication_tables.options import TableOptions
 from analysis.publication_tables.provenance_text import left_out_text, runs_text, unique
-from analysis.selection import Selection
 from analysis.statistics.contrasts import Contrast, difference, matched
 from analysis.statistics.decisions import Shows, options_of
 from analysis.statistics.equivalence import equivalence, tails_of
 from analysis.tables.table import Tables
-from analysis.together import together
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from analysis.comparison.selection import Cell
 from analysis.publication_tables.entries import Measured, measured
-from analysis.selection import Cell
 from analysis.statistics.aggregates import MEASURES, aggregates, points
 from analysis.statistics.results import Options
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from analysis.comparison.selection import Selection, cells
 from analysis.publication_tables.differences import differences
 from analysis.publication_tables.entries import PublicationTable
 from analysis.publication_tables.naming import in_order
@@ -15,7 +16,6 @@ from analysis.publication_tables.settings import settings
 from analysis.publication_tables.sft import sft
 from analysis.publication_tables.speed import costs, times
 from analysis.publication_tables.verdicts import verdicts
-from analysis.selection import Selection, cells
 from analysis.tables.table import Tables
 from rlhf_lab.types.errors import UserError
 

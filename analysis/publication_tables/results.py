@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from analysis.comparison.selection import Cell, Selection
 from analysis.publication_tables.entries import Entry, PublicationTable, measured
 from analysis.publication_tables.estimates import lacks, over_seeds
 from analysis.publication_tables.metrics import Metric, metric_of, metrics_of
@@ -16,7 +17,6 @@ from analysis.publication_tables.provenance_text import (
     runs_text,
     unique,
 )
-from analysis.selection import Cell, Selection
 from analysis.statistics.aggregates import MEASURES, aggregates
 from analysis.tables.table import Tables
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pandas as pd
 
+from analysis.comparison.selection import Selection
 from analysis.publication_tables.entries import Entry, Measured, PublicationTable
 from analysis.publication_tables.options import TableOptions
-from analysis.selection import Selection
 from analysis.tables.table import Tables
 
 COLUMNS = (

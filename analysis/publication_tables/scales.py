@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from analysis.comparison.claims import together
+from analysis.comparison.selection import Selection
 from analysis.publication_tables.baseline import Baseline, Pair, paired
 from analysis.publication_tables.differences import not_compared, one_difference
 from analysis.publication_tables.entries import Entry, PublicationTable
@@ -16,9 +18,7 @@ from analysis.publication_tables.provenance_text import (
     unique,
 )
 from analysis.publication_tables.speed import cost_of
-from analysis.selection import Selection
 from analysis.tables.table import Tables
-from analysis.together import together
 
 SYNC = Baseline({"mode": "sync"})
 WALL = "x/wall_seconds"

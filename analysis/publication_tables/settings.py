@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from analysis.comparison.selection import Cell, Selection
 from analysis.publication_tables.entries import Entry, PublicationTable
 from analysis.publication_tables.naming import key, titles
 from analysis.publication_tables.options import TableOptions
 from analysis.publication_tables.provenance_text import left_out_text, runs_text
-from analysis.selection import Cell, Selection
+from analysis.sources.record import as_seed
 from analysis.tables.group_checks import compared
 from analysis.tables.table import Tables
 

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
+from analysis.comparison.selection import Cell, Selection
 from analysis.publication_tables.entries import Entry, PublicationTable
 from analysis.publication_tables.estimates import over_seeds
 from analysis.publication_tables.metrics import Metric, metrics_of
 from analysis.publication_tables.options import TableOptions
-from analysis.publication_tables.provenance_text import (
-    interval_text,
-    left_out_text,
-    listed,
-    unique,
-)
-from analysis.selection import Cell, Selection
+from analysis.publication_tables.provenance_text import interval_text, left_out_text, listed, unique
 from analysis.tables.table import Tables, count
 
 # Version 0 has the same weights in every condition of a seed; digits of sums may differ.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from analysis.comparison.selection import Cell, Selection
 from analysis.publication_tables.baseline import Pair, pairs
 from analysis.publication_tables.entries import Entry, Measured, PublicationTable, measured
 from analysis.publication_tables.estimates import lacks, over_seeds
@@ -15,7 +16,6 @@ from analysis.publication_tables.provenance_text import (
     runs_text,
     unique,
 )
-from analysis.selection import Cell, Selection
 from analysis.statistics.contrasts import speed_up
 from analysis.statistics.crossings import Target, Times, times_to
 from analysis.statistics.targets import time_to_target, times_ratio

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from analysis.comparison.questions.answers import Asked as Compared
+from analysis.comparison.questions.every_question import answers_of
+from analysis.comparison.selection import Selection
 from analysis.publication_tables.entries import PublicationTable
 from analysis.publication_tables.options import TableOptions
 from analysis.publication_tables.provenance_text import left_out_text, runs_text, unique
-from analysis.questions.answers import Asked as Compared
-from analysis.questions.every_question import answers_of
-from analysis.selection import Selection
 from analysis.tables.table import Tables
 
 COLUMNS = ("claim", "by", "tested at", "verdict", "reason", "numbers", "runs")
