@@ -26,7 +26,6 @@
 from analysis.comparison.questions import off_policyness
 from analysis.notebooks import view
 from analysis.publication_tables.options import TableOptions
-from analysis.questions import off_policyness
 
 held = view.of_sweeps(view.tables(), "off_policy_ladder")
 view.said(held)

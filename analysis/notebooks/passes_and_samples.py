@@ -26,7 +26,6 @@
 from analysis.comparison.questions import reuse
 from analysis.notebooks import view
 from analysis.publication_tables.options import TableOptions
-from analysis.questions import reuse
 
 held = view.of_sweeps(view.tables(), "passes", "samples_per_prompt")
 view.said(held)

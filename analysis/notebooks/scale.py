@@ -26,7 +26,6 @@
 from analysis.comparison.questions import scale
 from analysis.notebooks import view
 from analysis.publication_tables.options import TableOptions
-from analysis.questions import scale
 
 held = view.of_sweeps(view.tables(), "policy_scale", "reward_scale")
 view.said(held)

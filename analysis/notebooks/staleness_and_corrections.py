@@ -26,7 +26,6 @@
 from analysis.comparison.questions import staleness
 from analysis.notebooks import view
 from analysis.publication_tables.options import TableOptions
-from analysis.questions import staleness
 
 held = view.of_sweeps(view.tables(), "staleness", "corrections", "lag_distribution")
 view.said(held)

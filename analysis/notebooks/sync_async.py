@@ -25,7 +25,6 @@
 from analysis.comparison.questions import asynchrony
 from analysis.notebooks import view
 from analysis.publication_tables.options import TableOptions
-from analysis.questions import asynchrony
 
 held = view.of_sweeps(view.tables(), "sync_async")
 view.said(held)

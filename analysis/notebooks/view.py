@@ -21,9 +21,6 @@ from analysis.publication_tables.escapes import markdown
 from analysis.publication_tables.formats import as_markdown
 from analysis.publication_tables.options import TableOptions
 from analysis.publication_tables.registry import make_tables
-from analysis.questions import answers as told
-from analysis.questions.every_question import QUESTIONS, answers_of
-from analysis.selection import Cell, Selection, cells
 from analysis.tables.gather import gather
 from analysis.tables.table import Tables
 from rlhf_lab.types.errors import UserError
