@@ -39,8 +39,11 @@ LABELS = {
     "proxy": "proxy model",
     "optim.schedule_per": "learning rate moves per",
 }
-# For the side of a panel and the head of a column, which have less room.
+# For the side of a panel, which has less room, and for heads of columns in tables and files.
 SHORT = {KL: "KL to SFT (nats)", WALL: "wall-clock (s)"}
+HEADS = {
+    KL: "KL to SFT, nats", WALL: "wall-clock, s", GOLD: "gold score", PROXY: "proxy score",
+}  # fmt: skip
 # Keys of the config: the words before their value, and those for having none.
 SETTINGS = {
     "optim.schedule_per": ("rate per ", "rate per update"),
@@ -67,6 +70,11 @@ def label(name: str) -> str:
 def short_label(name: str) -> str:
     """The same where there is less room."""
     return SHORT.get(name, label(name))
+
+
+def head(name: str) -> str:
+    """The same for the head of a column."""
+    return HEADS.get(name, label(name))
 
 
 def setting_text(key: str, value: Any) -> str:
@@ -173,7 +181,7 @@ def interval_text(options: Options, of_shares: bool = False) -> str:
     return f"{text}, which is made on log odds for shares" if is_changed else text
 
 
-def left_out_text(lines: Sequence[str]) -> str:
-    """How many runs and conditions do not count, and the first of them."""
+def left_out_text(lines: Sequence[str]) -> tuple[str, ...]:
+    """How many runs and conditions do not count, and the first of them; nothing if all do."""
     reasons = first_few([line.removeprefix("left out: ") for line in lines])
-    return f"{len(lines)} left out: {'; '.join(reasons)}"
+    return (f"{len(lines)} left out: {'; '.join(reasons)}",) if lines else ()

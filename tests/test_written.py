@@ -136,7 +136,7 @@ def test_results_have_the_mean_and_its_t_interval() -> None:
     )  # fmt: skip
     assert row["KL to SFT, nats"] == Measured(0.0, digits=2), "nothing varies: no interval"
     assert row["gold/none"] is None
-    assert "3 runs of 1 condition in arithmetic-nano_s, seeds 1, 2, 3." in table.caption
+    assert "3 runs of 1 condition in arithmetic-nano_s, n = 3 (seeds 1, 2, 3)." in table.caption
     assert any("3 seeds, fewer than 5" in text for text in table.warnings)
     assert any("not every run has gold/none" in text for text in table.warnings)
 
@@ -157,7 +157,7 @@ def test_one_seed_has_no_interval_and_is_not_compared() -> None:
     assert make_tables("differences", made) == make_tables("scales", made) == []
     (table,) = make_tables("results", made)
     assert "one seed: no interval, and nothing can be said of other seeds" in table.warnings
-    assert "seeds 1, 2, of which a condition has 1 to 2" in table.caption
+    assert "n = 1 (seed 1): " in table.caption
 
 
 def test_differences_are_paired_with_p_level_and_a_verdict() -> None:

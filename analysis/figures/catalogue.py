@@ -54,10 +54,8 @@ def draw_selection(name: str, selection: Selection) -> DrawnFigure:
 
 
 def with_left_out(figure: DrawnFigure, choice: Choice) -> DrawnFigure:
-    """The same, with the runs that do not count among its warnings and counted in its caption."""
-    if not choice.left_out:
-        return figure
-    caption = f"{figure.caption} {left_out_text(choice.left_out)}."
+    """The same, with what does not count among its warnings and counted in its caption."""
+    caption = " ".join([figure.caption, *(f"{text}." for text in left_out_text(choice.left_out))])
     return replace(figure, caption=caption, warnings=(*figure.warnings, *choice.left_out))
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from analysis.command import exit_code
 from analysis.publication_tables.formats import save
 from analysis.publication_tables.options import TableOptions
-from analysis.publication_tables.registry import TABLES, selected
+from analysis.publication_tables.registry import TABLES, selected, tables_of
 from analysis.statistics.results import OF_ANY_NUMBER, Method, Options
 from analysis.tables.gather import gather
 from rlhf_lab.runs.trackers.console import Console
@@ -20,10 +20,10 @@ from rlhf_lab.types.errors import UserError
 def parser() -> argparse.ArgumentParser:
     """The command's options."""
     usual = TableOptions()
-    found = argparse.ArgumentParser(
+    command = argparse.ArgumentParser(
         prog="python -m analysis.publication_tables", description="Tables of runs, with intervals."
     )
-    add = found.add_argument
+    add = command.add_argument
     add("sources", nargs="+", metavar="SOURCE", help="runs, or saved tables")
     add("--out", type=Path, required=True, metavar="FOLDER")
     add("--only", action="append", choices=list(TABLES), help="this table (repeat); else all")
@@ -42,27 +42,27 @@ def parser() -> argparse.ArgumentParser:
     add("--axis", action="append", default=[], help=f"else {', '.join(usual.axes)}")
     add("--method", choices=list(OF_ANY_NUMBER), default=Method.t)
     add("--level", type=float, default=usual.interval.level)
-    return found
+    return command
 
 
-def options_of(given: argparse.Namespace) -> TableOptions:
+def options_of(chosen: argparse.Namespace) -> TableOptions:
     """The options as the tables take them. Raises UserError for a margin that is none."""
     usual, margin, margins = TableOptions(), TableOptions().margin, {}
-    for text in given.margin:
+    for text in chosen.margin:
         metric, _, size = text.rpartition("=")
         if metric:
             margins[metric] = number("--margin", size)
         else:
             margin = number("--margin", size)
     return TableOptions(
-        metrics=tuple(given.metric),
-        measure=given.measure,
-        baseline=given.baseline,
+        metrics=tuple(chosen.metric),
+        measure=chosen.measure,
+        baseline=chosen.baseline,
         margin=margin,
         margins=margins,
-        target=given.target,
-        axes=tuple(given.axis) or usual.axes,
-        interval=Options(level=given.level, method=Method(given.method)),
+        target=chosen.target,
+        axes=tuple(chosen.axis) or usual.axes,
+        interval=Options(level=chosen.level, method=Method(chosen.method)),
     )
 
 
@@ -73,21 +73,21 @@ def number(option: str, text: str) -> float:
         raise UserError(f"{option} {text}: pass a number, such as 0.02") from None
 
 
-def run(given: argparse.Namespace, console: Console) -> None:
+def run(chosen: argparse.Namespace, console: Console) -> None:
     """Make the tables and write them."""
-    options = options_of(given)
-    tables = gather(given.sources, by=given.by)
+    options = options_of(chosen)
+    tables = gather(chosen.sources, by=chosen.by)
     selection = selected(tables)
     console.say(tables.said)
     warned: dict[str, None] = {}
-    for name in given.only or TABLES:
-        made = TABLES[name](tables, selection, options)
-        if not made:
+    for name in chosen.only or TABLES:
+        found = tables_of(name, tables, selection, options)
+        if not found:
             console.say(f"{name}: these runs have nothing to put in it")
-        for table in made:
-            paths = save(table, given.out)
+        for table in found:
+            paths = save(table, chosen.out)
             endings = ", ".join(path.suffix[1:] for path in paths)
-            console.say(f"wrote {given.out / table.name} ({endings}): {len(table.rows)} rows")
+            console.say(f"wrote {chosen.out / table.name} ({endings}): {len(table.rows)} rows")
             warned |= dict.fromkeys(table.warnings)
     for warning in warned:
         console.say(f"  {warning}")
@@ -95,8 +95,8 @@ def run(given: argparse.Namespace, console: Console) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Command line; exit code 2 if nothing can be written."""
-    given = parser().parse_args(arguments)
-    return exit_code("publication_tables", lambda: run(given, Console(quiet=False)))
+    chosen = parser().parse_args(arguments)
+    return exit_code("publication_tables", lambda: run(chosen, Console(quiet=False)))
 
 
 if __name__ == "__main__":

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from analysis.comparison.selection import Cell, Selection
-from analysis.publication_tables.provenance_text import listed, unique
 from analysis.sources.conditions import LETTERS
+from analysis.words import listed, unique
 from rlhf_lab.types.errors import UserError
 
 NAMES = {letter: name for name, letter in LETTERS.items()}
@@ -35,7 +35,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class Baseline:
-    """Values of parts that make a condition its own baseline. text: as it is told."""
+    """Values of parts that make a condition its own baseline. text: in words."""
 
     values: Mapping[str, Any]
 
@@ -58,7 +58,7 @@ class Baseline:
 
 def parse_baseline(text: str, parts: Sequence[str]) -> Baseline:
     """`N=1`, `mode=sync` or `algo=ppo N=4`. Raises UserError for what is no part of a condition."""
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for word in filter(None, BETWEEN.split(text)):
         name, equals, value = word.partition("=")
         part = NAMES.get(name, name)
@@ -67,10 +67,10 @@ def parse_baseline(text: str, parts: Sequence[str]) -> Baseline:
                 f"--baseline {text}: {word} is no part of a condition; pass PART=VALUE with one of "
                 f"{listed((*NAMES, *parts))}"
             )
-        found[part] = whole(word, value) if part in LETTERS else value
-    if not found:
+        values[part] = whole(word, value) if part in LETTERS else value
+    if not values:
         raise UserError("--baseline is empty: pass PART=VALUE, such as N=1 or mode=sync")
-    return Baseline(found)
+    return Baseline(values)
 
 
 def whole(word: str, value: str) -> int:
@@ -90,30 +90,28 @@ def usual_baseline(selection: Selection) -> Baseline | None:
 
 
 def pairs(selection: Selection, baseline: str) -> tuple[list[Pair], tuple[str, ...]]:
-    """Every condition beside its baseline, and what there is to tell: the baselines, and who has
-    none. baseline: as `parse_baseline` reads it; empty: the usual one of each sweep."""
-    made, told = [], []
+    """Every condition beside its baseline, and warnings of those that have none. baseline: as
+    `parse_baseline` reads it; empty: the usual one of each sweep."""
+    found: list[Pair] = []
+    warnings = []
     for sweep in dict.fromkeys(cell.sweep for cell in selection.cells):
         own = selection.only(sweep=sweep)
         chosen = (
             parse_baseline(baseline, list(own.cells[0].parts)) if baseline else usual_baseline(own)
         )
         if chosen is None:
-            told.append(f"{sweep or 'runs of no sweep'}: nothing varies that has a usual baseline")
+            warnings.append(
+                f"{sweep or 'runs of no sweep'}: nothing varies that has a usual baseline"
+            )
             continue
-        found, lacking = paired(own, chosen)
-        made += found
-        told += [f"no condition like {cell.condition} with {chosen.text}" for cell in lacking]
-    return made, unique(told)
+        of_sweep, lacking = paired(own, chosen)
+        found += of_sweep
+        warnings += [f"no condition like {cell.condition} with {chosen.text}" for cell in lacking]
+    return found, unique(warnings)
 
 
 def paired(own: Selection, chosen: Baseline) -> tuple[list[Pair], list[Cell]]:
     """The pairs of a sweep, and conditions without a baseline."""
-    made, lacking = [], []
-    for cell in own.cells:
-        other = chosen.of(cell, own)
-        if other is None:
-            lacking.append(cell)
-        elif other is not cell:
-            made.append(Pair(cell, other))
-    return made, lacking
+    others = [(cell, chosen.of(cell, own)) for cell in own.cells]
+    found = [Pair(cell, other) for cell, other in others if other and other is not cell]
+    return found, [cell for cell, other in others if other is None]

@@ -6,18 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from analysis.comparison.claims import together
-from analysis.comparison.selection import Selection
+from analysis.comparison.selection import Cell, Selection
 from analysis.publication_tables.baseline import Pair, pairs
 from analysis.publication_tables.entries import Entry, Measured, PublicationTable, measured
 from analysis.publication_tables.estimates import lacks
 from analysis.publication_tables.metrics import Metric, metrics_of
-from analysis.publication_tables.naming import key, place_columns, place_of, titles
+from analysis.publication_tables.naming import ConditionColumns, key
 from analysis.publication_tables.options import TableOptions
-from analysis.publication_tables.provenance_text import left_out_text, runs_text, unique
-from analysis.statistics.contrasts import Contrast, difference, matched
+from analysis.statistics.contrasts import difference, matched
 from analysis.statistics.decisions import Shows, options_of
 from analysis.statistics.equivalence import equivalence, tails_of
 from analysis.tables.table import Tables
+from analysis.words import runs_text, seeds_of, unique
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,43 +37,25 @@ class Difference:
 
 def differences(_: Tables, selection: Selection, options: TableOptions) -> list[PublicationTable]:
     """A table for each metric, with the verdicts, intervals and levels that the questions have."""
-    found, told = pairs(selection, options.baseline)
-    cells = [cell for one in found for cell in (one.cell, one.baseline)]
-    made = [table_of(metric, found, options) for metric in metrics_of(cells, options.metrics)]
-    rest = (*told, *left_out_text(selection))
-    return [
-        PublicationTable(
-            one.name, one.caption, one.columns, one.rows, unique((*one.warnings, *rest))
-        )
-        for one in made
-        if one is not None
-    ]
+    found, warnings = pairs(selection, options.baseline)
+    metrics = metrics_of(cells_of(found), options.metrics)
+    tables = (table_of(metric, found, options, warnings) for metric in metrics)
+    return [table for table in tables if table is not None]
 
 
 def table_of(
-    metric: Metric, found: Sequence[Pair], options: TableOptions
+    metric: Metric, found: Sequence[Pair], options: TableOptions, warnings: Sequence[str]
 ) -> PublicationTable | None:
     """The differences of one metric; None if no two conditions can be compared."""
-    margin = options.margin_of(metric.column, metric.is_share)
-    reasons = [not_compared(pair, metric) for pair in found]
-    warned = [reason for reason in reasons if reason]
-    usable = [pair for pair, reason in zip(found, reasons, strict=True) if not reason]
-    if not usable:
+    compared, warned = compare(found, metric, options)
+    if not compared:
         return None
-    counts = together([(pair.cell, pair.baseline) for pair in usable])
-    compared = [
-        one_difference(pair, metric, options, margin, count)
-        for pair, count in zip(usable, counts, strict=True)
-    ]
-    cells = list(
-        {key(c): c for one in compared for c in (one.pair.cell, one.pair.baseline)}.values()
-    )
-    names, places = titles(cells), place_columns(cells)
+    cells = cells_of([one.pair for one in compared])
+    conditions = ConditionColumns(cells)
     rows: tuple[tuple[Entry, ...], ...] = tuple(
         (
-            *place_of(one.pair.cell, places),
-            names[key(one.pair.cell)],
-            names[key(one.pair.baseline)],
+            *conditions.entries(one.pair.cell),
+            conditions.title(one.pair.baseline),
             one.seeds,
             one.value,
             one.level,
@@ -83,20 +65,38 @@ def table_of(
         )
         for one in compared
     )
-    within = "" if margin is None else f" Margin, stated beforehand: {metric.margin(margin).text}."
     caption = (
         f"Differences in {metric.name} of the last evaluated version, condition less baseline, "
         "with the t interval that the verdict is read from, in pairs of common seeds (Welch's "
         "where fewer than 3 are common); its level is that of two one-sided tests of the margin, "
         "or of a two-sided test where none is stated, corrected, as is the second p, for the "
-        "algorithms and models that the same change is tested with "
-        f"(Bonferroni).{within} {runs_text(cells)}."
+        "algorithms and models that the same change is tested with (Bonferroni)."
+        f"{metric.margin_text(options.margin_of(metric.column))} {runs_text(seeds_of(cells))}."
     )
-    heads = ("seeds", "difference", "level", "p", "p (corrected)", "verdict")
-    told = [text for one in compared for text in one.warnings]
+    heads = ("baseline", "seeds", "difference", "level", "p", "p (corrected)", "verdict")
+    warned += [text for one in compared for text in one.warnings]
     name = f"differences-{metric.column.replace('/', '_')}"
-    columns = (*places, "condition", "baseline", *heads)
-    return PublicationTable(name, caption, columns, rows, unique((*warned, *told)))
+    columns = (*conditions.heads, *heads)
+    return PublicationTable(name, caption, columns, rows, unique((*warned, *warnings)))
+
+
+def cells_of(found: Sequence[Pair]) -> list[Cell]:
+    """The conditions of these pairs, each once."""
+    return list({key(c): c for pair in found for c in (pair.cell, pair.baseline)}.values())
+
+
+def compare(
+    found: Sequence[Pair], metric: Metric, options: TableOptions
+) -> tuple[list[Difference], list[str]]:
+    """The differences of all pairs that can be compared, and why the others cannot."""
+    reasons = [not_compared(pair, metric) for pair in found]
+    usable = [pair for pair, reason in zip(found, reasons, strict=True) if not reason]
+    counts = together([(pair.cell, pair.baseline) for pair in usable])
+    compared = [
+        one_difference(pair, metric, options, count)
+        for pair, count in zip(usable, counts, strict=True)
+    ]
+    return compared, [reason for reason in reasons if reason]
 
 
 def not_compared(pair: Pair, metric: Metric) -> str:
@@ -109,16 +109,12 @@ def not_compared(pair: Pair, metric: Metric) -> str:
     return ""
 
 
-def contrast_of(pair: Pair, column: str) -> Contrast:
-    """In pairs of common seeds, by the rule of all comparisons."""
-    return matched(pair.cell.scores(column), pair.baseline.scores(column))
-
-
-def one_difference(
-    pair: Pair, metric: Metric, options: TableOptions, margin: float | None, count: int
-) -> Difference:
-    """count: how many comparisons of the same claim hold together."""
-    contrast, level = contrast_of(pair, metric.column), options.interval.level
+def one_difference(pair: Pair, metric: Metric, options: TableOptions, count: int) -> Difference:
+    """In pairs of common seeds, by the rule of all comparisons. count: how many comparisons of the
+    same claim hold together."""
+    scores, before = (cell.scores(metric.column) for cell in (pair.cell, pair.baseline))
+    contrast, level = matched(scores, before), options.interval.level
+    margin = options.margin_of(metric.column)
     shows, verdict = Shows.below, "no margin stated"
     if margin is not None:
         shows, up = Shows.equal, metric.higher_is_better
@@ -129,6 +125,13 @@ def one_difference(
         seeds = " and ".join(str(len(part)) for part in contrast.parts)
     tails = tails_of(contrast)
     p = min(1.0, 2 * min(tails.more_than(0), tails.less_than(0)))
-    value, told = measured(estimate, metric.digits), estimate.basis.options.percent
-    adjusted = min(1.0, count * p)
-    return Difference(pair, value, told, seeds, p, adjusted, verdict, estimate.warnings)
+    return Difference(
+        pair,
+        measured(estimate, metric.digits),
+        estimate.basis.options.percent,
+        seeds,
+        p,
+        min(1.0, count * p),
+        verdict,
+        estimate.warnings,
+    )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from analysis.statistics.results import Estimate
+from analysis.words import fixed
 
 
 @dataclass(frozen=True)
@@ -24,10 +25,10 @@ class Measured:
 
     def text(self) -> str:
         """Such as 0.512 [0.431, 0.604], or 0.512 alone."""
-        point = shown(self.point, self.digits)
+        point = fixed(self.point, self.digits)
         if not self.has_interval:
             return point
-        return f"{point} [{shown(self.low, self.digits)}, {shown(self.high, self.digits)}]"
+        return f"{point} [{fixed(self.low, self.digits)}, {fixed(self.high, self.digits)}]"
 
 
 Entry: TypeAlias = str | int | float | Measured | None
@@ -50,18 +51,10 @@ def measured(estimate: Estimate, digits: int = 3) -> Measured:
     return Measured(estimate.point, estimate.low, estimate.high, digits)
 
 
-def shown(value: float, digits: int) -> str:
-    """A number to some digits after the point, without the sign of a rounded zero."""
-    if not math.isfinite(value):
-        return {math.inf: "inf", -math.inf: "-inf"}.get(value, "")
-    text = f"{value:.{digits}f}"
-    return text.removeprefix("-") if float(text) == 0 else text
-
-
 def plain(entry: Entry) -> str:
     """An entry as text; empty for nothing."""
     if entry is None:
         return ""
     if isinstance(entry, Measured):
         return entry.text()
-    return shown(entry, 3) if isinstance(entry, float) else str(entry)
+    return fixed(entry, 3) if isinstance(entry, float) else str(entry)

@@ -1,11 +1,13 @@
-"""Scores over seeds as entries, with what is doubtful about them."""
+"""Scores over seeds as entries of tables, with what is doubtful about them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from analysis.comparison.selection import Cell
-from analysis.publication_tables.entries import Measured, measured
+from analysis.publication_tables.entries import Entry, Measured, measured
+from analysis.publication_tables.metrics import Metric
+from analysis.publication_tables.options import TableOptions
 from analysis.statistics.aggregates import MEASURES, aggregates, points
 from analysis.statistics.results import Options
 
@@ -15,21 +17,34 @@ ONE_SEED = "one seed: no interval, and nothing can be said of other seeds"
 
 
 def over_seeds(
-    scores: Mapping[int, float],
-    measure: str,
-    options: Options,
-    digits: int = 3,
-    is_share: bool = False,
+    scores: Mapping[int, float], metric: Metric, measure: str, interval: Options
 ) -> tuple[Measured, tuple[str, ...]]:
     """A measure of one condition's seeds, with its interval from two seeds on, and warnings."""
     values = [scores[seed] for seed in sorted(scores)]
     if min(values) == max(values):
-        told = ONE_SEED if len(values) == 1 else SAME
-        return Measured(points({SCORES: values})[measure], digits=digits), (told,)
+        warning = ONE_SEED if len(values) == 1 else SAME
+        return Measured(points({SCORES: values})[measure], digits=metric.digits), (warning,)
+    chosen = interval.for_shares(values) if metric.is_share else interval
     measures = {measure: MEASURES[measure]}
-    chosen = options.for_shares(values) if is_share else options
     estimate = aggregates({SCORES: {SCORES: values}}, chosen, measures)[SCORES][measure]
-    return measured(estimate, digits), estimate.warnings
+    return measured(estimate, metric.digits), estimate.warnings
+
+
+def last_scores(
+    cell: Cell, metrics: Sequence[Metric], options: TableOptions
+) -> tuple[list[Entry], list[str]]:
+    """Metrics of the last evaluated version; None where a run of the condition lacks one."""
+    entries: list[Entry] = []
+    warnings: list[str] = []
+    for metric in metrics:
+        entry: Entry = None
+        more: tuple[str, ...] = (lacks(cell, metric.column),)
+        if cell.has(metric.column):
+            scores = cell.scores(metric.column)
+            entry, more = over_seeds(scores, metric, options.measure, options.interval)
+        entries.append(entry)
+        warnings += more
+    return entries, warnings
 
 
 def lacks(cell: Cell, column: str) -> str:

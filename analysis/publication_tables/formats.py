@@ -8,8 +8,9 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from analysis.publication_tables.entries import Entry, Measured, PublicationTable, plain, shown
+from analysis.publication_tables.entries import Entry, Measured, PublicationTable, plain
 from analysis.publication_tables.escapes import latex, markdown
+from analysis.words import fixed
 
 
 def as_latex(table: PublicationTable) -> str:
@@ -44,10 +45,10 @@ def latex_entry(entry: Entry) -> str:
         return latex(entry or "")
     if not isinstance(entry, Measured):
         return in_maths(plain(entry))
-    point = in_maths(shown(entry.point, entry.digits))
+    point = in_maths(fixed(entry.point, entry.digits))
     if not entry.has_interval:
         return point
-    ends = ", ".join(shown(value, entry.digits) for value in (entry.low, entry.high))
+    ends = ", ".join(fixed(value, entry.digits) for value in (entry.low, entry.high))
     return rf"{point} {{\scriptsize {in_maths(f'[{ends}]')}}}"
 
 

@@ -1,51 +1,68 @@
-"""What metrics are called in tables, which direction is better, and in what a margin is told."""
+"""Metrics and costs in tables: their names, digits, direction, and margins."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from analysis.comparison.selection import Cell
 from analysis.statistics.equivalence import Margin, points
+from analysis.words import (
+    ACCURACY,
+    COMPLETIONS,
+    DEVICE_HOURS,
+    FLOPS,
+    GOLD,
+    KL,
+    PROXY,
+    UPDATES,
+    WALL,
+    WIN_RATE,
+    head,
+    is_share,
+)
+
+# Of which a table has those that any condition has.
+USUAL = (WIN_RATE, ACCURACY, GOLD, PROXY, KL, "ppl/sft_response")
+LOWER_IS_BETTER = ("kl/", "ppl/", "seconds/", "timing/", "loss/")
+# Digits after the point; three of all others.
+DIGITS = {KL: 2, WALL: 1, DEVICE_HOURS: 4} | dict.fromkeys(
+    (COMPLETIONS, FLOPS, UPDATES, "x/rounds", "x/generated_tokens", "x/trained_tokens"), 0
+)
 
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric of evaluated versions. name: in tables; is_share: from 0 to 1."""
+    """A column of evaluated versions."""
 
     column: str
-    name: str
-    is_share: bool = False
-    higher_is_better: bool = True
-    digits: int = 3
+
+    @property
+    def name(self) -> str:
+        return head(self.column)
+
+    @property
+    def is_share(self) -> bool:
+        return is_share(self.column)
+
+    @property
+    def higher_is_better(self) -> bool:
+        return not self.column.startswith(LOWER_IS_BETTER)
+
+    @property
+    def digits(self) -> int:
+        return DIGITS.get(self.column, 3)
 
     def margin(self, size: float) -> Margin:
         """A margin in points for shares, else in the metric's own unit."""
         return points(100 * size) if self.is_share else Margin(size)
 
-
-TOLD = (
-    Metric("gold/win_rate", "gold win-rate", is_share=True),
-    Metric("accuracy/mean", "accuracy", is_share=True),
-    Metric("gold/mean", "gold score"),
-    Metric("proxy/mean", "proxy score"),
-    Metric("kl/sft_k1", "KL to SFT, nats", higher_is_better=False, digits=2),
-    Metric("ppl/sft_response", "perplexity under SFT", higher_is_better=False),
-)
-LOWER_IS_BETTER = ("kl/", "ppl/", "seconds/", "timing/", "loss/")
+    def margin_text(self, size: float | None) -> str:
+        """A sentence for captions; empty without a margin."""
+        return "" if size is None else f" Margin, stated beforehand: {self.margin(size).text}."
 
 
-def metric_of(column: str) -> Metric:
-    """What is known of a metric; of others its name says it."""
-    for one in TOLD:
-        if one.column == column:
-            return one
-    is_gap = column.startswith("gap/")
-    is_share = column.endswith(("win_rate", "tie_rate", "eos_rate")) and not is_gap
-    return Metric(column, column, is_share, not column.startswith(LOWER_IS_BETTER))
-
-
-def metrics_of(cells: list[Cell], wanted: tuple[str, ...]) -> list[Metric]:
-    """The metrics asked for, or of the usual ones those that any condition has."""
-    if wanted:
-        return [metric_of(column) for column in wanted]
-    return [one for one in TOLD if any(cell.has(one.column) for cell in cells)]
+def metrics_of(cells: Sequence[Cell], chosen: Sequence[str]) -> list[Metric]:
+    """The chosen metrics, or of the usual ones those that any condition has."""
+    usual = [column for column in USUAL if any(cell.has(column) for cell in cells)]
+    return [Metric(column) for column in chosen or usual]

@@ -11,7 +11,7 @@ Key = tuple[str, str, str]
 
 
 def key(cell: Cell) -> Key:
-    """What tells a condition from all others."""
+    """What identifies a condition."""
     return cell.sweep, cell.env, cell.condition
 
 
@@ -19,17 +19,17 @@ def in_order(cells: Sequence[Cell]) -> tuple[Cell, ...]:
     """Conditions by sweep, environment and parts, numbers by size."""
     numbers = [name for name in LETTERS if any(cell.parts.get(name) for cell in cells)]
 
-    def place(cell: Cell) -> tuple[object, ...]:
+    def rank(cell: Cell) -> tuple[object, ...]:
         texts = [str(cell.parts.get(name, "")) for name in ("algo", "mode", "correction")]
         sizes = [cell.parts.get(name) or 0 for name in numbers]
         return (cell.sweep, cell.env, *texts[:2], *sizes, texts[2], cell.condition)
 
-    return tuple(sorted(cells, key=place))
+    return tuple(sorted(cells, key=rank))
 
 
 def titles(cells: Sequence[Cell]) -> Mapping[Key, str]:
-    """A name for each condition. Within a sweep and environment no two are called the same: where
-    the parts do not tell them apart, the condition does."""
+    """A name for each condition. Within a sweep and environment no two have the same name: where
+    the parts do not distinguish them, the condition does."""
     varied = [
         part
         for part in dict.fromkeys(name for cell in cells for name in cell.parts)
@@ -38,19 +38,28 @@ def titles(cells: Sequence[Cell]) -> Mapping[Key, str]:
         and part not in ("task", "model")
     ]
     short = {key(cell): cell.title(varied) for cell in cells}
-    taken = [(*where[:2], text) for where, text in short.items()]
-    if "" in short.values() or len(set(taken)) < len(taken):
+    names = [(*origin[:2], text) for origin, text in short.items()]
+    if "" in short.values() or len(set(names)) < len(names):
         return {key(cell): cell.condition for cell in cells}
     return short
 
 
-def place_columns(cells: Sequence[Cell]) -> tuple[str, ...]:
-    """The columns that say where a condition was run, if that is not the same for all."""
-    held = {"sweep": {cell.sweep for cell in cells}, "environment": {cell.env for cell in cells}}
-    return tuple(name for name, values in held.items() if len(values) > 1)
+class ConditionColumns:
+    """The first columns of a table of conditions: sweep and environment where they differ, then
+    the condition."""
 
+    def __init__(self, cells: Sequence[Cell]) -> None:
+        self._titles = titles(cells)
+        values = {"sweep": {c.sweep for c in cells}, "environment": {c.env for c in cells}}
+        self._origins = tuple(name for name, found in values.items() if len(found) > 1)
 
-def place_of(cell: Cell, columns: Sequence[str]) -> tuple[str, ...]:
-    """The entries of those columns."""
-    values = {"sweep": cell.sweep or "(none)", "environment": cell.env}
-    return tuple(values[name] for name in columns)
+    @property
+    def heads(self) -> tuple[str, ...]:
+        return (*self._origins, "condition")
+
+    def entries(self, cell: Cell) -> tuple[str, ...]:
+        values = {"sweep": cell.sweep or "(none)", "environment": cell.env}
+        return (*(values[name] for name in self._origins), self.title(cell))
+
+    def title(self, cell: Cell) -> str:
+        return self._titles[key(cell)]

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from analysis.statistics.aggregates import MEASURES
 from analysis.statistics.results import Method, Options
+from analysis.words import COMPLETIONS, WALL, WIN_RATE, is_share
 from rlhf_lab.types.errors import UserError
 
 
@@ -22,15 +23,15 @@ class TableOptions:
     baseline: str = ""
     margin: float = 0.02
     margins: dict[str, float] = field(default_factory=dict)
-    quality: str = "gold/win_rate"
+    quality: str = WIN_RATE
     target: float | None = None
-    axes: tuple[str, ...] = ("x/wall_seconds", "x/completions")
+    axes: tuple[str, ...] = (WALL, COMPLETIONS)
     interval: Options = field(default_factory=lambda: Options(method=Method.t))
 
     def __post_init__(self) -> None:
         if self.measure not in MEASURES:
             raise UserError(f"--measure {self.measure}: pass one of {', '.join(MEASURES)}")
 
-    def margin_of(self, column: str, is_share: bool) -> float | None:
+    def margin_of(self, column: str) -> float | None:
         """The margin of a metric; None where none was stated."""
-        return self.margins.get(column, self.margin if is_share else None)
+        return self.margins.get(column, self.margin if is_share(column) else None)

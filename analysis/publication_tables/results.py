@@ -2,97 +2,70 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from analysis.comparison.selection import Cell, Selection
 from analysis.publication_tables.entries import Entry, PublicationTable, measured
-from analysis.publication_tables.estimates import lacks, over_seeds
-from analysis.publication_tables.metrics import Metric, metric_of, metrics_of
-from analysis.publication_tables.naming import key, place_columns, place_of, titles
+from analysis.publication_tables.estimates import last_scores
+from analysis.publication_tables.metrics import Metric, metrics_of
+from analysis.publication_tables.naming import ConditionColumns
 from analysis.publication_tables.options import TableOptions
-from analysis.publication_tables.provenance_text import (
-    interval_text,
-    left_out_text,
-    listed,
-    runs_text,
-    unique,
-)
 from analysis.statistics.aggregates import MEASURES, aggregates
 from analysis.tables.table import Tables
+from analysis.words import interval_text, listed, runs_text, seeds_of, unique
 
 
 def results(_: Tables, selection: Selection, options: TableOptions) -> list[PublicationTable]:
     """The last evaluated version of each condition."""
-    cells = list(selection.cells)
+    cells = selection.cells
     if not cells:
         return []
-    metrics = metrics_of(cells, options.metrics)
-    names, places = titles(cells), place_columns(cells)
-    rows, warned = [], []
+    metrics, conditions = metrics_of(cells, options.metrics), ConditionColumns(cells)
+    rows: list[tuple[Entry, ...]] = []
+    warnings: list[str] = []
     for cell in cells:
-        numbers, told = row_of(cell, metrics, options)
-        own = (*place_of(cell, places), names[key(cell)])
-        rows.append((*own, len(cell.seeds), listed(cell.seeds), *numbers))
-        warned += told
+        numbers, more = last_scores(cell, metrics, options)
+        rows.append((*conditions.entries(cell), len(cell.seeds), listed(cell.seeds), *numbers))
+        warnings += more
     caption = (
         f"Results at the last evaluated version: {options.measure} over seeds with its "
-        f"{interval_text(options.interval, of_shares=True)}. {runs_text(cells)}."
+        f"{interval_text(options.interval, of_shares=True)}. {runs_text(seeds_of(cells))}."
     )
-    columns = (*places, "condition", "n", "seeds", *(one.name for one in metrics))
-    warnings = (*unique(warned), *left_out_text(selection))
-    return [PublicationTable("results", caption, columns, tuple(rows), warnings)]
-
-
-def row_of(
-    cell: Cell, metrics: Sequence[Metric], options: TableOptions
-) -> tuple[list[Entry], list[str]]:
-    """The metrics of a condition; None where a run of it lacks one."""
-    numbers: list[Entry] = []
-    warned: list[str] = []
-    for metric in metrics:
-        if missing := lacks(cell, metric.column):
-            numbers.append(None)
-            warned.append(missing)
-            continue
-        scores = cell.scores(metric.column)
-        entry, told = over_seeds(
-            scores, options.measure, options.interval, metric.digits, metric.is_share
-        )
-        numbers.append(entry)
-        warned += told
-    return numbers, warned
+    columns = (*conditions.heads, "n", "seeds", *(one.name for one in metrics))
+    return [PublicationTable("results", caption, columns, tuple(rows), unique(warnings))]
 
 
 def aggregated(_: Tables, selection: Selection, options: TableOptions) -> list[PublicationTable]:
     """Each condition over the environments that all conditions have, as tasks: all measures."""
-    held: dict[str, dict[str, Cell]] = {}
-    names = titles(selection.cells)
+    by_name: dict[str, dict[str, Cell]] = {}
+    conditions = ConditionColumns(selection.cells)
     for cell in selection.cells:
-        name = f"{cell.sweep} {names[key(cell)]}".strip()
         if len(cell.seeds) > 1 and cell.has(options.quality):
-            held.setdefault(name, {})[cell.env] = cell
-    tasks = set[str]().union(*held.values())
-    whole = {name: cells for name, cells in held.items() if set(cells) == tasks}
+            name = f"{cell.sweep} {conditions.title(cell)}".strip()
+            by_name.setdefault(name, {})[cell.env] = cell
+    tasks = sorted(set[str]().union(*by_name.values()))
+    whole = {name: cells for name, cells in by_name.items() if len(cells) == len(tasks)}
     if len(tasks) < 2 or not whole:
         return []
     scores = {
         name: {env: [*cell.scores(options.quality).values()] for env, cell in sorted(cells.items())}
         for name, cells in whole.items()
     }
-    every = [one for held in scores.values() for values in held.values() for one in values]
-    is_share = metric_of(options.quality).is_share
-    interval = options.interval.for_shares(every) if is_share else options.interval
+    every = [one for envs in scores.values() for values in envs.values() for one in values]
+    interval = options.interval
+    if Metric(options.quality).is_share:
+        interval = interval.for_shares(every)
     found = aggregates(scores, interval)
     rows: list[tuple[Entry, ...]] = [
         (name, *(measured(found[name][measure]) for measure in MEASURES)) for name in sorted(found)
     ]
-    used = [cell for cells in whole.values() for cell in cells.values()]
+    used = seeds_of([cell for cells in whole.values() for cell in cells.values()])
     caption = (
         f"{options.quality} of the last evaluated version over {len(tasks)} environments "
-        f"({listed(sorted(tasks))}), seeds drawn within each, with its "
+        f"({listed(tasks)}), seeds drawn within each, with its "
         f"{interval_text(options.interval, of_shares=True)}. {runs_text(used)}."
     )
-    told = [text for one in found.values() for each in one.values() for text in each.warnings]
-    odd = [f"{name} is left out: not in every environment" for name in held if name not in whole]
+    warnings = [text for one in found.values() for each in one.values() for text in each.warnings]
+    warnings += [
+        f"{name} is left out: not in every environment" for name in by_name if name not in whole
+    ]
     columns = ("condition", *(measure.replace("_", " ") for measure in MEASURES))
-    return [PublicationTable("aggregates", caption, columns, tuple(rows), unique((*told, *odd)))]
+    return [PublicationTable("aggregates", caption, columns, tuple(rows), unique(warnings))]

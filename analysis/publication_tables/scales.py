@@ -2,77 +2,59 @@
 
 from __future__ import annotations
 
-from analysis.comparison.claims import together
 from analysis.comparison.selection import Selection
-from analysis.publication_tables.baseline import Baseline, Pair, paired
-from analysis.publication_tables.differences import not_compared, one_difference
+from analysis.publication_tables.baseline import Baseline, paired
+from analysis.publication_tables.differences import Difference, cells_of, compare
 from analysis.publication_tables.entries import Entry, PublicationTable
-from analysis.publication_tables.estimates import over_seeds
-from analysis.publication_tables.metrics import metric_of
-from analysis.publication_tables.naming import key, place_columns, place_of, titles
+from analysis.publication_tables.estimates import last_scores
+from analysis.publication_tables.metrics import Metric
+from analysis.publication_tables.naming import ConditionColumns
 from analysis.publication_tables.options import TableOptions
-from analysis.publication_tables.provenance_text import (
-    interval_text,
-    left_out_text,
-    runs_text,
-    unique,
-)
 from analysis.publication_tables.speed import cost_of
 from analysis.tables.table import Tables
+from analysis.words import WALL, interval_text, runs_text, seeds_of, unique
 
 SYNC = Baseline({"mode": "sync"})
-WALL = "x/wall_seconds"
 
 
 def scales(_: Tables, selection: Selection, options: TableOptions) -> list[PublicationTable]:
     """Quality and seconds of every asynchronous condition and of its synchronous one."""
-    metric, warned = metric_of(options.quality), []
-    found: list[Pair] = []
+    metric, pairs = Metric(options.quality), []
     for sweep in dict.fromkeys(cell.sweep for cell in selection.cells):
-        for pair in paired(selection.only(sweep=sweep), SYNC)[0]:
-            if reason := not_compared(pair, metric):
-                warned.append(reason)
-            else:
-                found.append(pair)
-    if not found:
+        pairs += paired(selection.only(sweep=sweep), SYNC)[0]
+    compared, warnings = compare(pairs, metric, options)
+    if not compared:
         return []
-    cells = list({key(c): c for pair in found for c in (pair.cell, pair.baseline)}.values())
-    names, places = titles(cells), place_columns(cells)
+    cells = cells_of([one.pair for one in compared])
+    conditions = ConditionColumns(cells)
     rows = []
-    counts = together([(pair.cell, pair.baseline) for pair in found])
-    for pair, count in zip(found, counts, strict=True):
-        entries, told = row_of(pair, options, count)
-        rows.append((*place_of(pair.cell, places), names[key(pair.cell)], *entries))
-        warned += told
-    margin = options.margin_of(options.quality, metric.is_share)
-    within = "" if margin is None else f" Margin, stated beforehand: {metric.margin(margin).text}."
+    for one in compared:
+        entries, more = row_of(one, metric, options)
+        rows.append((*conditions.entries(one.pair.cell), *entries))
+        warnings += more
     caption = (
         f"Asynchronous conditions beside synchronous ones: {metric.name} of the last evaluated "
         "version, difference in pairs of common seeds with the t interval that the verdict is read "
         "from, at its level, and wall-clock up to it, evaluation left out (speed-up: ratio of "
         "geometric means); other numbers have their "
-        f"{interval_text(options.interval, of_shares=True)}.{within} {runs_text(cells)}."
+        f"{interval_text(options.interval, of_shares=True)}."
+        f"{metric.margin_text(options.margin_of(metric.column))} {runs_text(seeds_of(cells))}."
     )
     quality = ("seeds", "sync", "async", "difference", "level", "verdict")
-    warnings = (*unique(warned), *left_out_text(selection))
-    columns = (*places, "condition", *quality, "sync, s", "async, s", "speed-up")
-    return [PublicationTable("scales", caption, columns, tuple(rows), warnings)]
+    columns = (*conditions.heads, *quality, "sync, s", "async, s", "speed-up")
+    return [PublicationTable("scales", caption, columns, tuple(rows), unique(warnings))]
 
 
-def row_of(pair: Pair, options: TableOptions, count: int) -> tuple[tuple[Entry, ...], list[str]]:
-    metric = metric_of(options.quality)
-    margin = options.margin_of(options.quality, metric.is_share)
-    made = one_difference(pair, metric, options, margin, count)
-    told = list(made.warnings)
+def row_of(
+    one: Difference, metric: Metric, options: TableOptions
+) -> tuple[tuple[Entry, ...], list[str]]:
+    pair, warnings = one.pair, list(one.warnings)
     both: list[Entry] = []
     for cell in (pair.baseline, pair.cell):
-        scores = cell.scores(metric.column)
-        entry, said = over_seeds(
-            scores, options.measure, options.interval, metric.digits, metric.is_share
-        )
-        both.append(entry)
-        told += said
+        entries, more = last_scores(cell, [metric], options)
+        both += entries
+        warnings += more
     before, _, _ = cost_of(pair.baseline, None, WALL, options)
-    after, ratio, said = cost_of(pair.cell, pair.baseline, WALL, options)
-    shown = (made.seeds, *both, made.value, made.level, made.verdict)
-    return (*shown, before, after, ratio), [*told, *said]
+    after, ratio, more_of_cost = cost_of(pair.cell, pair.baseline, WALL, options)
+    shown = (one.seeds, *both, one.value, one.level, one.verdict)
+    return (*shown, before, after, ratio), [*warnings, *more_of_cost]

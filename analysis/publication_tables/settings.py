@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 
 from analysis.comparison.selection import Cell, Selection
 from analysis.publication_tables.entries import Entry, PublicationTable
-from analysis.publication_tables.naming import key, titles
+from analysis.publication_tables.naming import ConditionColumns
 from analysis.publication_tables.options import TableOptions
-from analysis.publication_tables.provenance_text import left_out_text, runs_text
 from analysis.sources.record import as_seed
 from analysis.tables.group_checks import compared
 from analysis.tables.table import Tables
+from analysis.words import runs_text, seeds_of
 
 # Shown though they are the same everywhere: by these a run could be repeated.
 MATTER = (
@@ -40,65 +40,66 @@ MATTER = (
     "reward_model.",
 )
 ABSENT = "-"
-# Said by the column, or of no influence on what is learnt.
+# Named by the column, or of no influence on what is learnt.
 LEFT_OUT = ("algo.name", "sft.threads", "labels.threads", "reward_model.threads")
 
 
 def settings(_: Tables, selection: Selection, options: TableOptions) -> list[PublicationTable]:
     """A table for each sweep: a column an algorithm, or a condition where all are of one."""
-    made = []
+    tables = []
     for sweep in dict.fromkeys(cell.sweep for cell in selection.cells):
         cells = selection.only(sweep=sweep).cells
         columns = columns_of(cells)
         caption = (
-            f"Settings of {sweep or 'runs of no sweep'}, as their configs say; several values "
-            "were swept, a dash is a setting that there is not. Left out are settings that are "
-            f"the same in all and that do not decide what is learnt. {runs_text(cells)}."
+            f"Settings of {sweep or 'runs of no sweep'}, from their configs; several values were "
+            "swept, a dash is a setting that there is not. Left out are settings that are the same "
+            f"in all and that do not decide what is learnt. {runs_text(seeds_of(cells))}."
         )
         name = f"settings-{sweep}" if sweep else "settings"
-        heads = ("setting", *columns)
-        warnings = left_out_text(selection)
-        made.append(PublicationTable(name, caption, heads, tuple(rows_of(columns)), warnings))
-    return made
+        rows = tuple(rows_of(columns))
+        tables.append(PublicationTable(name, caption, ("setting", *columns), rows))
+    return tables
 
 
 def columns_of(cells: Sequence[Cell]) -> dict[str, list[Cell]]:
     """The conditions of each column by its head."""
-    algorithms = dict.fromkeys(str(cell.parts["algo"]) for cell in cells)
-    if len(algorithms) > 1:
-        return {name: [c for c in cells if str(c.parts["algo"]) == name] for name in algorithms}
-    names = titles(cells)
-    found: dict[str, list[Cell]] = {}
-    for cell in cells:
-        found.setdefault(names[key(cell)], []).append(cell)
-    return found
+    heads = [str(cell.parts["algo"]) for cell in cells]
+    if len({*heads}) == 1:
+        heads = [*map(ConditionColumns(cells).title, cells)]
+    columns: dict[str, list[Cell]] = {}
+    for head, cell in zip(heads, cells, strict=True):
+        columns.setdefault(head, []).append(cell)
+    return columns
 
 
 def rows_of(columns: Mapping[str, Sequence[Cell]]) -> list[tuple[Entry, ...]]:
     """The settings that matter, or that differ."""
-    held = [[values_of(cell) for cell in cells] for cells in columns.values()]
-    keys = dict.fromkeys(name for configs in held for config in configs for name in config)
+    settings = [[values_of(cell) for cell in cells] for cells in columns.values()]
+    keys = dict.fromkeys(name for configs in settings for config in configs for name in config)
     rows: list[tuple[Entry, ...]] = []
     for name in keys:
-        entries = [told([config.get(name, {ABSENT}) for config in configs]) for configs in held]
-        differs, is_said = len(set(entries)) > 1, name in LEFT_OUT or set(entries) == {ABSENT}
-        if (differs or name.startswith(MATTER)) and not is_said:
+        entries = [
+            in_order(set[str]().union(*(config.get(name, {ABSENT}) for config in configs)))
+            for configs in settings
+        ]
+        differs, is_left_out = len(set(entries)) > 1, name in LEFT_OUT or set(entries) == {ABSENT}
+        if (differs or name.startswith(MATTER)) and not is_left_out:
             rows.append((name, *entries))
     return rows
 
 
 def values_of(cell: Cell) -> dict[str, set[str]]:
     """Every value that runs of a condition have of each setting; their seeds aside."""
-    found: dict[str, set[str]] = {}
+    values: dict[str, set[str]] = {}
     for config in cell.configs.values():
         for name, value in compared(config).items():
-            found.setdefault(name, set()).add(value)
-    return found
+            values.setdefault(name, set()).add(value)
+    return values
 
 
-def told(values: Sequence[set[str]]) -> str:
+def in_order(values: set[str]) -> str:
     """All values in order, numbers by size."""
-    return ", ".join(sorted(set[str]().union(*values), key=by_size)) or ABSENT
+    return ", ".join(sorted(values, key=by_size)) or ABSENT
 
 
 def by_size(text: str) -> tuple[bool, float, str]:

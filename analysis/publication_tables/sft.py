@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from analysis.comparison.selection import Cell, Selection
 from analysis.publication_tables.entries import Entry, PublicationTable
 from analysis.publication_tables.estimates import over_seeds
 from analysis.publication_tables.metrics import Metric, metrics_of
 from analysis.publication_tables.options import TableOptions
-from analysis.publication_tables.provenance_text import interval_text, left_out_text, listed, unique
 from analysis.tables.table import Tables, count
+from analysis.words import interval_text, listed, unique
 
 # Version 0 has the same weights in every condition of a seed; digits of sums may differ.
 ROUNDING = 1e-6
@@ -19,15 +21,15 @@ def sft(_: Tables, selection: Selection, options: TableOptions) -> list[Publicat
     cells = [cell for cell in selection.cells if starts_at_zero(cell)]
     metrics = metrics_of(cells, options.metrics)
     rows: list[tuple[Entry, ...]] = []
-    warned: list[str] = []
+    warnings: list[str] = []
     for env in dict.fromkeys(cell.env for cell in cells):
         own = [cell for cell in cells if cell.env == env]
         seeds = sorted({seed for cell in own for seed in cell.seeds})
         numbers: list[Entry] = []
         for metric in metrics:
-            entry, told = start_of(own, metric, options)
+            entry, more = start_of(own, metric, options)
             numbers.append(entry)
-            warned += told
+            warnings += more
         rows.append((env, len(seeds), listed(seeds), *numbers))
     runs = sum(len(cell.seeds) for cell in cells)
     caption = (
@@ -36,8 +38,8 @@ def sft(_: Tables, selection: Selection, options: TableOptions) -> list[Publicat
         f"seeds with its {interval_text(options.interval, of_shares=True)}."
     )
     columns = ("environment", "n", "seeds", *(metric.name for metric in metrics))
-    warnings = (*unique(warned), *left_out_text(selection))
-    return [PublicationTable("sft", caption, columns, tuple(rows), warnings)] if rows else []
+    tables = [PublicationTable("sft", caption, columns, tuple(rows), unique(warnings))]
+    return tables if rows else []
 
 
 def starts_at_zero(cell: Cell) -> bool:
@@ -45,22 +47,22 @@ def starts_at_zero(cell: Cell) -> bool:
     return all(int(rows["version"].iloc[0]) == 0 for rows in cell.rows.values())
 
 
-def start_of(cells: list[Cell], metric: Metric, options: TableOptions) -> tuple[Entry, list[str]]:
-    """A metric of version 0. A seed whose runs disagree on it is told."""
-    held: dict[int, list[float]] = {}
+def start_of(
+    cells: Sequence[Cell], metric: Metric, options: TableOptions
+) -> tuple[Entry, list[str]]:
+    """A metric of version 0, with a warning of seeds whose runs disagree on it."""
+    by_seed: dict[int, list[float]] = {}
     for cell in cells:
         if cell.has(metric.column):
             for seed, value in cell.starts(metric.column).items():
-                held.setdefault(seed, []).append(value)
-    if not held:
+                by_seed.setdefault(seed, []).append(value)
+    if not by_seed:
         return None, []
-    odd = [seed for seed, all_ in held.items() if max(all_) - min(all_) > ROUNDING]
-    told = []
+    odd = [seed for seed, values in by_seed.items() if max(values) - min(values) > ROUNDING]
+    warnings = []
     if odd:
-        where = cells[0].env
-        told = [f"{where}: runs of seeds {listed(odd)} differ in {metric.column} at version 0"]
-    means = {seed: sum(values) / len(values) for seed, values in held.items()}
-    entry, more = over_seeds(
-        means, options.measure, options.interval, metric.digits, metric.is_share
-    )
-    return entry, [*told, *more]
+        runs = f"{cells[0].env}: runs of seeds {listed(odd)}"
+        warnings = [f"{runs} differ in {metric.column} at version 0"]
+    means = {seed: sum(values) / len(values) for seed, values in by_seed.items()}
+    entry, more = over_seeds(means, metric, options.measure, options.interval)
+    return entry, [*warnings, *more]

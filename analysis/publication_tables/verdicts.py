@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from analysis.comparison.questions.answers import Asked as Compared
+from analysis.comparison.questions.answers import Asked
 from analysis.comparison.questions.every_question import answers_of
 from analysis.comparison.selection import Selection
 from analysis.publication_tables.entries import PublicationTable
 from analysis.publication_tables.options import TableOptions
-from analysis.publication_tables.provenance_text import left_out_text, runs_text, unique
 from analysis.tables.table import Tables
+from analysis.words import runs_text, seeds_of, unique
 
 COLUMNS = ("claim", "by", "tested at", "verdict", "reason", "numbers", "runs")
 
 
 def verdicts(_: Tables, selection: Selection, options: TableOptions) -> list[PublicationTable]:
     """A row for each claim that these runs bear on."""
-    given = answers_of(selection, Compared(quality=options.quality, margin=options.margin))
+    answers = answers_of(selection, Asked(quality=options.quality, margin=options.margin))
     rows = tuple(
         (
             one.claim,
@@ -26,15 +26,15 @@ def verdicts(_: Tables, selection: Selection, options: TableOptions) -> list[Pub
             "; ".join(f"{number.label}: {number.text}" for number in one.numbers),
             one.basis,
         )
-        for one in given.every
+        for one in answers.every
     )
     if not rows:
         return []
     caption = (
         f"Claims, and what these runs show of them; margin, stated beforehand: "
-        f"{100 * options.margin:g} points of {options.quality}. {runs_text(selection.cells)}."
+        f"{100 * options.margin:g} points of {options.quality}. "
+        f"{runs_text(seeds_of(selection.cells))}."
     )
-    told = [f"not answered: {one.question} It takes {one.needs}" for one in given.unanswered]
-    warned = [text for one in given.every for text in one.warnings]
-    warnings = (*unique((*warned, *told)), *left_out_text(selection))
-    return [PublicationTable("verdicts", caption, COLUMNS, rows, warnings)]
+    warnings = [text for one in answers.every for text in one.warnings]
+    warnings += [f"not answered: {one.question} It takes {one.needs}" for one in answers.unanswered]
+    return [PublicationTable("verdicts", caption, COLUMNS, rows, unique(warnings))]
