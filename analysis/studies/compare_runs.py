@@ -16,8 +16,8 @@ import pandas as pd
 
 from analysis.command import exit_code
 from analysis.comparison.selection import Selection
-from analysis.figures.__main__ import save as save_figure
 from analysis.figures.registry import drawn_of, missing
+from analysis.figures.style import write
 from analysis.markdown import Table
 from analysis.studies.seeds import selected
 from analysis.tables.table import Tables
@@ -136,12 +136,12 @@ def print_over_seeds(tables: Tables, selection: Selection, console: Console) -> 
 
 
 def draw(selection: Selection, out: Path, console: Console) -> None:
-    """Write the figures that these runs allow."""
+    """Write the figures that these runs allow, without CSV files, which would be read as runs."""
     out.mkdir(parents=True, exist_ok=True)
     for name in FIGURES:
         if not missing(name, selection):
-            save_figure(drawn_of(name, selection), out / name, ["png", "pdf"])
-            console.say(f"wrote {out / name}.png, .pdf, .csv and .txt")
+            write(drawn_of(name, selection).figure, out / name, ["png", "pdf"])
+            console.say(f"wrote {out / name}.png and .pdf")
 
 
 def report(folders: Sequence[Path], out: Path, console: Console) -> None:
