@@ -15,9 +15,9 @@ from question_records import Made
 from analysis.benchmark.__main__ import main
 from analysis.benchmark.kept import TABLES, kept
 from analysis.comparison.questions.every_question import answers
+from analysis.publication_tables.escapes import markdown
 from analysis.statistics.decisions import NO_WIDTH
 from analysis.tables.store import files
-from analysis.written.escapes import markdown
 
 pytestmark = pytest.mark.usefixtures("costly")
 

@@ -16,11 +16,11 @@ from table_records import tables
 
 from analysis.comparison.equal_kl import Plane, at_equal_kl
 from analysis.comparison.selection import cells
-from analysis.figures.courses import course
-from analysis.figures.framing import limits
-from analysis.figures.looks import KNOWN, look
+from analysis.figures.axis_limits import limits
+from analysis.figures.figure_builder import Drawn
+from analysis.figures.mean_curves import mean_curve
 from analysis.figures.registry import FIGURES, drawn, missing
-from analysis.figures.sheet import Drawn
+from analysis.figures.series_style import KNOWN, value_style
 from analysis.sources.record import Record
 from analysis.tables.table import Tables
 from rlhf_lab.types.errors import UserError
@@ -110,7 +110,7 @@ def test_x_is_the_ledgers_with_its_unit() -> None:
 
 @pytest.mark.parametrize("key", list(KNOWN))
 def test_no_two_values_of_a_part_look_alike(key: str) -> None:
-    looks = [look(key, value) for value in KNOWN[key]]
+    looks = [value_style(key, value) for value in KNOWN[key]]
     for one, other in combinations(looks, 2):
         assert one != other
         # Where the colour is the same, marker and line both tell.
@@ -118,7 +118,7 @@ def test_no_two_values_of_a_part_look_alike(key: str) -> None:
 
 
 def test_numbers_rise_on_a_ramp_and_never_reach_each_other() -> None:
-    looks = [look("updates_per_round", n) for n in (1, 2, 4, 8, 16, 32, 64, 128, 256)]
+    looks = [value_style("updates_per_round", n) for n in (1, 2, 4, 8, 16, 32, 64, 128, 256)]
     assert len({each.colour for each in looks}) == len(looks)
     light = [sum(int(each.colour[i : i + 2], 16) for i in (1, 3, 5)) for each in looks]
     assert light == sorted(light)
@@ -135,12 +135,16 @@ def test_a_condition_looks_the_same_whichever_others_are_drawn() -> None:
             assert told(few[name]) == told(many[name])
     by_loss = samples(of_every("fig4_losses"))
     swapped = samples(drawn("fig4_losses", grid(LADDER[::-1])))
-    assert by_loss["ppo"].get_color() == swapped["ppo"].get_color() == look("algo", "ppo").colour
+    assert (
+        by_loss["ppo"].get_color()
+        == swapped["ppo"].get_color()
+        == value_style("algo", "ppo").colour
+    )
 
 
 def test_an_unknown_name_has_a_look_of_its_own_that_stays() -> None:
-    assert look("algo", "mine") == look("algo", "mine")
-    assert look("algo", "mine") != look("algo", "yours")
+    assert value_style("algo", "mine") == value_style("algo", "mine")
+    assert value_style("algo", "mine") != value_style("algo", "yours")
 
 
 def test_the_legend_says_n_and_its_range() -> None:
@@ -437,8 +441,8 @@ def test_intervals_are_of_t_at_any_number_of_seeds_and_of_shares_on_log_odds() -
     """By the table of coverage BCa holds less than t from 10 seeds on, too (docs/statistics.md)."""
     for seeds in (range(1, 4), range(1, 11), range(1, 21)):
         (cell,) = cells(grid([{"algo": "ppo"}], seeds)).cells
-        assert course(cell, "version", "kl/sft_k1").interval == "95% t"
-        assert course(cell, "version", "gold/win_rate").interval == "95% logit"
+        assert mean_curve(cell, "version", "kl/sft_k1").interval == "95% t"
+        assert mean_curve(cell, "version", "gold/win_rate").interval == "95% logit"
 
 
 def test_names_with_marks_are_drawn_as_they_are() -> None:

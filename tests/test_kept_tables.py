@@ -18,13 +18,13 @@ from analysis.comparison.families import settings_of
 from analysis.comparison.questions import asynchrony, off_policyness, robustness, staleness
 from analysis.comparison.questions.answers import Answer, Asked
 from analysis.comparison.selection import Selection, cells
+from analysis.figures.figure_builder import Drawn
 from analysis.figures.registry import drawn_of
-from analysis.figures.sheet import Drawn
+from analysis.publication_tables.differences import differences
+from analysis.publication_tables.options import TableOptions
 from analysis.statistics.decisions import Verdict
 from analysis.tables.group_checks import compared
 from analysis.tables.table import Tables
-from analysis.written.asked import Asked as Written
-from analysis.written.differences import differences
 from rlhf_lab.cli.main import conf_folder
 from rlhf_lab.experiment.config import plain, typed
 
@@ -149,7 +149,7 @@ def test_page_figure_and_table_have_one_rule(whole: Tables, every: Selection) ->
     (table,) = differences(
         whole,
         ladder,
-        Written(metrics=("gold/win_rate",), baseline="N=1"),
+        TableOptions(metrics=("gold/win_rate",), baseline="N=1"),
     )
     rows = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
     assert len(rows) == len(figure.data) == 12

@@ -8,13 +8,13 @@ from analysis.comparison.families import settings_of
 from analysis.comparison.questions.answers import Answer, Asked
 from analysis.comparison.questions.every_question import Answers
 from analysis.comparison.selection import Selection
+from analysis.publication_tables.entries import PublicationTable
+from analysis.publication_tables.formats import as_markdown
+from analysis.publication_tables.naming import in_order
+from analysis.publication_tables.options import TableOptions
+from analysis.publication_tables.results import results
 from analysis.statistics.decisions import Verdict
 from analysis.tables.table import Tables, count
-from analysis.written.asked import Asked as Shown
-from analysis.written.entries import Written
-from analysis.written.formats import as_markdown
-from analysis.written.naming import in_order
-from analysis.written.results import results
 
 HEAD = ("claim", "who says so", "tested at", "verdict", "because", "runs")
 
@@ -28,12 +28,15 @@ def page(tables: Tables, selection: Selection, found: Answers, asked: Asked) -> 
     ]
     for question, answers in found.given:
         rows = tuple(row(one) for one in answers)
-        lines += [f"## {question}", *as_markdown(Written("verdicts", "", HEAD, rows)).splitlines()]
+        lines += [
+            f"## {question}",
+            *as_markdown(PublicationTable("verdicts", "", HEAD, rows)).splitlines(),
+        ]
         lines.append("")
     lines += ["## Results", ""]
     for sweep in dict.fromkeys(cell.sweep for cell in selection.cells):
         cells = in_order(selection.only(sweep=sweep).cells)
-        shown = Shown(metrics=(asked.quality, "proxy/mean", asked.drift))
+        shown = TableOptions(metrics=(asked.quality, "proxy/mean", asked.drift))
         for table in results(tables, Selection(cells, ()), shown):
             lines += [f"### {sweep}", "", *as_markdown(table).splitlines(), ""]
     return [*lines, *left_out(found)]

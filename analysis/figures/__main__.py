@@ -11,8 +11,8 @@ import pandas as pd
 
 from analysis.command import exit_code
 from analysis.comparison.selection import Selection, cells
+from analysis.figures.figure_builder import Drawn
 from analysis.figures.registry import FIGURES, drawn_of, entry_of, missing
-from analysis.figures.sheet import Drawn
 from analysis.figures.style import METADATA, write
 from analysis.tables.gather import gather
 from analysis.tables.store import load

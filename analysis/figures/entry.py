@@ -8,11 +8,11 @@ from typing import Any
 
 from analysis.comparison.families import value
 from analysis.comparison.selection import Cell, Selection
-from analysis.figures.courses import is_judged
 from analysis.figures.families import Family, families
+from analysis.figures.figure_builder import Drawn
+from analysis.figures.grouping import Grouping
+from analysis.figures.mean_curves import is_judged
 from analysis.figures.names import label
-from analysis.figures.pools import Pool
-from analysis.figures.sheet import Drawn
 from analysis.sources.conditions import LETTERS
 
 
@@ -29,7 +29,7 @@ class Wants:
     where: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     any_of: tuple[str, ...] = ()
     recorded: tuple[str, ...] = ()
-    pool: Pool | None = None
+    grouping: Grouping | None = None
     seeds: int = 1
 
     @property
@@ -38,7 +38,7 @@ class Wants:
         need = [f"conditions that differ in {words(key)}" for key in self.varies]
         need += [f"that differ in {' or '.join(map(words, self.any_of))}"] if self.any_of else []
         need += [f"{key} {' or '.join(map(str, held))}" for key, held in self.where.items()]
-        if self.pool:
+        if self.grouping:
             need.append(f"two conditions of a sweep with {self.seeds} seeds each")
         return ", ".join([*need, f"with {' and '.join((*self.metrics, *self.recorded))}"])
 
@@ -93,7 +93,7 @@ def chosen(entry: Entry, selection: Selection) -> Choice:
 
 def wanted(cells: Sequence[Cell], wants: Wants) -> tuple[Family, ...]:
     """The families of which something varies that has to."""
-    found = wants.pool(cells) if wants.pool else families(cells, wants.told, wants.varies)
+    found = wants.grouping(cells) if wants.grouping else families(cells, wants.told, wants.varies)
     return tuple(
         family
         for family in found

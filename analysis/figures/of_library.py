@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from analysis.figures import bands, frontier, fronts, levels, pools
+from analysis.figures import bands, frontier, fronts, grouping, levels
 from analysis.figures.entry import Entry, Wants
 from analysis.figures.names import DEVICE_HOURS, FLOPS, KL, UPDATES, WALL, WIN_RATE
 
@@ -10,9 +10,9 @@ from analysis.figures.names import DEVICE_HOURS, FLOPS, KL, UPDATES, WALL, WIN_R
 SEEDS = 2
 
 
-def any_two(*metrics: str, pool: pools.Pool = pools.by_algo) -> Wants:
+def any_two(*metrics: str, grouping: grouping.Grouping = grouping.by_algo) -> Wants:
     """Any two conditions with these metrics."""
-    return Wants((), (), metrics, pool=pool, seeds=SEEDS)
+    return Wants((), (), metrics, grouping=grouping, seeds=SEEDS)
 
 
 OF_LIBRARY = (
@@ -20,7 +20,7 @@ OF_LIBRARY = (
         "aggregates",
         "median, IQM, mean and optimality gap of the win-rate over environments and seeds",
         (),
-        any_two(WIN_RATE, pool=pools.by_sweep),
+        any_two(WIN_RATE, grouping=grouping.by_sweep),
         levels.aggregate_bars,
     ),
     Entry(
@@ -55,7 +55,7 @@ OF_LIBRARY = (
         "pareto",
         "win-rate against wall-clock, device-hours and FLOPs: who is on the front, how surely",
         (),
-        any_two(WIN_RATE, WALL, DEVICE_HOURS, FLOPS, pool=pools.by_env),
+        any_two(WIN_RATE, WALL, DEVICE_HOURS, FLOPS, grouping=grouping.by_env),
         fronts.pareto,
     ),
     Entry(

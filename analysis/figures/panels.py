@@ -8,11 +8,11 @@ from typing import TypeAlias
 from matplotlib.axes import Axes
 
 from analysis.comparison.selection import Cell
-from analysis.figures.blocks import band_curve, end_point, outer, path
-from analysis.figures.courses import Course
 from analysis.figures.families import Family
+from analysis.figures.figure_builder import FigureBuilder
+from analysis.figures.mean_curves import MeanCurve
 from analysis.figures.names import KL, short
-from analysis.figures.sheet import Sheet
+from analysis.figures.primitives import band_curve, end_point, outer, path
 from analysis.figures.style import DOUBLE, ROW, SINGLE, SMALL_ROW, page, plain
 from analysis.sources.conditions import LETTERS, PARTS
 
@@ -21,10 +21,10 @@ MANY = 3
 # What tells families of one name apart, before their sweep does.
 TELLING = (*PARTS, *LETTERS)
 Pair: TypeAlias = tuple[str, str]
-Draw: TypeAlias = Callable[[Sheet, Axes, Cell, Sequence[str], Pair], Course]
+Draw: TypeAlias = Callable[[FigureBuilder, Axes, Cell, Sequence[str], Pair], MeanCurve]
 
 
-def begin(shows: str, rows: int, columns: int) -> tuple[Sheet, list[list[Axes]]]:
+def begin(shows: str, rows: int, columns: int) -> tuple[FigureBuilder, list[list[Axes]]]:
     """A sheet with panels; one column of a paper wide if there is one of panels. Panels above each
     other have the same scales, so that rows can be compared."""
     figure, axes = page(
@@ -35,7 +35,7 @@ def begin(shows: str, rows: int, columns: int) -> tuple[Sheet, list[list[Axes]]]
         sharex="col",
         sharey="col",
     )
-    return Sheet(figure, shows), axes.tolist()
+    return FigureBuilder(figure, shows), axes.tolist()
 
 
 def grid(
@@ -44,21 +44,24 @@ def grid(
     told: Sequence[str],
     pairs: Sequence[Pair],
     title: Sequence[str] = ("task", "model"),
-) -> Sheet:
+) -> FigureBuilder:
     """A row of panels for each family: paths where x is a KL, else curves with bands."""
-    sheet, axes = begin(shows, len(families), len(pairs))
-    for family, row in in_rows(sheet, families, axes, title):
+    builder, axes = begin(shows, len(families), len(pairs))
+    for family, row in in_rows(builder, families, axes, title):
         for panel, pair in zip(row, pairs, strict=True):
             draw: Draw = path if pair[0] == KL else band_curve
             panel.set_ylabel(short(pair[1]))
             for cell in family.cells:
-                draw(sheet, panel, cell, told, pair)
+                draw(builder, panel, cell, told, pair)
             outer(panel, pair[0])
-    return sheet
+    return builder
 
 
 def in_rows(
-    sheet: Sheet, families: Sequence[Family], axes: Sequence[list[Axes]], title: Sequence[str]
+    builder: FigureBuilder,
+    families: Sequence[Family],
+    axes: Sequence[list[Axes]],
+    title: Sequence[str],
 ) -> Iterator[tuple[Family, list[Axes]]]:
     """Each family with its row of panels, of which the first gets its name.
 
@@ -69,8 +72,8 @@ def in_rows(
         plain(family.title([key for key in title if key in family.shared])) for family in families
     ]
     for family, row, name in zip(families, axes, told_apart(families, names), strict=True):
-        sheet.group = name
-        row[0].set_title(sheet.group)
+        builder.group = name
+        row[0].set_title(builder.group)
         yield family, row
 
 
@@ -93,9 +96,11 @@ def told_apart(families: Sequence[Family], names: Sequence[str]) -> list[str]:
     return found
 
 
-def ends(sheet: Sheet, axes: Axes, family: Family, told: Sequence[str], pair: Pair) -> None:
+def ends(
+    builder: FigureBuilder, axes: Axes, family: Family, told: Sequence[str], pair: Pair
+) -> None:
     """The last version of each condition in the plane of two metrics."""
     axes.set_ylabel(short(pair[1]))
     outer(axes, pair[0])
     for cell in family.cells:
-        end_point(sheet, axes, cell, told, pair)
+        end_point(builder, axes, cell, told, pair)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from analysis.figures.families import Family
+from analysis.figures.figure_builder import Drawn
 from analysis.figures.ladders import Steps, ladder
 from analysis.figures.names import (
     ACCURACY,
@@ -18,7 +19,6 @@ from analysis.figures.names import (
     WIN_RATE,
 )
 from analysis.figures.panels import begin, ends, grid, in_rows
-from analysis.figures.sheet import Drawn
 
 N, S, T, K = "updates_per_round", "max_staleness", "passes", "group_size"
 
@@ -40,11 +40,11 @@ def ladder_of_n(families: Sequence[Family]) -> Drawn:
 def losses(families: Sequence[Family]) -> Drawn:
     """Figure 4: win-rate against KL at the end, and against N, by loss."""
     shows = "Losses under off-policyness: where training ends in win-rate and KL at each N"
-    sheet, axes = begin(shows, len(families), 2)
-    for family, row in in_rows(sheet, families, axes, ("task", "model")):
-        ends(sheet, row[0], family, ("algo", N), (KL, WIN_RATE))
-        ladder(sheet, row[1], family.cells, Steps(N, WIN_RATE, ("algo", N)))
-    return sheet.drawn()
+    builder, axes = begin(shows, len(families), 2)
+    for family, row in in_rows(builder, families, axes, ("task", "model")):
+        ends(builder, row[0], family, ("algo", N), (KL, WIN_RATE))
+        ladder(builder, row[1], family.cells, Steps(N, WIN_RATE, ("algo", N)))
+    return builder.drawn()
 
 
 def policy_scale(families: Sequence[Family]) -> Drawn:
@@ -59,12 +59,12 @@ def reward_scale(families: Sequence[Family]) -> Drawn:
 
 
 def scale(families: Sequence[Family], key: str, shows: str) -> Drawn:
-    sheet, axes = begin(shows, len(families), 3)
-    for family, row in in_rows(sheet, families, axes, ("task", "algo")):
-        ends(sheet, row[0], family, (key, N), (KL, WIN_RATE))
-        ladder(sheet, row[1], family.cells, Steps(N, WIN_RATE, (key, N)))
-        ladder(sheet, row[2], family.cells, Steps(N, KL, (key, N)))
-    return sheet.drawn()
+    builder, axes = begin(shows, len(families), 3)
+    for family, row in in_rows(builder, families, axes, ("task", "algo")):
+        ends(builder, row[0], family, (key, N), (KL, WIN_RATE))
+        ladder(builder, row[1], family.cells, Steps(N, WIN_RATE, (key, N)))
+        ladder(builder, row[2], family.cells, Steps(N, KL, (key, N)))
+    return builder.drawn()
 
 
 def passes(families: Sequence[Family]) -> Drawn:

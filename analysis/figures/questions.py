@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from analysis.figures.families import Family
+from analysis.figures.figure_builder import Drawn, FigureBuilder
 from analysis.figures.ladders import Steps, ladder, level_rows
 from analysis.figures.names import GOLD, KL, PROXY, UPDATES, WIN_RATE
 from analysis.figures.panels import begin, grid, in_rows
-from analysis.figures.sheet import Drawn, Sheet
 from analysis.figures.style import DOUBLE, page
 
 N, S = "updates_per_round", "max_staleness"
@@ -18,11 +18,11 @@ LAGS = "mode.lag_probabilities"
 
 def over_number(families: Sequence[Family], shows: str, over: str, told: Sequence[str]) -> Drawn:
     """Win-rate and KL at the end over a number, a line for each value told."""
-    sheet, axes = begin(shows, len(families), 2)
-    for family, row in in_rows(sheet, families, axes, ("algo", "model")):
+    builder, axes = begin(shows, len(families), 2)
+    for family, row in in_rows(builder, families, axes, ("algo", "model")):
         for panel, metric in zip(row, (WIN_RATE, KL), strict=True):
-            ladder(sheet, panel, family.cells, Steps(over, metric, told))
-    return sheet.drawn()
+            ladder(builder, panel, family.cells, Steps(over, metric, told))
+    return builder.drawn()
 
 
 def rate_schedule(families: Sequence[Family]) -> Drawn:
@@ -43,11 +43,11 @@ def rows_of(told: Sequence[str], shows: str) -> Callable[[Sequence[Family]], Dra
     def draw(families: Sequence[Family]) -> Drawn:
         most = max(len(family.cells) for family in families)
         figure, axes = page(len(families), 2, DOUBLE, 0.35 + 0.17 * most, sharey="row")
-        sheet = Sheet(figure, shows)
-        for family, row in in_rows(sheet, families, axes.tolist(), ("algo", "model")):
+        builder = FigureBuilder(figure, shows)
+        for family, row in in_rows(builder, families, axes.tolist(), ("algo", "model")):
             for panel, metric in zip(row, (WIN_RATE, KL), strict=True):
-                level_rows(sheet, panel, family.cells, metric, told)
-        return sheet.drawn()
+                level_rows(builder, panel, family.cells, metric, told)
+        return builder.drawn()
 
     return draw
 

@@ -11,10 +11,10 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
 from analysis.comparison.selection import Cell
-from analysis.figures.blocks import row_names, seeds_text
 from analysis.figures.families import Family
-from analysis.figures.looks import BLUE, GREEN, GREY, ORANGE
-from analysis.figures.sheet import Drawn, Sheet
+from analysis.figures.figure_builder import Drawn, FigureBuilder
+from analysis.figures.primitives import row_names, seeds_text
+from analysis.figures.series_style import BLUE, GREEN, GREY, ORANGE
 from analysis.figures.style import page, plain
 from rlhf_lab.experiment.planning.ideal_timeline import Work, ideal
 
@@ -154,7 +154,9 @@ def measured(cell: Cell, seed: int) -> list[Piece]:
     return beside(sums_of(cell, seed), rounds, cell.parts["max_staleness"] or 0)
 
 
-def lanes(sheet: Sheet, axes: Axes, name: str, cell: Cell, pieces: Sequence[Piece]) -> None:
+def lanes(
+    builder: FigureBuilder, axes: Axes, name: str, cell: Cell, pieces: Sequence[Piece]
+) -> None:
     """Draw the lanes of one run, and keep them as data."""
     order = list(dict.fromkeys(piece.lane for piece in sorted(pieces, key=lambda p: p.lane)))
     for piece in pieces:
@@ -165,7 +167,7 @@ def lanes(sheet: Sheet, axes: Axes, name: str, cell: Cell, pieces: Sequence[Piec
             order.index(piece.lane), piece.end - piece.begin, left=piece.begin, height=0.7,
             color=colour, hatch=hatch, edgecolor="white", linewidth=0.4,
         )  # fmt: skip
-        sheet.add(
+        builder.add(
             cell, condition=name, part=f"{piece.lane}: {piece.kind}", version=piece.round,
             x_name="seconds", x_low=piece.begin, x_high=piece.end, x=piece.begin,
             n=1, seeds=seeds_text(cell.seeds[:1]),
@@ -207,21 +209,23 @@ def timelines(
     """A panel for each condition, of its first seed. words: what it shows, and how it was made."""
     cells = [cell for family in families for cell in family.cells]
     figure, axes = page(len(cells), 1, height=LANES, sharex=True)
-    sheet = Sheet(figure, words[0], has_intervals=False)
+    builder = FigureBuilder(figure, words[0], has_intervals=False)
     for cell, panel in zip(cells, axes[:, 0], strict=True):
         seed = cell.seeds[0]
         side = bound(middle(seconds_of(cell, seed)))
-        lanes(sheet, panel, f"{cell.title(told)}: {side}", cell, pieces_of(cell, seed))
-        sheet.seeds[f"{cell.condition} [{cell.env}]"] = (seed,)
-        sheet.warn(*filter(None, [thinned(cell, seed)]))
+        lanes(builder, panel, f"{cell.title(told)}: {side}", cell, pieces_of(cell, seed))
+        builder.seeds[f"{cell.condition} [{cell.env}]"] = (seed,)
+        builder.warn(*filter(None, [thinned(cell, seed)]))
     axes[-1, 0].set_xlabel("seconds since the first of these rounds")
     patches = {kind: Patch(color=c, hatch=h, ec="white") for kind, (c, h) in KINDS.items()}
-    kinds = [kind for kind in KINDS if any(kind in str(row["part"]) for row in sheet.rows)]
+    kinds = [kind for kind in KINDS if any(kind in str(row["part"]) for row in builder.rows)]
     figure.legend(
         [patches[kind] for kind in kinds], kinds, loc="outside lower center", ncols=len(kinds)
     )
-    sheet.notes.append(f"{ROUNDS} rounds from the middle of the run of the first seed. {words[1]}")
-    return sheet.drawn()
+    builder.notes.append(
+        f"{ROUNDS} rounds from the middle of the run of the first seed. {words[1]}"
+    )
+    return builder.drawn()
 
 
 def bound(rounds: pd.DataFrame) -> str:

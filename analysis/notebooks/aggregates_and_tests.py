@@ -82,8 +82,8 @@ enough = more_seeds(contrast, half_width=0.02)
 view.lines(f"{enough.more} more seeds for a difference to 2 points", *enough.warnings)
 
 # %% [markdown]
-# All tables of these runs, in LaTeX, Markdown and CSV: `python -m analysis.written SOURCE --out
-# FOLDER`.
+# All tables of these runs, in LaTeX, Markdown and CSV:
+# `python -m analysis.publication_tables SOURCE --out FOLDER`.
 
 # %%
 view.table("runs", held)

@@ -25,7 +25,7 @@
 # %%
 from analysis.comparison.questions import off_policyness
 from analysis.notebooks import view
-from analysis.written.asked import Asked
+from analysis.publication_tables.options import TableOptions
 
 held = view.of_sweeps(view.tables(), "off_policy_ladder")
 view.said(held)
@@ -47,7 +47,9 @@ view.table("sft", held)
 view.table("results", held)
 
 # %%
-view.table("differences", held, Asked(metrics=("gold/win_rate", "kl/sft_k1"), baseline="N=1"))
+view.table(
+    "differences", held, TableOptions(metrics=("gold/win_rate", "kl/sft_k1"), baseline="N=1")
+)
 
 # %% [markdown]
 # What follows for the claims of the paper. A claim that an interval cannot decide is not decided.

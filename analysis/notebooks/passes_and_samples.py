@@ -25,7 +25,7 @@
 # %%
 from analysis.comparison.questions import reuse
 from analysis.notebooks import view
-from analysis.written.asked import Asked
+from analysis.publication_tables.options import TableOptions
 
 held = view.of_sweeps(view.tables(), "passes", "samples_per_prompt")
 view.said(held)
@@ -40,10 +40,10 @@ view.figures("samples_per_prompt", view.of_sweeps(held, "samples_per_prompt"))
 # What each condition cost: with T passes the completions fall, with K = 4 the updates.
 
 # %%
-view.table("costs", held, Asked(axes=("x/completions", "x/updates", "x/flops")))
+view.table("costs", held, TableOptions(axes=("x/completions", "x/updates", "x/flops")))
 
 # %%
-view.table("differences", held, Asked(metrics=("gold/win_rate", "kl/sft_k1")))
+view.table("differences", held, TableOptions(metrics=("gold/win_rate", "kl/sft_k1")))
 
 # %%
 view.answer(reuse.ask, held)

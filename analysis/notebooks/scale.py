@@ -25,7 +25,7 @@
 # %%
 from analysis.comparison.questions import scale
 from analysis.notebooks import view
-from analysis.written.asked import Asked
+from analysis.publication_tables.options import TableOptions
 
 held = view.of_sweeps(view.tables(), "policy_scale", "reward_scale")
 view.said(held)
@@ -46,7 +46,7 @@ view.figures("reward_scale", held)
 view.table("sft", held)
 
 # %%
-view.table("differences", held, Asked(metrics=("gold/win_rate",), baseline="N=1"))
+view.table("differences", held, TableOptions(metrics=("gold/win_rate",), baseline="N=1"))
 
 # %%
 view.answer(scale.ask, held)

@@ -25,7 +25,7 @@
 # %%
 from analysis.comparison.questions import staleness
 from analysis.notebooks import view
-from analysis.written.asked import Asked
+from analysis.publication_tables.options import TableOptions
 
 held = view.of_sweeps(view.tables(), "staleness", "corrections", "lag_distribution")
 view.said(held)
@@ -44,7 +44,7 @@ view.figures("lag_distribution", view.of_sweeps(held, "lag_distribution"))
 # (Holm).
 
 # %%
-view.table("differences", held, Asked(metrics=("gold/win_rate", "kl/sft_k1")))
+view.table("differences", held, TableOptions(metrics=("gold/win_rate", "kl/sft_k1")))
 
 # %%
 view.answer(staleness.ask, held)

@@ -24,7 +24,7 @@
 # %%
 from analysis.comparison.questions import asynchrony
 from analysis.notebooks import view
-from analysis.written.asked import Asked
+from analysis.publication_tables.options import TableOptions
 
 held = view.of_sweeps(view.tables(), "sync_async")
 view.said(held)
@@ -41,13 +41,13 @@ view.figures("sync_async", held)
 # within a margin that was stated beforehand: 2 points of win-rate.
 
 # %%
-view.table("scales", held, Asked(margin=0.02))
+view.table("scales", held, TableOptions(margin=0.02))
 
 # %% [markdown]
 # Time to a target counts runs that never get there as later than their end.
 
 # %%
-view.table("times", held, Asked(baseline="mode=sync", axes=("x/wall_seconds",)))
+view.table("times", held, TableOptions(baseline="mode=sync", axes=("x/wall_seconds",)))
 
 # %%
 view.answer(asynchrony.ask, held)

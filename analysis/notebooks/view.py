@@ -17,12 +17,12 @@ from analysis.comparison.questions import answers as told
 from analysis.comparison.questions.every_question import QUESTIONS, answers_of
 from analysis.comparison.selection import Cell, Selection, cells
 from analysis.figures.registry import FIGURES, drawn
+from analysis.publication_tables.escapes import markdown
+from analysis.publication_tables.formats import as_markdown
+from analysis.publication_tables.options import TableOptions
+from analysis.publication_tables.registry import make_tables
 from analysis.tables.gather import gather
 from analysis.tables.table import Tables
-from analysis.written.asked import Asked
-from analysis.written.escapes import markdown
-from analysis.written.formats import as_markdown
-from analysis.written.registry import written
 from rlhf_lab.types.errors import UserError
 
 VARIABLE = "RLHF_LAB_TABLES"
@@ -116,9 +116,9 @@ def png(made: Figure) -> bytes:
     return file.getvalue()
 
 
-def table(name: str, held: Tables, asked: Asked | None = None) -> Shown:
+def table(name: str, held: Tables, asked: TableOptions | None = None) -> Shown:
     """The written tables of a name."""
-    made = written(name, held, asked)
+    made = make_tables(name, held, asked)
     nothing = f"{name}: these runs have nothing to put in it"
     return Shown("\n".join(as_markdown(one) for one in made) or nothing)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from analysis.figures.looks import HUES, LINES, MARKERS, joined, look
+from analysis.figures.series_style import HUES, LINES, MARKERS, combined, value_style
 from analysis.report.groups import Group, differing
 
 # Dashes of figures are in widths of the line, those of a page in pixels.
@@ -46,10 +46,12 @@ def looks_of(groups: Sequence[Group]) -> list[Drawn]:
 
 def look_of(group: Group, told: Sequence[str]) -> Drawn:
     """As a figure draws the first part that is told, with the marker of the second."""
-    parts = [look(key, group.parts[key]) for key in told[:2] if group.parts.get(key) is not None]
+    parts = [
+        value_style(key, group.parts[key]) for key in told[:2] if group.parts.get(key) is not None
+    ]
     if not parts:
         return Drawn(HUES[0], "", MARKERS[0])
-    made = joined(parts[0], parts[1]) if len(parts) > 1 else parts[0]
+    made = combined(parts[0], parts[1]) if len(parts) > 1 else parts[0]
     return Drawn(made.colour, dash_of(made.line), made.marker)
 
 

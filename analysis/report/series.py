@@ -101,11 +101,11 @@ def curve_data(groups: Sequence[Group], looks: Sequence[Drawn], chosen: Chosen) 
         "groups": [
             {
                 **{"env": envs.index(group.env), "title": group.title, "sweep": group.sweep},
-                **{"condition": group.condition, "colour": look.colour},
-                **{"dash": look.dash, "marker": look.marker},
+                **{"condition": group.condition, "colour": style.colour},
+                **{"dash": style.dash, "marker": style.marker},
                 "runs": [run_data(run, chosen, points) for run in group.runs],
             }
-            for group, look in zip(groups, looks, strict=True)
+            for group, style in zip(groups, looks, strict=True)
         ],
     }
 

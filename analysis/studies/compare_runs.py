@@ -19,11 +19,11 @@ from analysis.comparison.selection import Selection
 from analysis.figures.registry import drawn_of, missing
 from analysis.figures.style import write
 from analysis.markdown import Table
+from analysis.publication_tables.entries import plain
+from analysis.publication_tables.options import TableOptions
+from analysis.publication_tables.registry import TABLES
 from analysis.studies.seeds import selected
 from analysis.tables.table import Tables
-from analysis.written.asked import Asked
-from analysis.written.entries import plain
-from analysis.written.registry import TABLES
 from rlhf_lab.runs.trackers.console import Console
 
 FIGURES = ("fig1_win_rate_and_cost", "fig2_timelines", "fig9_reward_and_drift", "pareto")
@@ -127,7 +127,7 @@ def phase_table(runs: Sequence[Run]) -> Table:
 def print_over_seeds(tables: Tables, selection: Selection, console: Console) -> None:
     """Print the publication tables of these conditions, with intervals over seeds."""
     for name in OVER_SEEDS:
-        for table in TABLES[name](tables, selection, Asked()):
+        for table in TABLES[name](tables, selection, TableOptions()):
             console.say(f"\n{table.caption}")
             rows = [[plain(entry) for entry in row] for row in table.rows]
             console.table(table.name, table.columns, rows)

@@ -6,10 +6,10 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from analysis.comparison.selection import Selection, cells
+from analysis.publication_tables.estimates import over_seeds
 from analysis.statistics.results import Method, Options
 from analysis.tables.gather import gather
 from analysis.tables.table import Tables
-from analysis.written.estimates import over_seeds
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
 

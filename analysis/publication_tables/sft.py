@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from analysis.comparison.selection import Cell, Selection
+from analysis.publication_tables.entries import Entry, PublicationTable
+from analysis.publication_tables.estimates import over_seeds
+from analysis.publication_tables.metrics import Metric, metrics_of
+from analysis.publication_tables.options import TableOptions
+from analysis.publication_tables.provenance_text import interval_text, left_out_text, listed, unique
 from analysis.tables.table import Tables, count
-from analysis.written.asked import Asked
-from analysis.written.basis import each_once, interval_told, left_out_told, listed
-from analysis.written.entries import Entry, Written
-from analysis.written.estimates import over_seeds
-from analysis.written.metrics import Metric, metrics_of
 
 # Version 0 has the same weights in every condition of a seed; digits of sums may differ.
 ROUNDING = 1e-6
 
 
-def sft(_: Tables, selection: Selection, asked: Asked) -> list[Written]:
+def sft(_: Tables, selection: Selection, options: TableOptions) -> list[PublicationTable]:
     """Version 0 in each environment: a seed counts once, whatever was trained from it."""
     cells = [cell for cell in selection.cells if starts_at_zero(cell)]
-    metrics = metrics_of(cells, asked.metrics)
+    metrics = metrics_of(cells, options.metrics)
     rows: list[tuple[Entry, ...]] = []
     warned: list[str] = []
     for env in dict.fromkeys(cell.env for cell in cells):
@@ -25,7 +25,7 @@ def sft(_: Tables, selection: Selection, asked: Asked) -> list[Written]:
         seeds = sorted({seed for cell in own for seed in cell.seeds})
         numbers: list[Entry] = []
         for metric in metrics:
-            entry, told = start_of(own, metric, asked)
+            entry, told = start_of(own, metric, options)
             numbers.append(entry)
             warned += told
         rows.append((env, len(seeds), listed(seeds), *numbers))
@@ -33,11 +33,11 @@ def sft(_: Tables, selection: Selection, asked: Asked) -> list[Written]:
     caption = (
         f"SFT policies (version 0), from the evaluations of {count(runs, 'run')} of "
         f"{count(len(cells), 'condition')} trained from them; each seed counts once. Mean over "
-        f"seeds with its {interval_told(asked.options, of_shares=True)}."
+        f"seeds with its {interval_text(options.interval, of_shares=True)}."
     )
     columns = ("environment", "n", "seeds", *(metric.name for metric in metrics))
-    warnings = (*each_once(warned), *left_out_told(selection))
-    return [Written("sft", caption, columns, tuple(rows), warnings)] if rows else []
+    warnings = (*unique(warned), *left_out_text(selection))
+    return [PublicationTable("sft", caption, columns, tuple(rows), warnings)] if rows else []
 
 
 def starts_at_zero(cell: Cell) -> bool:
@@ -45,7 +45,7 @@ def starts_at_zero(cell: Cell) -> bool:
     return all(int(rows["version"].iloc[0]) == 0 for rows in cell.rows.values())
 
 
-def start_of(cells: list[Cell], metric: Metric, asked: Asked) -> tuple[Entry, list[str]]:
+def start_of(cells: list[Cell], metric: Metric, options: TableOptions) -> tuple[Entry, list[str]]:
     """A metric of version 0. A seed whose runs disagree on it is told."""
     held: dict[int, list[float]] = {}
     for cell in cells:
@@ -60,5 +60,7 @@ def start_of(cells: list[Cell], metric: Metric, asked: Asked) -> tuple[Entry, li
         where = cells[0].env
         told = [f"{where}: runs of seeds {listed(odd)} differ in {metric.column} at version 0"]
     means = {seed: sum(values) / len(values) for seed, values in held.items()}
-    entry, more = over_seeds(means, asked.measure, asked.options, metric.digits, metric.is_share)
+    entry, more = over_seeds(
+        means, options.measure, options.interval, metric.digits, metric.is_share
+    )
     return entry, [*told, *more]

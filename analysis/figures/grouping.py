@@ -10,7 +10,7 @@ from analysis.comparison.selection import Cell
 from analysis.figures.families import Family, order, shared
 
 # What tells conditions apart, that which colours tell first.
-Pool: TypeAlias = Callable[[Sequence[Cell]], list[Family]]
+Grouping: TypeAlias = Callable[[Sequence[Cell]], list[Family]]
 KEYS = (
     "algo mode correction updates_per_round max_staleness passes group_size proxy reward model"
 ).split()

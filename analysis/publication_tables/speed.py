@@ -5,16 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from analysis.comparison.selection import Cell, Selection
+from analysis.publication_tables.baseline import Pair, pairs
+from analysis.publication_tables.entries import Entry, Measured, PublicationTable, measured
+from analysis.publication_tables.estimates import lacks, over_seeds
+from analysis.publication_tables.naming import Key, key, place_columns, place_of, titles
+from analysis.publication_tables.options import TableOptions
+from analysis.publication_tables.provenance_text import (
+    interval_text,
+    left_out_text,
+    runs_text,
+    unique,
+)
 from analysis.statistics.contrasts import speed_up
 from analysis.statistics.crossings import Target, Times, times_to
 from analysis.statistics.targets import time_to_target, times_ratio
 from analysis.tables.table import Tables
-from analysis.written.asked import Asked
-from analysis.written.baseline import Pair, pairs
-from analysis.written.basis import each_once, interval_told, left_out_told, runs_told
-from analysis.written.entries import Entry, Measured, Written, measured
-from analysis.written.estimates import lacks, over_seeds
-from analysis.written.naming import Key, key, place_columns, place_of, titles
 from rlhf_lab.types.errors import UserError
 
 # Name of an axis in tables, and digits after the point.
@@ -30,36 +35,36 @@ AXES: Mapping[str, tuple[str, int]] = {
 }
 
 
-def costs(_: Tables, selection: Selection, asked: Asked) -> list[Written]:
+def costs(_: Tables, selection: Selection, options: TableOptions) -> list[PublicationTable]:
     """What each condition's runs cost up to their last evaluated version, and how many times less
     than their baseline's."""
-    found, told = pairs(selection, asked.baseline)
+    found, told = pairs(selection, options.baseline)
     against = {key(pair.cell): pair.baseline for pair in found}
-    cells = [c for c in selection.cells if any(c.has(axis) for axis in asked.axes)]
+    cells = [c for c in selection.cells if any(c.has(axis) for axis in options.axes)]
     if not cells:
         return []
     names, places = titles(selection.cells), place_columns(cells)
     rows, warned = [], list(told)
     for cell in cells:
         entries: list[Entry] = []
-        for axis in asked.axes:
-            spent, times_less, said = cost_of(cell, against.get(key(cell)), axis, asked)
+        for axis in options.axes:
+            spent, times_less, said = cost_of(cell, against.get(key(cell)), axis, options)
             entries += [spent, times_less]
             warned += said
         base = against.get(key(cell))
         named = names[key(base)] if base else None
         rows.append((*place_of(cell, places), names[key(cell)], named, len(cell.seeds), *entries))
     heads = [
-        name for axis in asked.axes for name in (axis_of(axis)[0], f"{axis_of(axis)[0]}: ratio")
+        name for axis in options.axes for name in (axis_of(axis)[0], f"{axis_of(axis)[0]}: ratio")
     ]
     caption = (
         "Cost up to the last evaluated version, evaluation left out: mean over seeds; ratio: of "
         "geometric means, how many times less than the baseline, in pairs where seeds are the "
-        f"same ones; each with its {interval_told(asked.options)}. {runs_told(cells)}."
+        f"same ones; each with its {interval_text(options.interval)}. {runs_text(cells)}."
     )
     columns = (*places, "condition", "baseline", "n", *heads)
-    warnings = (*each_once(warned), *left_out_told(selection))
-    return [Written("costs", caption, columns, tuple(rows), warnings)]
+    warnings = (*unique(warned), *left_out_text(selection))
+    return [PublicationTable("costs", caption, columns, tuple(rows), warnings)]
 
 
 def axis_of(axis: str) -> tuple[str, int]:
@@ -67,13 +72,13 @@ def axis_of(axis: str) -> tuple[str, int]:
 
 
 def cost_of(
-    cell: Cell, baseline: Cell | None, axis: str, asked: Asked
+    cell: Cell, baseline: Cell | None, axis: str, options: TableOptions
 ) -> tuple[Entry, Entry, tuple[str, ...]]:
     """Cost, ratio to the baseline's, and warnings."""
     if missing := lacks(cell, axis):
         return None, None, (missing,)
     spent = cell.at_end(axis)
-    entry, told = over_seeds(spent, "mean", asked.options, axis_of(axis)[1])
+    entry, told = over_seeds(spent, "mean", options.interval, axis_of(axis)[1])
     if baseline is None or not baseline.has(axis) or min(len(spent), len(baseline.seeds)) < 2:
         return entry, None, told
     before = baseline.at_end(axis)
@@ -81,37 +86,39 @@ def cost_of(
         return entry, None, (*told, f"{cell.condition}: a cost of 0 has no ratio")
     if all(min(costs.values()) == max(costs.values()) for costs in (before, spent)):
         return entry, Measured(mean(before) / mean(spent), digits=2), told
-    ratio = speed_up(before, spent, asked.options)
+    ratio = speed_up(before, spent, options.interval)
     return entry, measured(ratio, 2), (*told, *ratio.warnings)
 
 
-def times(_: Tables, selection: Selection, asked: Asked) -> list[Written]:
+def times(_: Tables, selection: Selection, options: TableOptions) -> list[PublicationTable]:
     """A table for each axis: how many runs reach the target, and how soon."""
-    cells = [cell for cell in selection.cells if cell.has(asked.quality) and len(cell.seeds) > 1]
+    cells = [cell for cell in selection.cells if cell.has(options.quality) and len(cell.seeds) > 1]
     if not cells:
         return []
-    aims = targets(cells, asked)
-    found, told = pairs(selection, asked.baseline)
+    aims = targets(cells, options)
+    found, told = pairs(selection, options.baseline)
     against = {key(pair.cell): pair for pair in found}
-    made = [on_axis(axis, cells, aims, against, asked) for axis in asked.axes]
-    rest = (*told, *left_out_told(selection))
+    made = [on_axis(axis, cells, aims, against, options) for axis in options.axes]
+    rest = (*told, *left_out_text(selection))
     return [
-        Written(one.name, one.caption, one.columns, one.rows, each_once((*one.warnings, *rest)))
+        PublicationTable(
+            one.name, one.caption, one.columns, one.rows, unique((*one.warnings, *rest))
+        )
         for one in made
         if one.rows
     ]
 
 
-def targets(cells: list[Cell], asked: Asked) -> dict[str, float]:
-    """The win-rate to reach in each environment: as asked, or half-way from the mean start to the
+def targets(cells: list[Cell], options: TableOptions) -> dict[str, float]:
+    """The win-rate to reach in each environment: as given, or half-way from the mean start to the
     best condition's mean end."""
     found = {}
     for env in dict.fromkeys(cell.env for cell in cells):
         own = [cell for cell in cells if cell.env == env]
-        starts = [value for cell in own for value in cell.starts(asked.quality).values()]
-        ends = [mean(cell.scores(asked.quality)) for cell in own]
+        starts = [value for cell in own for value in cell.starts(options.quality).values()]
+        ends = [mean(cell.scores(options.quality)) for cell in own]
         half = (sum(starts) / len(starts) + max(ends)) / 2
-        found[env] = half if asked.target is None else asked.target
+        found[env] = half if options.target is None else options.target
     return found
 
 
@@ -124,35 +131,35 @@ def on_axis(
     cells: list[Cell],
     aims: Mapping[str, float],
     against: Mapping[Key, Pair],
-    asked: Asked,
-) -> Written:
+    options: TableOptions,
+) -> PublicationTable:
     """Time to the target on one axis."""
     usable = [cell for cell in cells if cell.has(axis)]
-    told_of = runs_told(usable) if usable else "No runs"
+    told_of = runs_text(usable) if usable else "No runs"
     names, places = titles(usable), place_columns(usable)
     rows, warned = [], [missing for cell in cells if (missing := lacks(cell, axis))]
     for cell in usable:
         pair = against.get(key(cell))
-        entries, told = row_of(cell, pair, Target(asked.quality, aims[cell.env], axis), asked)
+        entries, told = row_of(cell, pair, Target(options.quality, aims[cell.env], axis), options)
         based = names.get(key(pair.baseline)) if pair else None
         rows.append((*place_of(cell, places), names[key(cell)], based, *entries))
         warned += told
     name, _ = axis_of(axis)
-    how = "as asked" if asked.target is not None else "half of the best condition's gain here"
+    how = "as given" if options.target is not None else "half of the best condition's gain here"
     aimed = ", ".join(f"{value:.3f} in {env}" for env, value in aims.items())
     caption = (
-        f"{name} until {asked.quality} first is {aimed} ({how}), evaluation left out. A run that "
+        f"{name} until {options.quality} first is {aimed} ({how}), evaluation left out. A run that "
         "never gets there is censored at its end: the mean counts it as the horizon up to which "
         f"all runs are known; ratio: how many times sooner than the baseline. {told_of}; "
-        f"{interval_told(asked.options)}, of medians the percentile one."
+        f"{interval_text(options.interval)}, of medians the percentile one."
     )
     columns = (*places, "condition", "baseline", "reached", "horizon", "mean", "median", "ratio")
     kept = f"time_to_target-{axis.removeprefix('x/')}"
-    return Written(kept, caption, columns, tuple(rows), each_once(warned))
+    return PublicationTable(kept, caption, columns, tuple(rows), unique(warned))
 
 
 def row_of(
-    cell: Cell, pair: Pair | None, target: Target, asked: Asked
+    cell: Cell, pair: Pair | None, target: Target, options: TableOptions
 ) -> tuple[tuple[Entry, ...], list[str]]:
     """How many reach it, the horizon, mean, median, and ratio to the baseline."""
     held = times_to(target, cell.curves(target.axis, target.metric))
@@ -162,22 +169,22 @@ def row_of(
         return (reached, None, None, None, None), [
             f"{cell.condition}: at the target from its start"
         ]
-    made = time_to_target(held, asked.options)
-    ratio, told = ratio_to(held, pair, target, asked)
+    made = time_to_target(held, options.interval)
+    ratio, told = ratio_to(held, pair, target, options)
     numbers = (measured(made.restricted_mean, digits), measured(made.median, digits))
     horizon = Measured(made.horizon, digits=digits)
     return (reached, horizon, *numbers, ratio), [*made.warnings, *told]
 
 
 def ratio_to(
-    held: Times, pair: Pair | None, target: Target, asked: Asked
+    held: Times, pair: Pair | None, target: Target, options: TableOptions
 ) -> tuple[Entry, tuple[str, ...]]:
     """How many times sooner than the baseline, where both can be compared."""
     if pair is None or len(pair.baseline.seeds) < 2 or not pair.baseline.has(target.axis):
         return None, ()
     before = times_to(target, pair.baseline.curves(target.axis, target.metric))
     try:
-        made = times_ratio(before, held, asked.options)
+        made = times_ratio(before, held, options.interval)
     except UserError as error:
         return None, (f"{pair.cell.condition}: {error}",)
     return measured(made, 2), made.warnings

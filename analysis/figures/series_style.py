@@ -59,7 +59,7 @@ REACH = 0.82
 
 
 @dataclass(frozen=True)
-class Look:
+class SeriesStyle:
     """Colour, marker and line style of a condition."""
 
     colour: str
@@ -68,7 +68,7 @@ class Look:
 
 
 @cache
-def look(key: str, value: Any) -> Look:
+def value_style(key: str, value: Any) -> SeriesStyle:
     """The look of a value of a part, such as algo=ppo or updates_per_round=16."""
     if key in RAMPS and isinstance(value, int | float) and not isinstance(value, bool):
         return on_ramp(key, float(value))
@@ -76,17 +76,19 @@ def look(key: str, value: Any) -> Look:
     value = NONE.get(key) if value in (None, "") else value
     place = known.index(str(value)) if str(value) in known else hashed(key, str(value))
     # Markers go on where colours begin again, so that no two of a list look alike.
-    return Look(HUES[place % len(HUES)], MARKERS[place % len(MARKERS)], LINES[place % len(LINES)])
+    return SeriesStyle(
+        HUES[place % len(HUES)], MARKERS[place % len(MARKERS)], LINES[place % len(LINES)]
+    )
 
 
-def on_ramp(key: str, value: float) -> Look:
+def on_ramp(key: str, value: float) -> SeriesStyle:
     """Colour by doublings from the least value; beyond the end of the ramp ever more slowly."""
     name, least, end = RAMPS[key]
     step, whole = doublings(value, least), doublings(end, least)
     share = step / whole
     place = REACH * share if share <= 1 else 1 - (1 - REACH) / share
     number = round(step)
-    return Look(
+    return SeriesStyle(
         to_hex(colormaps[name](place)), MARKERS[number % len(MARKERS)], LINES[number % len(LINES)]
     )
 
@@ -101,6 +103,6 @@ def hashed(key: str, value: str) -> int:
     return int.from_bytes(sha256(f"{key}={value}".encode()).digest()[:4], "big")
 
 
-def joined(first: Look, second: Look) -> Look:
+def combined(first: SeriesStyle, second: SeriesStyle) -> SeriesStyle:
     """Colour and line by the first part that is told, the marker by the second."""
-    return Look(first.colour, second.marker, first.line)
+    return SeriesStyle(first.colour, second.marker, first.line)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from analysis.comparison.selection import Cell
+from analysis.publication_tables.entries import Measured, measured
 from analysis.statistics.aggregates import MEASURES, aggregates, points
 from analysis.statistics.results import Options
-from analysis.written.entries import Measured, measured
 
 SCORES = "scores"
 SAME = "where all seeds are equal, no interval is given"

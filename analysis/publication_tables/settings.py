@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from analysis.comparison.selection import Cell, Selection
+from analysis.publication_tables.entries import Entry, PublicationTable
+from analysis.publication_tables.naming import key, titles
+from analysis.publication_tables.options import TableOptions
+from analysis.publication_tables.provenance_text import left_out_text, runs_text
 from analysis.sources.record import as_seed
 from analysis.tables.group_checks import compared
 from analysis.tables.table import Tables
-from analysis.written.asked import Asked
-from analysis.written.basis import left_out_told, runs_told
-from analysis.written.entries import Entry, Written
-from analysis.written.naming import key, titles
 
 # Shown though they are the same everywhere: by these a run could be repeated.
 MATTER = (
@@ -44,7 +44,7 @@ ABSENT = "-"
 LEFT_OUT = ("algo.name", "sft.threads", "labels.threads", "reward_model.threads")
 
 
-def settings(_: Tables, selection: Selection, asked: Asked) -> list[Written]:
+def settings(_: Tables, selection: Selection, options: TableOptions) -> list[PublicationTable]:
     """A table for each sweep: a column an algorithm, or a condition where all are of one."""
     made = []
     for sweep in dict.fromkeys(cell.sweep for cell in selection.cells):
@@ -53,12 +53,12 @@ def settings(_: Tables, selection: Selection, asked: Asked) -> list[Written]:
         caption = (
             f"Settings of {sweep or 'runs of no sweep'}, as their configs say; several values "
             "were swept, a dash is a setting that there is not. Left out are settings that are "
-            f"the same in all and that do not decide what is learnt. {runs_told(cells)}."
+            f"the same in all and that do not decide what is learnt. {runs_text(cells)}."
         )
         name = f"settings-{sweep}" if sweep else "settings"
         heads = ("setting", *columns)
-        warnings = left_out_told(selection)
-        made.append(Written(name, caption, heads, tuple(rows_of(columns)), warnings))
+        warnings = left_out_text(selection)
+        made.append(PublicationTable(name, caption, heads, tuple(rows_of(columns)), warnings))
     return made
 
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 from analysis.comparison.questions.answers import Asked as Compared
 from analysis.comparison.questions.every_question import answers_of
 from analysis.comparison.selection import Selection
+from analysis.publication_tables.entries import PublicationTable
+from analysis.publication_tables.options import TableOptions
+from analysis.publication_tables.provenance_text import left_out_text, runs_text, unique
 from analysis.tables.table import Tables
-from analysis.written.asked import Asked
-from analysis.written.basis import each_once, left_out_told, runs_told
-from analysis.written.entries import Written
 
 COLUMNS = ("claim", "by", "tested at", "verdict", "reason", "numbers", "runs")
 
 
-def verdicts(_: Tables, selection: Selection, asked: Asked) -> list[Written]:
+def verdicts(_: Tables, selection: Selection, options: TableOptions) -> list[PublicationTable]:
     """A row for each claim that these runs bear on."""
-    given = answers_of(selection, Compared(quality=asked.quality, margin=asked.margin))
+    given = answers_of(selection, Compared(quality=options.quality, margin=options.margin))
     rows = tuple(
         (
             one.claim,
@@ -32,9 +32,9 @@ def verdicts(_: Tables, selection: Selection, asked: Asked) -> list[Written]:
         return []
     caption = (
         f"Claims, and what these runs show of them; margin, stated beforehand: "
-        f"{100 * asked.margin:g} points of {asked.quality}. {runs_told(selection.cells)}."
+        f"{100 * options.margin:g} points of {options.quality}. {runs_text(selection.cells)}."
     )
-    told = [f"not asked: {one.question} It takes {one.needs}" for one in given.unanswered]
+    told = [f"not answered: {one.question} It takes {one.needs}" for one in given.unanswered]
     warned = [text for one in given.every for text in one.warnings]
-    warnings = (*each_once((*warned, *told)), *left_out_told(selection))
-    return [Written("verdicts", caption, COLUMNS, rows, warnings)]
+    warnings = (*unique((*warned, *told)), *left_out_text(selection))
+    return [PublicationTable("verdicts", caption, COLUMNS, rows, warnings)]

@@ -1,4 +1,4 @@
-"""python -m analysis.written SOURCE... --out FOLDER: tables as LaTeX, Markdown and CSV."""
+"""python -m analysis.publication_tables SOURCE... --out FOLDER: LaTeX, Markdown and CSV."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from analysis.command import exit_code
+from analysis.publication_tables.formats import save
+from analysis.publication_tables.options import TableOptions
+from analysis.publication_tables.registry import TABLES, selected
 from analysis.statistics.results import OF_ANY_NUMBER, Method, Options
 from analysis.tables.gather import gather
-from analysis.written.asked import Asked
-from analysis.written.formats import save
-from analysis.written.registry import TABLES, selected
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
 
 
 def parser() -> argparse.ArgumentParser:
     """The command's options."""
-    usual = Asked()
+    usual = TableOptions()
     found = argparse.ArgumentParser(
-        prog="python -m analysis.written", description="Tables of runs, with intervals."
+        prog="python -m analysis.publication_tables", description="Tables of runs, with intervals."
     )
     add = found.add_argument
     add("sources", nargs="+", metavar="SOURCE", help="runs, or saved tables")
@@ -41,20 +41,20 @@ def parser() -> argparse.ArgumentParser:
     add("--target", type=float, help="the win-rate to reach; else half of the best gain")
     add("--axis", action="append", default=[], help=f"else {', '.join(usual.axes)}")
     add("--method", choices=list(OF_ANY_NUMBER), default=Method.t)
-    add("--level", type=float, default=usual.options.level)
+    add("--level", type=float, default=usual.interval.level)
     return found
 
 
-def asked_of(given: argparse.Namespace) -> Asked:
+def options_of(given: argparse.Namespace) -> TableOptions:
     """The options as the tables take them. Raises UserError for a margin that is none."""
-    usual, margin, margins = Asked(), Asked().margin, {}
+    usual, margin, margins = TableOptions(), TableOptions().margin, {}
     for text in given.margin:
         metric, _, size = text.rpartition("=")
         if metric:
             margins[metric] = number("--margin", size)
         else:
             margin = number("--margin", size)
-    return Asked(
+    return TableOptions(
         metrics=tuple(given.metric),
         measure=given.measure,
         baseline=given.baseline,
@@ -62,7 +62,7 @@ def asked_of(given: argparse.Namespace) -> Asked:
         margins=margins,
         target=given.target,
         axes=tuple(given.axis) or usual.axes,
-        options=Options(level=given.level, method=Method(given.method)),
+        interval=Options(level=given.level, method=Method(given.method)),
     )
 
 
@@ -75,13 +75,13 @@ def number(option: str, text: str) -> float:
 
 def run(given: argparse.Namespace, console: Console) -> None:
     """Make the tables and write them."""
-    asked = asked_of(given)
+    options = options_of(given)
     tables = gather(given.sources, by=given.by)
     selection = selected(tables)
     console.say(tables.said)
     warned: dict[str, None] = {}
     for name in given.only or TABLES:
-        made = TABLES[name](tables, selection, asked)
+        made = TABLES[name](tables, selection, options)
         if not made:
             console.say(f"{name}: these runs have nothing to put in it")
         for table in made:
@@ -96,7 +96,7 @@ def run(given: argparse.Namespace, console: Console) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Command line; exit code 2 if nothing can be written."""
     given = parser().parse_args(arguments)
-    return exit_code("written", lambda: run(given, Console(quiet=False)))
+    return exit_code("publication_tables", lambda: run(given, Console(quiet=False)))
 
 
 if __name__ == "__main__":

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from analysis.comparison.selection import Cell, Selection
+from analysis.publication_tables.provenance_text import listed, unique
 from analysis.sources.conditions import LETTERS
-from analysis.written.basis import each_once, listed
 from rlhf_lab.types.errors import UserError
 
 NAMES = {letter: name for name, letter in LETTERS.items()}
@@ -104,7 +104,7 @@ def pairs(selection: Selection, baseline: str) -> tuple[list[Pair], tuple[str, .
         found, lacking = paired(own, chosen)
         made += found
         told += [f"no condition like {cell.condition} with {chosen.text}" for cell in lacking]
-    return made, each_once(told)
+    return made, unique(told)
 
 
 def paired(own: Selection, chosen: Baseline) -> tuple[list[Pair], list[Cell]]:

@@ -7,17 +7,17 @@ from dataclasses import dataclass
 
 from analysis.comparison.claims import together
 from analysis.comparison.selection import Selection
+from analysis.publication_tables.baseline import Pair, pairs
+from analysis.publication_tables.entries import Entry, Measured, PublicationTable, measured
+from analysis.publication_tables.estimates import lacks
+from analysis.publication_tables.metrics import Metric, metrics_of
+from analysis.publication_tables.naming import key, place_columns, place_of, titles
+from analysis.publication_tables.options import TableOptions
+from analysis.publication_tables.provenance_text import left_out_text, runs_text, unique
 from analysis.statistics.contrasts import Contrast, difference, matched
 from analysis.statistics.decisions import Shows, options_of
 from analysis.statistics.equivalence import equivalence, tails_of
 from analysis.tables.table import Tables
-from analysis.written.asked import Asked
-from analysis.written.baseline import Pair, pairs
-from analysis.written.basis import each_once, left_out_told, runs_told
-from analysis.written.entries import Entry, Measured, Written, measured
-from analysis.written.estimates import lacks
-from analysis.written.metrics import Metric, metrics_of
-from analysis.written.naming import key, place_columns, place_of, titles
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,22 +35,26 @@ class Difference:
     warnings: tuple[str, ...]
 
 
-def differences(_: Tables, selection: Selection, asked: Asked) -> list[Written]:
+def differences(_: Tables, selection: Selection, options: TableOptions) -> list[PublicationTable]:
     """A table for each metric, with the verdicts, intervals and levels that the questions have."""
-    found, told = pairs(selection, asked.baseline)
+    found, told = pairs(selection, options.baseline)
     cells = [cell for one in found for cell in (one.cell, one.baseline)]
-    made = [table_of(metric, found, asked) for metric in metrics_of(cells, asked.metrics)]
-    rest = (*told, *left_out_told(selection))
+    made = [table_of(metric, found, options) for metric in metrics_of(cells, options.metrics)]
+    rest = (*told, *left_out_text(selection))
     return [
-        Written(one.name, one.caption, one.columns, one.rows, each_once((*one.warnings, *rest)))
+        PublicationTable(
+            one.name, one.caption, one.columns, one.rows, unique((*one.warnings, *rest))
+        )
         for one in made
         if one is not None
     ]
 
 
-def table_of(metric: Metric, found: Sequence[Pair], asked: Asked) -> Written | None:
+def table_of(
+    metric: Metric, found: Sequence[Pair], options: TableOptions
+) -> PublicationTable | None:
     """The differences of one metric; None if no two conditions can be compared."""
-    margin = asked.margin_of(metric.column, metric.is_share)
+    margin = options.margin_of(metric.column, metric.is_share)
     reasons = [not_compared(pair, metric) for pair in found]
     warned = [reason for reason in reasons if reason]
     usable = [pair for pair, reason in zip(found, reasons, strict=True) if not reason]
@@ -58,7 +62,7 @@ def table_of(metric: Metric, found: Sequence[Pair], asked: Asked) -> Written | N
         return None
     counts = together([(pair.cell, pair.baseline) for pair in usable])
     compared = [
-        one_difference(pair, metric, asked, margin, count)
+        one_difference(pair, metric, options, margin, count)
         for pair, count in zip(usable, counts, strict=True)
     ]
     cells = list(
@@ -86,13 +90,13 @@ def table_of(metric: Metric, found: Sequence[Pair], asked: Asked) -> Written | N
         "where fewer than 3 are common); its level is that of two one-sided tests of the margin, "
         "or of a two-sided test where none is stated, corrected, as is the second p, for the "
         "algorithms and models that the same change is tested with "
-        f"(Bonferroni).{within} {runs_told(cells)}."
+        f"(Bonferroni).{within} {runs_text(cells)}."
     )
     heads = ("seeds", "difference", "level", "p", "p (corrected)", "verdict")
     told = [text for one in compared for text in one.warnings]
     name = f"differences-{metric.column.replace('/', '_')}"
     columns = (*places, "condition", "baseline", *heads)
-    return Written(name, caption, columns, rows, each_once((*warned, *told)))
+    return PublicationTable(name, caption, columns, rows, unique((*warned, *told)))
 
 
 def not_compared(pair: Pair, metric: Metric) -> str:
@@ -111,10 +115,10 @@ def contrast_of(pair: Pair, column: str) -> Contrast:
 
 
 def one_difference(
-    pair: Pair, metric: Metric, asked: Asked, margin: float | None, count: int
+    pair: Pair, metric: Metric, options: TableOptions, margin: float | None, count: int
 ) -> Difference:
     """count: how many comparisons of the same claim hold together."""
-    contrast, level = contrast_of(pair, metric.column), asked.options.level
+    contrast, level = contrast_of(pair, metric.column), options.interval.level
     shows, verdict = Shows.below, "no margin stated"
     if margin is not None:
         shows, up = Shows.equal, metric.higher_is_better

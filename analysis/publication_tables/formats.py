@@ -8,11 +8,11 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from analysis.written.entries import Entry, Measured, Written, plain, shown
-from analysis.written.escapes import latex, markdown
+from analysis.publication_tables.entries import Entry, Measured, PublicationTable, plain, shown
+from analysis.publication_tables.escapes import latex, markdown
 
 
-def as_latex(table: Written) -> str:
+def as_latex(table: PublicationTable) -> str:
     """A `table` with a caption and a label, for \\usepackage{booktabs}."""
     numeric = [is_numeric(table, place) for place in range(len(table.columns))]
     aligned = "".join("r" if right else "l" for right in numeric)
@@ -56,13 +56,13 @@ def in_maths(number: str) -> str:
     return f"${number.replace('inf', chr(92) + 'infty ')}$" if number else ""
 
 
-def is_numeric(table: Written, place: int) -> bool:
+def is_numeric(table: PublicationTable, place: int) -> bool:
     """Whether a column holds numbers alone, empty places aside."""
     held = [row[place] for row in table.rows if row[place] is not None]
     return bool(held) and not any(isinstance(entry, str) for entry in held)
 
 
-def as_markdown(table: Written) -> str:
+def as_markdown(table: PublicationTable) -> str:
     """Caption, table and warnings."""
     numeric = [is_numeric(table, place) for place in range(len(table.columns))]
     lines = [markdown(table.caption), "", in_row(map(markdown, table.columns))]
@@ -81,7 +81,7 @@ def markdown_entry(entry: Entry) -> str:
     return markdown(entry) if isinstance(entry, str) else plain(entry)
 
 
-def as_csv(table: Written) -> str:
+def as_csv(table: PublicationTable) -> str:
     """All digits; an interval is three columns (`X`, `X low`, `X high`)."""
     spread = [
         any(isinstance(row[place], Measured) for row in table.rows)
@@ -115,14 +115,14 @@ def known(value: float) -> float | str:
     return "" if math.isnan(value) else value
 
 
-FORMATS: Mapping[str, Callable[[Written], str]] = {
+FORMATS: Mapping[str, Callable[[PublicationTable], str]] = {
     "tex": as_latex,
     "md": as_markdown,
     "csv": as_csv,
 }
 
 
-def save(table: Written, folder: Path) -> list[Path]:
+def save(table: PublicationTable, folder: Path) -> list[Path]:
     """Write a table in all formats; returns the files."""
     folder.mkdir(parents=True, exist_ok=True)
     found = []

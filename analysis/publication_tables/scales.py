@@ -4,24 +4,29 @@ from __future__ import annotations
 
 from analysis.comparison.claims import together
 from analysis.comparison.selection import Selection
+from analysis.publication_tables.baseline import Baseline, Pair, paired
+from analysis.publication_tables.differences import not_compared, one_difference
+from analysis.publication_tables.entries import Entry, PublicationTable
+from analysis.publication_tables.estimates import over_seeds
+from analysis.publication_tables.metrics import metric_of
+from analysis.publication_tables.naming import key, place_columns, place_of, titles
+from analysis.publication_tables.options import TableOptions
+from analysis.publication_tables.provenance_text import (
+    interval_text,
+    left_out_text,
+    runs_text,
+    unique,
+)
+from analysis.publication_tables.speed import cost_of
 from analysis.tables.table import Tables
-from analysis.written.asked import Asked
-from analysis.written.baseline import Baseline, Pair, paired
-from analysis.written.basis import each_once, interval_told, left_out_told, runs_told
-from analysis.written.differences import not_compared, one_difference
-from analysis.written.entries import Entry, Written
-from analysis.written.estimates import over_seeds
-from analysis.written.metrics import metric_of
-from analysis.written.naming import key, place_columns, place_of, titles
-from analysis.written.speed import cost_of
 
 SYNC = Baseline({"mode": "sync"})
 WALL = "x/wall_seconds"
 
 
-def scales(_: Tables, selection: Selection, asked: Asked) -> list[Written]:
+def scales(_: Tables, selection: Selection, options: TableOptions) -> list[PublicationTable]:
     """Quality and seconds of every asynchronous condition and of its synchronous one."""
-    metric, warned = metric_of(asked.quality), []
+    metric, warned = metric_of(options.quality), []
     found: list[Pair] = []
     for sweep in dict.fromkeys(cell.sweep for cell in selection.cells):
         for pair in paired(selection.only(sweep=sweep), SYNC)[0]:
@@ -36,38 +41,38 @@ def scales(_: Tables, selection: Selection, asked: Asked) -> list[Written]:
     rows = []
     counts = together([(pair.cell, pair.baseline) for pair in found])
     for pair, count in zip(found, counts, strict=True):
-        entries, told = row_of(pair, asked, count)
+        entries, told = row_of(pair, options, count)
         rows.append((*place_of(pair.cell, places), names[key(pair.cell)], *entries))
         warned += told
-    margin = asked.margin_of(asked.quality, metric.is_share)
+    margin = options.margin_of(options.quality, metric.is_share)
     within = "" if margin is None else f" Margin, stated beforehand: {metric.margin(margin).text}."
     caption = (
         f"Asynchronous conditions beside synchronous ones: {metric.name} of the last evaluated "
         "version, difference in pairs of common seeds with the t interval that the verdict is read "
         "from, at its level, and wall-clock up to it, evaluation left out (speed-up: ratio of "
         "geometric means); other numbers have their "
-        f"{interval_told(asked.options, of_shares=True)}.{within} {runs_told(cells)}."
+        f"{interval_text(options.interval, of_shares=True)}.{within} {runs_text(cells)}."
     )
     quality = ("seeds", "sync", "async", "difference", "level", "verdict")
-    warnings = (*each_once(warned), *left_out_told(selection))
+    warnings = (*unique(warned), *left_out_text(selection))
     columns = (*places, "condition", *quality, "sync, s", "async, s", "speed-up")
-    return [Written("scales", caption, columns, tuple(rows), warnings)]
+    return [PublicationTable("scales", caption, columns, tuple(rows), warnings)]
 
 
-def row_of(pair: Pair, asked: Asked, count: int) -> tuple[tuple[Entry, ...], list[str]]:
-    metric = metric_of(asked.quality)
-    margin = asked.margin_of(asked.quality, metric.is_share)
-    made = one_difference(pair, metric, asked, margin, count)
+def row_of(pair: Pair, options: TableOptions, count: int) -> tuple[tuple[Entry, ...], list[str]]:
+    metric = metric_of(options.quality)
+    margin = options.margin_of(options.quality, metric.is_share)
+    made = one_difference(pair, metric, options, margin, count)
     told = list(made.warnings)
     both: list[Entry] = []
     for cell in (pair.baseline, pair.cell):
         scores = cell.scores(metric.column)
         entry, said = over_seeds(
-            scores, asked.measure, asked.options, metric.digits, metric.is_share
+            scores, options.measure, options.interval, metric.digits, metric.is_share
         )
         both.append(entry)
         told += said
-    before, _, _ = cost_of(pair.baseline, None, WALL, asked)
-    after, ratio, said = cost_of(pair.cell, pair.baseline, WALL, asked)
+    before, _, _ = cost_of(pair.baseline, None, WALL, options)
+    after, ratio, said = cost_of(pair.cell, pair.baseline, WALL, options)
     shown = (made.seeds, *both, made.value, made.level, made.verdict)
     return (*shown, before, after, ratio), [*told, *said]

@@ -19,7 +19,7 @@ STUDENT = Options(method=Method.t)
 
 
 @dataclass(frozen=True, eq=False)
-class Course:
+class MeanCurve:
     """x and y at the versions that all seeds were judged at: mean and ends, each (V,).
 
     The ends are NaN where there is one seed.
@@ -68,7 +68,7 @@ def is_judged(cell: Cell, columns: Sequence[str]) -> bool:
     return bool(common(values_at(cell, columns)))
 
 
-def course(cell: Cell, x: str, y: str) -> Course:
+def mean_curve(cell: Cell, x: str, y: str) -> MeanCurve:
     """Means with intervals of both columns. A version that a seed lacks, or where it is NaN, is
     left out for all, and told. `is_judged` says whether one is left."""
     held = values_at(cell, (x, y))
@@ -82,7 +82,7 @@ def course(cell: Cell, x: str, y: str) -> Course:
     values = np.array([[held[seed][version] for version in versions] for seed in cell.seeds])
     made_x, _, _ = bands(values[:, :, 0], x)
     made_y, interval, warnings = bands(values[:, :, 1], y)
-    return Course(cell.seeds, versions, made_x, made_y, interval, (*told, *warnings))
+    return MeanCurve(cell.seeds, versions, made_x, made_y, interval, (*told, *warnings))
 
 
 def bands(

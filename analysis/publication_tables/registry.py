@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from analysis.comparison.selection import Selection, cells
+from analysis.publication_tables.differences import differences
+from analysis.publication_tables.entries import PublicationTable
+from analysis.publication_tables.naming import in_order
+from analysis.publication_tables.options import TableOptions
+from analysis.publication_tables.results import aggregated, results
+from analysis.publication_tables.run_list import run_list
+from analysis.publication_tables.scales import scales
+from analysis.publication_tables.settings import settings
+from analysis.publication_tables.sft import sft
+from analysis.publication_tables.speed import costs, times
+from analysis.publication_tables.verdicts import verdicts
 from analysis.tables.table import Tables
-from analysis.written.asked import Asked
-from analysis.written.differences import differences
-from analysis.written.entries import Written
-from analysis.written.naming import in_order
-from analysis.written.results import aggregated, results
-from analysis.written.run_list import run_list
-from analysis.written.scales import scales
-from analysis.written.settings import settings
-from analysis.written.sft import sft
-from analysis.written.speed import costs, times
-from analysis.written.verdicts import verdicts
 from rlhf_lab.types.errors import UserError
 
-Maker = Callable[[Tables, Selection, Asked], list[Written]]
+Maker = Callable[[Tables, Selection, TableOptions], list[PublicationTable]]
 TABLES: Mapping[str, Maker] = {
     "results": results,
     "aggregates": aggregated,
@@ -34,12 +34,14 @@ TABLES: Mapping[str, Maker] = {
 }
 
 
-def written(name: str, tables: Tables, asked: Asked | None = None) -> list[Written]:
+def make_tables(
+    name: str, tables: Tables, options: TableOptions | None = None
+) -> list[PublicationTable]:
     """The tables of a name; none if these runs have nothing to put in it. Raises UserError for a
     name that there is not."""
     if name not in TABLES:
         raise UserError(f"--only {name}: pass one of {', '.join(TABLES)}")
-    return TABLES[name](tables, selected(tables), asked or Asked())
+    return TABLES[name](tables, selected(tables), options or TableOptions())
 
 
 def selected(tables: Tables) -> Selection:

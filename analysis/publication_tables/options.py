@@ -1,4 +1,4 @@
-"""What is asked of the tables: metrics, baseline, margin, target, and how intervals are made."""
+"""Options of the tables: metrics, baseline, margin, target, and the method of intervals."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rlhf_lab.types.errors import UserError
 
 
 @dataclass(frozen=True)
-class Asked:
+class TableOptions:
     """metrics: columns of versions, the usual ones if empty. baseline: see `parse_baseline`, the
     usual one of each sweep if empty. margin: the largest difference of a share that does not
     matter, stated beforehand; margins: of other metrics. target: the gold win-rate to reach, half
@@ -25,7 +25,7 @@ class Asked:
     quality: str = "gold/win_rate"
     target: float | None = None
     axes: tuple[str, ...] = ("x/wall_seconds", "x/completions")
-    options: Options = field(default_factory=lambda: Options(method=Method.t))
+    interval: Options = field(default_factory=lambda: Options(method=Method.t))
 
     def __post_init__(self) -> None:
         if self.measure not in MEASURES:

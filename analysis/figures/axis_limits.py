@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from matplotlib.axes import Axes
 
@@ -14,15 +14,19 @@ from analysis.figures.names import is_share
 BESIDE, MOST_BESIDE = 0.4, 1.2
 MARGIN = 0.06
 Which = Literal["x", "y"]
+# A point and the ends of its interval.
+Span: TypeAlias = tuple[float, float, float]
 
 
 @dataclass(eq=False)
-class Framing:
+class AxisLimits:
     """What was drawn in each panel, along each axis: points with the ends of their intervals."""
 
-    spans: list[tuple[Axes, Which, str, tuple[float, float, float]]] = field(default_factory=list)
+    spans: list[tuple[Axes, Which, str, Span]] = field(default_factory=list)
 
-    def see(self, axes: Axes, which: Which, name: str, span: tuple[float, float, float]) -> None:
+    def include(
+        self, axes: Axes, which: Which, name: str, span: tuple[float, float, float]
+    ) -> None:
         """Note a point and the ends of its interval, of a metric or axis of that name."""
         self.spans.append((axes, which, name, span))
 
@@ -45,7 +49,7 @@ class Framing:
         return is_cut
 
 
-def limits(spans: list[tuple[float, float, float]], of_share: bool) -> tuple[float, float, bool]:
+def limits(spans: list[Span], of_share: bool) -> tuple[float, float, bool]:
     """The least and the largest value to show, and whether an interval goes beyond."""
     points = [point for point, _, _ in spans]
     ends = [end for span in spans for end in span if math.isfinite(end)]

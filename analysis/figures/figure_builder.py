@@ -11,8 +11,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from analysis.comparison.selection import Cell
+from analysis.figures.axis_limits import AxisLimits
 from analysis.figures.captions import COLUMNS, last_numbers, seeds_told, warnings_told
-from analysis.figures.framing import Framing
 from analysis.figures.names import label
 from analysis.figures.style import GREY, plain
 from analysis.statistics.results import FEW_SEEDS
@@ -46,7 +46,7 @@ class Named:
 
 
 @dataclass(eq=False)
-class Sheet:
+class FigureBuilder:
     """Collects the rows, conditions and warnings of a figure.
 
     shows: the caption's first words. group: the row of panels that is being drawn. tells_last:
@@ -64,7 +64,7 @@ class Sheet:
     handles: dict[str, Named] = field(default_factory=dict)
     seeds: dict[str, tuple[int, ...]] = field(default_factory=dict)
     told: dict[str, list[str]] = field(default_factory=dict)
-    framing: Framing = field(default_factory=Framing)
+    limits: AxisLimits = field(default_factory=AxisLimits)
 
     def runs(self, cell: Cell, warnings: Sequence[str] = ()) -> None:
         """Count the runs of a condition that is drawn, and what is doubtful about them."""
@@ -118,7 +118,7 @@ class Sheet:
         if self.has_intervals and fewest < FEW_SEEDS:
             words = "n = 1: no interval" if fewest == 1 else f"n = {fewest}: rough intervals"
             self.figure.suptitle(words, fontsize=6.5, color=GREY, x=0.99, ha="right")
-        if self.framing.fit():
+        if self.limits.fit():
             self.notes.append("Intervals that leave a panel are cut; the data have their ends.")
         self.legend()
         data = pd.DataFrame(self.rows)

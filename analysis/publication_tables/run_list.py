@@ -10,9 +10,9 @@ from typing import Any
 import pandas as pd
 
 from analysis.comparison.selection import Selection
+from analysis.publication_tables.entries import Entry, Measured, PublicationTable
+from analysis.publication_tables.options import TableOptions
 from analysis.tables.table import Tables
-from analysis.written.asked import Asked
-from analysis.written.entries import Entry, Measured, Written
 
 COLUMNS = (
     *("run", "sweep", "environment", "condition", "seed", "role", "state", "counts"),
@@ -21,7 +21,7 @@ COLUMNS = (
 )
 
 
-def run_list(tables: Tables, selection: Selection, _: Asked) -> list[Written]:
+def run_list(tables: Tables, selection: Selection, _: TableOptions) -> list[PublicationTable]:
     """A row for each run, whether it counts in a comparison, and its findings by kind."""
     counted = {str(row["run"]) for cell in selection.cells for row in cell.runs.values()}
     kinds: dict[str, Counter[str]] = {}
@@ -40,7 +40,7 @@ def run_list(tables: Tables, selection: Selection, _: Asked) -> list[Written]:
         f"Runs: {tables.said}; {len(counted)} count in comparisons. Seconds and device-hours are "
         "of the whole run, evaluation left out."
     )
-    return [Written("runs", caption, COLUMNS, rows, (*selection.left_out, *told))]
+    return [PublicationTable("runs", caption, COLUMNS, rows, (*selection.left_out, *told))]
 
 
 def row_of(row: Mapping[Any, Any], counted: set[str], kinds: Counter[str]) -> tuple[Entry, ...]:
