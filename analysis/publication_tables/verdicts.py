@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from analysis.comparison.questions.answers import Asked as Compared
+from analysis.comparison.questions.answers import Criteria as Compared
 from analysis.comparison.questions.every_question import answers_of
 from analysis.comparison.selection import Selection
 from analysis.publication_tables.entries import PublicationTable
@@ -19,12 +19,12 @@ def verdicts(_: Tables, selection: Selection, options: TableOptions) -> list[Pub
     rows = tuple(
         (
             one.claim,
-            one.where,
-            one.scale,
+            one.source,
+            one.setting,
             str(one.verdict),
-            one.reason,
+            one.evidence,
             "; ".join(f"{number.label}: {number.text}" for number in one.numbers),
-            one.basis,
+            one.runs,
         )
         for one in given.every
     )
