@@ -18,8 +18,8 @@ from analysis.comparison.families import settings_of
 from analysis.comparison.questions import asynchrony, off_policyness, robustness, staleness
 from analysis.comparison.questions.answers import Answer, Criteria
 from analysis.comparison.selection import Selection, cells
-from analysis.figures.figure_builder import Drawn
-from analysis.figures.registry import drawn_of
+from analysis.figures.catalogue import draw_selection
+from analysis.figures.figure_builder import DrawnFigure
 from analysis.publication_tables.differences import differences
 from analysis.publication_tables.options import TableOptions
 from analysis.statistics.decisions import Verdict
@@ -61,7 +61,7 @@ def found(answers: list[Answer], words: str, scale: str = "") -> Answer:
     return only
 
 
-def row_of(made: Drawn, condition: str, group: str = "") -> Any:
+def row_of(made: DrawnFigure, condition: str, group: str = "") -> Any:
     data = made.data
     held = data[data["condition"].eq(condition) & data["group"].str.startswith(group)]
     (only,) = held.to_dict("records")
@@ -79,7 +79,7 @@ def test_a_lost_run_leaves_its_seed_out_of_pairs_and_is_no_other_method(whole: T
     assert equal.verdict is Verdict.holds
     assert any("left out of the pairs" in text and "[3]" in text for text in equal.warnings)
     # The figure pairs by the same rule, so that both have the same ends.
-    row = row_of(drawn_of("differences", selection), "async S=1")
+    row = row_of(draw_selection("differences", selection), "async S=1")
     ends = (number.estimate.point, number.estimate.low, number.estimate.high)
     assert (row["y"], row["low"], row["high"]) == pytest.approx(ends)
     assert (row["part"], row["seeds"]) == ("paired difference", "1 2 4 5")
@@ -98,19 +98,19 @@ def test_a_lost_run_takes_neither_the_verdict_of_the_ladder_nor_its_n(whole: Tab
 
 
 def test_seconds_a_round_do_not_depend_on_how_many_rounds_were_kept(every: Selection) -> None:
-    made = drawn_of("fig6_who_waits", every.only(sweep="passes_nano"))
+    made = draw_selection("fig6_who_waits", every.only(sweep="passes_nano"))
     titles = [panel.get_title(loc="left") for panel in made.figure.axes]
     generated = [float(re.findall(r", ([\d.]+) s of generation", title)[0]) for title in titles]
     # Rows stand for 16, 8 and 4 rounds, and took 1.16, 0.68 and 0.33 seconds.
     assert generated == pytest.approx([0.0725, 0.085, 0.0825], rel=0.06)
     assert "one round in 16" in made.caption and "one round in 4" in made.caption
-    made = drawn_of("fig2_timelines", every.only(sweep="sync_async_nano"))
+    made = draw_selection("fig2_timelines", every.only(sweep="sync_async_nano"))
     assert made.data["version"].nunique() == 4 and "one round in 4" in made.caption
     assert made.data["x_high"].max() < 0.8
 
 
 def test_a_share_at_the_target_is_drawn_as_far_as_all_runs_are_known(every: Selection) -> None:
-    made = drawn_of("targets", every.only(sweep=LADDER, algo="ppo"))
+    made = draw_selection("targets", every.only(sweep=LADDER, algo="ppo"))
     held = made.data[made.data["condition"].eq("N=64")]
     for x, most in (("x/wall_seconds", 75.0), ("x/updates", 256.0)):
         curve = held[held["x_name"].eq(x)]
@@ -145,7 +145,7 @@ def test_page_figure_and_table_have_one_rule(whole: Tables, every: Selection) ->
     """Best-of-2 at N=4 was cannot tell on the page, equal in the figure and in the table."""
     ladder = every.only(sweep=LADDER)
     answers = off_policyness.ask(ladder, Criteria())
-    figure = drawn_of("differences", ladder)
+    figure = draw_selection("differences", ladder)
     (table,) = differences(
         whole,
         ladder,
@@ -169,14 +169,14 @@ def test_page_figure_and_table_have_one_rule(whole: Tables, every: Selection) ->
 
 @pytest.mark.parametrize("name", ["fig4_losses", "rate_schedule", "staleness", "fig7_passes"])
 def test_levels_of_win_rates_lie_between_0_and_1(every: Selection, name: str) -> None:
-    data = drawn_of(name, every).data
+    data = draw_selection(name, every).data
     held = data[data["y_name"].eq("gold/win_rate")]
     assert len(held) and held["low"].min() > 0 and held["high"].max() < 1
     assert set(held["interval"]) == {"95% logit"}
 
 
 def test_conditions_of_other_bounds_have_titles_of_their_own(every: Selection) -> None:
-    panels = drawn_of("corrections", every).figure.axes
+    panels = draw_selection("corrections", every).figure.axes
     titles = [title for panel in panels if (title := panel.get_title(loc="left"))]
     assert titles == ["grpo nano_s S=1", "grpo nano_s S=4"]
 

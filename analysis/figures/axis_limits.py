@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeAlias
 
 from matplotlib.axes import Axes
 
-from analysis.figures.names import is_share
+from analysis.words import is_share
 
 # Room for intervals on each side, of what the points take: at least, and at most.
 BESIDE, MOST_BESIDE = 0.4, 1.2
@@ -30,7 +30,7 @@ class AxisLimits:
         """Note a point and the ends of its interval, of a metric or axis of that name."""
         self.spans.append((axes, which, name, span))
 
-    def fit(self) -> bool:
+    def apply(self) -> bool:
         """Set the limits of all panels; whether some interval is cut."""
         is_cut = False
         done: set[tuple[Which, int]] = set()
@@ -40,8 +40,8 @@ class AxisLimits:
             if (which, id(axes)) in done:
                 continue
             done |= {(which, id(each)) for each in together}
-            held = [span for a, w, _, span in self.spans if a in together and w == which]
-            low, high, wide = limits(held, is_share(name))
+            spans = [span for a, w, _, span in self.spans if a in together and w == which]
+            low, high, wide = limits(spans, is_share(name))
             is_cut |= wide
             margin = MARGIN * (high - low)
             setter = axes.set_xlim if which == "x" else axes.set_ylim

@@ -1,16 +1,16 @@
-"""Conditions put together for what any comparison has, whatever it varies."""
+"""Groups of conditions that can be compared whatever they differ in, and their names."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from analysis.comparison.families import value
+from analysis.comparison.families import Family, order, value
 from analysis.comparison.selection import Cell
-from analysis.figures.families import Family, order, shared
+from analysis.figures.families import grouped
 
-# What tells conditions apart, that which colours tell first.
 Grouping: TypeAlias = Callable[[Sequence[Cell]], list[Family]]
+# What distinguishes conditions; colours stand for the first that does.
 KEYS = (
     "algo mode correction updates_per_round max_staleness passes group_size proxy reward model"
 ).split()
@@ -18,30 +18,26 @@ KEYS = (
 
 def by_sweep(cells: Sequence[Cell]) -> list[Family]:
     """All conditions of a sweep, over all its environments."""
-    return grouped(cells, [(cell.sweep,) for cell in cells])
+    return comparable(grouped(cells, lambda cell: cell.sweep))
 
 
 def by_env(cells: Sequence[Cell]) -> list[Family]:
     """All conditions of a sweep in one environment, whose scores are of one scale."""
-    return grouped(cells, [(cell.sweep, cell.env) for cell in cells])
+    return comparable(grouped(cells, lambda cell: (cell.sweep, cell.env)))
 
 
 def by_algo(cells: Sequence[Cell]) -> list[Family]:
     """The same, each algorithm by itself where something else varies within algorithms."""
-    found = []
+    parted = []
     for family in by_env(cells):
-        parts = grouped(family.cells, [(str(cell.parts["algo"]),) for cell in family.cells])
-        found += parts if parts else [family]
-    return found
+        by_name = grouped(family.cells, lambda cell: str(cell.parts["algo"]))
+        parted += comparable(by_name) or [family]
+    return parted
 
 
-def grouped(cells: Sequence[Cell], places: Sequence[Hashable]) -> list[Family]:
-    """Families by place that have two conditions at least, each in the order of its parts."""
-    groups: dict[Hashable, list[Cell]] = {}
-    for cell, place in zip(cells, places, strict=True):
-        groups.setdefault(place, []).append(cell)
-    made = [sorted(group, key=rank) for group in groups.values()]
-    return [Family(tuple(group), shared(group)) for group in made if len(group) > 1]
+def comparable(groups: Sequence[Sequence[Cell]]) -> list[Family]:
+    """The groups of two conditions at least, each in the order of its parts."""
+    return [Family(tuple(sorted(group, key=rank))) for group in groups if len(group) > 1]
 
 
 def rank(cell: Cell) -> tuple[object, ...]:
@@ -64,6 +60,6 @@ def keys_of(family: Family) -> list[str]:
 
 
 def names_of(family: Family) -> list[str]:
-    """A name for each condition: the parts that differ, or all of it where these do not do."""
+    """A name for each condition: the parts that differ, or all of it if these are not unique."""
     short = [cell.title(keys_of(family)) or "no correction" for cell in family.cells]
     return short if len({*short}) == len(short) else [cell.condition for cell in family.cells]

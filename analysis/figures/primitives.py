@@ -1,4 +1,4 @@
-"""What figures are made of: curves with bands, points with crosses, bars of intervals."""
+"""What panels are made of: curves with bands, paths and points with crosses."""
 
 from __future__ import annotations
 
@@ -8,164 +8,129 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
-from analysis.comparison.families import value
-from analysis.comparison.selection import Cell, told_as
-from analysis.figures.families import order
+from analysis.comparison.families import order, value
+from analysis.comparison.selection import Cell
 from analysis.figures.figure_builder import FigureBuilder
 from analysis.figures.mean_curves import MeanCurve, mean_curve
-from analysis.figures.names import KL, SPOKEN, label
 from analysis.figures.series_style import SeriesStyle, combined, value_style
-from analysis.figures.style import GREY, plain
-from analysis.statistics.results import Estimate
+from analysis.figures.style import GREY
+from analysis.words import KL, label, setting_text
 
 
-def style_of(cell: Cell, told: Sequence[str]) -> SeriesStyle:
-    """Colour and line by the first key that is told, the marker by the second, if there is one."""
-    styles = [value_style(key, value(cell, key)) for key in told[:2]]
+def style_of(cell: Cell, keys: Sequence[str]) -> SeriesStyle:
+    """Colour and line by the first key, the marker by the second, if there is one."""
+    styles = [value_style(key, value(cell, key)) for key in keys[:2]]
     return styles[0] if len(styles) == 1 else combined(*styles)
 
 
-def name_of(cell: Cell, told: Sequence[str]) -> str:
-    """A condition as its legend says it: the words of all that is told."""
-    return " ".join(word_of(cell, key) for key in told)
+def name_of(cell: Cell, keys: Sequence[str]) -> str:
+    """A condition as its legend names it: its values of the keys in words."""
+    return " ".join(setting_text(key, value(cell, key)) for key in keys)
 
 
-def word_of(cell: Cell, key: str) -> str:
-    """A part in a word: `N=4`, `sync`, `no correction`."""
-    found = value(cell, key)
-    if key in SPOKEN:
-        before, without = SPOKEN[key]
-        return f"{before}{found}" if found else without
-    return told_as(key, found) or f"no {key}"
-
-
-def to_legend(builder: FigureBuilder, cell: Cell, told: Sequence[str]) -> None:
-    """Colour and line for what the first key says, markers for what the second says."""
-    first = value_style(told[0], value(cell, told[0]))
-    alone = len(told) == 1
-    style: Any = first.line
-    sample = Line2D(
-        [], [], color=first.colour, linestyle=style, marker=first.marker if alone else ""
-    )
-    rank = (0, order(value(cell, told[0])))
-    builder.name(word_of(cell, told[0]), sample, len(cell.seeds), rank)
-    if not alone:
-        marker = value_style(told[1], value(cell, told[1])).marker
-        second = Line2D([], [], color=GREY, linestyle="none", marker=marker)
-        rank = (1, order(value(cell, told[1])))
-        builder.name(word_of(cell, told[1]), second, len(cell.seeds), rank)
+def add_to_legend(builder: FigureBuilder, cell: Cell, keys: Sequence[str]) -> None:
+    """Colour and line for the first key's value, a marker for the second's."""
+    for place, key in enumerate(keys[:2]):
+        style = value_style(key, value(cell, key))
+        marker = style.marker if place or len(keys) == 1 else ""
+        line: Any = "none" if place else style.line
+        colour = GREY if place else style.colour
+        sample = Line2D([], [], color=colour, linestyle=line, marker=marker)
+        rank = (place, order(value(cell, key)))
+        builder.add_to_legend(name_of(cell, [key]), sample, len(cell.seeds), rank)
 
 
 def outer(panel: Axes, x: str) -> None:
     """Name the x-axis where no panel below does."""
-    place = panel.get_subplotspec()
-    if place is None or place.is_last_row():
+    spec = panel.get_subplotspec()
+    if spec is None or spec.is_last_row():
         panel.set_xlabel(label(x))
 
 
 def band_curve(
-    builder: FigureBuilder, axes: Axes, cell: Cell, told: Sequence[str], xy: tuple[str, str]
-) -> MeanCurve:
+    builder: FigureBuilder, axes: Axes, cell: Cell, keys: Sequence[str], xy: tuple[str, str]
+) -> None:
     """Means over seeds at each version, with a band where there is more than one seed."""
-    made, style = mean_curve(cell, *xy), style_of(cell, told)
-    x, (y, low, high) = made.x[0], made.y
+    curve, style = mean_curve(cell, *xy), style_of(cell, keys)
+    x, (y, low, high) = curve.x[0], curve.y
     axes.plot(x, y, color=style.colour, marker=style.marker, linestyle=style.line)
-    if len(made.seeds) > 1:
+    if len(curve.seeds) > 1:
         axes.fill_between(x, low, high, color=style.colour, alpha=0.15, linewidth=0)
-    keep(builder, axes, cell, told, xy, made)
-    return made
+    record(builder, axes, cell, keys, xy, curve)
 
 
 def path(
-    builder: FigureBuilder, axes: Axes, cell: Cell, told: Sequence[str], xy: tuple[str, str]
-) -> MeanCurve:
-    """The way over two metrics, version by version, with a cross of intervals at the last."""
-    made, style = mean_curve(cell, *xy), style_of(cell, told)
-    axes.plot(
-        made.x[0], made.y[0], color=style.colour, marker=style.marker, linestyle=style.line, lw=0.8
-    )
-    if len(made.seeds) > 1:
-        cross(axes, made, style)
-    keep(builder, axes, cell, told, xy, made)
-    return made
+    builder: FigureBuilder, axes: Axes, cell: Cell, keys: Sequence[str], xy: tuple[str, str]
+) -> None:
+    """The path over two metrics, version by version, with a cross of intervals at the last."""
+    curve, style = mean_curve(cell, *xy), style_of(cell, keys)
+    line: Any = {"linestyle": style.line, "lw": 0.8}
+    axes.plot(curve.x[0], curve.y[0], color=style.colour, marker=style.marker, **line)
+    cross(axes, curve, style)
+    record(builder, axes, cell, keys, xy, curve)
 
 
 def end_point(
-    builder: FigureBuilder, axes: Axes, cell: Cell, told: Sequence[str], xy: tuple[str, str]
-) -> MeanCurve:
+    builder: FigureBuilder, axes: Axes, cell: Cell, keys: Sequence[str], xy: tuple[str, str]
+) -> None:
     """The last version alone, with a cross of intervals."""
-    made, style = mean_curve(cell, *xy), style_of(cell, told)
-    axes.plot(made.x[0][-1], made.y[0][-1], color=style.colour, marker=style.marker, ls="none")
-    if len(made.seeds) > 1:
-        cross(axes, made, style)
-    keep(builder, axes, cell, told, xy, made, (-1,))
-    return made
+    curve, style = mean_curve(cell, *xy), style_of(cell, keys)
+    axes.plot(curve.x[0][-1], curve.y[0][-1], color=style.colour, marker=style.marker, ls="none")
+    cross(axes, curve, style)
+    record(builder, axes, cell, keys, xy, curve, (-1,))
 
 
-def cross(axes: Axes, made: MeanCurve, style: SeriesStyle) -> None:
-    x, y = made.x, made.y
-    error: dict[str, Any] = {"color": style.colour, "lw": 0.7, "alpha": 0.7}
-    axes.plot([x[1][-1], x[2][-1]], [y[0][-1]] * 2, **error)
-    axes.plot([x[0][-1]] * 2, [y[1][-1], y[2][-1]], **error)
+def cross(axes: Axes, curve: MeanCurve, style: SeriesStyle) -> None:
+    """The intervals of the last version along both axes; none of one seed."""
+    if len(curve.seeds) > 1:
+        x, y = ([float(values[-1]) for values in ends] for ends in (curve.x, curve.y))
+        line: Any = {"color": style.colour, "lw": 0.7, "alpha": 0.7}
+        axes.plot(x[1:], [y[0]] * 2, **line)
+        axes.plot([x[0]] * 2, y[1:], **line)
 
 
-def keep(
+def record(
     builder: FigureBuilder,
     axes: Axes,
     cell: Cell,
-    told: Sequence[str],
+    keys: Sequence[str],
     xy: tuple[str, str],
-    made: MeanCurve,
-    places: Sequence[int] | None = None,
+    curve: MeanCurve,
+    versions: Sequence[int] | None = None,
 ) -> None:
-    """Put a course into the figure's data and legend."""
-    name = name_of(cell, told)
-    to_legend(builder, cell, told)
-    builder.runs(cell, made.warnings)
-    for place in range(len(made.versions)) if places is None else places:
-        x, x_low, x_high = (float(each[place]) for each in made.x)
-        y, low, high = (float(each[place]) for each in made.y)
+    """Add a curve to the figure's data and legend. versions: indices of those that are drawn."""
+    name = name_of(cell, keys)
+    add_to_legend(builder, cell, keys)
+    builder.count_runs(cell, curve.warnings)
+    for index in range(len(curve.versions)) if versions is None else versions:
+        x, x_low, x_high = (float(values[index]) for values in curve.x)
         # Intervals along x are drawn where x was measured, and at the last version.
-        is_crossed = xy[0] == KL and place in (-1, len(made.versions) - 1)
+        is_crossed = xy[0] == KL and index in (-1, len(curve.versions) - 1)
         builder.limits.include(axes, "x", xy[0], (x, x_low, x_high) if is_crossed else (x, x, x))
-        builder.limits.include(axes, "y", xy[1], (y, low, high))
-        put(
-            builder, cell, made, place,
+        record_version(
+            builder, axes, "y", cell, curve, index,
             condition=name, x_name=xy[0], x=x, x_low=x_low, x_high=x_high, y_name=xy[1],
         )  # fmt: skip
 
 
-def put(builder: FigureBuilder, cell: Cell, made: MeanCurve, place: int, **shown: Any) -> None:
-    """Keep one version of a course as data. shown: the condition, x, and the names of x and y."""
-    y, low, high = (float(each[place]) for each in made.y)
+def record_version(
+    builder: FigureBuilder,
+    axes: Axes,
+    which: Any,
+    cell: Cell,
+    curve: MeanCurve,
+    index: int,
+    **shown: Any,
+) -> None:
+    """Add one version of a curve to the data. which: the axis that y is drawn along. shown: the
+    condition, x, and the names of x and y."""
+    y, low, high = curve.point(index)
+    builder.limits.include(axes, which, shown["y_name"], (y, low, high))
     builder.add(
-        cell, **shown, y=y, low=low, high=high, version=made.versions[place],
-        n=len(made.seeds), seeds=seeds_text(made.seeds), interval=made.interval,
+        cell, **shown, y=y, low=low, high=high, version=curve.versions[index],
+        n=len(curve.seeds), seeds=seeds_column(curve.seeds), interval=curve.interval,
     )  # fmt: skip
 
 
-def seeds_text(seeds: Sequence[int]) -> str:
+def seeds_column(seeds: Sequence[int]) -> str:
     return " ".join(map(str, seeds))
-
-
-def bars(
-    axes: Axes, names: Sequence[str], estimates: Sequence[Estimate], styles: Sequence[SeriesStyle]
-) -> None:
-    """A row for each name: interval as a bar, estimate as a tick in it; the first one on top."""
-    for place, (found, style) in enumerate(zip(estimates, styles, strict=True)):
-        interval_bar(axes, (found.low, found.high), place, style.colour)
-        axes.plot([found.point], [place], color=style.colour, marker="|", ms=7, mew=1.4)
-    row_names(axes, names)
-
-
-def interval_bar(axes: Axes, ends: tuple[float, float], place: float, colour: str) -> None:
-    """An interval as a bar that ends where the interval does: a line's own caps lie beyond it."""
-    low, high = ends
-    axes.plot([low, high], [place] * 2, color=colour, lw=4, alpha=0.35, solid_capstyle="butt")
-
-
-def row_names(axes: Axes, names: Sequence[str]) -> None:
-    """Names of rows down the left side."""
-    axes.set_yticks(range(len(names)), [plain(name) for name in names])
-    axes.set_ylim(len(names) - 0.4, -0.6)
-    axes.grid(axis="x", color=GREY, alpha=0.2, lw=0.5)

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from analysis.comparison.questions import answers as told
 from analysis.comparison.questions.every_question import QUESTIONS, answers_of
 from analysis.comparison.selection import Cell, Selection, cells
-from analysis.figures.registry import FIGURES, drawn
+from analysis.figures.catalogue import FIGURES, draw
 from analysis.publication_tables.escapes import markdown
 from analysis.publication_tables.formats import as_markdown
 from analysis.publication_tables.options import TableOptions
@@ -100,7 +100,7 @@ def joined(parts: Sequence[Shown]) -> Shown:
 def figure(name: str, held: Tables) -> Shown:
     """A figure with its caption and warnings, or what its runs lack."""
     try:
-        made = drawn(name, held)
+        made = draw(name, held)
     except UserError as error:
         return Shown(str(error), f"<p>{html.escape(str(error))}</p>")
     lines = [made.caption, *made.warnings]

@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from analysis.figures.names import is_share, label
 from analysis.report.groups import Group, last
 from analysis.report.markup import Child, Markup, element, joined
 from analysis.report.numbers import NONE, interval_text, listed, text_of
 from analysis.report.series import Chosen
 from analysis.statistics.aggregates import aggregates, mean
 from analysis.statistics.results import Estimate, Method, Options
+from analysis.words import is_share, label
 
 OPTIONS = Options(method=Method.t)
 COLUMNS = 5

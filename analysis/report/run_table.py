@@ -13,12 +13,12 @@ from urllib.parse import quote
 
 import pandas as pd
 
-from analysis.figures.names import label
 from analysis.report.markup import Markup, element
 from analysis.report.numbers import NONE, text_of
 from analysis.report.results import sortable
 from analysis.sources.record import flat_config
 from analysis.tables.table import Tables
+from analysis.words import label
 
 # What `rlhf-lab timeline` draws, and what it is drawn from.
 TIMELINES = ("timeline.html", "timeline.jsonl")

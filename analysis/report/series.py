@@ -10,12 +10,12 @@ import pandas as pd
 from scipy import stats
 
 from analysis.comparison.selection import unlabelled
-from analysis.figures.names import COMPLETIONS, DEVICE_HOURS, FLOPS, KL, UPDATES, WALL, label
 from analysis.report.colours import Drawn
 from analysis.report.groups import Group, Run
 from analysis.report.numbers import short, thinned
 from analysis.sources.axes import STEP
 from analysis.tables.table import Tables
+from analysis.words import COMPLETIONS, DEVICE_HOURS, FLOPS, KL, UPDATES, WALL, label
 
 LEVEL = 0.95
 # At most so many points of a run, and so many numbers in all, about seven characters each.

@@ -16,7 +16,7 @@ import pandas as pd
 
 from analysis.command import exit_code
 from analysis.comparison.selection import Selection
-from analysis.figures.registry import drawn_of, missing
+from analysis.figures.catalogue import draw_selection, missing
 from analysis.figures.style import write
 from analysis.markdown import Table
 from analysis.publication_tables.entries import plain
@@ -140,7 +140,7 @@ def draw(selection: Selection, out: Path, console: Console) -> None:
     out.mkdir(parents=True, exist_ok=True)
     for name in FIGURES:
         if not missing(name, selection):
-            write(drawn_of(name, selection).figure, out / name, ["png", "pdf"])
+            write(draw_selection(name, selection).figure, out / name, ["png", "pdf"])
             console.say(f"wrote {out / name}.png and .pdf")
 
 

@@ -21,7 +21,7 @@ import numpy as np
 from analysis.command import exit_code
 from analysis.comparison.families import rest_of
 from analysis.comparison.selection import Cell, Selection
-from analysis.figures.registry import drawn_of
+from analysis.figures.catalogue import draw_selection
 from analysis.figures.style import write
 from analysis.markdown import Table, split_at_markers, write_between_markers
 from analysis.studies.seeds import caption_of, mean_text, selected
@@ -178,7 +178,7 @@ def report(folders: Sequence[Path], page: Path | None, file: Path, console: Cons
     for table in tables:
         console.table(table.title, table.columns, table.rows)
     file.parent.mkdir(parents=True, exist_ok=True)
-    write(drawn_of(FIGURE, selection).figure, file.with_suffix(""), [file.suffix[1:]])
+    write(draw_selection(FIGURE, selection).figure, file.with_suffix(""), [file.suffix[1:]])
     console.say(f"wrote {file}")
     if page:
         link = f"![gold and proxy against KL]({os.path.relpath(file, page.parent)})"

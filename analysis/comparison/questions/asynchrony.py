@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from analysis.comparison.claims import Pair, together
+from analysis.comparison.families import families
 from analysis.comparison.questions.answers import (
     Answer,
     Claim,
@@ -16,7 +17,6 @@ from analysis.comparison.questions.answers import (
     tested,
 )
 from analysis.comparison.questions.equal_cost import at_equal_cost
-from analysis.comparison.questions.families import families
 from analysis.comparison.selection import Cell, Selection
 from analysis.statistics.contrasts import speed_up
 from analysis.statistics.decisions import Shows, Verdict, decide, options_of

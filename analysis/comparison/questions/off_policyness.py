@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from analysis.comparison.claims import together
 from analysis.comparison.equal_kl import Apart, Plane, at_equal_kl
+from analysis.comparison.families import Family, families
 from analysis.comparison.questions.answers import (
     Answer,
     Claim,
@@ -17,7 +18,6 @@ from analysis.comparison.questions.answers import (
     minus,
     tested,
 )
-from analysis.comparison.questions.families import Family, families
 from analysis.comparison.selection import Cell, Selection
 from analysis.statistics.contrasts import seeds_to_pair
 from analysis.statistics.curves import areas, curve_of

@@ -6,6 +6,7 @@ The published code does so: its last round trains at rate zero, a quarter of all
 from __future__ import annotations
 
 from analysis.comparison.claims import together
+from analysis.comparison.families import Family, families
 from analysis.comparison.questions.answers import (
     Answer,
     Claim,
@@ -15,7 +16,6 @@ from analysis.comparison.questions.answers import (
     change,
     tested,
 )
-from analysis.comparison.questions.families import Family, families
 from analysis.comparison.selection import Cell, Selection
 from analysis.statistics.decisions import Shows
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from analysis.comparison.claims import Pair, together
+from analysis.comparison.families import families, value
 from analysis.comparison.questions.answers import (
     Answer,
     Claim,
@@ -20,7 +21,6 @@ from analysis.comparison.questions.answers import (
     tested,
 )
 from analysis.comparison.questions.equal_cost import at_equal_cost
-from analysis.comparison.questions.families import families
 from analysis.comparison.selection import Cell, Selection
 from analysis.statistics.contrasts import speed_up
 from analysis.statistics.decisions import Shows, options_of
@@ -50,7 +50,7 @@ def ask(selection: Selection, criteria: Criteria) -> list[Answer]:
         base, *others = family.line("passes").values()
         passes += [(cell, base) for cell in others]
     for family in families(selection, ("group_size", "updates")):
-        base, *others = (cell for _, cell in sorted(family.cells.items()))
+        base, *others = sorted(family.cells, key=size_of)
         samples += [(cell, base) for cell in others if spends_less(cell, base)]
     return [
         *answers_of(PASSES, ("T", "passes"), passes, criteria),
@@ -102,3 +102,8 @@ def both(claim: Claim, label: str, pair: Pair, criteria: Criteria, count: int) -
 def ratio(base: Cell, cell: Cell, axis: str, count: int) -> Estimate:
     """How many times less of an axis the condition spent."""
     return speed_up(base.at_end(axis), cell.at_end(axis), options_of(Shows.above, count))
+
+
+def size_of(cell: Cell) -> tuple[int, int]:
+    """Samples per prompt, then updates."""
+    return value(cell, "group_size"), value(cell, "updates")

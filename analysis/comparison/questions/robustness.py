@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from analysis.comparison.families import families
 from analysis.comparison.questions.answers import (
     Answer,
     Claim,
@@ -19,7 +20,6 @@ from analysis.comparison.questions.answers import (
     change,
     tested,
 )
-from analysis.comparison.questions.families import families
 from analysis.comparison.questions.off_policyness import QUESTION, Ladder, ladders
 from analysis.comparison.selection import Cell, Selection
 from analysis.statistics.contrasts import BySeed

@@ -6,6 +6,7 @@ arXiv:2410.18252, figure 5.
 from __future__ import annotations
 
 from analysis.comparison.claims import together
+from analysis.comparison.families import Family, families
 from analysis.comparison.questions.answers import (
     Answer,
     Claim,
@@ -15,7 +16,6 @@ from analysis.comparison.questions.answers import (
     change,
     tested,
 )
-from analysis.comparison.questions.families import Family, families
 from analysis.comparison.questions.off_policyness import Ladder
 from analysis.comparison.selection import Selection
 from analysis.statistics.decisions import Shows

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from analysis.comparison.claims import together
+from analysis.comparison.families import Family, families
 from analysis.comparison.questions.answers import (
     Answer,
     Claim,
@@ -14,7 +15,6 @@ from analysis.comparison.questions.answers import (
     change,
     tested,
 )
-from analysis.comparison.questions.families import Family, families
 from analysis.comparison.selection import Cell, Selection
 from analysis.statistics.decisions import Shows
 
