@@ -1,13 +1,6 @@
-"""Former name of `python -m analysis.publication_tables`, until the next release."""
+"""The name of analysis.publication_tables until the next release."""
 
-import sys
-
-from analysis.publication_tables.__main__ import main
+from analysis.renamed import run_as
 
 if __name__ == "__main__":
-    print(  # noqa: T201
-        "analysis.written is now analysis.publication_tables: run "
-        "`python -m analysis.publication_tables`; this name goes with the next release",
-        file=sys.stderr,
-    )
-    sys.exit(main())
+    run_as("analysis.publication_tables")

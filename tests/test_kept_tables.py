@@ -16,7 +16,7 @@ from composed import composed
 from analysis.benchmark.kept import kept
 from analysis.comparison.families import settings_of
 from analysis.comparison.questions import asynchrony, off_policyness, robustness, staleness
-from analysis.comparison.questions.answers import Answer, Asked
+from analysis.comparison.questions.answers import Answer, Criteria
 from analysis.comparison.selection import Selection, cells
 from analysis.figures.catalogue import draw_selection
 from analysis.figures.figure_builder import DrawnFigure
@@ -57,7 +57,7 @@ def without(tables: Tables, **wanted: Any) -> Tables:
 
 
 def found(answers: list[Answer], words: str, scale: str = "") -> Answer:
-    (only,) = [one for one in answers if words in one.claim and one.scale.endswith(scale)]
+    (only,) = [one for one in answers if words in one.claim and one.setting.endswith(scale)]
     return only
 
 
@@ -71,7 +71,7 @@ def row_of(made: DrawnFigure, condition: str, group: str = "") -> Any:
 def test_a_lost_run_leaves_its_seed_out_of_pairs_and_is_no_other_method(whole: Tables) -> None:
     tables = without(whole.only(sweep="sync_async_nano"), mode="async", seed=3)
     selection = cells(tables)
-    equal = found(asynchrony.ask(selection, Asked()), "costs no win-rate")
+    equal = found(asynchrony.ask(selection, Criteria()), "costs no win-rate")
     (number,) = equal.numbers
     assert number.estimate.name == "paired difference"
     # Unpaired it was -1.6 [-21.5, +18.4] points.
@@ -88,12 +88,12 @@ def test_a_lost_run_leaves_its_seed_out_of_pairs_and_is_no_other_method(whole: T
 def test_a_lost_run_takes_neither_the_verdict_of_the_ladder_nor_its_n(whole: Tables) -> None:
     ladder = whole.only(sweep=LADDER, algo=["ppo", "online_dpo"])
     lost = without(ladder, algo="ppo", updates_per_round=64, seed=4)
-    answers = off_policyness.ask(cells(lost), Asked())
+    answers = off_policyness.ask(cells(lost), Criteria())
     assert found(answers, "cost win-rate", "ppo").verdict is Verdict.holds
     lost = without(ladder, algo="online_dpo", updates_per_round=64, seed=4)
     for tables, seeds in ((ladder, 5), (lost, 4)):
-        curve = found(off_policyness.ask(cells(tables), Asked()), "one curve", "online_dpo")
-        assert curve.reason.startswith("N=64 against N=1")
+        curve = found(off_policyness.ask(cells(tables), Criteria()), "one curve", "online_dpo")
+        assert curve.evidence.startswith("N=64 against N=1")
         assert curve.numbers[0].estimate.basis.seeds == (seeds,)
 
 
@@ -121,14 +121,14 @@ def test_a_share_at_the_target_is_drawn_as_far_as_all_runs_are_known(every: Sele
 
 
 def test_a_difference_without_width_decides_nothing(every: Selection) -> None:
-    answers = staleness.ask(every.only(sweep="staleness_nano"), Asked())
+    answers = staleness.ask(every.only(sweep="staleness_nano"), Criteria())
     repaired = found(answers, "Importance weights raise the win-rate of samples up to 1 rounds")
     assert repaired.verdict is Verdict.cannot_tell
-    assert "+0.0 [+0.0, +0.0] points (95%): no seed differs from another" in repaired.reason
+    assert "+0.0 [+0.0, +0.0] points (95%): no seed differs from another" in repaired.evidence
 
 
 def test_a_claim_of_all_parts_is_not_corrected_for_their_number(every: Selection) -> None:
-    order, learns = robustness.ask(every.only(sweep=LADDER), Asked())
+    order, learns = robustness.ask(every.only(sweep=LADDER), Criteria())
     assert order.verdict is Verdict.holds
     texts = [number.text for number in order.numbers]
     assert texts == [
@@ -144,7 +144,7 @@ def test_a_claim_of_all_parts_is_not_corrected_for_their_number(every: Selection
 def test_page_figure_and_table_have_one_rule(whole: Tables, every: Selection) -> None:
     """Best-of-2 at N=4 was cannot tell on the page, equal in the figure and in the table."""
     ladder = every.only(sweep=LADDER)
-    answers = off_policyness.ask(ladder, Asked())
+    answers = off_policyness.ask(ladder, Criteria())
     figure = draw_selection("differences", ladder)
     (table,) = differences(
         whole,

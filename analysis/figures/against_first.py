@@ -9,9 +9,9 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from analysis.comparison.claims import Pair, together
+from analysis.comparison.families import Family
 from analysis.comparison.selection import Cell
 from analysis.figures.declaration import figure
-from analysis.figures.families import Family
 from analysis.figures.figure_builder import FigureBuilder
 from analysis.figures.grouping import baseline, by_algo, keys_of, names_of
 from analysis.figures.interval_rows import interval_rows

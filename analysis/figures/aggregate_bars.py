@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from analysis.comparison.families import Family
 from analysis.comparison.selection import Cell
 from analysis.figures.declaration import figure
-from analysis.figures.families import Family, grouped
+from analysis.figures.families import grouped
 from analysis.figures.figure_builder import FigureBuilder
 from analysis.figures.grouping import by_sweep, keys_of
 from analysis.figures.interval_rows import interval_rows

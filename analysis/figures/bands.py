@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 from matplotlib.axes import Axes
 
+from analysis.comparison.families import Family
 from analysis.comparison.selection import Cell
 from analysis.figures.declaration import figure
-from analysis.figures.families import Family
 from analysis.figures.figure_builder import FigureBuilder
 from analysis.figures.grouping import by_algo, keys_of, names_of
 from analysis.figures.mean_curves import COUNTS

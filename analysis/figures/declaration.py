@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from analysis.figures.families import Family
+from analysis.comparison.families import Family
 from analysis.figures.figure_builder import FigureBuilder
 from analysis.figures.requirement import Requirement
 

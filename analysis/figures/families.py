@@ -3,40 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import combinations
-from typing import Any
 
-from analysis.comparison.families import once, rest_of, settings_of, value
+from analysis.comparison.families import Family, once, order, rest_of, settings_of, value
 from analysis.comparison.selection import Cell
 
 # What changes with another key: sync has S = 0, more samples a prompt come in fewer updates.
 IMPLIED = {"mode": ("max_staleness",), "group_size": ("updates",)}
-
-
-@dataclass(frozen=True)
-class Family:
-    """Conditions that share everything but some keys."""
-
-    cells: tuple[Cell, ...]
-
-    @property
-    def shared(self) -> dict[str, Any]:
-        """The parts that all of them have in common."""
-        first = self.cells[0].parts
-        return {n: v for n, v in first.items() if all(c.parts.get(n) == v for c in self.cells)}
-
-    def values(self, key: str) -> list[Any]:
-        """The values of a part among them, in order."""
-        return sorted({value(cell, key) for cell in self.cells}, key=order)
-
-    def title(self, keys: Sequence[str]) -> str:
-        """What distinguishes this family from others: the given parts, or its environment."""
-        return self.cells[0].title(keys) or self.cells[0].env
-
-
-def order(part: Any) -> tuple[bool, Any]:
-    return (isinstance(part, str), part if isinstance(part, int | float | str) else str(part))
 
 
 def families(cells: Sequence[Cell], keys: Sequence[str], varies: Sequence[str]) -> list[Family]:

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from matplotlib.axes import Axes
 
 from analysis.comparison.equal_kl import Apart, Plane, at_equal_kl, frontiers
+from analysis.comparison.families import Family
 from analysis.comparison.selection import Cell
 from analysis.figures.declaration import figure
-from analysis.figures.families import Family
 from analysis.figures.figure_builder import FigureBuilder
 from analysis.figures.grouping import baseline, by_algo, keys_of, names_of
 from analysis.figures.interval_rows import bars, record_estimate

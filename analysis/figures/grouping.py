@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from analysis.comparison.families import value
+from analysis.comparison.families import Family, order, value
 from analysis.comparison.selection import Cell
-from analysis.figures.families import Family, grouped, order
+from analysis.figures.families import grouped
 
 Grouping: TypeAlias = Callable[[Sequence[Cell]], list[Family]]
 # What distinguishes conditions; colours stand for the first that does.

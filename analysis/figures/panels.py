@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from matplotlib.axes import Axes
 
-from analysis.figures.families import Family
+from analysis.comparison.families import Family
 from analysis.figures.figure_builder import FigureBuilder
 from analysis.figures.primitives import band_curve, end_point, outer, path
 from analysis.figures.style import DOUBLE, ROW, SINGLE, SMALL_ROW, page, plain

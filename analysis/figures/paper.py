@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from analysis.comparison.families import Family
 from analysis.figures import timelines
 from analysis.figures.declaration import figure
-from analysis.figures.families import Family
 from analysis.figures.figure_builder import FigureBuilder
 from analysis.figures.ladders import LadderSpec, ladder
 from analysis.figures.panels import begin, ends, grid, in_rows

@@ -8,9 +8,8 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
-from analysis.comparison.families import value
+from analysis.comparison.families import order, value
 from analysis.comparison.selection import Cell
-from analysis.figures.families import order
 from analysis.figures.figure_builder import FigureBuilder
 from analysis.figures.mean_curves import MeanCurve, mean_curve
 from analysis.figures.series_style import SeriesStyle, combined, value_style

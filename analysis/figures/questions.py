@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from analysis.comparison.families import Family
 from analysis.figures.declaration import figure
-from analysis.figures.families import Family
 from analysis.figures.figure_builder import FigureBuilder
 from analysis.figures.interval_rows import level_rows
 from analysis.figures.ladders import LadderSpec, ladder

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from analysis.comparison.families import value
+from analysis.comparison.families import Family, value
 from analysis.comparison.selection import Cell, Selection
-from analysis.figures.families import Family, families
+from analysis.figures.families import families
 from analysis.figures.grouping import Grouping
 from analysis.figures.mean_curves import is_judged
 from analysis.sources.conditions import LETTERS

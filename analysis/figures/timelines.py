@@ -9,8 +9,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
+from analysis.comparison.families import Family
 from analysis.comparison.selection import Cell
-from analysis.figures.families import Family
 from analysis.figures.figure_builder import FigureBuilder
 from analysis.figures.interval_rows import row_names
 from analysis.figures.primitives import seeds_column

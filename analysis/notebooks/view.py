@@ -28,7 +28,7 @@ from rlhf_lab.types.errors import UserError
 VARIABLE = "RLHF_LAB_TABLES"
 BENCHMARK = Path(__file__).parents[1] / "benchmark" / "tables.parquet"
 DPI = 120
-Ask = Callable[[Selection, told.Asked], list[told.Answer]]
+Ask = Callable[[Selection, told.Criteria], list[told.Answer]]
 
 
 @dataclass(frozen=True)
@@ -123,10 +123,10 @@ def table(name: str, held: Tables, asked: TableOptions | None = None) -> Shown:
     return Shown("\n".join(as_markdown(one) for one in made) or nothing)
 
 
-def answer(ask: Ask, held: Tables, asked: told.Asked | None = None) -> Shown:
+def answer(ask: Ask, held: Tables, asked: told.Criteria | None = None) -> Shown:
     """What the runs say to a question, claim by claim, or which runs it takes."""
     chosen = [question for question in QUESTIONS if question.asks is ask]
-    found = answers_of(cells(held), asked or told.Asked(), chosen)
+    found = answers_of(cells(held), asked or told.Criteria(), chosen)
     lines = [line for one in found.every for line in answer_lines(one)]
     lines += [f"{markdown(one.question)} It takes {one.needs}." for one in found.unanswered]
     return Shown("\n".join(lines))
@@ -136,8 +136,8 @@ def answer_lines(one: told.Answer) -> list[str]:
     """A claim, its verdict, the numbers and the runs that it stands on."""
     numbers = "; ".join(f"{number.label}: {number.text}" for number in one.numbers)
     return [
-        f"- **{one.verdict}**: {markdown(one.claim)} ({markdown(one.where)}, tested at "
-        f"{markdown(one.scale)})",
-        *(f"    - {markdown(text)}" for text in (one.reason, numbers, one.basis) if text),
+        f"- **{one.verdict}**: {markdown(one.claim)} ({markdown(one.source)}, tested at "
+        f"{markdown(one.setting)})",
+        *(f"    - {markdown(text)}" for text in (one.evidence, numbers, one.runs) if text),
         *(f"    - warning: {markdown(text)}" for text in one.warnings),
     ]

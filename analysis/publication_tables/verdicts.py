@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from analysis.comparison.questions.answers import Asked
+from analysis.comparison.questions.answers import Criteria
 from analysis.comparison.questions.every_question import answers_of
 from analysis.comparison.selection import Selection
 from analysis.publication_tables.entries import PublicationTable
@@ -15,16 +15,16 @@ COLUMNS = ("claim", "by", "tested at", "verdict", "reason", "numbers", "runs")
 
 def verdicts(_: Tables, selection: Selection, options: TableOptions) -> list[PublicationTable]:
     """A row for each claim that these runs bear on."""
-    answers = answers_of(selection, Asked(quality=options.quality, margin=options.margin))
+    answers = answers_of(selection, Criteria(quality=options.quality, margin=options.margin))
     rows = tuple(
         (
             one.claim,
-            one.where,
-            one.scale,
+            one.source,
+            one.setting,
             str(one.verdict),
-            one.reason,
+            one.evidence,
             "; ".join(f"{number.label}: {number.text}" for number in one.numbers),
-            one.basis,
+            one.runs,
         )
         for one in answers.every
     )

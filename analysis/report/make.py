@@ -11,7 +11,7 @@ from string import Template
 
 import pandas as pd
 
-from analysis.comparison.questions.answers import Asked
+from analysis.comparison.questions.answers import Criteria
 from analysis.comparison.questions.every_question import answers
 from analysis.report.colours import looks_of
 from analysis.report.groups import Group, groups_of
@@ -42,7 +42,7 @@ def html(tables: Tables, options: Options) -> str:
     """The page; the same tables and options give the same text."""
     chosen = choose(tables, options.metric)
     groups, left_out = groups_of(tables, chosen.columns)
-    found = answers(tables, Asked(quality=options.metric, margin=options.margin))
+    found = answers(tables, Criteria(quality=options.metric, margin=options.margin))
     told = [text for one in found.every for text in one.warnings]
     told += [line for line in found.left_out if line not in left_out]
     data = curve_data(groups, looks_of(groups), chosen) | {"configs": configs(tables)}

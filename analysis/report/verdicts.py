@@ -50,7 +50,7 @@ def section(question: str, given: Sequence[Answer]) -> list[Markup]:
     """A question and a card for each claim, with all conditions that it was tested in."""
     claims: dict[tuple[str, str], list[Answer]] = {}
     for answer in given:
-        claims.setdefault((answer.claim, answer.where), []).append(answer)
+        claims.setdefault((answer.claim, answer.source), []).append(answer)
     cards = [card(same) for same in claims.values()]
     return [element("h3", question, class_="question"), element("div", *cards, class_="answers")]
 
@@ -67,7 +67,7 @@ def card(answers: Sequence[Answer]) -> Markup:
         element("p", first.claim, class_="claim"),
         *(tested(answer, scales) for answer in answers),
         *([warning_box(list(warned))] if warned else []),
-        element("p", f"Claimed by {first.where}.", class_="note"),
+        element("p", f"Claimed by {first.source}.", class_="note"),
         class_=f"answer {CLASSES[verdict.pop()] if len(verdict) == 1 else 'mixed'}",
     )
 
@@ -78,9 +78,9 @@ def tested(answer: Answer, scales: Mapping[Unit, Scale]) -> Markup:
     rows = [part for number in answer.numbers for part in row(number, scales[number.unit])]
     return element(
         "div",
-        element("p", chip, f" {answer.scale}"),
+        element("p", chip, f" {answer.setting}"),
         element("div", *rows, class_="intervals"),
-        element("p", f"{answer.reason}. {answer.basis}", class_="note basis"),
+        element("p", f"{answer.evidence}. {answer.runs}", class_="note basis"),
         class_=f"tested {CLASSES[answer.verdict]}",
     )
 
