@@ -17,17 +17,21 @@ ONE_SEED = "one seed: no interval, and nothing can be said of other seeds"
 
 
 def over_seeds(
-    scores: Mapping[int, float], metric: Metric, measure: str, interval: Options
+    scores: Mapping[int, float],
+    measure: str,
+    interval: Options,
+    digits: int = 3,
+    is_share: bool = False,
 ) -> tuple[Measured, tuple[str, ...]]:
     """A measure of one condition's seeds, with its interval from two seeds on, and warnings."""
     values = [scores[seed] for seed in sorted(scores)]
     if min(values) == max(values):
         warning = ONE_SEED if len(values) == 1 else SAME
-        return Measured(points({SCORES: values})[measure], digits=metric.digits), (warning,)
-    chosen = interval.for_shares(values) if metric.is_share else interval
+        return Measured(points({SCORES: values})[measure], digits=digits), (warning,)
+    chosen = interval.for_shares(values) if is_share else interval
     measures = {measure: MEASURES[measure]}
     estimate = aggregates({SCORES: {SCORES: values}}, chosen, measures)[SCORES][measure]
-    return measured(estimate, metric.digits), estimate.warnings
+    return measured(estimate, digits), estimate.warnings
 
 
 def last_scores(
@@ -40,11 +44,17 @@ def last_scores(
         entry: Entry = None
         more: tuple[str, ...] = (lacks(cell, metric.column),)
         if cell.has(metric.column):
-            scores = cell.scores(metric.column)
-            entry, more = over_seeds(scores, metric, options.measure, options.interval)
+            entry, more = estimate_of(cell.scores(metric.column), metric, options)
         entries.append(entry)
         warnings += more
     return entries, warnings
+
+
+def estimate_of(
+    scores: Mapping[int, float], metric: Metric, options: TableOptions
+) -> tuple[Measured, tuple[str, ...]]:
+    """The measure of a metric that the options name."""
+    return over_seeds(scores, options.measure, options.interval, metric.digits, metric.is_share)
 
 
 def lacks(cell: Cell, column: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from analysis.comparison.selection import Cell, Selection
 from analysis.publication_tables.entries import Entry, PublicationTable
-from analysis.publication_tables.estimates import over_seeds
+from analysis.publication_tables.estimates import estimate_of
 from analysis.publication_tables.metrics import Metric, metrics_of
 from analysis.publication_tables.options import TableOptions
 from analysis.tables.table import Tables, count
@@ -64,5 +64,5 @@ def start_of(
         runs = f"{cells[0].env}: runs of seeds {listed(odd)}"
         warnings = [f"{runs} differ in {metric.column} at version 0"]
     means = {seed: sum(values) / len(values) for seed, values in by_seed.items()}
-    entry, more = over_seeds(means, metric, options.measure, options.interval)
+    entry, more = estimate_of(means, metric, options)
     return entry, [*warnings, *more]

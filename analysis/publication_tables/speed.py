@@ -63,7 +63,7 @@ def cost_of(
     if missing := lacks(cell, axis):
         return None, None, (missing,)
     spent = cell.at_end(axis)
-    entry, warnings = over_seeds(spent, Metric(axis), "mean", options.interval)
+    entry, warnings = over_seeds(spent, "mean", options.interval, Metric(axis).digits)
     if baseline is None or not baseline.has(axis) or min(len(spent), len(baseline.seeds)) < 2:
         return entry, None, warnings
     before = baseline.at_end(axis)
