@@ -22,7 +22,7 @@ class Drawn:
     marker: str
 
 
-def looks_of(groups: Sequence[Group]) -> list[Drawn]:
+def styles_of(groups: Sequence[Group]) -> list[Drawn]:
     """A look for each group: that of the first part that tells groups apart, with the marker of the
     second. Where three do, lines and markers go on to the next that are free, so that no two of an
     environment are drawn alike."""
@@ -30,7 +30,7 @@ def looks_of(groups: Sequence[Group]) -> list[Drawn]:
     found: list[Drawn] = []
     taken: set[tuple[str, Drawn]] = set()
     for group in groups:
-        chosen = look_of(group, told)
+        chosen = style_of_group(group, told)
         for step in range(len(LINES) * len(MARKERS)):
             if (group.env, chosen) not in taken:
                 break
@@ -44,7 +44,7 @@ def looks_of(groups: Sequence[Group]) -> list[Drawn]:
     return found
 
 
-def look_of(group: Group, told: Sequence[str]) -> Drawn:
+def style_of_group(group: Group, told: Sequence[str]) -> Drawn:
     """As a figure draws the first part that is told, with the marker of the second."""
     parts = [
         value_style(key, group.parts[key]) for key in told[:2] if group.parts.get(key) is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,12 +13,13 @@ from scipy import stats
 from analysis.comparison.selection import unlabelled
 from analysis.report.colours import Drawn
 from analysis.report.groups import Group, Run
-from analysis.report.numbers import short, thinned
 from analysis.sources.axes import STEP
 from analysis.tables.table import Tables
 from analysis.words import COMPLETIONS, DEVICE_HOURS, FLOPS, KL, UPDATES, WALL, label
 
 LEVEL = 0.95
+# Of the numbers in the page's data.
+DIGITS = 6
 # At most so many points of a run, and so many numbers in all, about seven characters each.
 POINTS, NUMBERS, FEWEST = 300, 400_000, 20
 MEASURED_AXIS = KL
@@ -82,7 +84,7 @@ def ordered(names: set[str], first: Sequence[str], most: int) -> tuple[str, ...]
     return tuple([*wanted, *others][:most])
 
 
-def curve_data(groups: Sequence[Group], looks: Sequence[Drawn], chosen: Chosen) -> dict[str, Any]:
+def curve_data(groups: Sequence[Group], styles: Sequence[Drawn], chosen: Chosen) -> dict[str, Any]:
     """The numbers of all curves, for the page's script."""
     points = points_a_run(groups, chosen)
     envs = list(dict.fromkeys(group.env for group in groups))
@@ -105,7 +107,7 @@ def curve_data(groups: Sequence[Group], looks: Sequence[Drawn], chosen: Chosen) 
                 **{"dash": style.dash, "marker": style.marker},
                 "runs": [run_data(run, chosen, points) for run in group.runs],
             }
-            for group, style in zip(groups, looks, strict=True)
+            for group, style in zip(groups, styles, strict=True)
         ],
     }
 
@@ -150,3 +152,19 @@ def thinning(groups: Sequence[Group], chosen: Chosen) -> str:
         f"Curves are thinned to {points} points a run, evenly, with the first and the last (the "
         f"longest run recorded {longest}); tables and verdicts are of all."
     )
+
+
+def short(value: Any) -> float | int | None:
+    """A number with the digits that a curve needs; None for NaN and infinity."""
+    number = float(value)
+    if not math.isfinite(number):
+        return None
+    rounded = float(f"{number:.{DIGITS}g}")
+    return int(rounded) if rounded.is_integer() and abs(rounded) < 1e15 else rounded
+
+
+def thinned(length: int, most: int) -> list[int]:
+    """At most so many of the places 0..length-1, evenly spread, with the first and the last."""
+    if length <= most:
+        return list(range(length))
+    return sorted({round(step * (length - 1) / (most - 1)) for step in range(most)})
