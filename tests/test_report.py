@@ -16,9 +16,10 @@ from question_records import Made
 from report_pages import HIGH_N, LOW_N, NASTY, Texts, data_of, nasty_records, page, two_conditions
 
 from analysis.comparison.questions.every_question import answers
+from analysis.comparison.selection import cells
 from analysis.report.bars import EDGE, WIDTH, bar, scale_of
 from analysis.report.colours import styles_of
-from analysis.report.groups import groups_of
+from analysis.report.groups import titled
 from analysis.report.make import SCRIPTS
 from analysis.report.rendering import environment
 from analysis.report.run_table import configs
@@ -235,17 +236,18 @@ def test_groups_have_short_names_in_order_of_their_numbers_and_looks_of_their_ow
         for n in (16, 4, 1)
         for run in Made(algo=algo, mode=mode, per_round=n).runs((0.7, 0.8))
     ]
-    groups, left_out = groups_of(made.tables(*records), [])
-    assert left_out == []
+    selection = cells(made.tables(*records), unjudged=True)
+    groups = titled(selection.cells)
+    assert selection.left_out == ()
     assert [group.title for group in groups][:4] == [
         *("online_dpo async N=1 S=1", "online_dpo async N=4 S=1", "online_dpo async N=16 S=1"),
         "online_dpo sync N=1 S=0",
     ]
-    looks = styles_of(groups)
+    looks = styles_of([group.cell for group in groups])
     assert len(set(looks)) == len(groups) == 12
     by_algo = {
         algo: {look.colour for group, look in zip(groups, looks, strict=True)
-               if group.parts["algo"] == algo}
+               if group.cell.parts["algo"] == algo}
         for algo in ("ppo", "online_dpo")
     }  # fmt: skip
     assert [len(colours) for colours in by_algo.values()] == [1, 1]

@@ -149,8 +149,9 @@ class Selection:
         return sorted({cell.parts[part] for cell in self.cells if cell.parts.get(part) is not None})
 
 
-def cells(tables: Tables) -> Selection:
-    """The conditions of these tables with the runs that count.
+def cells(tables: Tables, unjudged: bool = False) -> Selection:
+    """The conditions of these tables with the runs that count. unjudged: runs that no version was
+    judged of count too, and those whose rounds are lost.
 
     A run does not count if it did not finish, has no seed, was judged at no version, lost its
     rounds, or its condition and seed are there already; `left_out` has the reason.
@@ -159,6 +160,10 @@ def cells(tables: Tables) -> Selection:
     versions = unlabelled(tables.versions)
     rows = {str(run): frame for run, frame in versions.groupby("run")}
     recorded = {str(run): frame for run, frame in tables.points.groupby("run")}
+    if unjudged:
+        every = [str(run) for run in tables.runs["run"]]
+        rows = dict.fromkeys(every, versions[:0]) | rows
+        recorded = dict.fromkeys(every, tables.points[:0]) | recorded
     found = []
     for (sweep, env, condition), group in tables.runs.groupby(KEY, sort=True, dropna=False):
         runs: dict[int, Mapping[str, Any]] = {}

@@ -42,7 +42,7 @@ def aggregate_bars(families: Sequence[Family]) -> FigureBuilder:
             name: {cell.env: [*cell.scores(WIN_RATE).values()] for cell in cells}
             for name, cells in conditions.items()
         }
-        every = [one for tasks in scores.values() for held in tasks.values() for one in held]
+        every = [one for tasks in scores.values() for values in tasks.values() for one in values]
         found = aggregates(scores, options_for(WIN_RATE, every))
         for panel, measure in zip(row, MEASURES, strict=True):
             rows = [(name, found[name][measure], cells[0]) for name, cells in conditions.items()]
@@ -58,14 +58,13 @@ def by_condition(builder: FigureBuilder, family: Family) -> dict[str, list[Cell]
     envs = {cell.env for cell in family.cells}
     keys = [key for key in keys_of(family) if key != "model"]
     groups = grouped(family.cells, lambda cell: cell.condition)
-    whole = [cells for cells in groups if len(cells) == len(envs)]
-    kept = whole or groups[-1:]
+    whole = [cells for cells in groups if len(cells) == len(envs)] or groups[-1:]
     for cells in groups:
-        if cells not in kept:
+        if cells not in whole:
             builder.warn(
                 f"{cells[0].condition} is not in all environments, so left out of aggregates"
             )
-    short = [cells[0].title(keys) or "no correction" for cells in kept]
+    short = [cells[0].title(keys) or "no correction" for cells in whole]
     is_clear = len({*short}) == len(short)
-    names = short if is_clear else [cells[0].condition for cells in kept]
-    return dict(zip(names, kept, strict=True))
+    names = short if is_clear else [cells[0].condition for cells in whole]
+    return dict(zip(names, whole, strict=True))

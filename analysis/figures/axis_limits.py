@@ -57,7 +57,7 @@ def limits(spans: list[Span], of_share: bool) -> tuple[float, float, bool]:
     halves = sorted((high - low) / 2 for _, low, high in spans if math.isfinite(high - low))
     typical = halves[len(halves) // 2] if halves else 0.0
     least = width if width > 0 else max(map(abs, points), default=0.0) or 1.0
-    # As much as a typical interval takes, but never so much that the points are not told apart.
+    # As much as a typical interval takes, but never so much that points fall on each other.
     room = min(max(BESIDE * least, typical), MOST_BESIDE * least)
     low = max(min(ends), min(points) - room)
     high = min(max(ends), max(points) + room)

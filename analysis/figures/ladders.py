@@ -44,8 +44,8 @@ def ladder(builder: FigureBuilder, axes: Axes, cells: Sequence[Cell], spec: Ladd
     axes.set_ylabel(short_label(spec.metric))
     outer(axes, spec.over)
     lines = grouped(cells, lambda cell: name_of(cell, spec.keys[:1]))
-    for place, group in enumerate(lines):
-        line(builder, axes, group, spec, (place - (len(lines) - 1) / 2) * ASIDE)
+    for index, group in enumerate(lines):
+        line(builder, axes, group, spec, (index - (len(lines) - 1) / 2) * ASIDE)
     linear = {"linthresh": 1, "base": 2} if spec.over in WITH_ZERO else {"base": 2}
     axes.set_xscale("symlog" if spec.over in WITH_ZERO else "log", **linear)
     ticks(axes, sorted({float(value(cell, spec.over)) for cell in cells}))
@@ -65,12 +65,12 @@ def line(
     axes.plot(x[order], y[order, 0], color=styles[0].colour, linestyle=styles[0].line)
     axes.vlines(x, y[:, 1], y[:, 2], color=styles[0].colour, lw=0.8)
     keys = list(dict.fromkeys([*spec.keys, spec.over]))
-    for place in order:
-        cell, style, curve = cells[place], styles[place], curves[place]
-        axes.plot(x[place], y[place, 0], color=style.colour, marker=style.marker, ls="none")
+    for index in order:
+        cell, style, curve = cells[index], styles[index], curves[index]
+        axes.plot(x[index], y[index, 0], color=style.colour, marker=style.marker, ls="none")
         builder.count_runs(cell, curve.warnings)
         add_to_legend(builder, cell, spec.keys)
         record_version(
             builder, axes, "y", cell, curve, -1, condition=name_of(cell, keys),
-            x_name=spec.over, x=at[place], y_name=spec.metric,
+            x_name=spec.over, x=at[index], y_name=spec.metric,
         )  # fmt: skip

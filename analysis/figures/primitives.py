@@ -30,13 +30,13 @@ def name_of(cell: Cell, keys: Sequence[str]) -> str:
 
 def add_to_legend(builder: FigureBuilder, cell: Cell, keys: Sequence[str]) -> None:
     """Colour and line for the first key's value, a marker for the second's."""
-    for place, key in enumerate(keys[:2]):
+    for index, key in enumerate(keys[:2]):
         style = value_style(key, value(cell, key))
-        marker = style.marker if place or len(keys) == 1 else ""
-        line: Any = "none" if place else style.line
-        colour = GREY if place else style.colour
+        marker = style.marker if index or len(keys) == 1 else ""
+        line: Any = "none" if index else style.line
+        colour = GREY if index else style.colour
         sample = Line2D([], [], color=colour, linestyle=line, marker=marker)
-        rank = (place, order(value(cell, key)))
+        rank = (index, order(value(cell, key)))
         builder.add_to_legend(name_of(cell, [key]), sample, len(cell.seeds), rank)
 
 

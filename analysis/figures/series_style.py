@@ -1,8 +1,8 @@
 """One look for one condition: colour, marker and line follow from what it is and nothing else.
 
-So a condition looks the same in every figure in which the same part tells conditions apart,
+So a condition looks the same in every figure in which the same part distinguishes conditions,
 whichever others are drawn. Colours are of Okabe and Ito (2008); numbers have ramps that rise in
-lightness. None is told by colour alone.
+lightness. None depends on colour alone.
 """
 
 from __future__ import annotations
@@ -74,10 +74,10 @@ def value_style(key: str, value: Any) -> SeriesStyle:
         return on_ramp(key, float(value))
     known = KNOWN.get(key, ())
     value = NONE.get(key) if value in (None, "") else value
-    place = known.index(str(value)) if str(value) in known else hashed(key, str(value))
+    index = known.index(str(value)) if str(value) in known else hashed(key, str(value))
     # Markers go on where colours begin again, so that no two of a list look alike.
     return SeriesStyle(
-        HUES[place % len(HUES)], MARKERS[place % len(MARKERS)], LINES[place % len(LINES)]
+        HUES[index % len(HUES)], MARKERS[index % len(MARKERS)], LINES[index % len(LINES)]
     )
 
 
@@ -86,10 +86,10 @@ def on_ramp(key: str, value: float) -> SeriesStyle:
     name, least, end = RAMPS[key]
     step, whole = doublings(value, least), doublings(end, least)
     share = step / whole
-    place = REACH * share if share <= 1 else 1 - (1 - REACH) / share
+    index = REACH * share if share <= 1 else 1 - (1 - REACH) / share
     number = round(step)
     return SeriesStyle(
-        to_hex(colormaps[name](place)), MARKERS[number % len(MARKERS)], LINES[number % len(LINES)]
+        to_hex(colormaps[name](index)), MARKERS[number % len(MARKERS)], LINES[number % len(LINES)]
     )
 
 
@@ -99,10 +99,10 @@ def doublings(value: float, least: float) -> float:
 
 
 def hashed(key: str, value: str) -> int:
-    """A place for what is not known by name, always the same."""
+    """A number for an unknown name, always the same."""
     return int.from_bytes(sha256(f"{key}={value}".encode()).digest()[:4], "big")
 
 
 def combined(first: SeriesStyle, second: SeriesStyle) -> SeriesStyle:
-    """Colour and line by the first part that is told, the marker by the second."""
+    """Colour and line by the first style, the marker by the second."""
     return SeriesStyle(first.colour, second.marker, first.line)

@@ -28,7 +28,13 @@ def parser() -> argparse.ArgumentParser:
     add("--out", type=Path, required=True, metavar="FOLDER")
     add("--only", action="append", choices=list(TABLES), help="this table (repeat); else all")
     add("--metric", action="append", default=[], help="a column of versions (repeat)")
-    add("--by", action="append", default=[], metavar="KEY", help="tells conditions apart too")
+    add(
+        "--by",
+        action="append",
+        default=[],
+        metavar="KEY",
+        help="a config key that also distinguishes conditions",
+    )
     add("--measure", default=usual.measure, help="of seeds: mean, iqm or median")
     add("--baseline", default="", metavar="PART=VALUE", help="such as N=1 or mode=sync")
     add(

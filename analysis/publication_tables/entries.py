@@ -37,7 +37,7 @@ Entry: TypeAlias = str | int | float | Measured | None
 @dataclass(frozen=True)
 class PublicationTable:
     """A table. name: of its files. caption: what it shows, of which runs. warnings: what is
-    doubtful about it. rows: an entry for each column; None where there is nothing to tell."""
+    doubtful about it. rows: an entry for each column; None where there is no value."""
 
     name: str
     caption: str

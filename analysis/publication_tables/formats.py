@@ -15,7 +15,7 @@ from analysis.words import fixed
 
 def as_latex(table: PublicationTable) -> str:
     """A `table` with a caption and a label, for \\usepackage{booktabs}."""
-    numeric = [is_numeric(table, place) for place in range(len(table.columns))]
+    numeric = [is_numeric(table, index) for index in range(len(table.columns))]
     aligned = "".join("r" if right else "l" for right in numeric)
     lines = [
         r"\begin{table}[t]",
@@ -57,15 +57,15 @@ def in_maths(number: str) -> str:
     return f"${number.replace('inf', chr(92) + 'infty ')}$" if number else ""
 
 
-def is_numeric(table: PublicationTable, place: int) -> bool:
-    """Whether a column holds numbers alone, empty places aside."""
-    held = [row[place] for row in table.rows if row[place] is not None]
-    return bool(held) and not any(isinstance(entry, str) for entry in held)
+def is_numeric(table: PublicationTable, index: int) -> bool:
+    """Whether a column holds numbers alone, empty cells aside."""
+    entries = [row[index] for row in table.rows if row[index] is not None]
+    return bool(entries) and not any(isinstance(entry, str) for entry in entries)
 
 
 def as_markdown(table: PublicationTable) -> str:
     """Caption, table and warnings."""
-    numeric = [is_numeric(table, place) for place in range(len(table.columns))]
+    numeric = [is_numeric(table, index) for index in range(len(table.columns))]
     lines = [markdown(table.caption), "", in_row(map(markdown, table.columns))]
     lines.append(in_row("--:" if right else "---" for right in numeric))
     lines += [in_row(markdown_entry(entry) for entry in row) for row in table.rows]
@@ -85,8 +85,8 @@ def markdown_entry(entry: Entry) -> str:
 def as_csv(table: PublicationTable) -> str:
     """All digits; an interval is three columns (`X`, `X low`, `X high`)."""
     spread = [
-        any(isinstance(row[place], Measured) for row in table.rows)
-        for place in range(len(table.columns))
+        any(isinstance(row[index], Measured) for row in table.rows)
+        for index in range(len(table.columns))
     ]
     file = io.StringIO()
     write = csv.writer(file, lineterminator="\n").writerow
@@ -99,8 +99,8 @@ def as_csv(table: PublicationTable) -> str:
         ]
     )
     for row in table.rows:
-        held = zip(row, spread, strict=True)
-        write([value for entry, is_spread in held for value in csv_values(entry, is_spread)])
+        entries = zip(row, spread, strict=True)
+        write([value for entry, is_spread in entries for value in csv_values(entry, is_spread)])
     return file.getvalue()
 
 

@@ -35,12 +35,12 @@ def run_list(tables: Tables, selection: Selection, _: TableOptions) -> list[Publ
     for one in tables.findings:
         if not one.run:
             of_none.setdefault(str(one.kind), []).append(one.line)
-    told = [f"{len(lines)} times, first {lines[0]}" for lines in of_none.values()]
+    warnings = [f"{len(lines)} times, first {lines[0]}" for lines in of_none.values()]
     caption = (
         f"Runs: {tables.said}; {len(counted)} count in comparisons. Seconds and device-hours are "
         "of the whole run, evaluation left out."
     )
-    return [PublicationTable("runs", caption, COLUMNS, rows, (*selection.left_out, *told))]
+    return [PublicationTable("runs", caption, COLUMNS, rows, (*selection.left_out, *warnings))]
 
 
 def row_of(row: Mapping[Any, Any], counted: set[str], kinds: Counter[str]) -> tuple[Entry, ...]:

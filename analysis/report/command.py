@@ -26,7 +26,7 @@ def parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="KEY",
-        help="a config key that also tells conditions apart (repeat)",
+        help="a config key that also distinguishes conditions (repeat)",
     )
     add("--cache", type=Path, help="folder to keep what wandb's server sent")
     return found
@@ -43,7 +43,7 @@ def check(given: argparse.Namespace) -> None:
 
 
 def run(arguments: Sequence[str], console: Console) -> int:
-    """Write the page and say what is in it. Returns 0."""
+    """Write the page and print what is in it. Returns 0."""
     given = parser().parse_args(arguments)
     check(given)
     tables = gather(given.sources, by=given.by, cache=given.cache)

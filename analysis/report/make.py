@@ -10,8 +10,9 @@ import pandas as pd
 
 from analysis.comparison.questions.answers import Criteria
 from analysis.comparison.questions.every_question import answers
+from analysis.comparison.selection import cells
 from analysis.report.colours import styles_of
-from analysis.report.groups import groups_of
+from analysis.report.groups import titled
 from analysis.report.rendering import render
 from analysis.report.results import results
 from analysis.report.run_table import configs, run_table
@@ -38,11 +39,13 @@ class Options:
 def html(tables: Tables, options: Options) -> str:
     """The page; the same tables and options give the same text."""
     chosen = choose(tables, options.metric)
-    groups, left_out = groups_of(tables, chosen.columns)
+    selection = cells(tables, unjudged=True)
+    groups, left_out = titled(selection.cells), selection.left_out
     found = answers(tables, Criteria(quality=options.metric, margin=options.margin))
     remarks = [text for one in found.every for text in one.warnings]
     remarks += [line for line in found.left_out if line not in left_out]
-    titles = {(group.sweep, group.env, group.condition): group.title for group in groups}
+    styles = styles_of([group.cell for group in groups])
+    titles = {(g.cell.sweep, g.cell.env, g.cell.condition): g.title for g in groups}
     values = {
         "title": options.title,
         "summary": f"{tables.said}. {codes(tables.runs)}.",
@@ -50,7 +53,7 @@ def html(tables: Tables, options: Options) -> str:
         "basis": basis(chosen),
         "warnings": warning_list(tables.findings, left_out, groups, remarks),
         "sources": sources(tables),
-        "data": curve_data(groups, styles_of(groups), chosen) | {"configs": configs(tables)},
+        "data": curve_data(groups, styles, chosen) | {"configs": configs(tables)},
         "scripts": SCRIPTS,
     }
     values |= verdicts(found) | results(groups, chosen)
@@ -60,10 +63,12 @@ def html(tables: Tables, options: Options) -> str:
 
 def codes(runs: pd.DataFrame) -> str:
     counts = Counter(str(code)[:8] or "not recorded" for code in runs["code"])
-    ordered = sorted(counts.items(), key=lambda held: (-held[1], held[0]))
-    told = ", ".join(f"{code} ({count(number, 'run')})" for code, number in ordered[:SHOWN_CODES])
+    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    commits = ", ".join(
+        f"{code} ({count(number, 'run')})" for code, number in ordered[:SHOWN_CODES]
+    )
     more = f" and {len(ordered) - SHOWN_CODES} more" if len(ordered) > SHOWN_CODES else ""
-    return f"Code: {told}{more}"
+    return f"Code: {commits}{more}"
 
 
 def basis(chosen: Chosen) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from analysis.report.groups import Group, last
+from analysis.report.groups import Group
 from analysis.report.series import Chosen
 from analysis.statistics.aggregates import aggregates, mean
 from analysis.statistics.results import Estimate, Method, Options
@@ -51,10 +51,10 @@ def results(groups: Sequence[Group], chosen: Chosen) -> dict[str, Any]:
     costs = [axis for axis in COSTS if axis in chosen.axes]
     tables: dict[str, list[ResultRow]] = {}
     for group in groups:
-        cells = [number_cell(ends(group, metric), metric) for metric in metrics]
-        cells += [number_cell(ends(group, axis), bare=True) for axis in costs]
-        row = ResultRow(group.title, group.condition, group.seeds, cells)
-        tables.setdefault(group.env, []).append(row)
+        cells = [number_cell(group.last(metric), metric) for metric in metrics]
+        cells += [number_cell(group.last(axis), bare=True) for axis in costs]
+        row = ResultRow(group.title, group.cell.condition, group.cell.seeds, cells)
+        tables.setdefault(group.cell.env, []).append(row)
     heads = ["condition", "seeds", *map(label, (*metrics, *costs))]
     return {"result_heads": heads, "results": list(tables.items())}
 
@@ -68,13 +68,6 @@ def estimate_of(scores: Mapping[int, float], metric: str = "") -> Estimate | flo
     options = OPTIONS.for_shares(known) if is_share(metric) else OPTIONS
     estimates = aggregates({"mean": np.array(known)[:, None]}, options, {"mean": mean})
     return estimates["mean"]["mean"]
-
-
-def ends(group: Group, column: str) -> dict[int, float]:
-    """The last number of each run: of its last judged version, of its last round without one."""
-    judged = any(len(run.versions) for run in group.runs)
-    frames = {run.seed: run.versions if judged else run.rounds for run in group.runs}
-    return {seed: last(frame, column) for seed, frame in frames.items()}
 
 
 def number_cell(scores: Mapping[int, float], metric: str = "", bare: bool = False) -> NumberCell:

@@ -32,8 +32,9 @@ def warning_list(
 def too_few(groups: Sequence[Group]) -> list[str]:
     """Conditions whose intervals stand on few seeds, or which have none."""
     return [
-        f"{group.env}: {group.title}: {len(group.seeds)} ({ranges_text(group.seeds)})"
-        + (", so it has no interval" if len(group.seeds) == 1 else "")
+        f"{group.cell.env}: {group.title}: {len(seeds)} ({ranges_text(seeds)})"
+        + (", so it has no interval" if len(seeds) == 1 else "")
         for group in groups
-        if len(group.seeds) < FEW_SEEDS
+        for seeds in [group.cell.seeds]
+        if len(seeds) < FEW_SEEDS
     ]
