@@ -84,19 +84,19 @@ def run(chosen: argparse.Namespace, console: Console) -> None:
     options = options_of(chosen)
     tables = gather(chosen.sources, by=chosen.by)
     selection = selected(tables)
-    console.say(tables.said)
+    console.print(tables.said)
     warned: dict[str, None] = {}
     for name in chosen.only or TABLES:
         found = tables_of(name, tables, selection, options)
         if not found:
-            console.say(f"{name}: these runs have nothing to put in it")
+            console.print(f"{name}: these runs have nothing to put in it")
         for table in found:
             paths = save(table, chosen.out)
             endings = ", ".join(path.suffix[1:] for path in paths)
-            console.say(f"wrote {chosen.out / table.name} ({endings}): {len(table.rows)} rows")
+            console.print(f"wrote {chosen.out / table.name} ({endings}): {len(table.rows)} rows")
             warned |= dict.fromkeys(table.warnings)
     for warning in warned:
-        console.say(f"  {warning}")
+        console.print(f"  {warning}")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
