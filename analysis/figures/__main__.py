@@ -114,7 +114,7 @@ def run(options: argparse.Namespace, console: Console) -> None:
             console.say(f"{spec.name}: {spec.title}")
         return
     tables = read(options.sources, options.cache)
-    console.say(tables.said)
+    console.say(tables.overview)
     selection = cells(tables)
     for line in selection.left_out:
         console.say(printable(line))

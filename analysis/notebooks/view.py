@@ -68,7 +68,7 @@ def said(held: Tables) -> Shown:
     """How many runs and seeds, which, and what is wrong with them by kind."""
     kinds = [str(finding.kind) for finding in held.findings]
     counted = ", ".join(f"{kind} {kinds.count(kind)}" for kind in dict.fromkeys(kinds))
-    return Shown(markdown(f"{held.said}. Findings: {counted or 'none'}."))
+    return Shown(markdown(f"{held.overview}. Findings: {counted or 'none'}."))
 
 
 def lines(*texts: str) -> Shown:

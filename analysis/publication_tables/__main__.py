@@ -78,7 +78,7 @@ def run(given: argparse.Namespace, console: Console) -> None:
     options = options_of(given)
     tables = gather(given.sources, by=given.by)
     selection = selected(tables)
-    console.say(tables.said)
+    console.say(tables.overview)
     warned: dict[str, None] = {}
     for name in given.only or TABLES:
         made = TABLES[name](tables, selection, options)

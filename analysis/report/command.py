@@ -51,7 +51,7 @@ def run(arguments: Sequence[str], console: Console) -> int:
     text = html(tables, Options(title, given.metric, given.margin, given.out.parent))
     given.out.parent.mkdir(parents=True, exist_ok=True)
     given.out.write_text(text, encoding="utf-8")
-    console.say(tables.said)
+    console.say(tables.overview)
     if tables.findings:
         console.say(f"{len(tables.findings)} findings, which the page lists")
     console.say(f"wrote {given.out} ({len(text.encode()) / 1e6:.2f} MB)")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.comparison.selection import KEY, parts_of, told_as, unlabelled, why_not
+from analysis.comparison.selection import KEY, part_label, parts_of, unlabelled, why_not
 from analysis.sources.conditions import NUMBERS, PARTS
 from analysis.tables.table import Tables
 
@@ -106,7 +106,7 @@ def titles(groups: Sequence[Group]) -> list[str]:
     """A name for each group of an environment: the parts that differ, then more if need be."""
     differ = differing(groups) or ["mode"]
     told = [name for name in known(groups) if name in {"algo", *differ}]
-    short = [" ".join(filter(None, (told_as(n, g.parts.get(n)) for n in told))) for g in groups]
+    short = [" ".join(filter(None, (part_label(n, g.parts.get(n)) for n in told))) for g in groups]
     plain = [name or group.condition for name, group in zip(short, groups, strict=True)]
     if is_apart(plain):
         return plain

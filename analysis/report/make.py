@@ -71,7 +71,7 @@ def part(name: str) -> str:
 
 def said(tables: Tables) -> str:
     """How many runs, conditions and seeds, of which code."""
-    return f"{tables.said}. {codes(tables.runs)}."
+    return f"{tables.overview}. {codes(tables.runs)}."
 
 
 def codes(runs: pd.DataFrame) -> str:
