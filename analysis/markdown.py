@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
 
 BEGIN, END = "<!-- table: begin -->", "<!-- table: end -->"
@@ -47,6 +48,24 @@ def split_at_markers(page: Path) -> tuple[str, str]:
             "each: add them where the tables are to stand"
         )
     return "".join(lines[: begins[0] + 1]), "".join(lines[ends[0] :])
+
+
+def publish(
+    caption: str,
+    notes: Sequence[str],
+    tables: Sequence[Table],
+    page: Path | None,
+    console: Console,
+) -> None:
+    """Print caption, notes and tables, and write them between the markers of the page if there is
+    one."""
+    for line in (caption, *notes):
+        console.print(line)
+    for table in tables:
+        console.table(table.title, table.columns, table.rows)
+    if page:
+        write_between_markers(page, caption, notes, tables)
+        console.print(f"wrote {page}")
 
 
 def write_between_markers(

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from analysis.comparison.selection import Cell, told_as
+from analysis.comparison.selection import Cell, part_label
 from analysis.statistics.results import Estimate, Method, Options
 from analysis.tables.table import count
 
@@ -82,7 +82,7 @@ def setting_text(key: str, value: Any) -> str:
     if key in SETTINGS:
         before, without = SETTINGS[key]
         return f"{before}{value}" if value else without
-    return told_as(key, value) or f"no {key}"
+    return part_label(key, value) or f"no {key}"
 
 
 def fixed(value: float, digits: int) -> str:

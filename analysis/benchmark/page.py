@@ -22,7 +22,7 @@ HEAD = ("claim", "source", "setting", "verdict", "evidence", "runs")
 def page(tables: Tables, selection: Selection, found: Answers, criteria: Criteria) -> list[str]:
     """All lines between the page's markers."""
     lines = [
-        f"{tables.said}. {distinct_text(selection)} Win-rates within {100 * criteria.margin:g} "
+        f"{tables.overview}. {distinct_text(selection)} Win-rates within {100 * criteria.margin:g} "
         f"points of each other count as equal. {verdicts_text(found)}",
         "",
     ]

@@ -101,9 +101,9 @@ class Cell:
         """Whether every run has numbers in a column of `versions` at all of them."""
         return all(column in rows and not rows[column].isna().any() for rows in self.rows.values())
 
-    def title(self, told: Sequence[str]) -> str:
+    def title(self, parts: Sequence[str]) -> str:
         """A short label with the given parts: `ppo N=16`."""
-        return " ".join(part for name in told if (part := told_as(name, self.parts.get(name))))
+        return " ".join(part for name in parts if (part := part_label(name, self.parts.get(name))))
 
     def _last(self, seed: int, metric: str) -> float:
         return self._numbers(seed, metric)[-1]
@@ -211,7 +211,7 @@ def has_lost_rounds(row: Mapping[Any, Any], recorded: Mapping[str, pd.DataFrame]
 
 
 def parts_of(row: Mapping[str, Any], runs: pd.DataFrame) -> dict[str, Any]:
-    """The parts of a run, and the keys that tell conditions apart besides."""
+    """The parts of a run, and the `by` keys that also distinguish conditions."""
     names = list(runs.columns)
     extra = names[names.index("max_staleness") + 1 : names.index("place")]
     plain = {name: row[name] for name in (*PARTS, *extra)}
@@ -229,8 +229,8 @@ def holds(cell: Cell, wanted: Mapping[str, Any]) -> bool:
     return True
 
 
-def told_as(name: str, value: Any) -> str:
-    """A part as a word of a label: `N=4`, `sync`; nothing where there is nothing to tell."""
+def part_label(name: str, value: Any) -> str:
+    """A part as a word of a label: `N=4`, `sync`; nothing for none."""
     if value is None or (name == "correction" and value == "none"):
         return ""
     if name in LETTERS:

@@ -114,7 +114,7 @@ def run(options: argparse.Namespace, console: Console) -> None:
             console.print(f"{spec.name}: {spec.title}")
         return
     tables = read(options.sources, options.cache)
-    console.print(tables.said)
+    console.print(tables.overview)
     selection = cells(tables)
     for line in selection.left_out:
         console.print(printable(line))

@@ -21,7 +21,7 @@ from analysis.figures.requirement import any_two
 from analysis.figures.series_style import GREY
 from analysis.figures.style import DOUBLE, SINGLE, page
 from analysis.statistics.contrasts import matched
-from analysis.statistics.equivalence import Verdict, equivalence, points
+from analysis.statistics.equivalence import EquivalenceTest, equivalence, points
 from analysis.statistics.improvement import probability_of_improvement
 from analysis.statistics.results import Estimate
 from analysis.words import WIN_RATE, label
@@ -59,7 +59,7 @@ def improvement(families: Sequence[Family]) -> FigureBuilder:
     any_two(WIN_RATE, grouping=by_algo),
 )
 def differences(families: Sequence[Family]) -> FigureBuilder:
-    verdicts: list[Verdict] = []
+    verdicts: list[EquivalenceTest] = []
     pairs: list[Pair] = [
         (cell, first)
         for family in families

@@ -68,7 +68,7 @@ def summary(runs: Tables) -> Shown:
     """How many runs and seeds, which, and what is wrong with them by kind."""
     kinds = [str(finding.kind) for finding in runs.findings]
     counted = ", ".join(f"{kind} {kinds.count(kind)}" for kind in dict.fromkeys(kinds))
-    return Shown(markdown(f"{runs.said}. Findings: {counted or 'none'}."))
+    return Shown(markdown(f"{runs.overview}. Findings: {counted or 'none'}."))
 
 
 def lines(*texts: str) -> Shown:

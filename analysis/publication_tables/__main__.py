@@ -84,7 +84,7 @@ def run(chosen: argparse.Namespace, console: Console) -> None:
     options = options_of(chosen)
     tables = gather(chosen.sources, by=chosen.by)
     selection = selected(tables)
-    console.print(tables.said)
+    console.print(tables.overview)
     warned: dict[str, None] = {}
     for name in chosen.only or TABLES:
         found = tables_of(name, tables, selection, options)

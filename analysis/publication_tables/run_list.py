@@ -37,8 +37,8 @@ def run_list(tables: Tables, selection: Selection, _: TableOptions) -> list[Publ
             of_none.setdefault(str(one.kind), []).append(one.line)
     warnings = [f"{len(lines)} times, first {lines[0]}" for lines in of_none.values()]
     caption = (
-        f"Runs: {tables.said}; {len(counted)} count in comparisons. Seconds and device-hours are "
-        "of the whole run, evaluation left out."
+        f"Runs: {tables.overview}; {len(counted)} count in comparisons. Seconds and device-hours "
+        "are of the whole run, evaluation left out."
     )
     return [PublicationTable("runs", caption, COLUMNS, rows, (*selection.left_out, *warnings))]
 

@@ -48,7 +48,7 @@ def html(tables: Tables, options: Options) -> str:
     titles = {(g.cell.sweep, g.cell.env, g.cell.condition): g.title for g in groups}
     values = {
         "title": options.title,
-        "summary": f"{tables.said}. {codes(tables.runs)}.",
+        "summary": f"{tables.overview}. {codes(tables.runs)}.",
         "thinning": thinning(groups, chosen),
         "basis": basis(chosen),
         "warnings": warning_list(tables.findings, left_out, groups, remarks),

@@ -16,10 +16,10 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 from pathlib import Path
 
+from analysis.speed import program
 from rlhf_lab.experiment.registry import classes
 from rlhf_lab.runs.trackers.console import Console
 
-PROGRAM = (sys.executable, "-m", "rlhf_lab.cli.main")
 COMMON = (
     "reward=task_rule",
     "run.updates=32",
@@ -48,14 +48,16 @@ OWN = {
 def train(out: Path, algo: str, condition: str, seeds: str) -> str:
     """Train all seeds of an algorithm under a condition in one process. Returns the end of its
     error output if it failed, else nothing."""
-    command = [*PROGRAM, "train", "-m", f"algo={algo}", f"seed={seeds}"]
+    words = ("train", "-m", f"algo={algo}", f"seed={seeds}")
     options = [*COMMON, *CONDITIONS[condition], *OWN.get(algo, ())]
     folders = [
         f"output.root={out}",
         f"output.cache={out}/.cache",
         f"output.dir={out}/{algo}-{condition}-seed${{seed}}",
     ]
-    done = subprocess.run([*command, *options, *folders], capture_output=True, text=True)
+    done = subprocess.run(
+        program.command(*words, *options, *folders), capture_output=True, text=True
+    )
     return done.stderr[-2000:] if done.returncode else ""
 
 
@@ -69,8 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     console = Console(quiet=False)
     cache = f"output.cache={given.out}/.cache"
-    sft = [*PROGRAM, "sft", "-m", f"seed={given.seeds}", cache, "output.quiet=true"]
-    subprocess.run(sft, check=True)
+    program.run("sft", "-m", f"seed={given.seeds}", cache, "output.quiet=true")
     names = list(product(given.algos.split(","), CONDITIONS))
     failed = 0
     with ThreadPoolExecutor(given.jobs) as pool:

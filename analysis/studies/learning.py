@@ -16,7 +16,7 @@ from statistics import fmean
 
 from analysis.command import exit_code
 from analysis.comparison.selection import Cell
-from analysis.markdown import Table, split_at_markers, write_between_markers
+from analysis.markdown import Table, publish, split_at_markers
 from analysis.studies.grid import (
     ASYNC,
     SYNC,
@@ -157,14 +157,7 @@ def report(folders: Sequence[Path], page: Path | None, console: Console) -> Grid
     if page:
         split_at_markers(page)
     grid = grid_of(scored(selected(folders, console)[1].cells, console))
-    text, notes, tables = caption(grid), missing_seeds(grid), tables_of(grid)
-    for line in (text, *notes):
-        console.print(line)
-    for one in tables:
-        console.table(one.title, one.columns, one.rows)
-    if page:
-        write_between_markers(page, text, notes, tables)
-        console.print(f"wrote {page}")
+    publish(caption(grid), missing_seeds(grid), tables_of(grid), page, console)
     return grid
 
 
