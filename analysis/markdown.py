@@ -26,9 +26,12 @@ class Table:
         return [f"**{self.title}**", "", *rows_of(self.columns, self.rows)]
 
 
-def rows_of(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """The lines of a Markdown table; the texts are Markdown already."""
-    lines = [columns, ["---"] * len(columns), *rows]
+def rows_of(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[bool] = ()
+) -> list[str]:
+    """The lines of a Markdown table; the texts are Markdown already. right: columns of numbers."""
+    rule = ["--:" if is_right else "---" for is_right in right] or ["---"] * len(columns)
+    lines = [columns, rule, *rows]
     return [f"| {' | '.join(line)} |" for line in lines]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -29,6 +29,7 @@ from analysis.figures.round_seconds import (
 from analysis.figures.series_style import BLUE, GREEN, GREY, ORANGE
 from analysis.figures.style import page, plain
 from rlhf_lab.experiment.planning.ideal_timeline import Work, ideal
+from rlhf_lab.runs.timeline import LaneSpan
 
 # Inches of a panel of two lanes.
 LANES = 0.72
@@ -40,33 +41,27 @@ PHASES = {
     "other": (GREY, "xxxx"),
 }
 MODES_WITH_GENERATOR = ("async", "free", "partial")
-Layout = Callable[[Cell, pd.DataFrame], list["Span"]]
+Layout = Callable[[Cell, pd.DataFrame], list[LaneSpan]]
 
 
-@dataclass(frozen=True)
-class Span:
-    """What a lane did from start to end, in seconds. round: of the samples or of the update."""
-
-    lane: str
-    phase: str
-    start: float
-    end: float
-    round: int
+def span(lane: str, phase: str, start: float, end: float, number: int) -> LaneSpan:
+    """A span of a round, whose samples and update have its number."""
+    return LaneSpan(lane, phase, start, end, round=number, version=number)
 
 
-def consecutive(rounds: pd.DataFrame) -> list[Span]:
+def consecutive(rounds: pd.DataFrame) -> list[LaneSpan]:
     """The trainer does everything, one after the other; what is left of a round is other."""
     spans, now = [], 0.0
     for number, row in zip(rounds.index, rounds.to_dict("records"), strict=True):
         parts = {"generate": row[GENERATE], "score": row[SCORE], "train": row[TRAIN]}
         parts["other"] = max(0.0, row[WALL] - sum(parts.values()))
         for phase, seconds in parts.items():
-            spans.append(Span("trainer", phase, now, now + seconds, int(number)))
+            spans.append(span("trainer", phase, now, now + seconds, int(number)))
             now += seconds
     return spans
 
 
-def concurrent(sums: pd.DataFrame, rounds: pd.DataFrame, staleness: int) -> list[Span]:
+def concurrent(sums: pd.DataFrame, rounds: pd.DataFrame, staleness: int) -> list[LaneSpan]:
     """The trainer's lane as measured, beside it a generator that begins a round's samples when it
     is free and the version is there that S allows. sums: the ledger's, of all rounds."""
     spans, free = [], 0.0
@@ -79,16 +74,16 @@ def concurrent(sums: pd.DataFrame, rounds: pd.DataFrame, staleness: int) -> list
         update = end - row[WALL] + row[WAIT]
         trained = update + row[TRAIN]
         spans += [
-            Span("generator", "generate", start, scored, number),
-            Span("generator", "score", scored, free, number),
-            Span("trainer", "train", update, trained, number),
-            Span("trainer", "other", trained, end, number),
+            span("generator", "generate", start, scored, number),
+            span("generator", "score", scored, free, number),
+            span("trainer", "train", update, trained, number),
+            span("trainer", "other", trained, end, number),
         ]
-    first = min(span.start for span in spans)
-    return [replace(span, start=span.start - first, end=span.end - first) for span in spans]
+    first = min(each.start for each in spans)
+    return [replace(each, start=each.start - first, end=each.end - first) for each in spans]
 
 
-def measured(cell: Cell, sums: pd.DataFrame) -> list[Span]:
+def measured(cell: Cell, sums: pd.DataFrame) -> list[LaneSpan]:
     """A few rounds of a run in the lanes that it had."""
     rounds = middle_rounds(sums)
     if cell.parts["mode"] not in MODES_WITH_GENERATOR:
@@ -96,7 +91,7 @@ def measured(cell: Cell, sums: pd.DataFrame) -> list[Span]:
     return concurrent(sums, rounds, cell.parts["max_staleness"] or 0)
 
 
-def overlapped(_: Cell, sums: pd.DataFrame) -> list[Span]:
+def overlapped(_: Cell, sums: pd.DataFrame) -> list[LaneSpan]:
     """The ideal timeline of measured seconds with a generator beside the trainer, one round
     ahead: nothing but generating, scoring and training takes time."""
     rounds = middle_rounds(sums)
@@ -108,9 +103,9 @@ def overlapped(_: Cell, sums: pd.DataFrame) -> list[Span]:
     for index, ((start, end),), update, row in each:
         number, scored = int(index), start + row[GENERATE]
         spans += [
-            Span("generator", "generate", start, scored, number),
-            Span("generator", "score", scored, end, number),
-            Span("trainer", "train", *update, number),
+            span("generator", "generate", start, scored, number),
+            span("generator", "score", scored, end, number),
+            span("trainer", "train", *update, number),
         ]
     return spans
 
@@ -127,7 +122,7 @@ def draw(
         seed = cell.seeds[0]
         sums = sums_of(cell, seed)
         spans = layout(cell, sums)
-        phases |= {span.phase for span in spans if span.end > span.start}
+        phases |= {each.phase for each in spans if each.end > each.start}
         draw_lanes(builder, panel, f"{cell.title(keys)}: {bound(middle_rounds(sums))}", cell, spans)
         builder.seeds[f"{cell.condition} [{cell.env}]"] = (seed,)
         builder.warn(*filter(None, [thinned(cell, seed)]))
@@ -144,21 +139,21 @@ def draw(
 
 
 def draw_lanes(
-    builder: FigureBuilder, axes: Axes, name: str, cell: Cell, spans: Sequence[Span]
+    builder: FigureBuilder, axes: Axes, name: str, cell: Cell, spans: Sequence[LaneSpan]
 ) -> None:
     """Draw the lanes of one run, and add them to the data."""
-    lanes = sorted({span.lane for span in spans})
-    for span in spans:
-        colour, hatch = PHASES[span.phase]
-        if span.end <= span.start:
+    lanes = sorted({each.lane for each in spans})
+    for each in spans:
+        colour, hatch = PHASES[each.phase]
+        if each.end <= each.start:
             continue
         axes.barh(
-            lanes.index(span.lane), span.end - span.start, left=span.start, height=0.7,
+            lanes.index(each.lane), each.end - each.start, left=each.start, height=0.7,
             color=colour, hatch=hatch, edgecolor="white", linewidth=0.4,
         )  # fmt: skip
         builder.add(
-            cell, condition=name, part=f"{span.lane}: {span.phase}", version=span.round,
-            x_name="seconds", x_low=span.start, x_high=span.end, x=span.start,
+            cell, condition=name, part=f"{each.lane}: {each.phase}", version=each.round,
+            x_name="seconds", x_low=each.start, x_high=each.end, x=each.start,
             n=1, seeds=seeds_column(cell.seeds[:1]),
         )  # fmt: skip
     row_names(axes, lanes)

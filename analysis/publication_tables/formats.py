@@ -5,18 +5,21 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from analysis.markdown import rows_of
 from analysis.publication_tables.entries import Entry, Measured, PublicationTable, plain
 from analysis.publication_tables.escapes import latex, markdown
 from analysis.words import fixed
 
+# What follows a name in the heads of an interval's three columns.
+ENDS = ("", " low", " high")
+
 
 def as_latex(table: PublicationTable) -> str:
     """A `table` with a caption and a label, for \\usepackage{booktabs}."""
-    numeric = [is_numeric(table, index) for index in range(len(table.columns))]
-    aligned = "".join("r" if right else "l" for right in numeric)
+    aligned = "".join("r" if right else "l" for right in numeric(table))
     lines = [
         r"\begin{table}[t]",
         r"\centering\small",
@@ -57,24 +60,22 @@ def in_maths(number: str) -> str:
     return f"${number.replace('inf', chr(92) + 'infty ')}$" if number else ""
 
 
-def is_numeric(table: PublicationTable, index: int) -> bool:
-    """Whether a column holds numbers alone, empty cells aside."""
-    entries = [row[index] for row in table.rows if row[index] is not None]
-    return bool(entries) and not any(isinstance(entry, str) for entry in entries)
+def numeric(table: PublicationTable) -> list[bool]:
+    """Whether each column holds numbers alone, empty cells aside."""
+    columns = ([row[i] for row in table.rows if row[i] is not None] for i in indices(table))
+    return [bool(cells) and not any(isinstance(c, str) for c in cells) for cells in columns]
+
+
+def indices(table: PublicationTable) -> range:
+    return range(len(table.columns))
 
 
 def as_markdown(table: PublicationTable) -> str:
     """Caption, table and warnings."""
-    numeric = [is_numeric(table, index) for index in range(len(table.columns))]
-    lines = [markdown(table.caption), "", in_row(map(markdown, table.columns))]
-    lines.append(in_row("--:" if right else "---" for right in numeric))
-    lines += [in_row(markdown_entry(entry) for entry in row) for row in table.rows]
+    heads, rows = [*map(markdown, table.columns)], [[*map(markdown_entry, r)] for r in table.rows]
+    lines = [markdown(table.caption), "", *rows_of(heads, rows, numeric(table))]
     warnings = [f"- {markdown(warning)}" for warning in table.warnings]
     return "\n".join([*lines, *([""] if warnings else []), *warnings]) + "\n"
-
-
-def in_row(cells: Iterator[str] | map[str]) -> str:
-    return f"| {' | '.join(cells)} |"
 
 
 def markdown_entry(entry: Entry) -> str:
@@ -84,23 +85,19 @@ def markdown_entry(entry: Entry) -> str:
 
 def as_csv(table: PublicationTable) -> str:
     """All digits; an interval is three columns (`X`, `X low`, `X high`)."""
-    spread = [
-        any(isinstance(row[index], Measured) for row in table.rows)
-        for index in range(len(table.columns))
+    spread = [any(isinstance(row[i], Measured) for row in table.rows) for i in indices(table)]
+    heads = [
+        f"{name}{end}"
+        for name, is_spread in zip(table.columns, spread, strict=True)
+        for end in (ENDS if is_spread else ENDS[:1])
     ]
+    rows = (
+        [value for entry, is_spread in zip(row, spread, strict=True)
+         for value in csv_values(entry, is_spread)]
+        for row in table.rows
+    )  # fmt: skip
     file = io.StringIO()
-    write = csv.writer(file, lineterminator="\n").writerow
-    ends = ("", " low", " high")
-    write(
-        [
-            f"{name}{end}"
-            for name, is_spread in zip(table.columns, spread, strict=True)
-            for end in (ends if is_spread else ends[:1])
-        ]
-    )
-    for row in table.rows:
-        entries = zip(row, spread, strict=True)
-        write([value for entry, is_spread in entries for value in csv_values(entry, is_spread)])
+    csv.writer(file, lineterminator="\n").writerows([heads, *rows])
     return file.getvalue()
 
 
