@@ -79,7 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with ThreadPoolExecutor(given.jobs) as pool:
         endings = pool.map(lambda one: train(given.out, one[0], one[1], given.seeds), wanted)
         for (algo, name), words in zip(wanted, endings, strict=True):
-            console.say(f"{algo} {name}: {words or 'trained'}")
+            console.print(f"{algo} {name}: {words or 'trained'}")
             failed += bool(words)
     return int(failed > 0)
 

@@ -25,7 +25,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def show(options: argparse.Namespace, console: Console) -> int:
     """Print what is known of a key, a node, a group or an option. Returns 0."""
-    console.say("\n".join(explanation(options.key)))
+    console.print("\n".join(explanation(options.key)))
     return 0
 
 

@@ -18,8 +18,8 @@ class ExecutorKind(StrEnum):
 
 
 class WeightPolicy(StrEnum):
-    """Which weights write a chunk: those of its admission (exact), the latest when it starts, the
-    latest at every token, or those of a recorded schedule."""
+    """Which version writes a chunk: the one at its admission (reproducible), the latest one at its
+    first token, the latest one at every token, or that of a recorded schedule."""
 
     admission = "admission"
     latest = "latest"
@@ -28,14 +28,14 @@ class WeightPolicy(StrEnum):
 
 
 class WhenStale(StrEnum):
-    """What keeps samples within max_staleness: waiting to generate, or dropping what is older."""
+    """How max_staleness is enforced: generators wait, or samples that are too old are dropped."""
 
     wait = "wait"
     drop = "drop"
 
 
 class OnFailure(StrEnum):
-    """What follows when a generator process is killed, hangs or raises."""
+    """What happens when a generator process is killed, hangs or raises."""
 
     stop = "stop"
     restart = "restart"
@@ -69,8 +69,8 @@ class Mode(limits.Limited, key="mode"):
     weights: WeightPolicy = limits.option(
         WeightPolicy.admission,
         about=(
-            "Which version writes a chunk: that of its admission (reproducible), the newest at "
-            "its start, the newest at every token, or that of a recorded schedule."
+            "Which version writes a chunk: that of its admission (reproducible), the latest at "
+            "its start, the latest at every token, or that of a recorded schedule."
         ),
     )
     lag_probabilities: str = limits.option(
