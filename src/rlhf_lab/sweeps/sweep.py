@@ -16,6 +16,7 @@ from hydra.core.utils import JobReturn, JobStatus
 from omegaconf import OmegaConf, open_dict, read_write
 
 from rlhf_lab.runs.folder import config_hash, make_folder
+from rlhf_lab.runs.former_names import first_override
 from rlhf_lab.runs.provenance import code_version
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.sweeps.board import Board, shown
@@ -91,7 +92,7 @@ def folder_of(context: Context, grid: Grid) -> Path:
         return given
     name = str(context.config.hydra.job.config_name)
     if name == PRIMARY:
-        fixed = sorted(text for text in grid.fixed if not text.startswith(ASIDE))
+        fixed = sorted(first_override(one) for one in grid.fixed if not one.startswith(ASIDE))
         # The same question with more seeds.
         conditions = {key: values for key, values in grid.swept.items() if key != SEED}
         asked = {"command": context.command, "fixed": fixed, "swept": conditions}
