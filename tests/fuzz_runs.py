@@ -33,9 +33,9 @@ from rlhf_lab.rollout.pipeline import QueuedChunk
 from rlhf_lab.runs.folder import RunDirectory, list_runs
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.runs.trackers.evaluations import already_sent
-from rlhf_lab.sweeps.board import Board
 from rlhf_lab.sweeps.job import Job
-from rlhf_lab.sweeps.search.jobs import spent
+from rlhf_lab.sweeps.job_table import JobTable
+from rlhf_lab.sweeps.search.runs import usage_of
 from rlhf_lab.training.checkpoint import CheckpointOptions, Checkpoints, Snapshot
 from rlhf_lab.types.data import Chunk, Rollout, Span, Weights
 from rlhf_lab.types.samples import Example, Finish, Group, Prompt, Sample
@@ -194,10 +194,10 @@ def watched(folder: Path) -> None:
         Job(f"seed={seed}", (), (), folder / f"seed={seed}", none, none, f"c{seed}", (), ROUNDS)
         for seed in (1, 2)
     ]
-    board = Board(jobs, 1)
-    lines = board.look()
-    assert [line.state for line in lines][1] == "finished"
-    board.left(lines)
+    table = JobTable(jobs, 1)
+    rows = table.read()
+    assert [row.state for row in rows][1] == "finished"
+    table.seconds_left(rows)
 
 
 def drawn(folder: Path) -> None:
@@ -232,7 +232,7 @@ def evaluated(folder: Path) -> None:
     saved_weights(folder)
     already_sent(folder)
     list(outboxes(folder))
-    spent(folder)
+    usage_of(folder)
 
 
 def exported(folder: Path) -> None:

@@ -13,15 +13,15 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
 
 from rlhf_lab.experiment.config import default_of
-from rlhf_lab.sweeps.jobs import Context
 from rlhf_lab.sweeps.options import SweeperOptions
+from rlhf_lab.sweeps.plan_jobs import Context
 from rlhf_lab.sweeps.search.launch import search
 from rlhf_lab.sweeps.search.options import SearchOptions
 from rlhf_lab.sweeps.sweep import OF_RUNS
 from rlhf_lab.types.errors import UserError
 
 NAME = "rlhf_lab_search"
-# A search goes on with more trials by itself.
+# The options of sweeps that a search has too; `extend` is not needed for more trials.
 OF_SWEEPER = ("dry", "rerun", "other_code")
 
 
@@ -41,7 +41,7 @@ class SearchSweeper(Sweeper):  # type: ignore[misc]
         self._context = Context(hydra_context, task_function, config, command)
 
     def sweep(self, arguments: list[str]) -> Any:
-        """Search. Raises JobsFailed if nothing could be chosen, or the test failed."""
+        """Search. Raises JobsFailed if no setting could be chosen, or if the test failed."""
         context = self._context
         assert context is not None, "setup comes first"
         if context.command not in OF_RUNS:
@@ -49,12 +49,12 @@ class SearchSweeper(Sweeper):  # type: ignore[misc]
                 f"rlhf-lab {context.command} with hydra/sweeper={NAME}: a search compares runs; "
                 "pass it to `rlhf-lab train -m`"
             )
-        given = [*(f"{key}={value}" for key, value in self._params.items()), *arguments]
-        return search(context, given, self._options, self._sweeper)
+        every = [*(f"{key}={value}" for key, value in self._params.items()), *arguments]
+        return search(context, every, self._options, self._sweeper)
 
 
 def schema() -> type:
-    """The options as Hydra checks them: their types, and their defaults, which live with them."""
+    """The options of both dataclasses, with types and defaults, as one schema for Hydra."""
     columns: list[Any] = [
         ("_target_", str, field(default=f"{__name__}.{SearchSweeper.__name__}")),
         ("_convert_", str, field(default="all")),

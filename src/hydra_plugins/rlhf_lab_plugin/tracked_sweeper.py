@@ -1,4 +1,4 @@
-"""hydra/sweeper=rlhf_lab, the default: sweeps of runs that can be gone on with."""
+"""hydra/sweeper=rlhf_lab, the default: sweeps of runs that can be resumed."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
 
-from rlhf_lab.sweeps.jobs import Context
 from rlhf_lab.sweeps.options import SweeperOptions
+from rlhf_lab.sweeps.plan_jobs import Context
 from rlhf_lab.sweeps.sweep import OF_RUNS, sweep
 
 
