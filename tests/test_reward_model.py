@@ -179,7 +179,7 @@ def test_what_is_made_of_weak_labels() -> None:
 
 def test_pair_losses_by_hand() -> None:
     def loss(gap: float, target: float = 1.0, margin: float = 0.0) -> float:
-        return float(pair_loss(torch.tensor(gap), torch.tensor(target), torch.tensor(margin)))
+        return float(pair_loss(torch.tensor([gap]), torch.tensor([target]), torch.tensor([margin])))
 
     assert loss(1.0) == pytest.approx(math.log(1 + math.exp(-1)))
     assert loss(1.0, target=0.9) == pytest.approx(

@@ -19,7 +19,7 @@ def run_pipeline(config: Config, console: Console, facts: Mapping[str, Any]) -> 
     """All stages, then training and evaluation."""
     from rlhf_lab.experiment import lifecycle
 
-    lifecycle.warm(config)
+    lifecycle.preload_generators(config)
     make_stages(config, console)
     lifecycle.train(config, console, facts)
 

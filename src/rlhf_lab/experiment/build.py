@@ -28,8 +28,9 @@ from rlhf_lab.rewards.build import RewardContext, model_paths, reading_paths, sc
 from rlhf_lab.rewards.model import reads_last_token
 from rlhf_lab.rewards.preference import PreferenceScorer
 from rlhf_lab.rewards.shaping import shaped
+from rlhf_lab.rollout.background import ProcessExecutor, ThreadExecutor
 from rlhf_lab.rollout.budget import StalenessBudget
-from rlhf_lab.rollout.executor import Executor, InlineExecutor, ProcessExecutor, ThreadExecutor
+from rlhf_lab.rollout.executor import Executor, InlineExecutor
 from rlhf_lab.rollout.feeds import Segments
 from rlhf_lab.rollout.generators.hf import HFGenerator, HFSampling
 from rlhf_lab.rollout.generators.pairs import PairsGenerator, PairsSampling
@@ -46,6 +47,7 @@ from rlhf_lab.tasks import chat
 from rlhf_lab.tasks.lazy_rows import LazyRows
 from rlhf_lab.tasks.pairs import pair_examples
 from rlhf_lab.tasks.prompts import Encode, PromptStream, Render, Shorten, never_shorter
+from rlhf_lab.tasks.protocols import Answering, Shortening, Task
 from rlhf_lab.tasks.references import reference_groups
 from rlhf_lab.training.engines.distributed import Processes, current, world_size
 from rlhf_lab.training.engines.engine import TrainingEngine
@@ -53,10 +55,11 @@ from rlhf_lab.training.engines.options import DeepSpeedOptions, FSDPOptions
 from rlhf_lab.training.engines.parameter_backend import ParameterBackend
 from rlhf_lab.training.engines.policy_with_values import PolicyWithValues
 from rlhf_lab.training.engines.single import SingleBackend
-from rlhf_lab.types.data import Chunk, PolicyOutput, ValueModel
+from rlhf_lab.types.data import PolicyOutput, ValueModel
 from rlhf_lab.types.errors import UserError
-from rlhf_lab.types.protocols import Adaptive, Answering, Generator, Reward, Shortening, Task
+from rlhf_lab.types.protocols import Adaptive, Generator, Reward
 from rlhf_lab.types.randomness import stable_hash, uniforms
+from rlhf_lab.types.rollouts import Chunk
 from rlhf_lab.types.run_options import RunOptions
 from rlhf_lab.types.samples import Example, Finish, Group, Prompt, Sample, Split
 

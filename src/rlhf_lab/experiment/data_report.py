@@ -60,7 +60,7 @@ def readable_splits(config: Config, console: Console) -> Splits:
         try:
             found[split] = config.task.examples(split)
         except NoSuchFile as error:
-            console.say(f"{split.value}: left out ({error})")
+            console.print(f"{split.value}: left out ({error})")
     return found
 
 
@@ -94,11 +94,11 @@ def show_prompts(config: Config, console: Console) -> None:
     for cursor in range(config.data.start, config.data.start + config.data.show):
         prompt = stream[cursor]
         epoch, place = divmod(cursor, len(stream))
-        console.say(
+        console.print(
             f"prompt {cursor}: epoch {epoch}, {place + 1} of {len(stream)}, "
             f"{prompt.example.uid}, {len(prompt.tokens)} tokens"
         )
-        console.say("\n".join(f"  | {line}" for line in prompt.example.prompt.splitlines()))
+        console.print("\n".join(f"  | {line}" for line in prompt.example.prompt.splitlines()))
 
 
 def report(
@@ -140,7 +140,7 @@ def report(
             ],
         )
     told = [*(line for a in audits for line in remarks(config, a)), *named(overlaps)]
-    console.say("\n".join(["", *told]))
+    console.print("\n".join(["", *told]))
 
 
 def repeated(audit: SplitAudit, repeats: Repeats) -> str:
@@ -262,7 +262,7 @@ def write_copy(
             assert isinstance(examples, TableExamples)
             without = dropped if split is Split.train else set()
             append_rows(draft / f"{examples.split_file}.jsonl", examples, without)
-    console.say(
+    console.print(
         f"\nwrote {out}: {counts['kept']:,} of {counts['rows']:,} train rows (left out: "
         f"{counts['repeated']:,} repeated, {counts['overlapping']:,} overlapping, "
         f"{counts['too_long']:,} too long); validation and test as they were"

@@ -12,8 +12,8 @@ from rlhf_lab.experiment.config import Config
 from rlhf_lab.experiment.model_card import write_card
 from rlhf_lab.experiment.prepare import Artifacts
 from rlhf_lab.models.causal_lm import load_policy, save_policy
-from rlhf_lab.models.forward import load_weights
 from rlhf_lab.models.pretrained import PretrainedModel
+from rlhf_lab.models.weights import load_weights
 from rlhf_lab.runs.disk import follow_umask
 from rlhf_lab.runs.folder import POLICY
 from rlhf_lab.runs.saved_tensors import kept_versions, read_tensors
@@ -50,7 +50,7 @@ def export(
         os.rename(draft, folder)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
-    console.say(f"exported version {version} of {run} to {folder}")
+    console.print(f"exported version {version} of {run} to {folder}")
     return folder
 
 

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import replace
 
-from rlhf_lab.types.data import Chunk, GeneratorReport, Rollout, Weights
+from rlhf_lab.types.data import Weights
+from rlhf_lab.types.rollouts import Chunk, GeneratorReport, Rollout
 
 Submit = Callable[[Weights, Chunk], Future[Rollout]]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
-from rlhf_lab.types.data import Chunk
+from rlhf_lab.types.rollouts import Chunk
 
 
 class ChunkPrefetcher:

@@ -44,19 +44,19 @@ def print_plan(
     """Print how many jobs there are to run, and their predicted cost."""
     done = Counter(state.name for state in states.values() if state.name != "new")
     before = ", ".join(f"{number} {name}" for name, number in sorted(done.items()))
-    console.say(f"{len(planned)} jobs, {len(todo)} to run{f' ({before})' if before else ''}")
+    console.print(f"{len(planned)} jobs, {len(todo)} to run{f' ({before})' if before else ''}")
     if not todo:
         return
     stages = {stage for one in todo for stage in one.job.stages if not stage.exists()}
     if stages:
         kinds = Counter(stage.parent.name for stage in stages)
         listed = ", ".join(f"{number} {kind}" for kind, number in kinds.items())
-        console.say(f"stages to make first, not in the prediction: {listed}")
+        console.print(f"stages to make first, not in the prediction: {listed}")
     root, parallelism = Path(context.config.output.root), parallelism_of(context)
     cost = predict_cost([one.profile for one in todo], PastRuns(root))
-    console.say(forecast_text(cost, len(todo), parallelism.number))
+    console.print(forecast_text(cost, len(todo), parallelism.number))
     for warning in warnings(cost, todo, parallelism, root):
-        console.say(warning)
+        console.print(warning)
 
 
 def forecast_text(cost: SweepCost, number: int, side: int) -> str:
@@ -103,4 +103,4 @@ def print_jobs(
     """All jobs, with the command of each."""
     for one in planned:
         job = one.job
-        console.say(f"{job.name} [{states[job.name].name}]\n  rlhf-lab {shlex.join(job.words)}")
+        console.print(f"{job.name} [{states[job.name].name}]\n  rlhf-lab {shlex.join(job.words)}")

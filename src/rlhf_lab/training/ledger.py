@@ -17,7 +17,8 @@ from contextlib import contextmanager
 from time import perf_counter
 from typing import Any
 
-from rlhf_lab.types.data import Clock, Rollout
+from rlhf_lab.types.data import Clock
+from rlhf_lab.types.rollouts import Rollout
 
 PHASES = (
     *("generate", "score", "take", "reference", "update"),

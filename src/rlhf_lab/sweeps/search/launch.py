@@ -56,9 +56,9 @@ def search(
     tuned = Search(folder, fixed, space, options, base, code_version(), keeps)
     launcher = RunLauncher(context, tuned, sweeper)
     launcher.check_values()
-    console.say(f"search {folder}, code {tuned.code}")
+    console.print(f"search {folder}, code {tuned.code}")
     for line in [*tuned.plan(launcher.count_rounds), *launcher.predicted()]:
-        console.say(line)
+        console.print(line)
     if sweeper.dry:
         return None
     make_folder(folder, "output.root")

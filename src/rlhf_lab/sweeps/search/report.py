@@ -27,8 +27,8 @@ def write(result: SearchResult, console: Console) -> None:
         draft.write_text(text, encoding="utf-8")
         draft.replace(path)
     for line in summary_lines(result):
-        console.say(line)
-    console.say(f"report: {result.folder / NAME}.md and .json")
+        console.print(line)
+    console.print(f"report: {result.folder / NAME}.md and .json")
 
 
 def as_json(result: SearchResult) -> str:
