@@ -28,7 +28,7 @@ from rlhf_lab.sweeps.override_text import quoted
 from rlhf_lab.sweeps.preview import forecast_text
 from rlhf_lab.sweeps.run_job import JobFailed, run
 from rlhf_lab.sweeps.stop_jobs import StopFiles
-from rlhf_lab.sweeps.sweep_cost import JobProfile, PastRuns, predict_cost, seconds_of, similarity
+from rlhf_lab.sweeps.sweep_cost import PastRuns, predict_cost, seconds_of, similarity
 from rlhf_lab.sweeps.sweep_file import SweepRecord, check_record, read_record, write_record
 from rlhf_lab.training.stages.cache import cached, lock_of
 from rlhf_lab.types.errors import UserError
@@ -151,8 +151,9 @@ def measured_run(folder: Path, **facts: Any) -> None:
     (folder / "timeline.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
-def wanted(**settings: Any) -> JobProfile:
-    return JobProfile(FACTS, SETTINGS | settings, devices=2)
+def wanted(**settings: Any) -> Job:
+    empty = Job("a", (), (), Path(), Path(), Path(), "", (), devices=2)
+    return replace(empty, facts=FACTS, settings=SETTINGS | settings)
 
 
 def test_a_forecast_scales_what_runs_like_the_job_took(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,8 @@ class Job:
     name: the swept keys and values. words: the arguments of `rlhf-lab` for this job. overrides: for
     Hydra's launcher. content: hash of the resolved config. stages: artifacts that the job needs,
     or makes. devices: cores or accelerators that it uses. threads: of its widest operation.
-    script: a bash script that runs the job on several nodes.
+    script: a bash script that runs the job on several nodes. facts: names of its task, model,
+    algorithm and mode; with settings, as in manifests, they predict its cost.
     """
 
     name: str
@@ -48,6 +49,8 @@ class Job:
     devices: int = 1
     threads: int = 1
     script: str = ""
+    facts: Mapping[str, str] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def is_run(self) -> bool:

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from hydra.errors import HydraException
 from hydra.types import HydraContext, TaskFunction
@@ -29,7 +28,6 @@ from rlhf_lab.sweeps.job import Job, content_of
 from rlhf_lab.sweeps.launchers.layout import Layout
 from rlhf_lab.sweeps.launchers.multinode import script_of
 from rlhf_lab.sweeps.override_text import primary_config, quoted
-from rlhf_lab.sweeps.sweep_cost import JobProfile
 from rlhf_lab.types.errors import UserError
 
 LOGS = "logs"
@@ -47,14 +45,6 @@ class Context:
     layout: Layout | None = None
 
 
-@dataclass(frozen=True)
-class PlannedJob:
-    """A job, and its profile for the prediction of cost."""
-
-    job: Job
-    profile: JobProfile
-
-
 @contextmanager
 def compose_config(context: Context, overrides: Sequence[str]) -> Iterator[Config]:
     """The config of overrides; while the block runs, `hydra:` in it refers to the job."""
@@ -62,25 +52,24 @@ def compose_config(context: Context, overrides: Sequence[str]) -> Iterator[Confi
         yield config
 
 
-def plan_jobs(context: Context, grid: Grid, folder: Path, console: Console) -> list[PlannedJob]:
+def plan_jobs(context: Context, grid: Grid, folder: Path, console: Console) -> list[Job]:
     """Every job of a grid. Raises UserError for a job that could not start, and for two that would
     share a folder."""
     points = list(grid.points())
-    every: list[PlannedJob] = []
+    every: list[Job] = []
     checked: set[str] = set()
     names: dict[Path, str] = {}
     composer = Composer(context.hydra.config_loader, context.config)
     with console.stage("checking the jobs", total=len(points)) as bar:
         for point in points:
-            planned = plan_job(context, grid, point, folder, checked, composer)
-            job = planned.job
+            job = plan_job(context, grid, point, folder, checked, composer)
             if other := names.get(job.folder):
                 raise UserError(
                     f"{other} and {job.name} would both write to {job.folder}: leave output.dir "
                     "out, or name every swept key in it"
                 )
             names[job.folder] = job.name
-            every.append(planned)
+            every.append(job)
             bar.advance(1)
     return every
 
@@ -92,7 +81,7 @@ def plan_job(
     folder: Path,
     checked: set[str],
     composer: Composer,
-) -> PlannedJob:
+) -> Job:
     """One job. checked: hashes of the conditions and data that are checked already."""
     name = name_of(point)
     overrides = [*grid.fixed, *(f"{key}={value}" for key, value in point.items())]
@@ -127,7 +116,7 @@ def job_from_config(
     overrides: Sequence[str],
     config: Config,
     folder: Path,
-) -> PlannedJob:
+) -> Job:
     """The job of a checked config."""
     name = name_of(point)
     run_folder = Path(config.output.dir) if config.output.dir else folder / name
@@ -137,7 +126,8 @@ def job_from_config(
     condition = ",".join(f"{key}={value}" for key, value in point.items() if key != SEED)
     labels = [f"tracker.sweep={quoted(folder.name)}", f"tracker.condition={quoted(condition)}"]
     words = (*command_words(context, context.command, overrides), *own, *labels)
-    job = Job(
+    facts = {key: getattr(config, key).name for key in ("task", "model", "algo", "mode")}
+    return Job(
         name=name,
         words=words,
         overrides=(*overrides, f"hydra.sweep.dir={quoted(folder)}", "hydra.sweep.subdir=."),
@@ -150,11 +140,9 @@ def job_from_config(
         devices=build.num_devices(config),
         threads=max(config.engine.threads, config.generator.threads),
         script=script_of(context.layout, words, context.config.hydra.launcher),
+        facts=facts,
+        settings=build.settings(config),
     )
-    facts: dict[str, Any] = {
-        key: getattr(config, key).name for key in ("task", "model", "algo", "mode")
-    }
-    return PlannedJob(job, JobProfile(facts, build.settings(config), job.devices))
 
 
 def command_words(context: Context, command: str, overrides: Sequence[str]) -> list[str]:

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from rlhf_lab.runs.provenance import usable_cores
 from rlhf_lab.runs.trackers.console import Console, seconds_text
-from rlhf_lab.sweeps.job import State
-from rlhf_lab.sweeps.plan_jobs import Context, PlannedJob
+from rlhf_lab.sweeps.job import Job, State
+from rlhf_lab.sweeps.plan_jobs import Context
 from rlhf_lab.sweeps.sweep_cost import PastRuns, SweepCost, predict_cost
 
 
@@ -37,9 +37,9 @@ def parallelism_of(context: Context) -> Parallelism:
 def print_plan(
     context: Context,
     console: Console,
-    planned: Sequence[PlannedJob],
+    planned: Sequence[Job],
     states: Mapping[str, State],
-    todo: Sequence[PlannedJob],
+    todo: Sequence[Job],
 ) -> None:
     """Print how many jobs there are to run, and their predicted cost."""
     done = Counter(state.name for state in states.values() if state.name != "new")
@@ -47,13 +47,13 @@ def print_plan(
     console.print(f"{len(planned)} jobs, {len(todo)} to run{f' ({before})' if before else ''}")
     if not todo:
         return
-    stages = {stage for one in todo for stage in one.job.stages if not stage.exists()}
+    stages = {stage for job in todo for stage in job.stages if not stage.exists()}
     if stages:
         kinds = Counter(stage.parent.name for stage in stages)
         listed = ", ".join(f"{number} {kind}" for kind, number in kinds.items())
         console.print(f"stages to make first, not in the prediction: {listed}")
     root, parallelism = Path(context.config.output.root), parallelism_of(context)
-    cost = predict_cost([one.profile for one in todo], PastRuns(root))
+    cost = predict_cost(todo, PastRuns(root))
     console.print(forecast_text(cost, len(todo), parallelism.number))
     for warning in warnings(cost, todo, parallelism, root):
         console.print(warning)
@@ -77,11 +77,11 @@ def forecast_text(cost: SweepCost, number: int, side: int) -> str:
 
 
 def warnings(
-    cost: SweepCost, todo: Sequence[PlannedJob], parallelism: Parallelism, root: Path
+    cost: SweepCost, todo: Sequence[Job], parallelism: Parallelism, root: Path
 ) -> list[str]:
     """Warn about jobs that would slow each other down, and about a full disk."""
     lines = []
-    widest = max(one.job.devices for one in todo)
+    widest = max(job.devices for job in todo)
     if (
         parallelism.is_here
         and parallelism.number > 1
@@ -97,10 +97,7 @@ def warnings(
     return lines
 
 
-def print_jobs(
-    console: Console, planned: Sequence[PlannedJob], states: Mapping[str, State]
-) -> None:
+def print_jobs(console: Console, planned: Sequence[Job], states: Mapping[str, State]) -> None:
     """All jobs, with the command of each."""
-    for one in planned:
-        job = one.job
+    for job in planned:
         console.print(f"{job.name} [{states[job.name].name}]\n  rlhf-lab {shlex.join(job.words)}")

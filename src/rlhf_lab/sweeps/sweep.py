@@ -19,7 +19,7 @@ from rlhf_lab.sweeps.launch_jobs import Ended, run_jobs
 from rlhf_lab.sweeps.launchers.multinode import layout_of, overrides_of
 from rlhf_lab.sweeps.options import SweeperOptions
 from rlhf_lab.sweeps.override_text import PRIMARY
-from rlhf_lab.sweeps.plan_jobs import Context, PlannedJob, plan_jobs
+from rlhf_lab.sweeps.plan_jobs import Context, plan_jobs
 from rlhf_lab.sweeps.preview import print_jobs, print_plan
 from rlhf_lab.sweeps.sweep_file import SweepRecord, check_record, write_record
 from rlhf_lab.types.errors import JobsFailed, UserError
@@ -45,17 +45,17 @@ def sweep(
     grid = grid_of(params, [*arguments, *overrides_of(context.layout)], parser)
     folder = folder_of(context, grid)
     set_folder(context, folder)
-    planned = plan_jobs(context, grid, folder, console)
+    jobs = plan_jobs(context, grid, folder, console)
     code = code_version()
-    record = record_of(context, grid, planned, code)
+    record = record_of(context, grid, jobs, code)
     check_record(folder, record, options.extend)
-    states = {one.job.name: state_of(one.job) for one in planned}
-    check_code(planned, states, code, options)
-    todo = [one for one in planned if is_to_do(states[one.job.name], options)]
+    states = {job.name: state_of(job) for job in jobs}
+    check_code(jobs, states, code, options)
+    todo = [job for job in jobs if is_to_do(states[job.name], options)]
     console.print(f"sweep {folder}, code {code}")
-    print_plan(context, console, planned, states, todo)
+    print_plan(context, console, jobs, states, todo)
     if options.dry:
-        print_jobs(console, planned, states)
+        print_jobs(console, jobs, states)
         return []
     make_folder(folder, "output.root")
     try:
@@ -64,8 +64,8 @@ def sweep(
         raise UserError(
             f"{folder} cannot be written to ({error.strerror}): pass another output.root"
         ) from error
-    ended = run_jobs(context, [one.job for one in todo], folder, options)
-    return conclude(console, [one.job for one in planned], ended)
+    ended = run_jobs(context, todo, folder, options)
+    return conclude(console, jobs, ended)
 
 
 def folder_of(context: Context, grid: Grid) -> Path:
@@ -90,9 +90,7 @@ def set_folder(context: Context, folder: Path) -> None:
         context.config.hydra.sweep.subdir = "."
 
 
-def record_of(
-    context: Context, grid: Grid, planned: Sequence[PlannedJob], code: str
-) -> SweepRecord:
+def record_of(context: Context, grid: Grid, jobs: Sequence[Job], code: str) -> SweepRecord:
     """The contents of sweep.json."""
     # Not checked: without the swept keys no run may be able to start with it.
     cfg = context.hydra.config_loader.load_sweep_config(context.config, list(grid.fixed))
@@ -105,8 +103,8 @@ def record_of(
         swept=grid.swept,
         base=base,
         code=code,
-        jobs={one.job.name: one.job.content for one in planned},
-        folders={one.job.name: str(one.job.folder) for one in planned},
+        jobs={job.name: job.content for job in jobs},
+        folders={job.name: str(job.folder) for job in jobs},
     )
 
 
@@ -116,18 +114,16 @@ def is_to_do(state: State, options: SweeperOptions) -> bool:
 
 
 def check_code(
-    planned: Sequence[PlannedJob], states: Mapping[str, State], code: str, options: SweeperOptions
+    jobs: Sequence[Job], states: Mapping[str, State], code: str, options: SweeperOptions
 ) -> None:
     """Refuse to mix jobs of different versions of the code."""
     others = [
-        one.job
-        for one in planned
-        if states[one.job.name].name != "new" and not states[one.job.name].is_of(code)
+        job for job in jobs if states[job.name].name != "new" and not states[job.name].is_of(code)
     ]
     if others and options.other_code == "refuse":
         theirs = states[others[0].name].manifest.get("code")
         raise UserError(
-            f"{len(others)} of {len(planned)} jobs were run by other code ({others[0].folder}: "
+            f"{len(others)} of {len(jobs)} jobs were run by other code ({others[0].folder}: "
             f"{theirs}, now {code}): pass hydra.sweeper.other_code=keep to count them as they are, "
             "or another output.root to run all anew"
         )

@@ -11,20 +11,12 @@ from typing import Any
 from rlhf_lab.experiment.planning import planner
 from rlhf_lab.experiment.planning.timing import Measurement, Settings, measured
 from rlhf_lab.runs.folder import RunSummary, last_start, list_runs
+from rlhf_lab.sweeps.job import Job
 from rlhf_lab.types.errors import UserError
 
 # The settings by which runs are like a job: NEEDED of them at least, from the front.
 ALIKE = ("task", "model", "algo", "mode")
 NEEDED = 2
-
-
-@dataclass(frozen=True)
-class JobProfile:
-    """What decides the cost of a job. facts: those of ALIKE. settings: as in manifests."""
-
-    facts: Mapping[str, Any]
-    settings: Mapping[str, Any]
-    devices: int
 
 
 @dataclass(frozen=True)
@@ -45,7 +37,7 @@ class PastRuns:
         self._measured: dict[Path, Measurement | None] = {}
         self._costs: dict[str, Cost | None] = {}
 
-    def cost(self, job: JobProfile) -> Cost | None:
+    def cost(self, job: Job) -> Cost | None:
         """The cost of a job; None without a measured run of its task and model. Jobs with equal
         settings cost the same."""
         key = repr((dict(job.facts), dict(job.settings)))
@@ -53,7 +45,7 @@ class PastRuns:
             self._costs[key] = self._cost(job)
         return self._costs[key]
 
-    def _cost(self, job: JobProfile) -> Cost | None:
+    def _cost(self, job: Job) -> Cost | None:
         for run in sorted(self._runs, key=lambda run: similarity(run, job), reverse=True):
             if similarity(run, job) < NEEDED:
                 return None
@@ -72,13 +64,13 @@ class PastRuns:
         return self._measured[folder]
 
 
-def similarity(run: RunSummary, job: JobProfile) -> int:
+def similarity(run: RunSummary, job: Job) -> int:
     """How many settings of ALIKE the run shares with the job, counted from the front."""
     shared = [run.manifest.get(key) == job.facts[key] for key in ALIKE]
     return shared.index(False) if False in shared else len(shared)
 
 
-def cost_from(run: RunSummary, measurement: Measurement, job: JobProfile) -> Cost:
+def cost_from(run: RunSummary, measurement: Measurement, job: Job) -> Cost:
     """Predict the job's rounds from those of the run, and add the run's time outside of rounds."""
     settings = Settings(**{field.name: job.settings[field.name] for field in fields(Settings)})
     outside = max(0.0, seconds_of(run.manifest) - measurement.wall)
@@ -112,7 +104,7 @@ class SweepCost:
     sources: int
 
 
-def predict_cost(jobs: Sequence[JobProfile], rates: PastRuns) -> SweepCost:
+def predict_cost(jobs: Sequence[Job], rates: PastRuns) -> SweepCost:
     """The sums over the jobs with a prediction."""
     costs = [(job, rates.cost(job)) for job in jobs]
     known = [(job, cost) for job, cost in costs if cost is not None]

@@ -21,7 +21,7 @@ from rlhf_lab.sweeps.grid import Grid
 from rlhf_lab.sweeps.job import Job, content_of, state_of
 from rlhf_lab.sweeps.launch_jobs import Ended, run_jobs
 from rlhf_lab.sweeps.options import SweeperOptions
-from rlhf_lab.sweeps.plan_jobs import Context, PlannedJob, compose_config, job_from_config
+from rlhf_lab.sweeps.plan_jobs import Context, compose_config, job_from_config
 from rlhf_lab.sweeps.search.options import SearchOptions, bad_option
 from rlhf_lab.sweeps.search.result import SearchResult
 from rlhf_lab.sweeps.search.runs import Outcome, SearchRun
@@ -131,9 +131,9 @@ class RunLauncher:
     def predicted(self) -> list[str]:
         """Predicted device-hours of tuning and test, if a run like these was measured."""
         options = self.search.options
-        planned = self._planned(SearchRun({}, tuple(self.search.fixed)))
+        job = self._job(SearchRun({}, tuple(self.search.fixed)))
         rates = PastRuns(self.search.folder.parent)
-        cost = predict_cost([planned.profile], rates)
+        cost = predict_cost([job], rates)
         if cost.unknown:
             return ["time: unknown, since no finished run of this task and model is measured"]
         tuning = num_brackets(options) * bracket_cost(options)
@@ -146,7 +146,7 @@ class RunLauncher:
 
     def start(self, runs: Sequence[SearchRun]) -> list[Outcome]:
         """Run those that are not finished, and return how all of them ended."""
-        jobs = {run.name: self._planned(run).job for run in runs}
+        jobs = {run.name: self._job(run) for run in runs}
         states = {name: state_of(job).name for name, job in jobs.items()}
         passed = ("finished",) if self.sweeper.rerun == "failed" else ("finished", "failed")
         todo = [job for name, job in jobs.items() if states[name] not in passed]
@@ -155,7 +155,7 @@ class RunLauncher:
         here = {one.job.name: one for one in ended}
         return [outcome(job, states[name], here.get(name)) for name, job in jobs.items()]
 
-    def _planned(self, run: SearchRun) -> PlannedJob:
+    def _job(self, run: SearchRun) -> Job:
         with checked(self.context, run.overrides) as config:
             folder = self.search.folder
             return job_from_config(self.context, run.point, list(run.overrides), config, folder)
