@@ -30,9 +30,9 @@ from rlhf_lab.runs.folder import config_hash
 from rlhf_lab.runs.foreign.boundary import no_quiet_end
 from rlhf_lab.runs.former_names import present_overrides
 from rlhf_lab.runs.trackers.console import Console
-from rlhf_lab.sweeps.job import content_of, unaddressed
+from rlhf_lab.sweeps.job import content_of, without_addresses
 from rlhf_lab.sweeps.launchers import slurm
-from rlhf_lab.sweeps.words import PRIMARY, primary_config
+from rlhf_lab.sweeps.override_text import PRIMARY, primary_config
 from rlhf_lab.training.engines.broadcast_engine import STOP
 from rlhf_lab.training.engines.distributed import main_rank
 from rlhf_lab.types.errors import UserError
@@ -125,7 +125,7 @@ def facts(command: str, cfg: DictConfig, config: Config) -> dict[str, Any]:
         "log": config.output.log or None,
         "mode_settings": {key: plain(getattr(config.mode, key)) for key in REPLAYED},
         "identity": config_hash(
-            {k: v for k, v in unaddressed(resolved).items() if k not in NOT_IDENTITY}
+            {k: v for k, v in without_addresses(resolved).items() if k not in NOT_IDENTITY}
         ),
         "accelerator": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
     }
