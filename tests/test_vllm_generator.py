@@ -391,7 +391,7 @@ def test_wrong_options_are_refused(
 @pytest.mark.parametrize(
     ("overrides", "parts"),
     [
-        (["generator=vllm", "mode=free", "mode.weights=newest_in_sequence"], ["mode.weights"]),
+        (["generator=vllm", "mode=free", "mode.weights=latest_per_token"], ["mode.weights"]),
         (
             ["generator=vllm_server", "generator.port=8123", "mode=async", "mode.num_generators=2"],
             ["mode.num_generators=2", "generator.port=8123"],

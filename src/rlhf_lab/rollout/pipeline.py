@@ -17,7 +17,7 @@ from rlhf_lab.rollout.budget import StalenessBudget
 from rlhf_lab.rollout.chunk_states import PendingChunk, QueuedChunk, RoundRollouts
 from rlhf_lab.rollout.executor import Executor
 from rlhf_lab.rollout.feeds import RecordedWeights, Segments
-from rlhf_lab.rollout.mode import AtBound, Mode, WeightPolicy
+from rlhf_lab.rollout.mode import Mode, WeightPolicy, WhenStale
 from rlhf_lab.rollout.partial_rollout import PartialRollout, segments_of
 from rlhf_lab.rollout.prefetch import ChunkPrefetcher
 from rlhf_lab.types.data import Weights
@@ -134,7 +134,7 @@ class Pipeline:
         if self._recorded is not None:
             return RecordedWeights(self._recorded[number], self._history)
         if self._mode.uses_latest_weights:
-            return self._executor.latest(self._mode.weights is WeightPolicy.newest_in_sequence)
+            return self._executor.latest(self._mode.weights is WeightPolicy.latest_per_token)
         return weights
 
     def take(self, weights: Weights) -> RoundRollouts:
@@ -190,7 +190,7 @@ class Pipeline:
 
     def _is_too_old(self, rollout: Rollout, version: int) -> bool:
         is_older = version - rollout.version > self._mode.max_staleness
-        return is_older and self._mode.at_bound is AtBound.drop
+        return is_older and self._mode.when_stale is WhenStale.drop
 
     def _check(self, pending: PendingChunk, rollout: Rollout, version: int) -> None:
         """Raise if the chunk's lag is not exactly what the mode promises."""

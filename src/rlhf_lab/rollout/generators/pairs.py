@@ -18,7 +18,8 @@ from rlhf_lab.types.samples import Example, Finish, Group, Sample
 @dataclass(frozen=True)
 class PairsSampling(HFSampling):
     """Fixed preference pairs instead of samples, the same in every epoch: the chosen response has
-    reward 1, the rejected one 0. Labels and evaluation are sampled as by generator=hf."""
+    reward 1, the rejected one 0. Needs run.group_size=2; labels and evaluation
+    are sampled as by generator=hf."""
 
     name: str = limits.name("pairs")
     path: str = limits.option(
