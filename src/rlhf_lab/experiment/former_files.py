@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from hydra._internal.core_plugins.file_config_source import FileConfigSource
+from hydra._internal.core_plugins import file_config_source
 from hydra._internal.sources_registry import SourcesRegistry
 from hydra.core.plugins import Plugins
 from hydra.plugins.config_source import ConfigResult
@@ -25,8 +25,9 @@ FORMER_GROUP, GROUP = "budget/", "run/"
 ENTRY = re.compile(r"((?:override |optional )*/?)(.*)")
 
 
-class FilesOfBefore(FileConfigSource):  # type: ignore[misc]
-    """Files of a folder, by their present names."""
+class FileConfigSource(file_config_source.FileConfigSource):  # type: ignore[misc]
+    """Files of a folder, by their present names. It has the name of Hydra's own class: whoever
+    registers that again, as launchers do, leaves this one in its place."""
 
     def load_config(self, config_path: str) -> ConfigResult:
         """A file, or that of the group's former name."""
@@ -97,4 +98,4 @@ def present_entry(name: str, where: str) -> str:
 def read_former_names() -> None:
     """Let Hydra read files so."""
     Plugins.instance()  # which registers Hydra's own sources first
-    SourcesRegistry.instance().types[FilesOfBefore.scheme()] = FilesOfBefore
+    SourcesRegistry.instance().types[FileConfigSource.scheme()] = FileConfigSource
