@@ -16,11 +16,12 @@ from fuzz import Case
 from safetensors.torch import save_file
 from table_records import evals, record, rounds, write_lines, write_run
 
-from analysis import before_after, compare
+from analysis.comparison.selection import cells
 from analysis.report.make import Options, html
+from analysis.studies import before_after, compare_runs
 from analysis.tables.gather import gather
-from rlhf_lab.cli import evaluate, resume, runs, timeline, timeline_page
-from rlhf_lab.cli.arguments import overrides_of_replay
+from rlhf_lab.cli import runs, timeline, timeline_page
+from rlhf_lab.cli.arguments import overrides_again, overrides_of_replay, overrides_to_resume
 from rlhf_lab.cli.wandb_sync import outboxes
 from rlhf_lab.experiment.build import schedule_of
 from rlhf_lab.experiment.config import Config, typed
@@ -181,12 +182,13 @@ def reported(folder: Path) -> None:
 
 
 def compared(folder: Path) -> None:
-    found = compare.load([folder])[0]
-    assert "seed=2" in [run.name for run in found]
+    tables = gather([str(folder)])
+    selection = cells(tables)
+    runs = compare_runs.runs_of(selection)
+    assert "seed=2" in [run.name for run in runs]
+    compare_runs.run_table(runs), compare_runs.phase_table(runs)
+    compare_runs.print_over_seeds(tables, selection, SILENT)
     before_after.report([folder], SILENT)
-    for run in found:
-        compare.table_row(run, found[0]), compare.phases_row(run)
-    compare.over_seeds(found)
 
 
 def watched(folder: Path) -> None:
@@ -218,7 +220,7 @@ def replayed(folder: Path) -> None:
 
 def resumed(folder: Path) -> None:
     """What is read before a run goes on; another checkpoint is taken where one is damaged."""
-    resume.overrides([str(folder)])
+    overrides_to_resume(folder, [])
     same = {"identity": MANIFEST["identity"]}
     RunDirectory.resume(folder, same, "")
     refuse_occupied(folder)
@@ -229,7 +231,7 @@ def resumed(folder: Path) -> None:
 
 
 def evaluated(folder: Path) -> None:
-    evaluate.overrides([str(folder)])
+    overrides_again(folder, [])
     saved_weights(folder)
     sent_digests(folder)
     list(outboxes(folder))

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from itertools import takewhile
 from pathlib import Path
 
-from rlhf_lab.cli.command import Command
 from rlhf_lab.runs.folder import MANIFEST, manifest_path
+from rlhf_lab.runs.former_names import present_override
 from rlhf_lab.runs.reading import checked
 from rlhf_lab.runs.recorded import Replayed, Started, read_manifest
 from rlhf_lab.runs.secrets import masked, secret_in
@@ -43,9 +43,9 @@ def refuse_secrets(arguments: Sequence[str]) -> None:
     """Refuse secrets before Hydra sees them: it repeats the overrides of a run that is refused."""
     for text in arguments:
         refuse_undecodable(text)
-        if found := secret_in(text):
+        if secret := secret_in(text):
             raise UserError(
-                f"{masked(text.partition('=')[0])}: its value holds {found}, which would be "
+                f"{masked(text.partition('=')[0])}: its value holds {secret}, which would be "
                 "written down: keep it in the environment and take it out"
             )
 
@@ -53,14 +53,6 @@ def refuse_secrets(arguments: Sequence[str]) -> None:
 def leading_folders(arguments: Sequence[str]) -> list[str]:
     """The folders that are named before the first option."""
     return list(takewhile(lambda text: not is_option(text), arguments))
-
-
-def run_folder(command: Command, arguments: Sequence[str]) -> Path:
-    """The run that the first argument of a command names."""
-    if not arguments or is_option(arguments[0]):
-        name = command.name
-        raise UserError(f"rlhf-lab {name} needs a run's folder: rlhf-lab {name} {command.usage}")
-    return Path(arguments[0])
 
 
 def overrides_again(folder: Path, changes: Sequence[str], *added: str) -> list[str]:
@@ -72,6 +64,11 @@ def overrides_again(folder: Path, changes: Sequence[str], *added: str) -> list[s
     ]
 
 
+def overrides_to_resume(folder: Path, changes: Sequence[str]) -> list[str]:
+    """The overrides that go on with a run."""
+    return overrides_again(folder, changes, "output.resume=true")
+
+
 def overrides_of_replay(folder: Path, changes: Sequence[str]) -> list[str]:
     """The overrides of a run in another folder that repeats the recorded schedule of this one."""
     path = manifest_path(folder)
@@ -79,14 +76,14 @@ def overrides_of_replay(folder: Path, changes: Sequence[str]) -> list[str]:
     dropped = ("mode=", "mode.", "output.")
     own = [text for text in recorded_overrides(folder) if not text.startswith(dropped)]
     own += ["mode=replay", f"mode.schedule={quoted(folder)}"]
-    own += [f"mode.{key}={value}" for key, value in settings.items()]
+    own += [present_override(f"mode.{key}={value}") for key, value in settings.items()]
     return [*primary_flags(folder), *merged(own, changes)]
 
 
 def recorded_overrides(folder: Path) -> list[str]:
-    """The overrides that a run was started with."""
+    """The overrides that a run was started with, by their present names."""
     path = manifest_path(folder)
-    return checked(read_manifest(path), Started, path)["overrides"]
+    return list(map(present_override, checked(read_manifest(path), Started, path)["overrides"]))
 
 
 def primary_flags(folder: Path) -> list[str]:
@@ -98,5 +95,5 @@ def primary_flags(folder: Path) -> list[str]:
 
 def merged(own: Sequence[str], changes: Sequence[str]) -> list[str]:
     """Overrides, without those of keys that are changed, and the changes."""
-    changed = {text.split("=")[0] for text in changes}
+    changed = {present_override(text).split("=")[0] for text in changes}
     return [*(text for text in own if text.split("=")[0] not in changed), *changes]

@@ -23,10 +23,12 @@ from hydra_plugins.rlhf_lab_plugin.tracked_sweeper import TrackedSweeper
 from rlhf_lab.cli.endings import REFUSALS
 from rlhf_lab.experiment.checks import check, require_readable_splits, require_working_rewards
 from rlhf_lab.experiment.config import Config, plain, register, typed
+from rlhf_lab.experiment.former_files import read_former_names
 from rlhf_lab.experiment.planning.forecast import require_prompts, require_room
 from rlhf_lab.experiment.registry import conf_folder
 from rlhf_lab.runs.folder import config_hash
 from rlhf_lab.runs.foreign.boundary import no_quiet_end
+from rlhf_lab.runs.former_names import present_overrides
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.sweeps.job import content_of, without_addresses
 from rlhf_lab.sweeps.launchers import slurm
@@ -38,7 +40,7 @@ from rlhf_lab.types.errors import UserError
 Job = Callable[[DictConfig], None]
 # What may change when a run is resumed: where it writes and reports, not what it computes.
 NOT_IDENTITY = ("part", "output", "data", "tracker", "checkpoint", "eval", "engine")
-REPLAYED = ("max_staleness", "at_bound", "ahead")
+REPLAYED = ("max_staleness", "when_stale", "extra_rounds")
 
 
 def compose(job: Job, overrides: Sequence[str], command: str = "") -> None:
@@ -47,11 +49,12 @@ def compose(job: Job, overrides: Sequence[str], command: str = "") -> None:
     command: what sweeps start for each of their jobs; "" for jobs that cannot be swept.
     """
     register()
+    read_former_names()
     # Hydra looks for plugins in folders, where an editable install has none.
     for plugin in (TrackedSweeper, SearchSweeper, SlurmLauncher):
         Plugins.instance().register(plugin)
     slurm.register()
-    sys.argv = ["rlhf-lab", *overrides]
+    sys.argv = ["rlhf-lab", *present_overrides(overrides)]
     wrap = hydra.main(version_base="1.3", config_path=str(conf_folder()), config_name=PRIMARY)
     refused: list[Exception] = []
 

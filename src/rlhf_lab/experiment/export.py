@@ -56,10 +56,10 @@ def export(
 
 def versions(config: Config, run: Path) -> dict[int, Path | None]:
     """The versions that a run holds and the files of their weights; None for its final policy."""
-    found: dict[int, Path | None] = {}
+    final: dict[int, Path | None] = {}
     if (run / POLICY / "config.json").is_file():
-        found[config.run.num_rounds] = None
-    return {**kept_versions(run), **found}
+        final[config.run.num_rounds] = None
+    return {**kept_versions(run), **final}
 
 
 def fill(

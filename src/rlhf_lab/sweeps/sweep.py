@@ -11,6 +11,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf, open_dict, read_write
 
 from rlhf_lab.runs.folder import config_hash, make_folder
+from rlhf_lab.runs.former_names import first_override
 from rlhf_lab.runs.provenance import code_version
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.sweeps.grid import SEED, Grid, grid_of
@@ -75,7 +76,7 @@ def folder_of(context: Context, grid: Grid) -> Path:
         return configured
     name = str(context.config.hydra.job.config_name)
     if name == PRIMARY:
-        fixed = sorted(text for text in grid.fixed if not text.startswith(ASIDE))
+        fixed = sorted(first_override(one) for one in grid.fixed if not one.startswith(ASIDE))
         # More seeds are the same question.
         conditions = {key: values for key, values in grid.swept.items() if key != SEED}
         question = {"command": context.command, "fixed": fixed, "swept": conditions}

@@ -1,4 +1,4 @@
-"""Every process holds a part of every tensor: PyTorch's FSDP2."""
+"""The backend of PyTorch's FSDP2: every process has a shard of every tensor."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
-from rlhf_lab.models.forward import Texts
+from rlhf_lab.models.forward import TokenRows
 from rlhf_lab.training.engines.distributed import Processes, require_group
 from rlhf_lab.training.engines.options import FSDPOptions
 from rlhf_lab.training.engines.policy_with_values import PassKind, PassLayout, PolicyWithValues
@@ -50,32 +50,32 @@ class FSDPBackend:
         self.read = self._tensors.read
         self.write = self._tensors.write
 
-    def output(self, texts: Texts, kind: PassKind, layout: PassLayout) -> PolicyOutput:
-        return PolicyOutput(*self._networks(texts, kind, layout))
+    def output(self, token_rows: TokenRows, kind: PassKind, layout: PassLayout) -> PolicyOutput:
+        return PolicyOutput(*self._networks(token_rows, kind, layout))
 
-    def reference(self, texts: Texts, layout: PassLayout) -> PolicyOutput:
-        return PolicyOutput(*self._reference(texts, PassKind.policy, layout))
+    def reference(self, token_rows: TokenRows, layout: PassLayout) -> PolicyOutput:
+        return PolicyOutput(*self._reference(token_rows, PassKind.policy, layout))
 
     @contextmanager
     def no_gradients(self) -> Iterator[None]:
         with torch.no_grad():
             yield
-        # Whole tensors stay with the root after a pass without a backward pass: they would be
-        # read again after the parts have changed.
+        # After a pass without backward, the root keeps whole tensors, which would be stale once the
+        # shards have changed.
         reshard(self._networks)
         reshard(self._reference)
 
     @contextmanager
     def with_weights(self, weights: Iterable[tuple[str, Tensor]]) -> Iterator[None]:
-        kept = {}
+        before = {}
         for name, tensor in weights:
-            kept[name] = local(self._tensors.trained[name].detach()).clone()
+            before[name] = local(self._tensors.trained[name].detach()).clone()
             fill(self._tensors.trained[name], tensor)
         try:
             yield
         finally:
             with torch.no_grad():
-                for name, part in kept.items():
+                for name, part in before.items():
                     local(self._tensors.trained[name]).copy_(part)
 
     def begin(self) -> None:
@@ -93,8 +93,8 @@ class FSDPBackend:
 
 
 def sharded(networks: PolicyWithValues, mesh: DeviceMesh, dtype: torch.dtype) -> PolicyWithValues:
-    """Shard every layer by itself, and what is left together, so that a pass has one layer whole at
-    a time."""
+    """Shard each layer by itself and the rest together, so that a pass gathers one layer at a
+    time."""
     precision = MixedPrecisionPolicy(
         param_dtype=dtype, reduce_dtype=torch.float32, cast_forward_inputs=False
     )
@@ -114,6 +114,6 @@ def layers(module: torch.nn.Module) -> Iterator[torch.nn.Module]:
 
 
 def reshard(networks: PolicyWithValues) -> None:
-    """Give up the whole tensors of the root."""
+    """Free the whole tensors of the root."""
     if isinstance(networks, FSDPModule):
         networks.reshard()

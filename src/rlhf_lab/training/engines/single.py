@@ -1,4 +1,4 @@
-"""One process holds all parameters on one device."""
+"""The backend of one process with all parameters on one device."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.func import functional_call
 
 from rlhf_lab.models.adapters import adapters_off, has_adapters, merged_weight, plain_names
-from rlhf_lab.models.forward import Texts
+from rlhf_lab.models.forward import TokenRows
 from rlhf_lab.training.engines.parameter_backend import WEIGHT
 from rlhf_lab.training.engines.policy_with_values import (
     POLICY,
@@ -38,7 +38,7 @@ class SingleBackend:
             own = networks.reference(copy.deepcopy(networks.policy))
         self._reference = own or networks
         self._max_grad_norm = optim.max_grad_norm
-        self._given: dict[str, Tensor] = {}
+        self._other_weights: dict[str, Tensor] = {}
         self._tensors = Tensors(self._networks, own, optim)
         self.shapes = self._tensors.shapes
         self.is_finite = self._tensors.is_finite
@@ -46,15 +46,15 @@ class SingleBackend:
         self.optimizer_parts = self._tensors.optimizer_parts
         self.write = self._tensors.write
 
-    def output(self, texts: Texts, kind: PassKind, layout: PassLayout) -> PolicyOutput:
-        if self._given:
-            asked = (texts, kind, layout)
-            return PolicyOutput(*functional_call(self._networks, self._given, asked))
-        return PolicyOutput(*self._networks(texts, kind, layout))
+    def output(self, token_rows: TokenRows, kind: PassKind, layout: PassLayout) -> PolicyOutput:
+        if self._other_weights:
+            arguments = (token_rows, kind, layout)
+            return PolicyOutput(*functional_call(self._networks, self._other_weights, arguments))
+        return PolicyOutput(*self._networks(token_rows, kind, layout))
 
-    def reference(self, texts: Texts, layout: PassLayout) -> PolicyOutput:
+    def reference(self, token_rows: TokenRows, layout: PassLayout) -> PolicyOutput:
         with adapters_off(self._reference.policy):
-            return PolicyOutput(*self._reference(texts, PassKind.policy, layout))
+            return PolicyOutput(*self._reference(token_rows, PassKind.policy, layout))
 
     @contextmanager
     def no_gradients(self) -> Iterator[None]:
@@ -63,7 +63,7 @@ class SingleBackend:
 
     @contextmanager
     def with_weights(self, weights: Iterable[tuple[str, Tensor]]) -> Iterator[None]:
-        self._given = {
+        self._other_weights = {
             f"{POLICY}{self._merged.get(name, name)}": tensor.to(self.device)
             for name, tensor in weights
         }
@@ -71,7 +71,7 @@ class SingleBackend:
             with adapters_off(self._networks.policy):
                 yield
         finally:
-            self._given = {}
+            self._other_weights = {}
 
     def read(self, name: str, part: str) -> Tensor:
         if part == WEIGHT and name in self._merged:
