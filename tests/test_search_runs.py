@@ -160,6 +160,6 @@ def test_the_nano_search_could_start(
 
 
 def test_every_option_is_in_the_docs() -> None:
-    page = (conf_folder().parent / "docs" / "search.md").read_text(encoding="utf-8")
+    page = (conf_folder().parent / "docs" / "sweeps.md").read_text(encoding="utf-8")
     for name in (*vars(SearchOptions()), *vars(SweeperOptions())):
         assert name in ("extend", "layout") or f"`{name}`" in page, name
