@@ -34,9 +34,9 @@ from rlhf_lab.rollout.chunk_states import QueuedChunk
 from rlhf_lab.runs.folder import RunDirectory, list_runs
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.runs.trackers.evaluations import sent_digests
-from rlhf_lab.sweeps.board import Board
 from rlhf_lab.sweeps.job import Job
-from rlhf_lab.sweeps.search.jobs import spent
+from rlhf_lab.sweeps.job_table import JobTable
+from rlhf_lab.sweeps.search.runs import usage_of
 from rlhf_lab.training.checkpoint import CheckpointOptions, Checkpoints, Snapshot
 from rlhf_lab.types.data import Weights
 from rlhf_lab.types.rollouts import Chunk, Rollout, Span
@@ -197,10 +197,10 @@ def watched(folder: Path) -> None:
         Job(f"seed={seed}", (), (), folder / f"seed={seed}", none, none, f"c{seed}", (), ROUNDS)
         for seed in (1, 2)
     ]
-    board = Board(jobs, 1)
-    lines = board.look()
-    assert [line.state for line in lines][1] == "finished"
-    board.left(lines)
+    table = JobTable(jobs, 1)
+    rows = table.read()
+    assert [row.state for row in rows][1] == "finished"
+    table.seconds_left(rows)
 
 
 def drawn(folder: Path) -> None:
@@ -235,7 +235,7 @@ def evaluated(folder: Path) -> None:
     saved_weights(folder)
     sent_digests(folder)
     list(outboxes(folder))
-    spent(folder)
+    usage_of(folder)
 
 
 def exported(folder: Path) -> None:

@@ -24,7 +24,7 @@ from analysis.tables.readers import kind_of, read_source, read_sources
 from analysis.tables.store import load
 from rlhf_lab.cli.main import run_command
 from rlhf_lab.runs.trackers.tensorboard import TensorBoardTracker
-from rlhf_lab.sweeps.record import Sweep, write_record
+from rlhf_lab.sweeps.sweep_file import SweepRecord, write_record
 from rlhf_lab.types.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("costly")
@@ -284,7 +284,9 @@ def test_a_real_job_that_is_gone_is_missed(sweep: Path, tmp_path: Path) -> None:
         for name, folder in jobs.items()
     }
     folders = {name: str(folder) for name, folder in jobs.items()}
-    asked = Sweep("train", "ladder", (), {"mode": ("sync", "lagged")}, "", "", contents, folders)
+    asked = SweepRecord(
+        "train", "ladder", (), {"mode": ("sync", "lagged")}, "", "", contents, folders
+    )
     write_record(copy, asked, may_extend=False)
     assert read_source(str(copy), [], no_wandb).findings == ()
     shutil.rmtree(copy / "mode-sync/seed-2")

@@ -1,4 +1,4 @@
-"""Means of few numbers with their interval by Student's t."""
+"""Means of few numbers, with confidence intervals by Student's t."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 
 def mean_interval(values: Sequence[float], share: float = 0.95) -> tuple[float, float, float]:
-    """The mean and the bounds of its interval; a single number has none (infinite bounds)."""
+    """The mean and the bounds of its confidence interval, infinite for a single number."""
     count = len(values)
     mean = math.fsum(values) / count
     if count < 2:
@@ -18,17 +18,17 @@ def mean_interval(values: Sequence[float], share: float = 0.95) -> tuple[float, 
 
 
 def quantile(share: float, degrees: int) -> float:
-    """The t that so large a share of Student's distribution lies within, on both sides of 0."""
+    """The t for which P(|T| < t) is the share, with this number of degrees of freedom."""
     low, high = 0.0, 1.0
-    while within(high, degrees) < share:
+    while share_within(high, degrees) < share:
         high *= 2
     while high - low > 1e-12 * high:
         middle = (low + high) / 2
-        low, high = (middle, high) if within(middle, degrees) < share else (low, middle)
+        low, high = (middle, high) if share_within(middle, degrees) < share else (low, middle)
     return (low + high) / 2
 
 
-def within(t: float, degrees: int) -> float:
+def share_within(t: float, degrees: int) -> float:
     """Probability of |T| < t (Abramowitz and Stegun, 26.7.3 and 26.7.4)."""
     angle = math.atan(t / math.sqrt(degrees))
     sine, cosine = math.sin(angle), math.cos(angle)

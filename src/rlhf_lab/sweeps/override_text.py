@@ -1,4 +1,4 @@
-"""Commands and overrides as texts that Hydra reads back as they were meant."""
+"""Write values and commands as text that Hydra parses back unchanged."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ import re
 from typing import Any
 
 PRIMARY = "config"
-# What YAML reads as something else than a text.
-WORDS = ("null", "true", "false", "nan", "inf", "infinity")
+# Texts that YAML parses as another type.
+NOT_TEXT = ("null", "true", "false", "nan", "inf", "infinity")
 
 
 def quoted(value: object) -> str:
-    """A value as an override takes it, whatever signs it holds."""
+    """A value as an override spells it, whatever characters it contains."""
     # A name such as 1e5 or null would be a number or nothing.
     if (
         re.fullmatch(r"[a-zA-Z/][\w./+-]*", str(value), re.ASCII)
-        and str(value).lower() not in WORDS
+        and str(value).lower() not in NOT_TEXT
     ):
         return str(value)
-    # OmegaConf takes ${ for a reference, unless an odd number of backslashes is before it.
+    # OmegaConf interpolates ${ unless an odd number of backslashes precedes it.
     plain = re.sub(r"(\\*)\$\{", lambda found: found[1] * 2 + "\\${", str(value))
-    # Backslashes count only before a quote, the closing one included.
+    # Backslashes escape only before a quote, the closing one included.
     escaped = re.sub(
         r"(\\*)('|\Z)", lambda found: found[1] * 2 + ("\\'" if found[2] else ""), plain
     )
@@ -28,8 +28,7 @@ def quoted(value: object) -> str:
 
 
 def primary_config(hydra_config: Any) -> list[str]:
-    """The flags that choose the config which the overrides change, as a sweep's file does; none for
-    conf/config.yaml."""
+    """The flags that select the primary config, such as a sweep's; none for conf/config.yaml."""
     sources = hydra_config.runtime.config_sources
     folders = [source.path for source in sources if source.provider == "command-line"]
     name = hydra_config.job.config_name

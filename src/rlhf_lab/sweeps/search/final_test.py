@@ -1,4 +1,4 @@
-"""The test half of a search: the chosen setting beside the default one, on seeds of their own."""
+"""The test of a search: the chosen setting against the default one, on the test seeds."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from rlhf_lab.runs.folder import EVALS
 from rlhf_lab.runs.jsonl import read_rows
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.sweeps.grid import SEED
-from rlhf_lab.sweeps.search.jobs import TEST, UNFINISHED, Outcome, Run, RunJobs, is_number
+from rlhf_lab.sweeps.search.mean_interval import mean_interval
 from rlhf_lab.sweeps.search.options import SearchOptions
-from rlhf_lab.sweeps.search.space import written
-from rlhf_lab.sweeps.search.student import mean_interval
+from rlhf_lab.sweeps.search.runs import TEST, UNFINISHED, Outcome, RunJobs, SearchRun, is_number
+from rlhf_lab.sweeps.search.space import to_overrides
 from rlhf_lab.sweeps.search.study import Trial
 from rlhf_lab.types.errors import StopRequested
 
 DEFAULT = "default"
-# What a comparison reports, of what the evaluation has.
+# Metrics of the evaluation that the comparison reports.
 METRICS = (
     "gold/win_rate",
     "gold/mean",
@@ -32,8 +32,8 @@ METRICS = (
 
 @dataclass(frozen=True)
 class Arm:
-    """A setting on the test seeds. rows: the last evaluation by seed; problems: by seed, of runs
-    that have none."""
+    """A setting on the test seeds. rows: the last evaluation by seed; problems: by seed, why a run
+    has none."""
 
     name: str
     rows: Mapping[int, Mapping[str, Any]]
@@ -41,9 +41,8 @@ class Arm:
 
 
 @dataclass(frozen=True)
-class Paired:
-    """A metric of both arms, by seed where both have it. low, high: 95% bounds of the mean
-    difference, by Student's t over seeds."""
+class PairedMetric:
+    """A metric of both arms, by seed."""
 
     metric: str
     default: Mapping[int, float]
@@ -56,11 +55,11 @@ class Paired:
 
     @property
     def interval(self) -> tuple[float, float, float]:
-        """Mean difference, and its bounds."""
+        """Mean difference, and its 95% bounds by Student's t over seeds."""
         return mean_interval(self.differences)
 
 
-def tested(
+def run_test(
     chosen: Trial,
     fixed: Sequence[str],
     options: SearchOptions,
@@ -68,14 +67,14 @@ def tested(
     run_jobs: RunJobs,
     console: Console,
 ) -> tuple[Arm, Arm]:
-    """The default and the chosen setting, run on the test seeds where they were not yet. Raises
-    StopRequested if a run was stopped."""
+    """Run the default and the chosen setting on the test seeds. Raises StopRequested if a run was
+    stopped."""
     settings: dict[str, list[str]] = {
         DEFAULT: [],
-        f"trial-{chosen.number:03d}": written(chosen.setting),
+        f"trial-{chosen.number:03d}": to_overrides(chosen.setting),
     }
     runs = {
-        (arm, seed): Run(
+        (arm, seed): SearchRun(
             {TEST: arm, SEED: str(seed)},
             (*fixed, *setting, *options.test_overrides, f"seed={seed}"),
         )
@@ -95,23 +94,23 @@ def arm_of(
     name: str,
     options: SearchOptions,
     folder: Path,
-    runs: Mapping[tuple[str, int], Run],
+    runs: Mapping[tuple[str, int], SearchRun],
     outcomes: Mapping[tuple[str, int], Outcome],
 ) -> Arm:
-    """What the runs of a setting came to."""
+    """The results of a setting's runs."""
     rows: dict[int, Mapping[str, Any]] = {}
     problems: dict[int, str] = {}
     for seed in options.test_seeds:
         outcome = outcomes[name, seed]
-        found = read_rows(folder / runs[name, seed].name / EVALS)
-        if outcome.state == "finished" and found:
-            rows[seed] = found[-1]
+        evaluations = read_rows(folder / runs[name, seed].name / EVALS)
+        if outcome.state == "finished" and evaluations:
+            rows[seed] = evaluations[-1]
         else:
             problems[seed] = outcome.problem or "it has no evaluation"
     return Arm(name, rows, problems)
 
 
-def paired(default: Arm, chosen: Arm, metric: str) -> list[Paired]:
+def pair_metrics(default: Arm, chosen: Arm, metric: str) -> list[PairedMetric]:
     """The metrics that both arms have, on the seeds that both finished; `metric` first."""
     seeds = [seed for seed in default.rows if seed in chosen.rows]
     found = []
@@ -119,7 +118,7 @@ def paired(default: Arm, chosen: Arm, metric: str) -> list[Paired]:
         rows = [(seed, default.rows[seed], chosen.rows[seed]) for seed in seeds]
         if rows and all(is_number(row.get(name)) for _, *both in rows for row in both):
             found.append(
-                Paired(
+                PairedMetric(
                     name,
                     {seed: float(one[name]) for seed, one, _ in rows},
                     {seed: float(other[name]) for seed, _, other in rows},

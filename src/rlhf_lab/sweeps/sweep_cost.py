@@ -1,4 +1,4 @@
-"""What a sweep will take, from what runs like its jobs took on this machine."""
+"""Predict the seconds and bytes of a sweep from finished runs like its jobs."""
 
 from __future__ import annotations
 
@@ -11,33 +11,25 @@ from typing import Any
 from rlhf_lab.experiment.planning import planner
 from rlhf_lab.experiment.planning.timing import Measurement, Settings, measured
 from rlhf_lab.runs.folder import RunSummary, last_start, list_runs
+from rlhf_lab.sweeps.job import Job
 from rlhf_lab.types.errors import UserError
 
-# What two runs must share to be of one cost, the first two always; then as many as can be had.
+# The settings by which runs are like a job: NEEDED of them at least, from the front.
 ALIKE = ("task", "model", "algo", "mode")
 NEEDED = 2
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """A job, for the forecast. facts: those of ALIKE. settings: as a manifest has them."""
-
-    facts: Mapping[str, Any]
-    settings: Mapping[str, Any]
-    devices: int
-
-
-@dataclass(frozen=True)
 class Cost:
-    """seconds: from the job's start to its end. source: the run that it was predicted from."""
+    """The predicted cost of a job. source: the run that it is predicted from."""
 
     seconds: float
     bytes: int
     source: Path
 
 
-class Rates:
-    """The finished runs below a folder, as a source of predictions."""
+class PastRuns:
+    """The finished runs below a folder, from which costs are predicted."""
 
     def __init__(self, root: Path) -> None:
         found = list_runs(root) if root.is_dir() else []
@@ -45,17 +37,17 @@ class Rates:
         self._measured: dict[Path, Measurement | None] = {}
         self._costs: dict[str, Cost | None] = {}
 
-    def cost(self, job: Wanted) -> Cost | None:
-        """The cost of a job, None if no run of its task and model was measured. Jobs of equal
+    def cost(self, job: Job) -> Cost | None:
+        """The cost of a job; None without a measured run of its task and model. Jobs with equal
         settings cost the same."""
         key = repr((dict(job.facts), dict(job.settings)))
         if key not in self._costs:
             self._costs[key] = self._cost(job)
         return self._costs[key]
 
-    def _cost(self, job: Wanted) -> Cost | None:
-        for run in sorted(self._runs, key=lambda run: likeness(run, job), reverse=True):
-            if likeness(run, job) < NEEDED:
+    def _cost(self, job: Job) -> Cost | None:
+        for run in sorted(self._runs, key=lambda run: similarity(run, job), reverse=True):
+            if similarity(run, job) < NEEDED:
                 return None
             measurement = self._measurement(run.folder)
             if measurement is not None:
@@ -63,7 +55,7 @@ class Rates:
         return None
 
     def _measurement(self, folder: Path) -> Measurement | None:
-        """None where the run's seconds do not tell those of other settings."""
+        """None if other settings cannot be predicted from the run."""
         if folder not in self._measured:
             try:
                 self._measured[folder] = measured(folder)
@@ -72,22 +64,22 @@ class Rates:
         return self._measured[folder]
 
 
-def likeness(run: RunSummary, job: Wanted) -> int:
-    """How many of ALIKE the run shares with the job, counted from the front."""
+def similarity(run: RunSummary, job: Job) -> int:
+    """How many settings of ALIKE the run shares with the job, counted from the front."""
     shared = [run.manifest.get(key) == job.facts[key] for key in ALIKE]
     return shared.index(False) if False in shared else len(shared)
 
 
-def cost_from(run: RunSummary, measurement: Measurement, job: Wanted) -> Cost:
-    """The job's rounds at the run's rates, and what the run took besides its rounds."""
+def cost_from(run: RunSummary, measurement: Measurement, job: Job) -> Cost:
+    """Predict the job's rounds from those of the run, and add the run's time outside of rounds."""
     settings = Settings(**{field.name: job.settings[field.name] for field in fields(Settings)})
-    besides = max(0.0, seconds_of(run.manifest) - measurement.wall)
+    outside = max(0.0, seconds_of(run.manifest) - measurement.wall)
     wall = planner.predict(measurement, settings).wall
-    return Cost(wall + besides, size_of(run.folder), run.folder)
+    return Cost(wall + outside, size_of(run.folder), run.folder)
 
 
 def seconds_of(manifest: Mapping[str, Any]) -> float:
-    """From a run's last start to its end, 0 where it does not have both."""
+    """From a run's last start to its end; 0 if one of them is unknown."""
     if not {"started", "ended"} <= manifest.keys():
         return 0.0
     times = (last_start(manifest), manifest["ended"])
@@ -101,10 +93,9 @@ def size_of(folder: Path) -> int:
 
 
 @dataclass(frozen=True)
-class Forecast:
-    """Of the jobs that are to be run: seconds of all of them one after the other, the same times
-    the devices that each holds, and bytes; unknown: jobs that nothing is known about; sources: runs
-    measured."""
+class SweepCost:
+    """The cost of several jobs: seconds one after the other, device-seconds, bytes on disk.
+    unknown: jobs without a prediction. sources: runs that were measured."""
 
     seconds: float
     device_seconds: float
@@ -113,11 +104,11 @@ class Forecast:
     sources: int
 
 
-def forecast(jobs: Sequence[Wanted], rates: Rates) -> Forecast:
-    """The sums over the jobs whose cost can be told."""
+def predict_cost(jobs: Sequence[Job], rates: PastRuns) -> SweepCost:
+    """The sums over the jobs with a prediction."""
     costs = [(job, rates.cost(job)) for job in jobs]
     known = [(job, cost) for job, cost in costs if cost is not None]
-    return Forecast(
+    return SweepCost(
         seconds=sum(cost.seconds for _, cost in known),
         device_seconds=sum(cost.seconds * job.devices for job, cost in known),
         bytes=sum(cost.bytes for _, cost in known),

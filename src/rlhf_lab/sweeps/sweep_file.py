@@ -1,4 +1,4 @@
-"""sweep.json: which jobs a sweep's folder is for, so that no two questions are mixed in it."""
+"""sweep.json: the jobs that a sweep's folder is for, so that no other sweep writes into it."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ LOCK = ".sweep.lock"
 
 
 @dataclass(frozen=True)
-class Sweep:
-    """What a sweep was asked for. base: hash of the settings that all jobs share. jobs: content of
-    each by name. folders: where each is."""
+class SweepRecord:
+    """A sweep as sweep.json stores it. base: hash of the settings that all jobs share. jobs:
+    content hash of each job by name. folders: folder of each job by name."""
 
     command: str
     name: str
@@ -36,8 +36,8 @@ class Sweep:
     folders: Mapping[str, str]
 
 
-class Recorded(TypedDict, total=False):
-    """sweep.json, as far as it is read again."""
+class SweepFile(TypedDict, total=False):
+    """The keys of sweep.json that are read again."""
 
     base: Required[str]
     jobs: Required[dict[str, str]]
@@ -46,8 +46,8 @@ class Recorded(TypedDict, total=False):
     started: str
 
 
-def write_record(folder: Path, sweep: Sweep, may_extend: bool) -> None:
-    """Write down what a folder is for. A folder that is for more jobs than these stays so."""
+def write_record(folder: Path, sweep: SweepRecord, may_extend: bool) -> None:
+    """Write sweep.json. Further jobs that it lists already stay in it."""
     with held(folder / LOCK):
         before = check_record(folder, sweep, may_extend)
         theirs: dict[str, str] = before.get("jobs", {})
@@ -61,9 +61,9 @@ def write_record(folder: Path, sweep: Sweep, may_extend: bool) -> None:
         draft.replace(folder / RECORD)
 
 
-def check_record(folder: Path, sweep: Sweep, may_extend: bool) -> dict[str, Any]:
-    """The folder's record so far, empty if there is none. Raises UserError if the folder is for
-    something else: other settings, or, unless may_extend, fewer jobs."""
+def check_record(folder: Path, sweep: SweepRecord, may_extend: bool) -> dict[str, Any]:
+    """The folder's record so far, empty if there is none. Raises UserError if it has other settings
+    or, unless may_extend, fewer jobs."""
     before = read_record(folder)
     if before:
         check_same(folder, before, sweep)
@@ -77,17 +77,17 @@ def read_record(folder: Path) -> dict[str, Any]:
     if not os.path.lexists(path):
         return {}
     try:
-        found = read_json(path, dict[str, Any])
-        checked(found, Recorded, path)
-        if lost := found["jobs"].keys() - found["folders"].keys():
+        record = read_json(path, dict[str, Any])
+        checked(record, SweepFile, path)
+        if lost := record["jobs"].keys() - record["folders"].keys():
             raise Unreadable(path, f"it has no folder of the job {min(lost)}")
     except Unreadable as error:
         raise UserError(f"{error}: move {folder} away, or restore the file") from error
-    return found
+    return record
 
 
-def check_same(folder: Path, before: Mapping[str, Any], sweep: Sweep) -> None:
-    """Refuse jobs that differ from those of the folder in more than what is swept."""
+def check_same(folder: Path, before: Mapping[str, Any], sweep: SweepRecord) -> None:
+    """Refuse jobs whose settings differ from the folder's in more than the swept keys."""
     theirs = before["jobs"]
     others = [name for name, content in sweep.jobs.items() if theirs.get(name, content) != content]
     if not others and before["base"] == sweep.base:
@@ -95,15 +95,15 @@ def check_same(folder: Path, before: Mapping[str, Any], sweep: Sweep) -> None:
     what = f"where {others[0]!r} has other settings" if others else "with other shared settings"
     raise UserError(
         f"{folder} holds an older sweep {what} (started {before.get('started')} with "
-        f"{' '.join(before.get('fixed', [])) or 'no overrides'}): the two are not to be mixed; "
-        "pass another output.root, or move that folder away"
+        f"{' '.join(before.get('fixed', [])) or 'no overrides'}): pass "
+        "another output.root, or move that folder away"
     )
 
 
 def check_extension(
-    folder: Path, theirs: Mapping[str, str], sweep: Sweep, may_extend: bool
+    folder: Path, theirs: Mapping[str, str], sweep: SweepRecord, may_extend: bool
 ) -> None:
-    """Refuse to add jobs to a sweep unasked."""
+    """Refuse to add jobs to a sweep unless may_extend."""
     added = [name for name in sweep.jobs if name not in theirs]
     if added and not may_extend:
         more = f" and {len(added) - 1} more" if added[1:] else ""

@@ -1,4 +1,4 @@
-"""What a launcher runs for each job, on whatever machine: take the job, start it, wait for it."""
+"""Run one job of a sweep, in the process that a launcher started for it."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from rlhf_lab.runs.signals import SIGNALS
 from rlhf_lab.sweeps import child
 from rlhf_lab.sweeps.job import Job, content_of, last_line, state_of
 from rlhf_lab.sweeps.launchers.requeue import after_stop, end_process, passing_on, slurm_job
-from rlhf_lab.sweeps.stopping import Marks
+from rlhf_lab.sweeps.stop_jobs import StopFiles
 from rlhf_lab.types.errors import UserError
 
 # Exit codes of a command that a signal stopped, after it saved its state, or before it could.
 STOPPED = {os.EX_TEMPFAIL, *(-number for number in SIGNALS)}
 
-# What a job is when its command has done what it should.
+# States of a job whose command did its work.
 ENDED = ("finished", "paused")
 
 
@@ -34,43 +34,43 @@ class JobFailed(Exception):
 
 
 class JobStopped(Exception):
-    """A job was asked to stop and saved its state."""
+    """A job was stopped and saved its state."""
 
 
 @dataclass(frozen=True)
-class JobTask:
-    """A launcher's task function: picklable, told by the number of a job which one it is.
+class JobRunner:
+    """The task function of Hydra's launchers, which pickle it and call it once per job.
 
-    code: version of the code that the sweep was started with. reruns: states besides new and cut
-    off that are run again. marks: of the launch.
+    code: version of the code that started the sweep. reruns: further states, beside new and
+    resumable ones, in which a job is run. stop_files: of the launch.
     """
 
     jobs: Sequence[Job]
     code: str
     reruns: tuple[str, ...]
-    marks: Marks
+    stop_files: StopFiles
 
     def __call__(self, cfg: Any) -> str:
-        """How the job ended: `finished`, or `elsewhere` if another launcher has it or had it.
+        """How the job ended: `finished`, or `elsewhere` if another launcher runs or ran it.
 
         Raises JobFailed, or JobStopped.
         """
         if slurm_job() and os.environ.get("SLURM_PROCID", "0") != "0":
-            # The script of the first node's process starts what runs on the others.
+            # The process of the first node starts those of the others.
             return "elsewhere"
         register()
         job = self.jobs[HydraConfig.get().job.num]
         with try_lock(job.lock) as is_ours:
             if not is_ours:
                 return "elsewhere"
-            # Between the sweep's start and this moment another launcher may have done it.
+            # Another launcher may have run the job since the sweep started.
             state = state_of(job).name
             if state == "finished":
                 return state
             if job.is_run and state in ("failed", "running") and state not in self.reruns:
                 return "elsewhere"
-            self.check_same(job, cfg)
-            run(job, self.marks)
+            self.require_same(job, cfg)
+            run(job, self.stop_files)
         return "finished"
 
     def stop(self, seconds: float) -> None:
@@ -80,8 +80,8 @@ class JobTask:
             assert process.pid is not None, "active processes were started"
             end_process(process.pid, seconds)
 
-    def check_same(self, job: Job, cfg: Any) -> None:
-        """Refuse a job that would not be the one that was asked for."""
+    def require_same(self, job: Job, cfg: Any) -> None:
+        """Refuse to run a job whose code or config changed since the sweep started."""
         if (now := code_version()) != self.code:
             raise UserError(
                 f"the code changed since the sweep was started ({self.code} then, {now} now): "
@@ -94,18 +94,18 @@ class JobTask:
             )
 
 
-def run(job: Job, marks: Marks) -> None:
-    """Start the job and wait until it ends. What interrupts the waiting ends the job first."""
+def run(job: Job, stop_files: StopFiles) -> None:
+    """Start the job and wait until it ends. An exception while waiting stops the job first."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        # A worker of joblib's: Ctrl-C reaches it too, and is for the sweep to deal with.
+        # A worker of joblib: Ctrl-C reaches it too, but the sweep handles it.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
     process = child.start(job.words, job.log, job.threads, job.script)
     assert process.pid is not None, "it was started"
-    # A job of Slurm's outlives its sweep, and the sweep's marks.
-    with passing_on(process.pid) if slurm_job() else marks.child(process.pid):
+    # A job on Slurm outlives its sweep and the sweep's stop files.
+    with passing_on(process.pid) if slurm_job() else stop_files.child(process.pid):
         try:
-            # After the mark, so that whoever stops the sweep sees the one or the other.
-            if not marks.is_stopped:
+            # Checked after the file is written, so that a stop sees the one or the other.
+            if not stop_files.is_stopped:
                 process.join()
         finally:
             child.end(process)
@@ -116,13 +116,11 @@ def run(job: Job, marks: Marks) -> None:
         raise JobStopped(f"{job.name} was stopped; it goes on when the sweep is started again")
     if code:
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-        raise JobFailed(f"{how}: {last_words(job)}")
+        raise JobFailed(f"{how}: {last_error(job)}")
     if (state := state_of(job).name) not in ENDED:
-        raise JobFailed(f"its process ended before the job did ({state}): {last_words(job)}")
+        raise JobFailed(f"its process ended before the job did ({state}): {last_error(job)}")
 
 
-def last_words(job: Job) -> str:
-    """The error that a run noted down, or else the last line of its log."""
-    if noted := error_of(state_of(job).manifest):
-        return noted
-    return last_line(job.log) or "it said nothing"
+def last_error(job: Job) -> str:
+    """The error in the run's manifest, or else the last line of its log."""
+    return error_of(state_of(job).manifest) or last_line(job.log) or "its log is empty"

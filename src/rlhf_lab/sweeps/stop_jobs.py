@@ -1,4 +1,4 @@
-"""Stopping a sweep: its jobs save their state first, whatever launcher here has them."""
+"""Stop the jobs of a sweep on this machine: each saves its state first, whatever its launcher."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from types import FrameType
 from rlhf_lab.runs.provenance import birth
 from rlhf_lab.types.errors import StopRequested
 
-ASKING = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 
 
 @dataclass(frozen=True)
-class Marks:
-    """Files by which a sweep reaches those who run its jobs: `stop`, once no job is to begin, and
-    one for each child, named after its process."""
+class StopFiles:
+    """Files through which a sweep stops its jobs: `stop`, after which no job starts, and a file for
+    each running job, named after its process."""
 
     folder: Path
 
@@ -32,7 +32,7 @@ class Marks:
 
     @contextmanager
     def child(self, pid: int) -> Iterator[None]:
-        """Make a child known while it runs."""
+        """Keep the file of a process while the block runs."""
         path = self.folder / str(pid)
         path.write_text(birth(pid) or "", encoding="utf-8")
         try:
@@ -41,40 +41,40 @@ class Marks:
             path.unlink(missing_ok=True)
 
     def stop(self) -> None:
-        """Let no job begin, and ask those that run to save their state and end."""
+        """Start no more jobs; send SIGTERM to running ones, which then save their state."""
         (self.folder / "stop").touch()
         for path in self.folder.iterdir():
-            # The number may have passed to another process since, if nobody could say so.
+            # The number may belong to another process by now.
             if path.name.isdigit() and birth(int(path.name)) == path.read_text(encoding="utf-8"):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(int(path.name), signal.SIGTERM)
 
 
 @contextmanager
-def stoppable(folder: Path, is_here: bool) -> Iterator[Marks]:
-    """Marks of a launch. Signals stop its jobs first, and are raised when it has come to its end;
-    the second time at once. Jobs elsewhere (not is_here) are left alone.
+def stop_on_signal(folder: Path, is_here: bool) -> Iterator[StopFiles]:
+    """The stop files of a launch. A signal stops its jobs; when they have ended, it raises here. A
+    second signal raises at once. Jobs on other machines (not is_here) are not stopped.
     """
-    marks = Marks(Path(tempfile.mkdtemp(prefix=".launch-", dir=folder)))
-    asked: list[int] = []
+    stop_files = StopFiles(Path(tempfile.mkdtemp(prefix=".launch-", dir=folder)))
+    received: list[int] = []
 
-    def ask(number: int, frame: FrameType | None) -> None:
-        if asked or not is_here:
+    def handle(number: int, frame: FrameType | None) -> None:
+        if received or not is_here:
             raise_for(number)
-        asked.append(number)
-        marks.stop()
+        received.append(number)
+        stop_files.stop()
 
-    before = {number: signal.signal(number, ask) for number in ASKING}
+    before = {number: signal.signal(number, handle) for number in STOP_SIGNALS}
     try:
-        yield marks
+        yield stop_files
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-        shutil.rmtree(marks.folder, ignore_errors=True)
-    if asked:
-        raise_for(asked[0])
+        shutil.rmtree(stop_files.folder, ignore_errors=True)
+    if received:
+        raise_for(received[0])
 
 
 def raise_for(number: int) -> None:
-    """Raise what a signal means to the command."""
+    """Raise the exception of a signal."""
     raise KeyboardInterrupt if number == signal.SIGINT else StopRequested
