@@ -8,11 +8,11 @@ import pandas as pd
 import pytest
 from figure_tables import EVERY, grid
 
-from analysis.figures.__main__ import main, together
+from analysis.figures.__main__ import main
 from analysis.figures.catalogue import FIGURES, draw
 from analysis.figures.style import write
+from analysis.tables.gather import gather
 from analysis.tables.store import save
-from rlhf_lab.types.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("costly")
 
@@ -105,7 +105,7 @@ def test_no_runs_and_no_tables_are_said(capsys: pytest.CaptureFixture[str], tmp_
     assert main([]) == 2
     assert "no runs: pass a folder of runs" in capsys.readouterr().err
     assert main([str(tmp_path / "none.parquet")]) == 2
-    assert "is missing" in capsys.readouterr().err
+    assert "there is no such file" in capsys.readouterr().err
 
 
 def test_the_list_has_every_figure(capsys: pytest.CaptureFixture[str]) -> None:
@@ -114,10 +114,10 @@ def test_the_list_has_every_figure(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(f"{name}: " in said for name in FIGURES) and len(FIGURES) == len(EVERY)
 
 
-def test_tables_are_put_together_and_no_run_counts_twice() -> None:
-    first, second = grid(CONDITIONS[:1]), grid(CONDITIONS[1:])
-    both = together([first, second])
-    assert len(both.runs) == 12 and len(both.versions) == len(first.versions) * 4
+def test_tables_are_put_together_and_no_run_counts_twice(tmp_path: Path) -> None:
+    files = [tmp_path / "first.parquet", tmp_path / "second.parquet"]
+    for file, conditions in zip(files, (CONDITIONS[:1], CONDITIONS[1:]), strict=True):
+        save(grid(conditions), file)
+    both = gather([str(file) for file in (*files, files[0])])
+    assert len(both.runs) == 12 and len(both.findings) == 3
     assert set(draw(FIG3, both).data["condition"]) == {"N=1", "N=4"}
-    with pytest.raises(UserError, match="is in two of the tables"):
-        together([first, first])

@@ -94,12 +94,12 @@ def test_make_alone_lists_every_target() -> None:
     assert make().stdout == make("help").stdout
 
 
-def test_the_demo_has_one_folder_for_both_of_its_commands(tmp_path: Path) -> None:
+def test_the_demo_has_one_folder_for_all_of_its_commands(tmp_path: Path) -> None:
     (tmp_path / ".installed").touch()
     plan = make("-n", "demo", f"VENV={tmp_path}").stdout
     folders = re.findall(r"runs/demo-\d{8}-\d{6}", plan)
-    assert len(folders) == 2 and len(set(folders)) == 1
-    assert make("-n", "demo", f"VENV={tmp_path}", "DEMO=mine").stdout.count("mine") == 2
+    assert folders and len(set(folders)) == 1
+    assert make("-n", "demo", f"VENV={tmp_path}", "DEMO=mine").stdout.count("mine") == len(folders)
 
 
 def test_a_python_that_does_not_fit_is_refused(tmp_path: Path) -> None:

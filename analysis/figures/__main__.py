@@ -7,21 +7,15 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import pandas as pd
-
 from analysis.command import exit_code
 from analysis.comparison.selection import Selection, cells
 from analysis.figures.catalogue import FIGURES, draw_selection, missing, spec_of
 from analysis.figures.figure_builder import DrawnFigure
 from analysis.figures.style import METADATA, write
 from analysis.tables.gather import gather
-from analysis.tables.store import load
 from analysis.tables.summary import printable
-from analysis.tables.table import Tables
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
-
-STORED = ".parquet"
 
 
 def parser() -> argparse.ArgumentParser:
@@ -38,35 +32,6 @@ def parser() -> argparse.ArgumentParser:
     add("--cache", type=Path, help="folder to keep what wandb's server sent")
     add("--list", action="store_true", help="name all figures and what they show")
     return command
-
-
-def read(sources: Sequence[str], cache: Path | None) -> Tables:
-    """The tables of saved files and of sources together. Raises UserError if there are none."""
-    if not sources:
-        raise UserError("no runs: pass a folder of runs, or FILE.parquet (--list names figures)")
-    stored = [load(Path(source)) for source in sources if is_stored(source)]
-    others = [source for source in sources if not is_stored(source)]
-    return together([*stored, *([gather(others, cache=cache)] if others else [])])
-
-
-def is_stored(source: str) -> bool:
-    return source.endswith(STORED)
-
-
-def together(tables: Sequence[Tables]) -> Tables:
-    """Several tables as one. Raises UserError if one run is in two of them."""
-    if len(tables) == 1:
-        return tables[0]
-    runs = pd.concat([each.runs for each in tables], ignore_index=True)
-    if runs["run"].duplicated().any():
-        twice = runs["run"][runs["run"].duplicated()].iloc[0]
-        raise UserError(f"run {twice} is in two of the tables: pass one of them")
-    return Tables(
-        pd.concat([each.points for each in tables], ignore_index=True),
-        pd.concat([each.versions for each in tables], ignore_index=True),
-        runs,
-        tuple(finding for each in tables for finding in each.findings),
-    )
 
 
 def formats_of(text: str) -> list[str]:
@@ -113,7 +78,9 @@ def run(options: argparse.Namespace, console: Console) -> None:
         for spec in FIGURES.values():
             console.print(f"{spec.name}: {spec.title}")
         return
-    tables = read(options.sources, options.cache)
+    if not options.sources:
+        raise UserError("no runs: pass a folder of runs, or FILE.parquet (--list names figures)")
+    tables = gather(options.sources, cache=options.cache)
     console.print(tables.overview)
     selection = cells(tables)
     for line in selection.left_out:
