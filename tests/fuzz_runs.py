@@ -22,7 +22,6 @@ from analysis.tables.gather import gather
 from rlhf_lab.cli import runs_table, timeline
 from rlhf_lab.cli.main import of_run
 from rlhf_lab.cli.wandb_sync import outboxes
-from rlhf_lab.experiment.build import schedule_of
 from rlhf_lab.experiment.config import Config, typed
 from rlhf_lab.experiment.evaluate import saved_weights
 from rlhf_lab.experiment.export import versions
@@ -30,6 +29,7 @@ from rlhf_lab.experiment.model_card import card
 from rlhf_lab.experiment.outputs import RECORDS, progress, refuse_occupied
 from rlhf_lab.experiment.planning import planner
 from rlhf_lab.rollout.pipeline import Queued
+from rlhf_lab.rollout.recorded_schedule import read_schedule
 from rlhf_lab.runs.folder import RunDirectory, list_runs
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.runs.trackers.evaluations import already_sent
@@ -209,7 +209,7 @@ def planned(folder: Path) -> None:
 def replayed(folder: Path) -> None:
     of_run("replay", [str(folder)])
     recipe: Any = SimpleNamespace(num_rounds=ROUNDS)
-    schedule_of(folder, config().mode, recipe)
+    read_schedule(folder, config().mode, recipe)
 
 
 def resumed(folder: Path) -> None:

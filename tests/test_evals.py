@@ -32,7 +32,7 @@ from rlhf_lab.evaluation.measures.pass_at_k import (
 )
 from rlhf_lab.evaluation.measures.score_gap import Scored, gap_metrics, rank_correlation, ranks
 from rlhf_lab.evaluation.measures.verdicts import Judged, by_comparison, by_score, win_metrics
-from rlhf_lab.experiment import build
+from rlhf_lab.experiment.build import build_evaluator
 from rlhf_lab.experiment.checks import check
 from rlhf_lab.experiment.evaluate import Evaluated, show
 from rlhf_lab.experiment.prepare import Artifacts
@@ -316,7 +316,7 @@ def live(make_config: MakeConfig) -> Live:
         config = make_config("eval.prompts=4", *overrides)
         sources = Artifacts(config, Console(quiet=True)).sources()
         model, _ = load_policy(config.model, config.task.tokenizer(), seed=5)
-        return build.evaluator(config, sources), Weights(1, dict(model.named_parameters()))
+        return build_evaluator(config, sources), Weights(1, dict(model.named_parameters()))
 
     return make
 

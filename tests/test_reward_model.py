@@ -19,7 +19,7 @@ from torch import Tensor
 
 from analysis import calibration as curve
 from rlhf_lab.cli import commands
-from rlhf_lab.experiment import build
+from rlhf_lab.experiment.build_engine import build_value_model
 from rlhf_lab.experiment.prepare import STRENGTH, Artifacts, read_pairs
 from rlhf_lab.models.causal_lm import load_policy
 from rlhf_lab.models.reward_model import chosen_label, load_reward_model, reward_model_from
@@ -487,7 +487,7 @@ def test_a_run_is_rewarded_by_an_encoder_with_two_labels(
     config = replace(config, output=replace(config.output, dir=str(tmp_path / "run")))
     sources = Artifacts(config, Console(quiet=True)).sources()
     policy, tokenizer = load_policy(sources.policy, None, config.seed)
-    values = build.value_model(config, sources, policy, tokenizer)
+    values = build_value_model(config, sources, policy, tokenizer)
     assert values is not None
     head = values.score.get_parameter("weight")
     assert not head.any(), "a reward of a whole text is no value of a state"

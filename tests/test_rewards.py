@@ -12,7 +12,7 @@ from conftest import MakeConfig
 from examples import group
 
 from rlhf_lab.cli import commands
-from rlhf_lab.experiment import build
+from rlhf_lab.experiment import build, build_rollout
 from rlhf_lab.experiment.config import Config, plain
 from rlhf_lab.experiment.prepare import Artifacts
 from rlhf_lab.rewards.build import num_proxies
@@ -199,12 +199,12 @@ class Patchy:
 
 
 def patch(monkeypatch: pytest.MonkeyPatch, every: int) -> None:
-    real = build.reward
+    real = build.build_reward
 
     def reward(part: Any, *given: Any) -> Any:
         return Patchy(every) if isinstance(part, FunctionReward) else real(part, *given)
 
-    monkeypatch.setattr(build, "reward", reward)
+    monkeypatch.setattr(build_rollout, "build_reward", reward)
 
 
 # The function is never called: `patch` puts another reward in its place.

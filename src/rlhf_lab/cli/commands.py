@@ -12,16 +12,22 @@ from pathlib import Path
 from typing import Any
 
 from rlhf_lab.evaluation.evaluator import Validate
-from rlhf_lab.experiment import build
-from rlhf_lab.experiment.checks import trains_on_labels, trains_proxy
+from rlhf_lab.experiment.build_rollout import build_server
 from rlhf_lab.experiment.config import Config, plain
 from rlhf_lab.experiment.data_report import inspect
+from rlhf_lab.experiment.derived import (
+    sampling_settings,
+    timing_settings,
+    trains_on_labels,
+    trains_proxy,
+)
 from rlhf_lab.experiment.evaluate import Evaluated, evaluate_run, show
 from rlhf_lab.experiment.model_card import write_card
 from rlhf_lab.experiment.outputs import CHECKPOINTS, RECORDS, FolderOutput
 from rlhf_lab.experiment.planning import planner
 from rlhf_lab.experiment.planning.timing import measured
 from rlhf_lab.experiment.prepare import Artifact, Artifacts
+from rlhf_lab.experiment.sources import Sources
 from rlhf_lab.experiment.train import learn
 from rlhf_lab.experiment.validate import validate
 from rlhf_lab.models.causal_lm import load_policy, require_savable, save_policy
@@ -96,7 +102,7 @@ def data(config: Config, console: Console) -> None:
 
 def serve(config: Config, console: Console) -> None:
     """Become a vLLM server for runs like this one, until somebody stops it."""
-    command = build.server(config)
+    command = build_server(config)
     console.say(f"starting {' '.join(command.words)}")
     sys.stdout.flush()
     os.execve(command.words[0], command.words, os.environ | command.variables)
@@ -142,7 +148,7 @@ def train(config: Config, console: Console, facts: Record) -> Path:
 def train_in(folder: Path, config: Config, console: Console, facts: Record) -> Path:
     """The same in a folder that no other process uses."""
     claim = runs.RunDirectory.resume if config.output.resume else runs.RunDirectory.create
-    manifest = {**facts["manifest"], "settings": build.settings(config)}
+    manifest = {**facts["manifest"], "settings": timing_settings(config)}
     record = claim(folder, manifest, facts["config_yaml"])
     if record.manifest["state"] == "finished":
         console.say(f"run {folder} has finished already: nothing to do")
@@ -201,7 +207,7 @@ def finish_run(
 
 def trained(
     config: Config,
-    sources: build.Sources,
+    sources: Sources,
     folder: Path,
     console: Console,
     facts: Record,
@@ -211,7 +217,7 @@ def trained(
     weights."""
     output = FolderOutput(config, folder, console, facts)
     model, tokenizer = load_policy(sources.policy, None, config.seed)
-    written = build.written(config)
+    written = sampling_settings(config)
     require_savable(model, tokenizer, sources.policy.path, written)
     weights = learn(config, sources, model, tokenizer, output, console.say, should_stop)
     if weights.version == config.run.num_rounds:
@@ -223,7 +229,7 @@ def trained(
 
 
 def validated(
-    config: Config, sources: build.Sources, folder: Path, console: Console, version: int
+    config: Config, sources: Sources, folder: Path, console: Console, version: int
 ) -> None:
     """Ask those that eval.validate names about a version."""
     if config.eval.validate is not Validate.none:

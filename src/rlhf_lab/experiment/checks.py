@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rlhf_lab.experiment.config import Config, plain
+from rlhf_lab.experiment.derived import is_verified, response_tokens, trains_proxy
 from rlhf_lab.models.adapters import require_peft
 from rlhf_lab.models.devices import chosen
 from rlhf_lab.models.pretrained import PretrainedModel, require_attention
@@ -37,23 +38,7 @@ from rlhf_lab.training.engines.distributed import world_size
 from rlhf_lab.training.engines.options import DeepSpeedOptions, Precision, SingleEngineOptions
 from rlhf_lab.types.data import Objective, ValueModel
 from rlhf_lab.types.errors import UserError
-from rlhf_lab.types.protocols import Verifiable
 from rlhf_lab.types.samples import Split
-
-
-def response_tokens(config: Config) -> int:
-    """Longest response, the end token included."""
-    return config.generator.max_new_tokens or int(config.task.max_response_tokens)
-
-
-def trains_proxy(config: Config) -> bool:
-    """Whether the run's reward needs a proxy of the pipeline's own."""
-    return num_proxies(config.reward) > 0
-
-
-def trains_on_labels(config: Config) -> bool:
-    """Whether the run's samples are the pairs of the pipeline's own label stage."""
-    return isinstance(config.generator, PairsSampling) and not config.generator.path
 
 
 def check(config: Config) -> None:
@@ -405,13 +390,6 @@ def check_shaping(config: Config) -> None:
             f"shaping.overlong_buffer={shaping.overlong_buffer} with algo={config.algo.name}: it "
             "punishes long answers by itself; pass algo.overlong_penalty=0 or leave the buffer out"
         )
-
-
-def is_verified(config: Config) -> bool:
-    """Whether the judge says right or wrong of a sample: the rule of a task that can tell."""
-    task = config.task
-    can_tell = isinstance(task, Verifiable) and task.is_verifiable
-    return can_tell and isinstance(config.judge, RuleReward)
 
 
 def check_samples(config: Config) -> None:

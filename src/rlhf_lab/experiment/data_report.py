@@ -10,9 +10,14 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from rlhf_lab.experiment import build
-from rlhf_lab.experiment.checks import response_tokens
+from rlhf_lab.experiment.build_prompts import (
+    build_prompts,
+    prompt_encoder,
+    prompt_renderer,
+    prompt_shortener,
+)
 from rlhf_lab.experiment.config import Config
+from rlhf_lab.experiment.derived import response_tokens
 from rlhf_lab.models.causal_lm import load_tokenizer
 from rlhf_lab.runs.atomic_folder import atomic_folder
 from rlhf_lab.runs.trackers.console import Console
@@ -68,10 +73,10 @@ def limits_of(config: Config) -> Limits:
     render: Render = text_of
     if config.data.tokens:
         tokenizer = load_tokenizer(config.model, config.task.tokenizer())
-        encode = build.prompt_encoder(tokenizer)
-        render = build.rendering(config.task, tokenizer)
+        encode = prompt_encoder(tokenizer)
+        render = prompt_renderer(config.task, tokenizer)
     prompt, response = config.task.max_prompt_tokens, response_tokens(config)
-    return Limits(encode, build.shortening(config.task), prompt, response, render)
+    return Limits(encode, prompt_shortener(config.task), prompt, response, render)
 
 
 def compare(config: Config, splits: Splits, console: Console) -> list[Overlap]:
@@ -88,7 +93,7 @@ def compare(config: Config, splits: Splits, console: Console) -> list[Overlap]:
 def show_prompts(config: Config, console: Console) -> None:
     """The prompts that a run with this seed sees from a position on."""
     tokenizer = load_tokenizer(config.model, config.task.tokenizer())
-    stream = build.prompts(config, tokenizer, Split.train, "rollout")
+    stream = build_prompts(config, tokenizer, Split.train, "rollout")
     for cursor in range(config.data.start, config.data.start + config.data.show):
         prompt = stream[cursor]
         epoch, place = divmod(cursor, len(stream))

@@ -9,8 +9,9 @@ from time import perf_counter
 from typing import Any
 
 from rlhf_lab.evaluation.score_table import cells, number, with_bounds
-from rlhf_lab.experiment import build
+from rlhf_lab.experiment.build import build_evaluator
 from rlhf_lab.experiment.config import Config
+from rlhf_lab.experiment.sources import Sources
 from rlhf_lab.runs.jsonl import write_rows
 from rlhf_lab.runs.reading import Unreadable
 from rlhf_lab.runs.saved_tensors import check_tensors, kept_versions, read_tensors
@@ -29,12 +30,10 @@ class Evaluated:
     rows: Sequence[Row]
 
 
-def evaluate_run(
-    config: Config, sources: build.Sources, folder: Path, console: Console
-) -> list[Metrics]:
+def evaluate_run(config: Config, sources: Sources, folder: Path, console: Console) -> list[Metrics]:
     """Judge the saved versions of a run; evals.jsonl and samples.jsonl are written anew."""
     saved = saved_weights(folder)
-    judge = build.evaluator(config, sources)
+    judge = build_evaluator(config, sources)
     rows = []
     with console.stage("evaluate", total=len(saved)) as bar:
         for version, path in saved.items():

@@ -15,9 +15,12 @@ from typing import Any
 import torch
 
 import rlhf_lab
-from rlhf_lab.experiment import build
-from rlhf_lab.experiment.checks import check_context, response_tokens, trains_on_labels
+from rlhf_lab.experiment.build import build_generator, build_reward, transformers_sampling
+from rlhf_lab.experiment.build_prompts import build_prompts
+from rlhf_lab.experiment.checks import check_context
 from rlhf_lab.experiment.config import Config, plain
+from rlhf_lab.experiment.derived import response_tokens, trains_on_labels
+from rlhf_lab.experiment.sources import Sources
 from rlhf_lab.models.causal_lm import load_policy, load_tokenizer, save_policy
 from rlhf_lab.models.devices import chosen
 from rlhf_lab.models.forward import torch_threads
@@ -73,10 +76,10 @@ class Artifacts:
         self._device = chosen(config.engine.device, "engine.device")
         self._root = Path(config.output.cache)
 
-    def sources(self) -> build.Sources:
+    def sources(self) -> Sources:
         """The policy a run starts from, the proxies it is scored by, and the pairs if fixed."""
         proxies = tuple(str(product.folder) for product in self.proxies())
-        return build.Sources(self.policy(self._config.model), proxies, self.pairs())
+        return Sources(self.policy(self._config.model), proxies, self.pairs())
 
     def folders(self) -> list[Path]:
         """Where the products that a run needs are or will be, in the order in which they are
@@ -186,7 +189,7 @@ class Artifacts:
         return self._key(
             start=self._start_key(config.model),
             task=plain(config.task),
-            generator=plain(build.sampling(config)),
+            generator=plain(transformers_sampling(config)),
             judge=plain(config.judge),
             judge_code=[code_of(p) for p in parts(config.judge) if isinstance(p, FunctionReward)],
             options=plain(config.labels),
@@ -207,8 +210,8 @@ class Artifacts:
         policy, tokenizer = load_policy(model, config.task.tokenizer(), config.seed)
         check_context(config, policy)
         policy.to(self._device)
-        train = build.prompts(config, tokenizer, Split.train, "sft")
-        held_out = build.prompts(config, tokenizer, Split.validation, "sft", shuffle=False)
+        train = build_prompts(config, tokenizer, Split.train, "sft")
+        held_out = build_prompts(config, tokenizer, Split.validation, "sft", shuffle=False)
         num = min(256, len(held_out))
         with self._console.stage(f"sft {model.name}", total=config.sft.steps) as bar:
             metrics = train_sft(
@@ -230,7 +233,7 @@ class Artifacts:
             tokenizer = load_tokenizer(PretrainedModel("judge", paths[0]), None, "judge.path")
         if any(isinstance(part, RuleReward | FunctionReward) for part in parts(config.judge)):
             examples = known_examples(config.task, [*pairs.train, *pairs.held_out])
-        judge = build.reward(config.judge, config, tokenizer, (), threads)
+        judge = build_reward(config.judge, config, tokenizer, (), threads)
         metrics: dict[str, float] = {}
         total = len(pairs.train) + len(pairs.held_out)
         with self._console.stage("relabel", total=total) as bar:
@@ -254,10 +257,10 @@ class Artifacts:
             return self._make_given_labels(folder)
         model, tokenizer = load_policy(self.policy(config.model), None, config.seed)
         sampling = replace(config.generator, threads=options.threads)
-        generator = build.generator(
+        generator = build_generator(
             replace(config, generator=sampling), model, tokenizer, "labels", options.temperature
         )
-        judge = build.reward(config.judge, config, tokenizer, (), options.threads)
+        judge = build_reward(config.judge, config, tokenizer, (), options.threads)
         weights = Weights(0, dict(model.named_parameters()))
         metrics: dict[str, float] = {}
         total = options.pairs + options.held_out_pairs
@@ -266,7 +269,7 @@ class Artifacts:
                 ("train", Split.train, options.pairs),
                 ("held_out", Split.validation, options.held_out_pairs),
             ):
-                stream = build.prompts(config, tokenizer, split, "labels")
+                stream = build_prompts(config, tokenizer, split, "labels")
                 chosen = [stream[index] for index in range(num)]
                 groups = sample_pairs(generator, weights, chosen, 256, bar)
                 path = folder / f"{name}.jsonl"
@@ -284,7 +287,7 @@ class Artifacts:
             found = read_json(self.strength().folder / STRENGTH, dict[str, list[float]])
             strength_P = torch.tensor(found["mean"])
         model = reward_model_from(start, seed).to(self._device)
-        stream = build.prompts(config, tokenizer, Split.train, "reward_model")
+        stream = build_prompts(config, tokenizer, Split.train, "reward_model")
         limit = response_tokens(config)
         references = [
             [*stream[index].tokens, *reference_sample(stream[index], tokenizer, limit).tokens]

@@ -15,8 +15,10 @@ from rlhf_lab.evaluation.evaluator import (
     proxy_metrics,
     sample_metrics,
 )
-from rlhf_lab.experiment import build
+from rlhf_lab.experiment.build import build_evaluator, build_generator, build_reward
+from rlhf_lab.experiment.build_prompts import build_eval_prompts
 from rlhf_lab.experiment.config import Config
+from rlhf_lab.experiment.sources import Sources
 from rlhf_lab.models.causal_lm import load_policy
 from rlhf_lab.runs.folder import VALIDATION
 from rlhf_lab.runs.jsonl import read_rows, write_rows
@@ -53,20 +55,20 @@ class Validator:
         }
 
 
-def validator(config: Config, sources: build.Sources) -> Validator:
+def validator(config: Config, sources: Sources) -> Validator:
     """The validator of a run: prompts and randomness are those of its evaluation."""
     model, tokenizer = load_policy(sources.policy, None, config.seed)
     options = config.eval
     return Validator(
-        build.generator(config, model, tokenizer, "evaluation", options.temperature),
-        build.reward(config.reward, config, tokenizer, sources.proxies, options.threads),
-        build.eval_prompts(config, tokenizer),
+        build_generator(config, model, tokenizer, "evaluation", options.temperature),
+        build_reward(config.reward, config, tokenizer, sources.proxies, options.threads),
+        build_eval_prompts(config, tokenizer),
         options,
     )
 
 
 def validate(
-    config: Config, sources: build.Sources, folder: Path, console: Console, version: int
+    config: Config, sources: Sources, folder: Path, console: Console, version: int
 ) -> None:
     """Add the version's row to validation.jsonl, unless it has one by the same readers."""
     asked = config.eval.validate
@@ -85,9 +87,9 @@ def validate(
     console.say(f"validation of version {version}: {told} ({metrics['eval/prompts']} prompts)")
 
 
-def read_version(config: Config, sources: build.Sources, weights: Weights) -> Metrics:
+def read_version(config: Config, sources: Sources, weights: Weights) -> Metrics:
     """What the readers say of a version."""
     if config.eval.validate is Validate.judge:
-        judge: Evaluator = build.evaluator(config, sources)
+        judge: Evaluator = build_evaluator(config, sources)
         return judge.evaluate(weights)[0]
     return validator(config, sources).validate(weights)

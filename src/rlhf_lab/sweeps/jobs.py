@@ -12,7 +12,6 @@ from hydra.errors import HydraException
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
 
-from rlhf_lab.experiment import build
 from rlhf_lab.experiment.checks import (
     check,
     check_trainers,
@@ -20,6 +19,7 @@ from rlhf_lab.experiment.checks import (
     require_working_rewards,
 )
 from rlhf_lab.experiment.config import Config, plain
+from rlhf_lab.experiment.derived import num_devices, timing_settings
 from rlhf_lab.experiment.prepare import Artifacts
 from rlhf_lab.runs.folder import config_hash
 from rlhf_lab.runs.trackers.console import Console
@@ -147,14 +147,14 @@ def of_config(
         content=content_of(config),
         stages=tuple(Artifacts(config, Console(quiet=True)).folders()),
         rounds=config.run.num_rounds,
-        devices=build.num_devices(config),
+        devices=num_devices(config),
         threads=max(config.engine.threads, config.generator.threads),
         script=script_of(context.layout, given, context.config.hydra.launcher),
     )
     facts: dict[str, Any] = {
         key: getattr(config, key).name for key in ("task", "model", "algo", "mode")
     }
-    return Planned(job, Wanted(facts, build.settings(config), job.devices))
+    return Planned(job, Wanted(facts, timing_settings(config), job.devices))
 
 
 def words(context: Context, command: str, overrides: Sequence[str]) -> list[str]:
