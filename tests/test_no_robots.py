@@ -23,7 +23,7 @@ from rlhf_lab.experiment.build_prompts import build_eval_prompts, build_rollout_
 from rlhf_lab.experiment.checks import check, require_readable_splits
 from rlhf_lab.experiment.prepare import Artifacts
 from rlhf_lab.models.causal_lm import save_policy
-from rlhf_lab.rewards.build import as_text
+from rlhf_lab.rewards.encoding import as_text
 from rlhf_lab.runs.folder import metrics
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.tasks import chat

@@ -28,10 +28,10 @@ from rlhf_lab.experiment import export, train
 from rlhf_lab.experiment.arguments import is_option, refuse_undecodable
 from rlhf_lab.experiment.checks import (
     check,
-    check_trainers,
     require_readable_splits,
     require_working_rewards,
 )
+from rlhf_lab.experiment.checks_devices import check_trainers
 from rlhf_lab.experiment.config import Config, plain, register, typed
 from rlhf_lab.experiment.evaluate import Evaluated
 from rlhf_lab.experiment.evaluate import show as show_evaluations

@@ -16,7 +16,7 @@ from rlhf_lab.experiment.derived import is_verified, response_tokens
 from rlhf_lab.experiment.sources import Sources
 from rlhf_lab.models.causal_lm import load_policy
 from rlhf_lab.models.devices import chosen
-from rlhf_lab.rewards.build import RewardContext, scorer
+from rlhf_lab.rewards.build import RewardContext, build_scorer
 from rlhf_lab.rollout.generators.hf import HFGenerator, HFSampling
 from rlhf_lab.tasks.references import reference_groups
 from rlhf_lab.types.protocols import Answering, Reward
@@ -54,7 +54,7 @@ def build_reward(
     cache = Path(config.output.cache)
     limit = response_tokens(config)
     device = chosen(config.generator.device, "generator.device")
-    return scorer(
+    return build_scorer(
         options, RewardContext(config.task, tokenizer, proxies, threads, limit, cache, device)
     )
 

@@ -12,8 +12,8 @@ from rlhf_lab.models.adapters import with_adapters
 from rlhf_lab.models.devices import chosen
 from rlhf_lab.models.reward_model import load_reward_model
 from rlhf_lab.models.value_model import ValueNetwork, value_model_from, value_model_like
-from rlhf_lab.rewards.build import model_paths
 from rlhf_lab.rewards.model import reads_last_token
+from rlhf_lab.rewards.options import model_paths
 from rlhf_lab.training.engines.distributed import Processes, current
 from rlhf_lab.training.engines.engine import TrainingEngine
 from rlhf_lab.training.engines.options import DeepSpeedOptions, FSDPOptions

@@ -16,7 +16,7 @@ from rlhf_lab.experiment.config import Config
 from rlhf_lab.experiment.derived import chunks_per_round, response_tokens
 from rlhf_lab.experiment.sources import Sources
 from rlhf_lab.models.causal_lm import load_policy, load_tokenizer, policy_shape
-from rlhf_lab.rewards.build import reading_paths
+from rlhf_lab.rewards.options import scoring_paths
 from rlhf_lab.rewards.preference import PreferenceScorer
 from rlhf_lab.rewards.shaping import shaped
 from rlhf_lab.rollout.budget import StalenessBudget
@@ -52,7 +52,7 @@ def build_worker(config: Config, sources: Sources, policy: Any | None = None) ->
     return RolloutWorker(
         rollout_generator(config, sources, tokenizer, policy),
         shaped(reward, config.shaping, response_tokens(config)),
-        is_model=bool(reading_paths(config.reward, sources.proxies)),
+        is_model=bool(scoring_paths(config.reward, sources.proxies)),
     )
 
 

@@ -49,9 +49,9 @@ from rlhf_lab.evaluation.evaluator import EvalOptions
 from rlhf_lab.models.pretrained import PretrainedModel
 from rlhf_lab.models.scratch import ScratchModel
 from rlhf_lab.rewards.combined import CombinedReward
-from rlhf_lab.rewards.endpoint import EndpointReward
 from rlhf_lab.rewards.ensemble import EnsembleReward
 from rlhf_lab.rewards.function import FunctionReward
+from rlhf_lab.rewards.judge.options import EndpointReward
 from rlhf_lab.rewards.model import ModelReward
 from rlhf_lab.rewards.rule import RuleReward
 from rlhf_lab.rewards.shaping import ShapingOptions

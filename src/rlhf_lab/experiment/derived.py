@@ -9,9 +9,7 @@ from typing import Any
 from rlhf_lab.experiment.algorithm_probes import reads_reference, trains_fixed_rows
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.models.sampling import Written
-from rlhf_lab.rewards.build import num_proxies
-from rlhf_lab.rewards.rule import RuleReward
-from rlhf_lab.rollout.generators.pairs import PairsSampling
+from rlhf_lab.rewards.options import num_proxies
 from rlhf_lab.training.engines.distributed import world_size
 from rlhf_lab.training.loop import ALL
 from rlhf_lab.types.protocols import Verifiable
@@ -29,14 +27,14 @@ def trains_proxy(config: Config) -> bool:
 
 def trains_on_labels(config: Config) -> bool:
     """Whether the run's samples are the pairs of the pipeline's own label stage."""
-    return isinstance(config.generator, PairsSampling) and not config.generator.path
+    return not config.generator.draws_samples and not config.generator.pairs_path
 
 
 def is_verified(config: Config) -> bool:
     """Whether the judge's score means right or wrong: the rule of a verifiable task."""
     task = config.task
     is_verifiable = isinstance(task, Verifiable) and task.is_verifiable
-    return is_verifiable and isinstance(config.judge, RuleReward)
+    return is_verifiable and bool(config.judge.is_rule)
 
 
 def chunks_per_round(config: Config) -> int:

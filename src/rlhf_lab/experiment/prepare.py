@@ -17,7 +17,7 @@ import torch
 import rlhf_lab
 from rlhf_lab.experiment.build import build_generator, build_reward, transformers_sampling
 from rlhf_lab.experiment.build_prompts import build_prompts
-from rlhf_lab.experiment.checks import check_context
+from rlhf_lab.experiment.checks_models import check_context
 from rlhf_lab.experiment.config import Config, plain
 from rlhf_lab.experiment.derived import response_tokens, trains_on_labels
 from rlhf_lab.experiment.sources import Sources
@@ -27,10 +27,8 @@ from rlhf_lab.models.forward import torch_threads
 from rlhf_lab.models.pretrained import PretrainedModel
 from rlhf_lab.models.reward_model import load_reward_model, reward_model_from, save_reward_model
 from rlhf_lab.models.scratch import ScratchModel
-from rlhf_lab.rewards.build import model_paths, num_proxies, parts
 from rlhf_lab.rewards.function import FunctionReward, code_of
-from rlhf_lab.rewards.rule import RuleReward
-from rlhf_lab.rollout.generators.pairs import PairsSampling
+from rlhf_lab.rewards.options import model_paths, num_proxies, parts
 from rlhf_lab.runs.folder import config_hash
 from rlhf_lab.runs.jsonl import read_rows
 from rlhf_lab.runs.reading import read_json
@@ -100,10 +98,9 @@ class Artifacts:
 
     def pairs(self) -> str:
         """The file of fixed pairs, '' if the run samples its own."""
-        part = self._config.generator
-        if not isinstance(part, PairsSampling):
-            return ""
-        return part.path or str(self.labels().folder / "train.jsonl")
+        if trains_on_labels(self._config):
+            return str(self.labels().folder / "train.jsonl")
+        return self._config.generator.pairs_path
 
     def policy(self, model: ScratchModel | PretrainedModel) -> PretrainedModel:
         """Models trained from nothing go through SFT; pretrained ones are taken as they are."""
@@ -172,11 +169,8 @@ class Artifacts:
 
     def _given(self) -> tuple[str, str]:
         """Option and path of the user's pairs."""
-        part = self._config.generator
-        path = self._config.labels.path
-        if not path and isinstance(part, PairsSampling) and part.path:
-            return "generator.path", part.path
-        return "labels.path", path
+        path, fixed = self._config.labels.path, self._config.generator.pairs_path
+        return ("generator.path", fixed) if fixed and not path else ("labels.path", path)
 
     def _given_labels(self) -> GivenPairs:
         options = self._config.labels
@@ -231,7 +225,7 @@ class Artifacts:
         tokenizer, examples = None, {}
         if paths := model_paths(config.judge, ()):
             tokenizer = load_tokenizer(PretrainedModel("judge", paths[0]), None, "judge.path")
-        if any(isinstance(part, RuleReward | FunctionReward) for part in parts(config.judge)):
+        if any(part.reads_example for part in parts(config.judge)):
             examples = known_examples(config.task, [*pairs.train, *pairs.held_out])
         judge = build_reward(config.judge, config, tokenizer, (), threads)
         metrics: dict[str, float] = {}

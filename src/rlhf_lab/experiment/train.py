@@ -13,13 +13,14 @@ import torch
 from rlhf_lab.experiment.build import pad_id
 from rlhf_lab.experiment.build_engine import build_engine, build_value_model
 from rlhf_lab.experiment.build_rollout import build_pipeline
-from rlhf_lab.experiment.checks import check_context, warnings
+from rlhf_lab.experiment.checks import warnings
+from rlhf_lab.experiment.checks_models import check_context
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.experiment.derived import num_devices, reference_groups, response_tokens
 from rlhf_lab.experiment.sources import Sources
 from rlhf_lab.models.causal_lm import load_policy
 from rlhf_lab.models.reward_model import reward_model_shape
-from rlhf_lab.rewards.build import reading_paths
+from rlhf_lab.rewards.options import scoring_paths
 from rlhf_lab.runs.memory import keep_freed_memory
 from rlhf_lab.runs.signals import SIGNALS
 from rlhf_lab.training.checkpoint import Checkpoints
@@ -146,7 +147,7 @@ def new_ledger(
 
 def proxy_size(config: Config, sources: Sources) -> int:
     """Parameters of the reward models that score the rollouts, 0 for a rule."""
-    paths = reading_paths(config.reward, sources.proxies)
+    paths = scoring_paths(config.reward, sources.proxies)
     return sum(num_parameters(reward_model_shape(path)) for path in paths)
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from rlhf_lab.rewards.options import RewardOptions
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.protocols import Metered, Reward, scored_groups
@@ -29,7 +30,7 @@ class How(StrEnum):
 
 
 @dataclass(frozen=True)
-class CombinedReward(limits.Limited, key="reward"):
+class CombinedReward(RewardOptions):
     """Config option `reward=combined`. Name a term with +reward@reward.terms.NAME=OPTION.
 
     weights: of the terms in a sum, 1 where none is given. gates: least score of a term by its name;

@@ -6,7 +6,9 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import ClassVar
 
+from rlhf_lab.rewards.options import RewardOptions
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.protocols import Reward
@@ -22,7 +24,7 @@ class Combine(StrEnum):
 
 
 @dataclass(frozen=True)
-class EnsembleReward(limits.Limited, key="reward"):
+class EnsembleReward(RewardOptions):
     """Config option `reward=ensemble`.
 
     members: proxies that the pipeline trains, each from a head and an order of pairs of its own;
@@ -40,6 +42,7 @@ class EnsembleReward(limits.Limited, key="reward"):
     chat: bool = False
     missing_eos: float = limits.score(-1.0)
     micro_rows: int = limits.rows(32)
+    is_learned: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -52,6 +55,13 @@ class EnsembleReward(limits.Limited, key="reward"):
     @property
     def size(self) -> int:
         return len(self.paths) or self.members
+
+    @property
+    def num_proxies(self) -> int:
+        return 0 if self.paths else self.members
+
+    def model_paths(self, proxies: Sequence[str]) -> list[str]:
+        return self.paths or list(proxies[: self.members])
 
 
 class EnsembleScorer:

@@ -11,10 +11,11 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from rlhf_lab.rewards.limited import ChildJudge, OnError
 from rlhf_lab.rewards.limited_child import finite
+from rlhf_lab.rewards.options import RewardOptions
 from rlhf_lab.runs.foreign.boundary import ForeignFailure, call, on_sample
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
@@ -28,7 +29,7 @@ SIGNATURE = (
 
 
 @dataclass(frozen=True)
-class FunctionReward(limits.Limited, key="reward"):
+class FunctionReward(RewardOptions):
     """Config option `reward=function`: called once for every sample.
 
     path: dotted name of the function; modules of the working folder can be imported. arguments:
@@ -43,6 +44,7 @@ class FunctionReward(limits.Limited, key="reward"):
     arguments: dict[str, Any] = field(default_factory=dict)
     time_limit_s: float = limits.seconds(0.0, also={0: "for none"})
     on_error: OnError = OnError.stop
+    reads_example: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -52,6 +54,12 @@ class FunctionReward(limits.Limited, key="reward"):
                     f"reward.arguments.{name}={self.arguments[name]}: every call passes it already "
                     "with the sample's own value; name the argument otherwise"
                 )
+
+    def require_usable(self, key: str) -> None:
+        require_function(key, self)
+
+    def require_working(self, key: str, example: Example) -> None:
+        require_score(key, self, example)
 
 
 @dataclass(frozen=True)

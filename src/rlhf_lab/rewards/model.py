@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -12,6 +12,7 @@ from torch import Tensor
 from rlhf_lab.models.batching import pad_right
 from rlhf_lab.models.devices import device_of
 from rlhf_lab.models.forward import positions, torch_threads
+from rlhf_lab.rewards.options import RewardOptions
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.samples import Finish, Group, Sample
@@ -20,7 +21,7 @@ Encode = Callable[[Group, Sample], Sequence[int]]
 
 
 @dataclass(frozen=True)
-class ModelReward(limits.Limited, key="reward"):
+class ModelReward(RewardOptions):
     """Config option `reward=reward_model`.
 
     path: a hub name or folder; empty takes the proxy that the pipeline trains.
@@ -36,6 +37,14 @@ class ModelReward(limits.Limited, key="reward"):
     chat: bool = False
     missing_eos: float = limits.score(-1.0)
     micro_rows: int = limits.rows(32)
+    is_learned: ClassVar[bool] = True
+
+    @property
+    def num_proxies(self) -> int:
+        return int(not self.path)
+
+    def model_paths(self, proxies: Sequence[str]) -> list[str]:
+        return [self.path or proxies[0]]
 
 
 CPU = torch.device("cpu")

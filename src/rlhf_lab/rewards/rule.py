@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from rlhf_lab.rewards.limited import OnError, SampleScorer
+from rlhf_lab.rewards.options import RewardOptions
 from rlhf_lab.types import limits
 from rlhf_lab.types.protocols import Task
 
 
 @dataclass(frozen=True)
-class RuleReward(limits.Limited, key="reward"):
+class RuleReward(RewardOptions):
     """Config option `reward=task_rule`: no model, no penalty beyond the rule's own.
 
     time_limit_s: of one sample; above 0 the rule runs in a process of its own, which is killed when
@@ -21,6 +23,8 @@ class RuleReward(limits.Limited, key="reward"):
     name: str = "task_rule"
     time_limit_s: float = limits.seconds(0.0, also={0: "for none"})
     on_error: OnError = OnError.stop
+    is_rule: ClassVar[bool] = True
+    reads_example: ClassVar[bool] = True
 
 
 class RuleScorer(SampleScorer):

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from rlhf_lab.models.forward import torch_threads
 from rlhf_lab.rewards.model import CPU, token_scores
+from rlhf_lab.rewards.options import RewardOptions
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.samples import Group, Sample
@@ -40,7 +41,7 @@ class Refine(StrEnum):
 
 
 @dataclass(frozen=True)
-class StepsReward(limits.Limited, key="reward"):
+class StepsReward(RewardOptions):
     """Config option `reward=steps`: the sum of what a sample's steps earn.
 
     path: a sequence-classification model with one label, whose score's sigmoid is the probability
@@ -60,6 +61,16 @@ class StepsReward(limits.Limited, key="reward"):
         super().__post_init__()
         if not self.separator:
             raise UserError("reward.separator='': say what ends a step, as in reward.separator=.")
+
+    def step_model_paths(self) -> list[str]:
+        return [self.path]
+
+    def require_usable(self, key: str) -> None:
+        if not self.path:
+            raise UserError(
+                f"{key}.path='': name the model that scores steps, the hub name or folder of a "
+                "sequence-classification model with one label"
+            )
 
     @property
     def mark(self) -> str:

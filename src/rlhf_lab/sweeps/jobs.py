@@ -14,10 +14,10 @@ from omegaconf import DictConfig
 
 from rlhf_lab.experiment.checks import (
     check,
-    check_trainers,
     require_readable_splits,
     require_working_rewards,
 )
+from rlhf_lab.experiment.checks_devices import check_trainers
 from rlhf_lab.experiment.config import Config, plain
 from rlhf_lab.experiment.derived import num_devices, timing_settings
 from rlhf_lab.experiment.prepare import Artifacts

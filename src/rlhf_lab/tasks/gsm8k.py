@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import Any, ClassVar
 
 from rlhf_lab.tasks import math_answer
+from rlhf_lab.tasks.extras import require
 from rlhf_lab.tasks.hub import read_split
 from rlhf_lab.tasks.tables import RequiredFields, Table, TableExamples
 from rlhf_lab.types import limits
@@ -52,6 +53,10 @@ class Gsm8k(limits.Limited, key="task"):
             raise UserError(
                 f"task.template={self.template!r} has no {{question}}: say where the question goes"
             )
+
+    def require_usable(self, key: str) -> None:
+        if self.verify is Verify.math_verify:
+            require("math_verify", "math", f"{key}.verify=math_verify")
 
     def examples(self, split: Split) -> Sequence[Example]:
         """All rows of a split; validation is the end of the training file."""

@@ -6,6 +6,7 @@ import contextlib
 import difflib
 import functools
 import json
+import os
 import random
 import threading
 from collections.abc import Iterator, Sequence
@@ -63,6 +64,20 @@ class ReasoningGym(limits.Limited, key="task"):
                 f"task.template={self.template!r} has no {{question}}: say where the question goes"
             )
         settings_of(self.config)
+
+    def require_usable(self, key: str) -> None:
+        require("reasoning_gym", "reasoning", f"{key}=reasoning_gym")
+
+    @property
+    def warning(self) -> str:
+        """Of rows that differ between processes."""
+        is_fixed = os.environ.get("PYTHONHASHSEED", "random") != "random"
+        if is_fixed or self.dataset not in HASH_ORDERED:
+            return ""
+        return (
+            f"task.dataset={self.dataset}: its rows follow the order of Python's sets, so a "
+            "resumed or repeated run sees others; PYTHONHASHSEED=0 in the environment avoids it"
+        )
 
     def examples(self, split: Split) -> Sequence[Example]:
         """Rows made on demand, the same whenever they are asked for."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from rlhf_lab.rollout.generators.hf import HFSampling
 from rlhf_lab.types.data import Chunk
@@ -26,6 +26,11 @@ class PairsSampling(HFSampling):
 
     name: str = "pairs"
     path: str = ""
+    draws_samples: ClassVar[bool] = False
+
+    @property
+    def pairs_path(self) -> str:
+        return self.path
 
 
 class PairsGenerator:

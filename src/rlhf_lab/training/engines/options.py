@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import ClassVar
 
 from rlhf_lab.models.devices import check_name
+from rlhf_lab.tasks.extras import require
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
 
@@ -30,6 +32,7 @@ class EngineOptions(limits.Limited, key="engine"):
     share_prompts: bool = True
     device: str = "auto"
     dtype: Precision = Precision.float32
+    shares_work: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -51,6 +54,7 @@ class SingleEngineOptions(EngineOptions):
     """
 
     name: str = "single"
+    shares_work: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -83,3 +87,12 @@ class DeepSpeedOptions(EngineOptions):
 
     name: str = "deepspeed"
     stage: int = limits.count(2, least=0, most=3, why="ZeRO stages")
+
+    def require_usable(self, key: str) -> None:
+        """Refuse to start without the package, or with sums of gradients in bfloat16."""
+        require("deepspeed", "deepspeed", f"{key}=deepspeed", "pass engine=fsdp")
+        if self.stage == 0 and self.dtype is Precision.bfloat16:
+            raise UserError(
+                "engine.stage=0 with engine.dtype=bfloat16: DeepSpeed would add up the gradients "
+                "in bfloat16; pass engine.stage=1, which keeps float32 sums"
+            )

@@ -9,10 +9,10 @@ from collections import Counter
 from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 
-from rlhf_lab.rewards.endpoint import EndpointReward
-from rlhf_lab.rewards.judge_cache import JudgeCache
-from rlhf_lab.rewards.judge_client import Connection, Failed, Reply, connected
-from rlhf_lab.rewards.judge_prompts import verdict
+from rlhf_lab.rewards.judge.cache import JudgeCache
+from rlhf_lab.rewards.judge.client import Connection, Failed, Reply, connected
+from rlhf_lab.rewards.judge.options import EndpointReward
+from rlhf_lab.rewards.judge.prompts import verdict
 from rlhf_lab.types.heartbeat import beat
 from rlhf_lab.types.randomness import uniforms
 
@@ -26,7 +26,7 @@ HALF = {"length": "cut", "content_filter": "refused"}
 class JudgeCalls:
     """Answers to questions, each asked once however often it comes, in whatever order.
 
-    A question is the text for the judge; its answer is a number (see judge_prompts.verdict).
+    A question is the text for the judge; its answer is a number (see prompts.verdict).
     """
 
     def __init__(self, options: EndpointReward, key: str, cache: JudgeCache) -> None:

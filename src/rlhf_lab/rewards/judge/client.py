@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-import os
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -16,7 +15,7 @@ from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-from rlhf_lab.rewards.endpoint import EndpointReward
+from rlhf_lab.rewards.judge.options import EndpointReward
 from rlhf_lab.types.errors import UserError
 
 RETRIED = (408, 409, 425, 429)
@@ -41,26 +40,6 @@ class Failed(Exception):
         super().__init__(kind)
         self.kind = kind
         self.pause = pause
-
-
-def key_of(options: EndpointReward) -> str:
-    """The key, which is never shown, kept or recorded; '' where none is sent."""
-    variable = options.key_variable
-    if not variable:
-        return ""
-    key = os.environ.get(variable, "")
-    if not key:
-        raise UserError(
-            f"reward.key_variable={variable}: the environment has no such variable: export "
-            f"{variable}=<key>, or pass reward.key_variable='' (reward@judge: judge.key_variable) "
-            "for an endpoint that asks for none"
-        )
-    if not key.isascii() or not key.isprintable() or " " in key:
-        raise UserError(
-            f"reward.key_variable={variable}: its value has blanks, line ends or other characters "
-            "that no key has: set it again"
-        )
-    return key
 
 
 class Connection:
