@@ -28,7 +28,7 @@ from rlhf_lab.experiment.export import versions
 from rlhf_lab.experiment.model_card import card
 from rlhf_lab.experiment.outputs import RECORDS, progress, refuse_occupied
 from rlhf_lab.experiment.planning import planner
-from rlhf_lab.rollout.pipeline import Queued
+from rlhf_lab.rollout.pipeline import QueuedChunk
 from rlhf_lab.rollout.recorded_schedule import read_schedule
 from rlhf_lab.runs.folder import RunDirectory, list_runs
 from rlhf_lab.runs.trackers.console import Console
@@ -132,7 +132,10 @@ def snapshot(round_: int) -> Snapshot:
     rollout = Rollout(whole, groups, ((0, round_),), tokens, seconds, 1)
     counters = {"budget": {"seen": 4, "refunds": 0, "held": []}, "taken_tokens": 5}
     ledger = {"seconds": {"save": 0.1}, "counts": {"rounds": round_}, "wall": 1.5, "lost": 0.0}
-    queue = [Queued(round_, round_, True, rollout), Queued(round_ + 1, round_, False, None)]
+    queue = [
+        QueuedChunk(round_, round_, True, rollout),
+        QueuedChunk(round_ + 1, round_, False, None),
+    ]
     weights = {round_: Weights(round_, {"a": torch.ones(3)})}
     return Snapshot(round_, weights, {"a/exp": torch.ones(3)}, counters, queue, ledger)
 

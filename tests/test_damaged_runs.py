@@ -16,9 +16,9 @@ import pytest
 from fuzz import pristine
 from fuzz_runs import CASES, chunk, snapshot
 
+from analysis.sources.findings import Kind
+from analysis.sources.folders import read_folder
 from analysis.tables import __main__ as tables
-from analysis.tables.findings import Kind
-from analysis.tables.folders import read_folder
 from analysis.tables.gather import gather
 from rlhf_lab.cli import report, runs_table, timeline
 from rlhf_lab.cli.main import of_run

@@ -33,7 +33,7 @@ def test_tests_of_processes_are_one_group_of_workers(request: pytest.FixtureRequ
 PROGRAM = """
 import json, os, signal, sys, threading, time
 from multiprocessing import parent_process
-from rlhf_lab import forkserver
+from rlhf_lab.runs import forkserver
 
 forkserver.PRELOAD = ["rlhf_lab.runs.forkserver"]
 

@@ -26,7 +26,7 @@ from rlhf_lab.models.scratch import ScratchModel, scratch
 from rlhf_lab.rewards.preference import PreferenceScorer
 from rlhf_lab.rollout.generators.hf import HFGenerator, HFSampling
 from rlhf_lab.rollout.generators.pairs import PairsGenerator
-from rlhf_lab.rollout.pipeline import Queued
+from rlhf_lab.rollout.pipeline import QueuedChunk
 from rlhf_lab.rollout.worker import RolloutWorker
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.tasks.pairs import pair_examples
@@ -183,7 +183,7 @@ def test_a_generator_that_finds_no_numbers_does_not_pass_for_an_unknown_writer(
 def test_a_checkpoint_keeps_an_unknown_writer_unknown() -> None:
     worker = RolloutWorker(PairsGenerator(word_tokenizer(), 3), PreferenceScorer(), is_model=False)
     chunk = chunk_of(Example("1", A, B, {"rejected": f"{A} {B}"}))
-    row = as_row(Queued(0, 0, False, worker.run(Weights(0, {}), chunk)))
+    row = as_row(QueuedChunk(0, 0, False, worker.run(Weights(0, {}), chunk)))
     back = from_row(json.loads(json.dumps(row)), lambda _: chunk).rollout
     assert back is not None
     assert all(sample.is_offline for sample in back.groups[0].samples)

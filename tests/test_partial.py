@@ -24,7 +24,7 @@ from rlhf_lab.rollout.executor import Executor, InlineExecutor, ThreadExecutor
 from rlhf_lab.rollout.generators.hf import HFGenerator, HFSampling
 from rlhf_lab.rollout.mode import ExecutorKind, Mode
 from rlhf_lab.rollout.partial_rollout import segments_of
-from rlhf_lab.rollout.pipeline import Pipeline, Taken
+from rlhf_lab.rollout.pipeline import Pipeline, RoundRollouts
 from rlhf_lab.rollout.recorded_schedule import read_schedule
 from rlhf_lab.rollout.worker import RolloutWorker
 from rlhf_lab.runs.jsonl import read_rows
@@ -93,7 +93,7 @@ def pipeline(writer: Lengths, staleness: int, tokens: int) -> Pipeline:
     return Pipeline(executor, budget, one_prompt, 1, mode)
 
 
-def rounds(pipe: Pipeline) -> Iterator[Taken]:
+def rounds(pipe: Pipeline) -> Iterator[RoundRollouts]:
     with pipe:
         for version in range(ROUNDS):
             yield pipe.take(Weights(version, {}))

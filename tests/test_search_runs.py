@@ -11,7 +11,7 @@ from examples import call
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from survival import outcome
 
-from analysis.selection import cells
+from analysis.comparison.selection import cells
 from analysis.tables.gather import gather
 from rlhf_lab.cli.main import conf_folder
 from rlhf_lab.sweeps.options import SweeperOptions

@@ -34,7 +34,7 @@ from rlhf_lab.rewards.model import last_token_scores
 from rlhf_lab.rewards.rule import RuleReward
 from rlhf_lab.rewards.shaping import ShapedScorer, ShapingOptions
 from rlhf_lab.rewards.steps import Refine, StepsReward, StepsScorer, refined, step_ends
-from rlhf_lab.rollout.pipeline import Queued
+from rlhf_lab.rollout.pipeline import QueuedChunk
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.tasks.arithmetic import character_tokenizer
 from rlhf_lab.tasks.tldr_nano import TldrNano, word_tokenizer
@@ -246,7 +246,7 @@ def test_steps_of_queued_samples_are_saved_with_all_their_bits() -> None:
     (one,) = stepped(True)
     chunk = Chunk(0, 0, (one.prompt,), 2)
     rollout = Rollout(chunk, (one,), ((0, 0),), {"generated_tokens": 6})
-    row = json.loads(json.dumps(as_row(Queued(0, 0, False, rollout))))
+    row = json.loads(json.dumps(as_row(QueuedChunk(0, 0, False, rollout))))
     assert from_row(row, lambda _: chunk).rollout == rollout
 
 

@@ -41,7 +41,7 @@ from rlhf_lab.experiment.build_engine import build_engine
 from rlhf_lab.models.causal_lm import load_policy
 from rlhf_lab.rollout.executor import ProcessExecutor
 from rlhf_lab.rollout.mode import OnFailure
-from rlhf_lab.rollout.pipeline import Queued
+from rlhf_lab.rollout.pipeline import QueuedChunk
 from rlhf_lab.rollout.process import FailurePolicy, GeneratorFailure, GeneratorProcess
 from rlhf_lab.rollout.shared import SharedWeights
 from rlhf_lab.runs import atomic_folder, forkserver, memory
@@ -508,7 +508,7 @@ def snapshot(round_: int) -> Snapshot:
         spans=(Span("generate", 1.0, 2.0),),
         worker=1,
     )
-    queue = [Queued(7, 3, True, rollout), Queued(8, 4, False, None)]
+    queue = [QueuedChunk(7, 3, True, rollout), QueuedChunk(8, 4, False, None)]
     versions = {version: weights(version) for version in (round_ - 1, round_)}
     optimizer = {"a/exp_avg": torch.randn(3, 2)}
     return Snapshot(round_, versions, optimizer, {"taken_tokens": 5}, queue, {"wall": 1.5})
@@ -528,7 +528,7 @@ def test_a_checkpoint_comes_back_with_all_its_bits(tmp_path: Path) -> None:
     assert sorted(found.weights) == [4, 5]
     assert torch.equal(found.weights[5].state["a"], weights(5).state["a"])
     done, running = found.queue
-    assert running == Queued(8, 4, False, None)
+    assert running == QueuedChunk(8, 4, False, None)
     assert done.rollout is not None and saved[-1].queue[0].rollout is not None
     assert done.rollout.groups == saved[-1].queue[0].rollout.groups
     assert done.rollout.segments == ((0, 3), (1, 4))

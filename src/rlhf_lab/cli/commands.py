@@ -16,7 +16,7 @@ from rlhf_lab.experiment.build_rollout import build_server
 from rlhf_lab.experiment.config import Config, plain
 from rlhf_lab.experiment.data_report import inspect
 from rlhf_lab.experiment.derived import (
-    sampling_settings,
+    generation_settings,
     timing_settings,
     trains_on_labels,
     trains_proxy,
@@ -217,7 +217,7 @@ def trained(
     weights."""
     output = FolderOutput(config, folder, console, facts)
     model, tokenizer = load_policy(sources.policy, None, config.seed)
-    written = sampling_settings(config)
+    written = generation_settings(config)
     require_savable(model, tokenizer, sources.policy.path, written)
     weights = learn(config, sources, model, tokenizer, output, console.say, should_stop)
     if weights.version == config.run.num_rounds:

@@ -19,7 +19,7 @@ from rlhf_lab.training.engines.engine import TrainingEngine
 from rlhf_lab.training.engines.options import DeepSpeedOptions, FSDPOptions
 from rlhf_lab.training.engines.parameter_backend import ParameterBackend
 from rlhf_lab.training.engines.policy_with_values import PolicyWithValues
-from rlhf_lab.training.engines.single import SingleHolder
+from rlhf_lab.training.engines.single import SingleBackend
 from rlhf_lab.types.data import ValueModel
 
 
@@ -29,13 +29,13 @@ def build_engine(config: Config, model: Any, values: ValueNetwork | None = None)
     dtypes = {name: parameter.dtype for name, parameter in model.named_parameters()}
     if config.model.lora_rank:
         model = with_adapters(model, config.model.lora, config.seed)
-    policy = PolicyWithValues(
+    networks = PolicyWithValues(
         model, values, config.generator.temperature, config.engine.share_prompts
     )
     if config.engine.gradient_checkpointing:
-        policy.save_activations()
+        networks.save_activations()
     return TrainingEngine(
-        build_backend(config, policy, processes),
+        build_backend(config, networks, processes),
         dtypes,
         config.engine,
         processes,
@@ -44,20 +44,20 @@ def build_engine(config: Config, model: Any, values: ValueNetwork | None = None)
 
 
 def build_backend(
-    config: Config, policy: PolicyWithValues, processes: Processes
+    config: Config, networks: PolicyWithValues, processes: Processes
 ) -> ParameterBackend:
     """The engine's parameters; DeepSpeed is imported only where it is chosen."""
     options = config.engine
     device = training_device(options.device, processes)
     if isinstance(options, DeepSpeedOptions):
-        from rlhf_lab.training.engines.deepspeed import DeepSpeedHolder
+        from rlhf_lab.training.engines.deepspeed import DeepSpeedBackend
 
-        return DeepSpeedHolder(policy, config.optim, options, device, processes)
+        return DeepSpeedBackend(networks, config.optim, options, device, processes)
     if isinstance(options, FSDPOptions):
-        from rlhf_lab.training.engines.fsdp import FSDPHolder
+        from rlhf_lab.training.engines.fsdp import FSDPBackend
 
-        return FSDPHolder(policy, config.optim, options, device, processes)
-    return SingleHolder(policy, config.optim, device)
+        return FSDPBackend(networks, config.optim, options, device, processes)
+    return SingleBackend(networks, config.optim, device)
 
 
 def training_device(name: str, processes: Processes) -> torch.device:

@@ -8,7 +8,7 @@ from typing import Any
 
 from rlhf_lab.experiment.algorithm_probes import reads_reference, trains_fixed_rows
 from rlhf_lab.experiment.config import Config
-from rlhf_lab.models.sampling import Written
+from rlhf_lab.models.sampling import GenerationSettings
 from rlhf_lab.rewards.options import num_proxies
 from rlhf_lab.training.engines.distributed import world_size
 from rlhf_lab.training.loop import ALL
@@ -42,9 +42,9 @@ def chunks_per_round(config: Config) -> int:
     return math.ceil(config.run.groups_generated / config.generator.chunk_groups)
 
 
-def sampling_settings(config: Config) -> Written:
+def generation_settings(config: Config) -> GenerationSettings:
     """How a run's policy samples, for the generation config of a saved policy."""
-    return Written(config.generator.temperature, response_tokens(config))
+    return GenerationSettings(config.generator.temperature, response_tokens(config))
 
 
 def num_devices(config: Config) -> int:

@@ -9,11 +9,12 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-
-from safetensors import torch as safetensors
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from rlhf_lab.types.errors import UserError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
 CLOSED = {
@@ -75,6 +76,8 @@ def writing(path: Path) -> Iterator[None]:
 
 def save_file(tensors: Mapping[str, Tensor], path: Path) -> None:
     """Tensors as a file of safetensors, in one step."""
+    from safetensors import torch as safetensors  # here, so that readers of runs start without it
+
     with writing(path):
         safetensors.save_file(dict(tensors), path)
     follow_umask(path)

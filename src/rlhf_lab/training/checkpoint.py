@@ -19,7 +19,7 @@ from typing import Any, NotRequired
 from torch import Tensor
 from typing_extensions import TypedDict
 
-from rlhf_lab.rollout.pipeline import Queued
+from rlhf_lab.rollout.pipeline import QueuedChunk
 from rlhf_lab.runs.atomic_folder import CorruptFolder, atomic_folder, flush, remove_drafts, verify
 from rlhf_lab.runs.disk import save_file
 from rlhf_lab.runs.extents import EMPTY, Extent, GrowingFile, cut_all
@@ -28,7 +28,7 @@ from rlhf_lab.runs.reading import Unreadable, read_json
 from rlhf_lab.runs.recorded import Count
 from rlhf_lab.runs.saved_tensors import read_tensors
 from rlhf_lab.types import limits
-from rlhf_lab.types.data import Chunk, Clock, Rollout, Span, Told, Weights
+from rlhf_lab.types.data import Chunk, Clock, GeneratorReport, Rollout, Span, Weights
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.samples import Finish, Group, Sample, Steps
 
@@ -88,7 +88,7 @@ class Snapshot:
     weights: Mapping[int, Weights]
     optimizer: Mapping[str, Tensor]
     counters: Mapping[str, Any]
-    queue: Sequence[Queued]
+    queue: Sequence[QueuedChunk]
     ledger: Mapping[str, Any]
 
 
@@ -211,7 +211,7 @@ def owned(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name: tensor.clone() for name, tensor in tensors.items()}
 
 
-def as_row(queued: Queued) -> dict[str, Any]:
+def as_row(queued: QueuedChunk) -> dict[str, Any]:
     """A queued chunk as JSON. Prompts are left out: the chunk's number gives them back."""
     row: dict[str, Any] = {
         "number": queued.number,
@@ -224,7 +224,7 @@ def as_row(queued: Queued) -> dict[str, Any]:
             "tokens": dict(queued.rollout.tokens),
             "spans": [asdict(shifted(span, -perf_counter())) for span in queued.rollout.spans],
             "worker": queued.rollout.worker,
-            "told": asdict(queued.rollout.told),
+            "told": asdict(queued.rollout.report),
             "groups": [
                 {
                     "rewards": group.rewards,
@@ -237,7 +237,7 @@ def as_row(queued: Queued) -> dict[str, Any]:
     return row
 
 
-def from_row(row: Mapping[str, Any], chunk: Callable[[int], Chunk]) -> Queued:
+def from_row(row: Mapping[str, Any], chunk: Callable[[int], Chunk]) -> QueuedChunk:
     """The queued chunk of a row; numbers come back with all their bits."""
     rollout = None
     if saved := row.get("rollout"):
@@ -257,14 +257,14 @@ def from_row(row: Mapping[str, Any], chunk: Callable[[int], Chunk]) -> Queued:
             tokens=saved["tokens"],
             spans=tuple(shifted(Span(**span), perf_counter()) for span in saved["spans"]),
             worker=saved["worker"],
-            told=told(saved.get("told", {})),
+            report=generator_report(saved.get("told", {})),
         )
-    return Queued(row["number"], row["version"], row["is_refunded"], rollout)
+    return QueuedChunk(row["number"], row["version"], row["is_refunded"], rollout)
 
 
-def told(row: Mapping[str, Any]) -> Told:
-    """What a generator said of itself; nothing in checkpoints of before it could."""
-    return Told(row.get("measures", {}), tuple(row.get("notes", ())))
+def generator_report(row: Mapping[str, Any]) -> GeneratorReport:
+    """The generator's report of a row; empty in checkpoints from before there were reports."""
+    return GeneratorReport(row.get("measures", {}), tuple(row.get("notes", ())))
 
 
 def shifted(span: Span, seconds: float) -> Span:

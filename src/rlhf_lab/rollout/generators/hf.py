@@ -16,7 +16,7 @@ from rlhf_lab.rollout.generators.decoders import Decode, decoder_of
 from rlhf_lab.rollout.generators.draw import draw
 from rlhf_lab.runs.memory import memory_for
 from rlhf_lab.types import limits
-from rlhf_lab.types.data import Chunk, Told, Weights
+from rlhf_lab.types.data import Chunk, GeneratorReport, Weights
 from rlhf_lab.types.protocols import WeightFeed
 from rlhf_lab.types.samples import Finish, Group, Sample
 
@@ -90,7 +90,7 @@ class Rows:
 
 
 @dataclass(frozen=True)
-class Written:
+class WrittenTokens:
     """New tokens and their log-probs BT (what follows an end token means nothing), and the version
     that wrote each column."""
 
@@ -140,10 +140,10 @@ class HFGenerator:
                 )
         return self._groups(chunk, rows, written)
 
-    def told(self) -> Told:
-        """Why it decodes otherwise than was to be expected, once."""
+    def report(self) -> GeneratorReport:
+        """Once: why transformers decodes although the lean loop was allowed to."""
         notes, self._note = (self._note,) if self._note else (), ""
-        return Told({}, notes)
+        return GeneratorReport({}, notes)
 
     def _rows(self, chunk: Chunk) -> Rows:
         """The chunk's rows, or those of them that are to be continued."""
@@ -171,7 +171,7 @@ class HFGenerator:
             self._loaded = weights
         return weights.version
 
-    def _write(self, feed: WeightFeed, rows: Rows) -> Written:
+    def _write(self, feed: WeightFeed, rows: Rows) -> WrittenTokens:
         """All rows until they end or the uniforms do.
 
         New weights in the middle go on from the cache that the old ones made (as in-flight updates
@@ -204,9 +204,9 @@ class HFGenerator:
             versions.append(self._load(feed.at(rows.start + column + 1)))
             logits_BV = self._decoder.step(token_B)
         end = len(versions)
-        return Written(tokens[:end].T.cpu(), logps[:end].T.cpu(), versions)
+        return WrittenTokens(tokens[:end].T.cpu(), logps[:end].T.cpu(), versions)
 
-    def _groups(self, chunk: Chunk, rows: Rows, written: Written) -> tuple[Group, ...]:
+    def _groups(self, chunk: Chunk, rows: Rows, written: WrittenTokens) -> tuple[Group, ...]:
         """The chunk's groups with what was written; rows that had ended before stay as they are."""
         samples = list(chunk.samples)
         cells = zip(

@@ -98,7 +98,7 @@ class RewardModelOptions(limits.Limited, key="reward_model"):
 
 
 @dataclass(frozen=True)
-class Trained:
+class RewardModelResult:
     """What training found. offset: the mean score of reference answers, which the reward subtracts
     (N+ detail 15). bins: calibration on held-out pairs."""
 
@@ -135,7 +135,7 @@ def train_reward_model(
     seed: int,
     bar: Bar,
     strength_P: Tensor | None = None,
-) -> Trained:
+) -> RewardModelResult:
     """Fit in place with the pair loss. strength_P: of each pair, where the options go by it."""
     used = treated(pairs, strength_P, options.treatment)
     losses = fit_pairs(model, used, options, seed, bar)
@@ -153,7 +153,7 @@ def train_reward_model(
         "train_loss": sum(tail) / len(tail),
         "reference_std": float(scores.std()),
     }
-    return Trained(metrics, float(scores.mean()), bins)
+    return RewardModelResult(metrics, float(scores.mean()), bins)
 
 
 def fit_pairs(

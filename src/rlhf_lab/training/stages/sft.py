@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlhf_lab.models.batching import collate, moved
+from rlhf_lab.models.batching import collate, to_device
 from rlhf_lab.models.devices import device_of
 from rlhf_lab.models.forward import response_output, torch_threads
 from rlhf_lab.tasks.references import reference_groups
@@ -54,7 +54,7 @@ def train_sft(
 
     def batch_of(chosen: Sequence[Prompt]) -> Batch:
         batch = collate(reference_groups(chosen, tokenizer, max_response_tokens), pad)
-        return moved(batch, device)
+        return to_device(batch, device)
 
     def loss_of_step(step: int) -> Tensor:
         chosen = [prompts[step * options.batch + row] for row in range(options.batch)]
