@@ -19,8 +19,8 @@ from table_records import evals, record, rounds, write_lines, write_run
 from analysis import before_after, compare
 from analysis.report.make import Options, html
 from analysis.tables.gather import gather
-from rlhf_lab.cli import runs_table, timeline
-from rlhf_lab.cli.main import of_run
+from rlhf_lab.cli import evaluate, resume, runs, timeline
+from rlhf_lab.cli.arguments import overrides_of_replay
 from rlhf_lab.cli.wandb_sync import outboxes
 from rlhf_lab.experiment.config import Config, typed
 from rlhf_lab.experiment.evaluate import saved_weights
@@ -165,7 +165,7 @@ def listed(folder: Path) -> None:
     """`rlhf-lab runs`: the good run is there, whatever became of the other."""
     states = {run.name: run.state for run in list_runs(folder)}
     assert states["seed=2"] == "finished", states
-    runs_table.show(folder, SILENT)
+    runs.COMMAND.run([str(folder)], SILENT)
 
 
 def tabled(folder: Path) -> None:
@@ -206,18 +206,18 @@ def drawn(folder: Path) -> None:
 
 
 def planned(folder: Path) -> None:
-    planner.show([str(folder), "mode=sync,async"], SILENT)
+    planner.show(folder, ["mode=sync,async"], SILENT)
 
 
 def replayed(folder: Path) -> None:
-    of_run("replay", [str(folder)])
+    overrides_of_replay(folder, [])
     recipe: Any = SimpleNamespace(num_rounds=ROUNDS)
     read_schedule(folder, config().mode, recipe)
 
 
 def resumed(folder: Path) -> None:
     """What is read before a run goes on; another checkpoint is taken where one is damaged."""
-    of_run("resume", [str(folder)])
+    resume.overrides([str(folder)])
     same = {"identity": MANIFEST["identity"]}
     RunDirectory.resume(folder, same, "")
     refuse_occupied(folder)
@@ -228,7 +228,7 @@ def resumed(folder: Path) -> None:
 
 
 def evaluated(folder: Path) -> None:
-    of_run("evaluate", [str(folder)])
+    evaluate.overrides([str(folder)])
     saved_weights(folder)
     already_sent(folder)
     list(outboxes(folder))

@@ -18,7 +18,7 @@ from safetensors.torch import load_file, save_file
 from test_models import llama, load
 from transformers import GenerationConfig
 
-from rlhf_lab.cli import commands
+from rlhf_lab.experiment import lifecycle
 from rlhf_lab.models.causal_lm import load_policy, policy_shape, require_savable, save_policy
 from rlhf_lab.models.pretrained import PretrainedModel
 from rlhf_lab.models.reward_model import load_reward_model, reward_model_from, save_reward_model
@@ -58,7 +58,7 @@ def test_a_model_whose_generation_config_contradicts_itself_is_trained_and_saved
         "model=pretrained", f"model.path={folder}", "reward=task_rule", "run.updates=1",
         "generator.temperature=0.8", "algo=rloo",
     )  # fmt: skip
-    run = commands.train(config, Console(quiet=True), FACTS)
+    run = lifecycle.train(config, Console(quiet=True), FACTS)
     saved = GenerationConfig.from_pretrained(run / "policy")
     saved.validate(strict=True)
     kept = (saved.do_sample, saved.temperature, saved.top_k, saved.top_p)

@@ -25,7 +25,7 @@ from analysis.tables.group_checks import compared
 from analysis.tables.table import Tables
 from analysis.written.asked import Asked as Written
 from analysis.written.differences import differences
-from rlhf_lab.cli.main import conf_folder
+from rlhf_lab.cli.conf import conf_folder
 from rlhf_lab.experiment.config import plain, typed
 
 pytestmark = pytest.mark.usefixtures("costly")

@@ -16,7 +16,7 @@ from examples import FACTS, group
 from in_memory import memory_of, run_in_memory
 from survival import outcome
 
-from rlhf_lab.cli import commands
+from rlhf_lab.experiment import lifecycle
 from rlhf_lab.experiment.build_rollout import build_pipeline
 from rlhf_lab.experiment.checks import check, require_readable_splits
 from rlhf_lab.experiment.config import Config
@@ -131,7 +131,7 @@ def test_what_the_tokenizer_shows_to_be_wrong_is_refused_before_the_first_step(
     write(path, ROW, {**ROW, **change})
     config = make_config(*OFFLINE, f"generator.path={path}", f"output.dir={folder}")
     with pytest.raises(UserError) as refused:
-        commands.train(config, Console(quiet=True), FACTS)
+        lifecycle.train(config, Console(quiet=True), FACTS)
     for part in parts:
         assert part in str(refused.value)
     assert not (folder / "metrics.jsonl").exists()
@@ -239,7 +239,7 @@ def test_an_offline_run_on_a_users_file_is_evaluated_like_any(
 ) -> None:
     options = ("generator=pairs", "reward=task_rule", "sft.steps=4", "algo=proximal_rloo")
     config = make_config(*options, f"generator.path={pairs_file}", "mode=async", "run.updates=4")
-    folder = commands.train(config, Console(quiet=True), FACTS)
+    folder = lifecycle.train(config, Console(quiet=True), FACTS)
     rows, _ = outcome(folder)
     # Two words against one, and the end: 3 and 2 tokens for each of four prompts.
     assert [row["total/generated_tokens"] for row in rows] == [20, 40, 60, 80]

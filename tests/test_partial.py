@@ -12,7 +12,7 @@ import torch
 from conftest import Finished, MakeConfig
 from examples import FACTS
 
-from rlhf_lab.cli import commands
+from rlhf_lab.experiment import lifecycle
 from rlhf_lab.experiment.checks import check
 from rlhf_lab.experiment.planning.timing import settings_of
 from rlhf_lab.models.batching import collate
@@ -309,7 +309,7 @@ def test_partial_runs_are_neither_replayed_nor_planned_from(
     folder = tmp_path / "partial"
     two = ("run.updates=2", "mode.segment_tokens=2")
     partial = make_config(*SHORT, "mode=lagged", *two, f"output.dir={folder}")
-    commands.train(partial, Console(quiet=True), FACTS)
+    lifecycle.train(partial, Console(quiet=True), FACTS)
     assert {row["segment_tokens"] for row in read_rows(folder / "schedule.jsonl")} == {2}
     replay = make_config(*SHORT, "run.updates=2", "mode=replay", f"mode.schedule={folder}")
     with pytest.raises(UserError, match="repeats it bit for bit"):

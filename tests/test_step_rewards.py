@@ -21,7 +21,7 @@ from rlhf_lab.algos.ma_ppo import MacroPPO
 from rlhf_lab.algos.ppo import PPO
 from rlhf_lab.algos.reinforce_plus_plus import ReinforcePlusPlus
 from rlhf_lab.algos.rloo import RLOO
-from rlhf_lab.cli import commands
+from rlhf_lab.experiment import lifecycle
 from rlhf_lab.experiment.checks import check
 from rlhf_lab.models.batching import collate, rewards_of
 from rlhf_lab.models.causal_lm import load_policy
@@ -281,7 +281,7 @@ def test_ppo_on_steps_is_the_same_in_every_mode_and_after_a_resume(
         "process": ["mode=async", "mode.executor=process"],
     }.items():
         config = make_config(*short, *mode, f"output.dir={tmp_path}/{name}")
-        commands.train(config, Console(quiet=True), FACTS)
+        lifecycle.train(config, Console(quiet=True), FACTS)
     whole = outcome(tmp_path / "lagged")
     assert outcome(tmp_path / "process") == whole
     cut = tmp_path / "cut"
@@ -298,5 +298,5 @@ def test_ppo_on_steps_is_the_same_in_every_mode_and_after_a_resume(
     ]
     assert any(len(of_sample) > 1 for of_group in steps for of_sample in of_group)
     again = make_config(*short, "mode=lagged", f"output.dir={cut}", "output.resume=true")
-    commands.train(again, Console(quiet=True), FACTS)
+    lifecycle.train(again, Console(quiet=True), FACTS)
     assert outcome(cut) == whole

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from hydra import compose, initialize_config_dir
 
-from rlhf_lab.cli.main import conf_folder
+from rlhf_lab.cli.conf import conf_folder
 from rlhf_lab.experiment.build import pad_id
 from rlhf_lab.experiment.build_engine import build_engine
 from rlhf_lab.experiment.build_prompts import build_prompts

@@ -12,7 +12,7 @@ from typing import Any, get_type_hints
 
 import yaml
 
-from rlhf_lab.cli.main import conf_folder
+from rlhf_lab.cli.conf import conf_folder
 from rlhf_lab.experiment.config import GROUPS, Config, OutputOptions, has_default
 from rlhf_lab.rewards.shaping import ShapingOptions
 from rlhf_lab.runs.kernels import Kernels

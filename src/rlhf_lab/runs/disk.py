@@ -36,7 +36,7 @@ def fault_of(error: BaseException) -> OSError | None:
     return None
 
 
-def told(fault: OSError) -> str:
+def fault_text(fault: OSError) -> str:
     """The fault in a line: the path, what is wrong with it, and what to do."""
     where = fault.filename2 or fault.filename
     remedy = (
@@ -57,7 +57,7 @@ def refusing(option: str) -> Iterator[None]:
     except OSError as error:
         if error.errno not in CLOSED:
             raise
-        raise UserError(f"{option}: {told(error)}") from error
+        raise UserError(f"{option}: {fault_text(error)}") from error
 
 
 @contextmanager

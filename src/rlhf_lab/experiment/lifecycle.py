@@ -1,10 +1,8 @@
-"""What each `rlhf-lab` command does with a checked config."""
+"""The life of one run: claim its folder, train and evaluate its policy, record how it ended."""
 
 from __future__ import annotations
 
-import os
 import shlex
-import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
@@ -12,27 +10,22 @@ from pathlib import Path
 from typing import Any
 
 from rlhf_lab.evaluation.evaluator import Validate
-from rlhf_lab.experiment.build_rollout import build_server
 from rlhf_lab.experiment.config import Config, plain
-from rlhf_lab.experiment.data_report import inspect
 from rlhf_lab.experiment.derived import (
     generation_settings,
     timing_settings,
-    trains_on_labels,
-    trains_proxy,
 )
-from rlhf_lab.experiment.evaluate import Evaluated, evaluate_run, show
+from rlhf_lab.experiment.evaluate import Evaluated, evaluate_run
 from rlhf_lab.experiment.model_card import write_card
 from rlhf_lab.experiment.outputs import CHECKPOINTS, RECORDS, FolderOutput
 from rlhf_lab.experiment.planning import planner
 from rlhf_lab.experiment.planning.timing import measured
-from rlhf_lab.experiment.prepare import Artifact, Artifacts
+from rlhf_lab.experiment.prepare import Artifacts
 from rlhf_lab.experiment.sources import Sources
 from rlhf_lab.experiment.train import learn
 from rlhf_lab.experiment.validate import validate
 from rlhf_lab.models.causal_lm import load_policy, require_savable, save_policy
 from rlhf_lab.models.forward import load_weights, weights_digest
-from rlhf_lab.models.scratch import ScratchModel
 from rlhf_lab.rollout.mode import ExecutorKind
 from rlhf_lab.runs import folder as runs
 from rlhf_lab.runs import forkserver
@@ -46,91 +39,10 @@ from rlhf_lab.runs.signals import Stop, listening
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.runs.trackers.evaluations import mirror_evaluation
 from rlhf_lab.runs.trackers.identity import JobType, Tracked
-from rlhf_lab.training.stages.calibration import Bin, read_calibration
 from rlhf_lab.types.data import Metrics, Weights
 from rlhf_lab.types.errors import StopRequested, UserError
 
 Record = Mapping[str, Any]
-
-
-def sft(config: Config, console: Console) -> None:
-    """Fine-tune config.model on the task's references."""
-    report(console, "sft", Artifacts(config, console).sft(config.model))
-
-
-def label(config: Config, console: Console) -> None:
-    """Sample pairs from the SFT policy and order them by the judge."""
-    report(console, "label", Artifacts(config, console).labels())
-
-
-def reward_model(config: Config, console: Console) -> None:
-    """Train the proxy reward model on the labelled pairs, or all members of an ensemble."""
-    stages = Artifacts(config, console)
-    if config.reward_model.strength_members:
-        report(console, "strength of preferences", stages.strength())
-    for product in stages.proxies() or [stages.reward_model()]:
-        report(console, "reward model", product)
-        show_calibration(console, read_calibration(product.folder))
-
-
-def show_calibration(console: Console, bins: Sequence[Bin]) -> None:
-    """A table of what the model predicts of held-out pairs and what comes true."""
-    console.table(
-        "calibration on held-out pairs, in random order",
-        ["probability that the first is better", "pairs", "mean prediction", "came true"],
-        [
-            [
-                f"{part.low:.1f} to {part.high:.1f}",
-                str(part.count),
-                f"{part.predicted:.3f}",
-                f"{part.observed:.3f}",
-            ]
-            for part in bins
-        ],
-    )
-
-
-def relabel(config: Config, console: Console) -> None:
-    """Put the user's pairs in the order of the judge."""
-    report(console, "relabel", Artifacts(config, console).relabel())
-
-
-def data(config: Config, console: Console) -> None:
-    """Report on the task's splits."""
-    inspect(config, console)
-
-
-def serve(config: Config, console: Console) -> None:
-    """Become a vLLM server for runs like this one, until somebody stops it."""
-    command = build_server(config)
-    console.say(f"starting {' '.join(command.words)}")
-    sys.stdout.flush()
-    os.execve(command.words[0], command.words, os.environ | command.variables)
-
-
-def report(console: Console, stage: str, product: Artifact) -> None:
-    """Name a product, where it is, and how good."""
-    numbers = ", ".join(f"{name} {value:.3f}" for name, value in product.metrics.items())
-    origin = "from cache" if product.was_cached else "made"
-    console.say(f"{stage}: {origin} {product.folder} ({numbers})")
-
-
-def stages(config: Config, console: Console) -> None:
-    """All stages that the run needs, each reported."""
-    made = Artifacts(config, console)
-    if isinstance(config.model, ScratchModel):
-        report(console, f"sft {config.model.name}", made.sft(config.model))
-    if trains_proxy(config) or trains_on_labels(config):
-        report(console, "label", made.labels())
-    for product in made.proxies():
-        report(console, f"proxy reward model {config.proxy.name}", product)
-
-
-def pipeline(config: Config, console: Console, facts: Record) -> Path:
-    """All stages, then training and evaluation."""
-    warm(config)
-    stages(config, console)
-    return train(config, console, facts)
 
 
 def train(config: Config, console: Console, facts: Record) -> Path:
@@ -302,8 +214,3 @@ def evaluated(config: Config, console: Console) -> Evaluated:
         if (folder / runs.POLICY).is_dir():
             write_card(config, folder, folder / runs.POLICY, config.run.num_rounds)
     return Evaluated(str(folder), rows)
-
-
-def evaluate(config: Config, console: Console) -> None:
-    """The same for one run alone, with its table."""
-    show(console, [evaluated(config, console)])

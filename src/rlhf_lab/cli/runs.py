@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rlhf_lab.cli.command import OptionsCommand
 from rlhf_lab.runs.folder import RunSummary, error_of, list_runs
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.sweeps.record import RECORD, read_record
@@ -17,8 +19,14 @@ WELL = ("finished", "paused", "running")
 COLUMNS = ("run", "state", *FACTS, "rounds", "reward", "KL", "gold win-rate")
 
 
-def show(root: Path, console: Console) -> int:
-    """Print every run below root, and what is wrong with the damaged ones. Returns 0."""
+def add_options(parser: argparse.ArgumentParser) -> None:
+    text = "where the runs are (runs)"
+    parser.add_argument("folder", nargs="?", type=Path, default=Path("runs"), help=text)
+
+
+def show(options: argparse.Namespace, console: Console) -> int:
+    """Print every run below the folder, and what is wrong with the damaged ones. Returns 0."""
+    root: Path = options.folder
     if not root.is_dir():
         raise UserError(
             f"{root} is not a folder: rlhf-lab runs FOLDER lists the runs below FOLDER "
@@ -80,3 +88,13 @@ def row(run: RunSummary) -> list[str]:
 def number(metrics: Mapping[str, Any], name: str) -> str:
     value = metrics.get(name)
     return f"{value:.3f}" if isinstance(value, int | float) else ""
+
+
+COMMAND = OptionsCommand(
+    "runs",
+    "list the runs on disk",
+    "sweeps/learning",
+    usage="[FOLDER]",
+    add_options=add_options,
+    action=show,
+)
