@@ -13,8 +13,8 @@ from rlhf_lab.evaluation.evaluator import Evaluator
 from rlhf_lab.experiment.build_prompts import build_eval_prompts
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.experiment.derived import is_verified, response_tokens
+from rlhf_lab.experiment.policy_loader import PolicyLoader
 from rlhf_lab.experiment.sources import Sources
-from rlhf_lab.models.causal_lm import load_policy
 from rlhf_lab.models.devices import chosen
 from rlhf_lab.rewards.build import RewardContext, build_scorer
 from rlhf_lab.rollout.generators.hf import HFGenerator, HFSampling
@@ -59,10 +59,12 @@ def build_reward(
     )
 
 
-def build_evaluator(config: Config, sources: Sources) -> Evaluator:
+def build_evaluator(
+    config: Config, sources: Sources, loader: PolicyLoader | None = None
+) -> Evaluator:
     """The evaluator of saved weights, on prompts and randomness of its own."""
-    policy, tokenizer = load_policy(sources.policy, None, config.seed)
-    reference, sampling_model = copy.deepcopy(policy), copy.deepcopy(policy)
+    reference, tokenizer = (loader or PolicyLoader()).read(sources.policy, config.seed)
+    policy, sampling_model = copy.deepcopy(reference), copy.deepcopy(reference)
     device = chosen(config.engine.device, "engine.device")
     prompts = build_eval_prompts(config, tokenizer)
     temperature = config.eval.temperature

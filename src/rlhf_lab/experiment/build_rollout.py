@@ -59,16 +59,17 @@ def build_worker(config: Config, sources: Sources, policy: Any | None = None) ->
 def rollout_generator(
     config: Config, sources: Sources, tokenizer: Any, policy: Any | None
 ) -> Generator:
-    """The generator that the config names, of a policy of its own."""
+    """The generator that the config names, with a model of its own."""
 
     def load() -> Any:
+        if policy is not None:
+            return copy.deepcopy(policy)
         return load_policy(sources.policy, None, config.seed)[0]
 
     if isinstance(config.generator, VLLMSampling):
         seed = stable_hash(config.seed, "rollout")
         return vllm_generator(config.generator, tokenizer, load, lengths(config), seed)
-    model = load() if policy is None else copy.deepcopy(policy)
-    return build_generator(config, model, tokenizer, "rollout")
+    return build_generator(config, load(), tokenizer, "rollout")
 
 
 def build_server(config: Config) -> Command:

@@ -11,6 +11,7 @@ from typing import Any
 from rlhf_lab.evaluation.score_table import cells, number, with_bounds
 from rlhf_lab.experiment.build import build_evaluator
 from rlhf_lab.experiment.config import Config
+from rlhf_lab.experiment.policy_loader import PolicyLoader
 from rlhf_lab.experiment.sources import Sources
 from rlhf_lab.runs.jsonl import write_rows
 from rlhf_lab.runs.reading import Unreadable
@@ -30,10 +31,12 @@ class Evaluated:
     rows: Sequence[Row]
 
 
-def evaluate_run(config: Config, sources: Sources, folder: Path, console: Console) -> list[Metrics]:
+def evaluate_run(
+    config: Config, sources: Sources, loader: PolicyLoader, folder: Path, console: Console
+) -> list[Metrics]:
     """Judge the saved versions of a run; evals.jsonl and samples.jsonl are written anew."""
     saved = saved_weights(folder)
-    judge = build_evaluator(config, sources)
+    judge = build_evaluator(config, sources, loader)
     rows = []
     with console.stage("evaluate", total=len(saved)) as bar:
         for version, path in saved.items():

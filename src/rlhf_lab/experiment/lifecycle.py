@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import shlex
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -20,11 +21,12 @@ from rlhf_lab.experiment.model_card import write_card
 from rlhf_lab.experiment.outputs import CHECKPOINTS, RECORDS, FolderOutput
 from rlhf_lab.experiment.planning import planner
 from rlhf_lab.experiment.planning.timing import measured
+from rlhf_lab.experiment.policy_loader import PolicyLoader
 from rlhf_lab.experiment.prepare import Artifacts
 from rlhf_lab.experiment.sources import Sources
 from rlhf_lab.experiment.train import learn
 from rlhf_lab.experiment.validate import validate
-from rlhf_lab.models.causal_lm import load_policy, require_savable, save_policy
+from rlhf_lab.models.causal_lm import require_savable, save_policy
 from rlhf_lab.models.forward import load_weights, weights_digest
 from rlhf_lab.rollout.mode import ExecutorKind
 from rlhf_lab.runs import folder as runs
@@ -45,7 +47,9 @@ from rlhf_lab.types.errors import StopRequested, UserError
 Record = Mapping[str, Any]
 
 
-def train(config: Config, console: Console, facts: Record) -> Path:
+def train(
+    config: Config, console: Console, facts: Record, loader: PolicyLoader | None = None
+) -> Path:
     """One run: its folder holds the manifest, the config, metrics, weights and evaluation.
 
     Raises StopRequested on SIGTERM or SIGUSR1, once a checkpoint is saved. A run that came to its
@@ -54,10 +58,12 @@ def train(config: Config, console: Console, facts: Record) -> Path:
     warm(config)
     folder = claim_folder(config)
     with run_lock(folder):
-        return train_in(folder, config, console, facts)
+        return train_in(folder, config, console, facts, loader or PolicyLoader())
 
 
-def train_in(folder: Path, config: Config, console: Console, facts: Record) -> Path:
+def train_in(
+    folder: Path, config: Config, console: Console, facts: Record, loader: PolicyLoader
+) -> Path:
     """The same in a folder that no other process uses."""
     claim = runs.RunDirectory.resume if config.output.resume else runs.RunDirectory.create
     manifest = {**facts["manifest"], "settings": timing_settings(config)}
@@ -68,7 +74,7 @@ def train_in(folder: Path, config: Config, console: Console, facts: Record) -> P
     console.say(f"run {folder}")
     with listening() as stop:
         try:
-            state = finish_run(config, console, facts, record, stop)
+            state = finish_run(config, console, facts, record, loader, stop)
         except BaseException as error:
             if fault_of(error):
                 error.add_note(saved(folder))
@@ -87,12 +93,17 @@ def warm(config: Config) -> None:
 
 
 def finish_run(
-    config: Config, console: Console, facts: Record, record: runs.RunDirectory, stop: Stop
+    config: Config,
+    console: Console,
+    facts: Record,
+    record: runs.RunDirectory,
+    loader: PolicyLoader,
+    stop: Stop,
 ) -> runs.End:
     """Train, unless a run that was cut off had trained to the end; then evaluate. Returns the state
     that the run is in now: it may have come to its pause only."""
     folder, rounds = record.folder, config.run.num_rounds
-    sources = Artifacts(config, console).sources()
+    sources = Artifacts(config, console, loader).sources()
     if "weights_digest" not in record.manifest:
         given = {
             **facts,
@@ -100,18 +111,20 @@ def finish_run(
             "commit": short_commit(record.manifest),
         }
         with stop.deferred():
-            weights = trained(config, sources, folder, console, given, lambda: stop.is_requested)
+            weights = trained(
+                config, sources, loader, folder, console, given, lambda: stop.is_requested
+            )
         if weights.version < rounds:
-            validated(config, sources, folder, console, weights.version)
+            validated(config, sources, loader, folder, console, weights.version)
             console.say(f"paused at round {weights.version} of {rounds} (checkpoint.pause_round)")
             return "paused"
         # Which chunk waits for which version follows from the lengths of partial rollouts.
         ideal = {} if config.mode.segment_tokens else overlap(folder, console)
         written = {name: asdict(extent_of(folder / name)) for name in RECORDS}
         record.update(weights_digest=weights_digest(weights), records=written, **ideal)
-    validated(config, sources, folder, console, rounds)
+    validated(config, sources, loader, folder, console, rounds)
     if config.eval.snapshots:
-        rows = evaluate_run(config, sources, folder, console)
+        rows = evaluate_run(config, sources, loader, folder, console)
         tell(config, folder, "train", rows, console)
     write_card(config, folder, folder / runs.POLICY, rounds)
     return "finished"
@@ -120,6 +133,7 @@ def finish_run(
 def trained(
     config: Config,
     sources: Sources,
+    loader: PolicyLoader,
     folder: Path,
     console: Console,
     facts: Record,
@@ -128,24 +142,30 @@ def trained(
     """Train into the run's folder, and save the policy if the run came to its end. Returns the last
     weights."""
     output = FolderOutput(config, folder, console, facts)
-    model, tokenizer = load_policy(sources.policy, None, config.seed)
+    model, tokenizer = loader.take(sources.policy, config.seed)
     written = generation_settings(config)
     require_savable(model, tokenizer, sources.policy.path, written)
     weights = learn(config, sources, model, tokenizer, output, console.say, should_stop)
     if weights.version == config.run.num_rounds:
-        # The engine may have cut the trained one into parts.
-        whole, _ = load_policy(sources.policy, None, config.seed)
+        # The engine may have cut the trained one into parts; the evaluation reads another, too.
+        del model
+        whole = copy.deepcopy(loader.read(sources.policy, config.seed)[0])
         load_weights(whole, weights)
         save_policy(whole, tokenizer, folder / runs.POLICY, written)
     return weights
 
 
 def validated(
-    config: Config, sources: Sources, folder: Path, console: Console, version: int
+    config: Config,
+    sources: Sources,
+    loader: PolicyLoader,
+    folder: Path,
+    console: Console,
+    version: int,
 ) -> None:
     """Ask those that eval.validate names about a version."""
     if config.eval.validate is not Validate.none:
-        validate(config, sources, folder, console, version)
+        validate(config, sources, loader, folder, console, version)
 
 
 def tell(
@@ -208,8 +228,9 @@ def evaluated(config: Config, console: Console) -> Evaluated:
     """Judge the saved weights of a finished run again, with other eval options if wanted."""
     folder = Path(config.output.dir)
     with run_lock(folder):
-        sources = Artifacts(config, console).sources()
-        rows = evaluate_run(config, sources, folder, console)
+        loader = PolicyLoader()
+        sources = Artifacts(config, console, loader).sources()
+        rows = evaluate_run(config, sources, loader, folder, console)
         tell(config, folder, "evaluate", rows, console)
         if (folder / runs.POLICY).is_dir():
             write_card(config, folder, folder / runs.POLICY, config.run.num_rounds)

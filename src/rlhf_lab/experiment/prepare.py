@@ -20,6 +20,7 @@ from rlhf_lab.experiment.build_prompts import build_prompts
 from rlhf_lab.experiment.checks_models import check_context
 from rlhf_lab.experiment.config import Config, plain
 from rlhf_lab.experiment.derived import response_tokens, trains_on_labels
+from rlhf_lab.experiment.policy_loader import PolicyLoader
 from rlhf_lab.experiment.sources import Sources
 from rlhf_lab.models.causal_lm import load_policy, load_tokenizer, save_policy
 from rlhf_lab.models.devices import chosen
@@ -68,8 +69,11 @@ class Artifact:
 class Artifacts:
     """Makes what a run needs, on demand. Everything is a function of the config."""
 
-    def __init__(self, config: Config, console: Console) -> None:
+    def __init__(
+        self, config: Config, console: Console, loader: PolicyLoader | None = None
+    ) -> None:
         self._config = config
+        self._loader = loader or PolicyLoader()
         self._console = console
         self._device = chosen(config.engine.device, "engine.device")
         self._root = Path(config.output.cache)
@@ -249,7 +253,7 @@ class Artifacts:
         config, options = self._config, self._config.labels
         if options.path:
             return self._make_given_labels(folder)
-        model, tokenizer = load_policy(self.policy(config.model), None, config.seed)
+        model, tokenizer = self._loader.read(self.policy(config.model), config.seed)
         sampling = replace(config.generator, threads=options.threads)
         generator = build_generator(
             replace(config, generator=sampling), model, tokenizer, "labels", options.temperature
@@ -274,7 +278,7 @@ class Artifacts:
     def _make_reward_model(self, member: int, folder: Path) -> dict[str, float]:
         config, options = self._config, self._config.reward_model
         seed = stable_hash(config.seed, "member", member) & (2**63 - 1) if member else config.seed
-        start, tokenizer = load_policy(self.policy(config.proxy), None, config.seed, "proxy.path")
+        start, tokenizer = self._read_proxy_start()
         pairs, held_out = (self._pairs(name, start, tokenizer) for name in ("train", "held_out"))
         strength_P = None
         if options.strength_members:
@@ -309,10 +313,9 @@ class Artifacts:
     def _make_strength(self, folder: Path) -> dict[str, float]:
         options = self._config.reward_model
         config = replace(self._config, reward_model=options.voter)
-        voters = Artifacts(config, self._console)
+        voters = Artifacts(config, self._console, self._loader)
         members = [voters.reward_model(member) for member in range(options.strength_members)]
-        policy = self.policy(self._config.proxy)
-        start, tokenizer = load_policy(policy, None, self._config.seed, "proxy.path")
+        start, tokenizer = self._read_proxy_start()
         pairs = self._pairs("train", start, tokenizer)
         with torch_threads(options.threads):
             gap_MP = torch.stack(
@@ -326,8 +329,15 @@ class Artifacts:
         (folder / STRENGTH).write_text(json.dumps(found), encoding="utf-8")
         return described(pairs, mean_P) | {"strength_std": float(std_P.mean())}
 
+    def _read_proxy_start(self) -> tuple[Any, Any]:
+        """The model that the proxy is trained from, and its tokenizer."""
+        return self._loader.read(self.policy(self._config.proxy), self._config.seed, "proxy.path")
+
     def _check_vocabulary(self, tokenizer: Any) -> None:
-        policy_tokenizer = load_tokenizer(self.policy(self._config.model), None)
+        policy, proxy = (self.policy(m) for m in (self._config.model, self._config.proxy))
+        if (policy.path, policy.revision) == (proxy.path, proxy.revision):
+            return
+        policy_tokenizer = load_tokenizer(policy, None)
         if policy_tokenizer.get_vocab() != tokenizer.get_vocab():
             raise UserError(
                 f"proxy={self._config.proxy.name} and model={self._config.model.name} have "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
@@ -18,8 +19,8 @@ from rlhf_lab.evaluation.evaluator import (
 from rlhf_lab.experiment.build import build_evaluator, build_generator, build_reward
 from rlhf_lab.experiment.build_prompts import build_eval_prompts
 from rlhf_lab.experiment.config import Config
+from rlhf_lab.experiment.policy_loader import PolicyLoader
 from rlhf_lab.experiment.sources import Sources
-from rlhf_lab.models.causal_lm import load_policy
 from rlhf_lab.runs.folder import VALIDATION
 from rlhf_lab.runs.jsonl import read_rows, write_rows
 from rlhf_lab.runs.saved_tensors import WEIGHTS, read_tensors
@@ -55,12 +56,12 @@ class Validator:
         }
 
 
-def validator(config: Config, sources: Sources) -> Validator:
+def build_validator(config: Config, sources: Sources, loader: PolicyLoader) -> Validator:
     """The validator of a run: prompts and randomness are those of its evaluation."""
-    model, tokenizer = load_policy(sources.policy, None, config.seed)
+    model, tokenizer = loader.read(sources.policy, config.seed)
     options = config.eval
     return Validator(
-        build_generator(config, model, tokenizer, "evaluation", options.temperature),
+        build_generator(config, copy.deepcopy(model), tokenizer, "evaluation", options.temperature),
         build_reward(config.reward, config, tokenizer, sources.proxies, options.threads),
         build_eval_prompts(config, tokenizer),
         options,
@@ -68,7 +69,12 @@ def validator(config: Config, sources: Sources) -> Validator:
 
 
 def validate(
-    config: Config, sources: Sources, folder: Path, console: Console, version: int
+    config: Config,
+    sources: Sources,
+    loader: PolicyLoader,
+    folder: Path,
+    console: Console,
+    version: int,
 ) -> None:
     """Add the version's row to validation.jsonl, unless it has one by the same readers."""
     asked = config.eval.validate
@@ -78,7 +84,7 @@ def validate(
         return
     weights = Weights(version, read_tensors(folder / WEIGHTS / f"{version:06d}.safetensors"))
     start = perf_counter()
-    metrics = read_version(config, sources, weights)
+    metrics = read_version(config, sources, loader, weights)
     seconds = perf_counter() - start
     row = {"validate": asked.value, **metrics, "timing/seconds": seconds}
     write_rows(path, [*rows, row])
@@ -87,9 +93,11 @@ def validate(
     console.say(f"validation of version {version}: {told} ({metrics['eval/prompts']} prompts)")
 
 
-def read_version(config: Config, sources: Sources, weights: Weights) -> Metrics:
+def read_version(
+    config: Config, sources: Sources, loader: PolicyLoader, weights: Weights
+) -> Metrics:
     """What the readers say of a version."""
     if config.eval.validate is Validate.judge:
-        judge: Evaluator = build_evaluator(config, sources)
+        judge: Evaluator = build_evaluator(config, sources, loader)
         return judge.evaluate(weights)[0]
-    return validator(config, sources).validate(weights)
+    return build_validator(config, sources, loader).validate(weights)
