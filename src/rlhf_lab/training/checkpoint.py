@@ -50,18 +50,25 @@ class State(TypedDict):
 
 @dataclass(frozen=True)
 class CheckpointOptions(limits.Limited, key="checkpoint"):
-    """Config group `checkpoint`: save every so many rounds and minutes (0: not by that measure).
+    """When a run saves what it can go on from; a run that is stopped or loses a generator saves
+    too, unless rounds and minutes are both 0."""
 
-    keep: checkpoints that stay. A run that is asked to stop, or loses a generator, saves one too,
-    unless both are 0. pause_round: rounds after which the run saves one and ends for now (0: none);
-    resumed with a later one or none, it ends with the bits of a run that never paused.
-    """
-
-    name: str = "minutes"
-    rounds: int = limits.count(0, least=0)
-    minutes: float = limits.number(10.0, least=0, most=1e7)
-    keep: int = limits.count(2, most=10**6)
-    pause_round: int = limits.count(0, least=0)
+    name: str = limits.name("minutes")
+    rounds: int = limits.count(
+        0, least=0, about="Rounds between checkpoints; 0 does not count rounds."
+    )
+    minutes: float = limits.number(
+        10.0, least=0, most=1e7, about="Minutes between checkpoints; 0 does not count minutes."
+    )
+    keep: int = limits.count(2, most=10**6, about="Checkpoints that stay on disk.")
+    pause_round: int = limits.count(
+        0,
+        least=0,
+        about=(
+            "Rounds after which the run saves a checkpoint and ends for now; 0 is none. Resumed "
+            "without it, the run ends with the bits of one that never paused."
+        ),
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
