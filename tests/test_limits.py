@@ -21,7 +21,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from rlhf_lab.cli.config_reference import MOUNTED, NODES
 from rlhf_lab.cli.endings import message
-from rlhf_lab.evaluation.evaluator import EvalOptions
+from rlhf_lab.evaluation.options import EvalOptions
 from rlhf_lab.experiment.config import GROUPS, Config, live, schema_of
 from rlhf_lab.models.scratch import ScratchModel
 from rlhf_lab.sweeps.search.options import SearchOptions

@@ -12,8 +12,8 @@ from conftest import MakeConfig
 from examples import call, group
 from survival import exact_rows
 
-from rlhf_lab.evaluation.evaluator import EvalOptions
 from rlhf_lab.evaluation.measures.intervals import wilson
+from rlhf_lab.evaluation.options import EvalOptions
 from rlhf_lab.experiment.build import build_evaluator
 from rlhf_lab.experiment.build_prompts import build_prompts
 from rlhf_lab.experiment.prepare import Artifacts, read_pairs

@@ -45,7 +45,7 @@ from rlhf_lab.algos.reinforce import REINFORCE
 from rlhf_lab.algos.reinforce_plus_plus import ReinforcePlusPlus
 from rlhf_lab.algos.remax import ReMax
 from rlhf_lab.algos.rloo import RLOO
-from rlhf_lab.evaluation.evaluator import EvalOptions
+from rlhf_lab.evaluation.options import EvalOptions
 from rlhf_lab.models.pretrained import PretrainedModel
 from rlhf_lab.models.scratch import ScratchModel
 from rlhf_lab.rewards.combined import CombinedReward

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from rlhf_lab.evaluation.evaluator import Validate
+from rlhf_lab.evaluation.options import Validate
 from rlhf_lab.experiment.config import Config, plain
 from rlhf_lab.experiment.derived import (
     generation_settings,

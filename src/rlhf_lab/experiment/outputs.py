@@ -12,7 +12,7 @@ from typing import Any
 
 from typing_extensions import TypedDict
 
-from rlhf_lab.evaluation.evaluator import Validate
+from rlhf_lab.evaluation.options import Validate
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.runs.disk import save_file
 from rlhf_lab.runs.folder import EVALS, METRICS, POLICY, SCHEDULE, TIMELINE, VALIDATION
