@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from huggingface_hub import ModelCardData
 
 from rlhf_lab.evaluation.score_table import cells
 from rlhf_lab.experiment.config import Config
@@ -23,7 +24,7 @@ PAPER = "arXiv:2410.18252"
 ARXIV = re.compile(r"arXiv:\d{4}\.\d{4,5}")
 # Where a run writes and what a clock measured is nobody's business but the run's.
 PRIVATE = ("output", "hydra")
-UNTOLD = ("run", "version", "samples/s")
+OMITTED = ("run", "version", "samples/s")
 
 LOADING = """\
 ```python
@@ -61,16 +62,15 @@ def card(config: Config, run: Path, version: int) -> str:
 
 
 def front_matter(config: Config) -> str:
-    """What the hub reads. No licence: it follows from that of the base model and of the data."""
+    """The hub's metadata. No licence: it follows from that of the base model and of the data."""
     names = (config.algo.name, config.mode.name, config.task.name)
-    facts: dict[str, Any] = {
-        "library_name": "transformers",
-        "pipeline_tag": "text-generation",
-        "tags": ["rlhf-lab", "rlhf", *dict.fromkeys(name.replace("_", "-") for name in names)],
-    }
-    if base := base_model(config):
-        facts = {"base_model": base} | facts
-    return f"---\n{yaml.safe_dump(facts, sort_keys=False)}---\n"
+    data = ModelCardData(
+        base_model=base_model(config) or None,
+        library_name="transformers",
+        pipeline_tag="text-generation",
+        tags=["rlhf-lab", "rlhf", *dict.fromkeys(name.replace("_", "-") for name in names)],
+    )
+    return f"---\n{data.to_yaml()}\n---\n"
 
 
 def base_model(config: Config) -> str:
@@ -120,7 +120,7 @@ def scores(run: Path, version: int) -> str:
         label = path.stem.removeprefix("evals").removeprefix("-")
         for row in read_rows(path):
             if row["version"] == version:
-                found.append({"evaluation": label or row.get("eval/options", ""), **told(row)})
+                found.append({"evaluation": label or row.get("eval/options", ""), **score_row(row)})
     if not found:
         return "This version has not been evaluated (`rlhf-lab evaluate RUN`)."
     columns = list(dict.fromkeys(name for line in found for name, text in line.items() if text))
@@ -131,10 +131,10 @@ def scores(run: Path, version: int) -> str:
     )
 
 
-def told(row: Mapping[str, Any]) -> dict[str, str]:
-    """A row of evals.jsonl as it stands in the card."""
-    on = {"prompts": f"{row.get('eval/prompts', '')} ({row.get('eval/split', '')})"}
-    return on | {name: text for name, text in cells("", row) if name not in UNTOLD}
+def score_row(row: Mapping[str, Any]) -> dict[str, str]:
+    """A row of evals.jsonl as columns and texts of the card."""
+    size = {"prompts": f"{row.get('eval/prompts', '')} ({row.get('eval/split', '')})"}
+    return size | {name: text for name, text in cells("", row) if name not in OMITTED}
 
 
 def made_with(manifest: Mapping[str, Any]) -> Iterator[list[str]]:
