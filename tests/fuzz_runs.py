@@ -19,7 +19,7 @@ from table_records import evals, record, rounds, write_lines, write_run
 from analysis import before_after, compare
 from analysis.report.make import Options, html
 from analysis.tables.gather import gather
-from rlhf_lab.cli import evaluate, resume, runs, timeline
+from rlhf_lab.cli import evaluate, resume, runs, timeline, timeline_page
 from rlhf_lab.cli.arguments import overrides_of_replay
 from rlhf_lab.cli.wandb_sync import outboxes
 from rlhf_lab.experiment.config import Config, typed
@@ -28,11 +28,11 @@ from rlhf_lab.experiment.export import versions
 from rlhf_lab.experiment.model_card import card
 from rlhf_lab.experiment.outputs import RECORDS, progress, refuse_occupied
 from rlhf_lab.experiment.planning import planner
-from rlhf_lab.rollout.pipeline import QueuedChunk
+from rlhf_lab.rollout.chunk_states import QueuedChunk
 from rlhf_lab.rollout.recorded_schedule import read_schedule
 from rlhf_lab.runs.folder import RunDirectory, list_runs
 from rlhf_lab.runs.trackers.console import Console
-from rlhf_lab.runs.trackers.evaluations import already_sent
+from rlhf_lab.runs.trackers.evaluations import sent_digests
 from rlhf_lab.sweeps.board import Board
 from rlhf_lab.sweeps.job import Job
 from rlhf_lab.sweeps.search.jobs import spent
@@ -201,8 +201,8 @@ def watched(folder: Path) -> None:
 
 
 def drawn(folder: Path) -> None:
-    found = timeline.spans(folder)
-    timeline.html(found, timeline.heading("run", found))
+    found = timeline.drawable_spans(folder)
+    timeline_page.html(found, timeline.heading("run", found))
 
 
 def planned(folder: Path) -> None:
@@ -230,7 +230,7 @@ def resumed(folder: Path) -> None:
 def evaluated(folder: Path) -> None:
     evaluate.overrides([str(folder)])
     saved_weights(folder)
-    already_sent(folder)
+    sent_digests(folder)
     list(outboxes(folder))
     spent(folder)
 

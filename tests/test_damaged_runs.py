@@ -158,7 +158,7 @@ def test_a_line_of_garbage_is_named(
         return
     readers: tuple[Callable[[], object], ...] = (lambda: read_rows(run / name),)
     if name == "timeline.jsonl":
-        readers = (lambda: timeline.spans(run), lambda: planner.show(run, [], CONSOLE))
+        readers = (lambda: timeline.drawable_spans(run), lambda: planner.show(run, [], CONSOLE))
     for read in readers:
         with pytest.raises(UserError, match=rf"{name}, line 2.*: (delete the line|restore)"):
             read()

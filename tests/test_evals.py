@@ -538,7 +538,7 @@ def test_what_goes_wrong_is_told_with_its_exit_code(
     def explode(*_: object) -> None:
         raise OSError("disk full")
 
-    monkeypatch.setattr(lifecycle, "evaluated", explode)
+    monkeypatch.setattr(lifecycle, "evaluate_again", explode)
     assert call("evaluate", *names, monkeypatch=monkeypatch) == 1
     told = capsys.readouterr().err
     assert "disk full" in told and "Traceback" in told

@@ -19,12 +19,14 @@ from rlhf_lab.models.batching import collate
 from rlhf_lab.models.causal_lm import load_policy
 from rlhf_lab.models.forward import load_weights, response_output
 from rlhf_lab.models.scratch import ScratchModel
+from rlhf_lab.rollout.background import ThreadExecutor
 from rlhf_lab.rollout.budget import StalenessBudget
-from rlhf_lab.rollout.executor import Executor, InlineExecutor, ThreadExecutor
+from rlhf_lab.rollout.chunk_states import RoundRollouts
+from rlhf_lab.rollout.executor import Executor, InlineExecutor
 from rlhf_lab.rollout.generators.hf import HFGenerator, HFSampling
 from rlhf_lab.rollout.mode import ExecutorKind, Mode
 from rlhf_lab.rollout.partial_rollout import segments_of
-from rlhf_lab.rollout.pipeline import Pipeline, RoundRollouts
+from rlhf_lab.rollout.pipeline import Pipeline
 from rlhf_lab.rollout.recorded_schedule import read_schedule
 from rlhf_lab.rollout.worker import RolloutWorker
 from rlhf_lab.runs.jsonl import read_rows

@@ -38,9 +38,9 @@ from rlhf_lab.cli.endings import REQUEUE
 from rlhf_lab.experiment import build, build_rollout, lifecycle
 from rlhf_lab.experiment.build_engine import build_engine
 from rlhf_lab.models.causal_lm import load_policy
-from rlhf_lab.rollout.executor import ProcessExecutor
+from rlhf_lab.rollout.background import ProcessExecutor
+from rlhf_lab.rollout.chunk_states import QueuedChunk
 from rlhf_lab.rollout.mode import OnFailure
-from rlhf_lab.rollout.pipeline import QueuedChunk
 from rlhf_lab.rollout.process import FailurePolicy, GeneratorFailure, GeneratorProcess
 from rlhf_lab.rollout.shared import SharedWeights
 from rlhf_lab.runs import atomic_folder, forkserver, memory

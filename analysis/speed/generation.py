@@ -203,7 +203,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     console.table("generation, batch 64", COLUMNS, [row(speed) for speed in found])
     path = given.out / "bench_generation.json"
     path.write_text(json.dumps([asdict(speed) for speed in found], indent=1), encoding="utf-8")
-    console.say(f"wrote {path}")
+    console.print(f"wrote {path}")
     return 0
 
 

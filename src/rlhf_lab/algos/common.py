@@ -83,7 +83,7 @@ def response_surrogate(ratio_B: Tensor, batch: Batch, low: float, high: float) -
         ratio_B, sequence_value(batch.credit_BT, batch), low, high
     )
     loss = (loss_B * sequence_weight(batch)).sum()
-    return LossOutput(loss, clipped_BT=per_token(clipped_B, batch))
+    return LossOutput(loss, clipped_BT=clipped_B.unsqueeze(1) * batch.mask_BT)
 
 
 def kl_penalty(policy: PolicyOutput, batch: Batch, coef: float) -> Tensor:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
-from rlhf_lab.cli.conf import group_options
+from rlhf_lab.experiment.registry import group_options
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
 

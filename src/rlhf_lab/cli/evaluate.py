@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 def job(cfg: DictConfig) -> None:
     from rlhf_lab.cli.compose import checked
     from rlhf_lab.experiment.evaluate import show
-    from rlhf_lab.experiment.lifecycle import evaluated
+    from rlhf_lab.experiment.lifecycle import evaluate_again
 
     config, console = checked(cfg)
-    show(console, [evaluated(config, console)])
+    show(console, [evaluate_again(config, console)])
 
 
 def overrides(arguments: list[str]) -> list[str]:
@@ -58,8 +58,8 @@ def evaluate_each(folders: Sequence[str], changes: Sequence[str]) -> int:
     def judge(cfg: DictConfig) -> None:
         config, console = checked(cfg)
         is_quiet.append(config.output.quiet)
-        console.say(f"run {config.output.dir}")
-        judged.append(lifecycle.evaluated(config, console))
+        console.print(f"run {config.output.dir}")
+        judged.append(lifecycle.evaluate_again(config, console))
 
     for folder in folders:
         try:

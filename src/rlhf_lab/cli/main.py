@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from rlhf_lab.cli import (
     data,
     evaluate,
+    explain,
     export,
     label,
     launch,
@@ -54,6 +55,7 @@ MODULES = (
     wandb_sync,
     report,
     plan,
+    explain,
 )
 COMMANDS: dict[str, Command] = {module.COMMAND.name: module.COMMAND for module in MODULES}
 

@@ -21,7 +21,7 @@ def run_pipeline(config: Config, console: Console, facts: Mapping[str, Any]) -> 
     from rlhf_lab.experiment.policy_loader import PolicyLoader
 
     loader = PolicyLoader()
-    lifecycle.warm(config)
+    lifecycle.preload_generators(config)
     make_stages(config, console, loader)
     lifecycle.train(config, console, facts, loader)
 

@@ -19,7 +19,7 @@ def job(cfg: DictConfig) -> None:
 
     config, console = checked(cfg)
     command = build_server(config)
-    console.say(f"starting {' '.join(command.words)}")
+    console.print(f"starting {' '.join(command.words)}")
     sys.stdout.flush()
     os.execve(command.words[0], command.words, os.environ | command.variables)
 

@@ -34,7 +34,7 @@ def report_artifact(console: Console, stage: str, artifact: Artifact) -> None:
     """Print where a stage's artifact is, whether it was made now, and its metrics."""
     numbers = ", ".join(f"{name} {value:.3f}" for name, value in artifact.metrics.items())
     origin = "from cache" if artifact.was_cached else "made"
-    console.say(f"{stage}: {origin} {artifact.folder} ({numbers})")
+    console.print(f"{stage}: {origin} {artifact.folder} ({numbers})")
 
 
 def job(cfg: DictConfig) -> None:

@@ -13,7 +13,7 @@ from rlhf_lab.rollout.generators.pairs import PairsGenerator, PairsSampling
 from rlhf_lab.tasks import chat
 from rlhf_lab.tasks.lazy_rows import LazyRows
 from rlhf_lab.tasks.pairs import pair_examples
-from rlhf_lab.tasks.prompts import Encode, PromptStream, Render, Shorten, as_it_is
+from rlhf_lab.tasks.prompts import Encode, PromptStream, Render, Shorten, never_shorter
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.protocols import Shortening, Task
 from rlhf_lab.types.randomness import stable_hash
@@ -92,7 +92,7 @@ def prompt_encoder(tokenizer: Any) -> Encode:
 
 def prompt_shortener(task: Task) -> Shorten:
     """How the task shortens prompts that are too long; most tasks do not."""
-    return task.shorter if isinstance(task, Shortening) else as_it_is
+    return task.shorter if isinstance(task, Shortening) else never_shorter
 
 
 def prompt_renderer(task: Task, tokenizer: Any) -> Render:

@@ -19,8 +19,9 @@ from rlhf_lab.models.causal_lm import load_policy, load_tokenizer, policy_shape
 from rlhf_lab.rewards.options import scoring_paths
 from rlhf_lab.rewards.preference import PreferenceScorer
 from rlhf_lab.rewards.shaping import shaped
+from rlhf_lab.rollout.background import ProcessExecutor, ThreadExecutor
 from rlhf_lab.rollout.budget import StalenessBudget
-from rlhf_lab.rollout.executor import Executor, InlineExecutor, ProcessExecutor, ThreadExecutor
+from rlhf_lab.rollout.executor import Executor, InlineExecutor
 from rlhf_lab.rollout.generators.pairs import PairsGenerator, PairsSampling
 from rlhf_lab.rollout.generators.vllm.make import Lengths, engine_settings, vllm_generator
 from rlhf_lab.rollout.generators.vllm.options import VLLMSampling, VLLMServerSampling

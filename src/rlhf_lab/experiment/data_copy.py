@@ -14,7 +14,8 @@ from uuid import UUID
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.runs.atomic_folder import atomic_folder
 from rlhf_lab.runs.trackers.console import Console
-from rlhf_lab.tasks.audit import Overlap, SplitAudit
+from rlhf_lab.tasks.audit import SplitAudit
+from rlhf_lab.tasks.overlap import Overlap
 from rlhf_lab.tasks.tables import TableExamples
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.samples import Example, Split
@@ -67,7 +68,7 @@ def write_copy(
             assert isinstance(examples, TableExamples)
             without = dropped if split is Split.train else set()
             append_rows(draft / f"{examples.split_file}.jsonl", examples, without)
-    console.say(
+    console.print(
         f"\nwrote {out}: {counts['kept']:,} of {counts['rows']:,} train rows (left out: "
         f"{counts['repeated']:,} repeated, {counts['overlapping']:,} overlapping, "
         f"{counts['too_long']:,} too long); validation and test as they were"
@@ -79,7 +80,7 @@ def append_rows(path: Path, examples: TableExamples, without: set[int]) -> None:
     with path.open("a", encoding="utf-8") as out:
         for index in range(len(examples)):
             if index not in without:
-                out.write(as_line(examples.row(index), examples.table.place(index)) + "\n")
+                out.write(as_line(examples.row(index), examples.table.row_name(index)) + "\n")
 
 
 def as_line(row: Mapping[str, Any], place: str) -> str:

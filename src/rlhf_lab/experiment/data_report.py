@@ -14,7 +14,8 @@ from rlhf_lab.experiment.data_tables import show_tables
 from rlhf_lab.experiment.derived import response_tokens
 from rlhf_lab.models.causal_lm import load_tokenizer
 from rlhf_lab.runs.trackers.console import Console
-from rlhf_lab.tasks.audit import Limits, Overlap, audit_split, overlap
+from rlhf_lab.tasks.audit import Limits, audit_split
+from rlhf_lab.tasks.overlap import Overlap, overlap
 from rlhf_lab.tasks.prompts import Render, text_of
 from rlhf_lab.tasks.tables import NoSuchFile
 from rlhf_lab.types.samples import Split
@@ -54,7 +55,7 @@ def readable_splits(config: Config, console: Console) -> Splits:
         try:
             found[split] = config.task.examples(split)
         except NoSuchFile as error:
-            console.say(f"{split.value}: left out ({error})")
+            console.print(f"{split.value}: left out ({error})")
     return found
 
 
@@ -88,8 +89,8 @@ def show_prompts(config: Config, console: Console) -> None:
     for cursor in range(config.data.start, config.data.start + config.data.show):
         prompt = stream[cursor]
         epoch, position = divmod(cursor, len(stream))
-        console.say(
+        console.print(
             f"prompt {cursor}: epoch {epoch}, {position + 1} of {len(stream)}, "
             f"{prompt.example.uid}, {len(prompt.tokens)} tokens"
         )
-        console.say("\n".join(f"  | {line}" for line in prompt.example.prompt.splitlines()))
+        console.print("\n".join(f"  | {line}" for line in prompt.example.prompt.splitlines()))

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.runs.trackers.console import Console
-from rlhf_lab.tasks.audit import Overlap, Repeats, SplitAudit
+from rlhf_lab.tasks.audit import SplitAudit
+from rlhf_lab.tasks.lengths import Repeats
+from rlhf_lab.tasks.overlap import Overlap
 
 
 def show_tables(
@@ -48,7 +50,7 @@ def show_tables(
             ],
         )
     lines = [line for audit in audits for line in remarks(config, audit)]
-    console.say("\n".join(["", *lines, *overlap_lines(overlaps)]))
+    console.print("\n".join(["", *lines, *overlap_lines(overlaps)]))
 
 
 def ids(audit: SplitAudit) -> str:

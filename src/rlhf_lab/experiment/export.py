@@ -50,7 +50,7 @@ def export(
         os.rename(draft, folder)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
-    console.say(f"exported version {version} of {run} to {folder}")
+    console.print(f"exported version {version} of {run} to {folder}")
     return folder
 
 

@@ -120,7 +120,7 @@ class Artifacts:
         def make_with_metrics(folder: Path) -> None:
             (folder / METRICS).write_text(json.dumps(make(folder), indent=1), encoding="utf-8")
 
-        folder, was_cached = cached(self._root, stage, key, make_with_metrics, self._console.say)
+        folder, was_cached = cached(self._root, stage, key, make_with_metrics, self._console.print)
         metrics = read_json(folder / METRICS, dict[str, float])
         return Artifact(folder, metrics, was_cached)
 

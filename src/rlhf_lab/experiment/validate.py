@@ -54,7 +54,7 @@ def validate(
     write_rows(path, [*rows, row])
     mean = metrics.get("proxy/mean")
     text = "the proxy could score none" if mean is None else f"proxy {mean:.4f}"
-    console.say(f"validation of version {version}: {text} ({metrics['eval/prompts']} prompts)")
+    console.print(f"validation of version {version}: {text} ({metrics['eval/prompts']} prompts)")
 
 
 def validation_metrics(

@@ -109,8 +109,8 @@ def minibatches(
     rows_of_group = [torch.where(batch.group_B == group)[0] for group in range(len(order_P))]
     none = torch.zeros(0, dtype=torch.long)
     for part in order_P.tensor_split(num):
-        index_B = torch.cat([none, *(rows_of_group[group] for group in part.tolist())])
-        rows = batch.rows(index_B[credit.keep_B[index_B]])
+        index_M = torch.cat([none, *(rows_of_group[group] for group in part.tolist())])
+        rows = batch.rows(index_M[credit.keep_B[index_M]])
         yield replace(rows, weight_BT=token_weights(rows, reduction))
 
 

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from rlhf_lab.rewards.judge.prompts import PLACES, TEMPLATES, Style, places_of
 from rlhf_lab.rewards.options import RewardOptions
-from rlhf_lab.tasks.extras import require
+from rlhf_lab.tasks.extras import require_package
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
 
@@ -138,7 +138,7 @@ class EndpointReward(RewardOptions):
         return {name: value for name, value in fields.items() if value is not None}
 
     def require_usable(self, key: str) -> None:
-        require("openai", "judge", f"{key}=endpoint")
+        require_package("openai", "judge", f"{key}=endpoint")
         if not self.model:
             raise UserError(
                 f"{key}.model='': name the language model that judges, as its endpoint calls it"

@@ -190,10 +190,10 @@ def run(found: Sequence[Command], folder: Path, console: Console) -> int:
         with listening():
             for command in servers:
                 log = folder / f"{command.name}.log"
-                console.say(f"{command.name}: {command.text()} > {log}")
+                console.print(f"{command.name}: {command.text()} > {log}")
                 with log.open("wb") as file:
                     started[command.name] = start(command, file.fileno())
-            console.say(f"{trainer.name}: {trainer.text()}")
+            console.print(f"{trainer.name}: {trainer.text()}")
             started[trainer.name] = start(trainer, None)
             return watched(started, trainer.name, folder)
     except (StopRequested, KeyboardInterrupt):

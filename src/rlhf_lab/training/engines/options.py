@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import ClassVar
 
 from rlhf_lab.models.devices import check_name
-from rlhf_lab.tasks.extras import require
+from rlhf_lab.tasks.extras import require_package
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
 
@@ -116,7 +116,7 @@ class DeepSpeedOptions(EngineOptions):
 
     def require_usable(self, key: str) -> None:
         """Refuse to start without the package, or with sums of gradients in bfloat16."""
-        require("deepspeed", "deepspeed", f"{key}=deepspeed", "pass engine=fsdp")
+        require_package("deepspeed", "deepspeed", f"{key}=deepspeed", "pass engine=fsdp")
         if self.stage == 0 and self.dtype is Precision.bfloat16:
             raise UserError(
                 "engine.stage=0 with engine.dtype=bfloat16: DeepSpeed would add up the gradients "

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from rlhf_lab.rollout.generators.hf import HFSampling
 from rlhf_lab.rollout.generators.vllm.available import require_answering
 from rlhf_lab.rollout.ports import require_free
-from rlhf_lab.tasks.extras import require
+from rlhf_lab.tasks.extras import require_package
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
 
@@ -100,7 +100,7 @@ class VLLMSampling(HFSampling):
 
     def require_usable(self, key: str) -> None:
         """Refuse to start without the package."""
-        require("vllm", "vllm", f"{key}={self.name}", WITHOUT_VLLM)
+        require_package("vllm", "vllm", f"{key}={self.name}", WITHOUT_VLLM)
 
 
 @dataclass(frozen=True)
