@@ -21,7 +21,7 @@ from rlhf_lab.experiment.checks import check
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.rewards.judge.cache import JudgeCache
 from rlhf_lab.rewards.judge.calls import JudgeCalls
-from rlhf_lab.rewards.judge.client import asked_pause
+from rlhf_lab.rewards.judge.client import retry_after
 from rlhf_lab.rewards.judge.options import EndpointReward, TokenLimit
 from rlhf_lab.rewards.judge.prompts import Style, filled, verdict
 from rlhf_lab.rewards.judge.scorer import JudgeScorer
@@ -253,7 +253,7 @@ def test_pauses_double_are_spread_by_the_question_and_end_somewhere(tmp_path: Pa
     ],
 )
 def test_retry_after_is_a_number_or_a_date(asked: str, seconds: float) -> None:
-    assert asked_pause({"retry-after": asked}, now=lambda: 10.0) == seconds
+    assert retry_after({"retry-after": asked}, now=lambda: 10.0) == seconds
 
 
 def test_a_group_without_all_of_its_answers_has_no_score(make: Make) -> None:

@@ -12,7 +12,7 @@ from rlhf_lab.types.samples import Split
 
 
 class Validate(StrEnum):
-    """Whose word is written down about the version at which a run pauses or ends."""
+    """Who scores the version at which a run pauses or ends, for validation.jsonl."""
 
     none = "none"
     proxy = "proxy"

@@ -1,4 +1,4 @@
-"""Validation: what the proxy alone says of a version, which costs no judge."""
+"""Validation: the proxy's scores of a version, without the cost of a judge."""
 
 from __future__ import annotations
 

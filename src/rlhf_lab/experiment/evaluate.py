@@ -1,4 +1,4 @@
-"""Judging the saved versions of a run: its files, what is told, and the table over runs."""
+"""Evaluation of the saved versions of a run: its files, its console lines, the table of runs."""
 
 from __future__ import annotations
 

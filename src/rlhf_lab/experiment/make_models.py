@@ -101,6 +101,6 @@ def make_strength(
             [pair_gaps(load_reward_model(str(voter))[0], pairs, options.batch) for voter in voters]
         )
     mean_P, std_P = vote(gap_MP)
-    found = {"mean": mean_P.tolist(), "std": std_P.tolist()}
-    (folder / STRENGTH).write_text(json.dumps(found), encoding="utf-8")
+    strength = {"mean": mean_P.tolist(), "std": std_P.tolist()}
+    (folder / STRENGTH).write_text(json.dumps(strength), encoding="utf-8")
     return described(pairs, mean_P) | {"strength_std": float(std_P.mean())}

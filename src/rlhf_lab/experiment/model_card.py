@@ -1,4 +1,4 @@
-"""The model card of a run's policy: what made it, how it scores, how to load and cite it."""
+"""The model card of a run's policy: how it was trained, its scores, how to load and cite it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from rlhf_lab.runs.recorded import read_manifest
 CARD = "README.md"
 PAPER = "arXiv:2410.18252"
 ARXIV = re.compile(r"arXiv:\d{4}\.\d{4,5}")
-# Where a run writes and what a clock measured is nobody's business but the run's.
+# Where a run writes and what a clock measured concerns the run alone.
 PRIVATE = ("output", "hydra")
 OMITTED = ("run", "version", "samples/s")
 
@@ -115,16 +115,16 @@ def training(config: Config) -> Iterator[list[str]]:
 
 def scores(run: Path, version: int) -> str:
     """Every evaluation of this version, with 95% intervals."""
-    found: list[dict[str, str]] = []
+    lines: list[dict[str, str]] = []
     for path in sorted(run.glob("evals*.jsonl")):
         label = path.stem.removeprefix("evals").removeprefix("-")
         for row in read_rows(path):
             if row["version"] == version:
-                found.append({"evaluation": label or row.get("eval/options", ""), **score_row(row)})
-    if not found:
+                lines.append({"evaluation": label or row.get("eval/options", ""), **score_row(row)})
+    if not lines:
         return "This version has not been evaluated (`rlhf-lab evaluate RUN`)."
-    columns = list(dict.fromkeys(name for line in found for name, text in line.items() if text))
-    rows = [[line.get(name, "") for name in columns] for line in found]
+    columns = list(dict.fromkeys(name for line in lines for name, text in line.items() if text))
+    rows = [[line.get(name, "") for name in columns] for line in lines]
     return table(columns, rows) + (
         "\n\nWin-rates are against reference answers, in brackets 95% intervals over prompts. KL "
         "is in nats a sequence to the policy that training started from."
@@ -157,8 +157,8 @@ def written_config(run: Path) -> str:
         whole = read_yaml(run / "config.yaml")
     except Unreadable as error:
         return f"The run's config.yaml cannot be read: {error.reason}."
-    kept = {name: value for name, value in whole.items() if name not in PRIVATE}
-    return f"```yaml\n{yaml.safe_dump(kept, sort_keys=False)}```"
+    public = {name: value for name, value in whole.items() if name not in PRIVATE}
+    return f"```yaml\n{yaml.safe_dump(public, sort_keys=False)}```"
 
 
 def citation(config: Config) -> str:

@@ -137,8 +137,8 @@ class Artifacts:
         pairs = self._pairs("train", start), self._pairs("held_out", start)
         strength_P = None
         if config.reward_model.strength_members:
-            found = read_json(self.strength().folder / STRENGTH, dict[str, list[float]])
-            strength_P = torch.tensor(found["mean"])
+            strength = read_json(self.strength().folder / STRENGTH, dict[str, list[float]])
+            strength_P = torch.tensor(strength["mean"])
         return make_reward_model(config, self._console, member, start, pairs, strength_P, folder)
 
     def _make_strength(self, folder: Path) -> dict[str, float]:

@@ -106,8 +106,8 @@ def led_engine(config: Config, sources: Sources, model: Any, values: Any | None)
 
 
 def run_worker_rank() -> NoReturn:
-    """A process of a run that another one leads: train with it until it says stop. Reads its
-    config and models, writes nothing and says nothing."""
+    """A process beside the main rank: train with it until it sends stop. It loads models of its own
+    and writes neither files nor lines."""
     # Signals are for the lead, which may want a checkpoint still.
     processes = join()
     for name in (*SIGNALS, signal.SIGINT):
@@ -120,11 +120,11 @@ def run_worker_rank() -> NoReturn:
 
 
 def work(processes: Processes) -> None:
-    """What a follower does between joining and leaving."""
-    word = processes.broadcast_object(None)
-    if word == STOP:
+    """The work of a rank between joining and leaving."""
+    message = processes.broadcast_object(None)
+    if message == STOP:
         return
-    config, sources = word
+    config, sources = message
     keep_freed_memory()
     torch.set_num_threads(config.engine.threads)
     model, tokenizer = load_policy(sources.policy, None, config.seed)

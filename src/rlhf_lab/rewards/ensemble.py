@@ -17,7 +17,7 @@ from rlhf_lab.types.samples import Group
 
 
 class Combine(StrEnum):
-    """What is made of the members' scores of a sample."""
+    """How the members' scores of a sample become one (arXiv:2310.02743, equations 2 to 4)."""
 
     mean = "mean"
     worst = "worst"

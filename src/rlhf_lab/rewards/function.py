@@ -22,7 +22,7 @@ from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.samples import Example
 
-GIVEN = ("prompt", "completion", "reference", "hidden", "finished")
+STANDARD_ARGUMENTS = ("prompt", "completion", "reference", "hidden", "finished")
 SIGNATURE = (
     "def reward(prompt: str, completion: str, *, reference: str, hidden: Mapping[str, Any], "
     "finished: bool) -> float"
@@ -47,7 +47,7 @@ class FunctionReward(RewardOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in self.arguments:
-            if name in GIVEN:
+            if name in STANDARD_ARGUMENTS:
                 raise UserError(
                     f"reward.arguments.{name}={self.arguments[name]}: every call passes it already "
                     "with the sample's own value; name the argument otherwise"
@@ -71,7 +71,9 @@ class FunctionJudge:
         """The function's score of one sample. Raises ForeignFailure with the prompt's uid."""
         keywords = self.keywords(example, finished)
         try:
-            return call(self.path, scored, loaded(self.path), example.prompt, text, **keywords)
+            return call(
+                self.path, finite_score, loaded(self.path), example.prompt, text, **keywords
+            )
         except ForeignFailure as failure:
             raise on_sample(failure, example.uid, text) from failure.__cause__
 
@@ -88,8 +90,8 @@ def named(path: str) -> Callable[..., Any]:
     if folder not in sys.path and "" not in sys.path:
         sys.path.insert(0, folder)
     module, _, name = path.rpartition(".")
-    found: Callable[..., Any] = getattr(importlib.import_module(module), name)
-    return found
+    function: Callable[..., Any] = getattr(importlib.import_module(module), name)
+    return function
 
 
 @functools.cache
@@ -98,9 +100,9 @@ def loaded(path: str) -> Callable[..., Any]:
     return call(path, named, path)
 
 
-def scored(function: Callable[..., Any], /, *given: Any, **keywords: Any) -> float:
-    """What a function returns, as a number: the conversion is its own doing too."""
-    return finite(function(*given, **keywords))
+def finite_score(function: Callable[..., Any], /, *arguments: Any, **keywords: Any) -> float:
+    """What a function returns, as a number: the conversion may run code of the user's, too."""
+    return finite(function(*arguments, **keywords))
 
 
 def require_function(key: str, options: FunctionReward) -> None:
@@ -123,7 +125,7 @@ def require_function(key: str, options: FunctionReward) -> None:
     try:
         signature = inspect.signature(function)
     except ValueError:
-        return  # some built-ins do not tell theirs; the first call will
+        return  # some built-ins have none; the first call decides
     try:
         signature.bind("", "", **judge.keywords(Example("", "", ""), True))
     except TypeError as error:
@@ -142,12 +144,12 @@ def require_score(key: str, options: FunctionReward, example: Example) -> None:
     except Exception as error:
         raise UserError(
             f"{key}.path={options.path} cannot score a reference answer ({error}): it must return "
-            f"a finite number for every answer; mend it, {key}.arguments or {key}.time_limit_s"
+            f"a finite number for every answer; correct it, {key}.arguments or {key}.time_limit_s"
         ) from error
 
 
 def code_of(options: FunctionReward) -> str:
-    """Digest of the module's file, so that what was made with older code is made anew."""
+    """Digest of the module's file, so that artifacts of older code are not reused."""
     loaded(options.path)
     file = getattr(sys.modules[options.path.rpartition(".")[0]], "__file__", None)
     return hashlib.sha256(Path(file).read_bytes()).hexdigest()[:16] if file else ""

@@ -1,4 +1,4 @@
-"""`reward=endpoint`: what a judge behind an OpenAI-compatible endpoint is asked, and how."""
+"""The options of `reward=endpoint`: endpoint, request, question, retries, prices."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Any
 from urllib.parse import urlsplit
 
-from rlhf_lab.rewards.judge.prompts import PLACES, TEMPLATES, Style, places_of
+from rlhf_lab.rewards.judge.prompts import PLACEHOLDERS, TEMPLATES, Style, placeholders_in
 from rlhf_lab.rewards.options import RewardOptions
 from rlhf_lab.tasks.extras import require_package
 from rlhf_lab.types import limits
@@ -113,8 +113,8 @@ class EndpointReward(RewardOptions):
         super().__post_init__()
         require_url(self.base_url)
         require_name(self.key_variable)
-        needed = PLACES[self.style]
-        if self.template and not set(needed) <= set(places_of(self.template)):
+        needed = PLACEHOLDERS[self.style]
+        if self.template and not set(needed) <= set(placeholders_in(self.template)):
             raise UserError(
                 f"reward.template={self.template!r} with reward.style={self.style.value} must hold "
                 f"{' and '.join(f'{{{place}}}' for place in needed)}: say where they go"
