@@ -19,8 +19,8 @@ from table_records import evals, record, rounds, write_lines, write_run
 from analysis import before_after, compare
 from analysis.report.make import Options, html
 from analysis.tables.gather import gather
-from rlhf_lab.cli import evaluate, resume, runs, timeline, timeline_page
-from rlhf_lab.cli.arguments import overrides_of_replay
+from rlhf_lab.cli import runs, timeline, timeline_page
+from rlhf_lab.cli.arguments import overrides_again, overrides_of_replay, overrides_to_resume
 from rlhf_lab.cli.wandb_sync import outboxes
 from rlhf_lab.experiment.config import Config, typed
 from rlhf_lab.experiment.evaluate import saved_weights
@@ -37,7 +37,8 @@ from rlhf_lab.sweeps.board import Board
 from rlhf_lab.sweeps.job import Job
 from rlhf_lab.sweeps.search.jobs import spent
 from rlhf_lab.training.checkpoint import CheckpointOptions, Checkpoints, Snapshot
-from rlhf_lab.types.data import Chunk, Rollout, Span, Weights
+from rlhf_lab.types.data import Weights
+from rlhf_lab.types.rollouts import Chunk, Rollout, Span
 from rlhf_lab.types.samples import Example, Finish, Group, Prompt, Sample
 
 ROUNDS = 4
@@ -217,7 +218,7 @@ def replayed(folder: Path) -> None:
 
 def resumed(folder: Path) -> None:
     """What is read before a run goes on; another checkpoint is taken where one is damaged."""
-    resume.overrides([str(folder)])
+    overrides_to_resume(folder, [])
     same = {"identity": MANIFEST["identity"]}
     RunDirectory.resume(folder, same, "")
     refuse_occupied(folder)
@@ -228,7 +229,7 @@ def resumed(folder: Path) -> None:
 
 
 def evaluated(folder: Path) -> None:
-    evaluate.overrides([str(folder)])
+    overrides_again(folder, [])
     saved_weights(folder)
     sent_digests(folder)
     list(outboxes(folder))

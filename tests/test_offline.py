@@ -33,8 +33,9 @@ from rlhf_lab.tasks.pairs import pair_examples
 from rlhf_lab.tasks.tldr_nano import word_tokenizer
 from rlhf_lab.training.checkpoint_rows import as_row, from_row
 from rlhf_lab.training.round_rows import with_reference
-from rlhf_lab.types.data import Chunk, Weights
+from rlhf_lab.types.data import Weights
 from rlhf_lab.types.errors import StopRequested, UserError
+from rlhf_lab.types.rollouts import Chunk
 from rlhf_lab.types.samples import Example, Finish, Prompt
 
 OFFLINE = ("generator=pairs", "algo=online_dpo", "sft.steps=4", "eval=none", "eval.snapshots=0")

@@ -48,8 +48,9 @@ from rlhf_lab.runs.folder import list_runs
 from rlhf_lab.runs.jsonl import read_rows
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.training.checkpoint import CheckpointOptions, Checkpoints, Snapshot
-from rlhf_lab.types.data import Rollout, Span, Weights
+from rlhf_lab.types.data import Weights
 from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.rollouts import Rollout, Span
 from rlhf_lab.types.samples import Finish, Group, Sample
 
 pytestmark = pytest.mark.usefixtures("processes")

@@ -45,8 +45,9 @@ from rlhf_lab.rollout.ports import require_free
 from rlhf_lab.rollout.worker import RolloutWorker
 from rlhf_lab.training.checkpoint_rows import as_row, from_row
 from rlhf_lab.training.round_metrics import generator_metrics
-from rlhf_lab.types.data import Chunk, GeneratorReport, Rollout, Weights
+from rlhf_lab.types.data import Weights
 from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.rollouts import Chunk, GeneratorReport, Rollout
 from rlhf_lab.types.samples import Finish, Group, Sample
 
 pytestmark = pytest.mark.usefixtures("costly")

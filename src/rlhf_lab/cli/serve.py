@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING
+
+from omegaconf import DictConfig
 
 from rlhf_lab.cli.command import HydraCommand
-
-if TYPE_CHECKING:
-    from omegaconf import DictConfig
 
 
 def job(cfg: DictConfig) -> None:
@@ -25,8 +23,5 @@ def job(cfg: DictConfig) -> None:
 
 
 COMMAND = HydraCommand(
-    "serve",
-    "a vLLM server for runs on any host",
-    "generator.port=8100 model=pythia_410m",
-    job=job,
+    "serve", "a vLLM server for runs on any host", "generator.port=8100 model=pythia_410m", job=job
 )

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from rlhf_lab.runs.timeline import LaneSpan
 
-# tab10 without its grey, which is kept for idle time.
+# tab10 without its grey, which stands for idle time.
 PALETTE = (
     "#1f77b4 #ff7f0e #2ca02c #d62728 #9467bd #8c564b #e377c2 #3949ab #bcbd22 #17becf"
 ).split()
@@ -43,6 +43,9 @@ def version_colours(spans: Sequence[LaneSpan]) -> list[tuple[str, str]]:
     for version in versions:
         alike.setdefault(version % len(PALETTE), []).append(version)
     return [
-        (f"v{found[0]}" + (f", v{found[1]}" if found[1:] else "") + (" …" if found[2:] else ""), c)
-        for found, c in ((found, PALETTE[key]) for key, found in alike.items())
+        (
+            ", ".join(f"v{version}" for version in same[:2]) + (" …" if same[2:] else ""),
+            PALETTE[key],
+        )
+        for key, same in alike.items()
     ]

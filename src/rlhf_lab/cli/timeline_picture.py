@@ -48,8 +48,8 @@ def figure(spans: Sequence[LaneSpan], title: str, window: Interval | None = None
         ) from error
     window = window or (0.0, wall(spans))
     order = lanes(spans)
-    drawn = Figure(figsize=(14, 2.1 + 0.55 * len(order)), layout="constrained")
-    axes = drawn.subplots()
+    picture = Figure(figsize=(14, 2.1 + 0.55 * len(order)), layout="constrained")
+    axes = picture.subplots()
     draw_bars(axes, spans, window)
     axes.set_xlim(*window)
     axes.set_ylim(len(order) - 0.5, -0.5)
@@ -65,26 +65,21 @@ def figure(spans: Sequence[LaneSpan], title: str, window: Interval | None = None
     for at in starts.values():
         axes.axvline(at, color="#555555", linewidth=0.5, linestyle=":", zorder=0)
     lines = [part for line in title.splitlines() for part in textwrap.wrap(line, 150)]
-    drawn.suptitle("\n".join(lines).replace("$", r"\$"), fontsize="medium")
-    draw_legends(drawn, visible(spans, window))
-    return drawn
+    picture.suptitle("\n".join(lines).replace("$", r"\$"), fontsize="medium")
+    draw_legends(picture, visible(spans, window))
+    return picture
 
 
 def draw_bars(axes: Axes, spans: Sequence[LaneSpan], window: Interval) -> None:
     """Idle time hatched, work in its colours with the round's number where there is room."""
     rows = {lane: number for number, lane in enumerate(lanes(spans))}
-    gaps = [(rows[lane], *gap) for lane, found in idle(spans, window).items() for gap in found]
-    axes.barh(
-        [row for row, _, _ in gaps],
-        [end - start for _, start, end in gaps],
-        left=[start for _, start, _ in gaps],
-        height=0.8,
-        **HATCHED,
-    )
+    for lane, gaps in idle(spans, window).items():
+        bars = [(start, end - start) for start, end in gaps]
+        axes.broken_barh(bars, (rows[lane] - 0.4, 0.8), **HATCHED)
     work = [span for span in visible(spans, window) if span.phase != WAITING]
     axes.barh(
         [rows[span.lane] for span in work],
-        [span.end - span.start for span in work],
+        [span.seconds for span in work],
         left=[span.start for span in work],
         height=0.8,
         color=[colour(span) for span in work],
@@ -100,7 +95,7 @@ def draw_bars(axes: Axes, spans: Sequence[LaneSpan], window: Interval) -> None:
             )
 
 
-def draw_legends(drawn: Figure, seen: Sequence[LaneSpan]) -> None:
+def draw_legends(picture: Figure, seen: Sequence[LaneSpan]) -> None:
     """Phases on the left, versions on the right, below the lanes."""
     from matplotlib.patches import Patch
 
@@ -108,10 +103,10 @@ def draw_legends(drawn: Figure, seen: Sequence[LaneSpan]) -> None:
     phases += [Patch(color=OTHER, label=OTHER_LABEL), Patch(label=IDLE_LABEL, **HATCHED)]
     versions = [Patch(color=colour, label=label) for label, colour in version_colours(seen)]
     small: dict[str, Any] = {"frameon": False, "fontsize": "small", "title_fontsize": "small"}
-    drawn.legend(
+    picture.legend(
         handles=phases, loc="outside lower left", ncols=3, title="phase (numbers: round)", **small
     )
-    drawn.legend(
+    picture.legend(
         handles=versions,
         loc="outside lower right",
         ncols=5,

@@ -26,8 +26,7 @@ LAST_CHARACTERS = 600
 
 @dataclass(frozen=True)
 class Outbox:
-    """What a run has for the server: its files, oldest first, so that a resumed run goes on where
-    it was cut off."""
+    """A run and its files for the server, oldest first: a resumed run adds to the end."""
 
     run: RunSummary
     files: tuple[Path, ...]
@@ -56,20 +55,20 @@ def sync(options: argparse.Namespace, console: Console) -> int:
     could not be sent; the others are."""
     folders = sendable(options.folders)
     is_dry: bool = options.dry
-    found = [outbox for folder in folders for outbox in outboxes(folder)]
-    growing = [outbox for outbox in found if outbox.is_growing]
-    ended = [outbox for outbox in found if not outbox.is_growing]
+    runs = [outbox for folder in folders for outbox in outboxes(folder)]
+    growing = [outbox for outbox in runs if outbox.is_growing]
+    ended = [outbox for outbox in runs if not outbox.is_growing]
     waiting = [outbox for outbox in ended if outbox.unsent]
     for outbox in waiting if is_dry else ():
         console.print(f"to be sent: {outbox.name} ({files_text(outbox.unsent)})")
     failed = [] if is_dry else [o.name for o in waiting if not send(o, console)]
-    counts = {
+    summary = {
         f"{len(waiting) - len(failed)} {'to be sent' if is_dry else 'sent'}": [],
         f"{len(ended) - len(waiting)} sent before": [],
         f"{len(growing)} still going on": [outbox.name for outbox in growing],
         f"{len(failed)} failed": failed,
     }
-    console.print(", ".join(listed(text, names) for text, names in counts.items()))
+    console.print(", ".join(listed(text, names) for text, names in summary.items()))
     return int(bool(failed))
 
 

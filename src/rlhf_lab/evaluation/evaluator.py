@@ -23,10 +23,12 @@ from rlhf_lab.evaluation.samples import (
     sample_metrics,
 )
 from rlhf_lab.models.batching import collate
-from rlhf_lab.models.forward import load_weights, torch_threads
+from rlhf_lab.models.devices import torch_threads
+from rlhf_lab.models.weights import load_weights
+from rlhf_lab.tasks.protocols import Answering
 from rlhf_lab.types.data import Metrics, Weights
 from rlhf_lab.types.errors import UserError
-from rlhf_lab.types.protocols import Answering, Comparing, Generator, Reward
+from rlhf_lab.types.protocols import Comparing, Generator, Reward
 from rlhf_lab.types.samples import Group, Prompt
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rlhf_lab.evaluation.measures.intervals import mean
-from rlhf_lab.types.data import Chunk, Metrics, Weights
+from rlhf_lab.types.data import Metrics, Weights
 from rlhf_lab.types.protocols import Comparing, Generator, Metered, Reward
+from rlhf_lab.types.rollouts import Chunk
 from rlhf_lab.types.samples import Finish, Group, Prompt, Sample
 
 

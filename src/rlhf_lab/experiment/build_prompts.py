@@ -14,8 +14,8 @@ from rlhf_lab.tasks import chat
 from rlhf_lab.tasks.lazy_rows import LazyRows
 from rlhf_lab.tasks.pairs import pair_examples
 from rlhf_lab.tasks.prompts import Encode, PromptStream, Render, Shorten, never_shorter
+from rlhf_lab.tasks.protocols import Shortening, Task
 from rlhf_lab.types.errors import UserError
-from rlhf_lab.types.protocols import Shortening, Task
 from rlhf_lab.types.randomness import stable_hash
 from rlhf_lab.types.samples import Example, Prompt, Split
 

@@ -32,10 +32,10 @@ from rlhf_lab.rollout.process import FailurePolicy
 from rlhf_lab.rollout.recorded_schedule import read_schedule
 from rlhf_lab.rollout.worker import RolloutWorker
 from rlhf_lab.tasks.prompts import PromptStream
-from rlhf_lab.types.data import Chunk
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.protocols import Generator
 from rlhf_lab.types.randomness import stable_hash, uniforms
+from rlhf_lab.types.rollouts import Chunk
 
 
 def build_worker(config: Config, sources: Sources, policy: Any | None = None) -> RolloutWorker:

@@ -10,9 +10,9 @@ from rlhf_lab.experiment.algorithm_probes import reads_reference, trains_fixed_r
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.models.sampling import GenerationSettings
 from rlhf_lab.rewards.options import num_proxies
+from rlhf_lab.tasks.protocols import Verifiable
 from rlhf_lab.training.engines.distributed import world_size
 from rlhf_lab.training.loop import ALL
-from rlhf_lab.types.protocols import Verifiable
 
 
 def response_tokens(config: Config) -> int:

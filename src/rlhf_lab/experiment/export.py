@@ -12,8 +12,8 @@ from rlhf_lab.experiment.derived import generation_settings
 from rlhf_lab.experiment.model_card import write_card
 from rlhf_lab.experiment.prepare import Artifacts
 from rlhf_lab.models.causal_lm import load_policy, save_policy
-from rlhf_lab.models.forward import load_weights
 from rlhf_lab.models.pretrained import PretrainedModel
+from rlhf_lab.models.weights import load_weights
 from rlhf_lab.runs.disk import follow_umask
 from rlhf_lab.runs.folder import POLICY
 from rlhf_lab.runs.saved_tensors import kept_versions, read_tensors
@@ -56,10 +56,10 @@ def export(
 
 def versions(config: Config, run: Path) -> dict[int, Path | None]:
     """The versions that a run holds and the files of their weights; None for its final policy."""
-    found: dict[int, Path | None] = {}
+    final: dict[int, Path | None] = {}
     if (run / POLICY / "config.json").is_file():
-        found[config.run.num_rounds] = None
-    return {**kept_versions(run), **found}
+        final[config.run.num_rounds] = None
+    return {**kept_versions(run), **final}
 
 
 def fill(

@@ -12,10 +12,7 @@ from typing import Any
 
 from rlhf_lab.evaluation.options import Validate
 from rlhf_lab.experiment.config import Config, plain
-from rlhf_lab.experiment.derived import (
-    generation_settings,
-    timing_settings,
-)
+from rlhf_lab.experiment.derived import generation_settings, timing_settings
 from rlhf_lab.experiment.evaluate import Evaluated, evaluate_run
 from rlhf_lab.experiment.model_card import write_card
 from rlhf_lab.experiment.outputs import CHECKPOINTS, RECORDS, FolderOutput
@@ -27,7 +24,7 @@ from rlhf_lab.experiment.sources import Sources
 from rlhf_lab.experiment.train import learn
 from rlhf_lab.experiment.validate import validate
 from rlhf_lab.models.causal_lm import require_savable, save_policy
-from rlhf_lab.models.forward import load_weights, weights_digest
+from rlhf_lab.models.weights import load_weights, weights_digest
 from rlhf_lab.rollout.mode import ExecutorKind
 from rlhf_lab.runs import folder as runs
 from rlhf_lab.runs import forkserver

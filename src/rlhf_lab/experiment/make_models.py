@@ -14,8 +14,7 @@ from rlhf_lab.experiment.checks_models import check_context
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.experiment.derived import response_tokens
 from rlhf_lab.models.causal_lm import load_policy, save_policy
-from rlhf_lab.models.devices import chosen
-from rlhf_lab.models.forward import torch_threads
+from rlhf_lab.models.devices import chosen, torch_threads
 from rlhf_lab.models.pretrained import PretrainedModel
 from rlhf_lab.models.reward_model import load_reward_model, reward_model_from, save_reward_model
 from rlhf_lab.models.scratch import ScratchModel

@@ -16,8 +16,9 @@ from rlhf_lab.rollout.feeds import LatestWeights
 from rlhf_lab.rollout.process import FailurePolicy, GeneratorProcess
 from rlhf_lab.rollout.shared import SharedWeights
 from rlhf_lab.rollout.worker import RolloutWorker
-from rlhf_lab.types.data import Chunk, Rollout, Weights
+from rlhf_lab.types.data import Weights
 from rlhf_lab.types.protocols import WeightFeed
+from rlhf_lab.types.rollouts import Chunk, Rollout
 
 
 class ThreadWorker:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlhf_lab.rollout.partial_rollout import PartialRollout
-from rlhf_lab.types.data import Rollout
+from rlhf_lab.types.rollouts import Rollout
 from rlhf_lab.types.samples import Group
 
 

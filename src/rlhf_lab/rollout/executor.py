@@ -14,8 +14,9 @@ from typing import Protocol
 
 from rlhf_lab.rollout.feeds import LatestWeights
 from rlhf_lab.rollout.worker import RolloutWorker
-from rlhf_lab.types.data import Chunk, Rollout, Weights
+from rlhf_lab.types.data import Weights
 from rlhf_lab.types.protocols import WeightFeed
+from rlhf_lab.types.rollouts import Chunk, Rollout
 
 MakeWorker = Callable[[], RolloutWorker]
 WATCH_SECONDS = 0.25

@@ -20,9 +20,10 @@ from rlhf_lab.rollout.feeds import RecordedWeights, Segments
 from rlhf_lab.rollout.mode import AtBound, Mode, WeightPolicy
 from rlhf_lab.rollout.partial_rollout import PartialRollout, segments_of
 from rlhf_lab.rollout.prefetch import ChunkPrefetcher
-from rlhf_lab.types.data import Chunk, Rollout, Weights
+from rlhf_lab.types.data import Weights
 from rlhf_lab.types.errors import StopRequested
 from rlhf_lab.types.protocols import WeightFeed
+from rlhf_lab.types.rollouts import Chunk, Rollout
 
 POLL_SECONDS = 0.25
 

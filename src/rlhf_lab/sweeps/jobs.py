@@ -12,11 +12,7 @@ from hydra.errors import HydraException
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
 
-from rlhf_lab.experiment.checks import (
-    check,
-    require_readable_splits,
-    require_working_rewards,
-)
+from rlhf_lab.experiment.checks import check, require_readable_splits, require_working_rewards
 from rlhf_lab.experiment.checks_devices import check_trainers
 from rlhf_lab.experiment.config import Config, plain
 from rlhf_lab.experiment.derived import num_devices, timing_settings

@@ -29,8 +29,9 @@ from rlhf_lab.runs.recorded import Count
 from rlhf_lab.runs.saved_tensors import read_tensors
 from rlhf_lab.training.checkpoint_rows import as_row, from_row
 from rlhf_lab.types import limits
-from rlhf_lab.types.data import Chunk, Clock, Weights
+from rlhf_lab.types.data import Clock, Weights
 from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.rollouts import Chunk
 
 OPTIMIZER = "optimizer.safetensors"
 STATE = "state.json"

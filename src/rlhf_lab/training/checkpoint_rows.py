@@ -8,7 +8,7 @@ from time import perf_counter
 from typing import Any
 
 from rlhf_lab.rollout.chunk_states import QueuedChunk
-from rlhf_lab.types.data import Chunk, GeneratorReport, Rollout, Span
+from rlhf_lab.types.rollouts import Chunk, GeneratorReport, Rollout, Span
 from rlhf_lab.types.samples import Finish, Group, Sample, Steps
 
 

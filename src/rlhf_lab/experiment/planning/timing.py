@@ -202,10 +202,10 @@ def measured(folder: Path) -> Measurement:
 
 
 def chunks_of_rounds(generation: Sequence[LaneSpan]) -> defaultdict[int, list[LaneSpan]]:
-    found: defaultdict[int, list[LaneSpan]] = defaultdict(list)
+    chunks: defaultdict[int, list[LaneSpan]] = defaultdict(list)
     for span in generation:
-        found[span.round].append(span)
-    return found
+        chunks[span.round].append(span)
+    return chunks
 
 
 def windows(spans: Sequence[LaneSpan], trained: set[int]) -> dict[int, Window]:
@@ -232,14 +232,15 @@ def windows(spans: Sequence[LaneSpan], trained: set[int]) -> dict[int, Window]:
 def settings_of(folder: Path) -> Settings:
     path = manifest_path(folder)
     try:
-        given = checked(read_manifest(path), Planned, path)["settings"]
-        if given.get("segment_tokens"):
+        settings = checked(read_manifest(path), Planned, path)["settings"]
+        if settings.get("segment_tokens"):
             raise UserError(
-                f"{folder} has partial rollouts (mode.segment_tokens={given['segment_tokens']}), "
-                "whose timeline follows from the lengths of its samples: pass a run of mode=async"
+                f"{folder} has partial rollouts (mode.segment_tokens="
+                f"{settings['segment_tokens']}), whose timeline follows from the lengths of its "
+                "samples: pass a run of mode=async"
             )
         # Runs from before groups could be oversampled did not.
-        whole = checked({"oversample": 1.0, **given}, SettingsRow, path, "key settings")
+        whole = checked({"oversample": 1.0, **settings}, SettingsRow, path, "key settings")
     except Unreadable as error:
         raise UserError(
             f"{error}: it has no settings to plan from (it is damaged, or older than this "

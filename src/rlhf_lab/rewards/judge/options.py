@@ -34,7 +34,7 @@ class TokenLimit(StrEnum):
 @dataclass(frozen=True)
 class EndpointReward(RewardOptions):
     """A language model behind an OpenAI-compatible endpoint compares or rates responses
-    (docs/judges.md)."""
+    (docs/rewards.md)."""
 
     name: str = limits.name("endpoint")
     base_url: str = limits.option(

@@ -15,7 +15,8 @@ from torch import Tensor
 
 from rlhf_lab.algos.off_policy import corrected, measure
 from rlhf_lab.models.batching import Microbatch, split, to_device, trim
-from rlhf_lab.models.forward import num_chunks, texts, torch_threads
+from rlhf_lab.models.devices import torch_threads
+from rlhf_lab.models.forward import num_chunks, texts
 from rlhf_lab.models.shared_prompts import saves
 from rlhf_lab.runs.memory import memory_for, peak_bytes
 from rlhf_lab.training.engines.distributed import Processes

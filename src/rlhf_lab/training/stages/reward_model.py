@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from rlhf_lab.models.forward import torch_threads
+from rlhf_lab.models.devices import torch_threads
 from rlhf_lab.rewards.model import last_token_scores, scores_of
 from rlhf_lab.training.stages.calibration import Bin, by_quarter, calibration, expected_error
 from rlhf_lab.training.stages.strength import (
