@@ -11,7 +11,7 @@ from typing import Any
 from rlhf_lab.cli.command import OptionsCommand
 from rlhf_lab.runs.folder import RunSummary, error_of, list_runs
 from rlhf_lab.runs.trackers.console import Console
-from rlhf_lab.sweeps.record import RECORD, read_record
+from rlhf_lab.sweeps.sweep_file import RECORD, read_record
 from rlhf_lab.types.errors import UserError
 
 FACTS = ("command", "task", "algo", "mode", "seed")

@@ -65,10 +65,10 @@ def check_rounds(config: Config) -> None:
             f"{generator.name}: it cannot continue a sample that is begun; pass "
             "generator=hf, or mode.segment_tokens=0"
         )
-    if mode.weights is WeightPolicy.newest_in_sequence and not generator.updates_in_flight:
+    if mode.weights is WeightPolicy.latest_per_token and not generator.updates_in_flight:
         raise UserError(
-            f"mode.weights=newest_in_sequence with generator={generator.name}: vLLM finishes a "
-            "chunk before it takes new weights; pass mode.weights=newest, or generator=hf"
+            f"mode.weights=latest_per_token with generator={generator.name}: vLLM finishes a "
+            "chunk before it takes new weights; pass mode.weights=latest, or generator=hf"
         )
     if mode.num_generators > 1 and generator.address:
         raise UserError(

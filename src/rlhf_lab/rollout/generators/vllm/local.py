@@ -1,4 +1,4 @@
-"""vLLM in a process of the run's own, on this machine."""
+"""vLLM in a child process of the run, on this machine."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class LocalEngine:
             self._send(("load", {"path": path, "name": name}), doing)
             has = self._receive(doing)
         if has != name:
-            raise self._child.failure(doing, f"says that it has version {has}")
+            raise self._child.failure(doing, f"reports version {has}")
 
     def draw(self, requests: Sequence[Request], drawing: Drawing) -> list[Answer]:
         doing = f"at {len(requests)} samples"
