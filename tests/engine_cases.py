@@ -12,7 +12,7 @@ import torch
 from rlhf_lab.algos.corrections.none import NoCorrection
 from rlhf_lab.algos.online_dpo import OnlineDPO
 from rlhf_lab.algos.ppo import PPO
-from rlhf_lab.experiment import build
+from rlhf_lab.experiment.build_engine import build_engine
 from rlhf_lab.models.batching import collate, token_weights
 from rlhf_lab.models.causal_lm import load_policy
 from rlhf_lab.models.scratch import ScratchModel
@@ -58,7 +58,7 @@ def engine(options: EngineOptions, algo: str, model: Any | None = None) -> Train
     config: Any = SimpleNamespace(
         engine=options, optim=optim, model=TINY, generator=SimpleNamespace(temperature=0.7)
     )
-    return build.engine(config, trained, values)
+    return build_engine(config, trained, values)
 
 
 def groups(seed: int, num_groups: int = 5) -> list[Group]:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from rlhf_lab.cli import endings, main
-from rlhf_lab.experiment import build, lifecycle
+from rlhf_lab.experiment import build_rollout, lifecycle
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.rollout.pipeline import Pipeline
 from rlhf_lab.rollout.worker import RolloutWorker
@@ -125,7 +125,7 @@ class Watch:
         self._after(checkpoint, "save_file", lambda *a: self.reached("file saved"))
         self._after(atomic_folder, "flush", self._flushed)
         self.look_at_worker()
-        build.make_worker = functools.partial(watched_worker, self._moment)
+        build_rollout.build_worker = functools.partial(watched_worker, self._moment)
 
     def look_at_worker(self) -> None:
         """Look at what generates, in whatever process."""
@@ -183,14 +183,14 @@ def lively(prompt: str, completion: str, **_: Any) -> float:
     return float(zlib.crc32(f"{prompt}{completion}".encode()) % 97)
 
 
-real_make_worker = build.make_worker
+real_build_worker = build_rollout.build_worker
 
 
 def watched_worker(moment: Moment, *given: Any) -> RolloutWorker:
     """A rollout worker whose generator process looks out for the moment too."""
     if in_generator():
         Watch(moment).look_at_worker()
-    return real_make_worker(*given)
+    return real_build_worker(*given)
 
 
 def in_generator() -> bool:

@@ -23,7 +23,6 @@ from analysis.tables.gather import gather
 from rlhf_lab.cli import runs, timeline, timeline_page
 from rlhf_lab.cli.arguments import overrides_again, overrides_of_replay, overrides_to_resume
 from rlhf_lab.cli.wandb_sync import outboxes
-from rlhf_lab.experiment.build import schedule_of
 from rlhf_lab.experiment.config import Config, typed
 from rlhf_lab.experiment.evaluate import saved_weights
 from rlhf_lab.experiment.export import versions
@@ -31,6 +30,7 @@ from rlhf_lab.experiment.model_card import card
 from rlhf_lab.experiment.outputs import RECORDS, progress, refuse_occupied
 from rlhf_lab.experiment.planning import planner
 from rlhf_lab.rollout.chunk_states import QueuedChunk
+from rlhf_lab.rollout.recorded_schedule import read_schedule
 from rlhf_lab.runs.folder import RunDirectory, list_runs
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.runs.trackers.evaluations import sent_digests
@@ -215,7 +215,7 @@ def planned(folder: Path) -> None:
 def replayed(folder: Path) -> None:
     overrides_of_replay(folder, [])
     recipe: Any = SimpleNamespace(num_rounds=ROUNDS)
-    schedule_of(folder, config().mode, recipe)
+    read_schedule(folder, config().mode, recipe)
 
 
 def resumed(folder: Path) -> None:

@@ -22,10 +22,10 @@ from analysis.tables import __main__ as tables
 from analysis.tables.gather import gather
 from rlhf_lab.cli import report, runs, timeline
 from rlhf_lab.cli.arguments import overrides_again, overrides_of_replay, overrides_to_resume
-from rlhf_lab.experiment.build import schedule_of
 from rlhf_lab.experiment.evaluate import saved_weights
 from rlhf_lab.experiment.outputs import refuse_occupied
 from rlhf_lab.experiment.planning import planner
+from rlhf_lab.rollout.recorded_schedule import read_schedule
 from rlhf_lab.runs.extents import extent_of
 from rlhf_lab.runs.folder import RunDirectory, list_runs
 from rlhf_lab.runs.jsonl import read_rows, write_rows
@@ -171,7 +171,7 @@ def test_a_schedule_without_one_of_its_chunks_is_refused_before_the_replay(run: 
     recipe: Any = SimpleNamespace(num_rounds=4)
     mode: Any = SimpleNamespace(max_staleness=1)
     with pytest.raises(UserError, match=r"has no row of chunk 1: restore its schedule\.jsonl"):
-        schedule_of(run, mode, recipe)
+        read_schedule(run, mode, recipe)
 
 
 @pytest.mark.parametrize(

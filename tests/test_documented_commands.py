@@ -27,7 +27,8 @@ from hydra_plugins.rlhf_lab_plugin.tracked_sweeper import TrackedSweeper
 from rlhf_lab.cli import launch
 from rlhf_lab.cli.command import MULTIRUN, OptionsCommand
 from rlhf_lab.cli.main import COMMANDS, run_command
-from rlhf_lab.experiment.checks import check, check_trainers
+from rlhf_lab.experiment.checks import check
+from rlhf_lab.experiment.checks_devices import check_trainers
 from rlhf_lab.experiment.config import typed
 from rlhf_lab.experiment.registry import conf_folder
 from rlhf_lab.runs.kernels import RestartNeeded

@@ -19,12 +19,12 @@ from judge_server import Asked, Response, longer_wins, said, serving
 from rlhf_lab.experiment import lifecycle
 from rlhf_lab.experiment.checks import check
 from rlhf_lab.experiment.config import Config
-from rlhf_lab.rewards.endpoint import EndpointReward, Style, TokenLimit
-from rlhf_lab.rewards.judge import JudgeScorer
-from rlhf_lab.rewards.judge_cache import JudgeCache
-from rlhf_lab.rewards.judge_calls import JudgeCalls
-from rlhf_lab.rewards.judge_client import asked_pause, key_of
-from rlhf_lab.rewards.judge_prompts import filled, verdict
+from rlhf_lab.rewards.judge.cache import JudgeCache
+from rlhf_lab.rewards.judge.calls import JudgeCalls
+from rlhf_lab.rewards.judge.client import retry_after
+from rlhf_lab.rewards.judge.options import EndpointReward, TokenLimit
+from rlhf_lab.rewards.judge.prompts import Style, filled, verdict
+from rlhf_lab.rewards.judge.scorer import JudgeScorer
 from rlhf_lab.runs.folder import metrics
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.training.stages.relabel import write_relabelled
@@ -68,7 +68,7 @@ def make(tmp_path: Path) -> Make:
 
     def made(url: str, **options: Any) -> JudgeScorer:
         chosen = EndpointReward(base_url=url, model="m", **{**QUICK, **options})
-        calls = JudgeCalls(chosen, key_of(chosen), JudgeCache(tmp_path / "judge"))
+        calls = JudgeCalls(chosen, chosen.api_key(), JudgeCache(tmp_path / "judge"))
         return JudgeScorer(chosen, calls, reference)
 
     return made
@@ -253,7 +253,7 @@ def test_pauses_double_are_spread_by_the_question_and_end_somewhere(tmp_path: Pa
     ],
 )
 def test_retry_after_is_a_number_or_a_date(asked: str, seconds: float) -> None:
-    assert asked_pause({"retry-after": asked}, now=lambda: 10.0) == seconds
+    assert retry_after({"retry-after": asked}, now=lambda: 10.0) == seconds
 
 
 def test_a_group_without_all_of_its_answers_has_no_score(make: Make) -> None:

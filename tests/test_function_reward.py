@@ -17,8 +17,8 @@ from examples import FACTS, call
 from survival import is_running, outcome, wait_until
 
 from rlhf_lab.experiment import lifecycle
+from rlhf_lab.experiment.artifact_keys import ArtifactKeys
 from rlhf_lab.experiment.config import plain
-from rlhf_lab.experiment.prepare import Artifacts
 from rlhf_lab.rewards import rules
 from rlhf_lab.rewards.function import (
     FunctionJudge,
@@ -380,10 +380,10 @@ def test_labels_of_a_function_are_made_anew_when_its_code_changes(
     module: str, make_config: MakeConfig, tmp_path: Path
 ) -> None:
     config = make_config("reward@judge=function", f"judge.path={module}.words")
-    before = code_of(config.judge), Artifacts(config, Console(quiet=True))._labels_key()
+    before = code_of(config.judge), ArtifactKeys(config).labels()
     file = tmp_path / f"{module}.py"
     file.write_text(file.read_text() + "\n# another word\n")
-    after = code_of(config.judge), Artifacts(config, Console(quiet=True))._labels_key()
+    after = code_of(config.judge), ArtifactKeys(config).labels()
     assert before[0] != after[0]
     assert before[1] != after[1]
 

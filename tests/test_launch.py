@@ -16,7 +16,7 @@ from conftest import MakeConfig
 from survival import wait_until
 
 from rlhf_lab.cli import launch
-from rlhf_lab.experiment.checks import check_trainers
+from rlhf_lab.experiment.checks_devices import check_trainers
 from rlhf_lab.rollout.ports import free_port, require_free
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.sweeps.launchers import torchrun

@@ -20,7 +20,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from rlhf_lab.cli.endings import message
-from rlhf_lab.evaluation.evaluator import EvalOptions
+from rlhf_lab.evaluation.options import EvalOptions
 from rlhf_lab.experiment.config import Config, live, schema_of
 from rlhf_lab.experiment.keys import sections
 from rlhf_lab.models.scratch import ScratchModel

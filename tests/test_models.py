@@ -14,7 +14,8 @@ import transformers
 from conftest import MakeConfig
 from examples import FACTS
 
-from rlhf_lab.experiment import build, lifecycle
+from rlhf_lab.experiment import lifecycle
+from rlhf_lab.experiment.build import pad_id
 from rlhf_lab.experiment.checks import check
 from rlhf_lab.models.batching import collate
 from rlhf_lab.models.causal_lm import load_policy, load_tokenizer, save_policy
@@ -271,12 +272,12 @@ def test_without_a_pad_token_padding_is_masked_everywhere(tmp_path: Path) -> Non
     save_policy(llama(), padless(), tmp_path)
     model, tokenizer = load_policy(PretrainedModel("x", str(tmp_path)), None, 0)
     assert tokenizer.pad_token_id is None
-    assert build.pad_id(tokenizer) == tokenizer.eos_token_id
+    assert pad_id(tokenizer) == tokenizer.eos_token_id
     generator = HFGenerator(model, tokenizer, HFSampling(), 8, functools.partial(uniforms, 5))
     prompts, weights = prompts_of(tokenizer), Weights(0, dict(model.named_parameters()))
     together = generator.generate(weights, Chunk(0, 0, prompts, 2))
     alone = [generator.generate(weights, Chunk(0, 0, (prompt,), 2))[0] for prompt in prompts]
-    pad = build.pad_id(tokenizer)
+    pad = pad_id(tokenizer)
     with torch.inference_mode():
         batched = response_output(model, collate(together, pad), 0.7).logp_BT
         for place, (mine, theirs) in enumerate(zip(together, alone, strict=True)):

@@ -14,8 +14,10 @@ from examples import FACTS
 from in_memory import run_in_memory
 from survival import outcome
 
-from rlhf_lab.experiment import lifecycle
+from rlhf_lab.experiment import build_rollout, lifecycle
+from rlhf_lab.experiment.build_rollout import build_pipeline
 from rlhf_lab.experiment.registry import classes
+from rlhf_lab.experiment.sources import Sources
 from rlhf_lab.rollout.background import ThreadExecutor
 from rlhf_lab.rollout.budget import StalenessBudget
 from rlhf_lab.rollout.executor import InlineExecutor
@@ -194,18 +196,17 @@ class Recorder:
 def test_every_mode_asks_for_the_same_prompts_and_never_beyond_the_end(
     make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch, staleness: int
 ) -> None:
-    from rlhf_lab.experiment import build
     from rlhf_lab.models.pretrained import PretrainedModel
 
     recorder = Recorder()
     worker = RolloutWorker(recorder, recorder, False)  # type: ignore[arg-type]
-    monkeypatch.setattr(build, "executor", lambda *_: InlineExecutor(lambda: worker))
+    monkeypatch.setattr(build_rollout, "build_executor", lambda *_: InlineExecutor(lambda: worker))
     config = make_config(
         "mode=lagged", f"mode.max_staleness={staleness}", "generator.chunk_groups=3", *SHORT
     )
-    sources = build.Sources(PretrainedModel("none", "none"))
+    sources = Sources(PretrainedModel("none", "none"))
     tokenizer = config.task.tokenizer()
-    with build.pipeline(config, sources, None, tokenizer) as pipe:
+    with build_pipeline(config, sources, None, tokenizer) as pipe:
         for version in range(config.run.num_rounds):
             taken = pipe.take(Weights(version, {}))
             assert [r.chunk.round for r in taken.rollouts] == [version, version]
@@ -228,11 +229,10 @@ class Failing:
 def test_a_rollouts_error_stops_the_run_with_its_own_message(
     make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch, mode: str, tmp_path: Path
 ) -> None:
-    from rlhf_lab.experiment import build
 
     monkeypatch.setattr(
-        build,
-        "make_worker",
+        build_rollout,
+        "build_worker",
         lambda *_: RolloutWorker(Failing(), Recorder(), False),  # type: ignore[arg-type]
     )
     executor = "thread" if mode == "async" else "inline"

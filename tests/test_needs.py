@@ -11,7 +11,10 @@ from examples import group
 from in_memory import memory_of, result_of, run_in_memory
 
 from rlhf_lab.algos.ppo import PPO
-from rlhf_lab.experiment import build
+from rlhf_lab.experiment.algorithm_probes import reads_reference
+from rlhf_lab.experiment.build import build_generator, pad_id
+from rlhf_lab.experiment.build_engine import build_engine, build_value_model
+from rlhf_lab.experiment.build_prompts import build_prompts
 from rlhf_lab.experiment.checks import warnings
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.experiment.prepare import Artifacts
@@ -41,16 +44,16 @@ def engine_of(config: Config) -> tuple[TrainingEngine, Batch]:
     """The engine of a run, and a batch of samples of its first policy."""
     sources = Artifacts(config, Console(quiet=True)).sources()
     model, tokenizer = load_policy(sources.policy, None, config.seed)
-    values = build.value_model(config, sources, model, tokenizer)
-    return build.engine(config, model, values), sampled(config, model, tokenizer, greedy=False)
+    values = build_value_model(config, sources, model, tokenizer)
+    return build_engine(config, model, values), sampled(config, model, tokenizer, greedy=False)
 
 
 def sampled(config: Config, model: Any, tokenizer: Any, greedy: bool, seed: str = "test") -> Batch:
     weights = Weights(0, dict(model.named_parameters()))
-    stream = build.prompts(config, tokenizer, Split.train, "test")
+    stream = build_prompts(config, tokenizer, Split.train, "test")
     chunk = Chunk(0, 0, tuple(stream[place] for place in range(4)), 3, greedy)
-    groups = build.generator(config, model, tokenizer, seed).generate(weights, chunk)
-    return collate(groups, build.pad_id(tokenizer), limit=16)
+    groups = build_generator(config, model, tokenizer, seed).generate(weights, chunk)
+    return collate(groups, pad_id(tokenizer), limit=16)
 
 
 def test_values_begin_as_the_scores_of_the_proxy(make_config: MakeConfig) -> None:
@@ -171,7 +174,7 @@ def test_the_coefficient_follows_its_target(make_config: MakeConfig) -> None:
 def test_algorithms_say_themselves_whether_they_read_the_reference(
     make_config: MakeConfig, options: tuple[str, ...], expected: bool
 ) -> None:
-    assert build.reads_reference(make_config(*options)) is expected
+    assert reads_reference(make_config(*options).algo) is expected
 
 
 def test_a_reference_that_only_metrics_ask_is_read_for_some_groups(make_config: MakeConfig) -> None:

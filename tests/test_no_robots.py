@@ -18,12 +18,12 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
 from transformers import GPTNeoXConfig, GPTNeoXForCausalLM, PreTrainedTokenizerFast
 
-from rlhf_lab.experiment import build, lifecycle
+from rlhf_lab.experiment import lifecycle
+from rlhf_lab.experiment.build_prompts import build_eval_prompts, build_rollout_prompts
 from rlhf_lab.experiment.checks import check, require_readable_splits
 from rlhf_lab.experiment.prepare import Artifacts
 from rlhf_lab.models.causal_lm import save_policy
-from rlhf_lab.models.pretrained import PretrainedModel
-from rlhf_lab.rewards.build import as_text
+from rlhf_lab.rewards.encoding import as_text
 from rlhf_lab.runs.folder import metrics
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.tasks import chat
@@ -256,17 +256,17 @@ def test_a_run_on_chats_is_judged_and_leaves_long_prompts_out(
     with pytest.raises(UserError, match=r"prompt .*:\d+ has 24 tokens, more than"):
         kept = make_config(*options, *where, "task.drop_long=false")
         whole = replace(kept, run=replace(kept.run, updates=8))
-        build.rollout_prompts(whole, build.Sources(PretrainedModel("m", "m")), tokenizer())
+        build_rollout_prompts(whole, "", tokenizer())
 
 
 def test_evaluation_has_as_many_prompts_as_fit(
     make_config: MakeConfig, options: tuple[str, ...]
 ) -> None:
     fits = make_config(*options, "eval.split=validation", "eval.prompts=9")
-    assert len(build.eval_prompts(fits, tokenizer())) == 9
+    assert len(build_eval_prompts(fits, tokenizer())) == 9
     many = make_config(*options, "eval.split=validation", "eval.prompts=10")
     with pytest.raises(UserError, match=r"eval.prompts=10, but split validation .* has 9 rows"):
-        build.eval_prompts(many, tokenizer())
+        build_eval_prompts(many, tokenizer())
 
 
 def test_labelled_pairs_of_chats_stay_chats(
@@ -278,7 +278,7 @@ def test_labelled_pairs_of_chats_stay_chats(
         stages = Artifacts(config, Console(quiet=True))
         path = Path(stages.pairs())
         examples = pair_examples(path)
-        stream = build.rollout_prompts(config, stages.sources(), tokenizer())
+        stream = build_rollout_prompts(config, stages.sources().pairs, tokenizer())
     assert examples
     assert all(example.messages[-1][0] == "user" for example in examples)
     for place in range(len(stream)):

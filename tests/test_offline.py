@@ -16,7 +16,8 @@ from examples import FACTS, group
 from in_memory import memory_of, run_in_memory
 from survival import outcome
 
-from rlhf_lab.experiment import build, lifecycle
+from rlhf_lab.experiment import lifecycle
+from rlhf_lab.experiment.build_rollout import build_pipeline
 from rlhf_lab.experiment.checks import check, require_readable_splits
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.experiment.prepare import Artifacts, read_pairs
@@ -199,7 +200,7 @@ def test_every_round_takes_pairs_of_the_label_stage_in_an_order_of_its_own(
     assert Path(sources.pairs) == stages(online).labels().folder / "train.jsonl"
     rows = read_pairs(Path(sources.pairs))
     taken = []
-    with build.pipeline(config, sources, None, word_tokenizer()) as pipe:
+    with build_pipeline(config, sources, None, word_tokenizer()) as pipe:
         for version in range(20):
             taken += pipe.take(Weights(version, {})).groups
     assert {group.rewards for group in taken} == {(1.0, 0.0)}

@@ -12,7 +12,7 @@ import torch
 from conftest import Finished, MakeConfig
 from examples import FACTS
 
-from rlhf_lab.experiment import build, lifecycle
+from rlhf_lab.experiment import lifecycle
 from rlhf_lab.experiment.checks import check
 from rlhf_lab.experiment.planning.timing import settings_of
 from rlhf_lab.models.batching import collate
@@ -28,6 +28,7 @@ from rlhf_lab.rollout.generators.hf import HFGenerator, HFSampling
 from rlhf_lab.rollout.mode import ExecutorKind, Mode
 from rlhf_lab.rollout.partial_rollout import segments_of
 from rlhf_lab.rollout.pipeline import Pipeline
+from rlhf_lab.rollout.recorded_schedule import read_schedule
 from rlhf_lab.rollout.worker import RolloutWorker
 from rlhf_lab.runs.jsonl import read_rows
 from rlhf_lab.runs.trackers.console import Console
@@ -316,7 +317,7 @@ def test_partial_runs_are_neither_replayed_nor_planned_from(
     assert {row["segment_tokens"] for row in read_rows(folder / "schedule.jsonl")} == {2}
     replay = make_config(*SHORT, "run.updates=2", "mode=replay", f"mode.schedule={folder}")
     with pytest.raises(UserError, match="repeats it bit for bit"):
-        build.schedule_of(folder, replay.mode, replay.run)
+        read_schedule(folder, replay.mode, replay.run)
     with pytest.raises(UserError, match="mode=async"):
         settings_of(folder)
 

@@ -74,7 +74,7 @@ def test_validation_is_the_evaluation_without_the_judge(
     sampled = ("eval.snapshots=2", "eval.samples=2", "eval.temperature=0.5", "eval.validate=proxy")
     options = (*SHORT, *sampled, f"output.dir={folder}", "output.resume=true")
     with monkeypatch.context() as patch:
-        patch.setattr("rlhf_lab.experiment.build.evaluator", None)
+        patch.setattr("rlhf_lab.experiment.validate.build_evaluator", None)
         run(make_config(*options, "checkpoint.pause_round=2"))
         run(make_config(*options, "checkpoint.pause_round=2"))
     run(make_config(*options))

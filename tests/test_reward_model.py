@@ -19,12 +19,14 @@ from torch import Tensor
 
 from analysis.studies import calibration as curve
 from rlhf_lab.cli.reward_model import train_reward_models
-from rlhf_lab.experiment import build, lifecycle
-from rlhf_lab.experiment.prepare import STRENGTH, Artifacts, read_pairs
+from rlhf_lab.experiment import lifecycle
+from rlhf_lab.experiment.build_engine import build_value_model
+from rlhf_lab.experiment.make_models import STRENGTH
+from rlhf_lab.experiment.prepare import Artifacts, read_pairs
 from rlhf_lab.models.causal_lm import load_policy
 from rlhf_lab.models.reward_model import chosen_label, load_reward_model, reward_model_from
 from rlhf_lab.models.scratch import ScratchModel
-from rlhf_lab.rewards.build import RewardContext, scorer
+from rlhf_lab.rewards.build import RewardContext, build_scorer
 from rlhf_lab.rewards.ensemble import EnsembleReward
 from rlhf_lab.rewards.model import ModelReward, row_scores
 from rlhf_lab.rewards.steps import StepsReward
@@ -440,7 +442,7 @@ def test_steps_are_not_scored_by_a_model_that_pools(tmp_path: Path) -> None:
     for kind, labels in (("Bert", 1), ("Llama", 2)):
         path = saved(tmp_path / kind, kind, labels)
         with pytest.raises(UserError, match="it has no single score for every token"):
-            scorer(StepsReward(path=str(path)), surroundings())
+            build_scorer(StepsReward(path=str(path)), surroundings())
 
 
 def surroundings() -> RewardContext:
@@ -452,14 +454,14 @@ def test_an_encoder_reads_the_text_as_its_own_tokenizer_has_it(tmp_path: Path) -
     path = saved(tmp_path, "Bert", 2)
     options = ModelReward(path=str(path), label=1)
     groups = [group(0, [[-1.0]], [])]
-    ((score,),) = scorer(options, surroundings()).score(groups)
+    ((score,),) = build_scorer(options, surroundings()).score(groups)
     model, tokenizer, _ = load_reward_model(str(path))
     example, text = groups[0].prompt.example, groups[0].samples[0].text
     tokens = torch.tensor([tokenizer(example.prompt + text)["input_ids"]])
     with torch.inference_mode():
         assert score == pytest.approx(float(model(input_ids=tokens).logits[0, 1]), abs=1e-5)
     ensemble = EnsembleReward(paths=[str(path), str(path)], label=1)
-    ((mean,),) = scorer(ensemble, surroundings()).score(groups)
+    ((mean,),) = build_scorer(ensemble, surroundings()).score(groups)
     assert mean == pytest.approx(score)
 
 
@@ -470,14 +472,14 @@ def test_a_chat_model_reads_messages_through_its_template(tmp_path: Path) -> Non
     )
     path = saved(tmp_path / "chat", "Llama", 1, tokenizer)
     groups = [group(0, [[-1.0]], [])]
-    ((score,),) = scorer(ModelReward(path=str(path), chat=True), surroundings()).score(groups)
+    ((score,),) = build_scorer(ModelReward(path=str(path), chat=True), surroundings()).score(groups)
     model, again, _ = load_reward_model(str(path))
     tokens = again("user a b . assistant text . ", add_special_tokens=False)["input_ids"]
     with torch.inference_mode():
         assert score == pytest.approx(float(row_scores(model, [tokens])[0]), abs=1e-5)
     plain = saved(tmp_path / "plain", "Llama", 1)
     with pytest.raises(UserError, match=r"has no chat template: pass reward.chat=false"):
-        scorer(ModelReward(path=str(plain), chat=True), surroundings())
+        build_scorer(ModelReward(path=str(plain), chat=True), surroundings())
 
 
 def test_a_run_is_rewarded_by_an_encoder_with_two_labels(
@@ -489,7 +491,7 @@ def test_a_run_is_rewarded_by_an_encoder_with_two_labels(
     config = replace(config, output=replace(config.output, dir=str(tmp_path / "run")))
     sources = Artifacts(config, Console(quiet=True)).sources()
     policy, tokenizer = load_policy(sources.policy, None, config.seed)
-    values = build.value_model(config, sources, policy, tokenizer)
+    values = build_value_model(config, sources, policy, tokenizer)
     assert values is not None
     head = values.score.get_parameter("weight")
     assert not head.any(), "a reward of a whole text is no value of a state"

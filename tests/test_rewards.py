@@ -11,13 +11,13 @@ import pytest
 from conftest import MakeConfig
 from examples import group
 
-from rlhf_lab.experiment import build, lifecycle
+from rlhf_lab.experiment import build, build_rollout, lifecycle
 from rlhf_lab.experiment.config import Config, plain
 from rlhf_lab.experiment.prepare import Artifacts
-from rlhf_lab.rewards.build import num_proxies
 from rlhf_lab.rewards.combined import CombinedReward, CombinedScorer, How
 from rlhf_lab.rewards.ensemble import Combine, EnsembleReward, EnsembleScorer
 from rlhf_lab.rewards.function import FunctionReward
+from rlhf_lab.rewards.options import num_proxies
 from rlhf_lab.rewards.rule import RuleReward
 from rlhf_lab.runs.folder import metrics
 from rlhf_lab.runs.trackers.console import Console
@@ -198,12 +198,12 @@ class Patchy:
 
 
 def patch(monkeypatch: pytest.MonkeyPatch, every: int) -> None:
-    real = build.reward
+    real = build.build_reward
 
     def reward(part: Any, *given: Any) -> Any:
         return Patchy(every) if isinstance(part, FunctionReward) else real(part, *given)
 
-    monkeypatch.setattr(build, "reward", reward)
+    monkeypatch.setattr(build_rollout, "build_reward", reward)
 
 
 # The function is never called: `patch` puts another reward in its place.

@@ -12,9 +12,10 @@ from conftest import MakeConfig
 from examples import call, group
 from survival import exact_rows
 
-from rlhf_lab.evaluation.evaluator import EvalOptions
 from rlhf_lab.evaluation.measures.intervals import wilson
-from rlhf_lab.experiment import build
+from rlhf_lab.evaluation.options import EvalOptions
+from rlhf_lab.experiment.build import build_evaluator
+from rlhf_lab.experiment.build_prompts import build_prompts
 from rlhf_lab.experiment.prepare import Artifacts, read_pairs
 from rlhf_lab.models.batching import collate
 from rlhf_lab.models.causal_lm import load_policy
@@ -96,7 +97,7 @@ def test_a_product_is_made_once_and_only_whole(tmp_path: Path) -> None:
 def test_sft_loss_counts_the_response_or_everything(make_config: MakeConfig) -> None:
     config = make_config()
     model, tokenizer = load_policy(config.model, config.task.tokenizer(), 1)
-    stream = build.prompts(config, tokenizer, Split.train, "sft")
+    stream = build_prompts(config, tokenizer, Split.train, "sft")
     groups = reference_groups([stream[0], stream[1]], tokenizer, 24)
     batch = collate(groups, tokenizer.pad_token_id)
     with torch.inference_mode():
@@ -132,7 +133,7 @@ def test_snapshots_are_spread_evenly_with_both_ends() -> None:
 def test_sft_judged_against_itself_has_not_moved(make_config: MakeConfig) -> None:
     config = make_config("eval.prompts=8")
     sources = Artifacts(config, Console(quiet=True)).sources()
-    judge = build.evaluator(config, sources)
+    judge = build_evaluator(config, sources)
     model, _ = load_policy(sources.policy, None, 1)
     weights = Weights(0, dict(model.named_parameters()))
     metrics, table = judge.evaluate(weights)
@@ -151,7 +152,7 @@ def test_judging_at_another_temperature_leaves_the_kl_as_it_was(make_config: Mak
         sources = Artifacts(config, Console(quiet=True)).sources()
         other, _ = load_policy(config.model, config.task.tokenizer(), seed=5)
         weights = Weights(1, dict(other.named_parameters()))
-        results.append(build.evaluator(config, sources).evaluate(weights)[0])
+        results.append(build_evaluator(config, sources).evaluate(weights)[0])
     assert results[0]["kl/sft_k1"] == results[1]["kl/sft_k1"] != 0.0
     assert results[0]["gold/mean"] != results[1]["gold/mean"]
 

@@ -27,8 +27,9 @@ from rlhf_lab.models.batching import collate, rewards_of
 from rlhf_lab.models.causal_lm import load_policy
 from rlhf_lab.models.reward_model import load_reward_model, reward_model_from, save_reward_model
 from rlhf_lab.models.scratch import ScratchModel
-from rlhf_lab.rewards.build import RewardContext, scorer, steps_as_text, steps_as_tokens
+from rlhf_lab.rewards.build import RewardContext, build_scorer
 from rlhf_lab.rewards.combined import CombinedReward, CombinedScorer, How
+from rlhf_lab.rewards.encoding import steps_as_text, steps_as_tokens
 from rlhf_lab.rewards.model import last_token_scores
 from rlhf_lab.rewards.rule import RuleReward
 from rlhf_lab.rewards.shaping import ShapedScorer, ShapingOptions
@@ -128,7 +129,7 @@ def options(judge: str, refine: Refine = Refine.none) -> StepsReward:
 
 def test_a_steps_score_is_the_models_score_of_its_prefix(judge: str) -> None:
     given = RewardContext(TldrNano(), WORDS, (), 1, 32, Path())
-    live = scorer(options(judge), given)
+    live = build_scorer(options(judge), given)
     assert isinstance(live, StepsScorer)
     scored = live.scored([written(TEXT, "should i quit ?"), written("it was wednesday .")])
     model, _, offset = load_reward_model(judge)

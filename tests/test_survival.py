@@ -35,7 +35,8 @@ from forked import (
 from survival import exact_rows, finish, is_running, killed_at, outcome, start, wait_until
 
 from rlhf_lab.cli.endings import REQUEUE
-from rlhf_lab.experiment import build, lifecycle
+from rlhf_lab.experiment import build, build_rollout, lifecycle
+from rlhf_lab.experiment.build_engine import build_engine
 from rlhf_lab.models.causal_lm import load_policy
 from rlhf_lab.rollout.background import ProcessExecutor
 from rlhf_lab.rollout.chunk_states import QueuedChunk
@@ -617,7 +618,7 @@ def test_a_folder_that_cannot_be_written_to_is_refused_before_the_first_step(
 def test_a_reward_that_is_no_number_stops_the_run_and_its_batch_is_kept(
     make_config: MakeConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: float
 ) -> None:
-    real = build.reward
+    real = build.build_reward
 
     class Spoiled:
         def __init__(self, scorer: Any) -> None:
@@ -629,7 +630,7 @@ def test_a_reward_that_is_no_number_stops_the_run_and_its_batch_is_kept(
             rows: list[tuple[float, ...]] = self._scorer.score(groups)
             return [(value, *rows[0][1:]), *rows[1:]] if self._calls == 3 else rows
 
-    monkeypatch.setattr(build, "reward", lambda *given: Spoiled(real(*given)))
+    monkeypatch.setattr(build_rollout, "build_reward", lambda *given: Spoiled(real(*given)))
     folder = tmp_path / "spoiled"
     config = make_config(*SHORT, "generator.chunk_groups=8", f"output.dir={folder}")
     with pytest.raises(FloatingPointError, match=rf"got reward {value}: no update was made"):
@@ -672,4 +673,4 @@ def test_weights_that_are_no_numbers_are_refused_at_the_start(make_config: MakeC
     with torch.no_grad():
         next(model.parameters())[0] = float("inf")
     with pytest.raises(FloatingPointError, match="the starting weights are not finite"):
-        build.engine(config, model)
+        build_engine(config, model)

@@ -16,7 +16,7 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
 from transformers import PreTrainedTokenizerFast
 
-from rlhf_lab.experiment import build
+from rlhf_lab.experiment.build_prompts import build_prompts
 from rlhf_lab.models.causal_lm import with_padding
 from rlhf_lab.tasks.prompts import PromptStream
 from rlhf_lab.tasks.protocols import Shortening
@@ -262,5 +262,5 @@ def test_a_run_shortens_what_its_task_can_shorten(config_of: MakeConfig, tmp_pat
         *("task=tldr", f"task.path={path}", "task.rows=raw", "task.max_prompt_tokens=9")
     )
     tokenizer = lambda text, add_special_tokens: {"input_ids": words(text)}  # noqa: E731
-    stream = build.prompts(config, tokenizer, Split.train, "rollout")
+    stream = build_prompts(config, tokenizer, Split.train, "rollout")
     assert "POST: one\ntwo\n\nTL;DR:" in stream[0].example.prompt

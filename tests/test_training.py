@@ -1,14 +1,16 @@
-"""What a run reads besides its config: each model once for every use that changes it."""
+"""What a run reads besides its config: each model as seldom as can be."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import MakeConfig
 from examples import FACTS
 
-from rlhf_lab.experiment import lifecycle
+from rlhf_lab.cli.pipeline import run_pipeline
+from rlhf_lab.experiment.policy_loader import PolicyLoader
 from rlhf_lab.experiment.prepare import Artifacts
 from rlhf_lab.models import causal_lm, reward_model
 from rlhf_lab.models.reward_model import load_reward_model, reward_model_shape
@@ -16,25 +18,33 @@ from rlhf_lab.models.weights import num_parameters
 from rlhf_lab.runs.trackers.console import Console
 
 
-def test_a_run_reads_no_model_that_it_has(
-    make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
+def test_a_pipeline_loads_its_policy_once_before_and_once_after_training(
+    make_config: MakeConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = make_config("run.updates=2", "sft.steps=4")
-    Artifacts(config, Console(quiet=True)).sources()
-    read: list[str] = []
+    config = make_config("run.updates=2", "sft.steps=4", f"output.cache={tmp_path / 'cache'}")
+    loaded: list[str] = []
     for module in (causal_lm, reward_model):
         true = module.load_weights_of
 
         def counted(kind: Any, *rest: Any, true: Any = true, **options: Any) -> Any:
-            read.append(kind.__name__)
+            loaded.append(kind.__name__)
             return true(kind, *rest, **options)
 
         monkeypatch.setattr(module, "load_weights_of", counted)
-    lifecycle.train(config, Console(quiet=True), FACTS)
-    # Training starts from the policy, the trained one is saved, and an evaluation begins anew.
-    assert read.count("AutoModelForCausalLM") == 3
+    run_pipeline(config, Console(quiet=True), FACTS)
+    # Labels, reward model and training share the first; the saved policy and evaluation, the other.
+    assert loaded.count("AutoModelForCausalLM") == 2
     # The scorer of the rollouts, and that of the evaluation.
-    assert read.count("AutoModelForSequenceClassification") == 2
+    assert loaded.count("AutoModelForSequenceClassification") == 2
+
+
+def test_a_policy_that_is_taken_is_kept_no_longer(make_config: MakeConfig) -> None:
+    source = Artifacts(make_config("sft.steps=4"), Console(quiet=True)).sources().policy
+    loader = PolicyLoader()
+    model, _ = loader.read(source, seed=1)
+    assert loader.read(source, seed=1)[0] is model
+    assert loader.take(source, seed=1)[0] is model
+    assert loader.read(source, seed=1)[0] is not model
 
 
 def test_the_shape_of_a_reward_model_has_its_parameters_and_no_weights(

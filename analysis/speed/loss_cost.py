@@ -20,9 +20,11 @@ import torch
 from hydra import compose, initialize_config_dir
 
 from analysis.speed.clock import seconds_of
-from rlhf_lab.experiment import build
-from rlhf_lab.experiment.checks import response_tokens
+from rlhf_lab.experiment.build import pad_id
+from rlhf_lab.experiment.build_engine import build_engine
+from rlhf_lab.experiment.build_prompts import build_prompts
 from rlhf_lab.experiment.config import Config, register, typed
+from rlhf_lab.experiment.derived import response_tokens
 from rlhf_lab.experiment.registry import classes, conf_folder
 from rlhf_lab.models.batching import collate, micro_batches, minibatches, rewards_of
 from rlhf_lab.models.causal_lm import load_policy
@@ -36,7 +38,7 @@ ALGORITHMS = classes("algo")
 
 def groups_of(config: Config, tokenizer: Any) -> list[Group]:
     """Random responses of full length with random log-probs and rewards to real prompts."""
-    stream = build.prompts(config, tokenizer, Split.train, "bench")
+    stream = build_prompts(config, tokenizer, Split.train, "bench")
     rng = torch.Generator().manual_seed(1)
     shape = (config.run.group_size, response_tokens(config))
     found = []
@@ -58,12 +60,12 @@ def share(config: Config, repeats: int) -> tuple[float, float]:
     algo = config.algo
     kind = algo.needs.values
     values = None if kind is ValueModel.none else value_model_like(model, False)
-    engine = build.engine(config, model, values)
+    engine = build_engine(config, model, values)
     groups = groups_of(config, tokenizer)
     order_P = torch.arange(len(groups))
 
     def rows() -> Batch:
-        batch = collate(groups, build.pad_id(tokenizer), response_tokens(config))
+        batch = collate(groups, pad_id(tokenizer), response_tokens(config))
         batch = replace(batch, reference_logp_BT=engine.reference_logp(batch))
         return replace(batch, value_BT=engine.values(batch)) if values is not None else batch
 

@@ -44,7 +44,7 @@ def read(words: Sequence[str]) -> tuple[Layout, list[str]]:
 def require_startable(overrides: Sequence[str], num_trainers: int) -> None:
     """Refuse overrides that no run of so many trainers could start with."""
     from rlhf_lab.cli.compose import checked, compose
-    from rlhf_lab.experiment.checks import check_trainers
+    from rlhf_lab.experiment.checks_devices import check_trainers
 
     def check(cfg: DictConfig) -> None:
         check_trainers(checked(cfg)[0], num_trainers)

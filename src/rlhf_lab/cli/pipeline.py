@@ -18,10 +18,12 @@ if TYPE_CHECKING:
 def run_pipeline(config: Config, console: Console, facts: Mapping[str, Any]) -> None:
     """All stages, then training and evaluation."""
     from rlhf_lab.experiment import lifecycle
+    from rlhf_lab.experiment.policy_loader import PolicyLoader
 
+    loader = PolicyLoader()
     lifecycle.preload_generators(config)
-    make_stages(config, console)
-    lifecycle.train(config, console, facts)
+    make_stages(config, console, loader)
+    lifecycle.train(config, console, facts, loader)
 
 
 def job(cfg: DictConfig) -> None:

@@ -11,16 +11,17 @@ from rlhf_lab.runs.trackers.console import Console
 
 if TYPE_CHECKING:
     from rlhf_lab.experiment.config import Config
+    from rlhf_lab.experiment.policy_loader import PolicyLoader
     from rlhf_lab.experiment.prepare import Artifact
 
 
-def make_stages(config: Config, console: Console) -> None:
+def make_stages(config: Config, console: Console, loader: PolicyLoader | None = None) -> None:
     """Make every stage that the run needs, and report each."""
-    from rlhf_lab.experiment.checks import trains_on_labels, trains_proxy
+    from rlhf_lab.experiment.derived import trains_on_labels, trains_proxy
     from rlhf_lab.experiment.prepare import Artifacts
     from rlhf_lab.models.scratch import ScratchModel
 
-    artifacts = Artifacts(config, console)
+    artifacts = Artifacts(config, console, loader)
     if isinstance(config.model, ScratchModel):
         report_artifact(console, f"sft {config.model.name}", artifacts.sft(config.model))
     if trains_proxy(config) or trains_on_labels(config):

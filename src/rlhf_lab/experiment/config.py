@@ -15,7 +15,7 @@ from typing import Any, get_type_hints
 from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING, DictConfig, OmegaConf
 
-from rlhf_lab.evaluation.evaluator import EvalOptions
+from rlhf_lab.evaluation.options import EvalOptions
 from rlhf_lab.experiment.registry import CLASSES, classes, plain_options
 from rlhf_lab.models.pretrained import PretrainedModel
 from rlhf_lab.models.scratch import ScratchModel

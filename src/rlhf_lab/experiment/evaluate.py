@@ -1,4 +1,4 @@
-"""Judging the saved versions of a run: its files, what is told, and the table over runs."""
+"""Evaluation of the saved versions of a run: its files, its console lines, the table of runs."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from time import perf_counter
 from typing import Any
 
 from rlhf_lab.evaluation.score_table import cells, number, with_bounds
-from rlhf_lab.experiment import build
+from rlhf_lab.experiment.build import build_evaluator
 from rlhf_lab.experiment.config import Config
+from rlhf_lab.experiment.policy_loader import PolicyLoader
+from rlhf_lab.experiment.sources import Sources
 from rlhf_lab.runs.jsonl import write_rows
 from rlhf_lab.runs.reading import Unreadable
 from rlhf_lab.runs.saved_tensors import check_tensors, kept_versions, read_tensors
@@ -30,11 +32,11 @@ class Evaluated:
 
 
 def evaluate_run(
-    config: Config, sources: build.Sources, folder: Path, console: Console
+    config: Config, sources: Sources, loader: PolicyLoader, folder: Path, console: Console
 ) -> list[Metrics]:
     """Judge the saved versions of a run; evals.jsonl and samples.jsonl are written anew."""
     saved = saved_weights(folder)
-    judge = build.evaluator(config, sources)
+    judge = build_evaluator(config, sources, loader)
     rows = []
     with console.stage("evaluate", total=len(saved)) as bar:
         for version, path in saved.items():

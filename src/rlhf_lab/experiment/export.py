@@ -7,8 +7,8 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from rlhf_lab.experiment import build
 from rlhf_lab.experiment.config import Config
+from rlhf_lab.experiment.derived import generation_settings
 from rlhf_lab.experiment.model_card import write_card
 from rlhf_lab.experiment.prepare import Artifacts
 from rlhf_lab.models.causal_lm import load_policy, save_policy
@@ -74,5 +74,5 @@ def fill(
     policy, tokenizer = load_policy(source, None, config.seed)
     if weights is not None:
         load_weights(policy, Weights(version, read_tensors(weights)))
-    save_policy(policy, tokenizer, folder, build.written(config))
+    save_policy(policy, tokenizer, folder, generation_settings(config))
     write_card(config, run, folder, version)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import shlex
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -9,18 +10,20 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from rlhf_lab.evaluation.evaluator import Validate
-from rlhf_lab.experiment import build
+from rlhf_lab.evaluation.options import Validate
 from rlhf_lab.experiment.config import Config, plain
+from rlhf_lab.experiment.derived import generation_settings, timing_settings
 from rlhf_lab.experiment.evaluate import Evaluated, evaluate_run
 from rlhf_lab.experiment.model_card import write_card
 from rlhf_lab.experiment.outputs import CHECKPOINTS, RECORDS, FolderOutput
 from rlhf_lab.experiment.planning import planner
 from rlhf_lab.experiment.planning.timing import measured
+from rlhf_lab.experiment.policy_loader import PolicyLoader
 from rlhf_lab.experiment.prepare import Artifacts
+from rlhf_lab.experiment.sources import Sources
 from rlhf_lab.experiment.train import learn
 from rlhf_lab.experiment.validate import validate
-from rlhf_lab.models.causal_lm import load_policy, require_savable, save_policy
+from rlhf_lab.models.causal_lm import require_savable, save_policy
 from rlhf_lab.models.weights import load_weights, weights_digest
 from rlhf_lab.rollout.mode import ExecutorKind
 from rlhf_lab.runs import folder as runs
@@ -41,7 +44,9 @@ from rlhf_lab.types.errors import StopRequested, UserError
 Record = Mapping[str, Any]
 
 
-def train(config: Config, console: Console, facts: Record) -> Path:
+def train(
+    config: Config, console: Console, facts: Record, loader: PolicyLoader | None = None
+) -> Path:
     """One run: its folder holds the manifest, the config, metrics, weights and evaluation.
 
     Raises StopRequested on SIGTERM or SIGUSR1, once a checkpoint is saved. A run that came to its
@@ -50,13 +55,15 @@ def train(config: Config, console: Console, facts: Record) -> Path:
     preload_generators(config)
     folder = claim_folder(config)
     with run_lock(folder):
-        return train_in(folder, config, console, facts)
+        return train_in(folder, config, console, facts, loader or PolicyLoader())
 
 
-def train_in(folder: Path, config: Config, console: Console, facts: Record) -> Path:
+def train_in(
+    folder: Path, config: Config, console: Console, facts: Record, loader: PolicyLoader
+) -> Path:
     """Train in a folder that no other process uses."""
     claim = runs.RunDirectory.resume if config.output.resume else runs.RunDirectory.create
-    manifest = {**facts["manifest"], "settings": build.settings(config)}
+    manifest = {**facts["manifest"], "settings": timing_settings(config)}
     record = claim(folder, manifest, facts["config_yaml"])
     if record.manifest["state"] == "finished":
         console.print(f"run {folder} has finished already: nothing to do")
@@ -64,7 +71,7 @@ def train_in(folder: Path, config: Config, console: Console, facts: Record) -> P
     console.print(f"run {folder}")
     with listening() as stop:
         try:
-            state = finish_run(config, console, facts, record, stop)
+            state = finish_run(config, console, facts, record, loader, stop)
         except BaseException as error:
             if fault_of(error):
                 error.add_note(resume_hint(folder))
@@ -83,30 +90,35 @@ def preload_generators(config: Config) -> None:
 
 
 def finish_run(
-    config: Config, console: Console, facts: Record, record: runs.RunDirectory, stop: Stop
+    config: Config,
+    console: Console,
+    facts: Record,
+    record: runs.RunDirectory,
+    loader: PolicyLoader,
+    stop: Stop,
 ) -> runs.End:
     """Train, unless the run had trained to its end before; then evaluate. Returns the state of the
     run: it may have come to its pause only."""
     folder, rounds = record.folder, config.run.num_rounds
-    sources = Artifacts(config, console).sources()
+    sources = Artifacts(config, console, loader).sources()
     if "weights_digest" not in record.manifest:
         code = short_commit(record.manifest)
         facts = {**facts, "run_id": record.manifest["run_id"], "commit": code}
         with stop.deferred():
             weights = train_policy(
-                config, sources, folder, console, facts, lambda: stop.is_requested
+                config, sources, loader, folder, console, facts, lambda: stop.is_requested
             )
         if weights.version < rounds:
-            validate_version(config, sources, folder, console, weights.version)
+            validate_version(config, sources, loader, folder, console, weights.version)
             console.print(f"paused at round {weights.version} of {rounds} (checkpoint.pause_round)")
             return "paused"
         # Which chunk waits for which version follows from the lengths of partial rollouts.
         ideal = {} if config.mode.segment_tokens else report_overlap(folder, console)
         records = {name: asdict(extent_of(folder / name)) for name in RECORDS}
         record.update(weights_digest=weights_digest(weights), records=records, **ideal)
-    validate_version(config, sources, folder, console, rounds)
+    validate_version(config, sources, loader, folder, console, rounds)
     if config.eval.snapshots:
-        rows = evaluate_run(config, sources, folder, console)
+        rows = evaluate_run(config, sources, loader, folder, console)
         send_evaluation(config, folder, "train", rows, console)
     write_card(config, folder, folder / runs.POLICY, rounds)
     return "finished"
@@ -114,7 +126,8 @@ def finish_run(
 
 def train_policy(
     config: Config,
-    sources: build.Sources,
+    sources: Sources,
+    loader: PolicyLoader,
     folder: Path,
     console: Console,
     facts: Record,
@@ -123,24 +136,30 @@ def train_policy(
     """Train into the run's folder, and save the policy if the run came to its end. Returns the last
     weights."""
     output = FolderOutput(config, folder, console, facts)
-    model, tokenizer = load_policy(sources.policy, None, config.seed)
-    settings = build.written(config)
+    model, tokenizer = loader.take(sources.policy, config.seed)
+    settings = generation_settings(config)
     require_savable(model, tokenizer, sources.policy.path, settings)
     weights = learn(config, sources, model, tokenizer, output, console.print, should_stop)
     if weights.version == config.run.num_rounds:
-        # The engine may have cut the trained one into parts.
-        whole, _ = load_policy(sources.policy, None, config.seed)
+        # The engine may have cut the trained one into parts; the evaluation reads another, too.
+        del model
+        whole = copy.deepcopy(loader.read(sources.policy, config.seed)[0])
         load_weights(whole, weights)
         save_policy(whole, tokenizer, folder / runs.POLICY, settings)
     return weights
 
 
 def validate_version(
-    config: Config, sources: build.Sources, folder: Path, console: Console, version: int
+    config: Config,
+    sources: Sources,
+    loader: PolicyLoader,
+    folder: Path,
+    console: Console,
+    version: int,
 ) -> None:
     """Score a version with the rewards that eval.validate names."""
     if config.eval.validate is not Validate.none:
-        validate(config, sources, folder, console, version)
+        validate(config, sources, loader, folder, console, version)
 
 
 def send_evaluation(
@@ -206,8 +225,9 @@ def evaluate_again(config: Config, console: Console) -> Evaluated:
     """Evaluate the saved weights of a run, with the eval options of this config."""
     folder = Path(config.output.dir)
     with run_lock(folder):
-        sources = Artifacts(config, console).sources()
-        rows = evaluate_run(config, sources, folder, console)
+        loader = PolicyLoader()
+        sources = Artifacts(config, console, loader).sources()
+        rows = evaluate_run(config, sources, loader, folder, console)
         send_evaluation(config, folder, "evaluate", rows, console)
         if (folder / runs.POLICY).is_dir():
             write_card(config, folder, folder / runs.POLICY, config.run.num_rounds)

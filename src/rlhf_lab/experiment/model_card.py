@@ -1,4 +1,4 @@
-"""The model card of a run's policy: what made it, how it scores, how to load and cite it."""
+"""The model card of a run's policy: how it was trained, its scores, how to load and cite it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from huggingface_hub import ModelCardData
 
 from rlhf_lab.evaluation.score_table import cells
 from rlhf_lab.experiment.config import Config
@@ -21,9 +22,9 @@ from rlhf_lab.runs.recorded import read_manifest
 CARD = "README.md"
 PAPER = "arXiv:2410.18252"
 ARXIV = re.compile(r"arXiv:\d{4}\.\d{4,5}")
-# Where a run writes and what a clock measured is nobody's business but the run's.
+# Where a run writes and what a clock measured concerns the run alone.
 PRIVATE = ("output", "hydra")
-UNTOLD = ("run", "version", "samples/s")
+OMITTED = ("run", "version", "samples/s")
 
 LOADING = """\
 ```python
@@ -61,16 +62,15 @@ def card(config: Config, run: Path, version: int) -> str:
 
 
 def front_matter(config: Config) -> str:
-    """What the hub reads. No licence: it follows from that of the base model and of the data."""
+    """The hub's metadata. No licence: it follows from that of the base model and of the data."""
     names = (config.algo.name, config.mode.name, config.task.name)
-    facts: dict[str, Any] = {
-        "library_name": "transformers",
-        "pipeline_tag": "text-generation",
-        "tags": ["rlhf-lab", "rlhf", *dict.fromkeys(name.replace("_", "-") for name in names)],
-    }
-    if base := base_model(config):
-        facts = {"base_model": base} | facts
-    return f"---\n{yaml.safe_dump(facts, sort_keys=False)}---\n"
+    data = ModelCardData(
+        base_model=base_model(config) or None,
+        library_name="transformers",
+        pipeline_tag="text-generation",
+        tags=["rlhf-lab", "rlhf", *dict.fromkeys(name.replace("_", "-") for name in names)],
+    )
+    return f"---\n{data.to_yaml()}\n---\n"
 
 
 def base_model(config: Config) -> str:
@@ -115,26 +115,26 @@ def training(config: Config) -> Iterator[list[str]]:
 
 def scores(run: Path, version: int) -> str:
     """Every evaluation of this version, with 95% intervals."""
-    found: list[dict[str, str]] = []
+    lines: list[dict[str, str]] = []
     for path in sorted(run.glob("evals*.jsonl")):
         label = path.stem.removeprefix("evals").removeprefix("-")
         for row in read_rows(path):
             if row["version"] == version:
-                found.append({"evaluation": label or row.get("eval/options", ""), **told(row)})
-    if not found:
+                lines.append({"evaluation": label or row.get("eval/options", ""), **score_row(row)})
+    if not lines:
         return "This version has not been evaluated (`rlhf-lab evaluate RUN`)."
-    columns = list(dict.fromkeys(name for line in found for name, text in line.items() if text))
-    rows = [[line.get(name, "") for name in columns] for line in found]
+    columns = list(dict.fromkeys(name for line in lines for name, text in line.items() if text))
+    rows = [[line.get(name, "") for name in columns] for line in lines]
     return table(columns, rows) + (
         "\n\nWin-rates are against reference answers, in brackets 95% intervals over prompts. KL "
         "is in nats a sequence to the policy that training started from."
     )
 
 
-def told(row: Mapping[str, Any]) -> dict[str, str]:
-    """A row of evals.jsonl as it stands in the card."""
-    on = {"prompts": f"{row.get('eval/prompts', '')} ({row.get('eval/split', '')})"}
-    return on | {name: text for name, text in cells("", row) if name not in UNTOLD}
+def score_row(row: Mapping[str, Any]) -> dict[str, str]:
+    """A row of evals.jsonl as columns and texts of the card."""
+    size = {"prompts": f"{row.get('eval/prompts', '')} ({row.get('eval/split', '')})"}
+    return size | {name: text for name, text in cells("", row) if name not in OMITTED}
 
 
 def made_with(manifest: Mapping[str, Any]) -> Iterator[list[str]]:
@@ -157,8 +157,8 @@ def written_config(run: Path) -> str:
         whole = read_yaml(run / "config.yaml")
     except Unreadable as error:
         return f"The run's config.yaml cannot be read: {error.reason}."
-    kept = {name: value for name, value in whole.items() if name not in PRIVATE}
-    return f"```yaml\n{yaml.safe_dump(kept, sort_keys=False)}```"
+    public = {name: value for name, value in whole.items() if name not in PRIVATE}
+    return f"```yaml\n{yaml.safe_dump(public, sort_keys=False)}```"
 
 
 def citation(config: Config) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 
 from typing_extensions import TypedDict
 
-from rlhf_lab.evaluation.evaluator import Validate
+from rlhf_lab.evaluation.options import Validate
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.runs.disk import save_file
 from rlhf_lab.runs.folder import EVALS, METRICS, POLICY, SCHEDULE, TIMELINE, VALIDATION
@@ -79,8 +79,8 @@ class FolderOutput:
 
 
 def refuse_occupied(folder: Path) -> None:
-    """Raises UserError where something else stands in the place of what the run will write, hours
-    before it is written."""
+    """Raise UserError where something else has the name of a file that the run writes, before the
+    run starts."""
     for name in (WEIGHTS, POLICY):
         path = folder / name
         if os.path.lexists(path) and not path.is_dir():
@@ -169,15 +169,15 @@ def batch_keeper(folder: Path) -> Callable[[Batch, Sequence[Group], str], None]:
         # Tensors may be one and the same, which the file format refuses.
         tensors = {name: tensor.clone().contiguous() for name, tensor in vars(batch).items()}
         save_file(tensors, folder / f"{FAILED_BATCH}.safetensors")
-        chosen = sorted(set(batch.group_B.tolist()))
+        trained = [groups[index] for index in sorted(set(batch.group_B.tolist()))]
         rows = [
             {
-                "uid": groups[place].prompt.example.uid,
-                "prompt": groups[place].prompt.example.prompt,
-                "samples": [sample.text for sample in groups[place].samples],
-                "rewards": [repr(reward) for reward in groups[place].rewards],
+                "uid": group.prompt.example.uid,
+                "prompt": group.prompt.example.prompt,
+                "samples": [sample.text for sample in group.samples],
+                "rewards": [repr(reward) for reward in group.rewards],
             }
-            for place in chosen
+            for group in trained
         ]
         text = json.dumps({"why": why, "groups": rows}, indent=1)
         (folder / f"{FAILED_BATCH}.json").write_text(text, encoding="utf-8")

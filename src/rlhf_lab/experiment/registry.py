@@ -75,7 +75,7 @@ CLASSES: dict[str, dict[str, str]] = {
         "function": "rewards.function.FunctionReward",
         "steps": "rewards.steps.StepsReward",
         "combined": "rewards.combined.CombinedReward",
-        "endpoint": "rewards.endpoint.EndpointReward",
+        "endpoint": "rewards.judge.options.EndpointReward",
     },
     "model": {
         "scratch": "models.scratch.ScratchModel",
@@ -95,7 +95,7 @@ CLASSES: dict[str, dict[str, str]] = {
         "deepspeed": f"{ENGINES}.DeepSpeedOptions",
     },
     "optim": {"adamw": "training.optim.Optim"},
-    "eval": {"eval": "evaluation.evaluator.EvalOptions"},
+    "eval": {"eval": "evaluation.options.EvalOptions"},
     "tracker": {"tracker": "runs.trackers.options.TrackerOptions"},
     "checkpoint": {"checkpoint": "training.checkpoint.CheckpointOptions"},
 }

@@ -10,20 +10,25 @@ from typing import Any, NoReturn, Protocol
 
 import torch
 
-from rlhf_lab.experiment import build
-from rlhf_lab.experiment.checks import check_context, response_tokens, warnings
+from rlhf_lab.experiment.build import pad_id
+from rlhf_lab.experiment.build_engine import build_engine, build_value_model
+from rlhf_lab.experiment.build_rollout import build_pipeline
+from rlhf_lab.experiment.checks import warnings
+from rlhf_lab.experiment.checks_models import check_context
 from rlhf_lab.experiment.config import Config
+from rlhf_lab.experiment.derived import num_devices, reference_groups, response_tokens
+from rlhf_lab.experiment.sources import Sources
 from rlhf_lab.models.causal_lm import load_policy
 from rlhf_lab.models.reward_model import reward_model_shape
 from rlhf_lab.models.weights import num_parameters
-from rlhf_lab.rewards.build import reading_paths
+from rlhf_lab.rewards.options import scoring_paths
 from rlhf_lab.runs.memory import keep_freed_memory
 from rlhf_lab.runs.signals import SIGNALS
 from rlhf_lab.training.checkpoint import Checkpoints
 from rlhf_lab.training.engines.broadcast_engine import STOP, BroadcastEngine, follow
 from rlhf_lab.training.engines.distributed import Processes, current, join, leave, together
 from rlhf_lab.training.ledger import Ledger
-from rlhf_lab.training.loop import ALL, Hooks, Loop
+from rlhf_lab.training.loop import Hooks, Loop
 from rlhf_lab.types.data import ValueModel, Weights
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.protocols import Engine
@@ -43,7 +48,7 @@ class Output(Protocol):
 
 def learn(
     config: Config,
-    sources: build.Sources,
+    sources: Sources,
     model: Any,
     tokenizer: Any,
     output: Output,
@@ -61,14 +66,14 @@ def learn(
     check_context(config, model)
     for warning in warnings(config):
         report(f"warning: {warning}")
-    pipe = build.pipeline(config, sources, model, tokenizer, report, should_stop)
+    pipe = build_pipeline(config, sources, model, tokenizer, report, should_stop)
     start = output.checkpoints.newest(pipe.chunk, report)
     begin = start.round if start else 0
     refuse_past_pause(config, begin)
     if start:
         report(f"resumed at round {begin} of {config.run.num_rounds}")
     with output.opened(begin) as (hooks, wall), pipe:
-        values = build.value_model(config, sources, model, tokenizer)
+        values = build_value_model(config, sources, model, tokenizer)
         ledger = new_ledger(config, sources, num_parameters(model), values)
         if start:
             ledger.restore(start.ledger, wall)
@@ -81,7 +86,7 @@ def learn(
             optim=config.optim,
             ledger=ledger,
             seed=config.seed,
-            pad_id=build.pad_id(tokenizer),
+            pad_id=pad_id(tokenizer),
             response_limit=response_tokens(config),
             hooks=replace(hooks, should_stop=should_stop),
             checkpoints=output.checkpoints,
@@ -91,19 +96,19 @@ def learn(
         return loop.train(start)
 
 
-def led_engine(config: Config, sources: build.Sources, model: Any, values: Any | None) -> Engine:
+def led_engine(config: Config, sources: Sources, model: Any, values: Any | None) -> Engine:
     """The run's engine; with several processes, all of them make theirs."""
     processes = current()
     if processes.size == 1:
-        return build.engine(config, model, values)
+        return build_engine(config, model, values)
     with together(processes):
         processes.broadcast_object((config, sources))
-        return BroadcastEngine(build.engine(config, model, values), processes)
+        return BroadcastEngine(build_engine(config, model, values), processes)
 
 
 def run_worker_rank() -> NoReturn:
-    """A process of a run that another one leads: train with it until it says stop. Reads its
-    config and models, writes nothing and says nothing."""
+    """A process beside the main rank: train with it until it sends stop. It loads models of its own
+    and writes neither files nor lines."""
     # Signals are for the lead, which may want a checkpoint still.
     processes = join()
     for name in (*SIGNALS, signal.SIGINT):
@@ -116,30 +121,24 @@ def run_worker_rank() -> NoReturn:
 
 
 def work(processes: Processes) -> None:
-    """What a follower does between joining and leaving."""
-    word = processes.broadcast_object(None)
-    if word == STOP:
+    """The work of a rank between joining and leaving."""
+    message = processes.broadcast_object(None)
+    if message == STOP:
         return
-    config, sources = word
+    config, sources = message
     keep_freed_memory()
     torch.set_num_threads(config.engine.threads)
     model, tokenizer = load_policy(sources.policy, None, config.seed)
-    values = build.value_model(config, sources, model, tokenizer)
-    follow(build.engine(config, model, values), processes)
-
-
-def reference_groups(config: Config) -> int:
-    """Groups per round that the reference is asked about."""
-    asked = config.tracker.reference_groups
-    return ALL if asked == ALL or build.reads_reference(config) else asked
+    values = build_value_model(config, sources, model, tokenizer)
+    follow(build_engine(config, model, values), processes)
 
 
 def new_ledger(
-    config: Config, sources: build.Sources, policy_parameters: int, values: Any | None
+    config: Config, sources: Sources, policy_parameters: int, values: Any | None
 ) -> Ledger:
     has_own = config.algo.needs.values is ValueModel.own
     return Ledger(
-        num_devices=build.num_devices(config),
+        num_devices=num_devices(config),
         num_background=config.mode.num_background,
         policy_parameters=policy_parameters,
         reward_parameters=proxy_size(config, sources),
@@ -147,9 +146,9 @@ def new_ledger(
     )
 
 
-def proxy_size(config: Config, sources: build.Sources) -> int:
+def proxy_size(config: Config, sources: Sources) -> int:
     """Parameters of the reward models that score the rollouts, 0 for a rule."""
-    paths = reading_paths(config.reward, sources.proxies)
+    paths = scoring_paths(config.reward, sources.proxies)
     return sum(num_parameters(reward_model_shape(path)) for path in paths)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -83,6 +83,13 @@ class PretrainedModel(limits.Limited, key="model"):
                 "precision only; pass model.dtype=bfloat16, or model.attention=sdpa"
             )
         Lora(self.lora_rank, self.lora_alpha, self.lora_targets)
+
+    is_pretrained: ClassVar[bool] = True
+    # Known once the model is loaded.
+    context: ClassVar[int | None] = None
+
+    def require_usable(self, key: str) -> None:
+        require_attention(self)
 
     @property
     def lora(self) -> Lora:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 import torch
 from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
@@ -63,6 +63,13 @@ class ScratchModel(limits.Limited, key="model"):
                 f"head, {self.hidden_size // self.num_heads}"
             )
         Lora(self.lora_rank, self.lora_alpha, self.lora_targets)
+
+    is_pretrained: ClassVar[bool] = False
+
+    @property
+    def context(self) -> int:
+        """Most tokens of prompt and response."""
+        return self.max_positions
 
     @property
     def lora(self) -> Lora:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from rlhf_lab.rewards.options import RewardOptions
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.protocols import Metered, Reward, scored_groups
@@ -22,14 +23,14 @@ Reference = Callable[[Group], Sample]
 
 
 class How(StrEnum):
-    """What is made of the terms that are no gates."""
+    """How the terms that are no gates are combined."""
 
     sum = "sum"
     product = "product"
 
 
 @dataclass(frozen=True)
-class CombinedReward(limits.Limited, key="reward"):
+class CombinedReward(RewardOptions):
     """Several rewards as one; add a term with +reward@reward.terms.NAME=OPTION."""
 
     name: str = limits.name("combined")
@@ -106,25 +107,25 @@ class CombinedScorer:
         """The same with what the steps earned in a sum, where no gate is closed."""
         terms = {name: self._scored(name, groups) for name in self._terms}
         out = []
-        for place, group in enumerate(groups):
-            said = {name: term[place] for name, term in terms.items()}
-            rewards = self._combined({name: term.rewards for name, term in said.items()})
-            out.append(group.scored(rewards, self._steps(said) if rewards else ()))
+        for index, group in enumerate(groups):
+            of_group = {name: term[index] for name, term in terms.items()}
+            rewards = self._combined({name: term.rewards for name, term in of_group.items()})
+            out.append(group.scored(rewards, self._steps(of_group) if rewards else ()))
         return out
 
-    def _steps(self, said: Mapping[str, Group]) -> list[Steps]:
+    def _steps(self, terms: Mapping[str, Group]) -> list[Steps]:
         """What the steps of each sample earned, weighted as their terms are."""
         options = self._options
-        names = [name for name in options.scored if said[name].step_rewards]
+        names = [name for name in options.scored if terms[name].step_rewards]
         if not names or options.how is How.product:
             return []
         steps: list[Steps] = []
-        for number in range(len(said[names[0]].samples)):
-            is_open = all(said[name].rewards[number] >= low for name, low in options.gates.items())
+        for number in range(len(terms[names[0]].samples)):
+            is_open = all(terms[name].rewards[number] >= low for name, low in options.gates.items())
             of_terms = [
-                (place, options.weights.get(name, 1.0) * reward)
+                (position, options.weights.get(name, 1.0) * reward)
                 for name in names
-                for place, reward in said[name].step_rewards[number]
+                for position, reward in terms[name].step_rewards[number]
             ]
             steps.append(tuple(of_terms) if is_open else ())
         return steps
@@ -138,14 +139,14 @@ class CombinedScorer:
         return counts
 
     def _scored(self, name: str, groups: Sequence[Group]) -> list[Group]:
-        said = scored_groups(self._terms[name], groups)
+        scored = scored_groups(self._terms[name], groups)
         if name not in self._options.calibrated:
-            return said
+            return scored
         answers = [Group(group.prompt, (self._reference(group),)) for group in groups]
         references = self._terms[name].score(answers)
         return [
             group.scored(calibrated(group.rewards, reference))
-            for group, reference in zip(said, references, strict=True)
+            for group, reference in zip(scored, references, strict=True)
         ]
 
     def _combined(self, rows: Mapping[str, tuple[float, ...]]) -> tuple[float, ...]:
@@ -161,11 +162,11 @@ class CombinedScorer:
         options = self._options
         if any(scores[name] < least for name, least in options.gates.items()):
             return options.closed
-        kept = [scores[name] for name in options.scored]
+        terms = [scores[name] for name in options.scored]
         if options.how is How.product:
-            return math.prod(kept)
+            return math.prod(terms)
         weights = [options.weights.get(name, 1.0) for name in options.scored]
-        return sum(weight * score for weight, score in zip(weights, kept, strict=True))
+        return sum(weight * score for weight, score in zip(weights, terms, strict=True))
 
 
 def calibrated(row: tuple[float, ...], reference: tuple[float, ...]) -> tuple[float, ...]:

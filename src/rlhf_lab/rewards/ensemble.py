@@ -6,8 +6,10 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import ClassVar
 
 from rlhf_lab.rewards import fields
+from rlhf_lab.rewards.options import RewardOptions
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.protocols import Reward
@@ -15,7 +17,7 @@ from rlhf_lab.types.samples import Group
 
 
 class Combine(StrEnum):
-    """What is made of the members' scores of a sample."""
+    """How the members' scores of a sample become one (arXiv:2310.02743, equations 2 to 4)."""
 
     mean = "mean"
     worst = "worst"
@@ -23,7 +25,7 @@ class Combine(StrEnum):
 
 
 @dataclass(frozen=True)
-class EnsembleReward(limits.Limited, key="reward"):
+class EnsembleReward(RewardOptions):
     """Several reward models as one."""
 
     name: str = limits.name("ensemble")
@@ -59,6 +61,7 @@ class EnsembleReward(limits.Limited, key="reward"):
     chat: bool = fields.chat()
     missing_eos: float = fields.missing_eos()
     micro_rows: int = fields.micro_rows()
+    is_learned: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -71,6 +74,13 @@ class EnsembleReward(limits.Limited, key="reward"):
     @property
     def size(self) -> int:
         return len(self.paths) or self.members
+
+    @property
+    def num_proxies(self) -> int:
+        return 0 if self.paths else self.members
+
+    def model_paths(self, proxies: Sequence[str]) -> list[str]:
+        return self.paths or list(proxies[: self.members])
 
 
 class EnsembleScorer:

@@ -11,17 +11,18 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from rlhf_lab.rewards import fields
 from rlhf_lab.rewards.limited import ChildJudge, OnError
 from rlhf_lab.rewards.limited_child import finite
+from rlhf_lab.rewards.options import RewardOptions
 from rlhf_lab.runs.foreign.boundary import ForeignFailure, call, on_sample
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.samples import Example
 
-GIVEN = ("prompt", "completion", "reference", "hidden", "finished")
+STANDARD_ARGUMENTS = ("prompt", "completion", "reference", "hidden", "finished")
 SIGNATURE = (
     "def reward(prompt: str, completion: str, *, reference: str, hidden: Mapping[str, Any], "
     "finished: bool) -> float"
@@ -29,7 +30,7 @@ SIGNATURE = (
 
 
 @dataclass(frozen=True)
-class FunctionReward(limits.Limited, key="reward"):
+class FunctionReward(RewardOptions):
     """A Python function of your own, reward.path=my_module.my_reward, called once for every sample
     (docs/rewards.md)."""
 
@@ -42,15 +43,22 @@ class FunctionReward(limits.Limited, key="reward"):
     )
     time_limit_s: float = fields.time_limit_s()
     on_error: OnError = fields.on_error()
+    reads_example: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in self.arguments:
-            if name in GIVEN:
+            if name in STANDARD_ARGUMENTS:
                 raise UserError(
                     f"reward.arguments.{name}={self.arguments[name]}: every call passes it already "
                     "with the sample's own value; name the argument otherwise"
                 )
+
+    def require_usable(self, key: str) -> None:
+        require_function(key, self)
+
+    def require_working(self, key: str, example: Example) -> None:
+        require_score(key, self, example)
 
 
 @dataclass(frozen=True)
@@ -64,7 +72,9 @@ class FunctionJudge:
         """The function's score of one sample. Raises ForeignFailure with the prompt's uid."""
         keywords = self.keywords(example, finished)
         try:
-            return call(self.path, scored, loaded(self.path), example.prompt, text, **keywords)
+            return call(
+                self.path, finite_score, loaded(self.path), example.prompt, text, **keywords
+            )
         except ForeignFailure as failure:
             raise on_sample(failure, example.uid, text) from failure.__cause__
 
@@ -81,8 +91,8 @@ def named(path: str) -> Callable[..., Any]:
     if folder not in sys.path and "" not in sys.path:
         sys.path.insert(0, folder)
     module, _, name = path.rpartition(".")
-    found: Callable[..., Any] = getattr(importlib.import_module(module), name)
-    return found
+    function: Callable[..., Any] = getattr(importlib.import_module(module), name)
+    return function
 
 
 @functools.cache
@@ -91,9 +101,9 @@ def loaded(path: str) -> Callable[..., Any]:
     return call(path, named, path)
 
 
-def scored(function: Callable[..., Any], /, *given: Any, **keywords: Any) -> float:
-    """What a function returns, as a number: the conversion is its own doing too."""
-    return finite(function(*given, **keywords))
+def finite_score(function: Callable[..., Any], /, *arguments: Any, **keywords: Any) -> float:
+    """What a function returns, as a number: the conversion may run code of the user's, too."""
+    return finite(function(*arguments, **keywords))
 
 
 def require_function(key: str, options: FunctionReward) -> None:
@@ -116,7 +126,7 @@ def require_function(key: str, options: FunctionReward) -> None:
     try:
         signature = inspect.signature(function)
     except ValueError:
-        return  # some built-ins do not tell theirs; the first call will
+        return  # some built-ins have none; the first call decides
     try:
         signature.bind("", "", **judge.keywords(Example("", "", ""), True))
     except TypeError as error:
@@ -135,12 +145,12 @@ def require_score(key: str, options: FunctionReward, example: Example) -> None:
     except Exception as error:
         raise UserError(
             f"{key}.path={options.path} cannot score a reference answer ({error}): it must return "
-            f"a finite number for every answer; mend it, {key}.arguments or {key}.time_limit_s"
+            f"a finite number for every answer; correct it, {key}.arguments or {key}.time_limit_s"
         ) from error
 
 
 def code_of(options: FunctionReward) -> str:
-    """Digest of the module's file, so that what was made with older code is made anew."""
+    """Digest of the module's file, so that artifacts of older code are not reused."""
     loaded(options.path)
     file = getattr(sys.modules[options.path.rpartition(".")[0]], "__file__", None)
     return hashlib.sha256(Path(file).read_bytes()).hexdigest()[:16] if file else ""

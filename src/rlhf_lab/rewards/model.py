@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -13,6 +13,7 @@ from rlhf_lab.models.batching import pad_right
 from rlhf_lab.models.devices import device_of, torch_threads
 from rlhf_lab.models.forward import positions
 from rlhf_lab.rewards import fields
+from rlhf_lab.rewards.options import RewardOptions
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.samples import Finish, Group, Sample
@@ -21,7 +22,7 @@ Encode = Callable[[Group, Sample], Sequence[int]]
 
 
 @dataclass(frozen=True)
-class ModelReward(limits.Limited, key="reward"):
+class ModelReward(RewardOptions):
     """A classification model reads prompt and response and scores them."""
 
     name: str = limits.name("reward_model")
@@ -36,6 +37,14 @@ class ModelReward(limits.Limited, key="reward"):
     chat: bool = fields.chat()
     missing_eos: float = fields.missing_eos()
     micro_rows: int = fields.micro_rows()
+    is_learned: ClassVar[bool] = True
+
+    @property
+    def num_proxies(self) -> int:
+        return int(not self.path)
+
+    def model_paths(self, proxies: Sequence[str]) -> list[str]:
+        return [self.path or proxies[0]]
 
 
 CPU = torch.device("cpu")
@@ -106,7 +115,7 @@ def last_token_scores(model: Any, rows: Sequence[Sequence[int]], label: int = 0)
     """The head's output at each row's last token, B, on the CPU.
 
     Rows are padded on the right, where a causal model cannot see it, so padding changes nothing;
-    the place is given, not guessed from a pad id that may also be the end token.
+    the position is known, not guessed from a pad id that may also be the end token.
     """
     hidden_BTD, mask_BT = hidden_states(model, rows)
     last_B = mask_BT.sum(dim=1) - 1
@@ -123,8 +132,8 @@ def token_scores(model: Any, rows: Sequence[Sequence[int]]) -> Tensor:
 
 
 def hidden_states(model: Any, rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
-    """What the model's body makes of rows that are padded on the right, and their mask, where the
-    model is."""
+    """The last hidden states of rows that are padded on the right, and their mask, on the model's
+    device."""
     device = device_of(model)
     tokens_BT = pad_right(rows, torch.long).to(device)
     mask_BT = pad_right([[1] * len(row) for row in rows], torch.long).to(device)
@@ -141,14 +150,14 @@ def pooled_scores(model: Any, rows: Sequence[Sequence[int]], label: int) -> Tens
     """The same by the model's own forward pass: encoders, and heads that pool.
 
     Rows of one length at a time, so that nothing is padded: what such a model makes of padding
-    (its positions, its pooling, the place it takes to be the last) is its own affair.
+    (its positions, its pooling, the token it takes for the last) is its own affair.
     """
     by_length: dict[int, list[int]] = {}
-    for place, row in enumerate(rows):
-        by_length.setdefault(len(row), []).append(place)
+    for index, row in enumerate(rows):
+        by_length.setdefault(len(row), []).append(index)
     score_B = torch.empty(len(rows))
-    for places in by_length.values():
-        tokens_BT = torch.tensor([list(rows[place]) for place in places], device=device_of(model))
+    for indices in by_length.values():
+        tokens_BT = torch.tensor([list(rows[index]) for index in indices], device=device_of(model))
         logits = model(input_ids=tokens_BT, attention_mask=torch.ones_like(tokens_BT)).logits
-        score_B[places] = logits[:, label].float().cpu()
+        score_B[indices] = logits[:, label].float().cpu()
     return score_B

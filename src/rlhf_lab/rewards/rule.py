@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from rlhf_lab.rewards import fields
 from rlhf_lab.rewards.limited import OnError, SampleScorer
+from rlhf_lab.rewards.options import RewardOptions
 from rlhf_lab.tasks.protocols import Task
 from rlhf_lab.types import limits
 
 
 @dataclass(frozen=True)
-class RuleReward(limits.Limited, key="reward"):
+class RuleReward(RewardOptions):
     """The task's own rule scores responses, without a model."""
 
     name: str = limits.name("task_rule")
     time_limit_s: float = fields.time_limit_s()
     on_error: OnError = fields.on_error()
+    is_rule: ClassVar[bool] = True
+    reads_example: ClassVar[bool] = True
 
 
 class RuleScorer(SampleScorer):

@@ -64,8 +64,8 @@ def mentions(
     texts: Sequence[str],
 ) -> float:
     """The share of the texts that stand in it, in capitals or not: 1 for all of them."""
-    found = [text.lower() in completion.lower() for text in texts]
-    return sum(found) / len(found)
+    is_mentioned = [text.lower() in completion.lower() for text in texts]
+    return sum(is_mentioned) / len(is_mentioned)
 
 
 def matches(

@@ -1,4 +1,5 @@
-"""What is made of a reward before it is trained on: bounds, the end token, and length."""
+"""Shaping of a reward before training: bounds (arXiv:2410.15115), the end token, and length
+(arXiv:2501.12599, arXiv:2503.14476)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Rewards of single steps by a model that reads every prefix, refined (arXiv:2410.15115, sec. 4).
+"""Rewards of single steps by a process reward model, refined (arXiv:2410.15115, section 4).
 
-With r_k the model's probability that step k of K is right, and r_k the clipped one where both are
-asked for, a step earns
+With r_k the model's probability that step k of K is right, and r_k the clipped one with
+clip_delta, a step earns
     clip   min(r_k - eta, 0)
     delta  r_k - r_{k+1} for k < K - 1, r_k for k = K - 1, and 0 for the last one
 so that more steps earn no more: clipped ones at most 0, and deltas add up to r_1.
@@ -21,6 +21,7 @@ from torch import Tensor
 from rlhf_lab.models.devices import torch_threads
 from rlhf_lab.rewards import fields
 from rlhf_lab.rewards.model import CPU, token_scores
+from rlhf_lab.rewards.options import RewardOptions
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.samples import Group, Sample
@@ -32,7 +33,7 @@ Read = Callable[[Group, Sample, Sequence[int]], tuple[Sequence[int], Sequence[in
 
 
 class Refine(StrEnum):
-    """What is made of the probabilities of the steps."""
+    """How the probabilities of the steps become rewards."""
 
     none = "none"
     clip = "clip"
@@ -41,7 +42,7 @@ class Refine(StrEnum):
 
 
 @dataclass(frozen=True)
-class StepsReward(limits.Limited, key="reward"):
+class StepsReward(RewardOptions):
     """The reward of a sample is the sum of what its steps earn (arXiv:2410.15115)."""
 
     name: str = limits.name("steps")
@@ -76,6 +77,16 @@ class StepsReward(limits.Limited, key="reward"):
         if not self.separator:
             raise UserError("reward.separator='': say what ends a step, as in reward.separator=.")
 
+    def step_model_paths(self) -> list[str]:
+        return [self.path]
+
+    def require_usable(self, key: str) -> None:
+        if not self.path:
+            raise UserError(
+                f"{key}.path='': name the model that scores steps, the hub name or folder of a "
+                "sequence-classification model with one label"
+            )
+
     @property
     def mark(self) -> str:
         """The separator as it stands in a text."""
@@ -83,7 +94,7 @@ class StepsReward(limits.Limited, key="reward"):
 
 
 class StepsScorer:
-    """Reads every sample once: a causal model's word on a prefix is its word at the prefix's last
+    """Reads every sample once: a causal model's score of a prefix is its score at the prefix's last
     token."""
 
     def __init__(
@@ -118,11 +129,11 @@ class StepsScorer:
                 self._probabilities(rows[start : start + size])
                 for start in range(0, len(rows), size)
             ]
-        found = iter([row for part in parts for row in part])
-        places = iter(ends)
+        probabilities = iter([row for part in parts for row in part])
+        positions = iter(ends)
         out = []
         for group in groups:
-            steps = tuple(self._earned(next(places), next(found)) for _ in group.samples)
+            steps = tuple(self._earned(next(positions), next(probabilities)) for _ in group.samples)
             sums = [sum(reward for _, reward in row) for row in steps]
             out.append(group.scored(sums, steps))
         return out
@@ -136,7 +147,7 @@ class StepsScorer:
         score_BT: Tensor = token_scores(self._model, [tokens for tokens, _ in rows])
         probability_BT = (score_BT - self._offset).sigmoid()
         return [
-            probability_BT[number, list(places)].tolist() for number, (_, places) in enumerate(rows)
+            probability_BT[number, list(ends)].tolist() for number, (_, ends) in enumerate(rows)
         ]
 
     def _earned(
@@ -154,11 +165,11 @@ def step_ends(tokens: Sequence[int], decode: Decode, separator: str, most: int) 
     """
     text = decode(tokens)
     ends: list[int] = []
-    start = place = number = 0
-    while (found := text.find(separator, place)) >= 0:
-        place, number = found + len(separator), number + 1
-        if has_words(text[start:place], separator):
-            start = place
+    start = stop = number = 0
+    while (index := text.find(separator, stop)) >= 0:
+        stop, number = index + len(separator), number + 1
+        if has_words(text[start:stop], separator):
+            start = stop
             end = first_with(tokens, decode, separator, number)
             ends += [end] if end not in ends[-1:] else []
     if not ends or (has_words(text[start:], separator) and ends[-1] < len(tokens) - 1):
@@ -174,8 +185,8 @@ def has_words(text: str, separator: str) -> bool:
 def first_with(tokens: Sequence[int], decode: Decode, separator: str, number: int) -> int:
     """The first token whose decoded prefix holds the separator so many times."""
 
-    def holds(place: int) -> bool:
-        return decode(tokens[: place + 1]).count(separator) >= number
+    def holds(index: int) -> bool:
+        return decode(tokens[: index + 1]).count(separator) >= number
 
     return bisect_left(range(len(tokens) - 1), True, key=holds)
 

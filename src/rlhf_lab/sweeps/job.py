@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from rlhf_lab.experiment.config import Config, plain
-from rlhf_lab.rewards.build import parts
 from rlhf_lab.rewards.function import FunctionReward, code_of
+from rlhf_lab.rewards.options import parts
 from rlhf_lab.runs.folder import MANIFEST, config_hash, state_in
 from rlhf_lab.runs.locks import is_free
 from rlhf_lab.runs.reading import Unreadable, file_size

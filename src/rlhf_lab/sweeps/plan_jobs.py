@@ -11,14 +11,10 @@ from hydra.errors import HydraException
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
 
-from rlhf_lab.experiment import build
-from rlhf_lab.experiment.checks import (
-    check,
-    check_trainers,
-    require_readable_splits,
-    require_working_rewards,
-)
+from rlhf_lab.experiment.checks import check, require_readable_splits, require_working_rewards
+from rlhf_lab.experiment.checks_devices import check_trainers
 from rlhf_lab.experiment.config import Config, plain
+from rlhf_lab.experiment.derived import num_devices, timing_settings
 from rlhf_lab.experiment.prepare import Artifacts
 from rlhf_lab.runs.folder import config_hash
 from rlhf_lab.runs.trackers.console import Console
@@ -137,11 +133,11 @@ def job_from_config(
         content=content_of(config),
         stages=tuple(Artifacts(config, Console(quiet=True)).folders()),
         rounds=config.run.num_rounds,
-        devices=build.num_devices(config),
+        devices=num_devices(config),
         threads=max(config.engine.threads, config.generator.threads),
         script=script_of(context.layout, words, context.config.hydra.launcher),
         facts=facts,
-        settings=build.settings(config),
+        settings=timing_settings(config),
     )
 
 

@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import ClassVar
 
 from rlhf_lab.tasks import fields, math_answer
+from rlhf_lab.tasks.extras import require_package
 from rlhf_lab.tasks.hub import read_split
 from rlhf_lab.tasks.tables import RequiredFields, Row, Table, check_rows, split_examples
 from rlhf_lab.tasks.task_options import TaskOptions, require_placeholder
@@ -60,6 +61,10 @@ class Gsm8k(TaskOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         require_placeholder(self.template, "{question}")
+
+    def require_usable(self, key: str) -> None:
+        if self.verify is Verify.math_verify:
+            require_package("math_verify", "math", f"{key}.verify=math_verify")
 
     def examples(self, split: Split) -> Sequence[Example]:
         """All rows of a split; validation is the end of the training file."""

@@ -7,6 +7,7 @@ import dataclasses
 import difflib
 import functools
 import json
+import os
 import random
 import threading
 from collections.abc import Iterator, Sequence
@@ -67,6 +68,20 @@ class ReasoningGym(GeneratedTask):
         super().__post_init__()
         require_placeholder(self.template, "{question}")
         settings_of(self.config)
+
+    def require_usable(self, key: str) -> None:
+        require_package("reasoning_gym", "reasoning", f"{key}=reasoning_gym")
+
+    @property
+    def warning(self) -> str:
+        """Of rows that differ between processes."""
+        is_fixed = os.environ.get("PYTHONHASHSEED", "random") != "random"
+        if is_fixed or self.dataset not in HASH_ORDERED:
+            return ""
+        return (
+            f"task.dataset={self.dataset}: its rows follow the order of Python's sets, so a "
+            "resumed or repeated run sees others; PYTHONHASHSEED=0 in the environment avoids it"
+        )
 
     def examples(self, split: Split) -> Sequence[Example]:
         """The rows of a split; its generator is made now, so that bad settings fail now."""

@@ -1,4 +1,5 @@
-"""Tasks that say right or wrong: accuracy, pass@k, and the vote of k samples (maj@k)."""
+"""Verifiable tasks: accuracy, pass@k (arXiv:2107.03374), and the vote of k samples, maj@k
+(arXiv:2203.11171)."""
 
 from __future__ import annotations
 
@@ -27,28 +28,28 @@ def solved_metrics(
     """Accuracy of the first samples; with several samples also pass@k, and maj@k of tasks whose
     texts have an answer."""
     right = [[score >= SOLVED for score in row] for row in scores]
-    found = with_interval("accuracy/mean", [float(row[0]) for row in right])
+    metrics = with_interval("accuracy/mean", [float(row[0]) for row in right])
     if len(right[0]) == 1:
-        return found
+        return metrics
     for k in ks:
         shares = [pass_at_k(len(row), sum(row), k) for row in right]
-        found |= with_interval(f"pass/at_{k}", shares)
-    return found | (vote_metrics(groups, right, ks, answering) if answering else {})
+        metrics |= with_interval(f"pass/at_{k}", shares)
+    return metrics | (vote_metrics(groups, right, ks, answering) if answering else {})
 
 
 def vote_metrics(
     groups: Sequence[Group], right: Sequence[Sequence[bool]], ks: Sequence[int], task: Answering
 ) -> Metrics:
     """maj@k over the prompts."""
-    found: Metrics = {}
+    metrics: Metrics = {}
     kinds_of_groups = [kinds_of(group, task) for group in groups]
     for k in ks:
         shares = [
             majority_at_k(kinds, row, k, group.prompt.id)
             for group, kinds, row in zip(groups, kinds_of_groups, right, strict=True)
         ]
-        found |= with_interval(f"majority/at_{k}", shares)
-    return found
+        metrics |= with_interval(f"majority/at_{k}", shares)
+    return metrics
 
 
 def pass_at_k(num: int, num_right: int, k: int) -> float:
@@ -60,17 +61,17 @@ def pass_at_k(num: int, num_right: int, k: int) -> float:
 def kinds_of(group: Group, task: Answering) -> list[int | None]:
     """For each sample the first one with the same answer; None for a text without an answer."""
     firsts: dict[int, str] = {}
-    found: list[int | None] = []
-    for place, sample in enumerate(group.samples):
+    kinds: list[int | None] = []
+    for number, sample in enumerate(group.samples):
         answer = task.answer(sample.text)
         if answer is None:
-            found.append(None)
+            kinds.append(None)
             continue
         same = (kind for kind, known in firsts.items() if task.is_same_answer(known, answer))
-        kind = next(same, place)
+        kind = next(same, number)
         firsts.setdefault(kind, answer)
-        found.append(kind)
-    return found
+        kinds.append(kind)
+    return kinds
 
 
 def majority_at_k(
@@ -84,7 +85,8 @@ def majority_at_k(
     """
     is_right = {answer for answer, ok in zip(answers, right, strict=True) if ok}
     votes = [
-        vote([answers[place] for place in chosen]) for chosen in subsets(len(answers), k, prompt_id)
+        vote([answers[number] for number in chosen])
+        for chosen in subsets(len(answers), k, prompt_id)
     ]
     return mean([float(winner is not None and winner in is_right) for winner in votes])
 

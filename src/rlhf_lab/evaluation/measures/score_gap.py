@@ -29,17 +29,17 @@ def gap_metrics(gold: Sequence[Scored], proxy: Sequence[Scored], wins: Sequence[
     What cannot be computed (references of equal score, margins of equal rank) is left out.
     """
     rate = mean([float(scored.margin > 0) for scored in proxy])
-    found: Metrics = {"proxy/win_rate": rate, "gap/win_rate": rate - mean(wins)}
+    metrics: Metrics = {"proxy/win_rate": rate, "gap/win_rate": rate - mean(wins)}
     standard_gold, standard_proxy = standard_margin(gold), standard_margin(proxy)
     if list(gold) == list(proxy):
-        found["gap/proxy_gold"] = 0.0
+        metrics["gap/proxy_gold"] = 0.0
     elif standard_gold is not None and standard_proxy is not None:
-        found["gap/proxy_gold"] = standard_proxy - standard_gold
+        metrics["gap/proxy_gold"] = standard_proxy - standard_gold
     margins = ([scored.margin for scored in proxy], [scored.margin for scored in gold])
     correlation = rank_correlation(*margins)
     if correlation is not None:
-        found["gap/rank_correlation"] = correlation
-    return found
+        metrics["gap/rank_correlation"] = correlation
+    return metrics
 
 
 def standard_margin(scores: Sequence[Scored]) -> float | None:

@@ -1,4 +1,4 @@
-"""What the judge says of samples against reference answers: win-rates, ties, agreement."""
+"""The judge's verdicts of samples against reference answers: win-rates, ties, agreement."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class Judged:
     """A prompt that was judged.
 
     gold, reference_gold: the scores; of a judge that compares, the win and 0.5. win: what it counts
-    in the win-rate. points: the same with a half for a tie. agrees: whether both orders said the
-    same; None where there are none.
+    in the win-rate. points: the same with a half for a tie. agrees: whether both orders gave the
+    same verdict; None for one order.
     """
 
     gold: float
@@ -47,8 +47,8 @@ def win_metrics(judged: Sequence[Judged], length_differences: Sequence[int]) -> 
     """Metrics of all judged prompts. length_differences: tokens of the sample less those of the
     reference."""
     points = [one.points for one in judged]
-    found = with_interval("gold/win_rate", [one.win for one in judged])
-    found |= {
+    metrics = with_interval("gold/win_rate", [one.win for one in judged])
+    metrics |= {
         "gold/tie_rate": mean([float(one == 0.5) for one in points]),
         "gold/win_rate_length_controlled": length_controlled(points, length_differences),
         "gold/mean": mean([one.gold for one in judged]),
@@ -56,5 +56,5 @@ def win_metrics(judged: Sequence[Judged], length_differences: Sequence[int]) -> 
     }
     agreements = [float(one.agrees) for one in judged if one.agrees is not None]
     if agreements:
-        found |= with_interval("judge/agreement", agreements)
-    return found
+        metrics |= with_interval("judge/agreement", agreements)
+    return metrics

@@ -16,9 +16,9 @@ from pathlib import Path
 
 import torch
 
-from rlhf_lab.evaluation.evaluator import Validate
-from rlhf_lab.experiment.checks import response_tokens, trains_on_labels, trains_proxy
+from rlhf_lab.evaluation.options import Validate
 from rlhf_lab.experiment.config import Config
+from rlhf_lab.experiment.derived import response_tokens, trains_on_labels, trains_proxy
 from rlhf_lab.models.folders import weight_bytes
 from rlhf_lab.models.scratch import ScratchModel
 from rlhf_lab.rollout.generators.hf import HFSampling

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import torch
@@ -65,6 +65,20 @@ class HFSampling(limits.Limited, key="generator"):
             "auto takes a GPU if there is one."
         ),
     )
+    # Facts that other options of the group change, for the checks of combinations.
+    draws_samples: ClassVar[bool] = True
+    updates_in_flight: ClassVar[bool] = True
+    has_own_kernels: ClassVar[bool] = False
+
+    @property
+    def pairs_path(self) -> str:
+        """The user's file of fixed pairs; '' if there is none."""
+        return ""
+
+    @property
+    def address(self) -> str:
+        """The option that binds all generators of a run to the same server; '' if none does."""
+        return ""
 
     def __post_init__(self) -> None:
         super().__post_init__()

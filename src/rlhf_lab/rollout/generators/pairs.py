@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from rlhf_lab.rollout.generators.hf import HFSampling
 from rlhf_lab.types import limits
@@ -29,6 +29,11 @@ class PairsSampling(HFSampling):
             "is a full text; empty takes the pairs of the label stage."
         ),
     )
+    draws_samples: ClassVar[bool] = False
+
+    @property
+    def pairs_path(self) -> str:
+        return self.path
 
 
 class PairsGenerator:

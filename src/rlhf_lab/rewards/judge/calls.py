@@ -1,4 +1,4 @@
-"""Asking a judge many questions: cache, concurrency, retries, and what all of it costs."""
+"""Many questions to a judge at once: cache, concurrency, retries, and their cost."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from collections import Counter
 from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 
-from rlhf_lab.rewards.endpoint import EndpointReward
-from rlhf_lab.rewards.judge_cache import JudgeCache
-from rlhf_lab.rewards.judge_client import Connection, Failed, Reply, connected
-from rlhf_lab.rewards.judge_prompts import verdict
+from rlhf_lab.rewards.judge.cache import JudgeCache
+from rlhf_lab.rewards.judge.client import Connection, Failed, Reply, connected
+from rlhf_lab.rewards.judge.options import EndpointReward
+from rlhf_lab.rewards.judge.prompts import verdict
 from rlhf_lab.types.heartbeat import beat
 from rlhf_lab.types.randomness import uniforms
 
 BEAT_SECONDS = 1.0
 # Doubling stops here, long after the longest pause.
 MOST_DOUBLINGS = 30
-# How the counts of failures call the endings of answers that were not meant to end there.
-HALF = {"length": "cut", "content_filter": "refused"}
+# The kinds of failure of answers that were cut, by the endpoint's finish_reason.
+CUT = {"length": "cut", "content_filter": "refused"}
 
 
 class JudgeCalls:
-    """Answers to questions, each asked once however often it comes, in whatever order.
+    """Answers to questions, each of which is sent once however often it occurs.
 
-    A question is the text for the judge; its answer is a number (see judge_prompts.verdict).
+    A question is the text for the judge; its answer is a number (see prompts.verdict).
     """
 
     def __init__(self, options: EndpointReward, key: str, cache: JudgeCache) -> None:
@@ -39,22 +39,22 @@ class JudgeCalls:
 
     def answers(self, groups: Sequence[Sequence[str]]) -> dict[str, float]:
         """The answers that could be had. groups: questions that are of use together only, so that
-        one failure has all of its group's open questions asked again."""
-        found: dict[str, float] = {}
+        one failure has all of its group's open questions sent again."""
+        answers: dict[str, float] = {}
         for question in dict.fromkeys(question for group in groups for question in group):
-            if (answer := self._kept(question)) is not None:
-                found[question] = answer
+            if (answer := self._cached(question)) is not None:
+                answers[question] = answer
         self._counts["judge_cached"] += sum(map(len, groups))
         for attempt in range(1 + self._options.group_retries):
-            left = [group for group in groups if not all(question in found for question in group)]
-            missing = [q for group in left for q in group if q not in found]
+            left = [group for group in groups if not all(question in answers for question in group)]
+            missing = [q for group in left for q in group if q not in answers]
             if not missing:
                 break
             self._counts["judge_group_retries"] += len(left) if attempt else 0
             unique = list(dict.fromkeys(missing))
             self._counts["judge_cached"] -= 0 if attempt else len(unique)
-            run(self._ask_all(unique, found))
-        return found
+            run(self._ask_all(unique, answers))
+        return answers
 
     def drain(self) -> Mapping[str, int]:
         """Counts since the last call. Money is rounded over the whole, so that no call is lost."""
@@ -83,25 +83,25 @@ class JudgeCalls:
     def _messages(self, question: str) -> list[dict[str, str]]:
         # Half of a surrogate pair, which JSON can spell and UTF-8 cannot, would stop the client.
         sendable = question.encode("utf-8", "replace").decode("utf-8")
-        asked = [{"role": "user", "content": sendable}]
+        messages = [{"role": "user", "content": sendable}]
         system = self._options.system
-        return [{"role": "system", "content": system}, *asked] if system else asked
+        return [{"role": "system", "content": system}, *messages] if system else messages
 
     def _name(self, question: str) -> str:
         """The question's name in the cache: of everything that decides its answer."""
-        asked = {**self._options.request, "messages": self._messages(question)}
-        return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
+        request = {**self._options.request, "messages": self._messages(question)}
+        return hashlib.sha256(json.dumps(request, sort_keys=True).encode()).hexdigest()
 
-    def _kept(self, question: str) -> float | None:
+    def _cached(self, question: str) -> float | None:
         name = self._name(question)
         if (text := self._cache.read(name)) is None:
             return None
         answer = verdict(self._options.style, text)
-        if answer is None:  # kept by a version that read answers otherwise
+        if answer is None:  # cached by a version that read answers otherwise
             self._cache.forget(name)
         return answer
 
-    async def _ask_all(self, questions: Iterable[str], found: dict[str, float]) -> None:
+    async def _ask_all(self, questions: Iterable[str], answers: dict[str, float]) -> None:
         limit = asyncio.Semaphore(self._options.concurrency)
         async with (
             connected(self._options, self._key) as connection,
@@ -109,16 +109,17 @@ class JudgeCalls:
             asyncio.TaskGroup() as tasks,
         ):
             for question in questions:
-                tasks.create_task(self._answer(connection, limit, question, found))
+                tasks.create_task(self._answer(connection, limit, question, answers))
 
     async def _answer(
         self,
         connection: Connection,
         limit: asyncio.Semaphore,
         question: str,
-        found: dict[str, float],
+        answers: dict[str, float],
     ) -> None:
-        """Ask until there is an answer. Pauses keep their place: who is told to wait asks less."""
+        """Ask until there is an answer. A pause keeps its slot, so that an endpoint that sets one
+        gets fewer requests."""
         name = self._name(question)
         async with limit:
             for attempt in range(1 + self._options.retries):
@@ -133,7 +134,7 @@ class JudgeCalls:
                     continue
                 answer = verdict(self._options.style, self._cache.settle(name, reply))
                 assert answer is not None, "only answers that can be read are kept"
-                found[question] = answer
+                answers[question] = answer
                 return
         self._counts["judge_unanswered"] += 1
 
@@ -142,8 +143,8 @@ class JudgeCalls:
         self._counts["judge_calls"] += 1
         reply = await connection.ask(self._messages(question))
         self._charge(reply)
-        if reply.ending in HALF:
-            raise Failed(HALF[reply.ending])
+        if reply.ending in CUT:
+            raise Failed(CUT[reply.ending])
         if reply.text is None:
             raise Failed("refused")
         if verdict(self._options.style, reply.text) is None:
@@ -155,12 +156,12 @@ class JudgeCalls:
             self._tokens[side] += amount
             self._counts[f"judge_{side}_tokens"] += amount
 
-    def _pause(self, name: str, attempt: int, asked: float) -> float:
+    def _pause(self, name: str, attempt: int, retry_after: float) -> float:
         """Seconds before the next try: half to one and a half of a doubling time, by the question,
         so that questions that failed together do not come back together."""
         spread = 0.5 + float(uniforms(int(name[:15], 16), attempt, 0, 1)[0])
         own = self._options.backoff_s * 2.0 ** min(attempt, MOST_DOUBLINGS) * spread
-        return min(max(own, asked), self._options.max_backoff_s)
+        return min(max(own, retry_after), self._options.max_backoff_s)
 
 
 def run(asking: Coroutine[object, object, None]) -> None:

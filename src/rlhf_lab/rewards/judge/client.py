@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-import os
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -16,11 +15,11 @@ from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-from rlhf_lab.rewards.endpoint import EndpointReward
+from rlhf_lab.rewards.judge.options import EndpointReward
 from rlhf_lab.types.errors import UserError
 
 RETRIED = (408, 409, 425, 429)
-# OpenAI's word for an account without credit comes as a 429, and no waiting helps.
+# OpenAI's code of an account without credit, which comes with status 429; waiting does not help.
 NO_CREDIT = "insufficient_quota"
 
 
@@ -35,32 +34,13 @@ class Reply:
 
 
 class Failed(Exception):
-    """A request without a usable answer. kind: for the counts; pause: seconds asked for."""
+    """A request without a usable answer. kind: for the counts; pause: seconds that
+    Retry-After sets."""
 
     def __init__(self, kind: str, pause: float = 0.0) -> None:
         super().__init__(kind)
         self.kind = kind
         self.pause = pause
-
-
-def key_of(options: EndpointReward) -> str:
-    """The key, which is never shown, kept or recorded; '' where none is sent."""
-    variable = options.key_variable
-    if not variable:
-        return ""
-    key = os.environ.get(variable, "")
-    if not key:
-        raise UserError(
-            f"reward.key_variable={variable}: the environment has no such variable: export "
-            f"{variable}=<key>, or pass reward.key_variable='' (reward@judge: judge.key_variable) "
-            "for an endpoint that asks for none"
-        )
-    if not key.isascii() or not key.isprintable() or " " in key:
-        raise UserError(
-            f"reward.key_variable={variable}: its value has blanks, line ends or other characters "
-            "that no key has: set it again"
-        )
-    return key
 
 
 class Connection:
@@ -98,19 +78,19 @@ class Connection:
         """What a status other than success means. Bodies may quote the key, so it is cut out."""
         is_final = 400 <= status < 500 and status not in RETRIED
         if not is_final and NO_CREDIT not in body:
-            return Failed(f"status_{status}", asked_pause(headers))
+            return Failed(f"status_{status}", retry_after(headers))
         options = self._options
-        told = "" if status in (401, 403) else f" {self._public(body)}"
+        detail = "" if status in (401, 403) else f" {self._public(body)}"
         return UserError(
             f"reward.base_url={options.base_url} with reward.model={options.model}: the judge's "
-            f"endpoint answered {status}{told}: {self._remedy(status)}"
+            f"endpoint answered {status}{detail}: {self._remedy(status)}"
         )
 
     def _remedy(self, status: int) -> str:
         variable = self._options.key_variable
         if status in (401, 403):
-            place = f"the variable {variable}" if variable else "a variable and name it"
-            return f"put a key that is allowed to use this model into {place} (reward.key_variable)"
+            where = f"the variable {variable}" if variable else "a variable and name it"
+            return f"put a key that is allowed to use this model into {where} (reward.key_variable)"
         if status == 404:
             return "correct reward.base_url (mostly it ends in /v1) or reward.model"
         if status == 429:
@@ -151,14 +131,14 @@ def reply_of(body: str) -> Reply:
     return Reply(text if isinstance(text, str) else None, str(choice.get("finish_reason")), *tokens)
 
 
-def asked_pause(headers: Mapping[str, str], now: Callable[[], float] = time.time) -> float:
-    """Seconds that Retry-After asks for, as a number or as a date; 0 if it does not."""
-    asked = headers.get("retry-after", "")
+def retry_after(headers: Mapping[str, str], now: Callable[[], float] = time.time) -> float:
+    """The pause in seconds that the header Retry-After sets, as a number or a date; 0 for none."""
+    text = headers.get("retry-after", "")
     try:
-        seconds = float(asked)
+        seconds = float(text)
     except ValueError:
         try:
-            seconds = parsedate_to_datetime(asked).timestamp() - now()
+            seconds = parsedate_to_datetime(text).timestamp() - now()
         except (ValueError, TypeError):
             return 0.0
     return max(0.0, seconds) if math.isfinite(seconds) else 0.0

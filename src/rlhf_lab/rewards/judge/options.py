@@ -1,8 +1,9 @@
-"""`reward=endpoint`: what a judge behind an OpenAI-compatible endpoint is asked, and how."""
+"""The options of `reward=endpoint`: endpoint, request, question, retries, prices."""
 
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,11 +11,11 @@ from enum import StrEnum
 from typing import Any
 from urllib.parse import urlsplit
 
-from rlhf_lab.rewards.judge_prompts import PLACES, TEMPLATES, Style, places_of
+from rlhf_lab.rewards.judge.prompts import PLACEHOLDERS, TEMPLATES, Style, placeholders_in
+from rlhf_lab.rewards.options import RewardOptions
+from rlhf_lab.tasks.extras import require_package
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
-
-__all__ = ["EndpointReward", "Style", "TokenLimit"]
 
 OWN_FIELDS = ("messages", "model", "stream")
 VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*")
@@ -31,7 +32,7 @@ class TokenLimit(StrEnum):
 
 
 @dataclass(frozen=True)
-class EndpointReward(limits.Limited, key="reward"):
+class EndpointReward(RewardOptions):
     """A language model behind an OpenAI-compatible endpoint compares or rates responses
     (docs/rewards.md)."""
 
@@ -112,8 +113,8 @@ class EndpointReward(limits.Limited, key="reward"):
         super().__post_init__()
         require_url(self.base_url)
         require_name(self.key_variable)
-        needed = PLACES[self.style]
-        if self.template and not set(needed) <= set(places_of(self.template)):
+        needed = PLACEHOLDERS[self.style]
+        if self.template and not set(needed) <= set(placeholders_in(self.template)):
             raise UserError(
                 f"reward.template={self.template!r} with reward.style={self.style.value} must hold "
                 f"{' and '.join(f'{{{place}}}' for place in needed)}: say where they go"
@@ -135,6 +136,34 @@ class EndpointReward(limits.Limited, key="reward"):
             **extra_fields(self.extra),
         }
         return {name: value for name, value in fields.items() if value is not None}
+
+    def require_usable(self, key: str) -> None:
+        require_package("openai", "judge", f"{key}=endpoint")
+        if not self.model:
+            raise UserError(
+                f"{key}.model='': name the language model that judges, as its endpoint calls it"
+            )
+        self.api_key()
+
+    def api_key(self) -> str:
+        """The API key from the environment, which is never shown or recorded; '' where none is
+        sent."""
+        variable = self.key_variable
+        if not variable:
+            return ""
+        key = os.environ.get(variable, "")
+        if not key:
+            raise UserError(
+                f"reward.key_variable={variable}: the environment has no such variable: export "
+                f"{variable}=<key>, or pass reward.key_variable='' (reward@judge: "
+                "judge.key_variable) for an endpoint that asks for none"
+            )
+        if not key.isascii() or not key.isprintable() or " " in key:
+            raise UserError(
+                f"reward.key_variable={variable}: its value has blanks, line ends or other "
+                "characters that no key has: set it again"
+            )
+        return key
 
 
 def require_url(url: str) -> None:

@@ -1,13 +1,14 @@
-"""A language model as a judge: scores against the reference answer, and comparisons."""
+"""A language model as a judge: scores against the reference answer, and comparisons
+(arXiv:2306.05685)."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
-from rlhf_lab.rewards.endpoint import EndpointReward
-from rlhf_lab.rewards.judge_calls import JudgeCalls
-from rlhf_lab.rewards.judge_prompts import Style, filled
+from rlhf_lab.rewards.judge.calls import JudgeCalls
+from rlhf_lab.rewards.judge.options import EndpointReward
+from rlhf_lab.rewards.judge.prompts import Style, filled
 from rlhf_lab.types.data import Verdict
 from rlhf_lab.types.samples import Group, Sample
 
@@ -42,8 +43,8 @@ class JudgeScorer:
             mine = self._ratings(groups, references)
             theirs = self._ratings(references, references)
             rows = [
-                tuple(Verdict(won(score, given[0])) for score in row) if given else ()
-                for row, given in zip(mine, theirs, strict=True)
+                tuple(Verdict(won(score, reference[0])) for score in row) if reference else ()
+                for row, reference in zip(mine, theirs, strict=True)
             ]
         else:
             rows = self._compared(groups, references)
@@ -61,22 +62,22 @@ class JudgeScorer:
     def _compared(
         self, groups: Sequence[Group], references: Sequence[Group]
     ) -> list[tuple[Verdict, ...]]:
-        asked = [
+        questions = [
             [self._orders(group, sample, reference.samples[0]) for sample in group.samples]
             for group, reference in zip(groups, references, strict=True)
         ]
         answers = self._calls.answers(
-            [[question for orders in row for question in orders] for row in asked]
+            [[question for orders in row for question in orders] for row in questions]
         )
         return [
             tuple(verdict_of([answers[question] for question in orders]) for orders in row)
             if all(question in answers for orders in row for question in orders)
             else ()
-            for row in asked
+            for row in questions
         ]
 
     def _orders(self, group: Group, sample: Sample, reference: Sample) -> list[str]:
-        """The questions of a pair: the sample first, and then, if asked for, second."""
+        """The questions of a pair: the sample first, and then, with both_orders, second."""
         mine, theirs = sample.text.strip(), reference.text.strip()
         orders = [(mine, theirs), (theirs, mine)][: 1 + self._options.both_orders]
         return [
@@ -86,22 +87,22 @@ class JudgeScorer:
     def _ratings(
         self, groups: Sequence[Group], references: Sequence[Group]
     ) -> list[tuple[float, ...]]:
-        asked = [
+        questions = [
             [
                 self._question(
                     group,
-                    {"answer": sample.text.strip(), "reference": given.samples[0].text.strip()},
+                    {"answer": sample.text.strip(), "reference": reference.samples[0].text.strip()},
                 )
                 for sample in group.samples
             ]
-            for group, given in zip(groups, references, strict=True)
+            for group, reference in zip(groups, references, strict=True)
         ]
-        answers = self._calls.answers(asked)
+        answers = self._calls.answers(questions)
         return [
             tuple(answers[question] for question in row)
             if all(question in answers for question in row)
             else ()
-            for row in asked
+            for row in questions
         ]
 
     def _question(self, group: Group, texts: Mapping[str, str]) -> str:

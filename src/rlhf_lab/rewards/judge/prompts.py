@@ -1,4 +1,4 @@
-"""What a judge is asked, and how its answer is read."""
+"""The questions to a judge, and the reading of its answers (after arXiv:2306.05685)."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class Style(StrEnum):
     rating = "rating"
 
 
-PLACES = {Style.pairwise: ("prompt", "first", "second"), Style.rating: ("prompt", "answer")}
-PLACE = re.compile(r"\{(prompt|first|second|answer|reference)\}")
+PLACEHOLDERS = {Style.pairwise: ("prompt", "first", "second"), Style.rating: ("prompt", "answer")}
+PLACEHOLDER = re.compile(r"\{(prompt|first|second|answer|reference)\}")
 WINS = {"a": 1.0, "tie": 0.5, "b": 0.0}
 LOWEST, HIGHEST = 1, 10
 
@@ -59,27 +59,27 @@ Reply with one JSON object and nothing else, such as {"rating": 5}.""",
 }
 
 
-def places_of(template: str) -> list[str]:
+def placeholders_in(template: str) -> list[str]:
     """The placeholders of a template."""
-    return PLACE.findall(template)
+    return PLACEHOLDER.findall(template)
 
 
 def filled(template: str, texts: Mapping[str, str]) -> str:
-    """The template with its places filled in one pass: braces inside a text stay as they are."""
-    return PLACE.sub(lambda place: texts.get(place.group(1), place.group()), template)
+    """The template with its placeholders filled in one pass: braces in a text stay as they are."""
+    return PLACEHOLDER.sub(lambda match: texts.get(match.group(1), match.group()), template)
 
 
 def verdict(style: Style, text: str) -> float | None:
-    """The win of the first answer (1, 0.5 or 0), or the rating; None if the text says neither.
+    """The win of the first answer (1, 0.5 or 0), or the rating; None if the text has neither.
 
     The last object that has the field counts: a judge may think, or quote an answer, before it.
     """
     if style is Style.pairwise:
-        said = [found["winner"] for found in objects(text) if "winner" in found]
-        last = said[-1] if said else None
+        winners = [entry["winner"] for entry in objects(text) if "winner" in entry]
+        last = winners[-1] if winners else None
         return WINS.get(last.strip().casefold()) if isinstance(last, str) else None
-    rated = [found["rating"] for found in objects(text) if "rating" in found]
-    rating: Any = rated[-1] if rated else None
+    ratings = [entry["rating"] for entry in objects(text) if "rating" in entry]
+    rating: Any = ratings[-1] if ratings else None
     is_number = isinstance(rating, int | float) and not isinstance(rating, bool)
     return float(rating) if is_number and LOWEST <= rating <= HIGHEST else None
 
@@ -87,14 +87,14 @@ def verdict(style: Style, text: str) -> float | None:
 def objects(text: str) -> Iterator[dict[str, Any]]:
     """The JSON objects in a text, outermost only."""
     decoder = json.JSONDecoder()
-    place = text.find("{")
-    while place >= 0:
+    start = text.find("{")
+    while start >= 0:
         try:
-            found, end = decoder.raw_decode(text, place)
+            entry, end = decoder.raw_decode(text, start)
         except ValueError:
-            end = place + 1
+            end = start + 1
         except RecursionError:  # nobody's verdict, and every brace of it would be tried in turn
             return
         else:
-            yield found
-        place = text.find("{", end)
+            yield entry
+        start = text.find("{", end)

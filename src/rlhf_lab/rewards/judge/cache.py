@@ -1,4 +1,4 @@
-"""Answers of judges on disk, by what was asked: nothing is asked twice, by whichever process."""
+"""Answers of judges on disk, keyed by the request, so that no process sends a request twice."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ class JudgeCache:
 
     def settle(self, key: str, text: str) -> str:
         """Keep an answer. If another process was first, its answer is the one that counts."""
-        kept = self._text(key)
-        if kept is not None:
-            return kept
+        existing = self._text(key)
+        if existing is not None:
+            return existing
         path = self._path(key)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)

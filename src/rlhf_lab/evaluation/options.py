@@ -1,0 +1,100 @@
+"""Config group `eval`: which saved versions are evaluated, and how."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+
+from rlhf_lab.types import limits
+from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.samples import Split
+
+
+class Validate(StrEnum):
+    """Who scores the version at which a run pauses or ends, for validation.jsonl."""
+
+    none = "none"
+    proxy = "proxy"
+    judge = "judge"
+
+
+LABEL = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)?")
+
+
+@dataclass(frozen=True)
+class EvalOptions(limits.Limited, key="eval"):
+    """Which saved versions are judged, on which prompts, and how."""
+
+    name: str = limits.name("quick")
+    split: Split = limits.option(Split.validation, about="Split whose prompts are answered.")
+    prompts: int = limits.count(512, about="Prompts of the split that are answered.")
+    snapshots: int = limits.count(
+        5,
+        least=0,
+        most=10**6,
+        about=(
+            "Saved versions of a run that are evaluated, evenly spread with the last always among "
+            "them; 0 is none."
+        ),
+    )
+    temperature: float = limits.number(
+        0.0,
+        least=0.01,
+        most=10,
+        also={0: "for generator.temperature"},
+        about=(
+            "Sampling temperature of judged responses; 0 takes generator.temperature, so that the "
+            "same samples give win-rate and KL."
+        ),
+        source="the paper judges at 0.01",
+    )
+    samples: int = limits.count(1, most=10**5, about="Responses per prompt, for pass@k and maj@k.")
+    ks: list[int] = limits.collection(
+        list, about="The k of pass@k and maj@k; empty takes 1 and samples.", least=1, most=10**5
+    )
+    chunk_groups: int = limits.rows(256, about="Prompts decoded together, divided by samples.")
+    label: str = limits.option(
+        "",
+        about=(
+            "Writes evals-LABEL.jsonl beside evals.jsonl, for a second evaluation of a run; empty "
+            "writes evals.jsonl."
+        ),
+    )
+    table_rows: int = limits.count(
+        8, least=0, most=10**6, about="Prompts whose responses are kept as texts and shown."
+    )
+    threads: int = limits.threads(2, about="CPU threads of each operation of evaluation.")
+    validate: Validate = limits.option(
+        Validate.none,
+        about=(
+            "Who scores the version at which a run pauses or ends, for validation.jsonl: nobody, "
+            "the proxy (what searches select by), or the judge too."
+        ),
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for k in self.ks:
+            if k > self.samples:
+                raise UserError(
+                    f"eval.ks={self.ks} with eval.samples={self.samples}: choose numbers from 1 to "
+                    f"eval.samples, or pass eval.samples={max(self.ks)}"
+                )
+        if not LABEL.fullmatch(self.label):
+            raise UserError(
+                f"eval.label={self.label!r} is part of a file's name: choose letters, digits, "
+                "'.', '_' and '-', the first a letter or digit"
+            )
+
+    def versions(self, num_rounds: int) -> tuple[int, ...]:
+        """Which versions to keep: version 0 is SFT, version num_rounds the end."""
+        if not self.snapshots:
+            return ()
+        steps = [num_rounds * step / self.snapshots for step in range(self.snapshots + 1)]
+        return tuple(sorted({round(step) for step in steps}))
+
+    @property
+    def sizes(self) -> list[int]:
+        """The k of pass@k and maj@k."""
+        return sorted(set(self.ks or (1, self.samples)))

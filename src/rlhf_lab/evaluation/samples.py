@@ -1,0 +1,49 @@
+"""Samples of evaluation prompts, and the metrics that the samples and their scores alone give."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rlhf_lab.evaluation.measures.intervals import mean
+from rlhf_lab.types.data import Metrics, Weights
+from rlhf_lab.types.protocols import Comparing, Generator, Metered, Reward
+from rlhf_lab.types.rollouts import Chunk
+from rlhf_lab.types.samples import Finish, Group, Prompt, Sample
+
+
+def generate_samples(
+    generator: Generator, weights: Weights, prompts: Sequence[Prompt], num: int, chunk_groups: int
+) -> list[Group]:
+    """So many samples of each prompt, in chunks that depend on nothing else."""
+    groups: list[Group] = []
+    size = max(1, chunk_groups // num)
+    for start in range(0, len(prompts), size):
+        chunk = Chunk(0, start, tuple(prompts[start : start + size]), group_size=num)
+        groups.extend(generator.generate(weights, chunk))
+    return groups
+
+
+def first_samples(groups: Sequence[Group]) -> list[Group]:
+    """The groups with the first sample of each prompt alone."""
+    return [Group(group.prompt, group.samples[:1]) for group in groups]
+
+
+def proxy_metrics(scores: Sequence[tuple[float, ...]]) -> Metrics:
+    """The proxy's mean over the prompts that it could score, by their first sample's score."""
+    firsts = [row[0] for row in scores if row]
+    metrics: Metrics = {"proxy/prompts_unscored": len(scores) - len(firsts)}
+    return metrics | {"proxy/mean": mean(firsts)} if firsts else metrics
+
+
+def sample_metrics(samples: Sequence[Sample]) -> Metrics:
+    """How long the samples are, and the share that ended with the end token."""
+    return {
+        "sample/length": mean([len(sample.tokens) for sample in samples]),
+        "sample/eos_rate": mean([float(s.finish is Finish.eos) for s in samples]),
+    }
+
+
+def drain_counts(noun: str, reward: Reward | Comparing) -> Metrics:
+    """The counts of a reward since the last call, such as requests to a judge."""
+    counts = reward.drain() if isinstance(reward, Metered) else {}
+    return {f"{noun}/{name}": number for name, number in counts.items()}

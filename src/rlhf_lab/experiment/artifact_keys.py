@@ -1,0 +1,118 @@
+"""What decides each artifact of a config: the settings and the code that are hashed for its
+folder in the cache."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import rlhf_lab
+from rlhf_lab.experiment.build import transformers_sampling
+from rlhf_lab.experiment.config import Config, plain
+from rlhf_lab.models.pretrained import PretrainedModel
+from rlhf_lab.models.scratch import ScratchModel
+from rlhf_lab.rewards.function import FunctionReward, code_of
+from rlhf_lab.rewards.options import parts
+from rlhf_lab.runs.folder import config_hash
+from rlhf_lab.training.stages.relabel import GivenPairs, given_pairs
+
+Key = dict[str, Any]
+Model = ScratchModel | PretrainedModel
+# Packages whose code, and libraries whose versions, decide the bits of an artifact.
+PACKAGES = ("experiment", "models", "rewards", "rollout/generators", "tasks", "training", "types")
+LIBRARIES = ("torch", "transformers", "tokenizers", "numpy")
+OPTIONAL_LIBRARIES = ("reasoning-gym", "math-verify")
+
+
+@dataclass(frozen=True)
+class ArtifactKeys:
+    """The cache keys of a config's artifacts, as plain data."""
+
+    config: Config
+
+    def sft(self, model: Model) -> Key:
+        config = self.config
+        return self._key(
+            task=plain(config.task), model=plain(model.whole), options=plain(config.sft)
+        )
+
+    def labels(self) -> Key:
+        config = self.config
+        if config.labels.path:
+            return self._key(pairs=hash_of(given_labels(config)))
+        return self._key(
+            start=self._start(config.model),
+            task=plain(config.task),
+            generator=plain(transformers_sampling(config)),
+            judge=plain(config.judge),
+            judge_code=[code_of(p) for p in parts(config.judge) if isinstance(p, FunctionReward)],
+            options=plain(config.labels),
+        )
+
+    def relabel(self, pairs: GivenPairs) -> Key:
+        judge, task = plain(self.config.judge), plain(self.config.task)
+        return self._key(pairs=hash_of(pairs), judge=judge, task=task)
+
+    def reward_model(self, member: int) -> Key:
+        return self._key(
+            labels=self.labels(),
+            start=self._start(self.config.proxy),
+            options=plain(self.config.reward_model),
+            member=member,
+        )
+
+    def strength(self) -> Key:
+        options = self.config.reward_model
+        return self._key(
+            labels=self.labels(),
+            start=self._start(self.config.proxy),
+            options=plain(options.voter),
+            members=options.strength_members,
+        )
+
+    def _start(self, model: Model) -> Key:
+        """Of the model that a stage starts from."""
+        return plain(model.whole) if isinstance(model, PretrainedModel) else self.sft(model)
+
+    def _key(self, **settings: Any) -> Key:
+        kernels = self.config.kernels.value
+        return {"seed": self.config.seed, "kernels": kernels, "code": code_digest()} | settings
+
+
+def hash_of(pairs: GivenPairs) -> str:
+    """The hash of a user's pairs."""
+    return config_hash({"parts": pairs.parts()})
+
+
+def given_labels(config: Config) -> GivenPairs:
+    """The user's labels, labels.path."""
+    return given_pairs(config.labels.path, config.labels.held_out_pairs, "labels.path")
+
+
+def pairs_to_relabel(config: Config) -> GivenPairs:
+    """The pairs of labels.path, or else of generator.path."""
+    path, key = config.labels.path, "labels.path"
+    if not path and config.generator.pairs_path:
+        path, key = config.generator.pairs_path, "generator.path"
+    return given_pairs(path, config.labels.held_out_pairs, key)
+
+
+@functools.cache
+def code_digest() -> str:
+    """Digest of the package's sources and of the libraries that decide bits: new code, new key."""
+    digest = hashlib.sha256()
+    root = Path(rlhf_lab.__file__).parent
+    for package in PACKAGES:
+        for path in sorted((root / package).rglob("*.py")):
+            digest.update(path.read_bytes())
+    for library in LIBRARIES:
+        digest.update(version(library).encode())
+    for extra in OPTIONAL_LIBRARIES:
+        with contextlib.suppress(PackageNotFoundError):
+            digest.update(f"{extra}=={version(extra)}".encode())
+    return digest.hexdigest()[:16]

@@ -1,0 +1,85 @@
+"""The training side of a run: the engine and the value model of this process."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from rlhf_lab.experiment.config import Config
+from rlhf_lab.experiment.sources import Sources
+from rlhf_lab.models.adapters import with_adapters
+from rlhf_lab.models.devices import chosen
+from rlhf_lab.models.reward_model import load_reward_model
+from rlhf_lab.models.value_model import ValueNetwork, value_model_from, value_model_like
+from rlhf_lab.rewards.model import reads_last_token
+from rlhf_lab.rewards.options import model_paths
+from rlhf_lab.training.engines.distributed import Processes, current
+from rlhf_lab.training.engines.engine import TrainingEngine
+from rlhf_lab.training.engines.options import DeepSpeedOptions, FSDPOptions
+from rlhf_lab.training.engines.parameter_backend import ParameterBackend
+from rlhf_lab.training.engines.policy_with_values import PolicyWithValues
+from rlhf_lab.training.engines.single import SingleBackend
+from rlhf_lab.types.data import ValueModel
+
+
+def build_engine(config: Config, model: Any, values: ValueNetwork | None = None) -> TrainingEngine:
+    """The engine of this process, which owns model and values from now on."""
+    processes = current()
+    dtypes = {name: parameter.dtype for name, parameter in model.named_parameters()}
+    if config.model.lora_rank:
+        model = with_adapters(model, config.model.lora, config.seed)
+    networks = PolicyWithValues(
+        model, values, config.generator.temperature, config.engine.share_prompts
+    )
+    if config.engine.gradient_checkpointing:
+        networks.save_activations()
+    return TrainingEngine(
+        build_backend(config, networks, processes),
+        dtypes,
+        config.engine,
+        processes,
+        model.config.hidden_size,
+    )
+
+
+def build_backend(
+    config: Config, networks: PolicyWithValues, processes: Processes
+) -> ParameterBackend:
+    """The engine's parameters; DeepSpeed is imported only where it is chosen."""
+    options = config.engine
+    device = training_device(options.device, processes)
+    if isinstance(options, DeepSpeedOptions):
+        from rlhf_lab.training.engines.deepspeed import DeepSpeedBackend
+
+        return DeepSpeedBackend(networks, config.optim, options, device, processes)
+    if isinstance(options, FSDPOptions):
+        from rlhf_lab.training.engines.fsdp import FSDPBackend
+
+        return FSDPBackend(networks, config.optim, options, device, processes)
+    return SingleBackend(networks, config.optim, device)
+
+
+def training_device(name: str, processes: Processes) -> torch.device:
+    """Where this process trains: of several devices of a host, the one of its local rank."""
+    device = chosen(name, "engine.device")
+    if device.type == "cuda" and device.index is None:
+        return torch.device("cuda", processes.local_rank)
+    return device
+
+
+def build_value_model(
+    config: Config, sources: Sources, policy: Any, tokenizer: Any
+) -> ValueNetwork | None:
+    """The value model that the algorithm needs: from the proxy reward model (N+ detail 22) where
+    the run has one of the policy's vocabulary, else from the policy with a head of zeros."""
+    kind = config.algo.needs.values
+    if kind is ValueModel.none:
+        return None
+    paths = model_paths(config.reward, sources.proxies)
+    if kind is ValueModel.own and paths:
+        model, own_tokenizer, offset = load_reward_model(paths[0])
+        is_alike = reads_last_token(model) and model.config.num_labels == 1
+        if is_alike and own_tokenizer.get_vocab() == tokenizer.get_vocab():
+            return value_model_from(model, offset)
+    return value_model_like(policy, is_shared=kind is ValueModel.shared)

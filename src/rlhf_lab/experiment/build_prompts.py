@@ -1,0 +1,101 @@
+"""The prompts of a config: of the rounds, of the stages, and of evaluation."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rlhf_lab.experiment.config import Config
+from rlhf_lab.experiment.derived import response_tokens
+from rlhf_lab.rollout.generators.pairs import PairsGenerator, PairsSampling
+from rlhf_lab.tasks import chat
+from rlhf_lab.tasks.lazy_rows import LazyRows
+from rlhf_lab.tasks.pairs import pair_examples
+from rlhf_lab.tasks.prompts import Encode, PromptStream, Render, Shorten, never_shorter
+from rlhf_lab.tasks.protocols import Shortening, Task
+from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.randomness import stable_hash
+from rlhf_lab.types.samples import Example, Prompt, Split
+
+
+def build_prompts(
+    config: Config, tokenizer: Any, split: Split, purpose: str, shuffle: bool = True
+) -> PromptStream:
+    """The endless stream of a split's prompts, in an order keyed by seed and purpose."""
+    return stream_of(config.task.examples(split), config, tokenizer, purpose, shuffle)
+
+
+def build_rollout_prompts(config: Config, pairs: str, tokenizer: Any) -> PromptStream:
+    """The prompts of the rounds: the task's, or those of the file of fixed pairs, every one of
+    which is checked now."""
+    if not isinstance(config.generator, PairsSampling):
+        examples = config.task.examples(Split.train)
+        stream = stream_of(examples, config, tokenizer, "rollout", shuffle=True)
+        if not isinstance(examples, LazyRows):
+            # Rows of a user's own, which may be too long; generated ones cost more to check.
+            stream.require_fit(config.run.num_rounds * config.run.groups_generated)
+        return stream
+    fixed = pair_examples(Path(pairs))
+    stream = stream_of(fixed, config, tokenizer, "rollout", shuffle=True)
+    generator = PairsGenerator(tokenizer, response_tokens(config))
+    for index in range(len(stream)):
+        generator.pair(stream[index].example)
+    return stream
+
+
+def build_eval_prompts(config: Config, tokenizer: Any) -> list[Prompt]:
+    """The prompts that every evaluation of the task uses, whatever the seed."""
+    stream = build_prompts(config, tokenizer, config.eval.split, "evaluation", shuffle=False)
+    available = len(stream)
+    if config.eval.prompts > available:
+        raise UserError(
+            f"eval.prompts={config.eval.prompts}, but split {config.eval.split.value} of "
+            f"task={config.task.name} has {available} rows: lower it"
+        )
+    return [stream[index] for index in range(config.eval.prompts)]
+
+
+def stream_of(
+    examples: Sequence[Example], config: Config, tokenizer: Any, purpose: str, shuffle: bool
+) -> PromptStream:
+    """An endless stream of prompts made of these examples."""
+    if len(examples):
+        chat.check_end(tokenizer, getattr(config.task, "chat_template", ""), examples[0])
+    kept = examples
+    if getattr(config.task, "drop_long", False):
+        kept = short_enough(examples, config, tokenizer)
+    return PromptStream(
+        kept,
+        prompt_encoder(tokenizer),
+        seed=stable_hash(config.seed, purpose),
+        max_prompt_tokens=config.task.max_prompt_tokens,
+        shuffle=shuffle,
+        shorten=prompt_shortener(config.task),
+        render=prompt_renderer(config.task, tokenizer),
+        num_dropped=len(examples) - len(kept),
+    )
+
+
+def short_enough(examples: Sequence[Example], config: Config, tokenizer: Any) -> list[Example]:
+    """The examples whose prompts have at most task.max_prompt_tokens."""
+    encode, render = prompt_encoder(tokenizer), prompt_renderer(config.task, tokenizer)
+    most = config.task.max_prompt_tokens
+    return [example for example in examples if len(encode(render(example))) <= most]
+
+
+def prompt_encoder(tokenizer: Any) -> Encode:
+    """How a policy's tokenizer reads a text: no special tokens are added."""
+    return lambda text: list(tokenizer(text, add_special_tokens=False)["input_ids"])
+
+
+def prompt_shortener(task: Task) -> Shorten:
+    """How the task shortens prompts that are too long; most tasks do not."""
+    return task.shorter if isinstance(task, Shortening) else never_shorter
+
+
+def prompt_renderer(task: Task, tokenizer: Any) -> Render:
+    """The text that a policy reads of a prompt: the prompt, or a chat in its chat template."""
+    # Of tasks that may be chats; examples of others have no messages.
+    return functools.partial(chat.text, tokenizer, getattr(task, "chat_template", ""))

@@ -1,0 +1,172 @@
+"""The rollout side of a run: workers that sample and score, their executor, and the pipeline."""
+
+from __future__ import annotations
+
+import copy
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rlhf_lab.experiment.build import build_generator, build_reward
+from rlhf_lab.experiment.build_prompts import build_rollout_prompts
+from rlhf_lab.experiment.config import Config
+from rlhf_lab.experiment.derived import chunks_per_round, response_tokens
+from rlhf_lab.experiment.sources import Sources
+from rlhf_lab.models.causal_lm import load_policy, load_tokenizer, policy_shape
+from rlhf_lab.rewards.options import scoring_paths
+from rlhf_lab.rewards.preference import PreferenceScorer
+from rlhf_lab.rewards.shaping import shaped
+from rlhf_lab.rollout.background import ProcessExecutor, ThreadExecutor
+from rlhf_lab.rollout.budget import StalenessBudget
+from rlhf_lab.rollout.executor import Executor, InlineExecutor
+from rlhf_lab.rollout.generators.pairs import PairsGenerator, PairsSampling
+from rlhf_lab.rollout.generators.vllm.make import Lengths, engine_settings, vllm_generator
+from rlhf_lab.rollout.generators.vllm.options import VLLMSampling, VLLMServerSampling
+from rlhf_lab.rollout.generators.vllm.own_server import Command, lone_server
+from rlhf_lab.rollout.mode import ExecutorKind, Mode, WhenStale
+from rlhf_lab.rollout.pipeline import Pipeline
+from rlhf_lab.rollout.process import FailurePolicy
+from rlhf_lab.rollout.recorded_schedule import read_schedule
+from rlhf_lab.rollout.worker import RolloutWorker
+from rlhf_lab.tasks.prompts import PromptStream
+from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.protocols import Generator
+from rlhf_lab.types.randomness import stable_hash, uniforms
+from rlhf_lab.types.rollouts import Chunk
+
+
+def build_worker(config: Config, sources: Sources, policy: Any | None = None) -> RolloutWorker:
+    """A rollout worker with models of its own; called in the process that uses it.
+
+    policy: the model of version 0 where this process has it already; the worker copies it.
+    """
+    tokenizer = load_tokenizer(sources.policy, None)
+    if isinstance(config.generator, PairsSampling):
+        pairs = PairsGenerator(tokenizer, response_tokens(config))
+        return RolloutWorker(pairs, PreferenceScorer(), is_model=False)
+    reward = build_reward(
+        config.reward, config, tokenizer, sources.proxies, config.generator.threads
+    )
+    return RolloutWorker(
+        rollout_generator(config, sources, tokenizer, policy),
+        shaped(reward, config.shaping, response_tokens(config)),
+        is_model=bool(scoring_paths(config.reward, sources.proxies)),
+    )
+
+
+def rollout_generator(
+    config: Config, sources: Sources, tokenizer: Any, policy: Any | None
+) -> Generator:
+    """The generator that the config names, with a model of its own."""
+
+    def load() -> Any:
+        if policy is not None:
+            return copy.deepcopy(policy)
+        return load_policy(sources.policy, None, config.seed)[0]
+
+    if isinstance(config.generator, VLLMSampling):
+        seed = stable_hash(config.seed, "rollout")
+        return vllm_generator(config.generator, tokenizer, load, lengths(config), seed)
+    return build_generator(config, load(), tokenizer, "rollout")
+
+
+def build_server(config: Config) -> Command:
+    """The command of a vLLM server for runs like this one. Raises UserError where options of it
+    are missing."""
+    part = config.generator
+    if not isinstance(part, VLLMServerSampling) or part.urls or not part.port:
+        raise UserError(
+            f"generator={part.name}: a server listens at one port of this machine; pass "
+            "generator=vllm_server generator.port=8100 and no generator.urls"
+        )
+    shape = policy_shape(config.model, config.task.tokenizer())
+    return lone_server(part, shape, engine_settings(part, shape, lengths(config)))
+
+
+def lengths(config: Config) -> Lengths:
+    """The longest texts that vLLM must take."""
+    return Lengths(config.task.max_prompt_tokens, response_tokens(config))
+
+
+def build_executor(
+    config: Config, sources: Sources, policy: Any, report: Callable[[str], None]
+) -> Executor:
+    """The executor that the mode names. policy: the model of version 0, which is read until the
+    executor has started."""
+    mode: Mode = config.mode
+    if mode.executor is ExecutorKind.process:
+        on_failure = FailurePolicy(
+            mode.on_generator_failure, mode.hang_seconds, mode.max_restarts, report
+        )
+        # Versions in use, one that is being replaced, and one to spare.
+        slots = mode.max_staleness + 3
+        state = dict(policy.named_parameters())
+        build_alone = functools.partial(build_worker, config, sources)
+        return ProcessExecutor(
+            build_alone, mode.num_generators, mode.prefetch, state, slots, on_failure
+        )
+    build = functools.partial(build_worker, config, sources, policy)
+    if mode.executor is ExecutorKind.thread:
+        return ThreadExecutor(build, mode.num_generators, mode.prefetch)
+    return InlineExecutor(build)
+
+
+def build_pipeline(
+    config: Config,
+    sources: Sources,
+    policy: Any,
+    tokenizer: Any,
+    report: Callable[[str], None] = lambda _: None,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> Pipeline:
+    """The run's stream of chunks behind its executor and staleness budget. policy: the model of
+    version 0, which is read until the pipeline is open."""
+    mode: Mode = config.mode
+    stream = build_rollout_prompts(config, sources.pairs, tokenizer)
+    if stream.num_dropped:
+        report(
+            f"{stream.num_dropped} prompts of more than task.max_prompt_tokens="
+            f"{config.task.max_prompt_tokens} are left out, {len(stream)} are kept"
+        )
+    recorded = read_schedule(Path(mode.schedule), mode, config.run) if mode.is_replay else None
+    return Pipeline(
+        build_executor(config, sources, policy, report),
+        build_budget(config),
+        functools.partial(chunk_of, config, stream),
+        chunks_per_round(config),
+        mode,
+        recorded,
+        should_stop,
+        report,
+    )
+
+
+def chunk_of(config: Config, stream: PromptStream, number: int) -> Chunk:
+    """The chunk of this number, counted over all rounds."""
+    run, size = config.run, config.generator.chunk_groups
+    round_, index = divmod(number, chunks_per_round(config))
+    start = round_ * run.groups_generated + index * size
+    end = min(start + size, (round_ + 1) * run.groups_generated)
+    prompts = tuple(stream[position] for position in range(start, end))
+    return Chunk(round_, index, prompts, run.group_size, config.algo.needs.greedy)
+
+
+def build_budget(config: Config) -> StalenessBudget:
+    """How far rollouts may run ahead: in a replay by one round, in a mode that drops stale samples
+    by `mode.extra_rounds` rounds more than it trains on."""
+    mode: Mode = config.mode
+    admitted = 0 if mode.is_replay else mode.max_staleness
+    if mode.when_stale is WhenStale.drop and not mode.is_replay:
+        admitted += mode.extra_rounds
+    lag = None
+    if mode.lag_shares:
+        shares = np.cumsum(mode.lag_shares)
+
+        def lag(number: int) -> int:
+            draw = uniforms(stable_hash(config.seed, "lag"), number, 0, 1)[0] * shares[-1]
+            return min(int(np.searchsorted(shares, draw, side="right")), mode.max_staleness)
+
+    return StalenessBudget(admitted, chunks_per_round(config), config.run.num_rounds, lag)

@@ -1,0 +1,118 @@
+"""Rules between the algorithm, its correction, the mode, and what the samples are."""
+
+from __future__ import annotations
+
+from rlhf_lab.experiment.config import Config
+from rlhf_lab.experiment.derived import is_verified
+from rlhf_lab.rewards.options import parts
+from rlhf_lab.rollout.mode import WeightPolicy
+from rlhf_lab.types.data import Objective, ValueModel
+from rlhf_lab.types.errors import UserError
+
+WHY_NOT = {
+    Objective.comparison: "its loss compares samples of a prompt or regresses on their rewards and "
+    "holds for samples of any policy, so there is nothing that a ratio could correct; "
+    "pass correction=none or ess_scaled",
+    Objective.likelihood: "its loss takes no ratio, so it has none that could begin at another "
+    "policy; pass correction=truncated_is or sequence_is",
+    Objective.sequence_ratio: "its loss takes one ratio and one credit for many tokens, in which "
+    "weights per token would be averaged away; pass correction=sequence_is",
+    Objective.token_ratio: "its ratios are per token; pass correction=none",
+}
+
+
+def check_group_size(config: Config) -> None:
+    """An algorithm that compares the samples of a prompt needs several of them."""
+    least = config.algo.needs.group_size
+    if config.run.group_size < least:
+        raise UserError(
+            f"run.group_size={config.run.group_size} with algo={config.algo.name}: it compares the "
+            f"samples of a prompt and needs at least {least}; pass run.group_size={least}"
+        )
+
+
+def check_correction(config: Config) -> None:
+    """A correction must have something to correct in the algorithm's loss."""
+    objective = config.algo.objective
+    if objective not in config.correction.corrects:
+        raise UserError(
+            f"correction={config.correction.name} with algo={config.algo.name}: "
+            f"{WHY_NOT[objective]}"
+        )
+
+
+def check_rounds(config: Config) -> None:
+    """Staleness, replay, pause and partial rollouts must fit the rounds and the generator."""
+    mode, rounds, generator = config.mode, config.run.num_rounds, config.generator
+    if mode.max_staleness >= rounds > 1:
+        raise UserError(
+            f"mode.max_staleness={mode.max_staleness} with {rounds} rounds: "
+            "every sample would be written by version 0; lower it or raise run.updates"
+        )
+    if mode.is_replay and not mode.schedule:
+        raise UserError(
+            "mode.schedule='' with mode=replay: name the run to repeat, as `rlhf-lab replay RUN` "
+            "does"
+        )
+    if config.checkpoint.pause_round > rounds:
+        raise UserError(
+            f"checkpoint.pause_round={config.checkpoint.pause_round}: the run has {rounds} rounds; "
+            f"choose 1 to {rounds - 1}, or 0 for none"
+        )
+    if mode.segment_tokens and not generator.draws_samples:
+        raise UserError(
+            f"mode.segment_tokens={mode.segment_tokens} with generator="
+            f"{generator.name}: it cannot continue a sample that is begun; pass "
+            "generator=hf, or mode.segment_tokens=0"
+        )
+    if mode.weights is WeightPolicy.latest_per_token and not generator.updates_in_flight:
+        raise UserError(
+            f"mode.weights=latest_per_token with generator={generator.name}: vLLM finishes a "
+            "chunk before it takes new weights; pass mode.weights=latest, or generator=hf"
+        )
+    if mode.num_generators > 1 and generator.address:
+        raise UserError(
+            f"mode.num_generators={mode.num_generators} with {generator.address}: generators would "
+            "load different weights into one server; pass mode.num_generators=1 (servers share its "
+            "chunks)"
+        )
+
+
+def check_pairs(config: Config) -> None:
+    """Fixed pairs are two to a prompt, and no policy draws them."""
+    if config.generator.draws_samples:
+        return
+    if config.run.group_size != 2:
+        raise UserError(
+            f"run.group_size={config.run.group_size} with generator=pairs: every prompt has one "
+            "chosen and one rejected answer; pass run.group_size=2"
+        )
+    if config.algo.needs.greedy:
+        raise UserError(
+            f"algo={config.algo.name} with generator=pairs: its baseline is a greedy sample of the "
+            "policy, which fixed pairs do not have; pass generator=hf or another algorithm"
+        )
+
+
+def check_samples(config: Config) -> None:
+    """Several samples a prompt are for pass@k and maj@k, which need right and wrong."""
+    if config.eval.samples > 1 and not is_verified(config):
+        raise UserError(
+            f"eval.samples={config.eval.samples} with task={config.task.name} and judge="
+            f"{config.judge.name}: pass@k needs a judge that says right or wrong, the task_rule "
+            "of a verifiable task; pass eval.samples=1"
+        )
+
+
+def starts_at_zero(config: Config) -> str:
+    """A warning where values start at zero and lam < 1; else ''."""
+    is_learned = any(part.is_learned for part in parts(config.reward))
+    kind = config.algo.needs.values
+    is_zero = kind is ValueModel.shared or (kind is ValueModel.own and not is_learned)
+    if not is_zero or config.algo.lam >= 1:
+        return ""
+    return (
+        f"algo.lam={config.algo.lam} with values that begin at zero, as no reward model "
+        "gives them: until they are learned, late tokens are praised over early ones; "
+        "algo.lam=1 avoids it"
+    )

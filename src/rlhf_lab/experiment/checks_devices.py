@@ -1,0 +1,63 @@
+"""Rules between processes, devices, kernels and threads."""
+
+from __future__ import annotations
+
+from rlhf_lab.experiment.config import Config
+from rlhf_lab.models.devices import chosen
+from rlhf_lab.rollout.mode import ExecutorKind
+from rlhf_lab.runs.kernels import Kernels
+from rlhf_lab.runs.kernels import require as require_kernels
+from rlhf_lab.training.engines.distributed import world_size
+from rlhf_lab.types.errors import UserError
+
+
+def check_kernels(config: Config) -> None:
+    """Portable kernels are the processor's, and this process must be started for them."""
+    if config.kernels is Kernels.native:
+        return
+    if config.generator.has_own_kernels:
+        raise UserError(
+            f"kernels=portable with generator={config.generator.name}: vLLM has kernels of its "
+            "own; pass generator=hf, or kernels=native"
+        )
+    for key in ("engine", "generator"):
+        device = getattr(config, key).device
+        if chosen(device, f"{key}.device").type != "cpu":
+            raise UserError(
+                f"kernels=portable with {key}.device={device}: a GPU has kernels of its own; pass "
+                f"{key}.device=cpu, or kernels=native"
+            )
+    require_kernels(config.kernels, world_size())
+
+
+def check_trainers(config: Config, count: int) -> None:
+    """Several processes need an engine that shares the work among them."""
+    if count > 1 and not config.engine.shares_work:
+        raise UserError(
+            f"engine=single with {count} trainers (WORLD_SIZE): one process would train and the "
+            "others wait; pass engine=fsdp or engine=deepspeed, or start without torchrun"
+        )
+
+
+def check_devices(config: Config) -> None:
+    """The devices must be there, one for each of the engine's processes."""
+    options = config.engine
+    check_trainers(config, world_size())
+    chosen(options.device, "engine.device")
+    chosen(config.generator.device, "generator.device")
+    if ":" in options.device and world_size() > 1:
+        raise UserError(
+            f"engine.device={options.device} with {world_size()} processes (WORLD_SIZE): all would "
+            "train on one device; pass engine.device=auto, which gives each its own"
+        )
+
+
+def check_threads(config: Config) -> None:
+    """Generators that are threads share torch's number of threads with the trainer."""
+    threads = (config.generator.threads, config.engine.threads)
+    if config.mode.executor is ExecutorKind.thread and threads[0] != threads[1]:
+        raise UserError(
+            f"generator.threads={threads[0]} and engine.threads={threads[1]} with "
+            "mode.executor=thread: threads of one process share the setting; make them equal or "
+            "pass mode.executor=process"
+        )

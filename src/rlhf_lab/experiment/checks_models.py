@@ -1,0 +1,70 @@
+"""Rules between models and the task, the engine and the algorithm that use them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rlhf_lab.experiment.config import Config
+from rlhf_lab.experiment.derived import response_tokens, trains_proxy
+from rlhf_lab.models.adapters import require_peft
+from rlhf_lab.types.errors import UserError
+
+
+def check_adapters(config: Config) -> None:
+    """Adapters are of the policy alone, in one process, over a reference that does not move."""
+    if config.proxy.lora_rank:
+        raise UserError(
+            f"proxy.lora_rank={config.proxy.lora_rank}: reward models are trained whole; pass "
+            "proxy.lora_rank=0"
+        )
+    if not config.model.lora_rank:
+        return
+    require_peft()
+    if config.engine.shares_work:
+        raise UserError(
+            f"model.lora_rank={config.model.lora_rank} with engine={config.engine.name}: adapters "
+            "are trained in one process; pass engine=single, or model.lora_rank=0"
+        )
+    if config.algo.needs.reference_every:
+        raise UserError(
+            f"model.lora_rank={config.model.lora_rank} with algo={config.algo.name}: its reference "
+            "moves, and the reference of adapters is the model without them, which cannot; pass "
+            "model.lora_rank=0, or another algorithm"
+        )
+
+
+def check_lengths(config: Config) -> None:
+    """Prompt and response must fit the model's context, where the config alone decides it."""
+    models = {"model": config.model} | ({"proxy": config.proxy} if trains_proxy(config) else {})
+    length = config.task.max_prompt_tokens + response_tokens(config)
+    for key, model in models.items():
+        if model.context is not None and length > model.context:
+            raise UserError(
+                f"task.max_prompt_tokens={config.task.max_prompt_tokens} plus responses of "
+                f"{response_tokens(config)} tokens do not fit {key}.max_positions="
+                f"{model.context}: raise {key}.max_positions or lower the lengths"
+            )
+
+
+def check_context(config: Config, model: Any) -> None:
+    """The same for a loaded model, whose context is known now."""
+    context = getattr(model.config, "max_position_embeddings", None)
+    needed = config.task.max_prompt_tokens + response_tokens(config)
+    if context is not None and needed > context:
+        raise UserError(
+            f"task.max_prompt_tokens={config.task.max_prompt_tokens} plus responses of "
+            f"{response_tokens(config)} tokens do not fit the model's context of {context} "
+            f"(model={config.model.name}): lower the lengths"
+        )
+
+
+def check_proxy(config: Config) -> None:
+    """A proxy that is trained from random weights needs a tokenizer of the task's."""
+    is_scratch = trains_proxy(config) and not config.proxy.is_pretrained
+    if is_scratch and config.task.tokenizer() is None:
+        raise UserError(
+            f"reward={config.reward.name} with task={config.task.name} would train a proxy from "
+            f"nothing (proxy={config.proxy.name}), and this task brings no tokenizer: pass "
+            "reward.path=<hub name or folder of a reward model>, or model@proxy=<a pretrained "
+            "model of the policy's vocabulary>"
+        )

@@ -1,0 +1,46 @@
+"""Rules between rewards, the judge, shaping, and the task whose samples they score."""
+
+from __future__ import annotations
+
+from rlhf_lab.experiment.config import Config
+from rlhf_lab.experiment.derived import response_tokens
+from rlhf_lab.rewards.options import num_proxies, parts
+from rlhf_lab.types.errors import UserError
+
+
+def check_rules(config: Config) -> None:
+    """The task must have the rule that scores it; a judge has no proxy of its own."""
+    for key in ("reward", "judge"):
+        is_rule = any(part.is_rule for part in parts(getattr(config, key)))
+        if is_rule and not config.task.has_rule:
+            raise UserError(
+                f"{key}=task_rule with task={config.task.name}: this task has no rule of its own; "
+                f"pass {'reward' if key == 'reward' else 'reward@judge'}=reward_model "
+                f"{key}.path=<hub name or folder of a reward model>"
+            )
+    if num_proxies(config.judge):
+        raise UserError(
+            "judge.path='' : a judging reward model must be named, since the proxy would judge "
+            "itself; pass judge.path=<hub name or folder>"
+        )
+
+
+def check_shaping(config: Config) -> None:
+    """Shaping must have a reward to shape, and punish a length once."""
+    shaping = config.shaping
+    if shaping.is_on and not config.generator.draws_samples:
+        raise UserError(
+            f"shaping.{shaping.first} with generator=pairs: the reward of fixed pairs is the "
+            "preference itself; leave shaping out, or pass generator=hf"
+        )
+    limit = response_tokens(config)
+    if shaping.overlong_buffer > limit:
+        raise UserError(
+            f"shaping.overlong_buffer={shaping.overlong_buffer} is more than the response limit of "
+            f"{limit} tokens: lower it, or raise generator.max_new_tokens"
+        )
+    if shaping.overlong_buffer and getattr(config.algo, "overlong_penalty", 0):
+        raise UserError(
+            f"shaping.overlong_buffer={shaping.overlong_buffer} with algo={config.algo.name}: it "
+            "punishes long answers by itself; pass algo.overlong_penalty=0 or leave the buffer out"
+        )

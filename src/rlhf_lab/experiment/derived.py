@@ -1,0 +1,72 @@
+"""Facts that follow from a config and that several modules need."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import fields
+from typing import Any
+
+from rlhf_lab.experiment.algorithm_probes import reads_reference, trains_fixed_rows
+from rlhf_lab.experiment.config import Config
+from rlhf_lab.models.sampling import GenerationSettings
+from rlhf_lab.rewards.options import num_proxies
+from rlhf_lab.tasks.protocols import Verifiable
+from rlhf_lab.training.engines.distributed import world_size
+from rlhf_lab.training.loop import ALL
+
+
+def response_tokens(config: Config) -> int:
+    """Longest response, the end token included."""
+    return config.generator.max_new_tokens or int(config.task.max_response_tokens)
+
+
+def trains_proxy(config: Config) -> bool:
+    """Whether the run's reward needs a proxy reward model that the pipeline trains."""
+    return num_proxies(config.reward) > 0
+
+
+def trains_on_labels(config: Config) -> bool:
+    """Whether the run's samples are the pairs of the pipeline's own label stage."""
+    return not config.generator.draws_samples and not config.generator.pairs_path
+
+
+def is_verified(config: Config) -> bool:
+    """Whether the judge's score means right or wrong: the rule of a verifiable task."""
+    task = config.task
+    is_verifiable = isinstance(task, Verifiable) and task.is_verifiable
+    return is_verifiable and bool(config.judge.is_rule)
+
+
+def chunks_per_round(config: Config) -> int:
+    """Chunks that make up a round; the last one may be smaller."""
+    return math.ceil(config.run.groups_generated / config.generator.chunk_groups)
+
+
+def generation_settings(config: Config) -> GenerationSettings:
+    """How a run's policy samples, for the generation config of a saved policy."""
+    return GenerationSettings(config.generator.temperature, response_tokens(config))
+
+
+def num_devices(config: Config) -> int:
+    """Cores that the run uses: those of the trainer's processes, and of generators beside it."""
+    training = config.engine.threads * world_size()
+    background = config.mode.num_background * config.generator.threads
+    return training + background if background else max(training, config.generator.threads)
+
+
+def reference_groups(config: Config) -> int:
+    """Groups per round whose log-probs under the reference are computed."""
+    groups = config.tracker.reference_groups
+    return ALL if groups == ALL or reads_reference(config.algo) else groups
+
+
+def timing_settings(config: Config) -> dict[str, Any]:
+    """The settings that decide a run's time, for `rlhf-lab plan`."""
+    return {
+        **{f.name: getattr(config.run, f.name) for f in fields(config.run)},
+        "max_staleness": config.mode.max_staleness,
+        "segment_tokens": config.mode.segment_tokens,
+        "num_generators": config.mode.num_background,
+        "chunk_groups": config.generator.chunk_groups,
+        "compares": trains_fixed_rows(config.algo),
+    }

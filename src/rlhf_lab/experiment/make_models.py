@@ -1,0 +1,105 @@
+"""The models that stages train: the policy by SFT, and proxy reward models."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from rlhf_lab.experiment.build_prompts import build_prompts
+from rlhf_lab.experiment.checks_models import check_context
+from rlhf_lab.experiment.config import Config
+from rlhf_lab.experiment.derived import response_tokens
+from rlhf_lab.models.causal_lm import load_policy, save_policy
+from rlhf_lab.models.devices import chosen, torch_threads
+from rlhf_lab.models.pretrained import PretrainedModel
+from rlhf_lab.models.reward_model import load_reward_model, reward_model_from, save_reward_model
+from rlhf_lab.models.scratch import ScratchModel
+from rlhf_lab.runs.trackers.console import Console
+from rlhf_lab.tasks.references import reference_sample
+from rlhf_lab.training.stages.calibration import write_calibration
+from rlhf_lab.training.stages.reward_model import pair_gaps, train_reward_model
+from rlhf_lab.training.stages.sft import train_sft
+from rlhf_lab.training.stages.strength import strength_metrics, vote
+from rlhf_lab.types.randomness import stable_hash
+from rlhf_lab.types.samples import Split
+
+STRENGTH = "strength.json"
+HELD_OUT_PROMPTS = 256
+REFERENCES = 512
+Pair = dict[str, Any]
+
+
+def make_sft(
+    config: Config, console: Console, model: ScratchModel | PretrainedModel, folder: Path
+) -> dict[str, float]:
+    """A policy that is fine-tuned on references, as a folder that transformers loads."""
+    policy, tokenizer = load_policy(model, config.task.tokenizer(), config.seed)
+    check_context(config, policy)
+    policy.to(chosen(config.engine.device, "engine.device"))
+    train = build_prompts(config, tokenizer, Split.train, "sft")
+    held_out = build_prompts(config, tokenizer, Split.validation, "sft", shuffle=False)
+    num = min(HELD_OUT_PROMPTS, len(held_out))
+    with console.stage(f"sft {model.name}", total=config.sft.steps) as bar:
+        metrics = train_sft(
+            policy,
+            tokenizer,
+            train,
+            [held_out[index] for index in range(num)],
+            response_tokens(config),
+            config.sft,
+            bar,
+        )
+    save_policy(policy, tokenizer, folder)
+    return metrics
+
+
+def make_reward_model(
+    config: Config,
+    console: Console,
+    member: int,
+    start: tuple[Any, Any],
+    pairs: tuple[list[Pair], list[Pair]],
+    strength_P: torch.Tensor | None,
+    folder: Path,
+) -> dict[str, float]:
+    """A proxy. start: model and tokenizer that it begins as. pairs: to train on, and held out.
+    strength_P: how strongly voters prefer the chosen answers."""
+    options, (policy, tokenizer), (train, held_out) = config.reward_model, start, pairs
+    seed = stable_hash(config.seed, "member", member) & (2**63 - 1) if member else config.seed
+    device = chosen(config.engine.device, "engine.device")
+    model = reward_model_from(policy, seed).to(device)
+    stream = build_prompts(config, tokenizer, Split.train, "reward_model")
+    limit = response_tokens(config)
+    references = [
+        [*stream[index].tokens, *reference_sample(stream[index], tokenizer, limit).tokens]
+        for index in range(REFERENCES)
+    ]
+    num_trained = len(train) - int(options.drop_share * len(train))
+    steps = num_trained // options.batch * options.epochs
+    title = f"reward model {config.proxy.name}" + (f" {member + 1}" if member else "")
+    with console.stage(title, total=steps) as bar:
+        trained = train_reward_model(
+            model, train, held_out, references, options, seed, bar, strength_P
+        )
+    save_reward_model(model, tokenizer, folder, trained.offset)
+    write_calibration(folder, trained.bins)
+    return trained.metrics | {"offset": trained.offset}
+
+
+def make_strength(
+    config: Config, voters: Sequence[Path], pairs: list[Pair], folder: Path
+) -> dict[str, float]:
+    """How strongly the voters prefer the chosen answer of each pair: mean and std over them."""
+    options = config.reward_model
+    with torch_threads(options.threads):
+        gap_MP = torch.stack(
+            [pair_gaps(load_reward_model(str(voter))[0], pairs, options.batch) for voter in voters]
+        )
+    mean_P, std_P = vote(gap_MP)
+    strength = {"mean": mean_P.tolist(), "std": std_P.tolist()}
+    (folder / STRENGTH).write_text(json.dumps(strength), encoding="utf-8")
+    return strength_metrics(pairs, mean_P) | {"strength_std": float(std_P.mean())}

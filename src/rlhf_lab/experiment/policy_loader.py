@@ -1,0 +1,34 @@
+"""Loading a policy once for all steps of a command that need it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rlhf_lab.models.causal_lm import load_policy
+from rlhf_lab.models.pretrained import PretrainedModel
+
+
+class PolicyLoader:
+    """Keeps the policy that was loaded last, and only that one, so that stages, training and
+    evaluation of one command do not load it again. It lives as long as the command's job.
+    """
+
+    def __init__(self) -> None:
+        self._source: tuple[PretrainedModel, int] | None = None
+        self._loaded: tuple[Any, Any] | None = None
+
+    def read(self, source: PretrainedModel, seed: int, key: str = "model.path") -> tuple[Any, Any]:
+        """Model, on the CPU, and tokenizer. Callers that change weights copy the model first. key:
+        the option that named it."""
+        if self._loaded is None or self._source != (source, seed):
+            self._loaded = None  # its memory is free before the next one is loaded
+            self._loaded = load_policy(source, None, seed, key)
+            self._source = source, seed
+        model, tokenizer = self._loaded
+        return model.to("cpu"), tokenizer
+
+    def take(self, source: PretrainedModel, seed: int) -> tuple[Any, Any]:
+        """The same for a caller that owns the model from now on; it is kept no longer."""
+        loaded = self.read(source, seed)
+        self._loaded = None
+        return loaded

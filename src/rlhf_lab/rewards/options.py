@@ -1,0 +1,70 @@
+"""What all options of group `reward` have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar
+
+from rlhf_lab.types import limits
+from rlhf_lab.types.samples import Example
+
+
+class RewardOptions(limits.Limited, key="reward"):
+    """An option of config group `reward`, mounted at `reward`, `judge` or below their `terms`.
+
+    is_rule: samples are scored by the task's own rule. is_learned: by a reward model.
+    reads_example: the score depends on the task's example, not on the texts alone.
+    """
+
+    is_rule: ClassVar[bool] = False
+    is_learned: ClassVar[bool] = False
+    reads_example: ClassVar[bool] = False
+
+    @property
+    def num_proxies(self) -> int:
+        """How many proxy reward models the pipeline must train for it."""
+        return 0
+
+    def model_paths(self, proxies: Sequence[str]) -> list[str]:
+        """The reward models that score its samples; proxies stand in for those without a path."""
+        return []
+
+    def step_model_paths(self) -> list[str]:
+        """The reward models that score its samples step by step."""
+        return []
+
+    def require_usable(self, key: str) -> None:
+        """Raise UserError where something that it needs is absent: a package, a function, a key.
+        key: where it is mounted."""
+
+    def require_working(self, key: str, example: Example) -> None:
+        """Raise UserError where it cannot score the reference answer of an example."""
+
+
+def parts(options: RewardOptions) -> Iterator[Any]:
+    """A reward's options and those of all of its terms."""
+    for _, part in named_parts("", options):
+        yield part
+
+
+def named_parts(key: str, options: RewardOptions) -> Iterator[tuple[str, Any]]:
+    """The same, each with its key in the config."""
+    yield key, options
+    for name, term in getattr(options, "terms", {}).items():
+        yield from named_parts(f"{key}.terms.{name}", term)
+
+
+def num_proxies(options: RewardOptions) -> int:
+    """How many proxies the pipeline must train for a reward and its terms, which share them."""
+    return max(int(part.num_proxies) for part in parts(options))
+
+
+def model_paths(options: RewardOptions, proxies: Sequence[str]) -> list[str]:
+    """The reward models of a reward and its terms that score whole samples."""
+    return [path for part in parts(options) for path in part.model_paths(proxies)]
+
+
+def scoring_paths(options: RewardOptions, proxies: Sequence[str]) -> list[str]:
+    """All reward models that score a reward's samples, those of single steps among them."""
+    steps = [path for part in parts(options) for path in part.step_model_paths()]
+    return model_paths(options, proxies) + steps

@@ -1,0 +1,47 @@
+"""The recorded schedule of a run, which mode=replay repeats."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rlhf_lab.rollout.feeds import Segments
+from rlhf_lab.rollout.mode import Mode
+from rlhf_lab.runs.folder import SCHEDULE
+from rlhf_lab.runs.jsonl import read_rows
+from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.run_options import RunOptions
+
+
+def read_schedule(folder: Path, mode: Mode, options: RunOptions) -> dict[int, Segments]:
+    """The versions that wrote each chunk of a run. Raises UserError for a run that differs from
+    this one in length or staleness, or that has partial rollouts."""
+    rows = read_rows(folder / SCHEDULE)
+    if not rows:
+        raise UserError(
+            f"mode.schedule={folder} has no {SCHEDULE}: name the folder of a run that trained"
+        )
+    if rows[-1]["round"] + 1 < options.num_rounds:
+        raise UserError(
+            f"mode.schedule={folder} ends at round {rows[-1]['round']}, this run has "
+            f"{options.num_rounds}: resume that run first, or lower run.updates"
+        )
+    if rows[-1].get("segment_tokens"):
+        raise UserError(
+            f"mode.schedule={folder} is of partial rollouts (mode.segment_tokens="
+            f"{rows[-1]['segment_tokens']}), which timing does not change: train again with that "
+            "run's own options, which repeats it bit for bit"
+        )
+    if absent := set(range(len(rows))) - {row["chunk"] for row in rows}:
+        raise UserError(
+            f"mode.schedule={folder} has no row of chunk {min(absent)}: restore its {SCHEDULE}, or "
+            "name another run"
+        )
+    lag = max(
+        (row["round"] - row["segments"][0][1] for row in rows if not row["dropped"]), default=0
+    )
+    if lag > mode.max_staleness:
+        raise UserError(
+            f"mode.max_staleness={mode.max_staleness}, but mode.schedule={folder} has samples "
+            f"{lag} rounds old: pass mode.max_staleness={lag}"
+        )
+    return {row["chunk"]: tuple((s, v) for s, v in row["segments"]) for row in rows}
