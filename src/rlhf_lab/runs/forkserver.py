@@ -177,8 +177,10 @@ def live(around: Surroundings, target: Callable[..., object], args: tuple[Any, .
     if around.name:
         with contextlib.suppress(OSError):  # no Linux
             Path("/proc/self/comm").write_text(around.name)
-    for number in SIGNALS if around.is_deaf else ():
-        signal.signal(number, signal.SIG_IGN)
+    for number in SIGNALS:
+        # Not what the server has: a shell that starts it in the background ignores SIGINT.
+        default = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
+        signal.signal(number, signal.SIG_IGN if around.is_deaf else default)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
     target(*args)
 
