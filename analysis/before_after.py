@@ -19,10 +19,11 @@ from typing_extensions import TypedDict
 
 from analysis.command import exit_code
 from analysis.compare import Row, Run, comparable, interval
-from rlhf_lab.runs.folder import MANIFEST, METRICS, RunSummary
+from rlhf_lab.runs.folder import MANIFEST, METRICS
 from rlhf_lab.runs.jsonl import read_rows
 from rlhf_lab.runs.reading import checked
-from rlhf_lab.runs.recorded import Count, Finite
+from rlhf_lab.runs.schema import Count, Finite
+from rlhf_lab.runs.summaries import RunSummary
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
 

@@ -19,7 +19,8 @@ from datetime import datetime
 from pathlib import Path
 
 from analysis.bench_async import report
-from rlhf_lab.runs.folder import METRICS, list_runs
+from rlhf_lab.runs.folder import METRICS
+from rlhf_lab.runs.summaries import list_runs
 from rlhf_lab.runs.trackers.console import Console
 
 SWEPT = ("algo=grpo,rloo,reinforce", "run.updates_per_round=1,4", "seed=1,2,3,4")

@@ -21,9 +21,10 @@ from scipy.stats import t
 from typing_extensions import TypedDict
 
 from analysis.command import exit_code
-from rlhf_lab.runs.folder import EVALS, MANIFEST, METRICS, RunSummary, evals, list_runs, metrics
+from rlhf_lab.runs.folder import EVALS, MANIFEST, METRICS, evals, metrics
 from rlhf_lab.runs.reading import Unreadable, checked
-from rlhf_lab.runs.recorded import Count, Finite
+from rlhf_lab.runs.schema import Count, Finite
+from rlhf_lab.runs.summaries import RunSummary, list_runs
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
 

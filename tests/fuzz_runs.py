@@ -30,7 +30,8 @@ from rlhf_lab.experiment.model_card import card
 from rlhf_lab.experiment.outputs import RECORDS, progress, refuse_occupied
 from rlhf_lab.experiment.planning import planner
 from rlhf_lab.rollout.pipeline import Queued
-from rlhf_lab.runs.folder import RunDirectory, list_runs
+from rlhf_lab.runs.folder import RunDirectory
+from rlhf_lab.runs.summaries import list_runs
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.runs.trackers.evaluations import already_sent
 from rlhf_lab.sweeps.board import Board

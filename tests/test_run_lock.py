@@ -20,6 +20,8 @@ from rlhf_lab.cli import commands
 from rlhf_lab.runs import folder as runs
 from rlhf_lab.runs import forkserver, locks, run_lock
 from rlhf_lab.runs.extents import EMPTY, Extent, GrowingFile, cut_all, extent_of
+from rlhf_lab.runs.manifest import state_in
+from rlhf_lab.runs.summaries import list_runs, summary
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
 
@@ -128,7 +130,7 @@ def test_a_start_that_was_killed_before_its_manifest_leaves_a_folder_to_start_in
             patch.setattr(os, name, lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
             with pytest.raises(KeyboardInterrupt), run_lock.run_lock(folder):
                 runs.RunDirectory.create(folder, {}, "seed: 1\n")
-        assert runs.list_runs(tmp_path) == []
+        assert list_runs(tmp_path) == []
     with pytest.raises(UserError, match=r"not empty and not a run \(it holds config.yaml\)"):
         runs.RunDirectory.create(folder, {}, "seed: 2\n")
     for claim in (runs.RunDirectory.resume, runs.RunDirectory.create):
@@ -136,7 +138,7 @@ def test_a_start_that_was_killed_before_its_manifest_leaves_a_folder_to_start_in
         shutil.copytree(folder, copy)
         claim(copy, {}, "seed: 1\n")
         assert (copy / "config.yaml").read_text() == "seed: 1\n"
-        assert runs.summary(copy, "run").state == "running"
+        assert summary(copy, "run").state == "running"
 
 
 # --- records ------------------------------------------------------------------------------------
@@ -197,7 +199,7 @@ def test_a_run_is_resumed_with_a_complete_record_or_not_at_all(
         damage(folder / name)
         with pytest.raises(UserError, match=rf"{name} is not complete: .* of round 4 counts on"):
             commands.train(config, Console(quiet=True), FACTS)
-        assert runs.state_in(json.loads((folder / "manifest.json").read_text())) == "failed"
+        assert state_in(json.loads((folder / "manifest.json").read_text())) == "failed"
     # The remedy: the rows of the first two rounds are there.
     shutil.rmtree(folder / "checkpoints" / "00000004")
     shutil.copy(whole / "timeline.jsonl", folder)

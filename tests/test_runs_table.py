@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from rlhf_lab.cli import runs_table
-from rlhf_lab.runs import folder as runs
 from rlhf_lab.runs import forkserver, provenance
-from rlhf_lab.runs.folder import RunDirectory, RunSummary
+from rlhf_lab.runs.folder import RunDirectory
+from rlhf_lab.runs.summaries import RunSummary, list_runs
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
 
@@ -31,7 +31,7 @@ def start(folder: Path) -> RunDirectory:
 
 
 def only(root: Path) -> RunSummary:
-    (run,) = runs.list_runs(root)
+    (run,) = list_runs(root)
     return run
 
 
@@ -52,11 +52,11 @@ def test_the_list_tells_what_each_run_is_and_how_far_it_came(tmp_path: Path) -> 
 
 def test_the_list_skips_hidden_folders_and_finds_the_root_itself(tmp_path: Path) -> None:
     start(tmp_path / ".multirun")
-    assert runs.list_runs(tmp_path) == []
+    assert list_runs(tmp_path) == []
     start(tmp_path / "b")
     start(tmp_path / "a")
-    assert [run.name for run in runs.list_runs(tmp_path)] == ["a", "b"]
-    assert [run.name for run in runs.list_runs(tmp_path / "a")] == ["."]
+    assert [run.name for run in list_runs(tmp_path)] == ["a", "b"]
+    assert [run.name for run in list_runs(tmp_path / "a")] == ["."]
 
 
 @pytest.mark.usefixtures("costly")
@@ -103,7 +103,7 @@ def test_a_damaged_manifest_is_listed_as_unreadable(tmp_path: Path, text: str) -
     start(tmp_path / "good").finish("finished")
     (tmp_path / "bad").mkdir()
     write_rows(tmp_path / "bad", "manifest.json", text)
-    bad, good = runs.list_runs(tmp_path)
+    bad, good = list_runs(tmp_path)
     assert (bad.state, good.state) == ("unreadable", "finished")
     with pytest.raises(UserError, match=r"already holds a run \(unreadable\)"):
         start(tmp_path / "bad")
@@ -115,7 +115,7 @@ def test_damaged_metrics_are_told_in_the_list(
     for name, text in (("broken", '{\n{"step": 1}\n'), ("cut", '{"step": 0}\n{"st')):
         folder = start(tmp_path / name).folder
         write_rows(folder, "metrics.jsonl", text)
-    broken, cut = runs.list_runs(tmp_path)
+    broken, cut = list_runs(tmp_path)
     assert "line 1: it is not JSON" in broken.problem
     assert (cut.rounds, cut.problem) == (1, "the last line of metrics.jsonl was cut")
     runs_table.show(tmp_path, Console(quiet=False, is_terminal=False))

@@ -44,8 +44,8 @@ from rlhf_lab.rollout.pipeline import Queued
 from rlhf_lab.rollout.process import FailurePolicy, GeneratorFailure, GeneratorProcess
 from rlhf_lab.rollout.shared import SharedWeights
 from rlhf_lab.runs import atomic_folder, forkserver, memory
-from rlhf_lab.runs.folder import list_runs
 from rlhf_lab.runs.jsonl import read_rows
+from rlhf_lab.runs.summaries import list_runs
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.training.checkpoint import CheckpointOptions, Checkpoints, Snapshot
 from rlhf_lab.types.data import Rollout, Span, Weights

@@ -17,8 +17,9 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from survival import wait_until
 
 from rlhf_lab.runs import forkserver, provenance
-from rlhf_lab.runs.folder import RunSummary, error_of
 from rlhf_lab.runs.locks import held, is_free, try_lock
+from rlhf_lab.runs.manifest import error_of
+from rlhf_lab.runs.summaries import RunSummary
 from rlhf_lab.sweeps import child
 from rlhf_lab.sweeps.board import Board, cells, counts, drawn, head, last_row, line_of
 from rlhf_lab.sweeps.forecast import Rates, Wanted, forecast, likeness, seconds_of

@@ -17,7 +17,7 @@ from doors import LIMIT, door
 from examples import call
 from survival import wait_until
 
-from rlhf_lab.runs.folder import list_runs
+from rlhf_lab.runs.summaries import list_runs
 
 # Does to its own process what a file beside it says, which is no setting of the run.
 REWARD = """
@@ -288,7 +288,7 @@ def test_a_sweep_that_cannot_write_says_so_before_anything_is_run(
 ) -> None:
     (tmp_path / "runs").write_text("a file where the folder should be")
     assert call(*swept(words), monkeypatch=monkeypatch) == 2
-    assert "cannot be made (Not a directory)" in capsys.readouterr().err
+    assert "cannot be created (Not a directory)" in capsys.readouterr().err
 
 
 def test_a_sweep_may_give_what_no_run_can_do_without(

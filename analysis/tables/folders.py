@@ -11,10 +11,12 @@ from typing_extensions import TypedDict
 from analysis.tables.findings import Finding, Kind
 from analysis.tables.record import Facts, Reading, Record, Row, Source, as_seed, flat
 from rlhf_lab.runs.extents import Extent, extent_of, lack
-from rlhf_lab.runs.folder import EVALS, METRICS, VALIDATION, RunSummary, kernels_in, list_runs
+from rlhf_lab.runs.folder import EVALS, METRICS, VALIDATION
 from rlhf_lab.runs.jsonl import Rows, read_rows
+from rlhf_lab.runs.manifest import kernels_in
 from rlhf_lab.runs.provenance import short_commit
 from rlhf_lab.runs.reading import Unreadable, checked, read_yaml
+from rlhf_lab.runs.summaries import RunSummary, list_runs
 from rlhf_lab.runs.trackers.identity import Tracked, tags
 from rlhf_lab.runs.trackers.options import TrackerOptions
 from rlhf_lab.sweeps.record import RECORD, read_record

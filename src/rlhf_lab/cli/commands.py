@@ -32,14 +32,15 @@ from rlhf_lab.runs import folder as runs
 from rlhf_lab.runs import forkserver
 from rlhf_lab.runs.disk import fault_of
 from rlhf_lab.runs.extents import extent_of
+from rlhf_lab.runs.manifest import read_manifest
 from rlhf_lab.runs.provenance import peak_memory_bytes, short_commit
-from rlhf_lab.runs.recorded import read_manifest
 from rlhf_lab.runs.run_lock import run_lock
 from rlhf_lab.runs.secrets import masked
 from rlhf_lab.runs.signals import Stop, listening
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.runs.trackers.evaluations import mirror_evaluation
 from rlhf_lab.runs.trackers.identity import JobType, Tracked
+from rlhf_lab.training.checkpoint import saved_checkpoints
 from rlhf_lab.training.stages.calibration import Bin, read_calibration
 from rlhf_lab.types.data import Metrics, Weights
 from rlhf_lab.types.errors import StopRequested, UserError
@@ -266,10 +267,9 @@ def end_early(record: runs.RunDirectory, error: BaseException) -> None:
 
 
 def saved(folder: Path) -> str:
-    """What a run that the disk stopped has kept, and how to go on with it."""
-    found = (folder / CHECKPOINTS).glob("[0-9]*") if (folder / CHECKPOINTS).is_dir() else ()
-    rounds = [int(path.name) for path in found if path.name.isdecimal()]
-    kept = f"its newest checkpoint is of round {max(rounds)}" if rounds else "no checkpoint is kept"
+    """The newest checkpoint of a run that the disk stopped, and how to resume it."""
+    rounds = [int(path.name) for path in saved_checkpoints(folder / CHECKPOINTS)]
+    kept = f"its newest checkpoint is of round {rounds[-1]}" if rounds else "no checkpoint is kept"
     return f"the run has failed, {kept}; `rlhf-lab resume {shlex.quote(str(folder))}` goes on"
 
 

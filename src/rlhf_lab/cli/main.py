@@ -41,8 +41,8 @@ from rlhf_lab.runs.disk import FULL, fault_of, told
 from rlhf_lab.runs.folder import config_hash, manifest_path
 from rlhf_lab.runs.foreign.boundary import no_quiet_end
 from rlhf_lab.runs.kernels import RestartNeeded
+from rlhf_lab.runs.manifest import Replayed, Started, read_manifest
 from rlhf_lab.runs.reading import checked as as_kind
-from rlhf_lab.runs.recorded import Replayed, Started, read_manifest
 from rlhf_lab.runs.secrets import masked, secret_in
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.sweeps.job import content_of, unaddressed

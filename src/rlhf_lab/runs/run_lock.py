@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rlhf_lab.runs.locks import opened, taken
+from rlhf_lab.runs.provenance import process
 from rlhf_lab.runs.reading import Unreadable, parse_json
 from rlhf_lab.types.errors import UserError
 
@@ -54,9 +55,9 @@ def take(descriptor: int, folder: Path) -> None:
                 f"{holder.get('host', '?')}: wait for it, stop it first, or choose another folder"
             )
         time.sleep(POLL_SECONDS)
-    me = {"pid": os.getpid(), "host": socket.gethostname(), "job": os.environ.get("SLURM_JOB_ID")}
+    owner = {**process(), "host": socket.gethostname()}
     os.ftruncate(descriptor, 0)
-    os.pwrite(descriptor, json.dumps(me).encode(), 0)
+    os.pwrite(descriptor, json.dumps(owner).encode(), 0)
 
 
 def holder_of(descriptor: int) -> dict[str, Any]:

@@ -18,9 +18,10 @@ import rich.console
 from rich.live import Live
 from rich.table import Table
 
-from rlhf_lab.runs.folder import METRICS, last_start
+from rlhf_lab.runs.folder import METRICS
+from rlhf_lab.runs.manifest import last_start
 from rlhf_lab.runs.reading import Unreadable, checked, file_size, parse_json
-from rlhf_lab.runs.recorded import Round
+from rlhf_lab.runs.schema import Round
 from rlhf_lab.runs.trackers.console import seconds_text
 from rlhf_lab.sweeps.job import Job, State, last_line, state_of
 from rlhf_lab.types.errors import UserError

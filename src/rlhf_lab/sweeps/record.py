@@ -11,7 +11,7 @@ from typing import Any, Required
 
 from typing_extensions import TypedDict
 
-from rlhf_lab.runs.atomic_folder import discard
+from rlhf_lab.runs.atomic_folder import atomic_write
 from rlhf_lab.runs.folder import now
 from rlhf_lab.runs.locks import held
 from rlhf_lab.runs.reading import Unreadable, checked, read_json
@@ -55,10 +55,7 @@ def write_record(folder: Path, sweep: Sweep, may_extend: bool) -> None:
         whole = {"jobs": theirs | dict(sweep.jobs)}
         whole["folders"] = before.get("folders", {}) | dict(sweep.folders)
         facts = asdict(sweep) | started | whole
-        draft = folder / f".{RECORD}"
-        discard(draft)
-        draft.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
-        draft.replace(folder / RECORD)
+        atomic_write(folder / RECORD, json.dumps(facts, indent=1) + "\n")
 
 
 def check_record(folder: Path, sweep: Sweep, may_extend: bool) -> dict[str, Any]:

@@ -12,8 +12,8 @@ from typing import Any
 from hydra.core.hydra_config import HydraConfig
 
 from rlhf_lab.experiment.config import register, typed
-from rlhf_lab.runs.folder import error_of
 from rlhf_lab.runs.locks import try_lock
+from rlhf_lab.runs.manifest import error_of
 from rlhf_lab.runs.provenance import code_version
 from rlhf_lab.runs.signals import SIGNALS
 from rlhf_lab.sweeps import child

@@ -15,8 +15,9 @@ from rlhf_lab.rollout.generators.hf import HFSampling
 from rlhf_lab.rollout.mode import Mode
 from rlhf_lab.runs.folder import TIMELINE, manifest_path
 from rlhf_lab.runs.jsonl import read_rows
+from rlhf_lab.runs.manifest import read_manifest
 from rlhf_lab.runs.reading import Unreadable, checked
-from rlhf_lab.runs.recorded import Amount, Count, read_manifest
+from rlhf_lab.runs.schema import Amount, Count
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.run_options import RunOptions

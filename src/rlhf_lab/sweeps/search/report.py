@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from rlhf_lab.runs.atomic_folder import atomic_write
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.sweeps.search.halving import best
 from rlhf_lab.sweeps.search.jobs import TEST, TRIAL, Spent, total
@@ -57,9 +58,7 @@ def write(found: Found, console: Console) -> None:
     """Write both files anew, each in one step, and say the most important."""
     for suffix, text in ((".json", as_json(found)), (".md", "\n".join(as_markdown(found)) + "\n")):
         path = found.folder / f"{NAME}{suffix}"
-        draft = path.with_name(f".{path.name}")
-        draft.write_text(text, encoding="utf-8")
-        draft.replace(path)
+        atomic_write(path, text)
     for line in [*of_choice(found), *of_importance(found), *of_budget(found)]:
         console.say(line)
     for line in of_means(found):
