@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from rlhf_lab.cli import runs_table
-from rlhf_lab.runs import forkserver, provenance
+from rlhf_lab.runs import forkserver
+from rlhf_lab.runs.child import birth
 from rlhf_lab.runs.folder import RunDirectory
 from rlhf_lab.runs.summaries import RunSummary, list_runs
 from rlhf_lab.runs.trackers.console import Console
@@ -75,7 +76,7 @@ def edit(folder: Path, section: str, **changes: Any) -> None:
 
 def test_a_process_that_inherited_the_number_is_not_the_run(tmp_path: Path) -> None:
     folder = start(tmp_path / "run").folder
-    if provenance.birth(os.getpid()) is None:
+    if birth(os.getpid()) is None:
         pytest.skip("this system does not tell when a process started")
     edit(folder, "process", born="1")
     assert only(tmp_path).state == "died"

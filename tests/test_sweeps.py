@@ -188,7 +188,7 @@ def test_jobs_that_fail_or_are_killed_sink_no_other_and_go_on_when_asked(
     assert "1 of 3 jobs finished" in captured.out
     assert "which-1: exit code 1: " in captured.out
     assert "marked_reward.score failed (RuntimeError: no reward today)" in captured.out
-    assert "which-2: was killed by SIGKILL" in captured.out
+    assert "which-2: killed by SIGKILL" in captured.out
     assert "which-1.log" in captured.out and "RERUN=failed" in captured.err
     expected = {"which-1": "failed", "which-2": "died", "which-3": "finished"}
     assert states(tmp_path / "runs") == expected

@@ -46,7 +46,7 @@ from rlhf_lab.runs.reading import checked as as_kind
 from rlhf_lab.runs.secrets import masked, secret_in
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.sweeps.job import content_of, unaddressed
-from rlhf_lab.sweeps.launchers import slurm, torchrun
+from rlhf_lab.sweeps.launchers import launch_command, slurm
 from rlhf_lab.sweeps.sweep import JobsFailed
 from rlhf_lab.sweeps.words import PRIMARY, primary_config, quoted
 from rlhf_lab.training.engines.broadcast_engine import STOP
@@ -324,7 +324,7 @@ def composes(overrides: Sequence[str], num_trainers: int) -> None:
 
 def launch_run(arguments: list[str], console: Console) -> int:
     """Print or run the commands of a run over devices and nodes."""
-    return torchrun.show(arguments, console, composes)
+    return launch_command.show(arguments, console, composes)
 
 
 def list_runs(arguments: list[str], console: Console) -> int:

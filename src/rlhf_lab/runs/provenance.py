@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rlhf_lab.runs import kernels
+from rlhf_lab.runs.child import birth
 from rlhf_lab.runs.memory import resident_bytes
 
 PACKAGES = (
@@ -126,20 +127,6 @@ def process() -> dict[str, Any]:
 def boot(path: Path = Path("/proc/sys/kernel/random/boot_id")) -> str | None:
     """What names the time since this machine was started; None where the system names none."""
     return path.read_text(encoding="utf-8").strip() if path.is_file() else None
-
-
-def birth(pid: int) -> str | None:
-    """When a process started, in the kernel's ticks; None if it ended or there is no /proc.
-
-    A pid alone may have passed to another process since.
-    """
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return None
-    # The command's name, in parentheses, may itself hold spaces and parentheses.
-    after_name = text.rpartition(")")[2].split()
-    return None if after_name[0] == "Z" else after_name[19]
 
 
 def is_alive(manifest: Mapping[str, Any]) -> bool:

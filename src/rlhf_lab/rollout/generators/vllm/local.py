@@ -1,11 +1,11 @@
-"""vLLM in a process of the run's own, on this machine."""
+"""vLLM in a child process of the run."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from rlhf_lab.rollout.generators.vllm.process import LATE, Child
+from rlhf_lab.rollout.generators.vllm.process import STARTUP_REMEDY, VLLMProcess
 from rlhf_lab.rollout.generators.vllm.requests import (
     Answer,
     Drawing,
@@ -22,14 +22,13 @@ WAIT_SECONDS = 0.5
 
 
 class LocalEngine:
-    """A child with an `LLM` in it. It is ready when this is made, but has no weights yet.
-
-    arguments: what the child makes of it.
-    """
+    """A child with vLLM's `LLM`, started but without weights. arguments: of the `LLM`."""
 
     num_engines = 1
 
-    def __init__(self, child: Child, arguments: dict[str, Any], startup_seconds: float) -> None:
+    def __init__(
+        self, child: VLLMProcess, arguments: dict[str, Any], startup_seconds: float
+    ) -> None:
         self._child = child
         self._files = WeightFiles()
         try:
@@ -38,7 +37,7 @@ class LocalEngine:
                 lambda: child.connection.poll(WAIT_SECONDS),
                 "while it started",
                 startup_seconds,
-                LATE,
+                STARTUP_REMEDY,
             )
             self._receive("while it started")
         except BaseException:
@@ -50,7 +49,7 @@ class LocalEngine:
         return self._child.pid
 
     def load(self, weights: Weights, name: str) -> None:
-        """Give it a version; raises EngineFailure if it then has another one."""
+        """Load a version. Raises EngineFailure if the child then has another one."""
         doing = f"while it loaded version {name}"
         with self._files.written(weights, name) as path:
             self._send(("load", {"path": path, "name": name}), doing)
@@ -77,7 +76,7 @@ class LocalEngine:
             raise self._child.failure(doing) from error
 
     def _receive(self, doing: str) -> Any:
-        """The answer, while signs of life are passed on."""
+        """The answer; progress on the way counts as heartbeats."""
         while True:
             try:
                 kind, content = self._child.connection.recv()
