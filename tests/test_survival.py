@@ -370,7 +370,7 @@ def test_a_generators_memory_counts_as_a_childs(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize("how", ["hang", "stop"])
 def test_a_hung_generator_is_told_and_ended(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # Long enough to get to work, and to write down a stack, on a busy machine.
-    monkeypatch.setattr("rlhf_lab.rollout.process.TRACE_SECONDS", 1.5)
+    monkeypatch.setattr("rlhf_lab.rollout.stack_file.ANSWER_SECONDS", 1.5)
     with generators(hang_seconds=4.0) as (executor, said):
         future = executor.submit(weights(0), demand(0, "hang" if how == "hang" else "slow"))
         if how == "stop":
@@ -401,10 +401,10 @@ def test_a_generator_that_is_being_started_again_is_not_taken_for_a_hang() -> No
         obedient, shared, 0, FailurePolicy(OnFailure.restart, 1.0, 1, said.append)
     )
     generator._outstanding.append((0, chunk(0)))
-    generator._seen = (0, -1e9)
+    generator._progress._last = (0, -1e9)
     with generator._life:
         generator.watch()
-    with pytest.raises(AttributeError, match="_trace"):  # there is no process to ask
+    with pytest.raises(AttributeError, match="_stacks"):  # there is no process to ask
         generator.watch()
     assert not said
 
