@@ -8,6 +8,7 @@ import json
 import os
 import re
 import shutil
+from contextlib import nullcontext
 from pathlib import Path
 
 import locking
@@ -80,7 +81,7 @@ def test_a_requeued_job_waits_for_the_lock_that_it_had(
             pass
         monkeypatch.setenv("SLURM_JOB_ID", "77")
         answers = iter([False, False, True])
-        monkeypatch.setattr(run_lock, "taken", lambda *_: next(answers))
+        monkeypatch.setattr(run_lock, "try_lock", lambda _: nullcontext(next(answers)))
         monkeypatch.setattr(run_lock, "POLL_SECONDS", 0.0)
         with run_lock.run_lock(tmp_path / "run"):
             assert list(answers) == []
@@ -98,7 +99,7 @@ def test_a_file_system_without_locks_is_refused_with_the_way_on(
         pass
     assert "RLHF_LAB_LOCKS=off" in str(refused.value)
     monkeypatch.setenv("RLHF_LAB_LOCKS", "off")
-    with run_lock.run_lock(tmp_path / "run"), locks.held(tmp_path / "other"):
+    with run_lock.run_lock(tmp_path / "run"), locks.locked(tmp_path / "other"):
         assert locks.is_free(tmp_path / "other")
 
 
@@ -116,7 +117,7 @@ def test_other_errors_of_a_lock_are_not_taken_for_missing_locks(
 def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for folder in (tmp_path / "file", tmp_path / "file" / "run"):
-        refused = pytest.raises(UserError, match=r"output\.dir=.*choose another folder")
+        refused = pytest.raises(UserError, match=r"output\.dir=.*name another folder")
         with refused, run_lock.run_lock(folder):
             pass
 

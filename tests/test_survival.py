@@ -599,7 +599,7 @@ def test_a_folder_that_cannot_be_written_to_is_refused_before_the_first_step(
         raise OSError(30, "Read-only file system")
 
     monkeypatch.setattr(os, "open", read_only)
-    with pytest.raises(UserError, match=r"output\.dir=.*Read-only file system.*choose another"):
+    with pytest.raises(UserError, match=r"output\.dir=.*Read-only file system.*name another"):
         commands.train(make_config(*SHORT, f"output.dir={tmp_path}/x"), Console(quiet=True), FACTS)
 
 

@@ -13,7 +13,7 @@ from typing_extensions import TypedDict
 
 from rlhf_lab.runs.atomic_folder import atomic_write
 from rlhf_lab.runs.folder import now
-from rlhf_lab.runs.locks import held
+from rlhf_lab.runs.locks import locked
 from rlhf_lab.runs.reading import Unreadable, checked, read_json
 from rlhf_lab.types.errors import UserError
 
@@ -48,7 +48,7 @@ class Recorded(TypedDict, total=False):
 
 def write_record(folder: Path, sweep: Sweep, may_extend: bool) -> None:
     """Write down what a folder is for. A folder that is for more jobs than these stays so."""
-    with held(folder / LOCK):
+    with locked(folder / LOCK):
         before = check_record(folder, sweep, may_extend)
         theirs: dict[str, str] = before.get("jobs", {})
         started = {"started": before.get("started", now())}
