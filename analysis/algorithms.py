@@ -9,7 +9,6 @@ import argparse
 import statistics
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
@@ -26,25 +25,9 @@ from analysis.conditions import (
     missing_seeds,
     seeds,
 )
+from analysis.markdown import Table, split_at_markers, write_between_markers
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
-
-BEGIN, END = "<!-- table: begin -->", "<!-- table: end -->"
-
-
-@dataclass(frozen=True)
-class Table:
-    """Rows of texts under a title."""
-
-    title: str
-    columns: Sequence[str]
-    rows: Sequence[Sequence[str]]
-
-    @property
-    def markdown(self) -> list[str]:
-        """The same as lines of Markdown."""
-        lines = [self.columns, ["---"] * len(self.columns), *self.rows]
-        return [f"**{self.title}**", "", *(f"| {' | '.join(line)} |" for line in lines)]
 
 
 def caption(common: Row, cells: Cells) -> str:
@@ -147,37 +130,10 @@ def shortfalls(cells: Cells, margin: float) -> list[str]:
     return lines
 
 
-def around(page: Path) -> tuple[str, str]:
-    """What a page holds up to its first marker and from its second one on, markers included.
-
-    Raises UserError unless it has each marker once, on a line of its own, and in order.
-    """
-    lines = page.read_text(encoding="utf-8").splitlines(keepends=True) if page.is_file() else []
-    begins, ends = (
-        [number for number, line in enumerate(lines) if line.strip() == marker]
-        for marker in (BEGIN, END)
-    )
-    if len(begins) != 1 or len(ends) != 1 or begins > ends:
-        raise UserError(
-            f"--docs={page} is no page with a line {BEGIN} and, after it, a line {END}, once "
-            "each: add them where the tables are to stand"
-        )
-    return "".join(lines[: begins[0] + 1]), "".join(lines[ends[0] :])
-
-
-def write(page: Path, said: str, notes: Sequence[str], shown: Sequence[Table]) -> None:
-    """Put sentence, notes and tables between the markers of a page; the rest of it stays."""
-    before, after = around(page)
-    lines = [said, "", *(f"- {note}" for note in notes), *([""] if notes else [])]
-    for each in shown:
-        lines += [*each.markdown, ""]
-    page.write_text(before + "\n".join(["", *lines, after]), encoding="utf-8")
-
-
 def report(folders: Sequence[Path], page: Path | None, console: Console) -> Cells:
     """Print the tables, and write them into the page if there is one; returns what they show."""
     if page:
-        around(page)
+        split_at_markers(page)
     runs = comparable(folders, console, check_scores)
     cells = cells_of(runs)
     said, notes, shown = caption(common_setup(runs), cells), missing_seeds(cells), tables(cells)
@@ -186,7 +142,7 @@ def report(folders: Sequence[Path], page: Path | None, console: Console) -> Cell
     for each in shown:
         console.table(each.title, each.columns, each.rows)
     if page:
-        write(page, said, notes, shown)
+        write_between_markers(page, said, notes, shown)
         console.say(f"wrote {page}")
     return cells
 

@@ -22,9 +22,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from scipy.stats import t
 
-from analysis.algorithms import Table, around, write
 from analysis.command import exit_code
 from analysis.compare import Run, check_scores, comparable, interval
+from analysis.markdown import Table, split_at_markers, write_between_markers
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
 
@@ -240,7 +240,7 @@ def median_versions(curves: Curves) -> str:
 def report(folders: Sequence[Path], page: Path | None, file: Path, console: Console) -> None:
     """Print the tables, draw the figure, and write both where they belong."""
     if page:
-        around(page)
+        split_at_markers(page)
     curves = curves_of(comparable(folders, console, check_scores))
     shown = tables(curves)
     notes = [f"Gold of the single proxy peaks after {median_versions(curves)} of the updates."]
@@ -253,7 +253,9 @@ def report(folders: Sequence[Path], page: Path | None, file: Path, console: Cons
     console.say(f"wrote {file}")
     if page:
         place = os.path.relpath(file, page.parent)
-        write(page, f"![gold and proxy against KL]({place})\n\n{caption(curves)}", notes, shown)
+        write_between_markers(
+            page, f"![gold and proxy against KL]({place})\n\n{caption(curves)}", notes, shown
+        )
         console.say(f"wrote {page}")
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from table_records import config, record, tables
 
-from analysis.tables.record import Record, Row
+from analysis.sources.record import Record, Row
 from analysis.tables.table import Tables
 
 VERSIONS = (0, 2, 4)

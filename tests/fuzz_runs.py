@@ -19,8 +19,8 @@ from table_records import evals, record, rounds, write_lines, write_run
 from analysis import before_after, compare
 from analysis.report.make import Options, html
 from analysis.tables.gather import gather
-from rlhf_lab.cli import runs_table, timeline
-from rlhf_lab.cli.main import of_run
+from rlhf_lab.cli import evaluate, resume, runs, timeline
+from rlhf_lab.cli.arguments import overrides_of_replay
 from rlhf_lab.cli.wandb_sync import outboxes
 from rlhf_lab.experiment.build import schedule_of
 from rlhf_lab.experiment.config import Config, typed
@@ -29,7 +29,7 @@ from rlhf_lab.experiment.export import versions
 from rlhf_lab.experiment.model_card import card
 from rlhf_lab.experiment.outputs import RECORDS, progress, refuse_occupied
 from rlhf_lab.experiment.planning import planner
-from rlhf_lab.rollout.pipeline import Queued
+from rlhf_lab.rollout.pipeline import QueuedChunk
 from rlhf_lab.runs.folder import RunDirectory
 from rlhf_lab.runs.summaries import list_runs
 from rlhf_lab.runs.trackers.console import Console
@@ -133,7 +133,10 @@ def snapshot(round_: int) -> Snapshot:
     rollout = Rollout(whole, groups, ((0, round_),), tokens, seconds, 1)
     counters = {"budget": {"seen": 4, "refunds": 0, "held": []}, "taken_tokens": 5}
     ledger = {"seconds": {"save": 0.1}, "counts": {"rounds": round_}, "wall": 1.5, "lost": 0.0}
-    queue = [Queued(round_, round_, True, rollout), Queued(round_ + 1, round_, False, None)]
+    queue = [
+        QueuedChunk(round_, round_, True, rollout),
+        QueuedChunk(round_ + 1, round_, False, None),
+    ]
     weights = {round_: Weights(round_, {"a": torch.ones(3)})}
     return Snapshot(round_, weights, {"a/exp": torch.ones(3)}, counters, queue, ledger)
 
@@ -163,7 +166,7 @@ def listed(folder: Path) -> None:
     """`rlhf-lab runs`: the good run is there, whatever became of the other."""
     states = {run.name: run.state for run in list_runs(folder)}
     assert states["seed=2"] == "finished", states
-    runs_table.show(folder, SILENT)
+    runs.COMMAND.run([str(folder)], SILENT)
 
 
 def tabled(folder: Path) -> None:
@@ -204,18 +207,18 @@ def drawn(folder: Path) -> None:
 
 
 def planned(folder: Path) -> None:
-    planner.show([str(folder), "mode=sync,async"], SILENT)
+    planner.show(folder, ["mode=sync,async"], SILENT)
 
 
 def replayed(folder: Path) -> None:
-    of_run("replay", [str(folder)])
+    overrides_of_replay(folder, [])
     recipe: Any = SimpleNamespace(num_rounds=ROUNDS)
     schedule_of(folder, config().mode, recipe)
 
 
 def resumed(folder: Path) -> None:
     """What is read before a run goes on; another checkpoint is taken where one is damaged."""
-    of_run("resume", [str(folder)])
+    resume.overrides([str(folder)])
     same = {"identity": MANIFEST["identity"]}
     RunDirectory.resume(folder, same, "")
     refuse_occupied(folder)
@@ -226,7 +229,7 @@ def resumed(folder: Path) -> None:
 
 
 def evaluated(folder: Path) -> None:
-    of_run("evaluate", [str(folder)])
+    evaluate.overrides([str(folder)])
     saved_weights(folder)
     already_sent(folder)
     list(outboxes(folder))

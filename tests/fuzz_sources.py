@@ -16,14 +16,14 @@ from fuzz import Case
 from test_models import llama
 from test_tables_online import Api, a_run, server
 
+from analysis.sources.online import read_project
 from analysis.tables.gather import gather
-from analysis.tables.online import read_project
 from rlhf_lab.experiment.config import typed
 from rlhf_lab.experiment.data_report import inspect
 from rlhf_lab.models.causal_lm import load_policy, policy_shape, require_savable, save_policy
 from rlhf_lab.models.pretrained import PretrainedModel
 from rlhf_lab.models.reward_model import load_reward_model, reward_model_from, save_reward_model
-from rlhf_lab.models.sampling import Written
+from rlhf_lab.models.sampling import GenerationSettings
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.tasks.audit import DataOptions, Limits, audit_split
 from rlhf_lab.tasks.gsm8k import Gsm8k
@@ -113,13 +113,13 @@ def read_pairs(folder: Path) -> None:
 
 
 def make_policy(folder: Path) -> None:
-    save_policy(llama(), TldrNano().tokenizer(), folder, Written(0.7, 8))
+    save_policy(llama(), TldrNano().tokenizer(), folder, GenerationSettings(0.7, 8))
 
 
 def read_policy(folder: Path) -> None:
     """Loaded to be trained, and saved again."""
     model, tokenizer = load_policy(PretrainedModel("x", str(folder)), None, seed=0)
-    require_savable(model, tokenizer, str(folder), Written(0.7, 8))
+    require_savable(model, tokenizer, str(folder), GenerationSettings(0.7, 8))
 
 
 def read_shape(folder: Path) -> None:

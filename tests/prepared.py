@@ -19,7 +19,7 @@ from pathlib import Path
 # themselves: a test brings its own copy.
 MODULES = (
     "wandb", "wandb.apis.reports", "wandb_workspaces.expr", "analysis.tables.__main__",
-    "analysis.tables.online", "expt", "matplotlib.pyplot", "peewee", "seaborn", "tyro", "dotmap",
+    "analysis.sources.online", "expt", "matplotlib.pyplot", "peewee", "seaborn", "tyro", "dotmap",
     "rliable.library", "rliable.metrics", "rliable.plot_utils",
 )  # fmt: skip
 SERVE = """

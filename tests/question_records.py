@@ -8,7 +8,7 @@ from typing import Any
 
 import table_records as made
 
-from analysis.tables.record import Record
+from analysis.sources.record import Record
 
 
 @dataclass(frozen=True)

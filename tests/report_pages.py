@@ -13,7 +13,7 @@ import table_records as made
 from question_records import Made
 
 from analysis.report.make import Options, html
-from analysis.tables.record import Record
+from analysis.sources.record import Record
 
 # Means 0.80 and 0.70, standard deviation 0.02; with 3 seeds the t interval is ± 0.0497.
 LOW_N, HIGH_N = (0.78, 0.80, 0.82), (0.68, 0.72, 0.70)

@@ -9,10 +9,10 @@ from typing import Any
 
 from table_records import record, tables
 
-from analysis.tables.benchmark_write import write_benchmark
+from analysis.sources.wandb_log import CHUNK, HEADER, MAGIC
 from analysis.tables.exported import exported
+from analysis.tables.open_rl_benchmark_export import write_benchmark
 from analysis.tables.store import save
-from analysis.tables.wandb_log import CHUNK, HEADER, MAGIC
 from rlhf_lab.runs.trackers.tensorboard import TensorBoardTracker
 
 CSV = """\

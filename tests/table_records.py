@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from analysis.tables.record import Cell, Facts, Reading, Record, Row, Source
+from analysis.sources.record import Cell, Facts, Reading, Record, Row, Source
 from analysis.tables.table import Tables, make_tables
 
 NONE: Row = MappingProxyType({})

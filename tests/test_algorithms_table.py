@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from analysis import algorithms
+from analysis import algorithms, markdown
 from rlhf_lab.runs.folder import RunDirectory
 from rlhf_lab.runs.provenance import provenance
 
-PAGE = f"# Title\n\n{algorithms.BEGIN}\nan earlier table\n{algorithms.END}\n\nThe rest.\n"
+PAGE = f"# Title\n\n{markdown.BEGIN}\nan earlier table\n{markdown.END}\n\nThe rest.\n"
 MODES = {"sync": ("sync", 0, 1), "async": ("async", 1, 1), "N=16": ("sync", 0, 16)}
 
 
@@ -209,8 +209,8 @@ def test_the_tables_replace_what_stands_between_the_markers(tmp_path: Path) -> N
     page.write_text(PAGE)
     assert algorithms.main([str(tmp_path), "--docs", str(page)]) == 0
     text = page.read_text()
-    assert text.startswith(f"# Title\n\n{algorithms.BEGIN}\n\nMeans over 3 seeds")
-    assert text.endswith(f"\n\n{algorithms.END}\n\nThe rest.\n")
+    assert text.startswith(f"# Title\n\n{markdown.BEGIN}\n\nMeans over 3 seeds")
+    assert text.endswith(f"\n\n{markdown.END}\n\nThe rest.\n")
     assert "an earlier table" not in text
     head = "**KL to SFT, nats a sequence**\n\n| algorithm | sync | async S=1 | N=16 |\n"
     cells = " | ".join(["2.00 [-0.48, 4.48]"] * 3)
@@ -220,7 +220,7 @@ def test_the_tables_replace_what_stands_between_the_markers(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    "text", [None, "# Title\n", f"{algorithms.END}\n{algorithms.BEGIN}\n", PAGE + PAGE]
+    "text", [None, "# Title\n", f"{markdown.END}\n{markdown.BEGIN}\n", PAGE + PAGE]
 )
 def test_a_page_without_its_markers_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str | None
@@ -230,9 +230,9 @@ def test_a_page_without_its_markers_is_refused(
     if text is not None:
         page.write_text(text)
     assert algorithms.main([str(tmp_path / "runs"), "--docs", str(page)]) == 2
-    assert algorithms.BEGIN in capsys.readouterr().err
+    assert markdown.BEGIN in capsys.readouterr().err
     assert (page.read_text() if page.exists() else None) == text
 
 
 def test_the_page_of_the_project_has_its_markers() -> None:
-    algorithms.around(Path(__file__).parents[1] / "docs" / "learning.md")
+    markdown.split_at_markers(Path(__file__).parents[1] / "docs" / "learning.md")

@@ -20,8 +20,10 @@ from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 from survival import generators_at_work, is_running, wait_until
 
-from rlhf_lab.cli import commands
-from rlhf_lab.cli.main import conf_folder, main, message
+from rlhf_lab.cli.conf import conf_folder
+from rlhf_lab.cli.endings import message
+from rlhf_lab.cli.main import main
+from rlhf_lab.experiment import lifecycle
 from rlhf_lab.experiment.checks import check, require_readable_splits
 from rlhf_lab.experiment.config import GROUPS
 from rlhf_lab.experiment.prepare import Artifacts
@@ -331,5 +333,5 @@ def test_prompts_must_fit_the_context_of_a_loaded_model(
         *("task.max_prompt_tokens=120", f"output.dir={tmp_path}/long"),
     )
     with pytest.raises(UserError, match=r"max_prompt_tokens=120 plus responses of 24 .*of 128"):
-        commands.train(config, Console(quiet=True), FACTS)
+        lifecycle.train(config, Console(quiet=True), FACTS)
     assert not (tmp_path / "long" / "metrics.jsonl").exists()

@@ -12,21 +12,18 @@ from typing import Any
 import pytest
 from examples import call
 
-from analysis import (
-    algorithms,
-    bench,
-    bench_inputs,
-    bench_limits,
-    bench_parts,
-    bench_runs,
-    bench_trl,
+from analysis import markdown
+from analysis.speed import (
+    against_trl,
+    device_limits,
+    inputs,
     other_load,
+    round_parts,
+    timed_runs,
+    trl_side,
 )
-from analysis.bench_limits import Limits
-from analysis.bench_reward import Counted, reward, share_of_vowels
-from analysis.bench_runs import options, python_of, timed
-from analysis.bench_spec import Spec, Timed, load, write_prompts
-from analysis.bench_tables import (
+from analysis.speed.device_limits import Limits
+from analysis.speed.result_tables import (
     GENERATE,
     TRL,
     Spread,
@@ -35,6 +32,9 @@ from analysis.bench_tables import (
     speed_up,
     training_table,
 )
+from analysis.speed.reward import Counted, reward, share_of_vowels
+from analysis.speed.spec import Spec, Timed, load, write_prompts
+from analysis.speed.timed_runs import options, python_of, timed
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.models.causal_lm import load_policy, save_policy
 from rlhf_lab.models.scratch import ScratchModel
@@ -43,7 +43,7 @@ from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.tasks.tldr_nano import TldrNano
 from rlhf_lab.types.errors import UserError
 
-PAGE = f"# Title\n\n{algorithms.BEGIN}\nan earlier table\n{algorithms.END}\n\nThe rest.\n"
+PAGE = f"# Title\n\n{markdown.BEGIN}\nan earlier table\n{markdown.END}\n\nThe rest.\n"
 SPEC = Spec(
     name="nano_m grpo",
     model="models/nano_m",
@@ -91,16 +91,16 @@ def test_the_limits_of_this_machine_are_those_of_a_copy_and_a_product(
     import torch
 
     seconds = iter([[0.5, 0.1, 0.2], [4.0, 2.0, 1.0]])
-    monkeypatch.setattr(bench_limits, "seconds_of", lambda *_: next(seconds))
-    monkeypatch.setattr(bench_limits, "COPY_BYTES", 100)
-    monkeypatch.setattr(bench_limits, "MATRIX", {"cpu": 10})
+    monkeypatch.setattr(device_limits, "seconds_of", lambda *_: next(seconds))
+    monkeypatch.setattr(device_limits, "COPY_BYTES", 100)
+    monkeypatch.setattr(device_limits, "MATRIX", {"cpu": 10})
     # At best 200 bytes in 0.1 s, and 2 * 1000 operations in 1 s.
-    assert bench_limits.measured("cpu", torch.float32) == Limits(2000.0, 2000.0)
+    assert device_limits.measured("cpu", torch.float32) == Limits(2000.0, 2000.0)
 
 
 def test_the_first_trial_is_not_counted() -> None:
     calls: list[int] = []
-    assert len(bench_limits.seconds_of(lambda: calls.append(1), 3, "cpu")) == 3
+    assert len(device_limits.seconds_of(lambda: calls.append(1), 3, "cpu")) == 3
     assert len(calls) == 4
 
 
@@ -185,9 +185,9 @@ def test_warm_up_and_what_async_trains_on_at_its_end_are_not_timed() -> None:
 
 def test_trl_is_timed_from_the_end_of_its_warm_up(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter([10.0, 14.0])
-    monkeypatch.setattr(bench_trl, "perf_counter", lambda: next(clock))
+    monkeypatch.setattr(trl_side, "perf_counter", lambda: next(clock))
     counted = Counted(eos=1)
-    watch = bench_trl.Watch(2, counted)
+    watch = trl_side.Watch(2, counted)
     for step in (1, 2, 3):
         counted(completions=["a"] * 8, completion_ids=[[5, 1]] * 8)
         watch.step_ended(step)
@@ -196,14 +196,14 @@ def test_trl_is_timed_from_the_end_of_its_warm_up(monkeypatch: pytest.MonkeyPatc
 
 
 def test_trl_makes_an_update_of_as_many_rows_as_we_do() -> None:
-    given = bench_trl.grouped(SPEC)
+    given = trl_side.grouped(SPEC)
     rows = given["per_device_train_batch_size"] * given["gradient_accumulation_steps"]
     assert rows == SPEC.rows == 32
-    whole = bench_trl.grouped(replace(SPEC, micro_rows=64))
+    whole = trl_side.grouped(replace(SPEC, micro_rows=64))
     assert (whole["per_device_train_batch_size"], whole["gradient_accumulation_steps"]) == (32, 1)
     pairs = replace(SPEC, algorithm="online_dpo", group_size=2, kl_coef=0.1)
-    assert bench_trl.paired(pairs)["per_device_train_batch_size"] == pairs.groups
-    assert bench_trl.common(SPEC, "")["max_steps"] == 3
+    assert trl_side.paired(pairs)["per_device_train_batch_size"] == pairs.groups
+    assert trl_side.common(SPEC, "")["max_steps"] == 3
 
 
 @pytest.mark.parametrize(("mode", "updates", "threads"), [("sync", 3, 2), ("async", 4, 1)])
@@ -239,30 +239,30 @@ def test_a_missing_environment_is_refused_with_what_makes_it(tmp_path: Path) -> 
 def test_the_command_says_what_is_missing_and_exits_with_2(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert bench.main(["--trl", str(tmp_path / "absent"), "--out", str(tmp_path)]) == 2
+    assert against_trl.main(["--trl", str(tmp_path / "absent"), "--out", str(tmp_path)]) == 2
     assert capsys.readouterr().err.startswith("bench: --trl=")
-    assert bench.main(["--docs", str(tmp_path / "absent.md"), "--trl", str(tmp_path)]) == 2
+    assert against_trl.main(["--docs", str(tmp_path / "absent.md"), "--trl", str(tmp_path)]) == 2
     assert "--docs=" in capsys.readouterr().err
 
 
 def test_an_algorithm_that_no_model_is_measured_with_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bench, "python_of", lambda folder: folder)
+    monkeypatch.setattr(against_trl, "python_of", lambda folder: folder)
     given = ["--models", "smollm2_135m", "--algorithms", "rloo", "--out", str(tmp_path)]
-    assert bench.main(given) == 2
+    assert against_trl.main(given) == 2
     assert "--algorithms=rloo" in capsys.readouterr().err
 
 
 def test_a_failed_run_ends_the_benchmark_with_what_it_said(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match=r"No module named analysis\.absent"):
-        bench_runs.reported(SPEC, Path(sys.executable), "analysis.absent", tmp_path)
+        timed_runs.reported(SPEC, Path(sys.executable), "analysis.absent", tmp_path)
 
 
 def test_another_side_begins_each_repeat(tmp_path: Path) -> None:
     order: list[str] = []
 
-    def side(name: str) -> bench.Side:
+    def side(name: str) -> against_trl.Side:
         def run(spec: Spec, folder: Path) -> Timed:
             order.append(name)
             return Timed(1.0, len(order), 1)
@@ -270,26 +270,26 @@ def test_another_side_begins_each_repeat(tmp_path: Path) -> None:
         return run
 
     sides = {name: side(name) for name in "abc"}
-    found = bench.in_turns(SPEC, sides, 3, tmp_path, Console(quiet=True))
+    found = against_trl.in_turns(SPEC, sides, 3, tmp_path, Console(quiet=True))
     assert "".join(order) == "abcbcacab"
     assert [run.completions for run in found["a"]] == [1, 6, 8]
 
 
 def test_every_side_is_offered_as_many_prompts_as_it_reads(tmp_path: Path) -> None:
-    specs = bench_inputs.specs_of(bench_inputs.SIZES["cpu"][0], tmp_path, "cpu", 2, is_quick=False)
-    bench_inputs.make_prompts(specs)
+    specs = inputs.specs_of(inputs.SIZES["cpu"][0], tmp_path, "cpu", 2, is_quick=False)
+    inputs.make_prompts(specs)
     rows = (tmp_path / "prompts" / "train.jsonl").read_text().splitlines()
     # Online DPO has 64 pairs an update; one of warm-up, 8 timed, and one more of async.
     assert len(rows) == 64 * 10
     assert {spec.rows for spec in specs} == {128}
 
 
-def found_of(parts: dict[str, Any]) -> bench.Found:
+def found_of(parts: dict[str, Any]) -> against_trl.Found:
     runs = {
         "rlhf_lab sync": [Timed(2.0, 64, 128, trained_tokens=500, update_seconds=1.0)],
         TRL: [Timed(4.0, 64, 128)],
     }
-    return bench.Found([SPEC], {SPEC.name: runs}, {"nano_m": parts})
+    return against_trl.Found([SPEC], {SPEC.name: runs}, {"nano_m": parts})
 
 
 PARTS = {
@@ -317,7 +317,7 @@ def test_the_tables_have_a_row_for_each_side_and_the_share_of_training() -> None
 def test_the_page_gets_the_tables_and_the_record_every_run(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(PAGE)
-    bench.report(found_of(PARTS), tmp_path, page, Console(quiet=True))
+    against_trl.report(found_of(PARTS), tmp_path, page, Console(quiet=True))
     text = page.read_text()
     assert text.startswith("# Title\n") and text.endswith("\n\nThe rest.\n")
     assert "an earlier table" not in text
@@ -345,10 +345,10 @@ def tiny(folder: Path) -> Spec:
 
 
 def test_every_part_of_a_round_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench_limits, "MATRIX", {"cpu": 64})
-    monkeypatch.setattr(bench_limits, "COPY_BYTES", 2**16)
+    monkeypatch.setattr(device_limits, "MATRIX", {"cpu": 64})
+    monkeypatch.setattr(device_limits, "COPY_BYTES", 2**16)
     spec = tiny(tmp_path)
-    found = bench_parts.parts_of(spec)
+    found = round_parts.parts_of(spec)
     amounts = {part["name"]: part["amounts"] for part in found["parts"]}
     assert len(amounts) == 6
     assert all(part["seconds"] > 0 for part in found["parts"])
@@ -365,9 +365,9 @@ def test_our_side_runs_and_is_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         assert list(command[:3]) == [sys.executable, "-m", "rlhf_lab.cli.main"]
         assert call(*command[3:], monkeypatch=monkeypatch) == 0
 
-    monkeypatch.setattr(bench_runs, "started", here)
+    monkeypatch.setattr(timed_runs, "started", here)
     spec = replace(tiny(tmp_path), updates=1)
-    found = bench_runs.ours("sync", spec, tmp_path / "run")
+    found = timed_runs.ours("sync", spec, tmp_path / "run")
     assert found.completions == spec.completions == 8
     assert 8 <= found.tokens <= 32
     assert found.seconds > found.update_seconds > 0
@@ -387,5 +387,5 @@ def test_a_busy_machine_is_noted_with_the_results(tmp_path: Path) -> None:
     assert other_load.busy_cores(0.0, tmp_path / "absent") == 0.0
     assert other_load.note(0.1, 2) == ""
     assert "other work held 0.8 of 2 cores" in other_load.note(0.75, 2)
-    found = bench.Found([SPEC], busy_cores=0.75)
-    assert "are not to be trusted" in bench.caption(found)
+    found = against_trl.Found([SPEC], busy_cores=0.75)
+    assert "are not to be trusted" in against_trl.caption(found)

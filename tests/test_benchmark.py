@@ -14,7 +14,7 @@ from question_records import Made
 
 from analysis.benchmark.__main__ import main
 from analysis.benchmark.kept import TABLES, kept
-from analysis.questions.every_question import answers
+from analysis.comparison.questions.every_question import answers
 from analysis.statistics.decisions import NO_WIDTH
 from analysis.tables.store import files
 from analysis.written.escapes import markdown

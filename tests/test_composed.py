@@ -11,7 +11,7 @@ from composed import by_hydra, composed
 from omegaconf import Container, DictConfig, ListConfig, OmegaConf
 from quick_hydra import quickened
 
-from rlhf_lab.cli.main import conf_folder
+from rlhf_lab.cli.conf import conf_folder
 from rlhf_lab.experiment.config import typed
 
 pytestmark = pytest.mark.usefixtures("costly")

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from conftest import MakeConfig
 
+from rlhf_lab.cli.conf import conf_folder
 from rlhf_lab.cli.config_reference import reference
-from rlhf_lab.cli.main import conf_folder
 from rlhf_lab.experiment.checks import check
 from rlhf_lab.experiment.config import ALGORITHMS, Config, plain
 from rlhf_lab.runs.folder import config_hash

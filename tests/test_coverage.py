@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from analysis import bench_statistics, coverage
-from analysis.bench_rliable import Work, aggregate_work, improvement_work
-from analysis.bench_statistics import Timed, measured, table
-from analysis.coverage import Row, cases, held, middle_mean, tables
+from analysis.speed import bootstrap, interval_coverage
+from analysis.speed.bootstrap import Timed, measured, table
+from analysis.speed.interval_coverage import Row, cases, held, middle_mean, tables
+from analysis.speed.rliable_bootstrap import Work, aggregate_work, improvement_work
 from analysis.statistics.results import OF_ANY_NUMBER, Method, Options
 from rlhf_lab.types.errors import UserError
 
@@ -26,9 +26,9 @@ ERROR = 5 * np.sqrt(0.25 / SIMULATIONS)
 def rows() -> list[Row]:
     """Of means alone, whose coverage is known, in as many simulations as that takes."""
     with pytest.MonkeyPatch.context() as changed:
-        changed.setattr(coverage, "cases", lambda scores, seeds: cases(scores, seeds)[:2])
-        changed.delitem(coverage.DISTRIBUTIONS, "win-rates (beta)")
-        return coverage.coverage(SIMULATIONS, QUICK, seeds=(2, 3))
+        changed.setattr(interval_coverage, "cases", lambda scores, seeds: cases(scores, seeds)[:2])
+        changed.delitem(interval_coverage.DISTRIBUTIONS, "win-rates (beta)")
+        return interval_coverage.coverage(SIMULATIONS, QUICK, seeds=(2, 3))
 
 
 def share(rows: list[Row], case: str, distribution: str, seeds: int, method: Method) -> float:
@@ -58,12 +58,12 @@ def test_the_t_interval_holds_its_level_for_normal_scores(rows: list[Row]) -> No
 
 
 def test_tables_have_every_case_distribution_and_method() -> None:
-    made = tables(coverage.coverage(coverage.TOGETHER, QUICK, seeds=(2, 3)))
+    made = tables(interval_coverage.coverage(interval_coverage.TOGETHER, QUICK, seeds=(2, 3)))
     assert len(made) == 3
     for each in made:
         # Log odds are of shares alone, which differences and shifted tasks are not.
         more = each.title.startswith("mean")
-        assert len(each.rows) == len(coverage.DISTRIBUTIONS) * len(OF_ANY_NUMBER) + more
+        assert len(each.rows) == len(interval_coverage.DISTRIBUTIONS) * len(OF_ANY_NUMBER) + more
         assert list(each.columns) == ["scores", "interval", "2 seeds", "3 seeds"]
     assert "±" in made[0].rows[0][2]
 
@@ -92,11 +92,11 @@ def test_the_true_iqm_of_shifted_uniforms_is_known() -> None:
 def test_the_command_writes_the_tables_between_the_markers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(coverage, "SEEDS", (3,))
+    monkeypatch.setattr(interval_coverage, "SEEDS", (3,))
     page = tmp_path / "page.md"
     page.write_text("before\n<!-- table: begin -->\nstale\n<!-- table: end -->\nafter\n")
     arguments = ["--simulations", "50", "--repetitions", "1000", "--docs", str(page)]
-    assert coverage.main(arguments) == 0
+    assert interval_coverage.main(arguments) == 0
     text = page.read_text()
     assert text.startswith("before\n") and text.endswith("after\n") and "stale" not in text
     assert "in 50 simulations with 1000 draws each" in text
@@ -114,7 +114,7 @@ def test_the_command_writes_the_tables_between_the_markers(
 def test_options_that_cannot_be_end_with_exit_code_2(
     arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert coverage.main(arguments) == 2
+    assert interval_coverage.main(arguments) == 2
     assert message in capsys.readouterr().err
 
 
@@ -142,11 +142,11 @@ def test_ratios_are_of_seconds_per_repetition() -> None:
 
 
 def test_the_benchmark_refuses_what_cannot_be(capsys: pytest.CaptureFixture[str]) -> None:
-    assert bench_statistics.main(["--repetitions", "10"]) == 2
-    assert bench_statistics.main(["--slow-repetitions", "0"]) == 2
+    assert bootstrap.main(["--repetitions", "10"]) == 2
+    assert bootstrap.main(["--slow-repetitions", "0"]) == 2
     assert "repetitions=10" in capsys.readouterr().err
     with pytest.raises(UserError, match="simulations=0"):
-        coverage.coverage(0, QUICK, (3,))
+        interval_coverage.coverage(0, QUICK, (3,))
 
 
 def test_log_odds_hold_the_mean_of_win_rates_better_than_t() -> None:

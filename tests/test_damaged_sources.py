@@ -16,13 +16,13 @@ import source_files
 from source_files import CSV, SOURCES, files_of, history, wandb_file
 from test_tables_online import Api, a_run, server
 
+from analysis.sources.findings import Kind
+from analysis.sources.online import read_project
+from analysis.sources.open_rl_benchmark import read_database
+from analysis.sources.record import Facts, Reading, Record, Source, as_seed, cell
+from analysis.sources.validity import sound
 from analysis.tables.__main__ import main
-from analysis.tables.benchmark_read import read_database
-from analysis.tables.findings import Kind
-from analysis.tables.online import read_project
-from analysis.tables.record import Facts, Reading, Record, Source, as_seed, cell
-from analysis.tables.sound import sound
-from analysis.tables.sources import read_sources
+from analysis.tables.readers import read_sources
 from analysis.tables.table import make_tables
 from rlhf_lab.runs.reading import Unreadable
 

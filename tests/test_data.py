@@ -13,7 +13,7 @@ import pytest
 from conftest import MakeConfig
 from examples import FACTS, call
 
-from rlhf_lab.cli import commands
+from rlhf_lab.experiment import lifecycle
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.experiment.data_report import inspect, share
 from rlhf_lab.experiment.prepare import Artifacts, read_pairs
@@ -387,7 +387,7 @@ def test_labels_relabelled_by_a_reward_model_train_one_and_a_run(
         *("algo=dpo", f"generator.path={product.folder}/train.jsonl", "eval=none"),
         f"output.dir={tmp_path}/run",
     )
-    assert (commands.train(config, Console(quiet=True), FACTS) / "metrics.jsonl").is_file()
+    assert (lifecycle.train(config, Console(quiet=True), FACTS) / "metrics.jsonl").is_file()
 
 
 def test_a_users_text_pairs_go_through_relabel_and_reward_model(

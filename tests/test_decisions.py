@@ -12,7 +12,8 @@ from question_records import Made
 from scipy import stats
 from table_records import tables
 
-from analysis.selection import Cell, cells
+from analysis.comparison.claims import together
+from analysis.comparison.selection import Cell, cells
 from analysis.statistics.arrays import Floats
 from analysis.statistics.contrasts import difference, in_pairs, matched
 from analysis.statistics.crossings import Target, Times
@@ -31,7 +32,6 @@ from analysis.statistics.intervals import ends
 from analysis.statistics.power import Aim, power, seeds_for
 from analysis.statistics.results import Basis, Estimate, Method, Options
 from analysis.statistics.targets import time_to_target, times_ratio
-from analysis.together import together
 from rlhf_lab.types.errors import UserError
 
 ENDS = (0.80, 0.82, 0.85)

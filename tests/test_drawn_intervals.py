@@ -12,12 +12,12 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.lines import Line2D
 from table_records import tables
 
+from analysis.comparison.selection import cells
 from analysis.figures.registry import drawn
 from analysis.figures.style import on_paper
 from analysis.figures.timelines import sums_of
-from analysis.selection import cells
+from analysis.sources.record import Record
 from analysis.tables.compact import kept
-from analysis.tables.record import Record
 
 pytestmark = pytest.mark.usefixtures("costly")
 

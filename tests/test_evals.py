@@ -18,7 +18,6 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from survival import exact_rows
 
-from rlhf_lab.cli import commands
 from rlhf_lab.evaluation.evaluator import EvalOptions, Evaluator
 from rlhf_lab.evaluation.measures.intervals import wilson, with_interval
 from rlhf_lab.evaluation.measures.length_control import length_controlled
@@ -32,7 +31,7 @@ from rlhf_lab.evaluation.measures.pass_at_k import (
 )
 from rlhf_lab.evaluation.measures.score_gap import Scored, gap_metrics, rank_correlation, ranks
 from rlhf_lab.evaluation.measures.verdicts import Judged, by_comparison, by_score, win_metrics
-from rlhf_lab.experiment import build
+from rlhf_lab.experiment import build, lifecycle
 from rlhf_lab.experiment.checks import check
 from rlhf_lab.experiment.evaluate import Evaluated, show
 from rlhf_lab.experiment.prepare import Artifacts
@@ -537,7 +536,7 @@ def test_what_goes_wrong_is_told_with_its_exit_code(
     def explode(*_: object) -> None:
         raise OSError("disk full")
 
-    monkeypatch.setattr(commands, "evaluated", explode)
+    monkeypatch.setattr(lifecycle, "evaluated", explode)
     assert call("evaluate", *names, monkeypatch=monkeypatch) == 1
     told = capsys.readouterr().err
     assert "disk full" in told and "Traceback" in told

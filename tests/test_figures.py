@@ -14,14 +14,14 @@ from figure_tables import EVERY, LADDER, end_of, grid, run_of
 from matplotlib.lines import Line2D
 from table_records import tables
 
-from analysis.equal_kl import Plane, at_equal_kl
+from analysis.comparison.equal_kl import Plane, at_equal_kl
+from analysis.comparison.selection import cells
 from analysis.figures.courses import course
 from analysis.figures.framing import limits
 from analysis.figures.looks import KNOWN, look
 from analysis.figures.registry import FIGURES, drawn, missing
 from analysis.figures.sheet import Drawn
-from analysis.selection import cells
-from analysis.tables.record import Record
+from analysis.sources.record import Record
 from analysis.tables.table import Tables
 from rlhf_lab.types.errors import UserError
 

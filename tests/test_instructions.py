@@ -12,7 +12,7 @@ from conftest import MakeConfig
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlhf_lab.cli.main import conf_folder
+from rlhf_lab.cli.conf import conf_folder
 from rlhf_lab.tasks.constraints.catalogue import HELD_OUT, KINDS, Types, kinds_of
 from rlhf_lab.tasks.constraints.compose import with_params, write
 from rlhf_lab.tasks.constraints.kinds import Constraint, conflict

@@ -14,18 +14,18 @@ import yaml
 from composed import composed
 
 from analysis.benchmark.kept import kept
-from analysis.families import settings_of
+from analysis.comparison.families import settings_of
+from analysis.comparison.questions import asynchrony, off_policyness, robustness, staleness
+from analysis.comparison.questions.answers import Answer, Asked
+from analysis.comparison.selection import Selection, cells
 from analysis.figures.registry import drawn_of
 from analysis.figures.sheet import Drawn
-from analysis.questions import asynchrony, off_policyness, robustness, staleness
-from analysis.questions.answers import Answer, Asked
-from analysis.selection import Selection, cells
 from analysis.statistics.decisions import Verdict
 from analysis.tables.group_checks import compared
 from analysis.tables.table import Tables
 from analysis.written.asked import Asked as Written
 from analysis.written.differences import differences
-from rlhf_lab.cli.main import conf_folder
+from rlhf_lab.cli.conf import conf_folder
 from rlhf_lab.experiment.config import plain, typed
 
 pytestmark = pytest.mark.usefixtures("costly")

@@ -8,19 +8,20 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 from conftest import MakeConfig
 from survival import wait_until
 
+from rlhf_lab.cli import launch
 from rlhf_lab.experiment.checks import check_trainers
 from rlhf_lab.rollout.ports import free_port, require_free
 from rlhf_lab.runs.trackers.console import Console
-from rlhf_lab.sweeps.launchers import launch_command
-from rlhf_lab.sweeps.launchers.launch_command import hosts_of
+from rlhf_lab.sweeps.launchers import local
 from rlhf_lab.sweeps.launchers.layout import Layout, Node, parsed
-from rlhf_lab.sweeps.launchers.torchrun import Command, Ports, commands, slurm_script
+from rlhf_lab.sweeps.launchers.torchrun import Command, Ports, commands, hosts_of, slurm_script
 from rlhf_lab.types.errors import UserError
 
 PORTS = Ports(29500, 8100)
@@ -166,7 +167,7 @@ def python(name: str, code: str) -> Command:
 def test_a_run_ends_with_its_trainer_and_takes_the_servers_along(tmp_path: Path) -> None:
     server = python("server0.0", "import time; print('up', flush=True); time.sleep(600)")
     trainer = python("trainer0", "import os, sys, time; time.sleep(1); sys.exit(7)")
-    assert launch_command.run([server, trainer], tmp_path, Console(quiet=True)) == 7
+    assert local.run([server, trainer], tmp_path, Console(quiet=True)) == 7
     assert (tmp_path / "server0.0.log").read_text() == "up\n"
 
 
@@ -178,7 +179,14 @@ def test_a_server_that_ends_too_early_ends_the_run_with_its_last_lines(tmp_path:
     with pytest.raises(
         RuntimeError, match=r"server0\.0 ended with exit code 1(.|\n)*memory for set"
     ):
-        launch_command.run([server, trainer], tmp_path, Console(quiet=True))
+        local.run([server, trainer], tmp_path, Console(quiet=True))
+
+
+def launched(words: list[str], check: Callable[[Sequence[str], int], None]) -> int:
+    """What the command returns. check: refuses configs, in place of composing them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(launch, "require_startable", check)
+        return launch.COMMAND.run(words, Console(quiet=True))
 
 
 def nothing(_: object, __: int) -> None:
@@ -187,7 +195,7 @@ def nothing(_: object, __: int) -> None:
 
 def test_launch_prints_the_commands_under_their_hosts(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["layout=2x8:8+8", "--hosts", "a,b", "algo=grpo", "mode=async"]
-    assert launch_command.show(words, Console(quiet=True), nothing) == 0
+    assert launched(words, nothing) == 0
     text = capsys.readouterr().out
     assert text.index("# on a") < text.index("torchrun") < text.index("# on b")
     assert text.count("rlhf-lab serve algo=grpo mode=async") == 8
@@ -206,7 +214,7 @@ def test_launch_prints_the_commands_under_their_hosts(capsys: pytest.CaptureFixt
 )
 def test_what_cannot_be_launched_is_refused(words: list[str], complaint: str) -> None:
     with pytest.raises(UserError, match=complaint):
-        launch_command.show(words, Console(quiet=True), nothing)
+        launched(words, nothing)
 
 
 def test_a_bad_override_is_refused_before_anything_is_printed(
@@ -216,7 +224,7 @@ def test_a_bad_override_is_refused_before_anything_is_printed(
         raise UserError(f"no such key in {overrides}")
 
     with pytest.raises(UserError, match=r"algo=none.*generator=vllm_server"):
-        launch_command.show(["layout=1x2:1+1", "algo=none"], Console(quiet=True), check)
+        launched(["layout=1x2:1+1", "algo=none"], check)
     assert capsys.readouterr().out == ""
 
 
@@ -229,7 +237,7 @@ def test_a_port_in_use_is_refused() -> None:
             require_free("--port", port)
         words = ["layout=1x1:1+0", "--run", "--port", str(port)]
         with pytest.raises(UserError, match="is in use"):
-            launch_command.show(words, Console(quiet=True), nothing)
+            launched(words, nothing)
     require_free("--port", free_port())
 
 

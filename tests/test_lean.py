@@ -22,7 +22,7 @@ from transformers import (
     Qwen2ForCausalLM,
 )
 
-from rlhf_lab.rollout.feeds import Recorder
+from rlhf_lab.rollout.feeds import SegmentRecorder
 from rlhf_lab.rollout.generators.decoders import Decode, decoder_of
 from rlhf_lab.rollout.generators.draw import BLOCK, draw
 from rlhf_lab.rollout.generators.hf import HFGenerator, HFSampling
@@ -151,7 +151,7 @@ def test_a_sample_that_is_continued_is_the_same_sample(decode: str) -> None:
     whole = made.generate(of(model), chunk())
     part = chunk()
     for stop in (4, 8, 0):
-        recorder = Recorder(of(model), lambda: None)
+        recorder = SegmentRecorder(of(model), lambda: None)
         groups = made.generate(recorder, replace(part, stop_at=stop))
         begun = tuple(s for g in groups for s in g.samples)
         assert recorder.segments[0][0] == {4: 0, 8: 4, 0: 8}[stop]
@@ -192,7 +192,7 @@ def test_a_model_that_does_something_else_is_found_out() -> None:
     assert isinstance(decoder, PlainDecoder)
     assert note.endswith("transformers decodes instead")
     made = HFGenerator(model, Words(), HFSampling(), 4, functools.partial(uniforms, 5))
-    assert [made.told().notes, made.told().notes] == [(note,), ()]
+    assert [made.report().notes, made.report().notes] == [(note,), ()]
 
 
 def test_a_model_that_is_not_known_is_decoded_by_transformers() -> None:

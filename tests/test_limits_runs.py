@@ -14,7 +14,8 @@ from rlhf_lab.experiment.checks import check
 from rlhf_lab.experiment.config import GROUPS
 from rlhf_lab.experiment.planning.forecast import require_room
 from rlhf_lab.types.errors import UserError
-from rlhf_lab.types.limits import Limits, columns
+from rlhf_lab.types.limits import columns
+from rlhf_lab.types.ranges import Range
 
 BASE = ("run.updates=2", "checkpoint=none")
 SUMS = ("task=arithmetic", "reward=task_rule")
@@ -24,11 +25,11 @@ WILD = ("optim.lr", "sft.lr", "reward_model.lr")
 LARGEST = 16
 
 
-def ends(limits: Limits, is_whole: bool) -> list[float]:
+def ends(allowed: Range, is_whole: bool) -> list[float]:
     """The outermost values that a tiny run can be asked for, and those that are allowed besides."""
-    low = limits.least if limits.least is not None else (limits.above or 0) + 1e-9
-    high = limits.most if limits.most is not None else (limits.below or 0) * (1 - 1e-9)
-    found = [low, min(high, LARGEST) if is_whole else high, *limits.also]
+    low = allowed.least if allowed.least is not None else (allowed.above or 0) + 1e-9
+    high = allowed.most if allowed.most is not None else (allowed.below or 0) * (1 - 1e-9)
+    found = [low, min(high, LARGEST) if is_whole else high, *allowed.also]
     return [round(value) for value in found] if is_whole else found
 
 
@@ -39,7 +40,7 @@ def cases(*groups: str) -> Iterator[tuple[str, ...]]:
             for column in columns(part) if part else ():
                 key = f"{'run' if group == 'budget' else group}.{column.name}"
                 chosen = [f"{group}={name}"] if len(GROUPS.get(group, ())) > 1 else []
-                for value in ends(column.limits, column.is_whole) if column.limits else ():
+                for value in ends(column.range, column.is_whole) if column.range else ():
                     yield (*chosen, f"{key}={value!r}")
 
 

@@ -14,8 +14,7 @@ import transformers
 from conftest import MakeConfig
 from examples import FACTS
 
-from rlhf_lab.cli import commands
-from rlhf_lab.experiment import build
+from rlhf_lab.experiment import build, lifecycle
 from rlhf_lab.experiment.checks import check
 from rlhf_lab.models.batching import collate
 from rlhf_lab.models.causal_lm import load_policy, load_tokenizer, save_policy
@@ -316,7 +315,7 @@ def test_a_folder_of_ones_own_is_trained(make_config: MakeConfig, tmp_path: Path
         "run.updates=2",
         "optim.lr=1e-2",
     )
-    run = commands.train(config, Console(quiet=True), FACTS)
+    run = lifecycle.train(config, Console(quiet=True), FACTS)
     before, after = load(tmp_path / "llama"), load(run / "policy")
     assert not is_tied(after)
     moved = {

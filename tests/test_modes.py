@@ -14,7 +14,7 @@ from examples import FACTS
 from in_memory import run_in_memory
 from survival import outcome
 
-from rlhf_lab.cli import commands
+from rlhf_lab.experiment import lifecycle
 from rlhf_lab.experiment.config import ALGORITHMS, CORRECTIONS
 from rlhf_lab.rollout.budget import StalenessBudget
 from rlhf_lab.rollout.executor import InlineExecutor, ThreadExecutor
@@ -122,7 +122,7 @@ def test_a_run_in_memory_is_the_run_in_a_folder(
 ) -> None:
     """The other tests here train without a folder: the loop is the same, and so are its rows."""
     options = (*SHORT, "mode=lagged", "mode.max_staleness=2")
-    folder = commands.train(make_config(*options), Console(quiet=True), FACTS)
+    folder = lifecycle.train(make_config(*options), Console(quiet=True), FACTS)
     assert outcome(folder) == finished(*options)
 
 
@@ -234,7 +234,7 @@ def test_a_rollouts_error_stops_the_run_with_its_own_message(
     folder = tmp_path / "broken"
     options = (*SHORT, f"mode={mode}", f"mode.executor={executor}", f"output.dir={folder}")
     with pytest.raises(OSError, match="the generator broke"):
-        commands.train(make_config(*options), Console(quiet=True), FACTS)
+        lifecycle.train(make_config(*options), Console(quiet=True), FACTS)
     manifest = json.loads((folder / "manifest.json").read_text())
     assert manifest["state"] == "failed"
     assert "the generator broke" in manifest["error"]

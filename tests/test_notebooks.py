@@ -15,7 +15,7 @@ from table_records import config, evals, record, rounds, tables
 
 from analysis.notebooks import view
 from analysis.notebooks.pairing import NotebookCell, cells_of, notebook_of, scripts
-from analysis.tables.record import Record
+from analysis.sources.record import Record
 from analysis.tables.store import save
 from rlhf_lab.types.errors import UserError
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from analysis import algorithms, gold_and_proxy
+from analysis import gold_and_proxy, markdown
 from analysis.compare import Run, check_scores, comparable
 from analysis.gold_and_proxy import Curve
 from rlhf_lab.runs.folder import RunDirectory
@@ -17,7 +17,7 @@ from rlhf_lab.runs.provenance import provenance
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
 
-PAGE = f"# Title\n\n{algorithms.BEGIN}\nan earlier table\n{algorithms.END}\n\nThe rest.\n"
+PAGE = f"# Title\n\n{markdown.BEGIN}\nan earlier table\n{markdown.END}\n\nThe rest.\n"
 REWARDS = {
     "single": ["reward=reward_model"],
     "worst": ["reward=ensemble", "reward.members=4", "reward.combine=worst"],

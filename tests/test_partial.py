@@ -12,8 +12,7 @@ import torch
 from conftest import Finished, MakeConfig
 from examples import FACTS
 
-from rlhf_lab.cli import commands
-from rlhf_lab.experiment import build
+from rlhf_lab.experiment import build, lifecycle
 from rlhf_lab.experiment.checks import check
 from rlhf_lab.experiment.planning.timing import settings_of
 from rlhf_lab.models.batching import collate
@@ -25,7 +24,7 @@ from rlhf_lab.rollout.executor import Executor, InlineExecutor, ThreadExecutor
 from rlhf_lab.rollout.generators.hf import HFGenerator, HFSampling
 from rlhf_lab.rollout.mode import ExecutorKind, Mode
 from rlhf_lab.rollout.partial_rollout import segments_of
-from rlhf_lab.rollout.pipeline import Pipeline, Taken
+from rlhf_lab.rollout.pipeline import Pipeline, RoundRollouts
 from rlhf_lab.rollout.worker import RolloutWorker
 from rlhf_lab.runs.jsonl import read_rows
 from rlhf_lab.runs.trackers.console import Console
@@ -93,7 +92,7 @@ def pipeline(writer: Lengths, staleness: int, tokens: int) -> Pipeline:
     return Pipeline(executor, budget, one_prompt, 1, mode)
 
 
-def rounds(pipe: Pipeline) -> Iterator[Taken]:
+def rounds(pipe: Pipeline) -> Iterator[RoundRollouts]:
     with pipe:
         for version in range(ROUNDS):
             yield pipe.take(Weights(version, {}))
@@ -309,7 +308,7 @@ def test_partial_runs_are_neither_replayed_nor_planned_from(
     folder = tmp_path / "partial"
     two = ("run.updates=2", "mode.segment_tokens=2")
     partial = make_config(*SHORT, "mode=lagged", *two, f"output.dir={folder}")
-    commands.train(partial, Console(quiet=True), FACTS)
+    lifecycle.train(partial, Console(quiet=True), FACTS)
     assert {row["segment_tokens"] for row in read_rows(folder / "schedule.jsonl")} == {2}
     replay = make_config(*SHORT, "run.updates=2", "mode=replay", f"mode.schedule={folder}")
     with pytest.raises(UserError, match="repeats it bit for bit"):

@@ -10,13 +10,13 @@ import pytest
 import table_records as made
 from question_records import Made
 
-from analysis.questions import off_policyness
-from analysis.questions.answers import Answer, Asked, Number, Unit
-from analysis.questions.every_question import Answers, answers
-from analysis.selection import cells
+from analysis.comparison.questions import off_policyness
+from analysis.comparison.questions.answers import Answer, Asked, Number, Unit
+from analysis.comparison.questions.every_question import Answers, answers
+from analysis.comparison.selection import cells
+from analysis.sources.record import Record
 from analysis.statistics.decisions import Verdict
 from analysis.statistics.results import Basis, Estimate, Options
-from analysis.tables.record import Record
 from rlhf_lab.types.errors import UserError
 
 # Of Student's t with 2 degrees of freedom at 97.5%.

@@ -14,10 +14,10 @@ from question_records import Made
 from report_pages import NASTY, nasty_records, page, two_conditions
 
 from analysis.report.series import LEVEL
+from analysis.sources.record import Record
 from analysis.statistics.aggregates import aggregate_curves
 from analysis.statistics.curves import common_grid, curve_of, on_grid
 from analysis.statistics.results import Method, Options
-from analysis.tables.record import Record
 
 CHROMIUM = program()
 pytestmark = [

@@ -18,8 +18,8 @@ from examples import FACTS, group
 from torch import Tensor
 
 from analysis import calibration as curve
-from rlhf_lab.cli import commands
-from rlhf_lab.experiment import build
+from rlhf_lab.cli.reward_model import train_reward_models
+from rlhf_lab.experiment import build, lifecycle
 from rlhf_lab.experiment.prepare import STRENGTH, Artifacts, read_pairs
 from rlhf_lab.models.causal_lm import load_policy
 from rlhf_lab.models.reward_model import chosen_label, load_reward_model, reward_model_from
@@ -337,7 +337,7 @@ def test_the_curve_of_a_reward_model_is_shown_and_drawn(
     make_config: MakeConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = make_config(*SMALL)
-    commands.reward_model(config, Console(quiet=False))
+    train_reward_models(config, Console(quiet=False))
     assert "calibration on held-out pairs" in capsys.readouterr().out
     product = Artifacts(config, Console(quiet=True)).reward_model()
     assert product.folder == Artifacts(config, Console(quiet=True)).folders()[-1], (
@@ -491,7 +491,7 @@ def test_a_run_is_rewarded_by_an_encoder_with_two_labels(
     assert values is not None
     head = values.score.get_parameter("weight")
     assert not head.any(), "a reward of a whole text is no value of a state"
-    folder = commands.train(config, Console(quiet=True), FACTS)
+    folder = lifecycle.train(config, Console(quiet=True), FACTS)
     rows = [json.loads(line) for line in (folder / "evals.jsonl").read_text().splitlines()]
     assert len(rows) == 2
     assert all(math.isfinite(row["proxy/mean"]) for row in rows)

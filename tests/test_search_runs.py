@@ -11,9 +11,9 @@ from examples import call
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from survival import outcome
 
-from analysis.selection import cells
+from analysis.comparison.selection import cells
 from analysis.tables.gather import gather
-from rlhf_lab.cli.main import conf_folder
+from rlhf_lab.cli.conf import conf_folder
 from rlhf_lab.sweeps.options import SweeperOptions
 from rlhf_lab.sweeps.search.options import SearchOptions
 from rlhf_lab.sweeps.search.space import split

@@ -46,7 +46,7 @@ def write(folder: Path, run_id: str, steps: range, state: str = "finished") -> N
 
 
 def call(*arguments: str | Path) -> int:
-    return wandb_sync.sync([str(argument) for argument in arguments], Console(quiet=False))
+    return wandb_sync.COMMAND.run([str(argument) for argument in arguments], Console(quiet=False))
 
 
 def test_a_resumed_run_is_sent_in_order_and_only_once(
@@ -55,7 +55,7 @@ def test_a_resumed_run_is_sent_in_order_and_only_once(
     folder = tmp_path / "runs" / "cut"
     write(folder, "r1", range(0, 2), state="stopped")
     write(folder, "r1", range(2, 3))
-    assert call(tmp_path / "runs", wandb_sync.DRY) == 0
+    assert call(tmp_path / "runs", "--dry") == 0
     assert f"to be sent: {folder} (2 files)" in capsys.readouterr().out
     assert server.history == {}
     assert call(tmp_path / "runs") == 0

@@ -11,10 +11,10 @@ import pandas as pd
 import pytest
 from table_records import config, evals, kinds, record, rounds, tables, write_lines, write_run
 
-from analysis.tables.filter_text import parse_query
-from analysis.tables.findings import Finding, Kind
-from analysis.tables.folders import kernels_of, read_folder
-from analysis.tables.record import Reading, Record, Source, flat, look_up
+from analysis.sources.filter_text import parse_query
+from analysis.sources.findings import Finding, Kind
+from analysis.sources.folders import kernels_of, read_folder
+from analysis.sources.record import Reading, Record, Source, flat, look_up
 from analysis.tables.store import load, save
 from analysis.tables.summary import printable
 from analysis.tables.table import make_tables

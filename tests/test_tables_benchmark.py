@@ -23,12 +23,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from table_records import config, evals, kinds, record, rounds, tables
 
-from analysis.tables.benchmark_read import DATABASE, TABLE, read_benchmark
-from analysis.tables.benchmark_write import link, write_benchmark
+from analysis.sources.filter_text import parse_query
+from analysis.sources.filters import mongo
+from analysis.sources.open_rl_benchmark import DATABASE, TABLE, read_benchmark
+from analysis.sources.record import EXACT, Record, Source
 from analysis.tables.exported import exported
-from analysis.tables.filter_text import parse_query
-from analysis.tables.filters import mongo
-from analysis.tables.record import EXACT, Record, Source
+from analysis.tables.open_rl_benchmark_export import link, write_benchmark
 from analysis.tables.table import Tables
 from rlhf_lab.types.errors import UserError
 

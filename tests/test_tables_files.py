@@ -10,17 +10,17 @@ import numpy as np
 import pytest
 from table_records import evals, record, rounds, tables, write_run
 
+from analysis.sources.csv_files import read_csv
+from analysis.sources.filter_text import parse_query
+from analysis.sources.filters import Query
+from analysis.sources.findings import Kind
+from analysis.sources.record import Reading, Source
+from analysis.sources.tensorboard_files import read_events
 from analysis.tables.__main__ import main, queries_of
-from analysis.tables.benchmark_write import write_benchmark
-from analysis.tables.csv_files import read_csv
-from analysis.tables.events import read_events
 from analysis.tables.exported import exported
-from analysis.tables.filter_text import parse_query
-from analysis.tables.filters import Query
-from analysis.tables.findings import Kind
 from analysis.tables.gather import gather
-from analysis.tables.record import Reading, Source
-from analysis.tables.sources import kind_of, read_source, read_sources
+from analysis.tables.open_rl_benchmark_export import write_benchmark
+from analysis.tables.readers import kind_of, read_source, read_sources
 from analysis.tables.store import load
 from rlhf_lab.cli.main import run_command
 from rlhf_lab.runs.trackers.tensorboard import TensorBoardTracker

@@ -15,10 +15,10 @@ import pytest
 from table_records import tables
 from wandb_project import serving
 
-from analysis.tables.cache import Cache
-from analysis.tables.filter_text import parse_query
-from analysis.tables.online import PER_PAGE, Server, at, projects, read_project
-from analysis.tables.patience import ATTEMPTS, Patience
+from analysis.sources.cache import Cache
+from analysis.sources.filter_text import parse_query
+from analysis.sources.online import PER_PAGE, Server, at, projects, read_project
+from analysis.sources.patience import ATTEMPTS, Patience
 from analysis.tables.table import make_tables
 from rlhf_lab.types.errors import UserError
 
@@ -241,7 +241,7 @@ def test_only_the_histories_of_chosen_runs_are_read_and_else_what_there_is_told(
 READ = """
 import json, sys
 from pathlib import Path
-import analysis.tables.online as online
+import analysis.sources.online as online
 from analysis.tables.__main__ import main
 online.PER_PAGE = 2
 code = main(sys.argv[1:])

@@ -10,10 +10,10 @@ import pandas as pd
 import pytest
 import table_records as made
 
+from analysis.sources.record import Reading
 from analysis.tables.__main__ import main
 from analysis.tables.compact import compact
 from analysis.tables.gather import gather
-from analysis.tables.record import Reading
 from analysis.tables.store import save
 from analysis.tables.table import Tables, make_tables
 from rlhf_lab.types.errors import UserError

@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.tables.history import join
-from analysis.tables.record import flat
+from analysis.sources.history import join
+from analysis.sources.record import flat
+from analysis.sources.wandb_files import read_offline, tell
+from analysis.sources.wandb_log import BLOCK, CHUNK, HEADER, MAGIC, Log
 from analysis.tables.table import make_tables
-from analysis.tables.wandb_files import read_offline, tell
-from analysis.tables.wandb_log import BLOCK, CHUNK, HEADER, MAGIC, Log
 
 pytestmark = pytest.mark.usefixtures("costly")
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from table_records import config, evals, record, rounds, tables, write_run
 
-from analysis.tables.record import Record, Row
+from analysis.sources.record import Record, Row
 from analysis.tables.store import save as save_tables
 from analysis.tables.table import Tables
 from analysis.written.__main__ import main

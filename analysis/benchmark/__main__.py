@@ -10,13 +10,13 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from analysis.algorithms import around
 from analysis.benchmark.kept import TABLES, keep, kept
 from analysis.benchmark.page import page
 from analysis.command import exit_code
-from analysis.questions.answers import Asked
-from analysis.questions.every_question import answers_of
-from analysis.selection import cells
+from analysis.comparison.questions.answers import Asked
+from analysis.comparison.questions.every_question import answers_of
+from analysis.comparison.selection import cells
+from analysis.markdown import split_at_markers
 from rlhf_lab.runs.trackers.console import Console
 
 
@@ -32,7 +32,7 @@ def parser() -> argparse.ArgumentParser:
 def run(given: argparse.Namespace, console: Console) -> None:
     """Keep what is given, ask all questions, and write the page."""
     if given.docs:
-        around(given.docs)
+        split_at_markers(given.docs)
     if given.runs:
         keep(given.runs, given.tables)
     tables, asked = kept(given.tables), Asked()
@@ -41,7 +41,7 @@ def run(given: argparse.Namespace, console: Console) -> None:
     for one in found.every:
         console.say(f"{one.verdict}: {one.claim} ({one.scale}) {one.reason}")
     if given.docs:
-        before, after = around(given.docs)
+        before, after = split_at_markers(given.docs)
         lines = page(tables, selection, found, asked)
         given.docs.write_text("\n".join([before, *lines, after.lstrip("\n")]), encoding="utf-8")
         console.say(f"wrote {given.docs}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from analysis.tables.axes import AXES
+from analysis.sources.axes import AXES
 from analysis.tables.compact import compact
 from analysis.tables.gather import gather, read
 from analysis.tables.store import save

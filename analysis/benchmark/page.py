@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 
-from analysis.families import settings_of
-from analysis.questions.answers import Answer, Asked
-from analysis.questions.every_question import Answers
-from analysis.selection import Selection
+from analysis.comparison.families import settings_of
+from analysis.comparison.questions.answers import Answer, Asked
+from analysis.comparison.questions.every_question import Answers
+from analysis.comparison.selection import Selection
 from analysis.statistics.decisions import Verdict
 from analysis.tables.table import Tables, count
 from analysis.written.asked import Asked as Shown

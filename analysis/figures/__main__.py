@@ -10,10 +10,10 @@ from pathlib import Path
 import pandas as pd
 
 from analysis.command import exit_code
+from analysis.comparison.selection import Selection, cells
 from analysis.figures.registry import FIGURES, drawn_of, entry_of, missing
 from analysis.figures.sheet import Drawn
 from analysis.figures.style import METADATA, write
-from analysis.selection import Selection, cells
 from analysis.tables.gather import gather
 from analysis.tables.store import load
 from analysis.tables.summary import printable

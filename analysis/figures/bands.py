@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from matplotlib.axes import Axes
 
+from analysis.comparison.selection import Cell
 from analysis.figures.blocks import look_of, outer, seeds_text, to_legend
 from analysis.figures.courses import options_for_counts
 from analysis.figures.families import Family
@@ -14,7 +15,6 @@ from analysis.figures.names import WIN_RATE
 from analysis.figures.panels import begin, in_rows
 from analysis.figures.pools import keys_of, names_of
 from analysis.figures.sheet import Drawn, Sheet
-from analysis.selection import Cell
 from analysis.statistics.profiles import performance_profiles
 from analysis.statistics.results import Band
 

@@ -8,14 +8,14 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
-from analysis.families import value
+from analysis.comparison.families import value
+from analysis.comparison.selection import Cell, told_as
 from analysis.figures.courses import Course, course
 from analysis.figures.families import order
 from analysis.figures.looks import Look, joined, look
 from analysis.figures.names import KL, SPOKEN, label
 from analysis.figures.sheet import Sheet
 from analysis.figures.style import GREY, plain
-from analysis.selection import Cell, told_as
 from analysis.statistics.results import Estimate
 
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from analysis.comparison.selection import Cell
 from analysis.figures.names import is_share
-from analysis.selection import Cell
 from analysis.statistics.aggregates import aggregate_curves
 from analysis.statistics.arrays import Floats
 from analysis.statistics.results import Method, Options

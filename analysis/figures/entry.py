@@ -6,14 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from analysis.families import value
+from analysis.comparison.families import value
+from analysis.comparison.selection import Cell, Selection
 from analysis.figures.courses import is_judged
 from analysis.figures.families import Family, families
 from analysis.figures.names import label
 from analysis.figures.pools import Pool
 from analysis.figures.sheet import Drawn
-from analysis.selection import Cell, Selection
-from analysis.tables.conditions import LETTERS
+from analysis.sources.conditions import LETTERS
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
-from analysis.families import once, rest_of, settings_of, value
-from analysis.selection import Cell
+from analysis.comparison.families import once, rest_of, settings_of, value
+from analysis.comparison.selection import Cell
 
 # What goes with another key: samples of sync are of S = 0, more of them come in fewer updates.
 IMPLIED = {"mode": ("max_staleness",), "group_size": ("updates",)}

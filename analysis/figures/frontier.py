@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from matplotlib.axes import Axes
 
-from analysis.equal_kl import Apart, Plane, at_equal_kl, frontiers
+from analysis.comparison.equal_kl import Apart, Plane, at_equal_kl, frontiers
+from analysis.comparison.selection import Cell
 from analysis.figures.blocks import bars, look_of, outer, to_legend
 from analysis.figures.courses import options_for
 from analysis.figures.families import Family
@@ -16,7 +17,6 @@ from analysis.figures.panels import MANY, in_rows
 from analysis.figures.pools import baseline, keys_of, names_of
 from analysis.figures.sheet import Drawn, Sheet
 from analysis.figures.style import ROW, SMALL_ROW, page
-from analysis.selection import Cell
 from analysis.statistics.contrasts import difference, in_pairs
 from analysis.statistics.results import Estimate
 

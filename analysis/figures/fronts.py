@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from matplotlib.axes import Axes
 
+from analysis.comparison.selection import Cell
 from analysis.figures.blocks import look_of, outer, seeds_text, to_legend
 from analysis.figures.courses import options_for
 from analysis.figures.families import Family
@@ -16,7 +17,6 @@ from analysis.figures.panels import begin, in_rows
 from analysis.figures.pools import baseline, keys_of, names_of
 from analysis.figures.sheet import Drawn, Sheet
 from analysis.figures.style import ROW, page, plain
-from analysis.selection import Cell
 from analysis.statistics.crossings import Target, Times, times_to
 from analysis.statistics.pareto import front
 from analysis.statistics.survival import survival

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from matplotlib.axes import Axes
 
-from analysis.families import value
+from analysis.comparison.families import value
+from analysis.comparison.selection import Cell
 from analysis.figures.blocks import (
     interval_bar,
     look_of,
@@ -23,7 +24,6 @@ from analysis.figures.courses import course
 from analysis.figures.names import label, short
 from analysis.figures.sheet import Sheet
 from analysis.figures.style import ticks
-from analysis.selection import Cell
 
 # Doublings have equal distances; 0 stands one below 1.
 WITH_ZERO = ("max_staleness",)

@@ -9,6 +9,8 @@ from typing import TypeAlias
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
+from analysis.comparison.claims import Pair, together
+from analysis.comparison.selection import Cell
 from analysis.figures.blocks import bars, look_of, seeds_text
 from analysis.figures.courses import options_for, options_for_counts
 from analysis.figures.families import Family
@@ -18,13 +20,11 @@ from analysis.figures.panels import in_rows
 from analysis.figures.pools import baseline, keys_of, names_of
 from analysis.figures.sheet import Drawn, Sheet
 from analysis.figures.style import DOUBLE, SINGLE, page
-from analysis.selection import Cell
 from analysis.statistics.aggregates import MEASURES, aggregates
 from analysis.statistics.contrasts import matched
 from analysis.statistics.equivalence import Verdict, equivalence, points
 from analysis.statistics.improvement import probability_of_improvement
 from analysis.statistics.results import Estimate
-from analysis.together import Pair, together
 
 Row: TypeAlias = tuple[str, Estimate, Cell]
 # Inches of a row of an interval, and of what is around the rows.

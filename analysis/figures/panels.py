@@ -7,14 +7,14 @@ from typing import TypeAlias
 
 from matplotlib.axes import Axes
 
+from analysis.comparison.selection import Cell
 from analysis.figures.blocks import band_curve, end_point, outer, path
 from analysis.figures.courses import Course
 from analysis.figures.families import Family
 from analysis.figures.names import KL, short
 from analysis.figures.sheet import Sheet
 from analysis.figures.style import DOUBLE, ROW, SINGLE, SMALL_ROW, page, plain
-from analysis.selection import Cell
-from analysis.tables.conditions import LETTERS, PARTS
+from analysis.sources.conditions import LETTERS, PARTS
 
 # Rows from which on they are drawn smaller.
 MANY = 3

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from typing import TypeAlias
 
-from analysis.families import value
+from analysis.comparison.families import value
+from analysis.comparison.selection import Cell
 from analysis.figures.families import Family, order, shared
-from analysis.selection import Cell
 
 # What tells conditions apart, that which colours tell first.
 Pool: TypeAlias = Callable[[Sequence[Cell]], list[Family]]

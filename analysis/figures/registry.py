@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from analysis.comparison.selection import Selection, cells
 from analysis.figures.entry import Choice, Entry, chosen
 from analysis.figures.of_library import OF_LIBRARY
 from analysis.figures.of_paper import OF_PAPER
 from analysis.figures.of_sweeps import OF_SWEEPS
 from analysis.figures.sheet import Drawn
 from analysis.figures.style import on_paper
-from analysis.selection import Selection, cells
 from analysis.tables.table import Tables
 from rlhf_lab.types.errors import UserError
 

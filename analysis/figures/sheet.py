@@ -10,11 +10,11 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from analysis.comparison.selection import Cell
 from analysis.figures.captions import COLUMNS, last_numbers, seeds_told, warnings_told
 from analysis.figures.framing import Framing
 from analysis.figures.names import label
 from analysis.figures.style import GREY, plain
-from analysis.selection import Cell
 from analysis.statistics.results import FEW_SEEDS
 
 

@@ -10,12 +10,12 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
+from analysis.comparison.selection import Cell
 from analysis.figures.blocks import row_names, seeds_text
 from analysis.figures.families import Family
 from analysis.figures.looks import BLUE, GREEN, GREY, ORANGE
 from analysis.figures.sheet import Drawn, Sheet
 from analysis.figures.style import page, plain
-from analysis.selection import Cell
 from rlhf_lab.experiment.planning.ideal_timeline import Work, ideal
 
 ROUNDS = 4

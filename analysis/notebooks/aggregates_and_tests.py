@@ -22,8 +22,8 @@
 # `view.tables("runs/mine")` reads a place of your own.
 
 # %%
+from analysis.comparison.selection import cells
 from analysis.notebooks import view
-from analysis.selection import cells
 from analysis.statistics.aggregates import aggregates
 from analysis.statistics.contrasts import in_pairs
 from analysis.statistics.equivalence import equivalence, points

@@ -23,8 +23,8 @@
 # `view.tables("runs/mine")` reads a place of your own.
 
 # %%
+from analysis.comparison.questions import rate_schedule
 from analysis.notebooks import view
-from analysis.questions import rate_schedule
 
 held = view.of_sweeps(view.tables(), "rate_schedule")
 view.said(held)

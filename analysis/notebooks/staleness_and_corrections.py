@@ -23,8 +23,8 @@
 # `view.tables("runs/mine")` reads a place of your own.
 
 # %%
+from analysis.comparison.questions import staleness
 from analysis.notebooks import view
-from analysis.questions import staleness
 from analysis.written.asked import Asked
 
 held = view.of_sweeps(view.tables(), "staleness", "corrections", "lag_distribution")

@@ -22,8 +22,8 @@
 # `view.tables("runs/mine")` reads a place of your own.
 
 # %%
+from analysis.comparison.questions import asynchrony
 from analysis.notebooks import view
-from analysis.questions import asynchrony
 from analysis.written.asked import Asked
 
 held = view.of_sweeps(view.tables(), "sync_async")

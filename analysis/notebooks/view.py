@@ -13,10 +13,10 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
+from analysis.comparison.questions import answers as told
+from analysis.comparison.questions.every_question import QUESTIONS, answers_of
+from analysis.comparison.selection import Cell, Selection, cells
 from analysis.figures.registry import FIGURES, drawn
-from analysis.questions import answers as told
-from analysis.questions.every_question import QUESTIONS, answers_of
-from analysis.selection import Cell, Selection, cells
 from analysis.tables.gather import gather
 from analysis.tables.table import Tables
 from analysis.written.asked import Asked

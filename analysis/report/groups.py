@@ -8,8 +8,8 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.selection import KEY, parts_of, told_as, unlabelled, why_not
-from analysis.tables.conditions import NUMBERS, PARTS
+from analysis.comparison.selection import KEY, parts_of, told_as, unlabelled, why_not
+from analysis.sources.conditions import NUMBERS, PARTS
 from analysis.tables.table import Tables
 
 # A proxy and a reward tell conditions apart last: their names say little by themselves.
@@ -57,7 +57,7 @@ def last(frame: pd.DataFrame, column: str) -> float:
 def groups_of(tables: Tables, columns: Sequence[str]) -> tuple[list[Group], list[str]]:
     """The conditions with the runs that count, and a line for each run that does not.
 
-    As in analysis.selection, but that runs which were never judged are drawn over their rounds.
+    As in comparison.selection, but runs that were never evaluated are drawn over their rounds.
     columns: what is needed of rounds and versions.
     """
     judged = split(unlabelled(tables.versions), columns)

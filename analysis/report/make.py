@@ -11,8 +11,8 @@ from string import Template
 
 import pandas as pd
 
-from analysis.questions.answers import Asked
-from analysis.questions.every_question import answers
+from analysis.comparison.questions.answers import Asked
+from analysis.comparison.questions.every_question import answers
 from analysis.report.colours import looks_of
 from analysis.report.groups import Group, groups_of
 from analysis.report.markup import Markup, data_block, element, joined, shown

@@ -17,7 +17,7 @@ from analysis.figures.names import label
 from analysis.report.markup import Markup, element
 from analysis.report.numbers import NONE, text_of
 from analysis.report.results import sortable
-from analysis.tables.record import flat_config
+from analysis.sources.record import flat_config
 from analysis.tables.table import Tables
 
 # What `rlhf-lab timeline` draws, and what it is drawn from.

@@ -9,12 +9,12 @@ from typing import Any
 import pandas as pd
 from scipy import stats
 
+from analysis.comparison.selection import unlabelled
 from analysis.figures.names import COMPLETIONS, DEVICE_HOURS, FLOPS, KL, UPDATES, WALL, label
 from analysis.report.colours import Drawn
 from analysis.report.groups import Group, Run
 from analysis.report.numbers import short, thinned
-from analysis.selection import unlabelled
-from analysis.tables.axes import STEP
+from analysis.sources.axes import STEP
 from analysis.tables.table import Tables
 
 LEVEL = 0.95

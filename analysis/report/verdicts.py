@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from analysis.questions.answers import Answer, Number, Unit
-from analysis.questions.every_question import Answers
+from analysis.comparison.questions.answers import Answer, Number, Unit
+from analysis.comparison.questions.every_question import Answers
 from analysis.report.bars import Scale, bar, scale_of
 from analysis.report.markup import Markup, element, joined
 from analysis.statistics.decisions import Verdict

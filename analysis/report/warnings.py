@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from analysis.report.groups import Group
 from analysis.report.markup import Markup, element, joined
 from analysis.report.numbers import listed
+from analysis.sources.findings import Finding
 from analysis.statistics.results import FEW_SEEDS
-from analysis.tables.findings import Finding
 
 OPEN = 5
 

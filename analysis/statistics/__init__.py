@@ -1,5 +1,5 @@
-"""Statistics of a few training seeds: pure functions of arrays, frozen results, no figures.
+"""Statistics of a few training seeds: pure functions of arrays with frozen results.
 
 Shapes: S seeds, T tasks, N scores of all tasks, F points of a grid, P prompts, C conditions,
-R repetitions of a bootstrap, M numbers estimated at once. docs/statistics.md says which to use.
+R repetitions of a bootstrap, M numbers estimated at once. See docs/statistics.md.
 """

@@ -1,4 +1,1 @@
-"""Tracked runs of any source as one tidy table, with findings for whatever is wrong with them.
-
-python -m analysis.tables SOURCE... [--out table.parquet]       docs/tables.md
-"""
+"""Records as data frames: rounds, evaluated versions and runs, with a finding for each fault."""

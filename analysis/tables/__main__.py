@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from analysis.command import exit_code
-from analysis.tables.benchmark_write import link, write_benchmark
+from analysis.sources.filter_text import parse_query
+from analysis.sources.filters import Query
 from analysis.tables.compact import compact
 from analysis.tables.exported import exported
-from analysis.tables.filter_text import parse_query
-from analysis.tables.filters import Query
 from analysis.tables.gather import read
+from analysis.tables.open_rl_benchmark_export import link, write_benchmark
 from analysis.tables.store import files, save
 from analysis.tables.summary import show
 from analysis.tables.table import in_order, make_tables, select

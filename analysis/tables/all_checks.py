@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
+from analysis.sources.findings import Finding, Kind
 from analysis.tables.checks import cut_short, no_seed, not_finite, percents, tuning
-from analysis.tables.findings import Finding, Kind
 from analysis.tables.frames import Placed, not_numbers
 from analysis.tables.group_checks import (
     missing,

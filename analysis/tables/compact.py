@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from analysis.tables.axes import number
-from analysis.tables.record import Reading, Record, Row
+from analysis.sources.axes import number
+from analysis.sources.record import Reading, Record, Row
 from rlhf_lab.types.errors import UserError
 
 # Where a run was written and whom it told: of no use to others.

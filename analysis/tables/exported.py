@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from analysis.tables.conditions import Place, place_of
+from analysis.sources.conditions import Place, place_of
+from analysis.sources.record import Record
 from analysis.tables.group_checks import compared
-from analysis.tables.record import Record
 
 # How often a run was evaluated changes nothing in it.
 NOT_OF_TRAINING = ("eval.snapshots",)

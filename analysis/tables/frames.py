@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.tables.axes import COLUMNS as AXES
-from analysis.tables.axes import GLOBAL_STEP, VersionAxes, axes_of, clock_of
-from analysis.tables.conditions import COLUMNS as PLACE_COLUMNS
-from analysis.tables.conditions import NUMBERS, Place, columns, role_of
-from analysis.tables.findings import Finding, Kind
-from analysis.tables.record import Cell, Record, Row
+from analysis.sources.axes import COLUMNS as AXES
+from analysis.sources.axes import GLOBAL_STEP, VersionAxes, axes_of, clock_of
+from analysis.sources.conditions import COLUMNS as PLACE_COLUMNS
+from analysis.sources.conditions import NUMBERS, Place, columns, role_of
+from analysis.sources.findings import Finding, Kind
+from analysis.sources.record import Cell, Record, Row
 
 # A metric of such a name would take the place of a column: it gets the prefix.
 METRIC = "metric/"

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from analysis.tables.filters import Query
-from analysis.tables.online import reader
-from analysis.tables.record import Reading
-from analysis.tables.sources import read_sources
+from analysis.sources.filters import Query
+from analysis.sources.online import reader
+from analysis.sources.record import Reading
+from analysis.tables.readers import read_sources
 from analysis.tables.table import Tables, make_tables
 
 Say = Callable[[str], None]

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from analysis.tables.axes import VersionAxes, clock_of
+from analysis.sources.axes import VersionAxes, clock_of
+from analysis.sources.record import Record, Row, Source, flat_config
 from analysis.tables.frames import Placed, metric_names
-from analysis.tables.record import Record, Row, Source, flat_config
 
 # Where a run writes, whom it tells, and what says nothing of how it was made.
 NOT_COMPARED = ("output.", "tracker.", "checkpoint.", "data.")

@@ -11,11 +11,11 @@ from typing import Any, TypeVar
 import numpy as np
 import pandas as pd
 
-from analysis.tables.axes import COLUMNS as AXES
-from analysis.tables.damage import readable
-from analysis.tables.findings import Finding, Kind
+from analysis.sources.axes import COLUMNS as AXES
+from analysis.sources.damage import readable
+from analysis.sources.findings import Finding, Kind
+from analysis.sources.record import EXACT, Facts, Reading, Record, Row, Source, joined, whole
 from analysis.tables.frames import METRIC, OWN
-from analysis.tables.record import EXACT, Facts, Reading, Record, Row, Source, joined, whole
 from analysis.tables.store import TEXTS, load
 from rlhf_lab.runs.reading import Unreadable, checked, parse_json
 

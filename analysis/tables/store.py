@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from analysis.tables.axes import COLUMNS as AXES
-from analysis.tables.findings import Finding, Kind
+from analysis.sources.axes import COLUMNS as AXES
+from analysis.sources.findings import Finding, Kind
 from analysis.tables.frames import OWN
 from analysis.tables.table import Tables
 from rlhf_lab.runs.reading import Unreadable, parsing

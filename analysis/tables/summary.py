@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from analysis.tables.findings import Finding
+from analysis.sources.findings import Finding
 from analysis.tables.table import Tables
 from rlhf_lab.runs.trackers.console import Console
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import pandas as pd
 
+from analysis.sources.conditions import place_of
+from analysis.sources.filters import Query, chosen_by
+from analysis.sources.findings import Finding, Kind
+from analysis.sources.record import Reading, Record, Source
 from analysis.tables.all_checks import findings_of
-from analysis.tables.conditions import place_of
-from analysis.tables.filters import Query, chosen_by
-from analysis.tables.findings import Finding, Kind
 from analysis.tables.frames import Placed, metric_names, points_frame, runs_frame, versions_frame
-from analysis.tables.record import Reading, Record, Source
 from rlhf_lab.types.errors import UserError
 
 KNOWS_MOST = list(Source)

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from analysis.selection import Cell, Selection
-from analysis.tables.conditions import LETTERS
+from analysis.comparison.selection import Cell, Selection
+from analysis.sources.conditions import LETTERS
 from analysis.written.basis import each_once, listed
 from rlhf_lab.types.errors import UserError
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from analysis.selection import Cell, Selection
+from analysis.comparison.selection import Cell, Selection
 from analysis.statistics.results import Method, Options
 from analysis.tables.table import count
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from analysis.selection import Selection
+from analysis.comparison.claims import together
+from analysis.comparison.selection import Selection
 from analysis.statistics.contrasts import Contrast, difference, matched
 from analysis.statistics.decisions import Shows, options_of
 from analysis.statistics.equivalence import equivalence, tails_of
 from analysis.tables.table import Tables
-from analysis.together import together
 from analysis.written.asked import Asked
 from analysis.written.baseline import Pair, pairs
 from analysis.written.basis import each_once, left_out_told, runs_told

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from analysis.selection import Cell
+from analysis.comparison.selection import Cell
 from analysis.statistics.aggregates import MEASURES, aggregates, points
 from analysis.statistics.results import Options
 from analysis.written.entries import Measured, measured

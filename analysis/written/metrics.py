@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from analysis.selection import Cell
+from analysis.comparison.selection import Cell
 from analysis.statistics.equivalence import Margin, points
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from analysis.selection import Cell
-from analysis.tables.conditions import LETTERS
+from analysis.comparison.selection import Cell
+from analysis.sources.conditions import LETTERS
 
 Key = tuple[str, str, str]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from analysis.selection import Selection, cells
+from analysis.comparison.selection import Selection, cells
 from analysis.tables.table import Tables
 from analysis.written.asked import Asked
 from analysis.written.differences import differences

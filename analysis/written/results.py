@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from analysis.selection import Cell, Selection
+from analysis.comparison.selection import Cell, Selection
 from analysis.statistics.aggregates import MEASURES, aggregates
 from analysis.tables.table import Tables
 from analysis.written.asked import Asked

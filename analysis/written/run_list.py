@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.selection import Selection
+from analysis.comparison.selection import Selection
 from analysis.tables.table import Tables
 from analysis.written.asked import Asked
 from analysis.written.entries import Entry, Measured, Written

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from analysis.selection import Selection
+from analysis.comparison.claims import together
+from analysis.comparison.selection import Selection
 from analysis.tables.table import Tables
-from analysis.together import together
 from analysis.written.asked import Asked
 from analysis.written.baseline import Baseline, Pair, paired
 from analysis.written.basis import each_once, interval_told, left_out_told, runs_told

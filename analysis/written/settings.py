@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from analysis.selection import Cell, Selection
+from analysis.comparison.selection import Cell, Selection
+from analysis.sources.record import as_seed
 from analysis.tables.group_checks import compared
-from analysis.tables.record import as_seed
 from analysis.tables.table import Tables
 from analysis.written.asked import Asked
 from analysis.written.basis import left_out_told, runs_told

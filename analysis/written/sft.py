@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from analysis.selection import Cell, Selection
+from analysis.comparison.selection import Cell, Selection
 from analysis.tables.table import Tables, count
 from analysis.written.asked import Asked
 from analysis.written.basis import each_once, interval_told, left_out_told, listed

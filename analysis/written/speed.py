@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from analysis.selection import Cell, Selection
+from analysis.comparison.selection import Cell, Selection
 from analysis.statistics.contrasts import speed_up
 from analysis.statistics.crossings import Target, Times, times_to
 from analysis.statistics.targets import time_to_target, times_ratio

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from analysis.questions.answers import Asked as Compared
-from analysis.questions.every_question import answers_of
-from analysis.selection import Selection
+from analysis.comparison.questions.answers import Asked as Compared
+from analysis.comparison.questions.every_question import answers_of
+from analysis.comparison.selection import Selection
 from analysis.tables.table import Tables
 from analysis.written.asked import Asked
 from analysis.written.basis import each_once, left_out_told, runs_told

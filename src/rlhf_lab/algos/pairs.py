@@ -8,6 +8,7 @@ from torch import Tensor
 
 from rlhf_lab.algos.advantages import best_and_worst, is_informative
 from rlhf_lab.algos.common import grouped, per_token, sequence_sum, sequence_value, sequence_weight
+from rlhf_lab.types import limits
 from rlhf_lab.types.data import Batch, Credit, LossOutput, PolicyOutput
 
 
@@ -16,6 +17,15 @@ class Pairs(StrEnum):
 
     best_worst = "best_worst"
     all = "all"
+
+
+def pair_choice() -> Pairs:
+    """The option `pairs` of a preference loss."""
+    about = (
+        "Which samples of a group make preference pairs: the best against the worst, or all pairs "
+        "of unequal reward."
+    )
+    return limits.option(Pairs.best_worst, about=about)
 
 
 def pair_credit(reward_PG: Tensor, batch: Batch, pairs: Pairs = Pairs.best_worst) -> Credit:

@@ -12,7 +12,7 @@ from typing import Any, get_type_hints
 
 import yaml
 
-from rlhf_lab.cli.main import conf_folder
+from rlhf_lab.cli.conf import conf_folder
 from rlhf_lab.experiment.config import GROUPS, Config, OutputOptions, has_default
 from rlhf_lab.rewards.shaping import ShapingOptions
 from rlhf_lab.runs.kernels import Kernels
@@ -20,7 +20,7 @@ from rlhf_lab.tasks.audit import DataOptions
 from rlhf_lab.training.stages.labels import LabelOptions
 from rlhf_lab.training.stages.reward_model import RewardModelOptions
 from rlhf_lab.training.stages.sft import SFTOptions
-from rlhf_lab.types.limits import limits_of
+from rlhf_lab.types.limits import column_of
 
 # Where a group's values live in the composed config, if not under the group's own name.
 MOUNTED = {"budget": "run", "model": "model (and proxy)", "reward": "reward (and judge)"}
@@ -51,7 +51,7 @@ def keys(part: type, prefix: str) -> Iterator[str]:
         default = column.default if made is dataclasses.MISSING else made()
         default = getattr(default, "value", default)
         shown = f"`{default!r}`" if has_default(column) else "required"
-        allowed = limits_of(part, column.name) or ""
+        allowed = column_of(part, column.name).range or ""
         kind = type_text(hints[column.name])
         yield f"| `{prefix}.{column.name}` | {kind} | {shown} | {allowed} |"
 
@@ -98,7 +98,7 @@ def reference() -> str:
     lines += ["## Overlays", ""]
     for group in OVERLAYS:
         lines += [f"`{group}=`", "", *options(group), ""]
-    seeds = limits_of(Config, "seed")
+    seeds = column_of(Config, "seed").range
     about = f"`seed` (int, default `1`, {seeds}) keys all randomness of a run."
     lines += ["## seed", "", about, "", "## kernels", "", inspect.getdoc(Kernels) or "", ""]
     lines += [f"`kernels` ({type_text(Kernels)}, default `{Kernels.native.value}`).", ""]

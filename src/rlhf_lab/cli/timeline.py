@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import math
 import re
 import textwrap
@@ -12,6 +13,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rlhf_lab.cli.command import OptionsCommand
 from rlhf_lab.runs.folder import TIMELINE
 from rlhf_lab.runs.jsonl import read_rows
 from rlhf_lab.runs.reading import Unreadable
@@ -22,7 +24,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-USAGE = "rlhf-lab timeline RUN [--rounds A:B]"
 TRAINER = "trainer"
 WAITING = "take"
 MOST_SPANS = 200
@@ -437,29 +438,26 @@ def heading(name: str, spans: Sequence[Span]) -> str:
     return f"{name}: {wall(spans):.1f} s of wall-clock; idle: {shares}"
 
 
-def parsed(arguments: Sequence[str]) -> tuple[Path, tuple[int, int] | None]:
-    """The run's folder and the rounds that are asked for."""
-    words = [word for text in arguments for word in re.split("(?<=^--rounds)=", text)]
-    match words:
-        case [run] if not run.startswith("-"):
-            return Path(run), None
-        case [run, "--rounds", text] | ["--rounds", text, run] if not run.startswith("-"):
-            return Path(run), rounds(text)
-    raise UserError(f"pass a run's folder, and its rounds if you like: {USAGE}")
-
-
 def rounds(text: str) -> tuple[int, int]:
-    found = re.fullmatch(r"([0-9]+):([0-9]+)", text)
-    if not found or int(found[1]) > int(found[2]):
-        raise UserError(
-            f"--rounds {text}: pass the first and the last round to show, such as --rounds 8:15"
+    """The first and the last round of A:B."""
+    match = re.fullmatch(r"([0-9]+):([0-9]+)", text)
+    if not match or int(match[1]) > int(match[2]):
+        raise argparse.ArgumentTypeError(
+            f"{text!r}: pass the first and the last round to show, such as --rounds 8:15"
         )
-    return int(found[1]), int(found[2])
+    return int(match[1]), int(match[2])
 
 
-def show(arguments: list[str], console: Console) -> int:
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run", type=Path, metavar="RUN", help="the run's folder")
+    text = "the first and the last round to show (a long run: its middle)"
+    parser.add_argument("--rounds", type=rounds, metavar="A:B", help=text)
+
+
+def show(options: argparse.Namespace, console: Console) -> int:
     """Draw a run's timeline into its folder and name the files. Returns 0."""
-    folder, chosen = parsed(arguments)
+    folder: Path = options.run
+    chosen: tuple[int, int] | None = options.rounds
     found = spans(folder)
     title, window = heading(folder.resolve().name, found), (0.0, wall(found))
     if between := chosen or middle(found):
@@ -475,3 +473,13 @@ def show(arguments: list[str], console: Console) -> int:
     figure(found, title, window).savefig(picture, dpi=150)
     console.say(f"wrote {picture}")
     return 0
+
+
+COMMAND = OptionsCommand(
+    "timeline",
+    "draw who worked and who waited",
+    "runs/RUN --rounds 8:15",
+    usage="RUN [--rounds A:B]",
+    add_options=add_options,
+    action=show,
+)

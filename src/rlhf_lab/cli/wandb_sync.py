@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -9,14 +10,13 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
+from rlhf_lab.cli.command import OptionsCommand
 from rlhf_lab.runs.secrets import masked
 from rlhf_lab.runs.summaries import RunSummary, list_runs
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.runs.trackers.wandb import FILES
 from rlhf_lab.types.errors import UserError
 
-DRY = "--dry"
-DEFAULT = "runs"
 OFFLINE = "offline-run-*/run-*.wandb"
 # wandb's own mark of a file that a server has taken whole.
 SENT = ".synced"
@@ -45,10 +45,17 @@ class Outbox:
         return str(self.run.folder)
 
 
-def sync(arguments: Sequence[str], console: Console) -> int:
+def add_options(parser: argparse.ArgumentParser) -> None:
+    text = "runs, or folders with runs below them (runs)"
+    parser.add_argument("folders", nargs="*", type=Path, default=[Path("runs")], help=text)
+    parser.add_argument("--dry", action="store_true", help="only list what would be sent")
+
+
+def sync(options: argparse.Namespace, console: Console) -> int:
     """Send the files of every run below the folders that no server has yet. Returns 1 if some
     could not be sent; the others are."""
-    folders, is_dry = asked(arguments)
+    folders = sendable(options.folders)
+    is_dry: bool = options.dry
     found = [outbox for folder in folders for outbox in outboxes(folder)]
     growing = [outbox for outbox in found if outbox.is_growing]
     ended = [outbox for outbox in found if not outbox.is_growing]
@@ -66,18 +73,14 @@ def sync(arguments: Sequence[str], console: Console) -> int:
     return int(bool(failed))
 
 
-def asked(arguments: Sequence[str]) -> tuple[list[Path], bool]:
-    """The folders, and whether nothing is to be sent."""
-    folders = [Path(text) for text in arguments if not text.startswith("-")] or [Path(DEFAULT)]
-    for text in arguments:
-        if text.startswith("-") and text != DRY:
-            raise UserError(f"{text} is no option: the only one is {DRY}")
+def sendable(folders: Sequence[Path]) -> list[Path]:
+    """The folders, each once. Raises UserError for what is no folder, and without wandb."""
     for folder in folders:
         if not folder.is_dir():
             raise UserError(f"{folder} is no folder: pass a run, or a folder with runs below it")
     if find_spec("wandb") is None:
         raise UserError("it needs the package wandb: pip install 'rlhf-lab[wandb]'")
-    return list(dict.fromkeys(folders)), DRY in arguments
+    return list(dict.fromkeys(folders))
 
 
 def outboxes(folder: Path) -> Iterator[Outbox]:
@@ -111,3 +114,13 @@ def files_text(files: Sequence[Path]) -> str:
 
 def listed(text: str, names: Sequence[str]) -> str:
     return f"{text} ({', '.join(names)})" if names else text
+
+
+COMMAND = OptionsCommand(
+    "sync",
+    "send what runs of tracker=wandb_offline wrote to Weights & Biases",
+    "runs --dry",
+    usage="[FOLDER|RUN ...] [--dry]",
+    add_options=add_options,
+    action=sync,
+)

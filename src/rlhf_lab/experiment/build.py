@@ -22,7 +22,7 @@ from rlhf_lab.models.causal_lm import load_policy, load_tokenizer, policy_shape
 from rlhf_lab.models.devices import chosen
 from rlhf_lab.models.pretrained import PretrainedModel
 from rlhf_lab.models.reward_model import load_reward_model
-from rlhf_lab.models.sampling import Written
+from rlhf_lab.models.sampling import GenerationSettings
 from rlhf_lab.models.value_model import ValueNetwork, value_model_from, value_model_like
 from rlhf_lab.rewards.build import RewardContext, model_paths, reading_paths, scorer
 from rlhf_lab.rewards.model import reads_last_token
@@ -52,7 +52,7 @@ from rlhf_lab.training.engines.engine import TrainingEngine
 from rlhf_lab.training.engines.options import DeepSpeedOptions, FSDPOptions
 from rlhf_lab.training.engines.parameter_backend import ParameterBackend
 from rlhf_lab.training.engines.policy_with_values import PolicyWithValues
-from rlhf_lab.training.engines.single import SingleHolder
+from rlhf_lab.training.engines.single import SingleBackend
 from rlhf_lab.types.data import Chunk, PolicyOutput, ValueModel
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.protocols import Adaptive, Answering, Generator, Reward, Shortening, Task
@@ -234,9 +234,9 @@ def lengths(config: Config) -> Lengths:
     return Lengths(config.task.max_prompt_tokens, response_tokens(config))
 
 
-def written(config: Config) -> Written:
+def written(config: Config) -> GenerationSettings:
     """How a run's policy writes."""
-    return Written(config.generator.temperature, response_tokens(config))
+    return GenerationSettings(config.generator.temperature, response_tokens(config))
 
 
 def executor(
@@ -362,13 +362,13 @@ def engine(config: Config, model: Any, values: ValueNetwork | None = None) -> Tr
     dtypes = {name: parameter.dtype for name, parameter in model.named_parameters()}
     if config.model.lora_rank:
         model = with_adapters(model, config.model.lora, config.seed)
-    actor = PolicyWithValues(
+    networks = PolicyWithValues(
         model, values, config.generator.temperature, config.engine.share_prompts
     )
     if config.engine.gradient_checkpointing:
-        actor.save_activations()
+        networks.save_activations()
     return TrainingEngine(
-        holder(config, actor, processes),
+        backend(config, networks, processes),
         dtypes,
         config.engine,
         processes,
@@ -376,19 +376,19 @@ def engine(config: Config, model: Any, values: ValueNetwork | None = None) -> Tr
     )
 
 
-def holder(config: Config, actor: PolicyWithValues, processes: Processes) -> ParameterBackend:
+def backend(config: Config, networks: PolicyWithValues, processes: Processes) -> ParameterBackend:
     """Whoever holds the parameters; DeepSpeed is imported only where it is asked for."""
     options = config.engine
     place = training_device(options.device, processes)
     if isinstance(options, DeepSpeedOptions):
-        from rlhf_lab.training.engines.deepspeed import DeepSpeedHolder
+        from rlhf_lab.training.engines.deepspeed import DeepSpeedBackend
 
-        return DeepSpeedHolder(actor, config.optim, options, place, processes)
+        return DeepSpeedBackend(networks, config.optim, options, place, processes)
     if isinstance(options, FSDPOptions):
-        from rlhf_lab.training.engines.fsdp import FSDPHolder
+        from rlhf_lab.training.engines.fsdp import FSDPBackend
 
-        return FSDPHolder(actor, config.optim, options, place, processes)
-    return SingleHolder(actor, config.optim, place)
+        return FSDPBackend(networks, config.optim, options, place, processes)
+    return SingleBackend(networks, config.optim, place)
 
 
 def training_device(asked: str, processes: Processes) -> torch.device:

@@ -167,27 +167,37 @@ GROUPS: dict[str, dict[str, type]] = {
 
 @dataclass(frozen=True)
 class OutputOptions:
-    """Config node `output`: where a run writes and how much it says.
+    """Where a run writes and how much it prints."""
 
-    dir: the run's folder; empty makes a new one below `root`, named after the run and the time.
-    cache: where products of the stages are kept, by the hash of what made them.
-    resume: go on with the run in `dir`, if there is one that ended early.
-    log: the file that the run's output goes to; a sweep says so, for `rlhf-lab runs`.
-    """
-
-    root: str = "runs"
-    dir: str = ""
-    resume: bool = False
-    log: str = ""
-    cache: str = ".cache/rlhf_lab"
-    quiet: bool = False
+    root: str = limits.option("runs", about="Folder below which new runs get folders.")
+    dir: str = limits.option(
+        "",
+        about=(
+            "The run's folder; empty makes a new one below root, named after the run and the time."
+        ),
+    )
+    resume: bool = limits.option(
+        False, about="Whether the run in dir is continued, if there is one that ended early."
+    )
+    log: str = limits.option(
+        "", about="File that the run's output goes to, for `rlhf-lab runs`; a sweep sets it."
+    )
+    cache: str = limits.option(
+        ".cache/rlhf_lab",
+        about="Folder of the stages' results, each under the hash of what produced it.",
+    )
+    quiet: bool = limits.option(False, about="Whether the run prints nothing but errors.")
 
 
 @dataclass(frozen=True)
 class Config(limits.Limited):
     """A whole run, resolved and checked."""
 
-    seed: int = field(metadata=limits.within(least=0, most=limits.LARGEST_SEED))
+    seed: int = field(
+        metadata=limits.within(
+            least=0, most=limits.LARGEST_SEED, about="Keys all randomness of a run."
+        )
+    )
     kernels: Kernels
     run: RunOptions
     algo: Any

@@ -76,7 +76,7 @@ def learn(
             correction=config.correction,
             engine=led_engine(config, sources, model, values),
             pipeline=pipe,
-            recipe=config.run,
+            run_options=config.run,
             optim=config.optim,
             ledger=ledger,
             seed=config.seed,

@@ -115,7 +115,7 @@ def minibatches(
 
 
 @dataclass(frozen=True)
-class Part:
+class Microbatch:
     """A micro-batch: some rows of a batch without needless padding, and their places in it."""
 
     batch: Batch
@@ -134,7 +134,7 @@ def micro_batches(batch: Batch, max_rows: int) -> Iterator[Batch]:
         yield part.batch
 
 
-def split(batch: Batch, max_rows: int, max_tokens: int = 0) -> Iterator[Part]:
+def split(batch: Batch, max_rows: int, max_tokens: int = 0) -> Iterator[Microbatch]:
     """Whole groups of at most `max_rows` rows (or one group, if it is larger).
 
     max_tokens 0: groups in their order. Otherwise groups of like length go together, the longest
@@ -148,11 +148,11 @@ def split(batch: Batch, max_rows: int, max_tokens: int = 0) -> Iterator[Part]:
     end = 0
     for _, boundary in group_bounds(batch):
         if boundary - start > max_rows and end > start:
-            yield Part(trimmed(batch, start, end), torch.arange(start, end))
+            yield Microbatch(trim(batch, start, end), torch.arange(start, end))
             start = end
         end = boundary
     if end > start:
-        yield Part(trimmed(batch, start, end), torch.arange(start, end))
+        yield Microbatch(trim(batch, start, end), torch.arange(start, end))
 
 
 def group_bounds(batch: Batch) -> list[tuple[int, int]]:
@@ -161,7 +161,7 @@ def group_bounds(batch: Batch) -> list[tuple[int, int]]:
     return list(itertools.pairwise(edges)) if len(batch) else []
 
 
-def bucketed(batch: Batch, max_rows: int, max_tokens: int) -> Iterator[Part]:
+def bucketed(batch: Batch, max_rows: int, max_tokens: int) -> Iterator[Microbatch]:
     """Groups of like length together, the longest first: a shortage of memory shows at once."""
     prompt_B, response_B = batch.prompt_mask_BS.sum(dim=1), batch.mask_BT.sum(dim=1)
     spans = group_bounds(batch)
@@ -174,21 +174,21 @@ def bucketed(batch: Batch, max_rows: int, max_tokens: int) -> Iterator[Part]:
         grown = (max(held[0], prompt), max(held[1], response), held[2] + rows)
         is_full = grown[2] > max_rows or (grown[0] + grown[1]) * grown[2] > max_tokens
         if chosen and is_full:
-            yield gathered(batch, [spans[done] for done in chosen])
+            yield take_groups(batch, [spans[done] for done in chosen])
             chosen, grown = [], (prompt, response, rows)
         chosen.append(place)
         held = grown
     if chosen:
-        yield gathered(batch, [spans[done] for done in chosen])
+        yield take_groups(batch, [spans[done] for done in chosen])
 
 
-def gathered(batch: Batch, spans: Sequence[tuple[int, int]]) -> Part:
+def take_groups(batch: Batch, spans: Sequence[tuple[int, int]]) -> Microbatch:
     """Some groups of a batch as one micro-batch, in the given order."""
     index_B = torch.cat([torch.arange(start, end) for start, end in spans])
-    return Part(trimmed(batch.rows(index_B), 0, len(index_B)), index_B)
+    return Microbatch(trim(batch.rows(index_B), 0, len(index_B)), index_B)
 
 
-def trimmed(batch: Batch, start: int, end: int) -> Batch:
+def trim(batch: Batch, start: int, end: int) -> Batch:
     """Rows start..end without the columns that are padding in all of them."""
     part = {name: tensor[start:end] for name, tensor in vars(batch).items()}
     first = int(part["prompt_mask_BS"].any(dim=0).float().argmax())
@@ -201,6 +201,6 @@ def trimmed(batch: Batch, start: int, end: int) -> Batch:
     return Batch(**part)
 
 
-def moved(batch: Batch, device: torch.device) -> Batch:
+def to_device(batch: Batch, device: torch.device) -> Batch:
     """The batch on a device."""
     return Batch(**{name: tensor.to(device) for name, tensor in vars(batch).items()})

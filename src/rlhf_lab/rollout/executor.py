@@ -12,7 +12,7 @@ from typing import Protocol
 
 from torch import Tensor
 
-from rlhf_lab.rollout.feeds import Newest
+from rlhf_lab.rollout.feeds import LatestWeights
 from rlhf_lab.rollout.process import FailurePolicy, GeneratorProcess
 from rlhf_lab.rollout.shared import SharedWeights
 from rlhf_lab.rollout.worker import RolloutWorker
@@ -43,7 +43,7 @@ class Executor(Protocol):
 
     def publish(self, weights: Weights) -> None: ...
 
-    def newest(self, in_sequence: bool) -> WeightFeed: ...
+    def latest(self, per_token: bool) -> WeightFeed: ...
 
     def submit(self, feed: WeightFeed, chunk: Chunk) -> Future[Rollout]: ...
 
@@ -67,7 +67,7 @@ class InlineExecutor:
     def publish(self, weights: Weights) -> None:
         """Nobody generates between two submissions: the newest weights come with them."""
 
-    def newest(self, in_sequence: bool) -> WeightFeed:
+    def latest(self, per_token: bool) -> WeightFeed:
         raise NotImplementedError("the trainer generates by itself: there is nothing newer")
 
     def submit(self, feed: WeightFeed, chunk: Chunk) -> Future[Rollout]:
@@ -97,9 +97,9 @@ class ChunkRequest:
     future: Future[Rollout]
 
 
-def place(order: ChunkRequest) -> tuple[int, int]:
-    """When its chunk will be asked for: round and number within it."""
-    return order.chunk.round, order.chunk.index
+def chunk_order(request: ChunkRequest) -> tuple[int, int]:
+    """Sort key of requests, the oldest chunk first: (round, index within the round)."""
+    return request.chunk.round, request.chunk.index
 
 
 class Worker(Protocol):
@@ -170,27 +170,27 @@ class BackgroundExecutor:
     """
 
     def __init__(self, workers: Sequence[Worker], prefetch: int) -> None:
-        self._desks = [WorkerSlot(worker) for worker in workers]
+        self._slots = [WorkerSlot(worker) for worker in workers]
         self._prefetch = prefetch
         self._waiting: deque[ChunkRequest] = deque()
         self._changed = threading.Condition()
         self._closing = threading.Event()
-        self._newest: Weights | None = None
+        self._latest: Weights | None = None
         self.failure: BaseException | None = None
         self.seconds_in_caller = 0.0
         self.on_done: Callable[[Rollout], None] = lambda _: None
 
     @property
     def restarts(self) -> int:
-        return sum(desk.worker.restarts for desk in self._desks)
+        return sum(slot.worker.restarts for slot in self._slots)
 
     def start(self) -> None:
         """All generators are ready when this returns: the run's clock has not begun."""
         started: list[Worker] = []
         try:
-            for desk in self._desks:
-                desk.worker.spawn()
-                started.append(desk.worker)
+            for slot in self._slots:
+                slot.worker.spawn()
+                started.append(slot.worker)
             for worker in started:
                 worker.wait_ready()
         except BaseException:
@@ -198,72 +198,72 @@ class BackgroundExecutor:
                 worker.close()
             raise
         self._threads = [
-            threading.Thread(target=self._serve, args=(desk,), name=f"serve-{n}", daemon=True)
-            for n, desk in enumerate(self._desks)
+            threading.Thread(target=self._serve, args=(slot,), name=f"serve-{n}", daemon=True)
+            for n, slot in enumerate(self._slots)
         ]
         self._threads.append(threading.Thread(target=self._watch, name="watch", daemon=True))
         for thread in self._threads:
             thread.start()
 
     def publish(self, weights: Weights) -> None:
-        self._newest = weights
+        self._latest = weights
 
-    def newest(self, in_sequence: bool) -> WeightFeed:
+    def latest(self, per_token: bool) -> WeightFeed:
         def read() -> Weights:
-            assert self._newest is not None, "no weights were published"
-            return self._newest
+            assert self._latest is not None, "no weights were published"
+            return self._latest
 
-        return Newest(read, in_sequence)
+        return LatestWeights(read, per_token)
 
     def submit(self, feed: WeightFeed, chunk: Chunk) -> Future[Rollout]:
-        order = ChunkRequest(feed, chunk, Future())
+        request = ChunkRequest(feed, chunk, Future())
         with self._changed:
             # Oldest first: a chunk that is continued is taken before those begun in the meantime.
-            self._waiting.append(order)
-            self._waiting = deque(sorted(self._waiting, key=place))
+            self._waiting.append(request)
+            self._waiting = deque(sorted(self._waiting, key=chunk_order))
             self._hand_over()
-        return order.future
+        return request.future
 
     def _hand_over(self) -> None:
         """Give what waits to whoever holds least, and has room."""
         while self._waiting:
-            desk = min(self._desks, key=lambda desk: len(desk.held))
-            if len(desk.held) >= self._prefetch:
+            slot = min(self._slots, key=lambda slot: len(slot.held))
+            if len(slot.held) >= self._prefetch:
                 return
-            order = self._waiting.popleft()
-            desk.held.append(order)
-            desk.worker.send(order.feed, order.chunk)
+            request = self._waiting.popleft()
+            slot.held.append(request)
+            slot.worker.send(request.feed, request.chunk)
             self._changed.notify_all()
 
-    def _serve(self, desk: WorkerSlot) -> None:
+    def _serve(self, slot: WorkerSlot) -> None:
         """Wait for one worker's rollouts until the executor closes or a generator fails."""
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: desk.held or self._closing.is_set())
+                self._changed.wait_for(lambda: slot.held or self._closing.is_set())
             if self._closing.is_set() or self.failure is not None:
                 return
-            order = desk.held[0]
+            request = slot.held[0]
             try:
-                rollout = desk.worker.receive()
+                rollout = slot.worker.receive()
                 self.on_done(rollout)
             except BaseException as error:
                 if not self._closing.is_set():
                     self.failure = error
-                order.future.set_exception(error)
+                request.future.set_exception(error)
                 return
             with self._changed:
-                desk.held.popleft()
+                slot.held.popleft()
                 self._hand_over()
-            self._done(order.feed)
-            order.future.set_result(rollout)
+            self._done(request.feed)
+            request.future.set_result(rollout)
 
     def _done(self, feed: WeightFeed) -> None:
         """A chunk of these weights is finished."""
 
     def _watch(self) -> None:
         while not self._closing.wait(WATCH_SECONDS):
-            for desk in self._desks:
-                desk.worker.watch()
+            for slot in self._slots:
+                slot.worker.watch()
 
     def close(self) -> None:
         """Stop at once: chunks at work are given up."""
@@ -272,8 +272,8 @@ class BackgroundExecutor:
         with self._changed:
             self._closing.set()
             self._changed.notify_all()
-        for desk in self._desks:
-            desk.worker.close()
+        for slot in self._slots:
+            slot.worker.close()
         for thread in getattr(self, "_threads", []):
             thread.join()
 
@@ -299,12 +299,12 @@ class ProcessExecutor(BackgroundExecutor):
         prefetch: int,
         state: Mapping[str, Tensor],
         num_slots: int,
-        care: FailurePolicy,
+        failures: FailurePolicy,
     ) -> None:
         self._shared = SharedWeights(state, num_slots)
         self._lock = threading.Lock()
         super().__init__(
-            [GeneratorProcess(make_worker, self._shared, n, care) for n in range(num_workers)],
+            [GeneratorProcess(make_worker, self._shared, n, failures) for n in range(num_workers)],
             prefetch,
         )
 
@@ -313,8 +313,8 @@ class ProcessExecutor(BackgroundExecutor):
             if not self._shared.holds(weights.version):
                 self._shared.write(weights)
 
-    def newest(self, in_sequence: bool) -> WeightFeed:
-        return Newest(unread, in_sequence)
+    def latest(self, per_token: bool) -> WeightFeed:
+        return LatestWeights(unread, per_token)
 
     def submit(self, feed: WeightFeed, chunk: Chunk) -> Future[Rollout]:
         if isinstance(feed, Weights):
@@ -332,7 +332,7 @@ class ProcessExecutor(BackgroundExecutor):
     def pids(self) -> list[int]:
         """Process ids of the generators."""
         with contextlib.suppress(AttributeError):
-            workers = [desk.worker for desk in self._desks]
+            workers = [slot.worker for slot in self._slots]
             return [w.pid for w in workers if isinstance(w, GeneratorProcess)]
         return []
 

@@ -12,21 +12,21 @@ Segments = tuple[tuple[int, int], ...]
 
 
 @dataclass
-class Newest:
+class LatestWeights:
     """The newest weights when the chunk starts, and at every later token if in_sequence."""
 
     read: Callable[[], Weights]
-    in_sequence: bool
+    per_token: bool
     _first: Weights | None = None
 
     def at(self, step: int) -> Weights:
-        if self._first is None or self.in_sequence:
+        if self._first is None or self.per_token:
             self._first = self.read()
         return self._first
 
 
 @dataclass(frozen=True)
-class Recorded:
+class RecordedWeights:
     """The weights of a recorded schedule, from the versions that the trainer still has."""
 
     segments: Segments
@@ -37,7 +37,7 @@ class Recorded:
         return self.history[version]
 
 
-class Recorder:
+class SegmentRecorder:
     """Passes weights through, notes from which step on each version wrote, and tells `pulse`."""
 
     def __init__(self, feed: WeightFeed, pulse: Callable[[], None]) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 from torch import Tensor
 
-from rlhf_lab.rollout.feeds import Newest
+from rlhf_lab.rollout.feeds import LatestWeights
 from rlhf_lab.rollout.shared import SharedWeights
 from rlhf_lab.rollout.stack_file import write_stacks
 from rlhf_lab.rollout.worker import RolloutWorker
@@ -52,7 +52,7 @@ def serve(
         source, chunk = request
         try:
             if isinstance(source, bool):
-                feed: WeightFeed = Newest(lambda: newest(shared), source)
+                feed: WeightFeed = LatestWeights(lambda: newest(shared), source)
             else:
                 if weights is None or weights.version != source:
                     weights = shared.read(source)

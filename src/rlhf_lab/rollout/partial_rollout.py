@@ -11,12 +11,12 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import replace
 
-from rlhf_lab.types.data import Chunk, Rollout, Told, Weights
+from rlhf_lab.types.data import Chunk, GeneratorReport, Rollout, Weights
 
 Submit = Callable[[Weights, Chunk], Future[Rollout]]
 
 
-class Relay:
+class PartialRollout:
     """Hands a chunk over again whenever its next version is there and its last segment is done,
     whichever comes last and whichever thread brings it. `future` is the whole rollout's."""
 
@@ -89,9 +89,9 @@ def joined(chunk: Chunk, parts: list[Rollout]) -> Rollout:
             for span in part.spans
         ),
         worker=parts[-1].worker,
-        told=Told(
-            {name: value for part in parts for name, value in part.told.measures.items()},
-            tuple(note for part in parts for note in part.told.notes),
+        report=GeneratorReport(
+            {name: value for part in parts for name, value in part.report.measures.items()},
+            tuple(note for part in parts for note in part.report.notes),
         ),
     )
 

@@ -12,10 +12,10 @@ from typing import Any
 
 from rlhf_lab.rollout.budget import StalenessBudget
 from rlhf_lab.rollout.executor import Executor
-from rlhf_lab.rollout.feeds import Recorded, Segments
-from rlhf_lab.rollout.mode import AtBound, Mode
-from rlhf_lab.rollout.partial_rollout import Relay, segments_of
-from rlhf_lab.rollout.prefetch import ChunksAhead
+from rlhf_lab.rollout.feeds import RecordedWeights, Segments
+from rlhf_lab.rollout.mode import AtBound, Mode, WeightPolicy
+from rlhf_lab.rollout.partial_rollout import PartialRollout, segments_of
+from rlhf_lab.rollout.prefetch import ChunkPrefetcher
 from rlhf_lab.types.data import Chunk, Rollout, Weights
 from rlhf_lab.types.errors import StopRequested
 from rlhf_lab.types.protocols import WeightFeed
@@ -25,7 +25,7 @@ POLL_SECONDS = 0.25
 
 
 @dataclass
-class Pending:
+class PendingChunk:
     """A chunk that was admitted. version: of the weights of its admission. is_refunded: it was
     found too old, and another one was admitted in its place. relay: of a partial rollout."""
 
@@ -33,11 +33,11 @@ class Pending:
     version: int
     future: Future[Rollout]
     is_refunded: bool = False
-    relay: Relay | None = None
+    partial: PartialRollout | None = None
 
 
 @dataclass(frozen=True)
-class Queued:
+class QueuedChunk:
     """A pending chunk as a checkpoint keeps it; no rollout if it was still at work."""
 
     number: int
@@ -47,7 +47,7 @@ class Queued:
 
 
 @dataclass(frozen=True)
-class Taken:
+class RoundRollouts:
     """A round's rollouts in order, what was dropped on the way, and every chunk's schedule."""
 
     rollouts: list[Rollout]
@@ -90,12 +90,12 @@ class Pipeline:
         self._report = report
         self._executor = executor
         self._budget = budget
-        self._chunk = ChunksAhead(chunk, 2 * chunks_per_round)
+        self._chunk = ChunkPrefetcher(chunk, 2 * chunks_per_round)
         self._chunks_per_round = chunks_per_round
         self._mode = mode
         self._recorded = recorded
         self._should_stop = should_stop
-        self._pending: list[Pending] = []
+        self._pending: list[PendingChunk] = []
         self._history: dict[int, Weights] = {}
         self._lock = threading.Lock()
         self._finished: dict[tuple[int, int], int] = {}
@@ -149,21 +149,21 @@ class Pipeline:
         if self._mode.uses_latest_weights:
             self._executor.publish(weights)
         for pending in self._pending:
-            if pending.relay is not None:
-                pending.relay.publish(weights)
+            if pending.partial is not None:
+                pending.partial.publish(weights)
         for number in self._budget.admit(weights.version):
             self._submit(number, weights)
 
-    def _submit(self, number: int, weights: Weights) -> Pending:
-        chunk, relay = self._chunk(number), None
+    def _submit(self, number: int, weights: Weights) -> PendingChunk:
+        chunk, partial = self._chunk(number), None
         if self._mode.segment_tokens:
             tokens = self._mode.segment_tokens
-            relay = Relay(chunk, weights.version, tokens, self._executor.submit)
-            relay.publish(weights)
-            future = relay.future
+            partial = PartialRollout(chunk, weights.version, tokens, self._executor.submit)
+            partial.publish(weights)
+            future = partial.future
         else:
             future = self._executor.submit(self._feed(number, weights), chunk)
-        pending = Pending(number, weights.version, future, relay=relay)
+        pending = PendingChunk(number, weights.version, future, partial=partial)
         self._pending.append(pending)
         # A chunk with a small lag is admitted after younger ones, and yet is the next to be taken.
         self._pending.sort(key=lambda pending: pending.number)
@@ -171,12 +171,12 @@ class Pipeline:
 
     def _feed(self, number: int, weights: Weights) -> WeightFeed:
         if self._recorded is not None:
-            return Recorded(self._recorded[number], self._history)
+            return RecordedWeights(self._recorded[number], self._history)
         if self._mode.uses_latest_weights:
-            return self._executor.newest(self._mode.weights.value == "newest_in_sequence")
+            return self._executor.latest(self._mode.weights is WeightPolicy.newest_in_sequence)
         return weights
 
-    def take(self, weights: Weights) -> Taken:
+    def take(self, weights: Weights) -> RoundRollouts:
         """The rollouts of the next round, oldest first. Re-raises what a worker raised.
 
         Nothing is taken before all of it is there: a run that stops while it waits loses nothing.
@@ -203,16 +203,16 @@ class Pipeline:
     def _account(
         self,
         version: int,
-        taken: Sequence[Pending],
+        taken: Sequence[PendingChunk],
         chosen: list[Rollout],
         dropped: list[Rollout],
-    ) -> Taken:
+    ) -> RoundRollouts:
         gone = set(map(id, dropped))
         schedule = []
         for pending in taken:
             rollout = pending.future.result()
             self._check(pending, rollout, version)
-            for note in rollout.told.notes:
+            for note in rollout.report.notes:
                 self._report(note)
             with self._lock:
                 del self._finished[rollout.chunk.round, rollout.chunk.index]
@@ -225,13 +225,13 @@ class Pipeline:
             if self._mode.segment_tokens:
                 row["segment_tokens"] = self._mode.segment_tokens
             schedule.append(row)
-        return Taken(chosen, dropped, schedule)
+        return RoundRollouts(chosen, dropped, schedule)
 
     def _is_too_old(self, rollout: Rollout, version: int) -> bool:
         is_older = version - rollout.version > self._mode.max_staleness
         return is_older and self._mode.at_bound is AtBound.drop
 
-    def _check(self, pending: Pending, rollout: Rollout, version: int) -> None:
+    def _check(self, pending: PendingChunk, rollout: Rollout, version: int) -> None:
         """Off-policyness is promised exactly, so it is asserted for every chunk."""
         lag = version - rollout.version
         allowed = range(self._mode.max_staleness + 1)
@@ -249,7 +249,7 @@ class Pipeline:
                 f"must be in {list(allowed)}"
             )
 
-    def _follows_its_segments(self, pending: Pending, rollout: Rollout) -> bool:
+    def _follows_its_segments(self, pending: PendingChunk, rollout: Rollout) -> bool:
         """Whether a partial rollout was written by the versions of the closed form."""
         tokens, count = self._mode.segment_tokens, len(rollout.segments)
         if not tokens:
@@ -268,13 +268,15 @@ class Pipeline:
                 if self._should_stop():
                     raise StopRequested from None
 
-    def state(self) -> tuple[dict[str, Any], list[Queued]]:
+    def state(self) -> tuple[dict[str, Any], list[QueuedChunk]]:
         """Counters as JSON, and every chunk admitted but not taken."""
         queued = []
         for pending in self._pending:
             is_done = pending.future.done() and pending.future.exception() is None
             rollout = pending.future.result() if is_done else None
-            queued.append(Queued(pending.number, pending.version, pending.is_refunded, rollout))
+            queued.append(
+                QueuedChunk(pending.number, pending.version, pending.is_refunded, rollout)
+            )
         generated, in_flight = self.tokens()
         counters = {"budget": self._budget.state(), "taken_tokens": generated - in_flight}
         return counters, queued
@@ -285,7 +287,10 @@ class Pipeline:
         return {version: w for version, w in self._history.items() if version >= oldest}
 
     def restore(
-        self, counters: Mapping[str, Any], queued: Sequence[Queued], weights: Mapping[int, Weights]
+        self,
+        counters: Mapping[str, Any],
+        queued: Sequence[QueuedChunk],
+        weights: Mapping[int, Weights],
     ) -> None:
         """Go on where `state` was taken: finished chunks are there, others are started again."""
         self._budget.restore(counters["budget"])
@@ -298,12 +303,12 @@ class Pipeline:
                 pending = self._submit(chunk.number, weights[chunk.version])
                 # A partial rollout is written anew, by the versions that have come since.
                 for version in sorted(v for v in weights if v > chunk.version):
-                    if pending.relay is not None:
-                        pending.relay.publish(weights[version])
+                    if pending.partial is not None:
+                        pending.partial.publish(weights[version])
             else:
                 future: Future[Rollout] = Future()
                 future.set_result(chunk.rollout)
-                pending = Pending(chunk.number, chunk.version, future)
+                pending = PendingChunk(chunk.number, chunk.version, future)
                 self._pending.append(pending)
                 self._count(chunk.rollout)
             pending.is_refunded = chunk.is_refunded

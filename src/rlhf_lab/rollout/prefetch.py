@@ -8,7 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from rlhf_lab.types.data import Chunk
 
 
-class ChunksAhead:
+class ChunkPrefetcher:
     """ahead(n) is make(n), and the next `count` chunks are being made when it returns.
 
     One thread makes all of them; which chunk is asked for when changes none of them.

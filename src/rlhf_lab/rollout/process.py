@@ -13,7 +13,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from rlhf_lab.rollout import stack_file
-from rlhf_lab.rollout.feeds import Newest
+from rlhf_lab.rollout.feeds import LatestWeights
 from rlhf_lab.rollout.generator_main import serve
 from rlhf_lab.rollout.mode import OnFailure
 from rlhf_lab.rollout.shared import Progress, SharedWeights
@@ -107,8 +107,8 @@ class GeneratorProcess:
         """Send a chunk, with the weight version that the process must read."""
         if isinstance(feed, Weights):
             source: Any = feed.version
-        elif isinstance(feed, Newest):
-            source = feed.in_sequence
+        elif isinstance(feed, LatestWeights):
+            source = feed.per_token
         else:
             raise TypeError(f"{type(feed).__name__} cannot be sent to another process")
         with self._sending:

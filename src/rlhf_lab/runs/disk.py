@@ -9,11 +9,12 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-
-from safetensors import torch as safetensors
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from rlhf_lab.types.errors import UserError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
 CLOSED = {
@@ -35,7 +36,7 @@ def fault_of(error: BaseException) -> OSError | None:
     return None
 
 
-def told(fault: OSError) -> str:
+def fault_text(fault: OSError) -> str:
     """The fault in a line: the path, what is wrong with it, and what to do."""
     where = fault.filename2 or fault.filename
     remedy = (
@@ -56,7 +57,7 @@ def refusing(option: str) -> Iterator[None]:
     except OSError as error:
         if error.errno not in CLOSED:
             raise
-        raise UserError(f"{option}: {told(error)}") from error
+        raise UserError(f"{option}: {fault_text(error)}") from error
 
 
 @contextmanager
@@ -75,6 +76,8 @@ def writing(path: Path) -> Iterator[None]:
 
 def save_file(tensors: Mapping[str, Tensor], path: Path) -> None:
     """Tensors as a file of safetensors, in one step."""
+    from safetensors import torch as safetensors  # here, so that readers of runs start without it
+
     with writing(path):
         safetensors.save_file(dict(tensors), path)
     follow_umask(path)

@@ -29,7 +29,7 @@ from rlhf_lab.sweeps.record import Sweep, check_record, write_record
 from rlhf_lab.sweeps.stopping import stoppable
 from rlhf_lab.sweeps.task import JobStopped, JobTask
 from rlhf_lab.sweeps.words import PRIMARY
-from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.errors import JobsFailed, UserError
 
 # Commands whose jobs are runs with a folder.
 OF_RUNS = ("train", "pipeline")
@@ -37,10 +37,6 @@ OF_RUNS = ("train", "pipeline")
 ASIDE = ("output.", "hydra.", "tracker", "checkpoint", "launcher")
 # conf/config.yaml puts what no sweep of runs has a use for into a hidden folder.
 UNNAMED = ".multirun"
-
-
-class JobsFailed(Exception):
-    """Some jobs of a sweep failed, or their stages did; the others are done."""
 
 
 @dataclass(frozen=True)

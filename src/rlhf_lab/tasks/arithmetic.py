@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from rlhf_lab.tasks import fields
 from rlhf_lab.tasks.lazy_rows import LazyRows
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
@@ -24,24 +25,27 @@ MAX_DRAWS = 2000
 
 @dataclass(frozen=True)
 class Arithmetic(limits.Limited, key="task"):
-    """A prompt such as `12+7*3=`; products come first, as usual. Only the exact answer counts.
+    """A prompt such as `12+7*3=`, products first; only the exact answer counts."""
 
-    operations: which of +-* are drawn from. digits: of every number, at most. terms: numbers in a
-    prompt. reference_accuracy: chance that a reference answer is right; the others are off by one
-    in one digit's place, so a policy can beat at most 1 - reference_accuracy of the references.
-    """
-
-    name: str = "arithmetic"
-    operations: str = "+-"
-    digits: int = limits.count(1, most=50)
-    terms: int = limits.count(2, least=2, most=50)
-    reference_accuracy: float = limits.share(0.7)
-    world_seed: int = limits.seed(0)
-    train_size: int = limits.count(65536)
-    validation_size: int = limits.count(2048)
-    test_size: int = limits.count(2048)
-    max_prompt_tokens: int = limits.tokens(16)
-    max_response_tokens: int = limits.tokens(8)
+    name: str = limits.name("arithmetic")
+    operations: str = limits.option(
+        "+-", about="Operators that the terms of a prompt are joined by, drawn from +, - and *."
+    )
+    digits: int = limits.count(1, most=50, about="Most digits of a number in a prompt.")
+    terms: int = limits.count(2, least=2, most=50, about="Numbers in a prompt.")
+    reference_accuracy: float = limits.share(
+        0.7,
+        about=(
+            "Chance that a reference answer is right: the others have one wrong digit, so that a "
+            "policy can beat at most 1 - reference_accuracy of the references."
+        ),
+    )
+    world_seed: int = fields.world_seed()
+    train_size: int = fields.size(65536, "train")
+    validation_size: int = fields.size(2048, "validation")
+    test_size: int = fields.size(2048, "test")
+    max_prompt_tokens: int = fields.prompt_tokens(16)
+    max_response_tokens: int = fields.response_tokens(8)
     has_rule: ClassVar[bool] = True
     is_verifiable: ClassVar[bool] = True
 

@@ -25,24 +25,34 @@ Advance = Callable[[], None]
 
 @dataclass(frozen=True)
 class DataOptions(limits.Limited, key="data"):
-    """Config node `data`, of `rlhf-lab data`.
+    """What `rlhf-lab data` looks at."""
 
-    ngram: words in a row that make two prompts overlap. common: n-grams in more train rows than
-    this are phrases that everyone uses, and count for nothing. limit: rows of each split that are
-    looked at, 0 for all. tokens: false counts characters only and needs no model.
-    out: a new folder for a copy whose train rows repeat nothing, share nothing with validation and
-    test, and fit task.max_prompt_tokens. show: print that many prompts of a run in its order,
-    from position `start` on, in place of the report.
-    """
-
-    ngram: int = limits.count(13, least=2, most=10**6)
-    common: int = limits.count(10)
-    limit: int = limits.count(0, least=0)
-    tokens: bool = True
-    examples: int = limits.count(3, least=0)
-    out: str = ""
-    start: int = limits.count(0, least=0)
-    show: int = limits.count(0, least=0)
+    ngram: int = limits.count(
+        13, least=2, most=10**6, about="Words in a row that make two prompts overlap."
+    )
+    common: int = limits.count(
+        10, about="N-grams in more train rows than this are common phrases and count for nothing."
+    )
+    limit: int = limits.count(0, least=0, about="Rows of each split that are examined; 0 is all.")
+    tokens: bool = limits.option(
+        True, about="Whether lengths are counted in tokens too; false needs no model."
+    )
+    examples: int = limits.count(3, least=0, about="Examples shown of each finding.")
+    out: str = limits.option(
+        "",
+        about=(
+            "New folder for a copy whose train rows repeat nothing, share nothing with validation "
+            "and test, and fit task.max_prompt_tokens; empty writes none."
+        ),
+    )
+    start: int = limits.count(
+        0, least=0, about="Position in the run's order of the first prompt that show prints."
+    )
+    show: int = limits.count(
+        0,
+        least=0,
+        about="Print so many prompts in a run's order instead of the report; 0 prints the report.",
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, ClassVar
 
-from rlhf_lab.tasks import math_answer
+from rlhf_lab.tasks import fields, math_answer
 from rlhf_lab.tasks.hub import read_split
 from rlhf_lab.tasks.tables import RequiredFields, Table, TableExamples
 from rlhf_lab.types import limits
@@ -29,20 +29,30 @@ class Verify(StrEnum):
 
 @dataclass(frozen=True)
 class Gsm8k(limits.Limited, key="task"):
-    """path: a folder with train and test as .jsonl or .parquet (fields question, answer), or a hub
-    name.
+    """Grade-school word problems with a number as the answer (arXiv:2110.14168)."""
 
-    template: the prompt around {question}. validation_size: rows held out from the end of train,
-    since GSM8K has no validation split. verify: math_verify also takes 1000.0 or 2000/2 for 1000.
-    """
-
-    name: str = "gsm8k"
-    path: str = "openai/gsm8k"
-    template: str = "[MATH_TASK] Problem:\n{question}\n\nSolution:"
-    validation_size: int = limits.count(256)
-    verify: Verify = Verify.exact
-    max_prompt_tokens: int = limits.tokens(512)
-    max_response_tokens: int = limits.tokens(128)
+    name: str = limits.name("gsm8k")
+    path: str = limits.option(
+        "openai/gsm8k",
+        about=(
+            "A folder with train and test as .jsonl or .parquet (fields question and answer), or "
+            "a hub name."
+        ),
+    )
+    template: str = limits.option(
+        "[MATH_TASK] Problem:\n{question}\n\nSolution:",
+        about="Text of the prompt, with {question} in it.",
+    )
+    validation_size: int = fields.held_out(256)
+    verify: Verify = limits.option(
+        Verify.exact,
+        about=(
+            "When an answer is right: as the exact string, or by math_verify, to which 1000.0 and "
+            "2000/2 are 1000 too."
+        ),
+    )
+    max_prompt_tokens: int = fields.prompt_tokens(512)
+    max_response_tokens: int = fields.response_tokens(128)
     has_rule: ClassVar[bool] = True
     is_verifiable: ClassVar[bool] = True
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from rlhf_lab.tasks import fields
 from rlhf_lab.tasks.constraints.catalogue import KINDS, Types, kinds_of
 from rlhf_lab.tasks.constraints.compose import draw
 from rlhf_lab.tasks.constraints.kinds import Constraint, Kind
@@ -29,33 +30,69 @@ PLACES = ("{request}", "{instructions}")
 
 @dataclass(frozen=True)
 class Instructions(limits.Limited, key="task"):
-    """min_constraints, max_constraints: drawn for each prompt, of kinds of train_types (or
-    validation_types, test_types: of its split), which are held_out by default in test alone.
+    """Generated requests with constraints that programs check, as IFEval has (arXiv:2311.07911)."""
 
-    score: 1 for keeping all constraints, or the share that is kept. scoring: strict, or the most
-    lenient of a few variants of the text. unfinished_cost: taken from the score of a response that
-    was cut. template: the prompt around {request} and {instructions}. chat: the prompt is a user's
-    message, in the form of the model's chat template, or that of the file chat_template.
-    """
-
-    name: str = "instructions"
-    world_seed: int = limits.seed(0)
-    train_size: int = limits.count(65536)
-    validation_size: int = limits.count(2048)
-    test_size: int = limits.count(2048)
-    train_types: Types = Types.train
-    validation_types: Types = Types.train
-    test_types: Types = Types.held_out
-    min_constraints: int = limits.count(1, most=MOST_CONSTRAINTS)
-    max_constraints: int = limits.count(3, most=MOST_CONSTRAINTS)
-    score: Score = Score.all
-    scoring: Scoring = Scoring.strict
-    unfinished_cost: float = limits.coefficient(0.0)
-    chat: bool = False
-    chat_template: str = ""
-    template: str = "{request}\n\nFollow these instructions:\n{instructions}\n\nAnswer:"
-    max_prompt_tokens: int = limits.tokens(256)
-    max_response_tokens: int = limits.tokens(192)
+    name: str = limits.name("instructions")
+    world_seed: int = fields.world_seed()
+    train_size: int = fields.size(65536, "train")
+    validation_size: int = fields.size(2048, "validation")
+    test_size: int = fields.size(2048, "test")
+    train_types: Types = limits.option(
+        Types.train,
+        about=(
+            "Types of constraints in train prompts: those of training, the held-out ones, or all."
+        ),
+    )
+    validation_types: Types = limits.option(
+        Types.train,
+        about=(
+            "Types of constraints in validation prompts: those of training, the held-out ones, or "
+            "all."
+        ),
+    )
+    test_types: Types = limits.option(
+        Types.held_out,
+        about="Types of constraints in test prompts: those of training, the held-out ones, or all.",
+    )
+    min_constraints: int = limits.count(
+        1,
+        most=MOST_CONSTRAINTS,
+        about="Least constraints of a prompt; their number is drawn for each prompt.",
+    )
+    max_constraints: int = limits.count(
+        3,
+        most=MOST_CONSTRAINTS,
+        about="Most constraints of a prompt; their number is drawn for each prompt.",
+    )
+    score: Score = limits.option(
+        Score.all,
+        about=(
+            "Score of a response: 1 if all constraints are satisfied and else 0, or the share of "
+            "those satisfied."
+        ),
+    )
+    scoring: Scoring = limits.option(
+        Scoring.strict,
+        about=(
+            "Whether a constraint must hold for the response as it is (strict) or for any of a "
+            "few variants of it (loose)."
+        ),
+    )
+    unfinished_cost: float = limits.coefficient(
+        0.0, about="Subtracted from the score of a response that reached the response limit."
+    )
+    chat: bool = limits.option(
+        False, about="Whether the prompt is a user's message in the model's chat template."
+    )
+    chat_template: str = limits.option(
+        "", about="File with the Jinja template for chat=true; empty takes the tokenizer's own."
+    )
+    template: str = limits.option(
+        "{request}\n\nFollow these instructions:\n{instructions}\n\nAnswer:",
+        about="Text of the prompt, with {request} and {instructions} in it.",
+    )
+    max_prompt_tokens: int = fields.prompt_tokens(256)
+    max_response_tokens: int = fields.response_tokens(192)
     has_rule: ClassVar[bool] = True
     is_verifiable: ClassVar[bool] = True
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+from rlhf_lab.tasks import fields
 from rlhf_lab.tasks.chat import told
 from rlhf_lab.tasks.hub import read_split
 from rlhf_lab.tasks.tables import NoSuchFile, RequiredFields, Table, TableExamples
@@ -21,21 +22,25 @@ REMEDY = "correct or delete the row"
 
 @dataclass(frozen=True)
 class NoRobots(limits.Limited, key="task"):
-    """path: a folder with train and test as .jsonl or .parquet, one such file, or a hub name; rows
-    have the field messages, a list of {role, content} that ends with the assistant's answer.
+    """Chats written by people: rows have `messages`, a list of {role, content} that ends with the
+    assistant's answer."""
 
-    validation_size: rows held out from the end of train. drop_long: leave prompts of more than
-    max_prompt_tokens out, as the paper does, instead of refusing them. chat_template: a file of a
-    Jinja template, empty for the tokenizer's own. Lengths are the paper's.
-    """
-
-    name: str = "no_robots"
-    path: str = "HuggingFaceH4/no_robots"
-    validation_size: int = limits.count(500)
-    drop_long: bool = True
-    chat_template: str = ""
-    max_prompt_tokens: int = limits.tokens(512)
-    max_response_tokens: int = limits.tokens(1024)
+    name: str = limits.name("no_robots")
+    path: str = limits.option(
+        "HuggingFaceH4/no_robots",
+        about="A folder with train and test as .jsonl or .parquet, one such file, or a hub name.",
+    )
+    validation_size: int = fields.held_out(500)
+    drop_long: bool = limits.option(
+        True,
+        about="Whether prompts of more than max_prompt_tokens are left out instead of refused.",
+        source="arXiv:2410.18252",
+    )
+    chat_template: str = limits.option(
+        "", about="File with the Jinja template of prompts; empty takes the tokenizer's own."
+    )
+    max_prompt_tokens: int = fields.prompt_tokens(512, source="arXiv:2410.18252")
+    max_response_tokens: int = fields.response_tokens(1024, source="arXiv:2410.18252")
     has_rule: ClassVar[bool] = False
 
     def examples(self, split: Split) -> Sequence[Example]:

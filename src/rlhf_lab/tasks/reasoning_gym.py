@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import difflib
 import functools
 import json
 import random
 import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
 from rlhf_lab.runs.foreign.arguments import copied
 from rlhf_lab.runs.foreign.boundary import ForeignFailure, call, on_sample
+from rlhf_lab.tasks import fields
 from rlhf_lab.tasks.extras import require
 from rlhf_lab.tasks.lazy_rows import LazyRows
 from rlhf_lab.types import limits
@@ -36,23 +38,30 @@ ONE_AT_A_TIME = threading.Lock()
 
 @dataclass(frozen=True)
 class ReasoningGym(limits.Limited, key="task"):
-    """dataset: name of the generator. config: its settings, a JSON object as text.
+    """Generated reasoning problems of the package reasoning-gym."""
 
-    template: the prompt around {question}; {answer_tag} may stand in it. answer_tag: what follows
-    it, where it last begins a line, is the answer; the whole text if it begins none, or is ''.
-    """
-
-    name: str = "reasoning_gym"
-    dataset: str = "leg_counting"
-    config: str = "{}"
-    template: str = "{question}\nEnd with a line that begins with '{answer_tag}'.\n"
-    answer_tag: str = "Answer:"
-    world_seed: int = limits.seed(0)
-    train_size: int = limits.count(4096, most=MOST_ROWS)
-    validation_size: int = limits.count(256, most=MOST_ROWS)
-    test_size: int = limits.count(256, most=MOST_ROWS)
-    max_prompt_tokens: int = limits.tokens(512)
-    max_response_tokens: int = limits.tokens(128)
+    name: str = limits.name("reasoning_gym")
+    dataset: str = limits.option(
+        "leg_counting", about="Name of reasoning-gym's generator of problems."
+    )
+    config: str = limits.option("{}", about="Settings of the generator, a JSON object as text.")
+    template: str = limits.option(
+        "{question}\nEnd with a line that begins with '{answer_tag}'.\n",
+        about="Text of the prompt, with {question} and, if wanted, {answer_tag} in it.",
+    )
+    answer_tag: str = limits.option(
+        "Answer:",
+        about=(
+            "The answer follows this tag where it last begins a line; without the tag, or if it "
+            "is empty, the whole response is the answer."
+        ),
+    )
+    world_seed: int = fields.world_seed()
+    train_size: int = fields.size(4096, "train", most=MOST_ROWS)
+    validation_size: int = fields.size(256, "validation", most=MOST_ROWS)
+    test_size: int = fields.size(256, "test", most=MOST_ROWS)
+    max_prompt_tokens: int = fields.prompt_tokens(512)
+    max_response_tokens: int = fields.response_tokens(128)
     has_rule: ClassVar[bool] = True
     is_verifiable: ClassVar[bool] = True
 
@@ -162,7 +171,7 @@ def generator_of(task: ReasoningGym, split: Split) -> Any:
             f"task.dataset={task.dataset} is not a generator of reasoning-gym: near names are "
             f"{', '.join(near)}"
         )
-    known = [column.name for column in fields(DATASETS[task.dataset][1])]
+    known = [column.name for column in dataclasses.fields(DATASETS[task.dataset][1])]
     for key in settings:
         if key not in known:
             raise UserError(

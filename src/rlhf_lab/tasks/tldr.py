@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, ClassVar
 
+from rlhf_lab.tasks import fields
 from rlhf_lab.tasks.hub import read_split
 from rlhf_lab.tasks.tables import RequiredFields, Row, TableExamples
 from rlhf_lab.types import limits
@@ -29,27 +30,44 @@ class RowKind(StrEnum):
 
 @dataclass(frozen=True)
 class Tldr(limits.Limited, key="task"):
-    """path: a folder with train, validation and test as .jsonl or .parquet, a file, or a hub name.
+    """Reddit posts and their summaries; a post is cut at its last newline until the query fits,
+    and a response begins with one space."""
 
-    rows: prepared ones have a query that ends in "TL;DR:" (prompt_column) and a response
-    (reference_column), as on the hub. Of raw ones the query is made by `template` from
-    subreddit_column, title_column and post_column; a post is cut at its last newline until the
-    query fits, and the response is summary_column. A response begins with one space.
-    max_response_tokens: 53 as in all published configs; the paper's table says 128.
-    """
-
-    name: str = "tldr"
-    path: str = HUB
-    rows: RowKind = RowKind.prepared
-    prompt_column: str = "query"
-    reference_column: str = "reference_response"
-    subreddit_column: str = "subreddit"
-    title_column: str = "title"
-    post_column: str = "post"
-    summary_column: str = "summary"
-    template: str = TEMPLATE
-    max_prompt_tokens: int = limits.tokens(512)
-    max_response_tokens: int = limits.tokens(53)
+    name: str = limits.name("tldr")
+    path: str = limits.option(
+        HUB,
+        about=(
+            "A folder with train, validation and test as .jsonl or .parquet, one such file, or a "
+            "hub name."
+        ),
+    )
+    rows: RowKind = limits.option(
+        RowKind.prepared,
+        about=(
+            "Whether rows have finished queries that end in TL;DR: (prepared), or posts that "
+            "template makes queries of (raw)."
+        ),
+    )
+    prompt_column: str = limits.option("query", about="Column of the query, with rows=prepared.")
+    reference_column: str = limits.option(
+        "reference_response", about="Column of the reference response, with rows=prepared."
+    )
+    subreddit_column: str = limits.option(
+        "subreddit", about="Column of the subreddit, with rows=raw."
+    )
+    title_column: str = limits.option("title", about="Column of the title, with rows=raw.")
+    post_column: str = limits.option("post", about="Column of the post, with rows=raw.")
+    summary_column: str = limits.option(
+        "summary", about="Column of the reference summary, with rows=raw."
+    )
+    template: str = limits.option(
+        TEMPLATE,
+        about="Text of the query, with {subreddit}, {title} and {post} in it, for rows=raw.",
+    )
+    max_prompt_tokens: int = fields.prompt_tokens(512)
+    max_response_tokens: int = fields.response_tokens(
+        53, source="published configs of arXiv:2410.18252; its table has 128"
+    )
     has_rule: ClassVar[bool] = False
 
     def __post_init__(self) -> None:

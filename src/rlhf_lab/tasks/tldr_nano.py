@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from rlhf_lab.tasks import tldr_nano_judge
+from rlhf_lab.tasks import fields, tldr_nano_judge
 from rlhf_lab.tasks.lazy_rows import LazyRows
 from rlhf_lab.tasks.tldr_nano_world import (
     MAX_PROMPT,
@@ -36,27 +36,34 @@ SPECIAL = ("<pad>", "<eos>", "<unk>")
 
 @dataclass(frozen=True)
 class TldrNano(limits.Limited, key="task"):
-    """A post tells seven hidden facts among other people's; its reference summary is imperfect.
+    """A generated post mentions seven hidden facts among other people's; its reference summary is
+    imperfect."""
 
-    drop_rate, garble_rate: chance that a reference leaves out a minor fact, or tells one wrongly.
-    num_distractors: sentences about others, as far as they fit into 64 words.
-    """
-
-    name: str = "tldr_nano"
-    world_seed: int = limits.seed(0)
-    train_size: int = limits.count(65536)
-    validation_size: int = limits.count(2048)
-    test_size: int = limits.count(2048)
-    drop_rate: float = limits.share(0.65)
-    garble_rate: float = limits.share(0.01)
-    num_distractors: int = limits.count(2, least=0, most=1000)
+    name: str = limits.name("tldr_nano")
+    world_seed: int = fields.world_seed()
+    train_size: int = fields.size(65536, "train")
+    validation_size: int = fields.size(2048, "validation")
+    test_size: int = fields.size(2048, "test")
+    drop_rate: float = limits.share(
+        0.65, about="Chance that a reference summary leaves out a minor fact."
+    )
+    garble_rate: float = limits.share(
+        0.01, about="Chance that a reference summary states a fact wrongly."
+    )
+    num_distractors: int = limits.count(
+        2,
+        least=0,
+        most=1000,
+        about="Sentences about other people in a post, as far as they fit into 64 words.",
+    )
     max_prompt_tokens: int = limits.count(
         MAX_PROMPT,
         least=MAX_PROMPT,
         most=limits.MOST_TOKENS,
         why="posts have up to as many as the least",
+        about="Longest prompt in tokens.",
     )
-    max_response_tokens: int = limits.tokens(MAX_RESPONSE)
+    max_response_tokens: int = fields.response_tokens(MAX_RESPONSE)
     has_rule: ClassVar[bool] = True
 
     def examples(self, split: Split) -> Sequence[Example]:

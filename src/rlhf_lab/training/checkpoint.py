@@ -19,7 +19,7 @@ from typing import Any, NotRequired
 from torch import Tensor
 from typing_extensions import TypedDict
 
-from rlhf_lab.rollout.pipeline import Queued
+from rlhf_lab.rollout.pipeline import QueuedChunk
 from rlhf_lab.runs.atomic_folder import CorruptFolder, atomic_folder, flush, remove_drafts, verify
 from rlhf_lab.runs.disk import save_file
 from rlhf_lab.runs.extents import EMPTY, Extent, GrowingFile, cut_all
@@ -28,7 +28,7 @@ from rlhf_lab.runs.reading import Unreadable, read_json
 from rlhf_lab.runs.saved_tensors import read_tensors
 from rlhf_lab.runs.schema import Count
 from rlhf_lab.types import limits
-from rlhf_lab.types.data import Chunk, Clock, Rollout, Span, Told, Weights
+from rlhf_lab.types.data import Chunk, Clock, GeneratorReport, Rollout, Span, Weights
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.samples import Finish, Group, Sample, Steps
 
@@ -50,18 +50,25 @@ class State(TypedDict):
 
 @dataclass(frozen=True)
 class CheckpointOptions(limits.Limited, key="checkpoint"):
-    """Config group `checkpoint`: save every so many rounds and minutes (0: not by that measure).
+    """When a run saves what it can go on from; a run that is stopped or loses a generator saves
+    too, unless rounds and minutes are both 0."""
 
-    keep: checkpoints that stay. A run that is asked to stop, or loses a generator, saves one too,
-    unless both are 0. pause_round: rounds after which the run saves one and ends for now (0: none);
-    resumed with a later one or none, it ends with the bits of a run that never paused.
-    """
-
-    name: str = "minutes"
-    rounds: int = limits.count(0, least=0)
-    minutes: float = limits.number(10.0, least=0, most=1e7)
-    keep: int = limits.count(2, most=10**6)
-    pause_round: int = limits.count(0, least=0)
+    name: str = limits.name("minutes")
+    rounds: int = limits.count(
+        0, least=0, about="Rounds between checkpoints; 0 does not count rounds."
+    )
+    minutes: float = limits.number(
+        10.0, least=0, most=1e7, about="Minutes between checkpoints; 0 does not count minutes."
+    )
+    keep: int = limits.count(2, most=10**6, about="Checkpoints that stay on disk.")
+    pause_round: int = limits.count(
+        0,
+        least=0,
+        about=(
+            "Rounds after which the run saves a checkpoint and ends for now; 0 is none. Resumed "
+            "without it, the run ends with the bits of one that never paused."
+        ),
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -88,7 +95,7 @@ class Snapshot:
     weights: Mapping[int, Weights]
     optimizer: Mapping[str, Tensor]
     counters: Mapping[str, Any]
-    queue: Sequence[Queued]
+    queue: Sequence[QueuedChunk]
     ledger: Mapping[str, Any]
 
 
@@ -212,7 +219,7 @@ def owned(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name: tensor.clone() for name, tensor in tensors.items()}
 
 
-def as_row(queued: Queued) -> dict[str, Any]:
+def as_row(queued: QueuedChunk) -> dict[str, Any]:
     """A queued chunk as JSON. Prompts are left out: the chunk's number gives them back."""
     row: dict[str, Any] = {
         "number": queued.number,
@@ -225,7 +232,7 @@ def as_row(queued: Queued) -> dict[str, Any]:
             "tokens": dict(queued.rollout.tokens),
             "spans": [asdict(shifted(span, -perf_counter())) for span in queued.rollout.spans],
             "worker": queued.rollout.worker,
-            "told": asdict(queued.rollout.told),
+            "told": asdict(queued.rollout.report),
             "groups": [
                 {
                     "rewards": group.rewards,
@@ -238,7 +245,7 @@ def as_row(queued: Queued) -> dict[str, Any]:
     return row
 
 
-def from_row(row: Mapping[str, Any], chunk: Callable[[int], Chunk]) -> Queued:
+def from_row(row: Mapping[str, Any], chunk: Callable[[int], Chunk]) -> QueuedChunk:
     """The queued chunk of a row; numbers come back with all their bits."""
     rollout = None
     if saved := row.get("rollout"):
@@ -258,14 +265,14 @@ def from_row(row: Mapping[str, Any], chunk: Callable[[int], Chunk]) -> Queued:
             tokens=saved["tokens"],
             spans=tuple(shifted(Span(**span), perf_counter()) for span in saved["spans"]),
             worker=saved["worker"],
-            told=told(saved.get("told", {})),
+            report=generator_report(saved.get("told", {})),
         )
-    return Queued(row["number"], row["version"], row["is_refunded"], rollout)
+    return QueuedChunk(row["number"], row["version"], row["is_refunded"], rollout)
 
 
-def told(row: Mapping[str, Any]) -> Told:
-    """What a generator said of itself; nothing in checkpoints of before it could."""
-    return Told(row.get("measures", {}), tuple(row.get("notes", ())))
+def generator_report(row: Mapping[str, Any]) -> GeneratorReport:
+    """The generator's report of a row; empty in checkpoints from before there were reports."""
+    return GeneratorReport(row.get("measures", {}), tuple(row.get("notes", ())))
 
 
 def shifted(span: Span, seconds: float) -> Span:

@@ -15,11 +15,11 @@ from torch import Tensor
 from rlhf_lab.algos import off_policy
 from rlhf_lab.algos.off_policy import gaps, is_anchored
 from rlhf_lab.models.batching import collate, minibatches, pad_right, rewards_of
-from rlhf_lab.rollout.pipeline import Pipeline, Taken
+from rlhf_lab.rollout.pipeline import Pipeline, RoundRollouts
 from rlhf_lab.training.checkpoint import Checkpoints, Snapshot
 from rlhf_lab.training.ledger import Ledger
 from rlhf_lab.training.optim import Optim
-from rlhf_lab.types.data import Batch, Credit, Metrics, Updated, ValueModel, Weights
+from rlhf_lab.types.data import Batch, Credit, Metrics, UpdateResult, ValueModel, Weights
 from rlhf_lab.types.errors import StopRequested
 from rlhf_lab.types.protocols import Adaptive, Algorithm, Correction, Engine
 from rlhf_lab.types.randomness import stable_hash
@@ -63,7 +63,7 @@ class Loop:
     correction: Correction
     engine: Engine
     pipeline: Pipeline
-    recipe: RunOptions
+    run_options: RunOptions
     optim: Optim
     ledger: Ledger
     seed: int
@@ -81,11 +81,11 @@ class Loop:
         Raises StopRequested when asked to stop. A checkpoint was saved then, and at a pause.
         """
         weights = self._begin(start)
-        last = self.checkpoints.last_round(self.recipe.num_rounds)
+        last = self.checkpoints.last_round(self.run_options.num_rounds)
         for round_ in range(weights.version, last):
             taken = self._take(weights)
             self._require_rewards(taken)
-            groups = informative_first(taken.groups, self.recipe.groups_per_round)
+            groups = informative_first(taken.groups, self.run_options.groups_per_round)
             metrics = self._learn(weights, taken, groups)
             with self._span("sync", round_):
                 new = self.engine.weights(version=round_ + 1)
@@ -102,7 +102,7 @@ class Loop:
             with self._span("save", round_):
                 self.hooks.save(weights)
             is_stopping = self.hooks.should_stop()
-            if weights.version < self.recipe.num_rounds:
+            if weights.version < self.run_options.num_rounds:
                 self._checkpoint(weights, is_forced=is_stopping or weights.version == last)
                 if is_stopping:
                     raise StopRequested
@@ -125,7 +125,7 @@ class Loop:
         self.pipeline.restore(start.counters, start.queue, start.weights)
         return weights
 
-    def _take(self, weights: Weights) -> Taken:
+    def _take(self, weights: Weights) -> RoundRollouts:
         """Nothing of the state changes here, so a run that ends while it waits is saved as it is:
         when it is asked to stop, and when generators fail."""
         with self._span("take", weights.version):
@@ -193,18 +193,18 @@ class Loop:
         if needs.reference_every and rounds_done % needs.reference_every == 0:
             self.engine.move_reference(needs.reference_decay)
 
-    def _learn(self, weights: Weights, taken: Taken, groups: Sequence[Group]) -> Metrics:
+    def _learn(self, weights: Weights, taken: RoundRollouts, groups: Sequence[Group]) -> Metrics:
         round_ = weights.version
         with self._span("reference", round_):
             batch = self._read(weights, groups)
             credit = self.algo.credit(rewards_of(groups), batch)
             self._count(taken, batch, credit)
-            described = describe(groups, batch, taken) | told_measures(taken)
-        updates = Updates(self.recipe, round_)
-        for pass_ in range(self.recipe.passes):
+            described = describe(groups, batch, taken) | generator_metrics(taken)
+        updates = UpdateMetrics(self.run_options, round_)
+        for pass_ in range(self.run_options.passes):
             order_P = shuffled(len(groups), self.seed, round_, pass_)
             parts = minibatches(
-                batch, credit, self.algo.reduction, self.recipe.updates_per_round, order_P
+                batch, credit, self.algo.reduction, self.run_options.updates_per_round, order_P
             )
             for part in parts:
                 with self._span("update", round_):
@@ -217,13 +217,13 @@ class Loop:
 
     def _update(
         self, part: Batch, groups: Sequence[Group], round_: int, number: int
-    ) -> Updated | None:
+    ) -> UpdateResult | None:
         """None if no row of the minibatch had credit: then there is nothing to learn."""
         self.ledger.count(updates=1, updates_empty=int(not part), trained_tokens=read_tokens(part))
         if not len(part):
             return None
         learning_rate = self.optim.learning_rate(
-            number, round_, self.recipe.updates, self.recipe.num_rounds
+            number, round_, self.run_options.updates, self.run_options.num_rounds
         )
         try:
             return self.engine.update(part, self.algo, self.correction, learning_rate)
@@ -231,12 +231,12 @@ class Loop:
             self.hooks.keep_batch(part, groups, f"update {number} of round {round_}: {error}")
             raise
 
-    def _require_rewards(self, taken: Taken) -> None:
+    def _require_rewards(self, taken: RoundRollouts) -> None:
         groups = taken.groups
         if not groups:
             raise RuntimeError(
                 f"none of the {len(taken.unscored)} groups of a round could be scored, so there is "
-                f"nothing to learn from: mend the reward{told_counts(taken)}"
+                f"nothing to learn from: mend the reward{reward_failure_text(taken)}"
             )
         for group in groups:
             for reward in group.rewards:
@@ -249,7 +249,7 @@ class Loop:
                     self.hooks.keep_batch(batch, groups, complaint)
                     raise FloatingPointError(complaint)
 
-    def _count(self, taken: Taken, batch: Batch, credit: Credit) -> None:
+    def _count(self, taken: RoundRollouts, batch: Batch, credit: Credit) -> None:
         length_B = batch.mask_BT.sum(dim=1)
         kept, read = int(length_B[credit.keep_B].sum()), int(length_B.sum())
         written = sum(rollout.response_tokens for rollout in taken.rollouts)
@@ -301,11 +301,11 @@ class Loop:
         }
 
 
-class Updates:
+class UpdateMetrics:
     """The updates of one round: their mean metrics, and the exact lag of every row they used."""
 
-    def __init__(self, recipe: RunOptions, round_: int) -> None:
-        self._recipe = recipe
+    def __init__(self, run_options: RunOptions, round_: int) -> None:
+        self._run_options = run_options
         self._round = round_
         self._done = 0
         self._sums: Counter[str] = Counter()
@@ -317,12 +317,12 @@ class Updates:
     @property
     def number(self) -> int:
         """Number of the next update, counted over the run."""
-        return self._round * self._recipe.optimizer_steps_per_round + self._done
+        return self._round * self._run_options.optimizer_steps_per_round + self._done
 
-    def add(self, part: Batch, updated: Updated | None) -> None:
+    def add(self, part: Batch, updated: UpdateResult | None) -> None:
         """Count an update (None: no row had credit, nothing was applied)."""
         rounds_B = self._round - part.version_B
-        updates_B = rounds_B * self._recipe.optimizer_steps_per_round + self._done
+        updates_B = rounds_B * self._run_options.optimizer_steps_per_round + self._done
         self._lag_rounds.update(rounds_B.tolist())
         self._lag_updates.update(updates_B.tolist())
         if updated is not None:
@@ -341,22 +341,22 @@ class Updates:
         return {**means, **off_policy.summary(self._applied, self._lags), **lags}
 
 
-def told_measures(taken: Taken) -> Metrics:
+def generator_metrics(taken: RoundRollouts) -> Metrics:
     """Means of what the round's generators measured of themselves, over those that did."""
     found: dict[str, list[float]] = {}
     for rollout in taken.rollouts:
-        for name, value in rollout.told.measures.items():
+        for name, value in rollout.report.measures.items():
             found.setdefault(name, []).append(value)
     return {name: sum(values) / len(values) for name, values in found.items()}
 
 
-def told_counts(taken: Taken) -> str:
+def reward_failure_text(taken: RoundRollouts) -> str:
     """What the round's reward counted, such as its failures, for an error that ends the run."""
     counts: Counter[str] = Counter()
     for rollout in taken.rollouts:
         counts.update({k: v for k, v in rollout.tokens.items() if not k.endswith("_tokens")})
-    told = ", ".join(f"{name}={amount}" for name, amount in sorted(counts.items()) if amount)
-    return f" (it counted {told})" if told else ""
+    text = ", ".join(f"{name}={amount}" for name, amount in sorted(counts.items()) if amount)
+    return f" (it counted {text})" if text else ""
 
 
 def histogram(name: str, counts: Counter[int]) -> Metrics:
@@ -403,7 +403,7 @@ def read_tokens(batch: Batch) -> int:
     return int(batch.prompt_mask_BS.sum() + batch.mask_BT.sum())
 
 
-def describe(groups: Sequence[Group], batch: Batch, taken: Taken) -> Metrics:
+def describe(groups: Sequence[Group], batch: Batch, taken: RoundRollouts) -> Metrics:
     """What the round's samples are like: reward, length, end token, KL per sequence (k1), versions;
     and how long and how old the groups were that had to be dropped."""
     reward_PG = rewards_of(groups)

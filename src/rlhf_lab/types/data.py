@@ -141,8 +141,8 @@ class Span:
 
 
 @dataclass(frozen=True)
-class Told:
-    """What a generator says of itself: measures for the round's metrics, and notes for the user."""
+class GeneratorReport:
+    """A generator's own metrics for the round's row, and its notes for the user."""
 
     measures: Mapping[str, float] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
@@ -153,8 +153,7 @@ class Rollout:
     """A generated and scored chunk.
 
     segments: (step, version) pairs: which version wrote the tokens from that step on. spans: when
-    its worker did what. worker: number of the generator, or -1 for the trainer itself. told: what
-    the generator found out about itself meanwhile.
+    its worker did what. worker: number of the generator, or -1 for the trainer itself.
     """
 
     chunk: Chunk
@@ -163,7 +162,7 @@ class Rollout:
     tokens: Mapping[str, int]
     spans: tuple[Span, ...] = ()
     worker: int = -1
-    told: Told = field(default_factory=Told)
+    report: GeneratorReport = field(default_factory=GeneratorReport)
 
     @property
     def version(self) -> int:
@@ -273,7 +272,7 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class Updated:
+class UpdateResult:
     """What an update reports: token-weighted metrics, and off-policy measures per row (B each)."""
 
     metrics: Metrics

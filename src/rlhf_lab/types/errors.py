@@ -9,3 +9,7 @@ class UserError(ValueError):
 
 class StopRequested(BaseException):
     """The run was asked to stop (SIGTERM, SIGUSR1). Like KeyboardInterrupt, it is no error."""
+
+
+class JobsFailed(Exception):
+    """Some jobs of a sweep failed, or their stages did; the others are done."""

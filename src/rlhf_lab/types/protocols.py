@@ -12,14 +12,14 @@ from rlhf_lab.types.data import (
     Batch,
     Chunk,
     Credit,
+    GeneratorReport,
     LossOutput,
     Metrics,
     Needs,
     Objective,
     PolicyOutput,
     Reduction,
-    Told,
-    Updated,
+    UpdateResult,
     Verdict,
     Weights,
 )
@@ -210,10 +210,10 @@ class Generator(Protocol):
 
 @runtime_checkable
 class Reporting(Protocol):
-    """A generator that has something to tell of itself."""
+    """A generator with metrics of its own, or notes for the user."""
 
-    def told(self) -> Told:
-        """What it found out since the last call."""
+    def report(self) -> GeneratorReport:
+        """Metrics and notes since the last call."""
         ...
 
 
@@ -240,7 +240,7 @@ class Engine(Protocol):
 
     def update(
         self, batch: Batch, algo: Algorithm, correction: Correction, learning_rate: float
-    ) -> Updated: ...
+    ) -> UpdateResult: ...
 
     def move_reference(self, decay: float) -> None: ...
 

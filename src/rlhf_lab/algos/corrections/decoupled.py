@@ -15,14 +15,21 @@ from rlhf_lab.types.data import Batch, Objective
 
 @dataclass(frozen=True)
 class Decoupled(limits.Limited, key="correction"):
-    """The loss clips policy over proximal, the policy at the round's start; each token also weighs
-    proximal over behaviour. cap: a token weighs at most so much; 0 is no bound, as in the paper.
+    """The loss clips policy over proximal policy (that of the round's start), and each token
+    weighs proximal over behaviour policy."""
 
-    truncated_is with a cap of two is the same with a bound that is meant to bite.
-    """
-
-    name: str = "decoupled"
-    cap: float = limits.number(0.0, above=0, most=1e9, also={0: "for none"})
+    name: str = limits.name("decoupled")
+    cap: float = limits.number(
+        0.0,
+        above=0,
+        most=1e9,
+        also={0: "for none"},
+        about=(
+            "Largest weight of a token; 0 is no bound, as in the paper. truncated_is is the same "
+            "with a bound that acts."
+        ),
+        source="arXiv:2110.00641",
+    )
     corrects: ClassVar[frozenset[Objective]] = RATIOS - {Objective.sequence_ratio}
     anchors_at_start: ClassVar[bool] = True
     warning: ClassVar[str] = ""

@@ -15,11 +15,19 @@ from rlhf_lab.types.data import Batch, Objective
 
 @dataclass(frozen=True)
 class ESSScaled(limits.Limited, key="correction"):
-    """power: the learning rate is multiplied by (effective / actual responses) ** power; a half is
-    what suits AdamW, whose steps do not shrink with the gradient."""
+    """The learning rate of an update shrinks with the effective sample size of its responses."""
 
-    name: str = "ess_scaled"
-    power: float = limits.number(0.5, above=0, most=100)
+    name: str = limits.name("ess_scaled")
+    power: float = limits.number(
+        0.5,
+        above=0,
+        most=100,
+        about=(
+            "The learning rate is multiplied by (effective / actual responses) to this power; a "
+            "half suits AdamW, whose steps do not shrink with the gradient."
+        ),
+        source="arXiv:2602.17616",
+    )
     corrects: ClassVar[frozenset[Objective]] = EVERY
     anchors_at_start: ClassVar[bool] = False
     warning: ClassVar[str] = ""

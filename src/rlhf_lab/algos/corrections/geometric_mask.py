@@ -14,11 +14,21 @@ from rlhf_lab.types.data import Batch, Objective
 
 @dataclass(frozen=True)
 class GeometricMask(limits.Limited, key="correction"):
-    """low, high: the interval of the geometric mean of a response's token ratios."""
+    """Responses whose geometric mean of token ratios is outside an interval are left out."""
 
-    name: str = "geometric_mask"
-    low: float = limits.number(0.99, least=0, most=1e9)
-    high: float = limits.number(1.01, above=0, most=1e9)
+    name: str = limits.name("geometric_mask")
+    low: float = limits.number(
+        0.99,
+        least=0,
+        most=1e9,
+        about="Smallest geometric mean of a response's token ratios that is trained on.",
+    )
+    high: float = limits.number(
+        1.01,
+        above=0,
+        most=1e9,
+        about="Largest geometric mean of a response's token ratios that is trained on.",
+    )
     corrects: ClassVar[frozenset[Objective]] = CREDITED
     anchors_at_start: ClassVar[bool] = True
     warning: ClassVar[str] = ""

@@ -14,11 +14,15 @@ from rlhf_lab.types.data import Batch, Objective
 
 @dataclass(frozen=True)
 class IcePop(limits.Limited, key="correction"):
-    """low, high: the interval of ratios that are believed."""
+    """Tokens weigh their ratio of proximal to behaviour policy; outside an interval, nothing."""
 
-    name: str = "icepop"
-    low: float = limits.number(0.5, least=0, most=1e9)
-    high: float = limits.number(5.0, above=0, most=1e9)
+    name: str = limits.name("icepop")
+    low: float = limits.number(
+        0.5, least=0, most=1e9, about="Smallest token ratio that is trained on."
+    )
+    high: float = limits.number(
+        5.0, above=0, most=1e9, about="Largest token ratio that is trained on."
+    )
     corrects: ClassVar[frozenset[Objective]] = PER_TOKEN
     anchors_at_start: ClassVar[bool] = True
     warning: ClassVar[str] = ""

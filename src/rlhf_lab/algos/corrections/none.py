@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from rlhf_lab.algos.corrections.common import EVERY
+from rlhf_lab.types import limits
 from rlhf_lab.types.data import Batch, Objective
 
 
@@ -16,7 +17,7 @@ from rlhf_lab.types.data import Batch, Objective
 class NoCorrection:
     """PPO's own ratio then spans staleness and drift together, and its clip bounds both."""
 
-    name: str = "none"
+    name: str = limits.name("none")
     corrects: ClassVar[frozenset[Objective]] = EVERY
     anchors_at_start: ClassVar[bool] = False
     warning: ClassVar[str] = ""

@@ -14,11 +14,20 @@ from rlhf_lab.types.data import Batch, Objective
 
 @dataclass(frozen=True)
 class OPSM(limits.Limited, key="correction"):
-    """delta: nats per token, on average, by which the policy may find a response less likely than
-    its writer did. What is worse than that and was bad is not learned from; what was good is."""
+    """Responses of negative credit that the policy has become unlikely to write are left out; good
+    ones stay."""
 
-    name: str = "opsm"
-    delta: float = limits.number(0.05, above=0, most=1e6)
+    name: str = limits.name("opsm")
+    delta: float = limits.number(
+        0.05,
+        above=0,
+        most=1e6,
+        about=(
+            "Nats per token by which a response may have become less likely than when it was "
+            "written."
+        ),
+        source="arXiv:2512.02556",
+    )
     corrects: ClassVar[frozenset[Objective]] = CREDITED
     anchors_at_start: ClassVar[bool] = False
     warning: ClassVar[str] = ""

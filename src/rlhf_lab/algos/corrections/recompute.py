@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from rlhf_lab.algos.corrections.common import RATIOS
+from rlhf_lab.types import limits
 from rlhf_lab.types.data import Batch, Objective
 
 
@@ -16,7 +17,7 @@ from rlhf_lab.types.data import Batch, Objective
 class Recompute:
     """What the published code of arXiv:2410.18252 does for PPO and RLOO."""
 
-    name: str = "recompute"
+    name: str = limits.name("recompute")
     corrects: ClassVar[frozenset[Objective]] = RATIOS
     anchors_at_start: ClassVar[bool] = True
     warning: ClassVar[str] = (

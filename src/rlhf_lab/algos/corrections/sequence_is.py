@@ -14,10 +14,15 @@ from rlhf_lab.types.data import Batch, Objective
 
 @dataclass(frozen=True)
 class SequenceIS(limits.Limited, key="correction"):
-    """cap: largest weight of a response. Unbiased below it, at the price of variance."""
+    """Each response weighs its ratio of proximal to behaviour policy, up to a cap."""
 
-    name: str = "sequence_is"
-    cap: float = limits.number(5.0, above=0, most=1e9)
+    name: str = limits.name("sequence_is")
+    cap: float = limits.number(
+        5.0,
+        above=0,
+        most=1e9,
+        about="Largest weight of a response; a higher cap has less bias and more variance.",
+    )
     corrects: ClassVar[frozenset[Objective]] = CREDITED
     anchors_at_start: ClassVar[bool] = True
     warning: ClassVar[str] = ""

@@ -14,10 +14,10 @@ from rlhf_lab.types.data import Batch, Objective
 
 @dataclass(frozen=True)
 class TruncatedIS(limits.Limited, key="correction"):
-    """cap: largest weight of a token."""
+    """Each token of the loss weighs its ratio of proximal to behaviour policy, up to a cap."""
 
-    name: str = "truncated_is"
-    cap: float = limits.number(2.0, above=0, most=1e9)
+    name: str = limits.name("truncated_is")
+    cap: float = limits.number(2.0, above=0, most=1e9, about="Largest weight of a token.")
     corrects: ClassVar[frozenset[Objective]] = PER_TOKEN
     anchors_at_start: ClassVar[bool] = True
     warning: ClassVar[str] = ""

@@ -20,6 +20,7 @@ from rlhf_lab.runs.reading import Unreadable, checked
 from rlhf_lab.runs.schema import Amount, Count
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.ranges import require
 from rlhf_lab.types.run_options import RunOptions
 
 GENERATION = ("generate", "score")
@@ -50,9 +51,9 @@ class Settings:
             ("mode.num_generators", Mode, self.num_generators or 1),
             ("mode.max_staleness", Mode, self.max_staleness),
         ):
-            limit = limits.limits_of(part, key.partition(".")[2])
+            limit = limits.column_of(part, key.partition(".")[2]).range
             assert limit is not None, "numbers have limits"
-            limits.require(key, value, limit, is_whole=True)
+            require(key, value, limit, is_whole=True)
         if self.compares and self.group_size < 2:
             raise UserError(
                 f"run.group_size={self.group_size}: the run's algorithm compares the samples of a "

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from rlhf_lab.rollout.ports import LOOPBACK
 from rlhf_lab.sweeps.launchers.layout import Layout, Node
+from rlhf_lab.types.errors import UserError
 
 # A trainer that receives SIGTERM saves a checkpoint first, at the end of its round.
 SHUTDOWN_SECONDS = 600
@@ -163,3 +164,16 @@ def printed(found: Sequence[Command], hosts: Sequence[str]) -> str:
         if own := [command for command in found if command.node == number]:
             lines += [f"# on {host}", *(command.text() for command in own), ""]
     return "\n".join(lines)
+
+
+def hosts_of(layout: Layout, text: str) -> list[str]:
+    """One name for each node: those of --hosts, or this machine for a single node."""
+    hosts = [name for name in text.split(",") if name]
+    if not hosts and layout.nodes == 1:
+        return [LOOPBACK]
+    if len(hosts) != layout.nodes or len(set(hosts)) != len(hosts):
+        raise UserError(
+            f"--hosts {text or '(none)'}: layout={layout} needs {layout.nodes} different host "
+            "names, separated by commas (or --slurm, which asks Slurm for them)"
+        )
+    return hosts

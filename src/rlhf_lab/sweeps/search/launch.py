@@ -28,8 +28,8 @@ from rlhf_lab.sweeps.search.report import Found
 from rlhf_lab.sweeps.search.search import Search
 from rlhf_lab.sweeps.search.space import split, written
 from rlhf_lab.sweeps.search.tuning import bracket_cost, num_brackets
-from rlhf_lab.sweeps.sweep import Ended, JobsFailed, folder_of, run_jobs, settle
-from rlhf_lab.types.errors import UserError
+from rlhf_lab.sweeps.sweep import Ended, folder_of, run_jobs, settle
+from rlhf_lab.types.errors import JobsFailed, UserError
 
 
 def search(

@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from rlhf_lab.training.engines.distributed import Processes, together
-from rlhf_lab.types.data import Batch, Updated, Weights
+from rlhf_lab.types.data import Batch, UpdateResult, Weights
 from rlhf_lab.types.protocols import Algorithm, Correction, Engine
 
 STOP = "stop"
@@ -43,9 +43,9 @@ class BroadcastEngine:
 
     def update(
         self, batch: Batch, algo: Algorithm, correction: Correction, learning_rate: float
-    ) -> Updated:
+    ) -> UpdateResult:
         given = (batch, algo, correction, learning_rate)
-        found: Updated = self._all("update", given, given)
+        found: UpdateResult = self._all("update", given, given)
         return found
 
     def move_reference(self, decay: float) -> None:

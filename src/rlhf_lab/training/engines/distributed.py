@@ -63,7 +63,7 @@ class Processes:
         dist.broadcast_object_list(box, src=0, group=self.group)
         return box[0]
 
-    def gathered(self, value: Any) -> list[Any]:
+    def all_gather_object(self, value: Any) -> list[Any]:
         """Everyone's value, by rank."""
         if self.size == 1:
             return [value]
@@ -73,8 +73,8 @@ class Processes:
 
     def broadcast_tensors(self, state: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
         """The lead's tensors one after the other, on the host; of the others' state nothing."""
-        told = self.broadcast_object([(name, t.shape, t.dtype) for name, t in state.items()])
-        for name, shape, dtype in told:
+        layout = self.broadcast_object([(name, t.shape, t.dtype) for name, t in state.items()])
+        for name, shape, dtype in layout:
             if self.is_main:
                 tensor = state[name].detach().cpu().contiguous()
             else:

@@ -23,31 +23,31 @@ MASTER = "master"
 
 
 class EngineState:
-    """Reads and writes the tensors of a holder. has_moved: the reference is not the first policy.
+    """Reads and writes the tensors of a ParameterBackend.
 
-    dtypes: of the policy's weights; other trained parameters are those of a value model or of
-    adapters.
+    has_moved: whether the reference is no longer the policy that the run started from. dtypes:
+    of the policy's weights; any other trained parameter belongs to a value model or to adapters.
     """
 
     def __init__(
-        self, holder: ParameterBackend, processes: Processes, dtypes: Mapping[str, torch.dtype]
+        self, backend: ParameterBackend, processes: Processes, dtypes: Mapping[str, torch.dtype]
     ) -> None:
         self.has_moved = False
-        self._holder = holder
+        self._backend = backend
         self._processes = processes
         self._dtypes = dtypes
 
     def state(self) -> dict[str, Tensor]:
-        """All of it on the lead; the other processes only take part in reading it."""
+        """All of it on the main rank; the other ranks only take part in reading it."""
         found: dict[str, Tensor] = {}
-        parts = list(self._holder.optimizer_parts())
-        for name in self._holder.shapes():
+        parts = list(self._backend.optimizer_parts())
+        for name in self._backend.shapes():
             for part in parts:
-                self._keep(found, f"{name}/{part}", self._holder.read(name, part))
+                self._keep(found, f"{name}/{part}", self._backend.read(name, part))
             if self.has_moved and name in self._dtypes:
-                reference = self._holder.read(name, REFERENCE)
+                reference = self._backend.read(name, REFERENCE)
                 self._keep(found, f"{name}/{REFERENCE}", reference)
-            weight = self._holder.read(name, WEIGHT)
+            weight = self._backend.read(name, WEIGHT)
             if name not in self._dtypes:
                 self._keep(found, f"{name}/{VALUES}", weight)
             elif weight.dtype != self._dtypes[name]:
@@ -61,19 +61,19 @@ class EngineState:
     def restore(self, weights: Weights, state: Mapping[str, Tensor]) -> None:
         """Write weights and state. Refuses those of another model before anything is written."""
         self._refuse(self._processes.broadcast_object(self._differences(weights, state)))
-        trained = self._holder.shapes()
+        trained = self._backend.shapes()
         for name, tensor in self._processes.broadcast_tensors(weights.state):
             # Weights below adapters never change; the adapters are in the state.
             if name in trained:
-                self._holder.write(name, WEIGHT, tensor)
+                self._backend.write(name, WEIGHT, tensor)
         self.has_moved = False
         for key, tensor in self._processes.broadcast_tensors(state):
             name, _, part = key.rpartition("/")
             self.has_moved = self.has_moved or part == REFERENCE
-            self._holder.write(name, WEIGHT if part in (VALUES, MASTER) else part, tensor)
+            self._backend.write(name, WEIGHT if part in (VALUES, MASTER) else part, tensor)
 
     def _differences(self, weights: Weights, state: Mapping[str, Tensor]) -> list[str]:
-        shapes = self._holder.shapes()
+        shapes = self._backend.shapes()
         found = sorted(set(weights.state) ^ set(self._dtypes))
         trained = {f"{name}/": t for name, t in weights.state.items() if name in shapes}
         whole = {**trained, **state}

@@ -67,32 +67,32 @@ class PolicyWithValues(torch.nn.Module):
         return [body(self.policy), *own]
 
     def reference(self, policy: Any) -> PolicyWithValues:
-        """An actor without values for a frozen policy of the same kind."""
+        """The same for a frozen policy, without values."""
         return PolicyWithValues(
             policy.requires_grad_(False), None, self.temperature, self.is_packable
         )
 
     def forward(
-        self, texts: Texts, reads: PassKind, way: PassLayout
+        self, texts: Texts, kind: PassKind, layout: PassLayout
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         """Log-prob and entropy of the response tokens, and the values before them, BT each; zeros
         where they were not asked for."""
-        is_packed = way.is_packed and self.is_packable
-        num_chunks = way.num_chunks if self.is_splittable else 1
-        if reads is PassKind.policy or self.values is None:
-            found = self._said(texts, None, num_chunks, is_packed)
+        is_packed = layout.is_packed and self.is_packable
+        num_chunks = layout.num_chunks if self.is_splittable else 1
+        if kind is PassKind.policy or self.values is None:
+            found = self._policy_output(texts, None, num_chunks, is_packed)
         elif self.values.body is None:
-            found = self._said(texts, self.values, num_chunks, is_packed)
-        elif reads is PassKind.values:
+            found = self._policy_output(texts, self.values, num_chunks, is_packed)
+        elif kind is PassKind.values:
             # The policy is asked only where its own hidden states are what is read.
             none_BT = torch.zeros_like(texts.mask_BT)
-            found = PolicyOutput(none_BT, none_BT, self._valued(texts, is_packed))
+            found = PolicyOutput(none_BT, none_BT, self._values(texts, is_packed))
         else:
-            found = self._said(texts, None, num_chunks, is_packed)
-            found = replace(found, value_BT=self._valued(texts, is_packed))
+            found = self._policy_output(texts, None, num_chunks, is_packed)
+            found = replace(found, value_BT=self._values(texts, is_packed))
         return found.logp_BT, found.entropy_BT, found.value_BT
 
-    def _said(
+    def _policy_output(
         self, texts: Texts, values: Any | None, num_chunks: int, is_packed: bool
     ) -> PolicyOutput:
         if not is_packed:
@@ -100,7 +100,7 @@ class PolicyWithValues(torch.nn.Module):
         hidden_ND = packed_states(body(self.policy), texts)
         return states_output(self.policy, texts, hidden_ND, self.temperature, values, num_chunks)
 
-    def _valued(self, texts: Texts, is_packed: bool) -> Tensor:
+    def _values(self, texts: Texts, is_packed: bool) -> Tensor:
         values: Any = self.values
         if not is_packed:
             return response_values(values, texts)

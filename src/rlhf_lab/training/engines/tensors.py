@@ -17,9 +17,9 @@ class Tensors:
     """Trained parameters, the reference if it is a model of its own, and AdamW's state by name."""
 
     def __init__(
-        self, actor: PolicyWithValues, reference: PolicyWithValues | None, optim: Optim
+        self, networks: PolicyWithValues, reference: PolicyWithValues | None, optim: Optim
     ) -> None:
-        self.trained = dict(actor.trained())
+        self.trained = dict(networks.trained())
         self._reference = dict(reference.tensors()) if reference else {}
         self.optimizer = adamw(self.trained.values(), optim)
 
@@ -99,11 +99,11 @@ def fill(tensor: Tensor, value: Tensor) -> None:
         tensor.to_local().copy_(part.to_local())
 
 
-def clipped_norms(actor: PolicyWithValues, max_norm: float) -> dict[str, float]:
+def clipped_norms(networks: PolicyWithValues, max_norm: float) -> dict[str, float]:
     """Clip the gradients of policy and value model, each by itself; their norms before."""
-    networks = {"grad_norm": actor.policy, "value_grad_norm": actor.values}
+    trained = {"grad_norm": networks.policy, "value_grad_norm": networks.values}
     norms = {}
-    for name, network in networks.items():
+    for name, network in trained.items():
         if network is not None:
             norm = torch.nn.utils.clip_grad_norm_(network.parameters(), max_norm)
             norms[name] = float(whole(norm))

@@ -14,7 +14,7 @@ from torch import Tensor
 from rlhf_lab.training.engines.parameter_backend import WEIGHT
 
 
-class Stored(Protocol):
+class ZeroStorage(Protocol):
     """Whole tensors by parameter, read and written by all processes together; and this process's
     own parts, to be changed in place."""
 
@@ -37,7 +37,7 @@ class Stored(Protocol):
         ...
 
 
-class InOnePiece:
+class WholeStorage:
     """Stage 0: every process has everything, in the optimizer that it was given."""
 
     def __init__(self, engine: Any) -> None:
@@ -67,7 +67,7 @@ class InOnePiece:
         pass
 
 
-class InFlatBuffers:
+class FlatBufferStorage:
     """Stages 1 and 2: the optimizer works on a part of one flat float32 copy of all weights."""
 
     def __init__(self, engine: Any) -> None:
@@ -113,7 +113,7 @@ class InFlatBuffers:
         pass
 
 
-class InParts:
+class PartitionedStorage:
     """Stage 3: of every parameter a process has an equal part, the last ones padded."""
 
     def __init__(self, engine: Any, rank: int) -> None:

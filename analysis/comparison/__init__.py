@@ -1,0 +1,1 @@
+"""Conditions over seeds: which may be compared, and the questions that are asked of them."""

@@ -1,0 +1,49 @@
+"""Which comparisons are one claim, so that their intervals hold together.
+
+A claim is one change of settings, such as N=64 against N=1. It is one claim under all algorithms
+and models that it is tested with in settings that are otherwise alike, and those intervals are
+corrected for their number. Other changes are other claims, each at its own level.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+from analysis.comparison.families import Settings, settings_of
+from analysis.comparison.selection import Cell
+
+Pair: TypeAlias = tuple[Cell, Cell]
+# What a claim is tested with, and what is no other claim.
+TESTED_WITH = ("algo", "model")
+
+
+def together(pairs: Sequence[Pair]) -> list[int]:
+    """For each comparison of a condition with its baseline, how many of these are the same claim,
+    itself included. Sweeps share conditions: the same comparison in two of them is one."""
+    claims = [claim_of(*pair) for pair in pairs]
+    distinct = {(claim, *map(settings_of, pair)) for claim, pair in zip(claims, pairs, strict=True)}
+    return [sum(claim == other for other, *_ in distinct) for claim in claims]
+
+
+def claim_of(cell: Cell, baseline: Cell) -> tuple[Settings, Settings, Settings]:
+    """The settings that change, before and after, and those that stay, algorithm and model left
+    out where they are not what changes."""
+    after, before = (dict(settings_of(one)) for one in (cell, baseline))
+    changed = {key for key, _ in {*after.items()} ^ {*before.items()}}
+    groups = {key.partition(".")[0] for key in changed}
+    free = [part for part in TESTED_WITH if part not in groups]
+    stay = {
+        key: value
+        for key, value in before.items()
+        if key not in changed and key.partition(".")[0] not in free
+    }
+    return (
+        of_keys(before, changed),
+        of_keys(after, changed),
+        tuple(sorted(stay.items())),
+    )
+
+
+def of_keys(settings: dict[str, str], keys: set[str]) -> Settings:
+    return tuple((key, settings[key]) for key in sorted(keys) if key in settings)

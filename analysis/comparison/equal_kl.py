@@ -1,0 +1,60 @@
+"""Two conditions at equal KL, seed by seed: the best quality that each run has at a KL."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from analysis.comparison.selection import Cell
+from analysis.statistics.curves import RunCurve, areas
+from analysis.statistics.frontiers import frontier_of
+
+
+@dataclass(frozen=True)
+class Plane:
+    """Columns of versions: what is gained, and the KL that it takes (nats)."""
+
+    quality: str
+    drift: str
+
+
+@dataclass(frozen=True)
+class Apart:
+    """By how much one run's frontier is above another's, on average over the KL of both (nats)."""
+
+    distance: float
+    low: float
+    high: float
+
+    @property
+    def span(self) -> float:
+        return self.high - self.low
+
+
+def at_equal_kl(first: Cell, second: Cell, plane: Plane) -> dict[int, Apart]:
+    """The mean distance of the frontiers of each seed, for seeds whose runs have KL in common.
+
+    Seeds have proxies of their own, which let policies go far or not, so each has its own range.
+    """
+    ours, theirs = frontiers(first, plane), frontiers(second, plane)
+    found = {}
+    for seed in sorted(set(ours) & set(theirs)):
+        pair = [ours[seed], theirs[seed]]
+        low, high = max(one.begin for one in pair), min(one.end for one in pair)
+        if low < high:
+            heights, _ = areas(pair, (low, high))
+            found[seed] = Apart(float(heights[0] - heights[1]), low, high)
+    return found
+
+
+def frontiers(cell: Cell, plane: Plane) -> dict[int, RunCurve]:
+    """The best quality at each KL, by seed. Version 0 is left out: between it and the first one
+    that was evaluated lies most of the way, and a straight line would be no measurement. A run
+    that was evaluated at version 0 alone has none.
+
+    Raises UserError for a column that is not there, or NaN.
+    """
+    return {
+        seed: frontier_of(f"{cell.condition}, seed {seed}", kl[1:], quality[1:])
+        for seed, (kl, quality) in cell.paths(plane.drift, plane.quality).items()
+        if len(kl) > 1
+    }

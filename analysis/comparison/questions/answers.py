@@ -1,0 +1,162 @@
+"""An answer: a claim, the numbers that bear on it, and its verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from analysis.comparison.selection import Cell
+from analysis.statistics.contrasts import BySeed, difference, matched
+from analysis.statistics.decisions import NO_WIDTH, Shows, Verdict, decide, has_width, options_of
+from analysis.statistics.results import Estimate
+from analysis.tables.table import count
+
+
+class Unit(StrEnum):
+    """In what a number is told: `points` are hundredths of a share."""
+
+    points = "points"
+    times = "times"
+    nats = "nats"
+
+
+@dataclass(frozen=True)
+class Number:
+    """An estimate with what it is of. Shares are kept as shares and told in points."""
+
+    label: str
+    estimate: Estimate
+    unit: Unit = Unit.points
+
+    @property
+    def text(self) -> str:
+        """Such as `-3.1 [-5.0, -1.2] points (95%)`, with the level of the interval."""
+        scale, sign = (100, "+") if self.unit is Unit.points else (1, "+")
+        digits, sign = (2, "") if self.unit is Unit.times else (1, sign)
+        point, low, high = (
+            f"{scale * value:{sign}.{digits}f}"
+            for value in (self.estimate.point, self.estimate.low, self.estimate.high)
+        )
+        return f"{point} [{low}, {high}] {self.unit} ({self.estimate.basis.options.percent})"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is compared by, and the largest difference that does not matter, stated beforehand.
+
+    quality: a share from 0 to 1 of an evaluated version; margin: of it. drift: nats.
+    """
+
+    quality: str = "gold/win_rate"
+    margin: float = 0.02
+    drift: str = "kl/sft_k1"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A claim and its verdict. where: who makes the claim. scale: the model and task that it was
+    tested at. basis: which runs it stands on."""
+
+    question: str
+    claim: str
+    where: str
+    scale: str
+    verdict: Verdict
+    reason: str
+    numbers: tuple[Number, ...]
+    basis: str
+    margin: float
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A sentence that can be true or not, who says it, and the question that it belongs to."""
+
+    question: str
+    text: str
+    where: str
+
+
+@dataclass(frozen=True)
+class Unanswered:
+    """A question that these runs cannot answer, and which runs it takes."""
+
+    question: str
+    needs: str
+
+
+def change(
+    after: BySeed, before: BySeed, together: int = 1, shows: Shows = Shows.below
+) -> Estimate:
+    """after - before, in pairs of common seeds, with the interval that decides what is claimed for
+    one of so many comparisons that hold together."""
+    return difference(matched(after, before), options_of(shows, together))
+
+
+def minus(first: Mapping[int, float], second: Mapping[int, float]) -> dict[int, float]:
+    """The difference of each common seed."""
+    return {seed: value - second[seed] for seed, value in first.items() if seed in second}
+
+
+@dataclass(frozen=True)
+class Tested:
+    """A number and what it decides. reason: the number in words, and why it decides nothing where
+    it has no width."""
+
+    number: Number
+    verdict: Verdict
+
+    @property
+    def reason(self) -> str:
+        return self.number.text + ("" if has_width(self.number.estimate) else f": {NO_WIDTH}")
+
+
+def tested(number: Number, shows: Shows, margin: float) -> Tested:
+    """The verdict of a number, whose interval was made for what is claimed."""
+    return Tested(number, decide(number.estimate, shows, margin))
+
+
+def answer(
+    claim: Claim,
+    asked: Asked,
+    cells: Sequence[Cell],
+    verdict: Verdict,
+    numbers: Sequence[Number],
+    reason: str,
+) -> Answer:
+    """An answer with the runs that it stands on and their warnings."""
+    warned = dict.fromkeys(text for number in numbers for text in number.estimate.warnings)
+    return Answer(
+        claim.question,
+        claim.text,
+        claim.where,
+        scale_of(cells),
+        verdict,
+        reason,
+        tuple(numbers),
+        basis_of(cells),
+        asked.margin,
+        tuple(warned),
+    )
+
+
+def scale_of(cells: Sequence[Cell]) -> str:
+    """The models, task and algorithms of these conditions, and the published code's schedule where
+    they have it: at what a claim was tested."""
+    told = []
+    for part in ("model", "task", "algo"):
+        names = dict.fromkeys(str(cell.parts[part]) for cell in cells if cell.parts.get(part))
+        told.append(" and ".join(names))
+    if all(cell.config("optim.schedule_per") == "round" for cell in cells):
+        told.append("learning rate per round")
+    return ", ".join(filter(None, told))
+
+
+def basis_of(cells: Sequence[Cell]) -> str:
+    """How many runs and which seeds."""
+    seeds = sorted({seed for cell in cells for seed in cell.seeds})
+    runs = sum(len(cell.seeds) for cell in cells)
+    named = ", ".join(map(str, seeds))
+    return f"{count(runs, 'run')}, {count(len(seeds), 'seed')} ({named})"

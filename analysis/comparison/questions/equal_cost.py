@@ -1,0 +1,49 @@
+"""Two conditions at equal cost, on any axis of the ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from analysis.comparison.questions.answers import Asked, Number, change
+from analysis.comparison.selection import Cell
+from analysis.statistics.curves import RunCurve, common_range, on_grid
+from analysis.statistics.decisions import Shows
+
+# What a cost may be counted in, and how to say it.
+AXES: Mapping[str, str] = {
+    "x/updates": "updates",
+    "x/completions": "completions",
+    "x/generated_tokens": "generated tokens",
+    "x/flops": "FLOPs",
+    "x/wall_seconds": "wall-clock",
+    "x/device_hours": "device-hours",
+}
+
+
+def at_equal_cost(
+    first: Cell,
+    second: Cell,
+    axis: str,
+    asked: Asked,
+    together: int = 1,
+    shows: Shows = Shows.above,
+) -> Number:
+    """Quality of the first less that of the second when both have spent what the cheapest run of
+    all spent in the end; on straight lines between evaluated versions. together, shows: of which
+    claim the interval is.
+
+    Raises UserError where a run has no such axis.
+    """
+    curves = [cell.curves(axis, asked.quality) for cell in (first, second)]
+    spent = common_range([curve for one in curves for curve in one.values()])[1]
+    heights = [at(one, spent) for one in curves]
+    made = change(heights[0], heights[1], together, shows)
+    return Number(f"at equal {AXES.get(axis, axis)} ({spent:,.4g})", made)
+
+
+def at(curves: Mapping[int, RunCurve], x: float) -> dict[int, float]:
+    """The height of each run's curve at x."""
+    grid = np.array([x])
+    return {seed: float(on_grid([curve], grid)[0, 0]) for seed, curve in curves.items()}

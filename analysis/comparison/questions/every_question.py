@@ -1,0 +1,123 @@
+"""All questions of the paper and of `sweeps/`, and which runs each of them takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from analysis.comparison.questions import (
+    asynchrony,
+    off_policyness,
+    on_the_way,
+    rate_schedule,
+    reuse,
+    robustness,
+    scale,
+    staleness,
+)
+from analysis.comparison.questions.answers import Answer, Asked, Unanswered
+from analysis.comparison.selection import Selection, cells
+from analysis.tables.table import Tables
+
+Ask = Callable[[Selection, Asked], list[Answer]]
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question, how it is asked of runs, and which runs it takes."""
+
+    text: str
+    asks: Ask
+    needs: str
+
+
+QUESTIONS = (
+    Question(
+        "How much off-policyness does each algorithm bear?",
+        off_policyness.ask,
+        "runs that differ in run.updates_per_round alone: make sweep SWEEP=off_policy_ladder_nano",
+    ),
+    Question(
+        "What does it cost on the way?",
+        on_the_way.ask,
+        "runs of three or more N, evaluated at a quarter of their updates: make sweep "
+        "SWEEP=off_policy_ladder_nano",
+    ),
+    Question(
+        "Which algorithm bears it best?",
+        robustness.ask,
+        "such runs of online_dpo and of other algorithms: make sweep SWEEP=off_policy_ladder_nano",
+    ),
+    Question(
+        "How much of the loss is the learning rate's schedule?",
+        rate_schedule.ask,
+        "runs with optim.schedule_per=update and =round: make sweep SWEEP=rate_schedule_nano",
+    ),
+    Question(
+        "Do larger models bear more?",
+        scale.ask,
+        "ladders of two models or reward models: make sweep SWEEP=policy_scale_nano",
+    ),
+    Question(
+        "What does async cost, and what does it buy?",
+        asynchrony.ask,
+        "runs with mode=sync and mode=async: make sweep SWEEP=sync_async_nano",
+    ),
+    Question(
+        "What do more passes or more samples buy?",
+        reuse.ask,
+        "runs of several T or K: make sweep SWEEP=passes_nano, SWEEP=samples_per_prompt_nano",
+    ),
+    Question(
+        "How old may samples be?",
+        staleness.ask,
+        "runs of several mode.max_staleness: make sweep SWEEP=staleness_nano",
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What runs say to all questions; what they cannot answer; what was not compared."""
+
+    given: tuple[tuple[str, tuple[Answer, ...]], ...]
+    unanswered: tuple[Unanswered, ...]
+    left_out: tuple[str, ...]
+
+    @property
+    def every(self) -> list[Answer]:
+        """All answers, whatever they are to."""
+        return [one for _, found in self.given for one in found]
+
+
+def answers(tables: Tables, asked: Asked | None = None) -> Answers:
+    """All that these tables can answer. asked: what is compared; win-rates within 2 points."""
+    return answers_of(cells(tables), asked or Asked())
+
+
+def answers_of(
+    selection: Selection, asked: Asked, questions: Sequence[Question] = QUESTIONS
+) -> Answers:
+    """The same of conditions that are chosen already. A condition of one seed, or without the
+    metric asked for, answers nothing."""
+    usable, told = with_seeds(selection, asked)
+    found = [(question, tuple(question.asks(usable, asked))) for question in questions]
+    given = tuple((question.text, some) for question, some in found if some)
+    lacking = tuple(
+        Unanswered(question.text, question.needs) for question, some in found if not some
+    )
+    return Answers(given, lacking, (*selection.left_out, *told))
+
+
+def with_seeds(selection: Selection, asked: Asked) -> tuple[Selection, list[str]]:
+    """The conditions that can be compared, and a line for each that cannot."""
+    kept, told = [], []
+    for cell in selection.cells:
+        lacks = [name for name in (asked.quality, asked.drift) if not cell.has(name)]
+        if len(cell.seeds) < 2:
+            told.append(f"not compared: {cell.condition} has seed {cell.seeds[0]} alone")
+        elif lacks:
+            told.append(f"not compared: {cell.condition} has no {' and no '.join(lacks)}")
+        else:
+            kept.append(cell)
+    return Selection(tuple(kept), selection.left_out), told

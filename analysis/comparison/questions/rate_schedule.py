@@ -1,0 +1,57 @@
+"""How much of the loss at large N is a learning rate that falls once a round.
+
+The published code does so: its last round trains at rate zero, a quarter of all updates at N=64.
+"""
+
+from __future__ import annotations
+
+from analysis.comparison.claims import together
+from analysis.comparison.questions.answers import (
+    Answer,
+    Asked,
+    Claim,
+    Number,
+    answer,
+    change,
+    tested,
+)
+from analysis.comparison.questions.families import Family, families
+from analysis.comparison.selection import Cell, Selection
+from analysis.statistics.decisions import Shows
+
+CLAIM = Claim(
+    "rate_schedule",
+    "A learning rate that falls once per update, not once per round, raises the win-rate at the "
+    "largest N.",
+    "nobody; the published code moves the rate per round",
+)
+
+
+def ask(selection: Selection, asked: Asked) -> list[Answer]:
+    """Per update against per round at the largest N that has both, for each algorithm."""
+    pairs = [
+        (family.first.parts["algo"], n, steps["update"], steps["round"])
+        for family in families(selection, ("updates_per_round", "schedule_per"))
+        for n, steps in largest(family)
+    ]
+    counts = together([(update, each_round) for *_, update, each_round in pairs])
+    found = []
+    for (algo, n, update, each_round), count in zip(pairs, counts, strict=True):
+        scores = update.scores(asked.quality), each_round.scores(asked.quality)
+        number = Number(
+            f"{algo}, per update less per round, N={n}", change(*scores, count, Shows.above)
+        )
+        made = tested(number, Shows.above, asked.margin)
+        reason = f"per update less per round at N={n}: {made.reason}"
+        found.append(answer(CLAIM, asked, [update, each_round], made.verdict, [number], reason))
+    return found
+
+
+def largest(family: Family) -> list[tuple[int, dict[str, Cell]]]:
+    """The largest N with both schedules, if there is one."""
+    steps = {
+        n: family.line("schedule_per", updates_per_round=n)
+        for n in family.values("updates_per_round")
+    }
+    both = [(n, line) for n, line in steps.items() if len(line) > 1]
+    return both[-1:]

@@ -1,0 +1,104 @@
+"""What idle time can be spent on: more passes over a round, or more samples to choose from.
+
+arXiv:2410.18252, figures 7 and 8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from analysis.comparison.claims import Pair, together
+from analysis.comparison.questions.answers import (
+    Answer,
+    Asked,
+    Claim,
+    Number,
+    Unit,
+    answer,
+    change,
+    tested,
+)
+from analysis.comparison.questions.equal_cost import at_equal_cost
+from analysis.comparison.questions.families import families
+from analysis.comparison.selection import Cell, Selection
+from analysis.statistics.contrasts import speed_up
+from analysis.statistics.decisions import Shows, options_of
+from analysis.statistics.results import Estimate
+
+PASSES = Claim(
+    "passes",
+    "{} passes over a round reach the same win-rate in as many updates, with fewer samples.",
+    "arXiv:2410.18252, Fig. 7",
+)
+SAMPLES = Claim(
+    "samples_per_prompt",
+    "The best and worst of {} samples reach the same win-rate in fewer updates.",
+    "arXiv:2410.18252, Fig. 8",
+)
+PASSES_DRIFT = Claim(PASSES.question, "{} passes end at a larger KL.", PASSES.where)
+SAMPLES_DRIFT = Claim(
+    SAMPLES.question, "{} samples in fewer updates end at a larger KL.", SAMPLES.where
+)
+SAVED = (("completions saved", "x/completions"), ("FLOPs saved", "x/flops"))
+
+
+def ask(selection: Selection, asked: Asked) -> list[Answer]:
+    """Each T against T=1, and each larger K in fewer updates against the smallest."""
+    passes, samples = [], []
+    for family in families(selection, ("passes",)):
+        base, *others = family.line("passes").values()
+        passes += [(cell, base) for cell in others]
+    for family in families(selection, ("group_size", "updates")):
+        base, *others = (cell for _, cell in sorted(family.cells.items()))
+        samples += [(cell, base) for cell in others if spends_less(cell, base)]
+    return [
+        *answers_of(PASSES, ("T", "passes"), passes, asked),
+        *answers_of(SAMPLES, ("K", "group_size"), samples, asked),
+    ]
+
+
+def answers_of(
+    claim: Claim, told: tuple[str, str], pairs: Sequence[Pair], asked: Asked
+) -> list[Answer]:
+    """Both claims of each comparison. told: the letter and the part that change."""
+    found = []
+    for (cell, base), count in zip(pairs, together(pairs), strict=True):
+        ends = [f"{told[0]}={one.parts[told[1]]}" for one in (cell, base)]
+        found += both(claim, " against ".join(ends), (cell, base), asked, count)
+    return found
+
+
+def spends_less(cell: Cell, base: Cell) -> bool:
+    """Whether it makes fewer updates with more samples a prompt."""
+    fewer: bool = cell.config("run.updates") < base.config("run.updates")
+    return fewer and cell.parts["group_size"] > base.parts["group_size"]
+
+
+def both(claim: Claim, label: str, pair: Pair, asked: Asked, count: int) -> list[Answer]:
+    """That it is not worse for less, and what that costs in KL."""
+    cell, base = pair
+    price = PASSES_DRIFT if claim is PASSES else SAMPLES_DRIFT
+    number = cell.parts["passes" if claim is PASSES else "group_size"]
+    claims = [replace(one, text=one.text.format(number)) for one in (claim, price)]
+    scores = cell.scores(asked.quality), base.scores(asked.quality)
+    loss = Number(label, change(*scores, count, Shows.not_worse))
+    made = tested(loss, Shows.not_worse, asked.margin)
+    saved = [
+        Number(f"{what}, {label}", ratio(base, cell, axis, count), Unit.times)
+        for what, axis in SAVED
+    ]
+    level = at_equal_cost(cell, base, "x/flops", asked, count)
+    told = "; ".join(f"{one.label} {one.text}" for one in (*saved, level))
+    reason = f"{label}: {made.reason}, margin {100 * asked.margin:g} points; {told}"
+    drifts = change(cell.scores(asked.drift), base.scores(asked.drift), count, Shows.above)
+    kl = tested(Number(f"KL, {label}", drifts, Unit.nats), Shows.above, 0.0)
+    return [
+        answer(claims[0], asked, pair, made.verdict, [made.number, *saved, level], reason),
+        answer(claims[1], asked, pair, kl.verdict, [kl.number], f"{label}: KL {kl.reason}"),
+    ]
+
+
+def ratio(base: Cell, cell: Cell, axis: str, count: int) -> Estimate:
+    """How many times less of an axis the condition spent."""
+    return speed_up(base.at_end(axis), cell.at_end(axis), options_of(Shows.above, count))

@@ -1,0 +1,133 @@
+"""Which algorithm bears off-policy samples best: arXiv:2410.18252, figure 4.
+
+Claims of several parts: such a claim holds if every part does, each at its own level, and fails
+with any part, corrected for their number (`decisions.all_of`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from analysis.comparison.questions.answers import (
+    Answer,
+    Asked,
+    Claim,
+    Number,
+    Tested,
+    answer,
+    change,
+    tested,
+)
+from analysis.comparison.questions.families import families
+from analysis.comparison.questions.off_policyness import QUESTION, Ladder, ladders
+from analysis.comparison.selection import Cell, Selection
+from analysis.statistics.contrasts import BySeed
+from analysis.statistics.decisions import NO_WIDTH, Shows, Verdict, all_of, has_width
+
+ORDER = Claim(
+    QUESTION, "Online DPO loses the least to off-policy samples.", "arXiv:2410.18252, Fig. 4"
+)
+LEARNS = Claim(
+    QUESTION,
+    "At the largest N online DPO alone still learns.",
+    "arXiv:2410.18252, text to Fig. 4",
+)
+PREFERRED = "online_dpo"
+# Of a part that says "does not learn": a gain that is shown to be within the margin is none.
+OPPOSITE = {
+    Verdict.holds: Verdict.does_not_hold,
+    Verdict.negligible: Verdict.holds,
+    Verdict.does_not_hold: Verdict.holds,
+    Verdict.cannot_tell: Verdict.cannot_tell,
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """A part of a claim: that the first is above the second, or, if denied, that it is not."""
+
+    label: str
+    first: BySeed
+    second: BySeed
+    is_denied: bool = False
+
+    def tested(self, margin: float, together: int) -> Tested:
+        """With an interval for so many parts together."""
+        estimate = change(self.first, self.second, together, Shows.above)
+        made = tested(Number(self.label, estimate), Shows.above, margin)
+        return Tested(made.number, OPPOSITE[made.verdict] if self.is_denied else made.verdict)
+
+
+def ask(selection: Selection, asked: Asked) -> list[Answer]:
+    """Both claims, wherever the preferred algorithm has a ladder beside others."""
+    found = []
+    for family in families(selection, ("updates_per_round", "algo")):
+        several = {ladder.algo: ladder for ladder in ladders(family)}
+        preferred = several.pop(PREFERRED, None)
+        if preferred and several:
+            found += [
+                order(preferred, list(several.values()), asked),
+                learns(preferred, list(several.values()), asked),
+            ]
+    return found
+
+
+def decided(parts: Mapping[str, Part], margin: float) -> tuple[Verdict, dict[str, Tested]]:
+    """The verdict of all parts, and the intervals that it stands on: those of each part by itself,
+    or, where the claim fails, those that hold together."""
+    single = {name: part.tested(margin, 1) for name, part in parts.items()}
+    joint = {name: part.tested(margin, len(parts)) for name, part in parts.items()}
+    verdict = all_of(
+        [one.verdict for one in single.values()], [one.verdict for one in joint.values()]
+    )
+    return verdict, joint if verdict is Verdict.does_not_hold else single
+
+
+def order(preferred: Ladder, others: Sequence[Ladder], asked: Asked) -> Answer:
+    """Whether every other algorithm loses more."""
+    own = preferred.loss(asked.quality)
+    parts = {
+        one.algo: Part(
+            f"loss of {one.algo} less that of {PREFERRED}, {preferred.ends}",
+            one.loss(asked.quality),
+            own,
+        )
+        for one in others
+    }
+    verdict, made = decided(parts, asked.margin)
+    told = "; ".join(f"{algo} loses {one.number.text} more" for algo, one in made.items())
+    cells = [cell for one in (preferred, *others) for cell in (one.low, one.high)]
+    return concluded(ORDER, asked, cells, verdict, made, f"{preferred.ends}: {told}")
+
+
+def learns(preferred: Ladder, others: Sequence[Ladder], asked: Asked) -> Answer:
+    """Whether the preferred one gains on its start at the largest N, and no other does."""
+    parts = {
+        one.algo: Part(
+            f"{one.algo}, gain over SFT",
+            one.high.scores(asked.quality),
+            one.high.starts(asked.quality),
+            is_denied=one is not preferred,
+        )
+        for one in (preferred, *others)
+    }
+    verdict, made = decided(parts, asked.margin)
+    told = "; ".join(f"{algo} {one.number.text}" for algo, one in made.items())
+    cells = [one.high for one in (preferred, *others)]
+    reason = f"gain over SFT at N={max(preferred.steps)}: {told}"
+    return concluded(LEARNS, asked, cells, verdict, made, reason)
+
+
+def concluded(
+    claim: Claim,
+    asked: Asked,
+    cells: Sequence[Cell],
+    verdict: Verdict,
+    made: Mapping[str, Tested],
+    reason: str,
+) -> Answer:
+    numbers = [one.number for one in made.values()]
+    if any(not has_width(number.estimate) for number in numbers):
+        reason = f"{reason}: {NO_WIDTH}"
+    return answer(claim, asked, cells, verdict, numbers, reason)

@@ -1,0 +1,73 @@
+"""Whether larger policies, or larger reward models, bear more off-policyness.
+
+arXiv:2410.18252, figure 5.
+"""
+
+from __future__ import annotations
+
+from analysis.comparison.claims import together
+from analysis.comparison.questions.answers import (
+    Answer,
+    Asked,
+    Claim,
+    Number,
+    answer,
+    change,
+    tested,
+)
+from analysis.comparison.questions.families import Family, families
+from analysis.comparison.questions.off_policyness import Ladder
+from analysis.comparison.selection import Selection
+from analysis.statistics.decisions import Shows
+
+WHERE = "arXiv:2410.18252, Fig. 5"
+POLICY = Claim("policy_scale", "A larger policy loses less to off-policy samples.", WHERE)
+REWARD = Claim("reward_scale", "A larger reward model does not make it lose less.", WHERE)
+
+
+def ask(selection: Selection, asked: Asked) -> list[Answer]:
+    """Both claims, wherever two sizes have the same ladder."""
+    found = []
+    for family in families(selection, ("updates_per_round", "model")):
+        found += compared(family, "model", POLICY, asked)
+    for family in families(selection, ("updates_per_round", "proxy")):
+        found += compared(family, "proxy", REWARD, asked)
+    return found
+
+
+def compared(family: Family, size: str, claim: Claim, asked: Asked) -> list[Answer]:
+    """The loss along N at the largest size less that at the smallest."""
+    found = [
+        (name, Ladder(str(name), family.line("updates_per_round", **{size: name})))
+        for name in family.values(size)
+    ]
+    sizes = sorted(
+        ((name, ladder) for name, ladder in found if len(ladder.steps) > 1),
+        key=lambda one: work(one[1]),
+    )
+    if len(sizes) < 2:
+        return []
+    (small_name, small), (large_name, large) = sizes[0], sizes[-1]
+    shows = Shows.below if claim is POLICY else Shows.equal
+    made = change(large.loss(asked.quality), small.loss(asked.quality), shows=shows)
+    number = Number(f"loss of {large_name} less that of {small_name}, {small.ends}", made)
+    ends = [(ladder.high, ladder.low) for _, ladder in sizes]
+    losses = [
+        Number(
+            f"{name}, {ladder.ends}",
+            change(ladder.high.scores(asked.quality), ladder.low.scores(asked.quality), count),
+        )
+        for (name, ladder), count in zip(sizes, together(ends), strict=True)
+    ]
+    told = tested(number, shows, asked.margin)
+    reason = f"{small.ends}, loss of {large_name} less that of {small_name}: {told.reason}; " + (
+        "; ".join(f"{loss.label} {loss.text}" for loss in losses)
+    )
+    cells = [cell for _, ladder in sizes for cell in (ladder.low, ladder.high)]
+    return [answer(claim, asked, cells, told.verdict, [number, *losses], reason)]
+
+
+def work(ladder: Ladder) -> float:
+    """FLOPs of its runs, by which sizes are ordered: equal updates of a larger model are more."""
+    ends = ladder.low.at_end("x/flops").values()
+    return sum(ends) / len(ends)

@@ -1,0 +1,98 @@
+"""How many rounds old samples may be, and what importance weights repair."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from analysis.comparison.claims import together
+from analysis.comparison.questions.answers import (
+    Answer,
+    Asked,
+    Claim,
+    Number,
+    answer,
+    change,
+    tested,
+)
+from analysis.comparison.questions.families import Family, families
+from analysis.comparison.selection import Cell, Selection
+from analysis.statistics.decisions import Shows
+
+QUESTION = "staleness"
+ONE = Claim(QUESTION, "Samples one round old cost nothing.", "arXiv:2410.18252, Fig. 1")
+OLDER = Claim(
+    QUESTION, "Samples {} rounds old cost win-rate.", "nobody; the paper does not test it"
+)
+REPAIRED = Claim(
+    QUESTION,
+    "Importance weights raise the win-rate of samples up to {} rounds old.",
+    "nobody; the paper does not test it",
+)
+PLAIN = "none"
+
+
+def ask(selection: Selection, asked: Asked) -> list[Answer]:
+    """Each S against S=0, and each correction against none at the same S."""
+    found: list[Answer] = []
+    every = families(selection, ("max_staleness", "correction"))
+    steps = [step for family in every for step in older(family)]
+    counts = together([(cell, fresh) for _, cell, fresh in steps])
+    for step, count in zip(steps, counts, strict=True):
+        found.append(cost_of(*step, asked, count))
+    repairs = [repair for family in every for repair in repaired(family)]
+    counts = together([(cell, plain) for *_, cell, plain in repairs])
+    for repair, count in zip(repairs, counts, strict=True):
+        found.append(gain_of(*repair, asked, count))
+    return found
+
+
+def older(family: Family) -> list[tuple[int, Cell, Cell]]:
+    """Every S without a correction, with its condition and that of fresh samples."""
+    steps = family.line("max_staleness", correction=PLAIN)
+    fresh = steps.pop(0, None)
+    if fresh is None:
+        return []
+    # Sync against async is a question of its own.
+    return [(s, cell, fresh) for s, cell in steps.items() if is_like(cell, fresh)]
+
+
+def is_like(cell: Cell, fresh: Cell) -> bool:
+    return bool(cell.parts["mode"] == fresh.parts["mode"])
+
+
+def cost_of(rounds: int, cell: Cell, fresh: Cell, asked: Asked, count: int) -> Answer:
+    """Whether samples one round old cost nothing, and older ones something."""
+    claim, shows = (ONE, Shows.equal) if rounds == 1 else (OLDER, Shows.below)
+    scores = cell.scores(asked.quality), fresh.scores(asked.quality)
+    number = Number(f"{algo(cell)}, S={rounds} against S=0", change(*scores, count, shows))
+    made = tested(number, shows, asked.margin)
+    reason = f"S={rounds} against S=0: {made.reason}, margin {100 * asked.margin:g} points"
+    claim = replace(claim, text=claim.text.format(rounds))
+    return answer(claim, asked, [cell, fresh], made.verdict, [number], reason)
+
+
+def repaired(family: Family) -> list[tuple[int, str, Cell, Cell]]:
+    """Every corrected condition and the same S without."""
+    return [
+        (rounds, name, cell, plain)
+        for rounds in family.values("max_staleness")
+        for line in [family.line("correction", max_staleness=rounds)]
+        for plain in [line.get(PLAIN)]
+        for name, cell in line.items()
+        if plain is not None and name != PLAIN and rounds > 0
+    ]
+
+
+def gain_of(rounds: int, name: str, cell: Cell, plain: Cell, asked: Asked, count: int) -> Answer:
+    """Whether a correction ends above none."""
+    scores = cell.scores(asked.quality), plain.scores(asked.quality)
+    label = f"S={rounds}, {name} less {PLAIN}"
+    number = Number(f"{algo(cell)}, {label}", change(*scores, count, Shows.above))
+    made = tested(number, Shows.above, asked.margin)
+    reason = f"{label}: {made.reason}"
+    claim = replace(REPAIRED, text=REPAIRED.text.format(rounds))
+    return answer(claim, asked, [cell, plain], made.verdict, [number], reason)
+
+
+def algo(cell: Cell) -> str:
+    return str(cell.parts["algo"])

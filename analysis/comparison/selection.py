@@ -1,0 +1,233 @@
+"""From tables to what is compared: the runs of a condition over seeds, and which do not count."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import pandas as pd
+
+from analysis.sources.conditions import LETTERS, NUMBERS, PARTS, TUNING
+from analysis.sources.record import look_up
+from analysis.statistics.curves import RunCurve, curve_of
+from analysis.tables.table import Tables
+from rlhf_lab.types.errors import UserError
+
+# What a run is missing that was cut short is its end, by which it would be compared.
+ENDED = ("finished", "unknown")
+KEY = ["sweep", "env_id", "condition"]
+
+
+@dataclass(frozen=True, eq=False)
+class Cell:
+    """The runs of one condition in one environment and sweep, which differ in their seed alone.
+
+    parts: task, model, algo, mode, correction, reward, proxy, N, T, K and S by their column, and
+    the `by` keys of the tables. runs: for each seed, its row of the tables' runs.
+    """
+
+    sweep: str
+    env: str
+    condition: str
+    parts: Mapping[str, Any]
+    runs: Mapping[int, Mapping[str, Any]]
+    rows: Mapping[int, pd.DataFrame]
+    recorded: Mapping[int, pd.DataFrame]
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        return tuple(sorted(self.runs))
+
+    @cached_property
+    def configs(self) -> dict[int, Mapping[str, Any]]:
+        return {seed: json.loads(row["config"]) for seed, row in self.runs.items()}
+
+    def config(self, key: str) -> Any:
+        """The value that all seeds have at a dotted key, None if none has it.
+
+        Raises UserError if they differ.
+        """
+        found = {
+            str(value): value
+            for config in self.configs.values()
+            for value in [look_up(config, key)]
+        }
+        if len(found) > 1:
+            raise UserError(f"{self.condition}: {key} is {' and '.join(found)} in runs of it")
+        return next(iter(found.values()))
+
+    def scores(self, metric: str) -> dict[int, float]:
+        """The metric of the last evaluated version, by seed.
+
+        Raises UserError if a run has none, or it is NaN.
+        """
+        return {seed: self._last(seed, metric) for seed in self.seeds}
+
+    def starts(self, metric: str) -> dict[int, float]:
+        """The metric of version 0, which is SFT, by seed."""
+        return {seed: self._numbers(seed, metric)[0] for seed in self.seeds}
+
+    def curves(self, x: str, y: str) -> dict[int, RunCurve]:
+        """y over x at the evaluated versions, by seed: both columns of `versions`.
+
+        A metric as x, such as a KL, may turn back: then use `paths`.
+        """
+        return {
+            seed: curve_of(f"{self.condition}, seed {seed}", xs, ys)
+            for seed, (xs, ys) in self.paths(x, y).items()
+        }
+
+    def paths(self, x: str, y: str) -> dict[int, tuple[list[float], list[float]]]:
+        """x and y at the evaluated versions in order, by seed."""
+        return {seed: (self._numbers(seed, x), self._numbers(seed, y)) for seed in self.seeds}
+
+    def at_end(self, axis: str) -> dict[int, float]:
+        """What a run had cost when its last evaluated version was ready, by seed."""
+        return {seed: self._numbers(seed, axis)[-1] for seed in self.seeds}
+
+    def last_recorded(self, metric: str) -> dict[int, float]:
+        """The last recorded value of a metric of the points, by seed; runs without it are left
+        out. Seconds and totals are sums from the start, so this is the whole run's."""
+        found = {
+            seed: rows[metric].dropna() for seed, rows in self.recorded.items() if metric in rows
+        }
+        return {seed: float(column.iloc[-1]) for seed, column in found.items() if len(column)}
+
+    def has(self, column: str) -> bool:
+        """Whether every run has numbers in a column of `versions` at all of them."""
+        return all(column in rows and not rows[column].isna().any() for rows in self.rows.values())
+
+    def title(self, told: Sequence[str]) -> str:
+        """A short label with the given parts: `ppo N=16`."""
+        return " ".join(part for name in told if (part := told_as(name, self.parts.get(name))))
+
+    def _last(self, seed: int, metric: str) -> float:
+        return self._numbers(seed, metric)[-1]
+
+    def _numbers(self, seed: int, column: str) -> list[float]:
+        rows = self.rows[seed]
+        if column not in rows:
+            raise UserError(f"{column}: {self.condition} has no such column; it has {list(rows)}")
+        values = [float(value) for value in rows[column]]
+        if any(math.isnan(value) for value in values):
+            versions = [int(v) for v, x in zip(rows["version"], values, strict=True) if x != x]
+            raise UserError(
+                f"{column} of {self.runs[seed]['place']} is NaN at versions {versions}: leave the "
+                "run out, or choose another metric"
+            )
+        return values
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What is compared, and a line for each run that is not, with the reason."""
+
+    cells: tuple[Cell, ...]
+    left_out: tuple[str, ...]
+
+    def only(self, **wanted: Any) -> Selection:
+        """The cells whose parts, sweep, env or condition have these values (or one of a list)."""
+        return Selection(tuple(c for c in self.cells if holds(c, wanted)), self.left_out)
+
+    def one(self, **wanted: Any) -> Cell | None:
+        """The cell that has these values, None if there is none.
+
+        Raises UserError if several have them.
+        """
+        found = self.only(**wanted).cells
+        if len(found) > 1:
+            names = "; ".join(f"{cell.sweep}: {cell.condition}" for cell in found)
+            raise UserError(f"{len(found)} conditions have {wanted}, but one is compared: {names}")
+        return found[0] if found else None
+
+    def values(self, part: str) -> list[Any]:
+        """The values of a part in these cells, in order."""
+        return sorted({cell.parts[part] for cell in self.cells if cell.parts.get(part) is not None})
+
+
+def cells(tables: Tables) -> Selection:
+    """The conditions of these tables with the runs that count.
+
+    A run does not count if it did not finish, has no seed, was judged at no version, lost its
+    rounds, or its condition and seed are there already; `left_out` has the reason.
+    """
+    left_out: list[str] = []
+    versions = unlabelled(tables.versions)
+    rows = {str(run): frame for run, frame in versions.groupby("run")}
+    recorded = {str(run): frame for run, frame in tables.points.groupby("run")}
+    found = []
+    for (sweep, env, condition), group in tables.runs.groupby(KEY, sort=True, dropna=False):
+        runs: dict[int, Mapping[str, Any]] = {}
+        for row in group.to_dict("records"):
+            if reason := why_not(row, rows, recorded, runs):
+                left_out.append(f"left out: {row['place']} ({reason})")
+            else:
+                runs[int(row["seed"])] = {str(key): value for key, value in row.items()}
+        if runs:
+            ids = {seed: str(row["run"]) for seed, row in runs.items()}
+            parts = parts_of(next(iter(runs.values())), tables.runs)
+            own = {seed: rows[run] for seed, run in ids.items()}
+            points = {seed: recorded.get(run, tables.points[:0]) for seed, run in ids.items()}
+            found.append(Cell(str(sweep), str(env), str(condition), parts, runs, own, points))
+    return Selection(tuple(found), tuple(left_out))
+
+
+def unlabelled(versions: pd.DataFrame) -> pd.DataFrame:
+    """The evaluations that a run makes of itself, in order of versions."""
+    own = versions[versions["label"].fillna("") == ""]
+    return own.sort_values(["run", "version"], kind="stable")
+
+
+def why_not(
+    row: Mapping[Any, Any],
+    rows: Mapping[str, pd.DataFrame],
+    recorded: Mapping[str, pd.DataFrame],
+    runs: Mapping[int, Any],
+) -> str:
+    """Why a run does not count; empty if it does."""
+    checks: tuple[tuple[Callable[[], bool], str], ...] = (
+        (lambda: row.get("role") == TUNING, "it tuned a search: its seed chose the setting"),
+        (lambda: row["state"] not in ENDED, f"its state is {row['state']}"),
+        (lambda: bool(pd.isna(row["seed"])), "it has no seed"),
+        (lambda: str(row["run"]) not in rows, "no version of it was judged"),
+        (lambda: has_lost_rounds(row, recorded), "none of its rounds is there"),
+        (lambda: int(row["seed"]) in runs, f"seed {row['seed']} is there already"),
+    )
+    return next((reason for fails, reason in checks if fails()), "")
+
+
+def has_lost_rounds(row: Mapping[Any, Any], recorded: Mapping[str, pd.DataFrame]) -> bool:
+    """Whether there should be rounds of a run; of sources other than folders nobody knows it."""
+    return not pd.isna(row["planned_rounds"]) and str(row["run"]) not in recorded
+
+
+def parts_of(row: Mapping[str, Any], runs: pd.DataFrame) -> dict[str, Any]:
+    """The parts of a run, and the keys that tell conditions apart besides."""
+    names = list(runs.columns)
+    extra = names[names.index("max_staleness") + 1 : names.index("place")]
+    plain = {name: row[name] for name in (*PARTS, *extra)}
+    numbers = {name: None if pd.isna(row[name]) else int(row[name]) for name in NUMBERS}
+    return {**plain, **numbers}
+
+
+def holds(cell: Cell, wanted: Mapping[str, Any]) -> bool:
+    own = {**cell.parts, "sweep": cell.sweep, "env": cell.env, "condition": cell.condition}
+    for name, value in wanted.items():
+        if name not in own:
+            raise UserError(f"{name}={value}: conditions have {', '.join(own)}")
+        if own[name] not in (value if isinstance(value, list | tuple) else [value]):
+            return False
+    return True
+
+
+def told_as(name: str, value: Any) -> str:
+    """A part as a word of a label: `N=4`, `sync`; nothing where there is nothing to tell."""
+    if value is None or (name == "correction" and value == "none"):
+        return ""
+    if name in LETTERS:
+        return f"{LETTERS[name]}={value}"
+    return f"{name}={value}" if "." in name else str(value)

@@ -1,0 +1,60 @@
+"""Tables of texts as Markdown, and pages of docs/ whose tables commands rewrite."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rlhf_lab.types.errors import UserError
+
+BEGIN, END = "<!-- table: begin -->", "<!-- table: end -->"
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of texts under a title."""
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+    @property
+    def markdown(self) -> list[str]:
+        """The lines of the table in Markdown, below its title in bold."""
+        return [f"**{self.title}**", "", *rows_of(self.columns, self.rows)]
+
+
+def rows_of(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """The lines of a Markdown table; the texts are Markdown already."""
+    lines = [columns, ["---"] * len(columns), *rows]
+    return [f"| {' | '.join(line)} |" for line in lines]
+
+
+def split_at_markers(page: Path) -> tuple[str, str]:
+    """The text of a page up to its first marker and from its second one on, markers included.
+
+    Raises UserError unless it has each marker once, on a line of its own, and in order.
+    """
+    lines = page.read_text(encoding="utf-8").splitlines(keepends=True) if page.is_file() else []
+    begins, ends = (
+        [number for number, line in enumerate(lines) if line.strip() == marker]
+        for marker in (BEGIN, END)
+    )
+    if len(begins) != 1 or len(ends) != 1 or begins > ends:
+        raise UserError(
+            f"--docs={page} is no page with a line {BEGIN} and, after it, a line {END}, once "
+            "each: add them where the tables are to stand"
+        )
+    return "".join(lines[: begins[0] + 1]), "".join(lines[ends[0] :])
+
+
+def write_between_markers(
+    page: Path, caption: str, notes: Sequence[str], tables: Sequence[Table]
+) -> None:
+    """Put caption, notes and tables between the markers of a page; the rest of it stays."""
+    before, after = split_at_markers(page)
+    lines = [caption, "", *(f"- {note}" for note in notes), *([""] if notes else [])]
+    for table in tables:
+        lines += [*table.markdown, ""]
+    page.write_text(before + "\n".join(["", *lines, after]), encoding="utf-8")

@@ -1,0 +1,97 @@
+"""Under which condition a run was made: what is compared, and what is repeated over seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from analysis.sources.record import Record, as_seed, cell, look_up
+from rlhf_lab.runs.trackers.identity import Tracked, env_id, exp_name
+from rlhf_lab.sweeps.search.jobs import TEST, TRIAL
+
+PARTS = ("task", "model", "algo", "mode", "correction", "reward", "proxy")
+# N, T, K and S, as the config calls them.
+NUMBERS = {
+    "updates_per_round": "run.updates_per_round",
+    "passes": "run.passes",
+    "group_size": "run.group_size",
+    "max_staleness": "mode.max_staleness",
+}
+LETTERS = {"updates_per_round": "N", "passes": "T", "group_size": "K", "max_staleness": "S"}
+COLUMNS = ("sweep", "env_id", "exp_name", "condition", "seed", *PARTS, *NUMBERS)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a run stands. env: the environment, whose scores are of one scale. experiment: what is
+    compared in it. condition: the same with N, T, K, S and `by`, so that runs which share
+    environment and condition differ in their seed alone."""
+
+    env: str
+    experiment: str
+    condition: str
+    seed: int | None
+    parts: Mapping[str, str]
+    numbers: Mapping[str, int | None]
+    extra: Mapping[str, Any]
+
+    @property
+    def group(self) -> tuple[str, str]:
+        return self.env, self.condition
+
+
+def place_of(record: Record, by: Sequence[str] = ()) -> Place:
+    """Where a run stands. by: config keys that also tell conditions apart."""
+    config, facts = record.config, record.facts
+    seed = facts.seed if facts.seed is not None else as_seed(look_up(config, "seed"))
+    parts = {part: named(config, part) for part in PARTS}
+    numbers = {name: as_seed(look_up(config, key)) for name, key in NUMBERS.items()}
+    if parts["mode"] == "sync":
+        numbers["max_staleness"] = 0
+    extra = {key: plain(look_up(config, key)) for key in by}
+    # A config's own names are left to it; what rlhf_lab tells no tracker is worked out.
+    tracked = Tracked(Path(), config, record.run, job_type_of(record))
+    env = str(look_up(config, "env_id") or env_id(tracked))
+    experiment = str(look_up(config, "exp_name") or exp_name(tracked, facts.swept))
+    told = [f"{LETTERS[name]}={value}" for name, value in numbers.items() if value is not None]
+    told += [f"{key}={value}" for key, value in extra.items()]
+    condition = " ".join([experiment or "(no exp_name)", *told])
+    return Place(env, experiment, condition, seed, parts, numbers, extra)
+
+
+def plain(value: Any) -> Any:
+    """A value of a config as a table holds it."""
+    return value if value is None or isinstance(value, bool) else cell(value)
+
+
+TUNING = "tuning"
+ROLES = {TRIAL: TUNING, TEST: "test"}
+
+
+def role_of(record: Record) -> str:
+    """What a run was for in a search for hyperparameters: `tuning`, by which the setting was
+    chosen, or `test`, on seeds of its own; "" of any other run."""
+    swept = record.facts.swept or str(look_up(record.config, "tracker.condition") or "")
+    return ROLES.get(swept.partition("=")[0], "")
+
+
+def job_type_of(record: Record) -> Any:
+    """`evaluate` where a run is another one judged again."""
+    return "evaluate" if record.facts.job_type == "evaluate" else "train"
+
+
+def named(config: Mapping[str, Any], part: str) -> str:
+    """The option that a part was chosen by, "" where the config does not say."""
+    chosen = config.get(part)
+    if isinstance(chosen, Mapping):
+        return str(chosen.get("name", ""))
+    return str(chosen or config.get(f"{part}.name") or "")
+
+
+def columns(record: Record, place: Place) -> dict[str, Any]:
+    """The columns that every table has of a run, in their order."""
+    own = {"source": str(record.source), "run": record.run, "sweep": record.facts.sweep}
+    own |= {"env_id": place.env, "exp_name": place.experiment, "condition": place.condition}
+    return {**own, "seed": place.seed, **place.parts, **place.numbers, **place.extra}

@@ -1,0 +1,183 @@
+"""Runs from run folders, and which jobs of a sweep have none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from typing_extensions import TypedDict
+
+from analysis.sources.findings import Finding, Kind
+from analysis.sources.record import Facts, Reading, Record, Row, Source, as_seed, flat
+from rlhf_lab.runs.extents import Extent, extent_of, lack
+from rlhf_lab.runs.folder import EVALS, METRICS, VALIDATION
+from rlhf_lab.runs.jsonl import Rows, read_rows
+from rlhf_lab.runs.manifest import kernels_in
+from rlhf_lab.runs.provenance import short_commit
+from rlhf_lab.runs.reading import Unreadable, checked, read_yaml
+from rlhf_lab.runs.summaries import RunSummary, list_runs
+from rlhf_lab.runs.trackers.identity import Tracked, tags
+from rlhf_lab.runs.trackers.options import TrackerOptions
+from rlhf_lab.sweeps.record import RECORD, read_record
+from rlhf_lab.types.errors import UserError
+
+CONFIG = "config.yaml"
+ROW_NUMBER = "step"
+
+
+class TrackerConfig(TypedDict, total=False):
+    sweep: str
+    condition: str
+    wandb_tags: list[str] | None
+
+
+class TrackedConfig(TypedDict, total=False):
+    """What is read of config.yaml besides single values, which may be anything."""
+
+    tracker: TrackerConfig | None
+
+
+# Of a run without its config.yaml, what its manifest says too.
+NAMED = ("task", "algo", "mode", "model", "correction")
+
+
+def read_folder(root: Path) -> Reading:
+    """Every run in a folder or below it, and what its sweeps lack. A damaged run is a finding."""
+    runs = list_runs(root)
+    sweeps = [path.parent for path in sorted(root.rglob(RECORD))]
+    read = [record_of(run, root) for run in runs if run.state != "unreadable"]
+    unreadable = [
+        Finding(Kind.damaged, "", str(run.folder), f"{run.problem}: its run cannot be read")
+        for run in runs
+        if run.state == "unreadable"
+    ]
+    lacking = [one for folder in sweeps for one in against(folder, runs)]
+    return Reading(tuple(read), (*unreadable, *lacking))
+
+
+def record_of(run: RunSummary, root: Path) -> Record:
+    """A run's folder as a record."""
+    place, manifest = str(run.folder), run.manifest
+    run_id = str(manifest.get("run_id") or place)
+    found: list[str] = [run.problem] if run.problem else []
+    found += altered(run.folder, manifest)
+    rounds = [without(row, ROW_NUMBER) for row in readable(run.folder / METRICS, found)]
+    evals = [row for path, label in evaluations(run.folder) for row in judged(path, label, found)]
+    config = config_of(run.folder, manifest, found)
+    findings = (Finding(Kind.damaged, run_id, place, what) for what in dict.fromkeys(found))
+    facts = facts_of(manifest, config, run.state, str(root))
+    return Record(Source.folder, run_id, place, facts, config, rounds, evals, tuple(findings))
+
+
+def readable(path: Path, found: list[str]) -> list[Row]:
+    """The flat rows of a file; none where it is damaged, which `found` then says."""
+    rows: Rows | Sequence[Mapping[str, Any]] = []
+    try:
+        rows = read_rows(path)
+    except Unreadable as error:
+        found.append(str(error))
+    return [flat(row) for row in rows]
+
+
+def altered(folder: Path, manifest: Mapping[str, Any]) -> list[str]:
+    """Whether the rounds are not those that the run wrote."""
+    wrote = manifest.get("records", {}).get(METRICS)
+    if wrote is None:
+        return []
+    wanted = Extent(**wrote)
+    path = folder / METRICS
+    there = extent_of(path, wanted.size)
+    return [] if there == wanted else [f"{path}: {lack(there, wanted)} that the run wrote"]
+
+
+def without(row: Row, name: str) -> Row:
+    return {key: value for key, value in row.items() if key != name}
+
+
+def evaluations(folder: Path) -> list[tuple[Path, str]]:
+    """The files of a run's evaluations with the label of each; on validation prompts it is read
+    where a search pauses it."""
+    stem = Path(EVALS).stem
+    labelled = sorted(folder.glob(f"{stem}-*.jsonl"))
+    named = [(path, path.stem[len(stem) + 1 :]) for path in labelled]
+    return [(folder / EVALS, ""), *named, (folder / VALIDATION, Path(VALIDATION).stem)]
+
+
+def judged(path: Path, label: str, found: list[str]) -> list[Row]:
+    return [{"label": label, **row} for row in readable(path, found)]
+
+
+def config_of(folder: Path, manifest: Mapping[str, Any], found: list[str]) -> dict[str, Any]:
+    """The resolved config; without it, what the manifest says of it."""
+    known: dict[str, Any] = {name: {"name": manifest[name]} for name in NAMED if name in manifest}
+    known |= {"run": dict(manifest.get("settings", {})), "seed": manifest.get("seed")}
+    try:
+        read = read_yaml(folder / CONFIG)
+        checked(read, TrackedConfig, folder / CONFIG)
+    except Unreadable as error:
+        found.append(str(error))
+        return known
+    return read
+
+
+def facts_of(
+    manifest: Mapping[str, Any], config: Mapping[str, Any], state: str, project: str
+) -> Facts:
+    """What a manifest says of its run, and the config of the sweep it is of."""
+    tracker = config.get("tracker") or {}
+    sweep, commit = str(tracker.get("sweep", "")), short_commit(manifest)
+    own = [str(tag) for tag in tracker.get("wandb_tags") or ()]
+    # As a mirror would have them, so that a filter finds the run wherever it lies.
+    tagged = Tracked(Path(), config, str(manifest.get("run_id", "")), commit=commit)
+    return Facts(
+        state=state,
+        seed=as_seed(manifest.get("seed")),
+        sweep=sweep,
+        swept=str(tracker.get("condition", "")),
+        project=project,
+        code=str(manifest.get("code", "")),
+        content=str(manifest.get("content", "")),
+        commit=commit,
+        started=str(manifest.get("started", "")),
+        planned_rounds=manifest.get("num_rounds"),
+        tags=tags(tagged, TrackerOptions(sweep=sweep, wandb_tags=own)),
+        step="total/updates",
+        machine=machine_of(manifest),
+        kernels=kernels_of(manifest),
+    )
+
+
+def machine_of(manifest: Mapping[str, Any]) -> str:
+    """Processor, cores and accelerator, as far as a manifest names them."""
+    host = manifest.get("host") or {}
+    cores = f"{host['cores']} cores" if "cores" in host else ""
+    named = (host.get("cpu"), cores, manifest.get("accelerator"))
+    return ", ".join(str(part) for part in named if part)
+
+
+def kernels_of(manifest: Mapping[str, Any]) -> str:
+    """The CPU kernels that computed a run, those before it was resumed first."""
+    before = [str(again.get("kernels", "")) for again in manifest.get("resumed", [])]
+    return " then ".join(dict.fromkeys(one for one in [*before, kernels_in(manifest)] if one))
+
+
+def against(folder: Path, runs: Sequence[RunSummary]) -> list[Finding]:
+    """Jobs of a sweep that have no run, or a run of other settings than the sweep asked for."""
+    try:
+        sweep = read_record(folder)
+    except UserError as error:
+        return [Finding(Kind.damaged, "", str(folder), str(error))]
+    here = {run.folder.absolute(): run for run in runs}
+    found = []
+    for name, content in sweep["jobs"].items():
+        # A sweep's folder may have been moved since: jobs are below it by their name.
+        path = folder.absolute() / name
+        run = here.get(path) or here.get(Path(sweep["folders"][name]).absolute())
+        if run is None:
+            found.append(Finding(Kind.absent, "", str(path), f"job {name} of {folder} has no run"))
+        elif content != (theirs := run.manifest.get("content")):
+            what = f"content {theirs}, but its sweep asked for {content}"
+            run_id = str(run.manifest.get("run_id", ""))
+            found.append(Finding(Kind.other_config, run_id, str(run.folder), what))
+    return found

@@ -1,0 +1,117 @@
+"""Runs from the offline database of Open RL Benchmark: DATASET/ENTITY/PROJECT/offline.sqlite."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from analysis.sources.damage import CsvTable, csv_table, readable
+from analysis.sources.findings import Finding, Kind
+from analysis.sources.history import facts, split
+from analysis.sources.record import Reading, Record, Source, joined
+from rlhf_lab.runs.reading import Unreadable, checked, file_size, parse_json
+
+BESIDE = ("-journal", "-wal", "-shm")
+DATABASE, TABLE, FACTS = "offline.sqlite", "run_df.csv", "run.json"
+# In run_df.csv a value that was never logged is empty, and NaN is written out.
+
+
+# What is read of a run, beside its id.
+NEEDED = ("name", "state", "username", "project", "entity", "config")
+
+
+def read_benchmark(root: Path) -> Reading:
+    """Every run of a database, or of those in a folder or below it."""
+    paths = [root] if root.is_file() else sorted(root.rglob(DATABASE))
+    return joined(readable(partial(read_database, path)) for path in paths)
+
+
+def read_database(path: Path) -> Reading:
+    """The runs of one project. A run that cannot be read, or without a readable curve, is a
+    finding. Raises Unreadable if the database is none."""
+    try:
+        rows, tags = queried(path)
+    except sqlite3.Error as error:
+        raise Unreadable(path, f"it is no database that can be read ({error})") from error
+    return joined(
+        readable(partial(read_run, row, tags, path, number), str(row.get("id", "")))
+        for number, row in enumerate(rows, start=1)
+    )
+
+
+def read_run(
+    row: Mapping[str, Any], tags: Mapping[str, tuple[str, ...]], path: Path, number: int
+) -> Reading:
+    """One run of a database."""
+    lacking = [name for name in ("id", *NEEDED) if name not in row]
+    if lacking:
+        raise Unreadable(path, f"its runs have no {', '.join(lacking)}", f"row {number}")
+    run = str(row["id"])
+    config = parse_json(
+        checked(row["config"], str, path, f"run {run}, config"), dict[str, Any], path,
+        f"run {run}, config",
+    )  # fmt: skip
+    return Reading((record_of(row, config, tags.get(run, ()), path.parent / run),))
+
+
+def queried(path: Path) -> tuple[list[dict[str, Any]], dict[str, tuple[str, ...]]]:
+    """The rows of the table of runs, and each run's tags."""
+    links = (
+        "SELECT link.offlinerun_id, tag.name FROM tag_offlinerun_through AS link "
+        "JOIN tag ON tag.id = link.tag_id ORDER BY tag.id"
+    )
+    # SQLite waits for ever at a pipe, also in the place of its own files beside the database.
+    for place in (path, *(path.with_name(path.name + end) for end in BESIDE)):
+        if place == path or place.exists():
+            file_size(place)
+    # Opened as read-only: nothing is to be made of a path that is mistyped.
+    with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as database:
+        database.row_factory = sqlite3.Row
+        rows = [dict(row) for row in database.execute("SELECT * FROM offlinerun ORDER BY rowid")]
+        tags: dict[str, tuple[str, ...]] = {}
+        for run, name in database.execute(links):
+            tags[str(run)] = (*tags.get(str(run), ()), str(name))
+    return rows, tags
+
+
+def record_of(
+    row: Mapping[str, Any], config: Mapping[str, Any], tags: Sequence[str], folder: Path
+) -> Record:
+    """One run with its curve. Raises Unreadable if the curve cannot be read."""
+    table = csv_table(folder / TABLE)
+    rounds, evals = split(curve(table))
+    known = facts(
+        config,
+        rounds or evals,
+        state=str(row["state"]),
+        name=str(row["name"]),
+        project=f"{row['entity']}/{row['project']}",
+        user=str(row["username"]),
+        tags=tuple(tags),
+        code=str(config.get("code") or ""),
+        content=str(config.get("content") or ""),
+    )
+    run, place = str(row["id"]), str(folder)
+    findings = (Finding(Kind.damaged, run, place, f"{TABLE}: {what}") for what in table.problems)
+    return Record(Source.orb, run, place, known, config, rounds, evals, tuple(findings))
+
+
+def curve(table: CsvTable) -> list[dict[str, Any]]:
+    """The rows of a run's history. The column without a name is the row's number."""
+    return [{name: parsed(text) for name, text in row.items() if name} for _, row in table.rows]
+
+
+def parsed(text: str) -> Any:
+    """A number, or the text."""
+    try:
+        return int(text)
+    except ValueError:
+        pass
+    try:
+        return float(text)
+    except ValueError:
+        return text

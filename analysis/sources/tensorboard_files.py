@@ -1,0 +1,92 @@
+"""Runs from TensorBoard's event files, read by TensorBoard's own reader."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from analysis.sources.axes import RUNTIME
+from analysis.sources.damage import readable
+from analysis.sources.findings import Finding, Kind
+from analysis.sources.folders import config_of, facts_of
+from analysis.sources.history import STEP, split
+from analysis.sources.record import Facts, Reading, Record, Source, joined
+from rlhf_lab.runs.folder import MANIFEST
+from rlhf_lab.runs.reading import parsing
+from rlhf_lab.runs.summaries import summary
+from rlhf_lab.types.errors import UserError
+
+PATTERN = "*tfevents*"
+# Bytes of an event's length and of two checksums beside it.
+FRAME = 16
+
+
+def read_events(root: Path) -> Reading:
+    """The runs of a folder's event files, one a folder. What a run's manifest says of it counts."""
+    folders = sorted({path.parent for path in root.rglob(PATTERN) if path.is_file()})
+    return joined(readable(partial(read_run, folder, root)) for folder in folders)
+
+
+def read_run(folder: Path, root: Path) -> Reading:
+    return Reading((record_of(folder, root),))
+
+
+def record_of(folder: Path, root: Path) -> Record:
+    """The scalars of one folder by step. Seconds are those since its first event."""
+    rounds, evals = split(scalars(folder).values())
+    run, config, facts = about(folder, root)
+    found = tuple(
+        Finding(Kind.damaged, run, str(folder), what)
+        for path in sorted(folder.glob(PATTERN))
+        if (what := cut(path))
+    )
+    return Record(Source.tensorboard, run, str(folder), facts, config, rounds, evals, found)
+
+
+def cut(path: Path) -> str:
+    """Where a file's reading ended before its end, "" if it did not. TensorBoard's own reader stops
+    there in silence."""
+    from tensorboard.backend.event_processing.event_file_loader import RawEventFileLoader
+
+    with parsing(path, "event file"):
+        read = sum(FRAME + len(event) for event in RawEventFileLoader(str(path)).Load())
+    size = path.stat().st_size
+    return "" if read == size else f"read up to byte {read} of {size} of {path.name}: it is damaged"
+
+
+def scalars(folder: Path) -> dict[int, dict[str, Any]]:
+    """The scalars of every step. Raises UserError if tensorboard is not installed."""
+    try:
+        from tensorboard.backend.event_processing.event_accumulator import (
+            SCALARS,
+            EventAccumulator,
+        )
+    except ImportError as error:
+        raise UserError(
+            f"{folder} holds TensorBoard's events: reading them needs the package tensorboard "
+            "(pip install 'rlhf-lab[tensorboard]')"
+        ) from error
+    rows: dict[int, dict[str, Any]] = {}
+    # 0 keeps all: by default it would be a sample of 10,000 points.
+    events = EventAccumulator(str(folder), size_guidance={SCALARS: 0})
+    with parsing(folder, "folder of event files"):
+        events.Reload()
+        names = events.Tags()[SCALARS]
+        begun = events.FirstEventTimestamp() if names else 0.0
+        for name in names:
+            for event in events.Scalars(name):
+                row = rows.setdefault(event.step, {STEP: event.step})
+                row |= {name: event.value, RUNTIME: event.wall_time - begun}
+    return rows
+
+
+def about(folder: Path, root: Path) -> tuple[str, Mapping[str, Any], Facts]:
+    """Id, config and facts: of the run whose mirror the events are, else of the folder's path."""
+    if not (folder.parent / MANIFEST).is_file():
+        return str(folder), {}, Facts(project=str(root), step=STEP)
+    found = summary(folder.parent, folder.parent.name)
+    config = config_of(folder.parent, found.manifest, [])
+    run_id = str(found.manifest.get("run_id") or folder)
+    return run_id, config, facts_of(found.manifest, config, found.state, str(root))

@@ -1,0 +1,1 @@
+"""Programs that start runs, time them, and compare them with other software."""

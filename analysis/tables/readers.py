@@ -1,0 +1,91 @@
+"""From what a user names to what is read."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from analysis.sources.csv_files import read_csv
+from analysis.sources.filters import Query
+from analysis.sources.folders import read_folder
+from analysis.sources.open_rl_benchmark import DATABASE, read_benchmark
+from analysis.sources.record import Reading, Source, joined
+from analysis.sources.tensorboard_files import read_events
+from analysis.sources.validity import sound
+from analysis.sources.wandb_files import read_offline
+from analysis.tables.saved import END, SIGN, read_saved
+from rlhf_lab.runs.folder import MANIFEST
+from rlhf_lab.types.errors import UserError
+
+READERS: dict[Source, Callable[[Path], Reading]] = {
+    Source.folder: read_folder,
+    Source.offline: read_offline,
+    Source.orb: read_benchmark,
+    Source.tensorboard: read_events,
+    Source.csv: read_csv,
+    Source.saved: read_saved,
+}
+# The first kind that a folder holds is what it is read as; the files of runs are not searched.
+SIGNS: dict[Source, Callable[[str], bool]] = {
+    Source.folder: lambda name: name == MANIFEST,
+    Source.orb: lambda name: name == DATABASE,
+    Source.offline: lambda name: name.endswith(".wandb"),
+    Source.tensorboard: lambda name: "tfevents" in name,
+    Source.csv: lambda name: name.endswith(".csv"),
+    Source.saved: lambda name: name.endswith(SIGN),
+}
+# A database of Open RL Benchmark has a CSV a run.
+BELONGS = {Source.csv: Source.orb}
+Online = Callable[[str, Sequence[Query]], Reading]
+
+
+def read_sources(texts: Sequence[str], queries: Sequence[Query], online: Online) -> Reading:
+    """Everything that the sources hold. online: reads ENTITY/PROJECT from wandb's server. Raises
+    UserError on a source that is none, and tells what there would be."""
+    return sound(joined(read_source(text, queries, online) for text in texts))
+
+
+def read_source(text: str, queries: Sequence[Query], online: Online) -> Reading:
+    """One source: `KIND:PLACE`, or a path whose kind its files tell."""
+    kind, colon, rest = text.partition(":")
+    named = Source(kind) if colon and kind in list(Source) else None
+    if named is Source.wandb:
+        return online(rest, queries)
+    path = Path(rest if named else text)
+    if not path.exists():
+        raise UserError(
+            f"{text}: there is no such file or folder: pass a folder of runs, or KIND:PLACE with "
+            f"one of {', '.join(Source)}"
+        )
+    return READERS[named or kind_of(path)](path)
+
+
+def kind_of(path: Path) -> Source:
+    """What a path is to be read as. Raises UserError if it holds nothing, or several things."""
+    found = signs_in(path)
+    kinds = [kind for kind in SIGNS if kind in found and BELONGS.get(kind) not in found]
+    if len(kinds) == 1:
+        return kinds[0]
+    if kinds:
+        told = ", ".join(f"{kind}:{path}" for kind in kinds)
+        raise UserError(f"{path} can be read in several ways: pass one or more of {told}")
+    raise UserError(
+        f"{path} holds nothing to read ({MANIFEST}, .wandb, {DATABASE}, event files, .csv or saved "
+        "tables): `rlhf-lab runs` lists what was run"
+    )
+
+
+def signs_in(path: Path) -> set[Source]:
+    """The kinds of files in a folder or below it, outside of the folders of runs."""
+    if path.is_file() and path.suffix == END:
+        return {Source.saved}
+    if path.is_file():
+        return {kind for kind, is_sign in SIGNS.items() if is_sign(path.name)}
+    found: set[Source] = set()
+    for _, folders, files in os.walk(path):
+        here = {kind for kind, is_sign in SIGNS.items() for name in files if is_sign(name)}
+        if Source.folder in here:
+            here, folders[:] = {Source.folder}, []
+        found |= here
+    return found
