@@ -10,7 +10,7 @@ from typing_extensions import TypedDict
 
 from analysis.sources.findings import Finding, Kind
 from analysis.sources.record import Facts, Reading, Record, Row, Source, as_seed, flat
-from rlhf_lab.runs.extents import Extent, extent_of, lack
+from rlhf_lab.runs.extents import Extent, difference, extent_of
 from rlhf_lab.runs.folder import EVALS, METRICS, VALIDATION
 from rlhf_lab.runs.jsonl import Rows, read_rows
 from rlhf_lab.runs.manifest import kernels_in
@@ -88,7 +88,7 @@ def altered(folder: Path, manifest: Mapping[str, Any]) -> list[str]:
     wanted = Extent(**wrote)
     path = folder / METRICS
     there = extent_of(path, wanted.size)
-    return [] if there == wanted else [f"{path}: {lack(there, wanted)} that the run wrote"]
+    return [] if there == wanted else [f"{path}: {difference(there, wanted)} that the run wrote"]
 
 
 def without(row: Row, name: str) -> Row:

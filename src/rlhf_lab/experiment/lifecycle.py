@@ -25,7 +25,7 @@ from rlhf_lab.models.forward import load_weights, weights_digest
 from rlhf_lab.rollout.mode import ExecutorKind
 from rlhf_lab.runs import folder as runs
 from rlhf_lab.runs import forkserver
-from rlhf_lab.runs.disk import fault_of
+from rlhf_lab.runs.disk import disk_error
 from rlhf_lab.runs.extents import extent_of
 from rlhf_lab.runs.manifest import read_manifest
 from rlhf_lab.runs.provenance import peak_memory_bytes, short_commit
@@ -67,7 +67,7 @@ def train_in(folder: Path, config: Config, console: Console, facts: Record) -> P
         try:
             state = finish_run(config, console, facts, record, stop)
         except BaseException as error:
-            if fault_of(error):
+            if disk_error(error):
                 error.add_note(saved(folder))
             # A scheduler that asks twice must not cut off what is written down about the end.
             with stop.deferred():

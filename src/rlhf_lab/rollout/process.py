@@ -87,7 +87,7 @@ class GeneratorProcess:
             ),
             name=f"generator-{self._number}",
             daemon=True,
-            is_deaf=True,
+            ignores_signals=True,
         )
         theirs.close()
         self._connection: Connection = ours

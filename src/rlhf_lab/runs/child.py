@@ -163,9 +163,17 @@ def ends_within(pid: int, born: str, seconds: float) -> bool:
 
 
 def ignore_group_signals() -> None:
-    """Leave it to the parent alone when this process ends."""
+    """Ignore them: the parent alone decides when this process ends."""
     for number in GROUP_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
+
+
+def reset_group_signals() -> None:
+    """Give them their default effect, whatever the parent does at them: what a script starts in the
+    background ignores SIGINT."""
+    for number in GROUP_SIGNALS:
+        is_interrupt = number == signal.SIGINT
+        signal.signal(number, signal.default_int_handler if is_interrupt else signal.SIG_DFL)
 
 
 def when_ended(parent: Any, act: Callable[[], object]) -> None:
