@@ -5,14 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
-import queue
-import threading
 import traceback
 from collections.abc import Callable
 from multiprocessing import parent_process
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
 
 from torch import Tensor
 
@@ -20,7 +17,7 @@ from rlhf_lab.rollout.feeds import LatestWeights
 from rlhf_lab.rollout.shared import SharedWeights
 from rlhf_lab.rollout.stack_file import write_stacks
 from rlhf_lab.rollout.worker import RolloutWorker
-from rlhf_lab.runs.child import when_ended
+from rlhf_lab.runs.child import read_ahead, when_ended
 from rlhf_lab.runs.memory import keep_freed_memory
 from rlhf_lab.types.data import Weights
 from rlhf_lab.types.protocols import WeightFeed
@@ -38,15 +35,13 @@ def serve(
     write_stacks(stacks)
     if (trainer := parent_process()) is not None:
         when_ended(trainer.sentinel, lambda: os._exit(1))
-    # A thread reads the requests, so that a trainer that sends one never waits.
-    requests: queue.SimpleQueue[Any] = queue.SimpleQueue()
     try:
         worker = make_worker()
     except BaseException as error:
         connection.send(("failed", portable(error)))
         return
     connection.send(("ready", None))
-    threading.Thread(target=read_requests, args=(connection, requests), daemon=True).start()
+    requests = read_ahead(connection)
     weights: Weights | None = None
     while (request := requests.get()) is not None:
         source, chunk = request
@@ -60,15 +55,6 @@ def serve(
             connection.send(("done", worker.run(feed, chunk, lambda: advance(pulse))))
         except Exception as error:
             connection.send(("failed", portable(error)))
-
-
-def read_requests(connection: Connection, requests: queue.SimpleQueue[Any]) -> None:
-    """Put requests into the queue, and None when the trainer has closed the pipe."""
-    try:
-        while True:
-            requests.put(connection.recv())
-    except (EOFError, OSError):
-        requests.put(None)
 
 
 _newest: Weights | None = None

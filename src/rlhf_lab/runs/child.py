@@ -17,8 +17,9 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from multiprocessing import Pipe
-from multiprocessing.connection import wait
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 # In the words of a command: the number of the child's end of the pipe.
@@ -137,25 +138,16 @@ def end_process(pid: int, seconds: float) -> bool:
     """SIGTERM, and after `seconds` SIGKILL to the process group. Returns whether the process ended
     by itself. For signal handlers: takes no lock that somebody who waits for the process holds."""
     born = birth(pid)
-    if born is None:
-        return True
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGTERM)
-    if ends_within(pid, born, seconds):
-        return True
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(pid, signal.SIGKILL)
-    ends_within(pid, born, seconds)
-    return False
-
-
-def ends_within(pid: int, born: str, seconds: float) -> bool:
-    """Whether a process ends within `seconds`."""
-    deadline = time.monotonic() + seconds
-    while birth(pid) == born:
-        if time.monotonic() >= deadline:
-            return False
-        time.sleep(POLL_SECONDS)
+    for kill, number in ((os.kill, signal.SIGTERM), (os.killpg, signal.SIGKILL)):
+        if birth(pid) != born or born is None:
+            break
+        with contextlib.suppress(ProcessLookupError):
+            kill(pid, number)
+        deadline = time.monotonic() + seconds
+        while birth(pid) == born and time.monotonic() < deadline:
+            time.sleep(POLL_SECONDS)
+    else:
+        return False
     return True
 
 
@@ -174,6 +166,24 @@ def reset_group_signals() -> None:
     for number in GROUP_SIGNALS:
         is_interrupt = number == signal.SIGINT
         signal.signal(number, signal.default_int_handler if is_interrupt else signal.SIG_DFL)
+
+
+def read_ahead(
+    connection: Connection, at_end: Callable[[], object] = lambda: None
+) -> SimpleQueue[Any]:
+    """A queue that a thread fills with what the parent sends, so that the parent never waits. When
+    the parent has closed the pipe, it calls `at_end` and puts None."""
+    received: SimpleQueue[Any] = SimpleQueue()
+
+    def read() -> None:
+        with contextlib.suppress(EOFError, OSError):
+            while True:
+                received.put(connection.recv())
+        at_end()
+        received.put(None)
+
+    threading.Thread(target=read, daemon=True).start()
+    return received
 
 
 def when_ended(parent: Any, act: Callable[[], object]) -> None:

@@ -93,18 +93,6 @@ class RunDirectory:
     def manifest(self) -> Mapping[str, Any]:
         return self._manifest
 
-    @property
-    def metrics(self) -> Path:
-        return self.folder / METRICS
-
-    @property
-    def evals(self) -> Path:
-        return self.folder / EVALS
-
-    @property
-    def weights(self) -> Path:
-        return self.folder / "weights"
-
     def finish(self, state: End, **facts: Any) -> None:
         """Record how and when the run ended, in one step; facts may hold `error`."""
         self.update(state=state, ended=now(), **facts)

@@ -28,7 +28,7 @@ from typing import Any
 from rlhf_lab.runs.child import GROUP_SIGNALS, ignore_group_signals, reset_group_signals
 from rlhf_lab.types.errors import UserError
 
-METHOD = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
+METHOD = "forkserver"
 # All that a job or a generator imports.
 PRELOAD = [__name__, "rlhf_lab.cli.main", "rlhf_lab.cli.compose", "rlhf_lab.experiment.lifecycle"]
 
@@ -57,9 +57,7 @@ def start(
     imported.
     """
     context: Any = multiprocessing.get_context(METHOD)
-    # A spawned child inherits them.
-    numbers = (1, 2) if METHOD == "forkserver" else ()
-    outputs = tuple(Output(number) for number in numbers if is_open(number))
+    outputs = tuple(Output(number) for number in (1, 2) if is_open(number))
     with _starting:
         process: BaseProcess = context.Process(
             target=run_target,
@@ -76,8 +74,6 @@ def start(
 
 def warm() -> None:
     """Start the server, whose imports then go on in the background."""
-    if METHOD != "forkserver":
-        return
     with _starting:
         if _server_pid is not None and os.getppid() == _server_pid:
             # Multiprocessing would start a second server: it does not know its parent's.
@@ -167,8 +163,7 @@ class Context:
 def run_target(context: Context, target: Callable[..., object], args: tuple[Any, ...]) -> None:
     """In the child: take over the parent's state, then call the target."""
     global _server_pid
-    if METHOD == "forkserver":
-        _server_pid = os.getppid()
+    _server_pid = os.getppid()
     multiprocessing.set_start_method(None, force=True)
     os.environ.clear()
     os.environ.update(context.environment)

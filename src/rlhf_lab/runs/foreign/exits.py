@@ -20,8 +20,8 @@ from collections.abc import Callable
 from types import FrameType, ModuleType
 from typing import Any
 
-# Signals that the run itself handles.
-RUN_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
+from rlhf_lab.runs.child import GROUP_SIGNALS
+
 HARMLESS_SIGNALS = (signal.SIGCHLD, signal.SIGCONT, signal.SIGURG, signal.SIGWINCH)
 
 
@@ -130,7 +130,7 @@ def always(*given: Any, **named: Any) -> bool:
 
 def is_fatal(number: int) -> bool:
     """Whether a signal would call the run's own handlers, or end the process."""
-    if number in RUN_SIGNALS:
+    if number in GROUP_SIGNALS:
         return True
     if number in HARMLESS_SIGNALS or not 0 < number < signal.NSIG:
         return False

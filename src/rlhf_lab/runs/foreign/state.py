@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from operator import ne
 from typing import Any
 
-from rlhf_lab.runs.foreign.exits import RUN_SIGNALS
+from rlhf_lab.runs.child import GROUP_SIGNALS
 
 OUTPUTS = (0, 1, 2)
 # Device and number of a file; None where a descriptor is closed.
@@ -110,12 +110,12 @@ def fill_outputs(old: Files) -> None:
 
 
 def handlers() -> Sequence[Any]:
-    return [_signal.getsignal(number) for number in RUN_SIGNALS]
+    return [_signal.getsignal(number) for number in GROUP_SIGNALS]
 
 
 def set_handlers(old: Sequence[Any]) -> None:
     with contextlib.suppress(ValueError):  # only main threads can, and only they can change them
-        for number, handler in zip(RUN_SIGNALS, old, strict=True):
+        for number, handler in zip(GROUP_SIGNALS, old, strict=True):
             signal.signal(number, handler)
 
 

@@ -6,9 +6,7 @@ generators in processes may not have children of multiprocessing's kind.
 
 from __future__ import annotations
 
-import queue
 import sys
-import threading
 import traceback
 from multiprocessing.connection import Connection
 from time import monotonic
@@ -17,6 +15,7 @@ from typing import Any
 from rlhf_lab.rollout.generators.vllm.heads import require_head_size
 from rlhf_lab.rollout.generators.vllm.process import end_session
 from rlhf_lab.rollout.generators.vllm.weights import FILE_BACKEND
+from rlhf_lab.runs.child import read_ahead
 from rlhf_lab.types.errors import UserError
 
 PROGRESS_SECONDS = 0.5
@@ -26,8 +25,7 @@ def main() -> None:
     """Answer ("draw" | "load", content) with ("done", result), or with ("failed", traceback) and
     end. ("progress", None) is sent while the work goes on, ("refused", reason) for a UserError."""
     connection = Connection(int(sys.argv[1]))
-    requests: queue.SimpleQueue[Any] = queue.SimpleQueue()
-    threading.Thread(target=listen, args=(connection, requests), daemon=True).start()
+    requests = read_ahead(connection, end_session)
     try:
         engine = Engine(requests.get())
         connection.send(("done", None))
@@ -41,15 +39,6 @@ def main() -> None:
         traceback.print_exc()
         connection.send(("failed", traceback.format_exc()))
         raise
-
-
-def listen(connection: Connection, requests: queue.SimpleQueue[Any]) -> None:
-    """Put requests into the queue; end the whole session when the run has ended."""
-    try:
-        while True:
-            requests.put(connection.recv())
-    except (EOFError, OSError):
-        end_session()
 
 
 class Engine:
