@@ -138,12 +138,12 @@ def report(folders: Sequence[Path], page: Path | None, console: Console) -> Cell
     cells = cells_of(runs)
     said, notes, shown = caption(common_setup(runs), cells), missing_seeds(cells), tables(cells)
     for text in (said, *notes):
-        console.say(text)
+        console.print(text)
     for each in shown:
         console.table(each.title, each.columns, each.rows)
     if page:
         write_between_markers(page, said, notes, shown)
-        console.say(f"wrote {page}")
+        console.print(f"wrote {page}")
     return cells
 
 
@@ -151,9 +151,9 @@ def is_learned(cells: Cells, margin: float, console: Console) -> bool:
     """Whether every algorithm gained enough in sync and async; says so, or who did not."""
     failures = shortfalls(cells, margin)
     for line in failures:
-        console.say(line)
+        console.print(line)
     if not failures:
-        console.say(
+        console.print(
             f"all {len(algorithms(cells))} algorithms gained at least {margin:g} in sync and async"
         )
     return not failures

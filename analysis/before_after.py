@@ -133,7 +133,7 @@ def report(folders: Sequence[Path], console: Console) -> None:
             found += changes(run)
         except UserError as error:
             refused = error
-            console.say(f"left out: {run.folder} ({error})")
+            console.print(f"left out: {run.folder} ({error})")
     if not found:
         raise refused
     console.table("before and after", COLUMNS, table(found))

@@ -68,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"calibration: {error}\n")
         return 2
     drawn.savefig(given.figure, dpi=150)
-    Console(quiet=False).say(f"wrote {given.figure}")
+    Console(quiet=False).print(f"wrote {given.figure}")
     return 0
 
 

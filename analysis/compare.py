@@ -148,7 +148,7 @@ def comparable(folders: Sequence[Path], console: Console, check: Check = check_r
     """The runs that can be compared; says which ones cannot. Raises UserError if none can."""
     runs, left_out = load(folders, check)
     for line in left_out:
-        console.say(line)
+        console.print(line)
     if not runs:
         raise UserError(
             f"no finished, evaluated run in {', '.join(map(str, folders))}: `rlhf-lab runs` lists "
@@ -298,7 +298,7 @@ def report(folders: Sequence[Path], out: Path, console: Console) -> None:
     """Print the tables, write the figure, name the files."""
     runs = comparable(folders, console)
     first = runs[0].manifest
-    console.say(
+    console.print(
         f"\n{first['algo']} on {first['task']} with {first['model']}: speed-up against "
         f"{runs[0].name}. Win-rate: share of prompts whose sample beats the reference for the gold "
         "judge. Lag: how many updates older than the policy the trained samples were at the end."
@@ -308,9 +308,9 @@ def report(folders: Sequence[Path], out: Path, console: Console) -> None:
     if rows := over_seeds(runs):
         console.table("mean over seeds, with 95% t interval", SEED_COLUMNS, rows)
     if len({run.manifest["seed"] for run in runs}) < 3:
-        console.say("fewer than 3 seeds: these intervals are over prompts, not over training runs")
+        console.print("fewer than 3 seeds: the intervals are over prompts, not over training runs")
     for path in save(figure(runs), out):
-        console.say(f"wrote {path}")
+        console.print(f"wrote {path}")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

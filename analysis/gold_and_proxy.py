@@ -245,18 +245,18 @@ def report(folders: Sequence[Path], page: Path | None, file: Path, console: Cons
     shown = tables(curves)
     notes = [f"Gold of the single proxy peaks after {median_versions(curves)} of the updates."]
     for text in (caption(curves), *notes):
-        console.say(text)
+        console.print(text)
     for each in shown:
         console.table(each.title, each.columns, each.rows)
     file.parent.mkdir(parents=True, exist_ok=True)
     figure(curves).savefig(file, dpi=150)
-    console.say(f"wrote {file}")
+    console.print(f"wrote {file}")
     if page:
         place = os.path.relpath(file, page.parent)
         write_between_markers(
             page, f"![gold and proxy against KL]({place})\n\n{caption(curves)}", notes, shown
         )
-        console.say(f"wrote {page}")
+        console.print(f"wrote {page}")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from rlhf_lab.experiment.registry import group_options
 from rlhf_lab.runs.trackers.console import Console
 
 COMMON = (
@@ -67,9 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, default=Path("runs/learning"))
     parser.add_argument("--jobs", type=int, default=2, help="processes at a time")
     parser.add_argument("--seeds", default="1,2,3")
-    conf = Path(__file__).resolve().parents[1] / "conf" / "algo"
-    every = sorted(path.stem for path in conf.glob("*.yaml"))
-    parser.add_argument("--algos", default=",".join(every))
+    parser.add_argument("--algos", default=",".join(group_options()["algo"]))
     given = parser.parse_args(arguments)
     console = Console(quiet=False)
     cache = f"output.cache={given.out}/.cache"
@@ -80,7 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with ThreadPoolExecutor(given.jobs) as pool:
         endings = pool.map(lambda one: train(given.out, one[0], one[1], given.seeds), wanted)
         for (algo, name), words in zip(wanted, endings, strict=True):
-            console.say(f"{algo} {name}: {words or 'trained'}")
+            console.print(f"{algo} {name}: {words or 'trained'}")
             failed += bool(words)
     return int(failed > 0)
 

@@ -30,9 +30,9 @@ from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.runs.trackers.jsonl import JsonlTracker
 from rlhf_lab.training import checkpoint
 from rlhf_lab.training.ledger import Ledger
-from rlhf_lab.types.data import Chunk
 from rlhf_lab.types.errors import StopRequested
 from rlhf_lab.types.protocols import WeightFeed
+from rlhf_lab.types.rollouts import Chunk
 from rlhf_lab.types.samples import Example, Finish, Group, Prompt, Sample
 
 

@@ -19,8 +19,8 @@ from table_records import evals, record, rounds, write_lines, write_run
 from analysis import before_after, compare
 from analysis.report.make import Options, html
 from analysis.tables.gather import gather
-from rlhf_lab.cli import evaluate, resume, runs, timeline
-from rlhf_lab.cli.arguments import overrides_of_replay
+from rlhf_lab.cli import runs, timeline, timeline_page
+from rlhf_lab.cli.arguments import overrides_again, overrides_of_replay, overrides_to_resume
 from rlhf_lab.cli.wandb_sync import outboxes
 from rlhf_lab.experiment.build import schedule_of
 from rlhf_lab.experiment.config import Config, typed
@@ -29,16 +29,17 @@ from rlhf_lab.experiment.export import versions
 from rlhf_lab.experiment.model_card import card
 from rlhf_lab.experiment.outputs import RECORDS, progress, refuse_occupied
 from rlhf_lab.experiment.planning import planner
-from rlhf_lab.rollout.pipeline import QueuedChunk
+from rlhf_lab.rollout.chunk_states import QueuedChunk
 from rlhf_lab.runs.folder import RunDirectory
 from rlhf_lab.runs.summaries import list_runs
 from rlhf_lab.runs.trackers.console import Console
-from rlhf_lab.runs.trackers.evaluations import already_sent
+from rlhf_lab.runs.trackers.evaluations import sent_digests
 from rlhf_lab.sweeps.board import Board
 from rlhf_lab.sweeps.job import Job
 from rlhf_lab.sweeps.search.jobs import spent
 from rlhf_lab.training.checkpoint import CheckpointOptions, Checkpoints, Snapshot
-from rlhf_lab.types.data import Chunk, Rollout, Span, Weights
+from rlhf_lab.types.data import Weights
+from rlhf_lab.types.rollouts import Chunk, Rollout, Span
 from rlhf_lab.types.samples import Example, Finish, Group, Prompt, Sample
 
 ROUNDS = 4
@@ -202,8 +203,8 @@ def watched(folder: Path) -> None:
 
 
 def drawn(folder: Path) -> None:
-    found = timeline.spans(folder)
-    timeline.html(found, timeline.heading("run", found))
+    found = timeline.drawable_spans(folder)
+    timeline_page.html(found, timeline.heading("run", found))
 
 
 def planned(folder: Path) -> None:
@@ -218,7 +219,7 @@ def replayed(folder: Path) -> None:
 
 def resumed(folder: Path) -> None:
     """What is read before a run goes on; another checkpoint is taken where one is damaged."""
-    resume.overrides([str(folder)])
+    overrides_to_resume(folder, [])
     same = {"identity": MANIFEST["identity"]}
     RunDirectory.resume(folder, same, "")
     refuse_occupied(folder)
@@ -229,9 +230,9 @@ def resumed(folder: Path) -> None:
 
 
 def evaluated(folder: Path) -> None:
-    evaluate.overrides([str(folder)])
+    overrides_again(folder, [])
     saved_weights(folder)
-    already_sent(folder)
+    sent_digests(folder)
     list(outboxes(folder))
     spent(folder)
 

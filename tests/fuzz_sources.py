@@ -28,7 +28,7 @@ from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.tasks.audit import DataOptions, Limits, audit_split
 from rlhf_lab.tasks.gsm8k import Gsm8k
 from rlhf_lab.tasks.pairs import pair_examples
-from rlhf_lab.tasks.prompts import as_it_is
+from rlhf_lab.tasks.prompts import never_shorter
 from rlhf_lab.tasks.tldr_nano import TldrNano
 from rlhf_lab.types.samples import Split
 
@@ -88,7 +88,7 @@ def make_parquet(folder: Path) -> None:
 def read_task(folder: Path) -> None:
     """What a run reads of every row."""
     task = Gsm8k(path=str(folder), validation_size=2)
-    limits = Limits(lambda text: [1] * len(text), as_it_is, 300, 9)
+    limits = Limits(lambda text: [1] * len(text), never_shorter, 300, 9)
     for split in Split:
         examples = task.examples(split)
         audit_split(split, examples, limits, DataOptions(), lambda: None)

@@ -20,10 +20,12 @@ from examples import FACTS
 from hydra import compose, initialize_config_dir
 from survival import outcome
 
-from rlhf_lab.cli.conf import conf_folder
 from rlhf_lab.experiment import lifecycle
-from rlhf_lab.experiment.config import ALGORITHMS, register, typed
+from rlhf_lab.experiment.config import register, typed
+from rlhf_lab.experiment.registry import classes, conf_folder
 from rlhf_lab.runs.trackers.console import Console
+
+ALGORITHMS = classes("algo")
 
 SHORT = ("run.updates=8", "eval=none", "eval.snapshots=0", "sft.steps=4")
 # Modes that every algorithm is run in, and those that are run for one algorithm of each kind.

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from analysis import algorithms, markdown
-from rlhf_lab.runs.folder import RunDirectory
+from rlhf_lab.runs.folder import EVALS, METRICS, RunDirectory
 from rlhf_lab.runs.provenance import provenance
 
 PAGE = f"# Title\n\n{markdown.BEGIN}\nan earlier table\n{markdown.END}\n\nThe rest.\n"
@@ -53,8 +53,8 @@ def make_run(root: Path, algo: str, condition: str, seed: int, gain: float, **fa
             (32, 0.6 + seed / 100, 0.5 + gain, float(seed)),
         )
     ]
-    record.metrics.write_text(json.dumps({"step": 0}) + "\n")
-    record.evals.write_text("".join(json.dumps(row) + "\n" for row in judged))
+    (record.folder / METRICS).write_text(json.dumps({"step": 0}) + "\n")
+    (record.folder / EVALS).write_text("".join(json.dumps(row) + "\n" for row in judged))
     record.finish("finished")
     return folder
 

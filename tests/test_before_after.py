@@ -9,7 +9,7 @@ import pytest
 
 from analysis import before_after
 from analysis.before_after import TRAINING, Change, table
-from rlhf_lab.runs.folder import RunDirectory
+from rlhf_lab.runs.folder import METRICS, RunDirectory
 
 
 def make_run(folder: Path, seed: int, after: float, first_version: int = 0) -> None:
@@ -24,7 +24,7 @@ def make_run(folder: Path, seed: int, after: float, first_version: int = 0) -> N
         }
         for step in range(8)
     ]
-    record.metrics.write_text("".join(json.dumps(row) + "\n" for row in rounds))
+    (record.folder / METRICS).write_text("".join(json.dumps(row) + "\n" for row in rounds))
     for label, gain in (("", 0.0), ("-test", 0.1)):
         rows = [
             {

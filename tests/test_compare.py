@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from analysis import compare
-from rlhf_lab.runs.folder import RunDirectory
+from rlhf_lab.runs.folder import EVALS, METRICS, RunDirectory
 
 pytestmark = pytest.mark.usefixtures("costly")
 
@@ -39,8 +39,8 @@ def make_run(folder: Path, mode: str, seed: int, seconds: float, state: str = "f
         }
         for version, rate in ((0, 0.4), (2, 0.8 + seed / 100))
     ]
-    record.metrics.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    record.evals.write_text("".join(json.dumps(row) + "\n" for row in judged))
+    (record.folder / METRICS).write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (record.folder / EVALS).write_text("".join(json.dumps(row) + "\n" for row in judged))
     record.finish(state)  # type: ignore[arg-type]
 
 

@@ -20,7 +20,8 @@ from analysis.sources.findings import Kind
 from analysis.sources.folders import read_folder
 from analysis.tables import __main__ as tables
 from analysis.tables.gather import gather
-from rlhf_lab.cli import evaluate, replay, report, resume, runs, timeline
+from rlhf_lab.cli import report, runs, timeline
+from rlhf_lab.cli.arguments import overrides_again, overrides_of_replay, overrides_to_resume
 from rlhf_lab.experiment.build import schedule_of
 from rlhf_lab.experiment.evaluate import saved_weights
 from rlhf_lab.experiment.outputs import refuse_occupied
@@ -110,9 +111,9 @@ def test_a_manifest_that_is_none_is_refused_in_one_line(
     (run / "manifest.json").write_text(text)
     assert "seed=1: manifest.json is damaged" in read_all(sweep, capsys)
     for command in (
-        lambda: resume.overrides([str(run)]),
-        lambda: evaluate.overrides([str(run)]),
-        lambda: replay.overrides([str(run)]),
+        lambda: overrides_to_resume(run, []),
+        lambda: overrides_again(run, []),
+        lambda: overrides_of_replay(run, []),
         lambda: planner.show(run, [], CONSOLE),
     ):
         with pytest.raises(UserError, match="manifest") as refused:
@@ -159,7 +160,7 @@ def test_a_line_of_garbage_is_named(
         return
     readers: tuple[Callable[[], object], ...] = (lambda: read_rows(run / name),)
     if name == "timeline.jsonl":
-        readers = (lambda: timeline.spans(run), lambda: planner.show(run, [], CONSOLE))
+        readers = (lambda: timeline.drawable_spans(run), lambda: planner.show(run, [], CONSOLE))
     for read in readers:
         with pytest.raises(UserError, match=rf"{name}, line 2.*: (delete the line|restore)"):
             read()

@@ -40,11 +40,11 @@ from rlhf_lab.runs.jsonl import read_rows
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.tasks.arithmetic import Arithmetic
 from rlhf_lab.tasks.gsm8k import Gsm8k, Verify
+from rlhf_lab.tasks.protocols import Answering, Verifiable
 from rlhf_lab.tasks.reasoning_gym import ReasoningGym
 from rlhf_lab.tasks.tldr_nano import TldrNano
 from rlhf_lab.types.data import Verdict, Weights
 from rlhf_lab.types.errors import UserError
-from rlhf_lab.types.protocols import Answering, Verifiable
 from rlhf_lab.types.samples import Group
 
 
@@ -536,7 +536,7 @@ def test_what_goes_wrong_is_told_with_its_exit_code(
     def explode(*_: object) -> None:
         raise OSError("disk full")
 
-    monkeypatch.setattr(lifecycle, "evaluated", explode)
+    monkeypatch.setattr(lifecycle, "evaluate_again", explode)
     assert call("evaluate", *names, monkeypatch=monkeypatch) == 1
     told = capsys.readouterr().err
     assert "disk full" in told and "Traceback" in told

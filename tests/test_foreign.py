@@ -294,7 +294,7 @@ def test_a_judge_that_ends_the_process_loses_no_training(
     assert (run.state, run.rounds) == ("failed", 4)
     rows, digest = outcome(folder)
     asked.unlink()
-    monkeypatch.setattr(lifecycle, "trained", None)  # nothing is trained again
+    monkeypatch.setattr(lifecycle, "train_policy", None)  # nothing is trained again
     lifecycle.train(config, Console(quiet=True), FACTS)
     assert outcome(folder) == (rows, digest)
     monkeypatch.undo()

@@ -15,18 +15,21 @@ from hypothesis import strategies as st
 
 from rlhf_lab.models.batching import collate
 from rlhf_lab.models.causal_lm import load_policy, save_policy
-from rlhf_lab.models.forward import load_weights, response_output, torch_threads
+from rlhf_lab.models.devices import torch_threads
+from rlhf_lab.models.forward import response_output
 from rlhf_lab.models.pretrained import PretrainedModel
 from rlhf_lab.models.reward_model import load_reward_model, reward_model_from, save_reward_model
 from rlhf_lab.models.scratch import ScratchModel
+from rlhf_lab.models.weights import load_weights, num_parameters
 from rlhf_lab.rewards.model import ModelReward, ModelScorer, last_token_scores
 from rlhf_lab.rollout.feeds import LatestWeights, RecordedWeights, SegmentRecorder
 from rlhf_lab.rollout.generators.draw import draw
 from rlhf_lab.rollout.generators.hf import HFGenerator, HFSampling
 from rlhf_lab.tasks.prompts import PromptStream
 from rlhf_lab.tasks.tldr_nano import TldrNano
-from rlhf_lab.types.data import Chunk, Weights, num_parameters
+from rlhf_lab.types.data import Weights
 from rlhf_lab.types.randomness import stable_hash, uniforms
+from rlhf_lab.types.rollouts import Chunk
 from rlhf_lab.types.samples import Finish, Group, Prompt, Split
 
 TASK = TldrNano()

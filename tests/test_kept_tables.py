@@ -25,8 +25,8 @@ from analysis.tables.group_checks import compared
 from analysis.tables.table import Tables
 from analysis.written.asked import Asked as Written
 from analysis.written.differences import differences
-from rlhf_lab.cli.conf import conf_folder
 from rlhf_lab.experiment.config import plain, typed
+from rlhf_lab.experiment.registry import conf_folder
 
 pytestmark = pytest.mark.usefixtures("costly")
 

@@ -28,9 +28,10 @@ from rlhf_lab.rollout.generators.draw import BLOCK, draw
 from rlhf_lab.rollout.generators.hf import HFGenerator, HFSampling
 from rlhf_lab.rollout.generators.lean import LeanDecoder, alike, distance, lean_decoder
 from rlhf_lab.rollout.generators.plain import PlainDecoder
-from rlhf_lab.types.data import Chunk, Weights
+from rlhf_lab.types.data import Weights
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.randomness import uniforms
+from rlhf_lab.types.rollouts import Chunk
 from rlhf_lab.types.samples import Example, Finish, Prompt
 
 SIZE = {"vocab_size": 300, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}

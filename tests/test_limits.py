@@ -19,10 +19,10 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from rlhf_lab.cli.config_reference import MOUNTED, NODES
 from rlhf_lab.cli.endings import message
 from rlhf_lab.evaluation.evaluator import EvalOptions
-from rlhf_lab.experiment.config import GROUPS, Config, live, schema_of
+from rlhf_lab.experiment.config import Config, live, schema_of
+from rlhf_lab.experiment.keys import sections
 from rlhf_lab.models.scratch import ScratchModel
 from rlhf_lab.sweeps.search.options import SearchOptions
 from rlhf_lab.training.engines.options import SingleEngineOptions
@@ -46,12 +46,10 @@ NEEDED: dict[str, dict[str, Any]] = {
 
 def schemas() -> dict[str, list[type]]:
     """Every part of the config, by where it is mounted."""
-    groups = {
-        MOUNTED.get(name, name).split()[0]: list(parts.values()) for name, parts in GROUPS.items()
-    }
-    return (
-        groups | {key: [part] for key, part in NODES.items()} | {"hydra.sweeper": [SearchOptions]}
-    )
+    found: dict[str, list[type]] = {"hydra.sweeper": [SearchOptions]}
+    for title, (part, _) in sections().items():
+        found.setdefault(title.partition("=")[0], []).append(part)
+    return found
 
 
 def numbers() -> Iterator[tuple[str, type, limits.Column]]:

@@ -27,9 +27,10 @@ from rlhf_lab.rewards.model import row_scores
 from rlhf_lab.rollout.generators.hf import HFGenerator, HFSampling
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.tasks.tldr_nano import TldrNano
-from rlhf_lab.types.data import Chunk, Weights
+from rlhf_lab.types.data import Weights
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.randomness import uniforms
+from rlhf_lab.types.rollouts import Chunk
 from rlhf_lab.types.samples import Example, Prompt
 
 WEIGHTS = "model.safetensors"

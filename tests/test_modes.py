@@ -15,16 +15,21 @@ from in_memory import run_in_memory
 from survival import outcome
 
 from rlhf_lab.experiment import lifecycle
-from rlhf_lab.experiment.config import ALGORITHMS, CORRECTIONS
+from rlhf_lab.experiment.registry import classes
+from rlhf_lab.rollout.background import ThreadExecutor
 from rlhf_lab.rollout.budget import StalenessBudget
-from rlhf_lab.rollout.executor import InlineExecutor, ThreadExecutor
+from rlhf_lab.rollout.executor import InlineExecutor
 from rlhf_lab.rollout.mode import ExecutorKind, Mode
 from rlhf_lab.rollout.pipeline import Pipeline
 from rlhf_lab.rollout.worker import RolloutWorker
 from rlhf_lab.runs.trackers.console import Console
-from rlhf_lab.types.data import Chunk, Weights
+from rlhf_lab.types.data import Weights
 from rlhf_lab.types.protocols import WeightFeed
+from rlhf_lab.types.rollouts import Chunk
 from rlhf_lab.types.samples import Example, Finish, Group, Prompt, Sample
+
+ALGORITHMS = classes("algo")
+CORRECTIONS = classes("correction")
 
 SHORT = ("run.updates=6", "eval=none", "eval.snapshots=0", "sft.steps=4")
 

@@ -23,17 +23,18 @@ from rlhf_lab.experiment.prepare import Artifacts, read_pairs
 from rlhf_lab.models.batching import collate
 from rlhf_lab.models.scratch import ScratchModel, scratch
 from rlhf_lab.rewards.preference import PreferenceScorer
+from rlhf_lab.rollout.chunk_states import QueuedChunk
 from rlhf_lab.rollout.generators.hf import HFGenerator, HFSampling
 from rlhf_lab.rollout.generators.pairs import PairsGenerator
-from rlhf_lab.rollout.pipeline import QueuedChunk
 from rlhf_lab.rollout.worker import RolloutWorker
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.tasks.pairs import pair_examples
 from rlhf_lab.tasks.tldr_nano import word_tokenizer
-from rlhf_lab.training.checkpoint import as_row, from_row
-from rlhf_lab.training.loop import with_reference
-from rlhf_lab.types.data import Chunk, Weights
+from rlhf_lab.training.checkpoint_rows import as_row, from_row
+from rlhf_lab.training.round_rows import with_reference
+from rlhf_lab.types.data import Weights
 from rlhf_lab.types.errors import StopRequested, UserError
+from rlhf_lab.types.rollouts import Chunk
 from rlhf_lab.types.samples import Example, Finish, Prompt
 
 OFFLINE = ("generator=pairs", "algo=online_dpo", "sft.steps=4", "eval=none", "eval.snapshots=0")

@@ -12,7 +12,7 @@ import pytest
 from analysis import gold_and_proxy, markdown
 from analysis.compare import Run, check_scores, comparable
 from analysis.gold_and_proxy import Curve
-from rlhf_lab.runs.folder import RunDirectory
+from rlhf_lab.runs.folder import EVALS, METRICS, RunDirectory
 from rlhf_lab.runs.provenance import provenance
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
@@ -51,8 +51,8 @@ def make_run(
         }
         for place, gain in enumerate((0.0, *gold))
     ]
-    record.metrics.write_text(json.dumps({"step": 0}) + "\n")
-    record.evals.write_text("".join(json.dumps(row) + "\n" for row in judged))
+    (record.folder / METRICS).write_text(json.dumps({"step": 0}) + "\n")
+    (record.folder / EVALS).write_text("".join(json.dumps(row) + "\n" for row in judged))
     record.finish(state)  # type: ignore[arg-type]
     return folder
 

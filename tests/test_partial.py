@@ -17,23 +17,27 @@ from rlhf_lab.experiment.checks import check
 from rlhf_lab.experiment.planning.timing import settings_of
 from rlhf_lab.models.batching import collate
 from rlhf_lab.models.causal_lm import load_policy
-from rlhf_lab.models.forward import load_weights, response_output
+from rlhf_lab.models.forward import response_output
 from rlhf_lab.models.scratch import ScratchModel
+from rlhf_lab.models.weights import load_weights
+from rlhf_lab.rollout.background import ThreadExecutor
 from rlhf_lab.rollout.budget import StalenessBudget
-from rlhf_lab.rollout.executor import Executor, InlineExecutor, ThreadExecutor
+from rlhf_lab.rollout.chunk_states import RoundRollouts
+from rlhf_lab.rollout.executor import Executor, InlineExecutor
 from rlhf_lab.rollout.generators.hf import HFGenerator, HFSampling
 from rlhf_lab.rollout.mode import ExecutorKind, Mode
 from rlhf_lab.rollout.partial_rollout import segments_of
-from rlhf_lab.rollout.pipeline import Pipeline, RoundRollouts
+from rlhf_lab.rollout.pipeline import Pipeline
 from rlhf_lab.rollout.worker import RolloutWorker
 from rlhf_lab.runs.jsonl import read_rows
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.tasks.tldr_nano import TldrNano
 from rlhf_lab.training.ledger import Ledger
-from rlhf_lab.types.data import Chunk, Weights
+from rlhf_lab.types.data import Weights
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.protocols import WeightFeed
 from rlhf_lab.types.randomness import uniforms
+from rlhf_lab.types.rollouts import Chunk
 from rlhf_lab.types.samples import Example, Finish, Group, Prompt, Sample
 
 # Answers of up to eight tokens, which the sampled ones mostly are.

@@ -272,7 +272,7 @@ def test_a_run_without_a_timeline_or_settings_is_refused(tmp_path: Path) -> None
     with pytest.raises(UserError, match=r"has no manifest\.json"):
         COMMAND.run([str(tmp_path)], QUIET)
     write(tmp_path, [])
-    with pytest.raises(UserError, match=r"timeline\.jsonl is missing or empty: train again"):
+    with pytest.raises(UserError, match=r"timeline\.jsonl is empty: train again"):
         measured(tmp_path)
     write(tmp_path, [{"lane": "trainer"}])
     with pytest.raises(UserError, match="line 1 key phase: it is missing"):

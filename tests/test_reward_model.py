@@ -29,7 +29,7 @@ from rlhf_lab.rewards.ensemble import EnsembleReward
 from rlhf_lab.rewards.model import ModelReward, row_scores
 from rlhf_lab.rewards.steps import StepsReward
 from rlhf_lab.runs.trackers.console import Console
-from rlhf_lab.tasks.pairs import exchanged
+from rlhf_lab.tasks.pairs import swap_sides
 from rlhf_lab.tasks.tldr_nano import TldrNano
 from rlhf_lab.training.stages.calibration import (
     Bin,
@@ -148,7 +148,7 @@ STRENGTH_P = torch.tensor([-2.0, 1.0, 0.5, 3.0])
 
 
 def test_a_flipped_pair_has_the_other_answer_and_the_other_strength() -> None:
-    assert exchanged(ROWS[0]) == {
+    assert swap_sides(ROWS[0]) == {
         "uid": "0",
         "chosen": "b",
         "chosen_gold": 0.0,
@@ -179,7 +179,7 @@ def test_what_is_made_of_weak_labels() -> None:
 
 def test_pair_losses_by_hand() -> None:
     def loss(gap: float, target: float = 1.0, margin: float = 0.0) -> float:
-        return float(pair_loss(torch.tensor(gap), torch.tensor(target), torch.tensor(margin)))
+        return float(pair_loss(torch.tensor([gap]), torch.tensor([target]), torch.tensor([margin])))
 
     assert loss(1.0) == pytest.approx(math.log(1 + math.exp(-1)))
     assert loss(1.0, target=0.9) == pytest.approx(
@@ -248,7 +248,7 @@ def labelled(count: int, wrong_every: int, shift: int) -> list[Row]:
         for place in range(count)
     ]
     return [
-        exchanged(row) if wrong_every and place % wrong_every == 0 else row
+        swap_sides(row) if wrong_every and place % wrong_every == 0 else row
         for place, row in enumerate(rows)
     ]
 

@@ -33,14 +33,14 @@ from rlhf_lab.rewards.model import last_token_scores
 from rlhf_lab.rewards.rule import RuleReward
 from rlhf_lab.rewards.shaping import ShapedScorer, ShapingOptions
 from rlhf_lab.rewards.steps import Refine, StepsReward, StepsScorer, refined, step_ends
-from rlhf_lab.rollout.pipeline import QueuedChunk
+from rlhf_lab.rollout.chunk_states import QueuedChunk
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.tasks.arithmetic import character_tokenizer
 from rlhf_lab.tasks.tldr_nano import TldrNano, word_tokenizer
-from rlhf_lab.training.checkpoint import as_row, from_row
-from rlhf_lab.types.data import Chunk, Rollout
+from rlhf_lab.training.checkpoint_rows import as_row, from_row
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.protocols import Algorithm
+from rlhf_lab.types.rollouts import Chunk, Rollout
 from rlhf_lab.types.samples import Example, Finish, Group, Prompt, Sample
 
 pytestmark = pytest.mark.usefixtures("costly")

@@ -37,9 +37,9 @@ from survival import exact_rows, finish, is_running, killed_at, outcome, start, 
 from rlhf_lab.cli.endings import REQUEUE
 from rlhf_lab.experiment import build, lifecycle
 from rlhf_lab.models.causal_lm import load_policy
-from rlhf_lab.rollout.executor import ProcessExecutor
+from rlhf_lab.rollout.background import ProcessExecutor
+from rlhf_lab.rollout.chunk_states import QueuedChunk
 from rlhf_lab.rollout.mode import OnFailure
-from rlhf_lab.rollout.pipeline import QueuedChunk
 from rlhf_lab.rollout.process import FailurePolicy, GeneratorFailure, GeneratorProcess
 from rlhf_lab.rollout.shared import SharedWeights
 from rlhf_lab.runs import atomic_folder, forkserver, memory
@@ -47,8 +47,9 @@ from rlhf_lab.runs.jsonl import read_rows
 from rlhf_lab.runs.summaries import list_runs
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.training.checkpoint import CheckpointOptions, Checkpoints, Snapshot
-from rlhf_lab.types.data import Rollout, Span, Weights
+from rlhf_lab.types.data import Weights
 from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.rollouts import Rollout, Span
 from rlhf_lab.types.samples import Finish, Group, Sample
 
 pytestmark = pytest.mark.usefixtures("processes")

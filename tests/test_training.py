@@ -12,8 +12,8 @@ from rlhf_lab.experiment import lifecycle
 from rlhf_lab.experiment.prepare import Artifacts
 from rlhf_lab.models import causal_lm, reward_model
 from rlhf_lab.models.reward_model import load_reward_model, reward_model_shape
+from rlhf_lab.models.weights import num_parameters
 from rlhf_lab.runs.trackers.console import Console
-from rlhf_lab.types.data import num_parameters
 
 
 def test_a_run_reads_no_model_that_it_has(

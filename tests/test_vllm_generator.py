@@ -21,6 +21,7 @@ from test_generation import stream, tiny, weights
 from rlhf_lab.experiment.checks import check
 from rlhf_lab.models.causal_lm import load_policy
 from rlhf_lab.rollout.budget import StalenessBudget
+from rlhf_lab.rollout.chunk_states import QueuedChunk, RoundRollouts
 from rlhf_lab.rollout.executor import InlineExecutor
 from rlhf_lab.rollout.generators.vllm import weights as weight_files
 from rlhf_lab.rollout.generators.vllm.generator import VLLMGenerator, batch_effect
@@ -39,13 +40,14 @@ from rlhf_lab.rollout.generators.vllm.requests import (
 from rlhf_lab.rollout.generators.vllm.servers import Servers
 from rlhf_lab.rollout.generators.vllm.weights import WeightFiles
 from rlhf_lab.rollout.mode import Mode
-from rlhf_lab.rollout.pipeline import Pipeline, QueuedChunk, RoundRollouts
+from rlhf_lab.rollout.pipeline import Pipeline
 from rlhf_lab.rollout.ports import require_free
 from rlhf_lab.rollout.worker import RolloutWorker
-from rlhf_lab.training.checkpoint import as_row, from_row
-from rlhf_lab.training.loop import generator_metrics
-from rlhf_lab.types.data import Chunk, GeneratorReport, Rollout, Weights
+from rlhf_lab.training.checkpoint_rows import as_row, from_row
+from rlhf_lab.training.round_metrics import generator_metrics
+from rlhf_lab.types.data import Weights
 from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.rollouts import Chunk, GeneratorReport, Rollout
 from rlhf_lab.types.samples import Finish, Group, Sample
 
 pytestmark = pytest.mark.usefixtures("costly")

@@ -91,7 +91,7 @@ def draw_all(
     names = given.only or list(FIGURES)
     lacking = {name: text for name in names if (text := missing(name, selection))}
     for name, text in lacking.items():
-        console.say(f"not drawn: {name}: {printable(text)}")
+        console.print(f"not drawn: {name}: {printable(text)}")
     if len(lacking) == len(names):
         raise UserError("no figure can be drawn of these runs: the lines above say what they lack")
     given.out.mkdir(parents=True, exist_ok=True)
@@ -100,7 +100,7 @@ def draw_all(
             made = drawn_of(name, selection)
             save(made, given.out / name, formats)
             doubts = f", {len(made.warnings)} warnings in its caption" if made.warnings else ""
-            console.say(f"drew {given.out / name}: {FIGURES[name].shows}{doubts}")
+            console.print(f"drew {given.out / name}: {FIGURES[name].shows}{doubts}")
 
 
 def run(given: argparse.Namespace, console: Console) -> None:
@@ -110,13 +110,13 @@ def run(given: argparse.Namespace, console: Console) -> None:
         entry_of(name)
     if given.list:
         for entry in FIGURES.values():
-            console.say(f"{entry.name}: {entry.shows}")
+            console.print(f"{entry.name}: {entry.shows}")
         return
     tables = read(given.sources, given.cache)
-    console.say(tables.said)
+    console.print(tables.said)
     selection = cells(tables)
     for line in selection.left_out:
-        console.say(printable(line))
+        console.print(printable(line))
     draw_all(selection, given, formats, console)
 
 

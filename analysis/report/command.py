@@ -47,8 +47,8 @@ def run(given: argparse.Namespace, console: Console) -> int:
     text = html(tables, Options(title, given.metric, given.margin, given.out.parent))
     given.out.parent.mkdir(parents=True, exist_ok=True)
     given.out.write_text(text, encoding="utf-8")
-    console.say(tables.said)
+    console.print(tables.said)
     if tables.findings:
-        console.say(f"{len(tables.findings)} findings, which the page lists")
-    console.say(f"wrote {given.out} ({len(text.encode()) / 1e6:.2f} MB)")
+        console.print(f"{len(tables.findings)} findings, which the page lists")
+    console.print(f"wrote {given.out} ({len(text.encode()) / 1e6:.2f} MB)")
     return 0

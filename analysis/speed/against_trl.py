@@ -55,7 +55,7 @@ def in_turns(
         for name in [*names[first:], *names[:first]]:
             run = sides[name](spec, folder / f"{spec.name} {name} {repeat}".replace(" ", "-"))
             found[name].append(run)
-            console.say(
+            console.print(
                 f"{spec.name}, {name}, repeat {repeat + 1}: "
                 f"{run.completions_per_second:.1f} completions/s in {run.seconds:.1f} s"
             )
@@ -105,7 +105,7 @@ def measured(given: argparse.Namespace, console: Console) -> Found:
     ]
     found = Found([spec for own in whole for spec in own], busy_cores=busy_cores())
     if text := note(found.busy_cores, usable_cores()):
-        console.say(text)
+        console.print(text)
     if not found.specs:
         raise UserError(
             f"--algorithms={' '.join(given.algorithms)}: none of the models is measured with "
@@ -133,13 +133,13 @@ def report(found: Found, out: Path, page: Path | None, console: Console) -> None
         part_table(found.parts),
     ]
     said = caption(found)
-    console.say(said)
+    console.print(said)
     for table in tables:
         console.table(table.title, table.columns, table.rows)
-    console.say(f"wrote {out / 'bench.json'}")
+    console.print(f"wrote {out / 'bench.json'}")
     if page:
         write_between_markers(page, said, (), tables)
-        console.say(f"wrote {page}")
+        console.print(f"wrote {page}")
 
 
 def run(given: argparse.Namespace, console: Console) -> None:

@@ -216,10 +216,10 @@ def run(given: argparse.Namespace, console: Console) -> None:
     shown = tables(rows)
     for table in shown:
         console.table(table.title, table.columns, table.rows)
-    console.say(f"{said} Took {time.perf_counter() - begin:.0f} s.")
+    console.print(f"{said} Took {time.perf_counter() - begin:.0f} s.")
     if given.docs:
         write_between_markers(given.docs, said, (), shown)
-        console.say(f"wrote {given.docs}")
+        console.print(f"wrote {given.docs}")
 
 
 if __name__ == "__main__":

@@ -20,16 +20,18 @@ from typing import Any
 import torch
 from hydra import compose, initialize_config_dir
 
-from rlhf_lab.cli.conf import conf_folder
 from rlhf_lab.experiment import build
 from rlhf_lab.experiment.checks import response_tokens
-from rlhf_lab.experiment.config import ALGORITHMS, Config, register, typed
+from rlhf_lab.experiment.config import Config, register, typed
+from rlhf_lab.experiment.registry import classes, conf_folder
 from rlhf_lab.models.batching import collate, micro_batches, minibatches, rewards_of
 from rlhf_lab.models.causal_lm import load_policy
 from rlhf_lab.models.value_model import value_model_like
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.data import Batch, PolicyOutput, ValueModel
 from rlhf_lab.types.samples import Finish, Group, Sample, Split
+
+ALGORITHMS = classes("algo")
 
 
 def median_seconds(work: Callable[[], Any], repeats: int) -> float:

@@ -145,7 +145,7 @@ def report(
     """Print a table, and keep it as JSON."""
     console.table(title, columns, rows)
     path.write_text(json.dumps([dict(zip(columns, r, strict=True)) for r in rows], indent=1))
-    console.say(f"wrote {path}")
+    console.print(f"wrote {path}")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -159,10 +159,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     console = Console(quiet=False)
     busy = note(busy_cores(), usable_cores())
     if busy:
-        console.say(busy)
+        console.print(busy)
     rows = []
     for ratio in given.ratios:
-        console.say(f"ratio {ratio}: {given.repeats} times {', '.join(SETTINGS)}")
+        console.print(f"ratio {ratio}: {given.repeats} times {', '.join(SETTINGS)}")
         rows.append(row(ratio, trials(given.out, ratio, given.repeats, given.rounds)))
     title = f"async against sync [smallest, largest of the repeats] {busy}".rstrip()
     report(console, title, COLUMNS, rows, given.out / "bench_async.json")

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from itertools import takewhile
 from pathlib import Path
 
-from rlhf_lab.cli.command import Command
 from rlhf_lab.runs.folder import MANIFEST, manifest_path
 from rlhf_lab.runs.manifest import Replayed, Started, read_manifest
 from rlhf_lab.runs.reading import checked
@@ -43,9 +42,9 @@ def refuse_secrets(arguments: Sequence[str]) -> None:
     """Refuse secrets before Hydra sees them: it repeats the overrides of a run that is refused."""
     for text in arguments:
         refuse_undecodable(text)
-        if found := secret_in(text):
+        if secret := secret_in(text):
             raise UserError(
-                f"{masked(text.partition('=')[0])}: its value holds {found}, which would be "
+                f"{masked(text.partition('=')[0])}: its value holds {secret}, which would be "
                 "written down: keep it in the environment and take it out"
             )
 
@@ -55,14 +54,6 @@ def leading_folders(arguments: Sequence[str]) -> list[str]:
     return list(takewhile(lambda text: not is_option(text), arguments))
 
 
-def run_folder(command: Command, arguments: Sequence[str]) -> Path:
-    """The run that the first argument of a command names."""
-    if not arguments or is_option(arguments[0]):
-        name = command.name
-        raise UserError(f"rlhf-lab {name} needs a run's folder: rlhf-lab {name} {command.usage}")
-    return Path(arguments[0])
-
-
 def overrides_again(folder: Path, changes: Sequence[str], *added: str) -> list[str]:
     """The overrides of a run that works in its own folder again: added and changed ones last."""
     own = [text for text in recorded_overrides(folder) if not text.startswith("output.dir=")]
@@ -70,6 +61,11 @@ def overrides_again(folder: Path, changes: Sequence[str], *added: str) -> list[s
         *primary_flags(folder),
         *merged([*own, f"output.dir={quoted(folder)}", *added], changes),
     ]
+
+
+def overrides_to_resume(folder: Path, changes: Sequence[str]) -> list[str]:
+    """The overrides that go on with a run."""
+    return overrides_again(folder, changes, "output.resume=true")
 
 
 def overrides_of_replay(folder: Path, changes: Sequence[str]) -> list[str]:

@@ -7,11 +7,13 @@ runs, so that `rlhf-lab --help` and commands that only read load no torch.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from rlhf_lab.cli.conf import group_options
+from rlhf_lab.cli.arguments import is_option
+from rlhf_lab.experiment.registry import group_options
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
 
@@ -50,6 +52,12 @@ class Command:
     def run(self, arguments: list[str]) -> int:
         """Run the command. Returns the exit code; errors are the caller's."""
         raise NotImplementedError
+
+    def run_folder(self, arguments: Sequence[str]) -> Path:
+        """The run that the first argument names."""
+        if not arguments or is_option(arguments[0]):
+            raise UserError(f"rlhf-lab {self.name} needs a run's folder: {self.line}")
+        return Path(arguments[0])
 
     @property
     def line(self) -> str:
@@ -93,12 +101,13 @@ class HydraCommand(Command):
     """A command that runs a job for every config which Hydra composes from its overrides.
 
     job_command: the command that a sweep starts for each job, where it is another than this one.
-    overrides: turns the arguments into overrides, where they are not.
+    of_run: for a command whose first argument is a run: the overrides that it stands for, with
+    changes to them.
     """
 
     job: Callable[[DictConfig], None]
     job_command: str = ""
-    overrides: Callable[[list[str]], list[str]] = list
+    of_run: Callable[[Path, Sequence[str]], list[str]] | None = None
 
     def help(self) -> str:
         groups = group_options()
@@ -125,5 +134,7 @@ class HydraCommand(Command):
     def run(self, arguments: list[str]) -> int:
         from rlhf_lab.cli.compose import compose
 
-        compose(self.job, self.overrides(arguments), self.job_command or self.name)
+        if self.of_run is not None:
+            arguments = self.of_run(self.run_folder(arguments), arguments[1:])
+        compose(self.job, arguments, self.job_command or self.name)
         return 0

@@ -20,11 +20,11 @@ from omegaconf import DictConfig, OmegaConf
 from hydra_plugins.rlhf_lab_plugin.search_sweeper import SearchSweeper
 from hydra_plugins.rlhf_lab_plugin.slurm_launcher import SlurmLauncher
 from hydra_plugins.rlhf_lab_plugin.tracked_sweeper import TrackedSweeper
-from rlhf_lab.cli.conf import conf_folder
 from rlhf_lab.cli.endings import REFUSALS
 from rlhf_lab.experiment.checks import check, require_readable_splits, require_working_rewards
 from rlhf_lab.experiment.config import Config, plain, register, typed
 from rlhf_lab.experiment.planning.forecast import require_prompts, require_room
+from rlhf_lab.experiment.registry import conf_folder
 from rlhf_lab.runs.folder import config_hash
 from rlhf_lab.runs.foreign.boundary import no_quiet_end
 from rlhf_lab.runs.trackers.console import Console

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from omegaconf import DictConfig
 
 from rlhf_lab.cli.command import HydraCommand
-
-if TYPE_CHECKING:
-    from omegaconf import DictConfig
 
 
 def job(cfg: DictConfig) -> None:
@@ -18,8 +15,5 @@ def job(cfg: DictConfig) -> None:
 
 
 COMMAND = HydraCommand(
-    "data",
-    "look at a task's rows: lengths, repeats, overlap of splits",
-    "task=gsm8k",
-    job=job,
+    "data", "look at a task's rows: lengths, repeats, overlap of splits", "task=gsm8k", job=job
 )

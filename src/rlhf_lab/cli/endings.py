@@ -37,7 +37,7 @@ def exit_code(command: str, run: Callable[[], int]) -> int:
     except OSError as error:
         if (fault := disk_error(error)) is None:
             raise
-        # A note describes what a run that had begun has kept.
+        # A run that had begun adds a note about its newest checkpoint.
         notes = "; ".join(getattr(error, "__notes__", []))
         text = disk_error_text(fault)
         complain(command, masked(f"{text}; {notes}" if notes else text))

@@ -1,35 +1,31 @@
-"""`rlhf-lab evaluate`: judge the saved weights of runs again, with other options if wanted."""
+"""`rlhf-lab evaluate`: evaluate the saved weights of runs, with the same options or with others."""
 
 from __future__ import annotations
 
 import traceback
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rlhf_lab.cli.arguments import leading_folders, overrides_again, run_folder
+from omegaconf import DictConfig
+
+from rlhf_lab.cli.arguments import leading_folders, overrides_again
 from rlhf_lab.cli.command import MULTIRUN, HydraCommand
 from rlhf_lab.cli.endings import BAD_INPUT, FAILED, REFUSALS, complain, message
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
 
 if TYPE_CHECKING:
-    from omegaconf import DictConfig
-
     from rlhf_lab.experiment.evaluate import Evaluated
 
 
 def job(cfg: DictConfig) -> None:
     from rlhf_lab.cli.compose import checked
     from rlhf_lab.experiment.evaluate import show
-    from rlhf_lab.experiment.lifecycle import evaluated
+    from rlhf_lab.experiment.lifecycle import evaluate_again
 
     config, console = checked(cfg)
-    show(console, [evaluated(config, console)])
-
-
-def overrides(arguments: list[str]) -> list[str]:
-    """RUN [overrides] as the overrides of the run, in its own folder."""
-    return overrides_again(run_folder(COMMAND, arguments), arguments[1:])
+    show(console, [evaluate_again(config, console)])
 
 
 class EvaluateCommand(HydraCommand):
@@ -43,33 +39,33 @@ class EvaluateCommand(HydraCommand):
 
 
 def evaluate_each(folders: Sequence[str], changes: Sequence[str]) -> int:
-    """Judge several runs, each with its own config. One that fails is reported and the others go
-    on; what is judged is written at once."""
+    """Evaluate several runs, each with its own config. One that fails is reported and the others go
+    on; each result is written at once."""
     from rlhf_lab.cli.compose import checked, compose
     from rlhf_lab.experiment import lifecycle
     from rlhf_lab.experiment.evaluate import show
 
     if MULTIRUN & set(changes):
         raise UserError("rlhf-lab evaluate RUN RUN -m: sweep over one run at a time")
-    judged: list[Evaluated] = []
+    evaluated: list[Evaluated] = []
     is_quiet: list[bool] = []
     failures: dict[str, Exception] = {}
 
-    def judge(cfg: DictConfig) -> None:
+    def evaluate(cfg: DictConfig) -> None:
         config, console = checked(cfg)
         is_quiet.append(config.output.quiet)
-        console.say(f"run {config.output.dir}")
-        judged.append(lifecycle.evaluated(config, console))
+        console.print(f"run {config.output.dir}")
+        evaluated.append(lifecycle.evaluate_again(config, console))
 
     for folder in folders:
         try:
-            compose(judge, overrides([folder, *changes]))
+            compose(evaluate, overrides_again(Path(folder), changes))
         except Exception as error:
             failures[folder] = error
             if not isinstance(error, REFUSALS):
                 traceback.print_exception(error)
             complain("evaluate", f"{folder}: {message(error)}")
-    show(Console(quiet=all(is_quiet)), judged)
+    show(Console(quiet=all(is_quiet)), evaluated)
     if not failures:
         return 0
     complain("evaluate", f"{len(failures)} of {len(folders)} runs failed: {', '.join(failures)}")
@@ -79,9 +75,9 @@ def evaluate_each(folders: Sequence[str], changes: Sequence[str]) -> int:
 
 COMMAND = EvaluateCommand(
     "evaluate",
-    "judge the saved weights of runs",
+    "evaluate the saved weights of runs",
     "runs/RUN eval=full",
     job=job,
     usage="RUN [RUN ...] [eval=full ...] [-m for a sweep over one run]",
-    overrides=overrides,
+    of_run=overrides_again,
 )

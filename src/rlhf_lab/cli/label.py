@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from omegaconf import DictConfig
 
 from rlhf_lab.cli.command import HydraCommand
 from rlhf_lab.cli.stages import report_artifact
-
-if TYPE_CHECKING:
-    from omegaconf import DictConfig
 
 
 def job(cfg: DictConfig) -> None:

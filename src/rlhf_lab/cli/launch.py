@@ -8,7 +8,8 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from omegaconf import DictConfig
 
 from rlhf_lab.cli.command import OptionsCommand
 from rlhf_lab.rollout.ports import require_free
@@ -16,9 +17,6 @@ from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.sweeps.launchers import local, torchrun
 from rlhf_lab.sweeps.launchers.layout import Layout, parsed
 from rlhf_lab.types.errors import UserError
-
-if TYPE_CHECKING:
-    from omegaconf import DictConfig
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

@@ -5,61 +5,32 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 
-from rlhf_lab.cli import (
-    data,
-    evaluate,
-    export,
-    label,
-    launch,
-    pipeline,
-    plan,
-    relabel,
-    replay,
-    report,
-    resume,
-    reward_model,
-    runs,
-    serve,
-    sft,
-    stages,
-    timeline,
-    train,
-    wandb_sync,
-)
 from rlhf_lab.cli.arguments import refuse_secrets
 from rlhf_lab.cli.command import MULTIRUN, Command
 from rlhf_lab.cli.endings import BAD_INPUT, exit_code
 from rlhf_lab.runs.kernels import RestartNeeded
 from rlhf_lab.types.errors import UserError
 
-# In the order of `rlhf-lab --help`. A new command is a file beside this one, and a row here.
-MODULES = (
-    data,
-    train,
-    sft,
-    label,
-    relabel,
-    reward_model,
-    stages,
-    evaluate,
-    pipeline,
-    runs,
-    resume,
-    replay,
-    timeline,
-    serve,
-    launch,
-    export,
-    wandb_sync,
-    report,
-    plan,
-)
-COMMANDS: dict[str, Command] = {module.COMMAND.name: module.COMMAND for module in MODULES}
+# Files of commands, in the order of `rlhf-lab --help`. A new command is a file and a word here.
+MODULES = """
+data train sft label relabel reward_model stages evaluate pipeline runs resume replay timeline
+serve launch export wandb_sync report plan explain
+""".split()
+
+
+def command_in(module: str) -> Command:
+    """The command of a file in this folder."""
+    command: Command = import_module(f"rlhf_lab.cli.{module}").COMMAND
+    return command
+
+
+COMMANDS = {command.name: command for command in map(command_in, MODULES)}
 
 
 def usage() -> str:
-    """The commands, and how options are given."""
+    """What `rlhf-lab --help` prints."""
     width = max(map(len, COMMANDS))
     lines = [f"  {name:<{width}}  {command.summary}" for name, command in COMMANDS.items()]
     return "\n".join(

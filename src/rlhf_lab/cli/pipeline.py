@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from omegaconf import DictConfig
+
 from rlhf_lab.cli.command import HydraCommand
 from rlhf_lab.cli.stages import make_stages
 from rlhf_lab.runs.trackers.console import Console
 
 if TYPE_CHECKING:
-    from omegaconf import DictConfig
-
     from rlhf_lab.experiment.config import Config
 
 
@@ -19,7 +19,7 @@ def run_pipeline(config: Config, console: Console, facts: Mapping[str, Any]) -> 
     """All stages, then training and evaluation."""
     from rlhf_lab.experiment import lifecycle
 
-    lifecycle.warm(config)
+    lifecycle.preload_generators(config)
     make_stages(config, console)
     lifecycle.train(config, console, facts)
 

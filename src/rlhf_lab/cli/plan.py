@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 
-from rlhf_lab.cli.arguments import run_folder
 from rlhf_lab.cli.command import OptionsCommand
 from rlhf_lab.runs.trackers.console import Console
 
@@ -17,7 +16,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def show(options: argparse.Namespace, console: Console) -> int:
-    folder = run_folder(COMMAND, options.words)
+    folder = COMMAND.run_folder(options.words)
     from rlhf_lab.experiment.planning import planner
 
     planner.show(folder, options.words[1:], console)

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from omegaconf import DictConfig
 
 from rlhf_lab.cli.command import HydraCommand
 from rlhf_lab.cli.stages import report_artifact
-
-if TYPE_CHECKING:
-    from omegaconf import DictConfig
 
 
 def job(cfg: DictConfig) -> None:
@@ -20,8 +17,5 @@ def job(cfg: DictConfig) -> None:
 
 
 COMMAND = HydraCommand(
-    "relabel",
-    "order preference pairs by the judge",
-    "labels.path=FILE",
-    job=job,
+    "relabel", "order preference pairs by the judge", "labels.path=FILE", job=job
 )

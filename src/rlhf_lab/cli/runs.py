@@ -16,7 +16,7 @@ from rlhf_lab.sweeps.record import RECORD, read_record
 from rlhf_lab.types.errors import UserError
 
 FACTS = ("command", "task", "algo", "mode", "seed")
-WELL = ("finished", "paused", "running")
+WITHOUT_PROBLEM = ("finished", "paused", "running")
 COLUMNS = ("run", "state", *FACTS, "rounds", "reward", "KL", "gold win-rate")
 
 
@@ -33,30 +33,30 @@ def show(options: argparse.Namespace, console: Console) -> int:
             f"{root} is not a folder: rlhf-lab runs FOLDER lists the runs below FOLDER "
             "(without it: below runs/)"
         )
-    found = list_runs(root)
-    if not found:
-        console.say(f"no runs in {root}: `rlhf-lab train` makes one")
+    listed = list_runs(root)
+    if not listed:
+        console.print(f"no runs in {root}: `rlhf-lab train` makes one")
         return 0
-    console.table(f"runs in {root}", COLUMNS, [row(run) for run in found])
-    for run in found:
+    console.table(f"runs in {root}", COLUMNS, [row(run) for run in listed])
+    for run in listed:
         if run.problem:
-            console.say(f"{run.name}: {run.problem}")
-        if run.state not in WELL:
-            console.say(f"{run.name}: {ending(run)}")
+            console.print(f"{run.name}: {run.problem}")
+        if run.state not in WITHOUT_PROBLEM:
+            console.print(f"{run.name}: {ending(run)}")
     for path in sorted(root.rglob(RECORD)):
         try:
-            console.say(sweep_line(path.parent, found))
+            console.print(sweep_line(path.parent, listed))
         except UserError as error:
-            console.say(f"sweep {path.parent}: {error}")
+            console.print(f"sweep {path.parent}: {error}")
     return 0
 
 
 def ending(run: RunSummary) -> str:
     """How a run ended that did not finish, and where its output is."""
     error = error_of(run.manifest)
-    said = f"{run.state}{f': {error}' if error else ''}"
+    text = f"{run.state}{f': {error}' if error else ''}"
     number = run.manifest.get("process", {}).get("job")
-    return said + "".join(
+    return text + "".join(
         f"; {name} {value}"
         for name, value in (("log", run.manifest.get("log")), ("Slurm job", number))
         if value
@@ -65,11 +65,11 @@ def ending(run: RunSummary) -> str:
 
 def sweep_line(folder: Path, runs: Sequence[RunSummary]) -> str:
     """How far a sweep has come."""
-    jobs = [Path(place).absolute() for place in read_record(folder)["folders"].values()]
+    jobs = [Path(text).absolute() for text in read_record(folder)["folders"].values()]
     states = {run.folder.absolute(): run.state for run in runs}
-    found = Counter(states.get(place, "not started") for place in jobs)
-    told = ", ".join(f"{number} {state}" for state, number in sorted(found.items()))
-    return f"sweep {folder}: {len(jobs)} jobs: {told}"
+    counts = Counter(states.get(job, "not started") for job in jobs)
+    text = ", ".join(f"{number} {state}" for state, number in sorted(counts.items()))
+    return f"sweep {folder}: {len(jobs)} jobs: {text}"
 
 
 def row(run: RunSummary) -> list[str]:
@@ -87,6 +87,7 @@ def row(run: RunSummary) -> list[str]:
 
 
 def number(metrics: Mapping[str, Any], name: str) -> str:
+    """A metric in three digits; "" where there is none."""
     value = metrics.get(name)
     return f"{value:.3f}" if isinstance(value, int | float) else ""
 

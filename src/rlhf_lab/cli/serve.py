@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING
+
+from omegaconf import DictConfig
 
 from rlhf_lab.cli.command import HydraCommand
-
-if TYPE_CHECKING:
-    from omegaconf import DictConfig
 
 
 def job(cfg: DictConfig) -> None:
@@ -19,14 +17,11 @@ def job(cfg: DictConfig) -> None:
 
     config, console = checked(cfg)
     command = build.server(config)
-    console.say(f"starting {' '.join(command.words)}")
+    console.print(f"starting {' '.join(command.words)}")
     sys.stdout.flush()
     os.execve(command.words[0], command.words, os.environ | command.variables)
 
 
 COMMAND = HydraCommand(
-    "serve",
-    "a vLLM server for runs on any host",
-    "generator.port=8100 model=pythia_410m",
-    job=job,
+    "serve", "a vLLM server for runs on any host", "generator.port=8100 model=pythia_410m", job=job
 )

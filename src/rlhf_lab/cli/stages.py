@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from omegaconf import DictConfig
+
 from rlhf_lab.cli.command import HydraCommand
 from rlhf_lab.runs.trackers.console import Console
 
 if TYPE_CHECKING:
-    from omegaconf import DictConfig
-
     from rlhf_lab.experiment.config import Config
     from rlhf_lab.experiment.prepare import Artifact
 
@@ -33,7 +33,7 @@ def report_artifact(console: Console, stage: str, artifact: Artifact) -> None:
     """Print where a stage's artifact is, whether it was made now, and its metrics."""
     numbers = ", ".join(f"{name} {value:.3f}" for name, value in artifact.metrics.items())
     origin = "from cache" if artifact.was_cached else "made"
-    console.say(f"{stage}: {origin} {artifact.folder} ({numbers})")
+    console.print(f"{stage}: {origin} {artifact.folder} ({numbers})")
 
 
 def job(cfg: DictConfig) -> None:
@@ -43,8 +43,5 @@ def job(cfg: DictConfig) -> None:
 
 
 COMMAND = HydraCommand(
-    "stages",
-    "make SFT, labels and proxy of a run, and stop there",
-    "task=tldr_nano",
-    job=job,
+    "stages", "make SFT, labels and proxy of a run, and stop there", "task=tldr_nano", job=job
 )

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from omegaconf import DictConfig
 
 from rlhf_lab.cli.command import HydraCommand
-
-if TYPE_CHECKING:
-    from omegaconf import DictConfig
 
 
 def job(cfg: DictConfig) -> None:

@@ -26,8 +26,7 @@ LAST_CHARACTERS = 600
 
 @dataclass(frozen=True)
 class Outbox:
-    """What a run has for the server: its files, oldest first, so that a resumed run goes on where
-    it was cut off."""
+    """A run and its files for the server, oldest first: a resumed run adds to the end."""
 
     run: RunSummary
     files: tuple[Path, ...]
@@ -56,20 +55,20 @@ def sync(options: argparse.Namespace, console: Console) -> int:
     could not be sent; the others are."""
     folders = sendable(options.folders)
     is_dry: bool = options.dry
-    found = [outbox for folder in folders for outbox in outboxes(folder)]
-    growing = [outbox for outbox in found if outbox.is_growing]
-    ended = [outbox for outbox in found if not outbox.is_growing]
+    runs = [outbox for folder in folders for outbox in outboxes(folder)]
+    growing = [outbox for outbox in runs if outbox.is_growing]
+    ended = [outbox for outbox in runs if not outbox.is_growing]
     waiting = [outbox for outbox in ended if outbox.unsent]
     for outbox in waiting if is_dry else ():
-        console.say(f"to be sent: {outbox.name} ({files_text(outbox.unsent)})")
-    failed = [] if is_dry else [o.name for o in waiting if not sent(o, console)]
-    counts = {
+        console.print(f"to be sent: {outbox.name} ({files_text(outbox.unsent)})")
+    failed = [] if is_dry else [o.name for o in waiting if not send(o, console)]
+    summary = {
         f"{len(waiting) - len(failed)} {'to be sent' if is_dry else 'sent'}": [],
         f"{len(ended) - len(waiting)} sent before": [],
         f"{len(growing)} still going on": [outbox.name for outbox in growing],
         f"{len(failed)} failed": failed,
     }
-    console.say(", ".join(listed(text, names) for text, names in counts.items()))
+    console.print(", ".join(listed(text, names) for text, names in summary.items()))
     return int(bool(failed))
 
 
@@ -90,21 +89,22 @@ def outboxes(folder: Path) -> Iterator[Outbox]:
             yield Outbox(run, files)
 
 
-def sent(outbox: Outbox, console: Console) -> bool:
-    """Send a run's files and say how it went. Raises UserError if nobody is logged in, since then
-    no other run can be sent either."""
+def send(outbox: Outbox, console: Console) -> bool:
+    """Send a run's files and print the result. Raises UserError if nobody is logged in, since then
+    no other run can be sent either. Returns whether all were sent."""
     files = outbox.unsent
     command = [sys.executable, "-m", "wandb", "sync", *map(str, files)]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
-    words = masked(done.stdout + done.stderr)
-    if any(text in words for text in NO_KEY):
+    output = masked(done.stdout + done.stderr)
+    if any(text in output for text in NO_KEY):
         raise UserError("no key for the server: run `wandb login`, or set WANDB_API_KEY")
-    # wandb ends with 0 where it gave a run up, so what counts is its mark.
+    # wandb exits with 0 where it gave a run up, so what counts is its mark.
     if missing := outbox.unsent:
-        console.say(f"failed: {outbox.name} ({files_text(missing)})")
-        console.say(words[-LAST_CHARACTERS:].strip() or f"wandb sync ended with {done.returncode}")
+        console.print(f"failed: {outbox.name} ({files_text(missing)})")
+        end = output[-LAST_CHARACTERS:].strip()
+        console.print(end or f"wandb sync ended with {done.returncode}")
         return False
-    console.say(f"sent: {outbox.name} ({files_text(files)})")
+    console.print(f"sent: {outbox.name} ({files_text(files)})")
     return True
 
 

@@ -17,11 +17,14 @@ from rlhf_lab.evaluation.measures.score_gap import Scored, gap_metrics
 from rlhf_lab.evaluation.measures.sft_distance import distance_metrics
 from rlhf_lab.evaluation.measures.verdicts import Judged, by_comparison, by_score, win_metrics
 from rlhf_lab.models.batching import collate
-from rlhf_lab.models.forward import load_weights, torch_threads
+from rlhf_lab.models.devices import torch_threads
+from rlhf_lab.models.weights import load_weights
+from rlhf_lab.tasks.protocols import Answering
 from rlhf_lab.types import limits
-from rlhf_lab.types.data import Chunk, Metrics, Weights
+from rlhf_lab.types.data import Metrics, Weights
 from rlhf_lab.types.errors import UserError
-from rlhf_lab.types.protocols import Answering, Comparing, Generator, Metered, Reward
+from rlhf_lab.types.protocols import Comparing, Generator, Metered, Reward
+from rlhf_lab.types.rollouts import Chunk
 from rlhf_lab.types.samples import Finish, Group, Prompt, Sample, Split
 
 

@@ -28,8 +28,9 @@ from rlhf_lab.rewards.build import RewardContext, model_paths, reading_paths, sc
 from rlhf_lab.rewards.model import reads_last_token
 from rlhf_lab.rewards.preference import PreferenceScorer
 from rlhf_lab.rewards.shaping import shaped
+from rlhf_lab.rollout.background import ProcessExecutor, ThreadExecutor
 from rlhf_lab.rollout.budget import StalenessBudget
-from rlhf_lab.rollout.executor import Executor, InlineExecutor, ProcessExecutor, ThreadExecutor
+from rlhf_lab.rollout.executor import Executor, InlineExecutor
 from rlhf_lab.rollout.feeds import Segments
 from rlhf_lab.rollout.generators.hf import HFGenerator, HFSampling
 from rlhf_lab.rollout.generators.pairs import PairsGenerator, PairsSampling
@@ -45,7 +46,8 @@ from rlhf_lab.runs.jsonl import read_rows
 from rlhf_lab.tasks import chat
 from rlhf_lab.tasks.lazy_rows import LazyRows
 from rlhf_lab.tasks.pairs import pair_examples
-from rlhf_lab.tasks.prompts import Encode, PromptStream, Render, Shorten, as_it_is
+from rlhf_lab.tasks.prompts import Encode, PromptStream, Render, Shorten, never_shorter
+from rlhf_lab.tasks.protocols import Answering, Shortening, Task
 from rlhf_lab.tasks.references import reference_groups
 from rlhf_lab.training.engines.distributed import Processes, current, world_size
 from rlhf_lab.training.engines.engine import TrainingEngine
@@ -53,10 +55,11 @@ from rlhf_lab.training.engines.options import DeepSpeedOptions, FSDPOptions
 from rlhf_lab.training.engines.parameter_backend import ParameterBackend
 from rlhf_lab.training.engines.policy_with_values import PolicyWithValues
 from rlhf_lab.training.engines.single import SingleBackend
-from rlhf_lab.types.data import Chunk, PolicyOutput, ValueModel
+from rlhf_lab.types.data import PolicyOutput, ValueModel
 from rlhf_lab.types.errors import UserError
-from rlhf_lab.types.protocols import Adaptive, Answering, Generator, Reward, Shortening, Task
+from rlhf_lab.types.protocols import Adaptive, Generator, Reward
 from rlhf_lab.types.randomness import stable_hash, uniforms
+from rlhf_lab.types.rollouts import Chunk
 from rlhf_lab.types.run_options import RunOptions
 from rlhf_lab.types.samples import Example, Finish, Group, Prompt, Sample, Split
 
@@ -130,7 +133,7 @@ def prompt_encoder(tokenizer: Any) -> Encode:
 
 def shortening(task: Task) -> Shorten:
     """What the task does about prompts that are too long: nothing, for most."""
-    return task.shorter if isinstance(task, Shortening) else as_it_is
+    return task.shorter if isinstance(task, Shortening) else never_shorter
 
 
 def rendering(task: Task, tokenizer: Any) -> Render:

@@ -12,8 +12,8 @@ from rlhf_lab.experiment.config import Config
 from rlhf_lab.experiment.model_card import write_card
 from rlhf_lab.experiment.prepare import Artifacts
 from rlhf_lab.models.causal_lm import load_policy, save_policy
-from rlhf_lab.models.forward import load_weights
 from rlhf_lab.models.pretrained import PretrainedModel
+from rlhf_lab.models.weights import load_weights
 from rlhf_lab.runs.disk import follow_umask
 from rlhf_lab.runs.folder import POLICY
 from rlhf_lab.runs.saved_tensors import read_tensors, saved_versions
@@ -50,16 +50,16 @@ def export(
         os.rename(draft, folder)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
-    console.say(f"exported version {version} of {run} to {folder}")
+    console.print(f"exported version {version} of {run} to {folder}")
     return folder
 
 
 def versions(config: Config, run: Path) -> dict[int, Path | None]:
     """The versions that a run holds and the files of their weights; None for its final policy."""
-    found: dict[int, Path | None] = {}
+    final: dict[int, Path | None] = {}
     if (run / POLICY / "config.json").is_file():
-        found[config.run.num_rounds] = None
-    return {**saved_versions(run), **found}
+        final[config.run.num_rounds] = None
+    return {**saved_versions(run), **final}
 
 
 def fill(

@@ -21,7 +21,7 @@ from rlhf_lab.experiment.prepare import Artifacts
 from rlhf_lab.experiment.train import learn
 from rlhf_lab.experiment.validate import validate
 from rlhf_lab.models.causal_lm import load_policy, require_savable, save_policy
-from rlhf_lab.models.forward import load_weights, weights_digest
+from rlhf_lab.models.weights import load_weights, weights_digest
 from rlhf_lab.rollout.mode import ExecutorKind
 from rlhf_lab.runs import folder as runs
 from rlhf_lab.runs import forkserver
@@ -34,7 +34,7 @@ from rlhf_lab.runs.secrets import masked
 from rlhf_lab.runs.signals import Stop, listening
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.runs.trackers.evaluations import mirror_evaluation
-from rlhf_lab.runs.trackers.identity import JobType, Tracked
+from rlhf_lab.runs.trackers.identity import JobType, TrackedRun
 from rlhf_lab.training.checkpoint import saved_checkpoints
 from rlhf_lab.types.data import Metrics, Weights
 from rlhf_lab.types.errors import StopRequested, UserError
@@ -48,28 +48,28 @@ def train(config: Config, console: Console, facts: Record) -> Path:
     Raises StopRequested on SIGTERM or SIGUSR1, once a checkpoint is saved. A run that came to its
     pause (checkpoint.pause_round) is left for `output.resume=true`.
     """
-    warm(config)
+    preload_generators(config)
     folder = claim_folder(config)
     with run_lock(folder):
         return train_in(folder, config, console, facts)
 
 
 def train_in(folder: Path, config: Config, console: Console, facts: Record) -> Path:
-    """The same in a folder that no other process uses."""
+    """Train in a folder that no other process uses."""
     claim = runs.RunDirectory.resume if config.output.resume else runs.RunDirectory.create
     manifest = {**facts["manifest"], "settings": build.settings(config)}
     record = claim(folder, manifest, facts["config_yaml"])
     if record.manifest["state"] == "finished":
-        console.say(f"run {folder} has finished already: nothing to do")
+        console.print(f"run {folder} has finished already: nothing to do")
         return folder
-    console.say(f"run {folder}")
+    console.print(f"run {folder}")
     with listening() as stop:
         try:
             state = finish_run(config, console, facts, record, stop)
         except BaseException as error:
             if disk_error(error):
-                error.add_note(saved(folder))
-            # A scheduler that asks twice must not cut off what is written down about the end.
+                error.add_note(resume_hint(folder))
+            # A scheduler that signals twice must not cut off the record of the end.
             with stop.deferred():
                 end_early(record, error)
             raise
@@ -77,8 +77,8 @@ def train_in(folder: Path, config: Config, console: Console, facts: Record) -> P
     return folder
 
 
-def warm(config: Config) -> None:
-    """Let the imports of generator processes begin now, beside what comes before they start."""
+def preload_generators(config: Config) -> None:
+    """Begin the imports of generator processes now, beside the work before they start."""
     if config.mode.executor is ExecutorKind.process:
         forkserver.warm()
 
@@ -86,35 +86,34 @@ def warm(config: Config) -> None:
 def finish_run(
     config: Config, console: Console, facts: Record, record: runs.RunDirectory, stop: Stop
 ) -> runs.End:
-    """Train, unless a run that was cut off had trained to the end; then evaluate. Returns the state
-    that the run is in now: it may have come to its pause only."""
+    """Train, unless the run had trained to its end before; then evaluate. Returns the state of the
+    run: it may have come to its pause only."""
     folder, rounds = record.folder, config.run.num_rounds
     sources = Artifacts(config, console).sources()
     if "weights_digest" not in record.manifest:
-        given = {
-            **facts,
-            "run_id": record.manifest["run_id"],
-            "commit": short_commit(record.manifest),
-        }
+        code = short_commit(record.manifest)
+        facts = {**facts, "run_id": record.manifest["run_id"], "commit": code}
         with stop.deferred():
-            weights = trained(config, sources, folder, console, given, lambda: stop.is_requested)
+            weights = train_policy(
+                config, sources, folder, console, facts, lambda: stop.is_requested
+            )
         if weights.version < rounds:
-            validated(config, sources, folder, console, weights.version)
-            console.say(f"paused at round {weights.version} of {rounds} (checkpoint.pause_round)")
+            validate_version(config, sources, folder, console, weights.version)
+            console.print(f"paused at round {weights.version} of {rounds} (checkpoint.pause_round)")
             return "paused"
         # Which chunk waits for which version follows from the lengths of partial rollouts.
-        ideal = {} if config.mode.segment_tokens else overlap(folder, console)
-        written = {name: asdict(extent_of(folder / name)) for name in RECORDS}
-        record.update(weights_digest=weights_digest(weights), records=written, **ideal)
-    validated(config, sources, folder, console, rounds)
+        ideal = {} if config.mode.segment_tokens else report_overlap(folder, console)
+        records = {name: asdict(extent_of(folder / name)) for name in RECORDS}
+        record.update(weights_digest=weights_digest(weights), records=records, **ideal)
+    validate_version(config, sources, folder, console, rounds)
     if config.eval.snapshots:
         rows = evaluate_run(config, sources, folder, console)
-        tell(config, folder, "train", rows, console)
+        send_evaluation(config, folder, "train", rows, console)
     write_card(config, folder, folder / runs.POLICY, rounds)
     return "finished"
 
 
-def trained(
+def train_policy(
     config: Config,
     sources: build.Sources,
     folder: Path,
@@ -126,48 +125,49 @@ def trained(
     weights."""
     output = FolderOutput(config, folder, console, facts)
     model, tokenizer = load_policy(sources.policy, None, config.seed)
-    written = build.written(config)
-    require_savable(model, tokenizer, sources.policy.path, written)
-    weights = learn(config, sources, model, tokenizer, output, console.say, should_stop)
+    settings = build.written(config)
+    require_savable(model, tokenizer, sources.policy.path, settings)
+    weights = learn(config, sources, model, tokenizer, output, console.print, should_stop)
     if weights.version == config.run.num_rounds:
         # The engine may have cut the trained one into parts.
         whole, _ = load_policy(sources.policy, None, config.seed)
         load_weights(whole, weights)
-        save_policy(whole, tokenizer, folder / runs.POLICY, written)
+        save_policy(whole, tokenizer, folder / runs.POLICY, settings)
     return weights
 
 
-def validated(
+def validate_version(
     config: Config, sources: build.Sources, folder: Path, console: Console, version: int
 ) -> None:
-    """Ask those that eval.validate names about a version."""
+    """Score a version with the rewards that eval.validate names."""
     if config.eval.validate is not Validate.none:
         validate(config, sources, folder, console, version)
 
 
-def tell(
+def send_evaluation(
     config: Config, folder: Path, job_type: JobType, rows: Sequence[Metrics], console: Console
 ) -> None:
-    """Pass an evaluation on to where the run is mirrored."""
+    """Send an evaluation to the trackers that mirror the run."""
     manifest = read_manifest(runs.manifest_path(folder))
-    run = Tracked(
+    run = TrackedRun(
         folder, plain(config), manifest.get("run_id", ""), job_type, short_commit(manifest)
     )
-    mirror_evaluation(config.tracker, run, rows, console.say)
+    mirror_evaluation(config.tracker, run, rows, console.print)
 
 
-def overlap(folder: Path, console: Console) -> dict[str, float]:
-    """Say who waited and what would help; returns the wall-clock and that of the ideal timeline."""
+def report_overlap(folder: Path, console: Console) -> dict[str, float]:
+    """Print who waited and what would help. Returns the seconds of the run and of its ideal
+    timeline."""
     measurement = measured(folder)
     if not measurement.is_whole:
         return {}
-    console.say(planner.advice(measurement))
+    console.print(planner.advice(measurement))
     ideal = planner.predict(measurement, measurement.settings).wall
     return {"wall_seconds": measurement.wall, "ideal_seconds": ideal}
 
 
 def end_early(record: runs.RunDirectory, error: BaseException) -> None:
-    """Note how a run ended; the disk may be what failed, and then the error itself must be seen."""
+    """Record how a run ended. If the disk is what failed, the error itself must still be seen."""
     ends: dict[type[BaseException], runs.End] = {
         KeyboardInterrupt: "interrupted",
         StopRequested: "stopped",
@@ -180,11 +180,11 @@ def end_early(record: runs.RunDirectory, error: BaseException) -> None:
         error.add_note(f"{record.folder / runs.MANIFEST} could not be updated either: {second}")
 
 
-def saved(folder: Path) -> str:
+def resume_hint(folder: Path) -> str:
     """The newest checkpoint of a run that the disk stopped, and how to resume it."""
     rounds = [int(path.name) for path in saved_checkpoints(folder / CHECKPOINTS)]
-    kept = f"its newest checkpoint is of round {rounds[-1]}" if rounds else "no checkpoint is kept"
-    return f"the run has failed, {kept}; `rlhf-lab resume {shlex.quote(str(folder))}` goes on"
+    newest = f"its newest checkpoint is of round {rounds[-1]}" if rounds else "it has no checkpoint"
+    return f"the run has failed, {newest}; `rlhf-lab resume {shlex.quote(str(folder))}` goes on"
 
 
 def claim_folder(config: Config) -> Path:
@@ -200,13 +200,13 @@ def claim_folder(config: Config) -> Path:
     return runs.new_folder(Path(config.output.root), label_)
 
 
-def evaluated(config: Config, console: Console) -> Evaluated:
-    """Judge the saved weights of a finished run again, with other eval options if wanted."""
+def evaluate_again(config: Config, console: Console) -> Evaluated:
+    """Evaluate the saved weights of a run, with the eval options of this config."""
     folder = Path(config.output.dir)
     with run_lock(folder):
         sources = Artifacts(config, console).sources()
         rows = evaluate_run(config, sources, folder, console)
-        tell(config, folder, "evaluate", rows, console)
+        send_evaluation(config, folder, "evaluate", rows, console)
         if (folder / runs.POLICY).is_dir():
             write_card(config, folder, folder / runs.POLICY, config.run.num_rounds)
     return Evaluated(str(folder), rows)

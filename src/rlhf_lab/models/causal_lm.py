@@ -128,6 +128,6 @@ def require_savable(model: Any, tokenizer: Any, path: str, settings: GenerationS
             except (ValueError, TypeError, LookupError, AttributeError) as error:
                 raise UserError(
                     f"model.path={path}: transformers would not save its {type(part).__name__} at "
-                    f"the end of the run ({reason(error)}): mend the folder's JSON, or load and "
+                    f"the end of the run ({reason(error)}): correct the folder's JSON, or load and "
                     "save the model by transformers"
                 ) from error

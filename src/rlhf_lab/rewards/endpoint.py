@@ -33,7 +33,7 @@ class TokenLimit(StrEnum):
 @dataclass(frozen=True)
 class EndpointReward(limits.Limited, key="reward"):
     """A language model behind an OpenAI-compatible endpoint compares or rates responses
-    (docs/judges.md)."""
+    (docs/rewards.md)."""
 
     name: str = limits.name("endpoint")
     base_url: str = limits.option(

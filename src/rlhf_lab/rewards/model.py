@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from rlhf_lab.models.batching import pad_right
-from rlhf_lab.models.devices import device_of
-from rlhf_lab.models.forward import positions, torch_threads
+from rlhf_lab.models.devices import device_of, torch_threads
+from rlhf_lab.models.forward import positions
 from rlhf_lab.rewards import fields
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError

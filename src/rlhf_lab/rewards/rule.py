@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from rlhf_lab.rewards import fields
 from rlhf_lab.rewards.limited import OnError, SampleScorer
+from rlhf_lab.tasks.protocols import Task
 from rlhf_lab.types import limits
-from rlhf_lab.types.protocols import Task
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlhf_lab.models.forward import torch_threads
+from rlhf_lab.models.devices import torch_threads
 from rlhf_lab.rewards import fields
 from rlhf_lab.rewards.model import CPU, token_scores
 from rlhf_lab.types import limits

@@ -18,8 +18,8 @@ class ExecutorKind(StrEnum):
 
 
 class WeightPolicy(StrEnum):
-    """Which weights write a chunk: those of its admission (exact), the newest when it starts, the
-    newest at every token, or those of a recorded schedule."""
+    """Which version writes a chunk: the one at its admission (reproducible), the latest one at its
+    first token, the latest one at every token, or that of a recorded schedule."""
 
     admission = "admission"
     newest = "newest"
@@ -28,14 +28,14 @@ class WeightPolicy(StrEnum):
 
 
 class AtBound(StrEnum):
-    """What keeps samples within max_staleness: waiting to generate, or dropping what is older."""
+    """How max_staleness is enforced: generators wait, or samples that are too old are dropped."""
 
     wait = "wait"
     drop = "drop"
 
 
 class OnFailure(StrEnum):
-    """What follows when a generator process is killed, hangs or raises."""
+    """What happens when a generator process is killed, hangs or raises."""
 
     stop = "stop"
     restart = "restart"

@@ -22,8 +22,9 @@ from rlhf_lab.rollout.worker import RolloutWorker
 from rlhf_lab.runs import forkserver
 from rlhf_lab.runs.child import RemoteTraceback, exit_text
 from rlhf_lab.runs.memory import count_as_child
-from rlhf_lab.types.data import Chunk, Rollout, Weights
+from rlhf_lab.types.data import Weights
 from rlhf_lab.types.protocols import WeightFeed
+from rlhf_lab.types.rollouts import Chunk, Rollout
 
 NOTICE_SECONDS = 5.0
 

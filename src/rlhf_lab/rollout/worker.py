@@ -7,7 +7,7 @@ from dataclasses import replace
 from time import perf_counter
 
 from rlhf_lab.rollout.feeds import SegmentRecorder
-from rlhf_lab.types.data import Chunk, Clock, GeneratorReport, Rollout, Span
+from rlhf_lab.types.data import Clock
 from rlhf_lab.types.heartbeat import nothing, watched
 from rlhf_lab.types.protocols import (
     Closing,
@@ -18,6 +18,7 @@ from rlhf_lab.types.protocols import (
     WeightFeed,
     scored_groups,
 )
+from rlhf_lab.types.rollouts import Chunk, GeneratorReport, Rollout, Span
 from rlhf_lab.types.samples import Finish, Group
 
 

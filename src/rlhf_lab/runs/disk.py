@@ -68,9 +68,9 @@ def writing(path: Path) -> Iterator[None]:
     except OSError:
         raise
     except Exception as error:
-        if not (found := OF_SYSTEM.search(str(error))):
+        if not (match := OF_SYSTEM.search(str(error))):
             raise
-        raise OSError(int(found[1]), os.strerror(int(found[1])), str(path)) from error
+        raise OSError(int(match[1]), os.strerror(int(match[1])), str(path)) from error
 
 
 def save_file(tensors: Mapping[str, Tensor], path: Path) -> None:
@@ -101,7 +101,7 @@ def umask() -> int:
         lines = STATUS.read_text(encoding="utf-8").splitlines()
         return next(int(line.split()[1], 8) for line in lines if line.startswith("Umask:"))
     except (OSError, StopIteration):
-        # Other systems can only be asked by a change, which other threads may see.
+        # Other systems show it only when it is changed, which other threads may see.
         mask = os.umask(0o022)
         os.umask(mask)
         return mask

@@ -8,13 +8,13 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from rlhf_lab.algos.corrections.common import RATIOS
+from rlhf_lab.algos.corrections.common import RATIOS, CorrectionDefaults
 from rlhf_lab.types import limits
 from rlhf_lab.types.data import Batch, Objective
 
 
 @dataclass(frozen=True)
-class Decoupled(limits.Limited, key="correction"):
+class Decoupled(CorrectionDefaults, limits.Limited, key="correction"):
     """The loss clips policy over proximal policy (that of the round's start), and each token
     weighs proximal over behaviour policy."""
 
@@ -31,12 +31,7 @@ class Decoupled(limits.Limited, key="correction"):
         source="arXiv:2110.00641",
     )
     corrects: ClassVar[frozenset[Objective]] = RATIOS - {Objective.sequence_ratio}
-    anchors_at_start: ClassVar[bool] = True
-    warning: ClassVar[str] = ""
 
     def weight(self, log_ratio_BT: Tensor, batch: Batch) -> Tensor:
         """The token's ratio of proximal to behaviour."""
         return log_ratio_BT.exp().clamp(max=self.cap or math.inf)
-
-    def step(self, log_ratio_B: Tensor) -> float:
-        return 1.0

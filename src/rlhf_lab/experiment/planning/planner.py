@@ -68,7 +68,7 @@ def show(folder: Path, changes: Sequence[str], console: Console) -> None:
     plans = {label: changed(own, change) for label, change in grid(changes)}
     console.table(f"plan from {folder}", COLUMNS, table(measurement, plans))
     if measurement.is_whole:
-        console.say(advice(measurement))
+        console.print(advice(measurement))
 
 
 def advice(measurement: Measurement) -> str:

@@ -10,14 +10,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rlhf_lab.models.devices import check_name, chosen
-from rlhf_lab.models.forward import load_weights, torch_threads
+from rlhf_lab.models.devices import check_name, chosen, torch_threads
+from rlhf_lab.models.weights import load_weights
 from rlhf_lab.rollout.generators.decoders import Decode, decoder_of
 from rlhf_lab.rollout.generators.draw import draw
 from rlhf_lab.runs.memory import memory_for
 from rlhf_lab.types import limits
-from rlhf_lab.types.data import Chunk, GeneratorReport, Weights
+from rlhf_lab.types.data import Weights
 from rlhf_lab.types.protocols import WeightFeed
+from rlhf_lab.types.rollouts import Chunk, GeneratorReport
 from rlhf_lab.types.samples import Finish, Group, Sample
 
 Uniforms = Callable[[int, int, int], np.ndarray]

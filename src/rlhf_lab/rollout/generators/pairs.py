@@ -9,9 +9,9 @@ from typing import Any
 
 from rlhf_lab.rollout.generators.hf import HFSampling
 from rlhf_lab.types import limits
-from rlhf_lab.types.data import Chunk
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.protocols import WeightFeed
+from rlhf_lab.types.rollouts import Chunk
 from rlhf_lab.types.samples import Example, Finish, Group, Sample
 
 

@@ -30,7 +30,7 @@ def run(found: Sequence[Command], folder: Path, console: Console) -> int:
         with listening():
             for command in found:
                 log = None if command.is_trainer else folder / f"{command.name}.log"
-                console.say(f"{command.name}: {command.text()}{f' > {log}' if log else ''}")
+                console.print(f"{command.name}: {command.text()}{f' > {log}' if log else ''}")
                 started[command.name] = start(command, log)
             *servers, trainer = started
             return exit_code(started[trainer], {name: started[name] for name in servers})

@@ -55,9 +55,9 @@ def search(
     wanted = Search(folder, fixed, space, options, base, code_version(), keeps)
     runs = Runs(context, wanted, sweeper)
     runs.check_values()
-    console.say(f"search {folder}, code {wanted.code}")
+    console.print(f"search {folder}, code {wanted.code}")
     for line in [*wanted.plan(runs.rounds), *runs.predicted()]:
-        console.say(line)
+        console.print(line)
     if sweeper.dry:
         return None
     make_folder(folder, "output.root")

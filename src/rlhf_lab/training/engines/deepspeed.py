@@ -1,41 +1,23 @@
-"""DeepSpeed ZeRO 0 to 3: what is in parts, from nothing to the weights themselves, is its stage."""
+"""The backend of DeepSpeed ZeRO: stages 0 to 3 partition nothing, optimizer, gradients, weights."""
 
 from __future__ import annotations
 
-import contextlib
 import copy
-import io
 import math
-import os
-import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from rlhf_lab.models.forward import Texts
+from rlhf_lab.training.engines.deepspeed_setup import make_engine, make_reference, quiet, storage_of
 from rlhf_lab.training.engines.distributed import Processes, require_group
 from rlhf_lab.training.engines.options import DeepSpeedOptions, Precision
 from rlhf_lab.training.engines.parameter_backend import REFERENCE, WEIGHT
 from rlhf_lab.training.engines.policy_with_values import PassKind, PassLayout, PolicyWithValues
-from rlhf_lab.training.engines.tensors import adamw
-from rlhf_lab.training.engines.zero import (
-    FlatBufferStorage,
-    PartitionedStorage,
-    WholeStorage,
-    ZeroStorage,
-)
-from rlhf_lab.training.engines.zero_reference import (
-    PartitionedReference,
-    Reference,
-    ReplicatedReference,
-)
 from rlhf_lab.training.optim import Optim
 from rlhf_lab.types.data import PolicyOutput
-
-WHOLE = 3  # the stage from which on the weights themselves are in parts
 
 
 class DeepSpeedBackend:
@@ -61,14 +43,14 @@ class DeepSpeedBackend:
         masters = {n: p.detach().cpu().clone() for n, p in self._trained.items()} if is_low else {}
         reference = networks.reference(copy.deepcopy(networks.policy))
         with quiet(device, processes.local_rank):
-            self._reads_reference, self._reference = make_reference(
+            self._reference_pass, self._reference = make_reference(
                 reference, options, processes.rank
             )
             self._engine = make_engine(networks, optim, options)
         self._storage = storage_of(self._engine, options.stage, processes.rank)
         self._is_settled = False
         for name, tensor in masters.items():
-            # DeepSpeed makes its masters of weights that it has rounded already.
+            # DeepSpeed makes its float32 masters from weights that it has already rounded.
             self._storage.write(self._trained[name], WEIGHT, tensor)
 
     def shapes(self) -> dict[str, torch.Size]:
@@ -80,7 +62,7 @@ class DeepSpeedBackend:
 
     def reference(self, texts: Texts, layout: PassLayout) -> PolicyOutput:
         self._is_settled = False
-        return PolicyOutput(*self._reads_reference(texts, PassKind.policy, layout))
+        return PolicyOutput(*self._reference_pass(texts, PassKind.policy, layout))
 
     @contextmanager
     def no_gradients(self) -> Iterator[None]:
@@ -89,7 +71,7 @@ class DeepSpeedBackend:
         self._settle()
 
     def _settle(self) -> None:
-        """Give up whole copies that a pass left behind, before parts are changed or read."""
+        """Free the whole tensors that a pass left behind, before parts are changed or read."""
         if not self._is_settled:
             self._storage.settle()
             self._reference.settle()
@@ -98,17 +80,17 @@ class DeepSpeedBackend:
     @contextmanager
     def with_weights(self, weights: Iterable[tuple[str, Tensor]]) -> Iterator[None]:
         self._settle()
-        kept = {}
+        before = {}
         with torch.no_grad():
             for name, tensor in weights:
                 part = self._storage.part(self._trained[name])
-                kept[name] = part.clone()
+                before[name] = part.clone()
                 part.copy_(self._storage.own(tensor, part))
             try:
                 yield
             finally:
                 self._settle()
-                for name, part in kept.items():
+                for name, part in before.items():
                     self._storage.part(self._trained[name]).copy_(part)
 
     def begin(self) -> None:
@@ -162,83 +144,3 @@ class DeepSpeedBackend:
             self._reference.write(name, value)
         else:
             self._storage.write(self._trained[name], part, value)
-
-
-def storage_of(engine: Any, stage: int, rank: int) -> ZeroStorage:
-    """Where a stage keeps its tensors."""
-    if stage == 0:
-        return WholeStorage(engine)
-    return PartitionedStorage(engine, rank) if stage == WHOLE else FlatBufferStorage(engine)
-
-
-def make_engine(networks: PolicyWithValues, optim: Optim, options: DeepSpeedOptions) -> Any:
-    """DeepSpeed's engine over all parameters, whose optimizer is torch's AdamW."""
-    import deepspeed
-
-    optimizer = adamw(networks.parameters(), optim)
-    buffers = {name: buffer.clone() for name, buffer in networks.named_buffers()}
-    # Stage 0 leaves no trace of the norm that it clips by.
-    given = settings(options) | {"gradient_clipping": optim.max_grad_norm if options.stage else 0.0}
-    engine, *_ = deepspeed.initialize(model=networks, optimizer=optimizer, config=given)
-    restore_buffers(networks, buffers)
-    engine.module.eval()
-    return engine
-
-
-def make_reference(
-    networks: PolicyWithValues, options: DeepSpeedOptions, rank: int
-) -> tuple[Any, Reference]:
-    """A frozen copy that can be asked, in parts where the policy is."""
-    import deepspeed
-
-    parameters = dict(networks.tensors())
-    buffers = {name: buffer.clone() for name, buffer in networks.named_buffers()}
-    if options.stage < WHOLE:
-        networks = networks.to(getattr(torch, options.dtype.value))
-        restore_buffers(networks, buffers)
-        return networks, ReplicatedReference(parameters)
-    engine, *_ = deepspeed.initialize(model=networks, config=settings(options))
-    restore_buffers(networks, buffers)
-    engine.module.eval()
-    return engine, PartitionedReference(engine, parameters, rank)
-
-
-def restore_buffers(networks: PolicyWithValues, buffers: dict[str, Tensor]) -> None:
-    """Buffers in their own precision: rotary frequencies in bfloat16 would move positions."""
-    for name, buffer in networks.named_buffers():
-        buffer.data = buffers[name].to(buffer.device)
-
-
-def settings(options: DeepSpeedOptions) -> dict[str, Any]:
-    """DeepSpeed's config. Micro-batches are made by the engine, so their sizes here are nominal."""
-    # What stays whole by its size would be stale once its parts change.
-    zero = {"stage": options.stage, "stage3_param_persistence_threshold": 0}
-    given: dict[str, Any] = {
-        "train_micro_batch_size_per_gpu": 1,
-        "gradient_accumulation_steps": 1,
-        "zero_allow_untested_optimizer": True,
-        "zero_optimization": zero,
-        "communication_data_type": "fp32",
-        "steps_per_print": None,
-    }
-    if options.dtype is Precision.bfloat16:
-        given |= {"bf16": {"enabled": True}, "data_types": {"grad_accum_dtype": "fp32"}}
-    return given
-
-
-@contextmanager
-def quiet(device: torch.device, local_rank: int) -> Iterator[None]:
-    """Import and start DeepSpeed without its prints, in the environment that it asks for.
-
-    Its operator for collectives in shared memory is not used in training, and would be compiled for
-    a minute: it is left out.
-    """
-    # DeepSpeed reads the number of this process on its host again and again.
-    os.environ |= {"DS_ACCELERATOR": device.type, "LOCAL_RANK": str(local_rank)}
-    # It calls collectives by names that PyTorch warns of, each time.
-    warnings.filterwarnings("ignore", r"`torch\.distributed\.\w+` is deprecated", FutureWarning)
-    with contextlib.redirect_stdout(io.StringIO()):
-        import deepspeed
-
-        deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
-        yield

@@ -1,9 +1,9 @@
-"""What an engine carries through a checkpoint besides the policy's weights, as whole tensors.
+"""The state of an engine in a checkpoint, besides the policy's weights, as whole tensors.
 
 Keys are `<name of the parameter>/<part>`: the optimizer's own parts (exp_avg, exp_avg_sq, step),
 `values` for the value model and adapters, `reference` for a reference that has moved, and `master`
-where the optimizer works in another precision than the weights have. Nothing in them tells how many
-processes saved them, or with which engine.
+where the optimizer works in another precision than the weights have. The tensors are the same for
+every engine and number of processes, so a run may be resumed with another one.
 """
 
 from __future__ import annotations
@@ -39,24 +39,24 @@ class EngineState:
 
     def state(self) -> dict[str, Tensor]:
         """All of it on the main rank; the other ranks only take part in reading it."""
-        found: dict[str, Tensor] = {}
+        state: dict[str, Tensor] = {}
         parts = list(self._backend.optimizer_parts())
         for name in self._backend.shapes():
             for part in parts:
-                self._keep(found, f"{name}/{part}", self._backend.read(name, part))
+                self._add(state, f"{name}/{part}", self._backend.read(name, part))
             if self.has_moved and name in self._dtypes:
                 reference = self._backend.read(name, REFERENCE)
-                self._keep(found, f"{name}/{REFERENCE}", reference)
+                self._add(state, f"{name}/{REFERENCE}", reference)
             weight = self._backend.read(name, WEIGHT)
             if name not in self._dtypes:
-                self._keep(found, f"{name}/{VALUES}", weight)
+                self._add(state, f"{name}/{VALUES}", weight)
             elif weight.dtype != self._dtypes[name]:
-                self._keep(found, f"{name}/{MASTER}", weight)
-        return found
+                self._add(state, f"{name}/{MASTER}", weight)
+        return state
 
-    def _keep(self, found: dict[str, Tensor], key: str, tensor: Tensor) -> None:
+    def _add(self, state: dict[str, Tensor], key: str, tensor: Tensor) -> None:
         if self._processes.is_main:
-            found[key] = tensor
+            state[key] = tensor
 
     def restore(self, weights: Weights, state: Mapping[str, Tensor]) -> None:
         """Write weights and state. Refuses those of another model before anything is written."""
@@ -74,17 +74,17 @@ class EngineState:
 
     def _differences(self, weights: Weights, state: Mapping[str, Tensor]) -> list[str]:
         shapes = self._backend.shapes()
-        found = sorted(set(weights.state) ^ set(self._dtypes))
+        differences = sorted(set(weights.state) ^ set(self._dtypes))
         trained = {f"{name}/": t for name, t in weights.state.items() if name in shapes}
         whole = {**trained, **state}
         for key, tensor in whole.items():
             name = key.rpartition("/")[0]
             if name not in shapes:
-                found.append(name)
+                differences.append(name)
             elif tensor.dim() and tensor.shape != shapes[name]:
-                found.append(f"{name} ({list(tensor.shape)}, here {list(shapes[name])})")
+                differences.append(f"{name} ({list(tensor.shape)}, here {list(shapes[name])})")
         values = {f"{name}/{VALUES}" for name in set(shapes) - set(self._dtypes)}
-        return list(dict.fromkeys([*found, *sorted(values - set(state))]))
+        return list(dict.fromkeys([*differences, *sorted(values - set(state))]))
 
     def _refuse(self, differences: list[str]) -> None:
         if differences:

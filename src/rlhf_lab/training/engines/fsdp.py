@@ -1,4 +1,4 @@
-"""Every process holds a part of every tensor: PyTorch's FSDP2."""
+"""The backend of PyTorch's FSDP2: every process has a shard of every tensor."""
 
 from __future__ import annotations
 
@@ -60,22 +60,22 @@ class FSDPBackend:
     def no_gradients(self) -> Iterator[None]:
         with torch.no_grad():
             yield
-        # Whole tensors stay with the root after a pass without a backward pass: they would be
-        # read again after the parts have changed.
+        # After a pass without backward, the root keeps whole tensors, which would be stale once the
+        # shards have changed.
         reshard(self._networks)
         reshard(self._reference)
 
     @contextmanager
     def with_weights(self, weights: Iterable[tuple[str, Tensor]]) -> Iterator[None]:
-        kept = {}
+        before = {}
         for name, tensor in weights:
-            kept[name] = local(self._tensors.trained[name].detach()).clone()
+            before[name] = local(self._tensors.trained[name].detach()).clone()
             fill(self._tensors.trained[name], tensor)
         try:
             yield
         finally:
             with torch.no_grad():
-                for name, part in kept.items():
+                for name, part in before.items():
                     local(self._tensors.trained[name]).copy_(part)
 
     def begin(self) -> None:
@@ -93,8 +93,8 @@ class FSDPBackend:
 
 
 def sharded(networks: PolicyWithValues, mesh: DeviceMesh, dtype: torch.dtype) -> PolicyWithValues:
-    """Shard every layer by itself, and what is left together, so that a pass has one layer whole at
-    a time."""
+    """Shard each layer by itself and the rest together, so that a pass gathers one layer at a
+    time."""
     precision = MixedPrecisionPolicy(
         param_dtype=dtype, reduce_dtype=torch.float32, cast_forward_inputs=False
     )
@@ -114,6 +114,6 @@ def layers(module: torch.nn.Module) -> Iterator[torch.nn.Module]:
 
 
 def reshard(networks: PolicyWithValues) -> None:
-    """Give up the whole tensors of the root."""
+    """Free the whole tensors of the root."""
     if isinstance(networks, FSDPModule):
         networks.reshard()

@@ -1,4 +1,4 @@
-"""One process holds all parameters on one device."""
+"""The backend of one process with all parameters on one device."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class SingleBackend:
             own = networks.reference(copy.deepcopy(networks.policy))
         self._reference = own or networks
         self._max_grad_norm = optim.max_grad_norm
-        self._given: dict[str, Tensor] = {}
+        self._other_weights: dict[str, Tensor] = {}
         self._tensors = Tensors(self._networks, own, optim)
         self.shapes = self._tensors.shapes
         self.is_finite = self._tensors.is_finite
@@ -47,9 +47,9 @@ class SingleBackend:
         self.write = self._tensors.write
 
     def output(self, texts: Texts, kind: PassKind, layout: PassLayout) -> PolicyOutput:
-        if self._given:
-            asked = (texts, kind, layout)
-            return PolicyOutput(*functional_call(self._networks, self._given, asked))
+        if self._other_weights:
+            arguments = (texts, kind, layout)
+            return PolicyOutput(*functional_call(self._networks, self._other_weights, arguments))
         return PolicyOutput(*self._networks(texts, kind, layout))
 
     def reference(self, texts: Texts, layout: PassLayout) -> PolicyOutput:
@@ -63,7 +63,7 @@ class SingleBackend:
 
     @contextmanager
     def with_weights(self, weights: Iterable[tuple[str, Tensor]]) -> Iterator[None]:
-        self._given = {
+        self._other_weights = {
             f"{POLICY}{self._merged.get(name, name)}": tensor.to(self.device)
             for name, tensor in weights
         }
@@ -71,7 +71,7 @@ class SingleBackend:
             with adapters_off(self._networks.policy):
                 yield
         finally:
-            self._given = {}
+            self._other_weights = {}
 
     def read(self, name: str, part: str) -> Tensor:
         if part == WEIGHT and name in self._merged:

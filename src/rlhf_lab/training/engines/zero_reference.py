@@ -1,4 +1,4 @@
-"""The frozen reference under DeepSpeed: whole in every process, or in parts where the policy is."""
+"""The frozen reference under DeepSpeed: replicated, or partitioned where the policy is."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Parameters = dict[str, torch.nn.Parameter]
 
 
 class ReplicatedReference:
-    """A frozen copy that every process has whole."""
+    """A frozen copy in every process."""
 
     def __init__(self, parameters: Parameters) -> None:
         self._parameters = parameters
@@ -35,7 +35,7 @@ class ReplicatedReference:
 
 
 class PartitionedReference:
-    """A frozen copy of which every process has a part, as stage 3 cuts it."""
+    """A frozen copy that is partitioned as stage 3 partitions the policy."""
 
     def __init__(self, engine: Any, parameters: Parameters, rank: int) -> None:
         self._storage = PartitionedStorage(engine, rank)

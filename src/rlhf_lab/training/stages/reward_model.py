@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from rlhf_lab.models.forward import torch_threads
+from rlhf_lab.models.devices import torch_threads
 from rlhf_lab.rewards.model import last_token_scores, scores_of
 from rlhf_lab.training.stages.calibration import Bin, by_quarter, calibration, expected_error
 from rlhf_lab.training.stages.strength import (
@@ -165,15 +165,16 @@ def train_reward_model(
     used = treated(pairs, strength_P, options.treatment)
     losses = fit_pairs(model, used, options, seed, bar)
     with torch_threads(options.threads), torch.inference_mode():
-        gap_P = pair_gaps(model, held_out, options.batch)
-        seen_P = pair_gaps(model, used.rows[: len(held_out)], options.batch)
+        # H pairs are held out, N are trained on.
+        gap_H = pair_gaps(model, held_out, options.batch)
+        trained_gap_N = pair_gaps(model, used.rows[: len(held_out)], options.batch)
         scores = scores_of(model, references, options.batch)
-    bins = calibration(gap_P, seed)
+    bins = calibration(gap_H, seed)
     tail = losses[-20:]
-    metrics = accuracy(gap_P, held_out) | {
+    metrics = accuracy(gap_H, held_out) | {
         "calibration_error": expected_error(bins),
         # Of as many pairs as are held out, so that the two accuracies have the same spread.
-        "train_accuracy": float((seen_P > 0).float().mean()),
+        "train_accuracy": float((trained_gap_N > 0).float().mean()),
         "train_pairs": float(len(used.rows)),
         "train_loss": sum(tail) / len(tail),
         "reference_std": float(scores.std()),

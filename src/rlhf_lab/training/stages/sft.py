@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from rlhf_lab.models.batching import collate, to_device
-from rlhf_lab.models.devices import device_of
-from rlhf_lab.models.forward import response_output, torch_threads
+from rlhf_lab.models.devices import device_of, torch_threads
+from rlhf_lab.models.forward import response_output
 from rlhf_lab.tasks.references import reference_groups
 from rlhf_lab.training.stages.supervised import Bar, fit
 from rlhf_lab.types import limits

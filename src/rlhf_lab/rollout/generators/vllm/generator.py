@@ -19,9 +19,10 @@ from rlhf_lab.rollout.generators.vllm.requests import (
     drawing_of,
     requests_of,
 )
-from rlhf_lab.types.data import Chunk, GeneratorReport, Weights
+from rlhf_lab.types.data import Weights
 from rlhf_lab.types.protocols import WeightFeed
 from rlhf_lab.types.randomness import stable_hash
+from rlhf_lab.types.rollouts import Chunk, GeneratorReport
 from rlhf_lab.types.samples import Finish, Group, Sample
 
 CANARY = "proof"
