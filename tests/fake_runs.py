@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rlhf_lab.runs.jsonl import read_rows, write_rows
-from rlhf_lab.sweeps.search.jobs import Outcome, Run
+from rlhf_lab.sweeps.search.runs import Outcome, SearchRun
 from rlhf_lab.types.errors import UserError
 
 ROUNDS = 8
@@ -30,7 +30,7 @@ class FakeRuns:
         self.seen: dict[str, dict[str, str]] = {}
         self.stop_at = ""
 
-    def __call__(self, runs: Sequence[Run]) -> list[Outcome]:
+    def __call__(self, runs: Sequence[SearchRun]) -> list[Outcome]:
         self.calls.append([run.name for run in runs])
         return [self._run(run) for run in runs]
 
@@ -39,7 +39,7 @@ class FakeRuns:
             raise UserError("beta=impossible: choose another")
         return ROUNDS
 
-    def _run(self, run: Run) -> Outcome:
+    def _run(self, run: SearchRun) -> Outcome:
         given = dict(text.split("=", 1) for text in run.overrides)
         self.seen[run.name] = given
         folder = self.folder / run.name

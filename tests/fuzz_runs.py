@@ -16,8 +16,9 @@ from fuzz import Case
 from safetensors.torch import save_file
 from table_records import evals, record, rounds, write_lines, write_run
 
-from analysis import before_after, compare
+from analysis.comparison.selection import cells
 from analysis.report.make import Options, html
+from analysis.studies import before_after, compare_runs
 from analysis.tables.gather import gather
 from rlhf_lab.cli import runs, timeline, timeline_page
 from rlhf_lab.cli.arguments import overrides_again, overrides_of_replay, overrides_to_resume
@@ -34,9 +35,9 @@ from rlhf_lab.runs.folder import RunDirectory
 from rlhf_lab.runs.summaries import list_runs
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.runs.trackers.evaluations import sent_digests
-from rlhf_lab.sweeps.board import Board
 from rlhf_lab.sweeps.job import Job
-from rlhf_lab.sweeps.search.jobs import spent
+from rlhf_lab.sweeps.job_table import JobTable
+from rlhf_lab.sweeps.search.runs import usage_of
 from rlhf_lab.training.checkpoint import CheckpointOptions, Checkpoints, Snapshot
 from rlhf_lab.types.data import Weights
 from rlhf_lab.types.rollouts import Chunk, Rollout, Span
@@ -182,12 +183,13 @@ def reported(folder: Path) -> None:
 
 
 def compared(folder: Path) -> None:
-    found = compare.load([folder])[0]
-    assert "seed=2" in [run.name for run in found]
+    tables = gather([str(folder)])
+    selection = cells(tables)
+    runs = compare_runs.runs_of(selection)
+    assert "seed=2" in [run.name for run in runs]
+    compare_runs.run_table(runs), compare_runs.phase_table(runs)
+    compare_runs.print_over_seeds(tables, selection, SILENT)
     before_after.report([folder], SILENT)
-    for run in found:
-        compare.table_row(run, found[0]), compare.phases_row(run)
-    compare.over_seeds(found)
 
 
 def watched(folder: Path) -> None:
@@ -196,10 +198,10 @@ def watched(folder: Path) -> None:
         Job(f"seed={seed}", (), (), folder / f"seed={seed}", none, none, f"c{seed}", (), ROUNDS)
         for seed in (1, 2)
     ]
-    board = Board(jobs, 1)
-    lines = board.look()
-    assert [line.state for line in lines][1] == "finished"
-    board.left(lines)
+    table = JobTable(jobs, 1)
+    rows = table.read()
+    assert [row.state for row in rows][1] == "finished"
+    table.seconds_left(rows)
 
 
 def drawn(folder: Path) -> None:
@@ -234,7 +236,7 @@ def evaluated(folder: Path) -> None:
     saved_weights(folder)
     sent_digests(folder)
     list(outboxes(folder))
-    spent(folder)
+    usage_of(folder)
 
 
 def exported(folder: Path) -> None:

@@ -12,8 +12,8 @@ from rlhf_lab.rewards.judge_cache import JudgeCache
 from rlhf_lab.runs.atomic_folder import atomic_folder
 from rlhf_lab.runs.reading import read_json
 from rlhf_lab.sweeps.search.options import Sampler, SearchOptions
-from rlhf_lab.sweeps.search.space import split
-from rlhf_lab.sweeps.search.study import opened
+from rlhf_lab.sweeps.search.space import parse_space
+from rlhf_lab.sweeps.search.study_file import open_study
 from rlhf_lab.training.stages.cache import verify
 from rlhf_lab.training.stages.calibration import Bin, read_calibration, write_calibration
 
@@ -69,9 +69,9 @@ def searched(folder: Path) -> None:
     """What a search does first when it is gone on with."""
     from hydra.core.override_parser.overrides_parser import OverridesParser
 
-    _, space = split(["lr=interval(1e-5,1e-1)"], OverridesParser.create())
+    _, space = parse_space(["lr=interval(1e-5,1e-1)"], OverridesParser.create())
     options = SearchOptions(trials=4, sampler=Sampler.random)
-    with opened(folder / "study.db", space, options, {"seed": 1}) as study:
+    with open_study(folder / "study.db", space, options, {"seed": 1}) as study:
         study.trials()
         study.draw()
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlhf_lab.rollout.budget import StalenessBudget
-from rlhf_lab.rollout.mode import AtBound, ExecutorKind, Mode, OnFailure, WeightPolicy
+from rlhf_lab.rollout.mode import ExecutorKind, Mode, OnFailure, WeightPolicy, WhenStale
 from rlhf_lab.training.ledger import Ledger
 from rlhf_lab.training.optim import Optim, Per, Schedule
 from rlhf_lab.types.errors import UserError
@@ -200,8 +200,8 @@ def test_a_restored_budget_admits_nothing_twice_and_nothing_in_a_burst() -> None
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"weights": WeightPolicy.newest}, "pass mode=free"),
-        ({"at_bound": AtBound.drop}, "mode.at_bound=drop"),
+        ({"weights": WeightPolicy.latest}, "pass mode=free"),
+        ({"when_stale": WhenStale.drop}, "mode.when_stale=drop"),
         ({"schedule": "runs/x"}, "mode.schedule=runs/x"),
         ({"on_generator_failure": OnFailure.restart}, "mode.executor=process"),
         ({"hang_seconds": 0.0}, "mode.hang_seconds=0.0"),
@@ -214,7 +214,7 @@ def test_a_restored_budget_admits_nothing_twice_and_nothing_in_a_burst() -> None
             {
                 "name": "free",
                 "executor": ExecutorKind.process,
-                "weights": WeightPolicy.newest,
+                "weights": WeightPolicy.latest,
                 "lag_probabilities": "1",
             },
             "pass mode=lagged",

@@ -22,11 +22,11 @@ from analysis.speed import (
     timed_runs,
     trl_side,
 )
+from analysis.speed.clock import Spread, seconds_of
 from analysis.speed.device_limits import Limits
 from analysis.speed.result_tables import (
     GENERATE,
     TRL,
-    Spread,
     part_rows,
     run_table,
     speed_up,
@@ -100,7 +100,7 @@ def test_the_limits_of_this_machine_are_those_of_a_copy_and_a_product(
 
 def test_the_first_trial_is_not_counted() -> None:
     calls: list[int] = []
-    assert len(device_limits.seconds_of(lambda: calls.append(1), 3, "cpu")) == 3
+    assert len(seconds_of(lambda: calls.append(1), 3, "cpu")) == 3
     assert len(calls) == 4
 
 
@@ -365,7 +365,7 @@ def test_our_side_runs_and_is_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         assert list(command[:3]) == [sys.executable, "-m", "rlhf_lab.cli.main"]
         assert call(*command[3:], monkeypatch=monkeypatch) == 0
 
-    monkeypatch.setattr(timed_runs, "started", here)
+    monkeypatch.setattr(timed_runs, "output_of", here)
     spec = replace(tiny(tmp_path), updates=1)
     found = timed_runs.ours("sync", spec, tmp_path / "run")
     assert found.completions == spec.completions == 8

@@ -15,9 +15,9 @@ from question_records import Made
 from analysis.benchmark.__main__ import main
 from analysis.benchmark.kept import TABLES, kept
 from analysis.comparison.questions.every_question import answers
+from analysis.publication_tables.escapes import markdown
 from analysis.statistics.decisions import NO_WIDTH
 from analysis.tables.store import files
-from analysis.written.escapes import markdown
 
 pytestmark = pytest.mark.usefixtures("costly")
 
@@ -92,7 +92,7 @@ def test_the_committed_benchmark_is_whole_small_and_what_its_page_says() -> None
     assert set(tables.runs["state"]) == {"finished"}
     assert not json.dumps(list(tables.runs["config"])).count("/tmp")
     page = (Path(__file__).parents[1] / "docs" / "benchmark.md").read_text()
-    assert tables.said in page
+    assert tables.overview in page
     for one in answers(tables).every:
-        assert f"| {one.verdict} | {markdown(one.reason)} |" in page
+        assert f"| {one.verdict} | {markdown(one.evidence)} |" in page
     assert pd.api.types.is_integer_dtype(tables.runs["seed"])

@@ -33,7 +33,7 @@ OVERRIDES = {
         "~algo.new.b",
     ],
     "choices": ["algo.lam=0.5", "algo=ppo", "mode=lagged", "debug=tiny", "mode.max_staleness=3"],
-    "other packages": ["reward@judge=function", "judge.path=a.b", "budget@run=paper"],
+    "other packages": ["reward@judge=function", "judge.path=a.b", "run=paper"],
     "terms": [
         "reward=combined",
         "+reward@reward.terms.gold=task_rule",

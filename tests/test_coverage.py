@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from analysis.speed import bootstrap, interval_coverage
+from analysis.speed import bootstrap, interval_coverage, simulated_scores
 from analysis.speed.bootstrap import Timed, measured, table
-from analysis.speed.interval_coverage import Row, cases, held, middle_mean, tables
+from analysis.speed.interval_coverage import Row, held, tables
 from analysis.speed.rliable_bootstrap import Work, aggregate_work, improvement_work
+from analysis.speed.simulated_scores import cases, middle_mean
 from analysis.statistics.results import OF_ANY_NUMBER, Method, Options
 from rlhf_lab.types.errors import UserError
 
@@ -27,7 +28,7 @@ def rows() -> list[Row]:
     """Of means alone, whose coverage is known, in as many simulations as that takes."""
     with pytest.MonkeyPatch.context() as changed:
         changed.setattr(interval_coverage, "cases", lambda scores, seeds: cases(scores, seeds)[:2])
-        changed.delitem(interval_coverage.DISTRIBUTIONS, "win-rates (beta)")
+        changed.delitem(simulated_scores.DISTRIBUTIONS, "win-rates (beta)")
         return interval_coverage.coverage(SIMULATIONS, QUICK, seeds=(2, 3))
 
 
@@ -58,12 +59,12 @@ def test_the_t_interval_holds_its_level_for_normal_scores(rows: list[Row]) -> No
 
 
 def test_tables_have_every_case_distribution_and_method() -> None:
-    made = tables(interval_coverage.coverage(interval_coverage.TOGETHER, QUICK, seeds=(2, 3)))
+    made = tables(interval_coverage.coverage(simulated_scores.TOGETHER, QUICK, seeds=(2, 3)))
     assert len(made) == 3
     for each in made:
         # Log odds are of shares alone, which differences and shifted tasks are not.
         more = each.title.startswith("mean")
-        assert len(each.rows) == len(interval_coverage.DISTRIBUTIONS) * len(OF_ANY_NUMBER) + more
+        assert len(each.rows) == len(simulated_scores.DISTRIBUTIONS) * len(OF_ANY_NUMBER) + more
         assert list(each.columns) == ["scores", "interval", "2 seeds", "3 seeds"]
     assert "±" in made[0].rows[0][2]
 

@@ -33,7 +33,7 @@ from rlhf_lab.runs.atomic_folder import atomic_folder
 from rlhf_lab.runs.disk import disk_error, disk_error_text, follow_umask, save_file, umask, writing
 from rlhf_lab.runs.locks import try_lock
 from rlhf_lab.runs.trackers.console import Console
-from rlhf_lab.sweeps.words import quoted
+from rlhf_lab.sweeps.override_text import quoted
 from rlhf_lab.types.errors import UserError
 
 # Rights.

@@ -13,9 +13,9 @@ from matplotlib.lines import Line2D
 from table_records import tables
 
 from analysis.comparison.selection import cells
-from analysis.figures.registry import drawn
+from analysis.figures.catalogue import draw
+from analysis.figures.round_seconds import sums_of
 from analysis.figures.style import on_paper
-from analysis.figures.timelines import sums_of
 from analysis.sources.record import Record
 from analysis.tables.compact import kept
 
@@ -53,7 +53,7 @@ def test_a_bar_is_as_long_as_its_interval(name: str) -> None:
     with on_paper():
         runs = [run_of(s, parts, end_of(s, 0.02 * place + 0.003 * s * (place + 1)), "own")
                 for place, parts in enumerate(EVERY[name]) for s in (1, 2, 3)]  # fmt: skip
-        figure = drawn(name, tables(*runs)).figure
+        figure = draw(name, tables(*runs)).figure
         figure.set_layout_engine("none")
         panel = next(one for one in figure.axes if bars_of(one))
         bar = bars_of(panel)[-1]
@@ -70,7 +70,7 @@ def test_no_line_of_any_figure_goes_beyond_its_ends(name: str) -> None:
     with on_paper():
         line = Line2D([], [])
     assert line.get_solid_capstyle() == "butt"
-    for panel in drawn(name, grid(EVERY[name], seeds=(1, 2))).figure.axes:
+    for panel in draw(name, grid(EVERY[name], seeds=(1, 2))).figure.axes:
         assert {one.get_solid_capstyle() for one in panel.lines} <= {"butt"}
 
 
@@ -102,7 +102,7 @@ def test_rows_of_thinned_tables_are_rounds_again() -> None:
 def test_the_staleness_bound_is_of_rounds_however_few_rows_were_kept() -> None:
     def begins(points: int | None) -> dict[int, float]:
         runs = [long_run(points), long_run(points, "sync")]
-        data = drawn("fig2_timelines", tables(*runs)).data
+        data = draw("fig2_timelines", tables(*runs)).data
         own = data[data.condition.str.startswith("async") & data.part.eq("generator: generate")]
         return dict(zip(own.version, own.x_high - own.x_low, strict=True))
 
@@ -110,5 +110,5 @@ def test_the_staleness_bound_is_of_rounds_however_few_rows_were_kept() -> None:
     assert list(whole) == list(thin) == [6, 7, 8, 9]
     # Round 7 of the run is number 6: it took 14 seconds, and its row stands for 10 to 16.
     assert whole[6] == pytest.approx(14.0) and thin[6] == pytest.approx(13.0)
-    made = drawn("fig2_timelines", tables(long_run(4), long_run(4, "sync")))
+    made = draw("fig2_timelines", tables(long_run(4), long_run(4, "sync")))
     assert "keep one round in 4, so a round is the mean" in made.caption

@@ -16,11 +16,11 @@ from table_records import tables
 
 from analysis.comparison.equal_kl import Plane, at_equal_kl
 from analysis.comparison.selection import cells
-from analysis.figures.courses import course
-from analysis.figures.framing import limits
-from analysis.figures.looks import KNOWN, look
-from analysis.figures.registry import FIGURES, drawn, missing
-from analysis.figures.sheet import Drawn
+from analysis.figures.axis_limits import limits
+from analysis.figures.catalogue import FIGURES, draw, missing
+from analysis.figures.figure_builder import DrawnFigure
+from analysis.figures.mean_curves import mean_curve
+from analysis.figures.series_style import KNOWN, value_style
 from analysis.sources.record import Record
 from analysis.tables.table import Tables
 from rlhf_lab.types.errors import UserError
@@ -40,7 +40,7 @@ def on_log_odds(point: float, half: float) -> list[float]:
     return [1 / (1 + math.exp(-(centre + sign * moved))) for sign in (-1, 1)]
 
 
-def samples(made: Drawn) -> dict[str, Line2D]:
+def samples(made: DrawnFigure) -> dict[str, Line2D]:
     """By name without n the lines of the legend."""
     legend = made.figure.legends[0]
     texts = [text.get_text() for text in legend.get_texts()]
@@ -54,15 +54,15 @@ def with_last(made: Record, **metrics: float) -> Record:
 
 
 @functools.cache
-def of_every(name: str) -> Drawn:
+def of_every(name: str) -> DrawnFigure:
     """A figure of the runs that all figures are tried on, drawn once for all that look at it."""
-    return drawn(name, grid(EVERY[name]))
+    return draw(name, grid(EVERY[name]))
 
 
 @functools.cache
-def of_ladder() -> Drawn:
+def of_ladder() -> DrawnFigure:
     """The same of the ladder of one algorithm."""
-    return drawn(FIG3, grid(N_LADDER))
+    return draw(FIG3, grid(N_LADDER))
 
 
 def ladder_runs(seeds: tuple[int, ...] = (1, 2, 3)) -> list[Record]:
@@ -110,7 +110,7 @@ def test_x_is_the_ledgers_with_its_unit() -> None:
 
 @pytest.mark.parametrize("key", list(KNOWN))
 def test_no_two_values_of_a_part_look_alike(key: str) -> None:
-    looks = [look(key, value) for value in KNOWN[key]]
+    looks = [value_style(key, value) for value in KNOWN[key]]
     for one, other in combinations(looks, 2):
         assert one != other
         # Where the colour is the same, marker and line both tell.
@@ -118,7 +118,7 @@ def test_no_two_values_of_a_part_look_alike(key: str) -> None:
 
 
 def test_numbers_rise_on_a_ramp_and_never_reach_each_other() -> None:
-    looks = [look("updates_per_round", n) for n in (1, 2, 4, 8, 16, 32, 64, 128, 256)]
+    looks = [value_style("updates_per_round", n) for n in (1, 2, 4, 8, 16, 32, 64, 128, 256)]
     assert len({each.colour for each in looks}) == len(looks)
     light = [sum(int(each.colour[i : i + 2], 16) for i in (1, 3, 5)) for each in looks]
     assert light == sorted(light)
@@ -128,27 +128,31 @@ def test_numbers_rise_on_a_ramp_and_never_reach_each_other() -> None:
 def test_a_condition_looks_the_same_whichever_others_are_drawn() -> None:
     few = samples(of_ladder())
     many = samples(
-        drawn(FIG3, grid([{"algo": "ppo", "updates_per_round": n} for n in (64, 16, 4, 2, 1)]))
+        draw(FIG3, grid([{"algo": "ppo", "updates_per_round": n} for n in (64, 16, 4, 2, 1)]))
     )
     for name in ("N=1", "N=4"):
         for told in (Line2D.get_color, Line2D.get_marker, Line2D.get_linestyle):
             assert told(few[name]) == told(many[name])
     by_loss = samples(of_every("fig4_losses"))
-    swapped = samples(drawn("fig4_losses", grid(LADDER[::-1])))
-    assert by_loss["ppo"].get_color() == swapped["ppo"].get_color() == look("algo", "ppo").colour
+    swapped = samples(draw("fig4_losses", grid(LADDER[::-1])))
+    assert (
+        by_loss["ppo"].get_color()
+        == swapped["ppo"].get_color()
+        == value_style("algo", "ppo").colour
+    )
 
 
 def test_an_unknown_name_has_a_look_of_its_own_that_stays() -> None:
-    assert look("algo", "mine") == look("algo", "mine")
-    assert look("algo", "mine") != look("algo", "yours")
+    assert value_style("algo", "mine") == value_style("algo", "mine")
+    assert value_style("algo", "mine") != value_style("algo", "yours")
 
 
 def test_the_legend_says_n_and_its_range() -> None:
     runs = ladder_runs()[:-1]
-    made = drawn("fig4_losses", grid(LADDER, seeds=(1, 2)))
+    made = draw("fig4_losses", grid(LADDER, seeds=(1, 2)))
     texts = [text.get_text() for text in made.figure.legends[0].get_texts()]
     assert "ppo (n=2)" in texts and "N=16 (n=2)" in texts
-    uneven = drawn(FIG3, tables(*runs))
+    uneven = draw(FIG3, tables(*runs))
     shown = [text.get_text() for text in uneven.figure.legends[0].get_texts()]
     assert shown == ["N=1 (n=3)", "N=4 (n=2)"]
     assert "n = 3 (seeds 1, 2, 3)" in uneven.caption and "n = 2 (seeds 1, 2)" in uneven.caption
@@ -164,7 +168,7 @@ def test_the_caption_has_the_numbers_that_are_drawn() -> None:
 
 
 def test_one_seed_is_drawn_without_an_interval_and_says_so() -> None:
-    made = drawn(FIG3, grid(N_LADDER, seeds=(1,)))
+    made = draw(FIG3, grid(N_LADDER, seeds=(1,)))
     assert made.data[["low", "high"]].isna().all(axis=None)
     assert any("one seed" in text for text in made.warnings)
     assert made.figure.get_suptitle() == "n = 1: no interval"
@@ -173,18 +177,18 @@ def test_one_seed_is_drawn_without_an_interval_and_says_so() -> None:
 
 def test_what_needs_intervals_is_refused_for_one_seed() -> None:
     with pytest.raises(UserError, match="2 seeds each"):
-        drawn("differences", grid(N_LADDER, seeds=(1,)))
+        draw("differences", grid(N_LADDER, seeds=(1,)))
 
 
 def test_five_seeds_are_not_called_few() -> None:
-    made = drawn(FIG3, grid(N_LADDER, seeds=range(1, 6)))
+    made = draw(FIG3, grid(N_LADDER, seeds=range(1, 6)))
     assert made.figure.get_suptitle() == "" and not made.warnings
 
 
 def test_a_version_that_is_nan_is_left_out_for_all_seeds_and_told() -> None:
     runs = ladder_runs()
     runs[1] = with_last(runs[1], **{"gold/win_rate": math.nan})
-    made = drawn(FIG3, tables(*runs))
+    made = draw(FIG3, tables(*runs))
     rates = made.data[(made.data.condition == "N=1") & (made.data.y_name == "gold/win_rate")]
     assert rates["version"].max() == 2 and made.data["version"].max() == 4
     assert any("seed 2 at [4]" in text for text in made.warnings)
@@ -193,7 +197,7 @@ def test_a_version_that_is_nan_is_left_out_for_all_seeds_and_told() -> None:
 def test_versions_that_a_seed_lacks_are_left_out_and_told() -> None:
     runs = ladder_runs()
     runs[0] = replace(runs[0], evals=runs[0].evals[:-1])
-    made = drawn(FIG3, tables(*runs))
+    made = draw(FIG3, tables(*runs))
     rates = made.data[(made.data.condition == "N=1") & (made.data.y_name == "gold/win_rate")]
     # At version 2 three quarters of .51, .52 and .53.
     assert rates["version"].max() == 2
@@ -204,7 +208,7 @@ def test_versions_that_a_seed_lacks_are_left_out_and_told() -> None:
 def test_a_condition_without_numbers_is_left_out_and_named() -> None:
     runs = ladder_runs()
     more = run_of(1, {"algo": "ppo", "updates_per_round": 16}, {"gold/win_rate": math.nan}, "own")
-    made = drawn(FIG3, tables(*runs, more))
+    made = draw(FIG3, tables(*runs, more))
     assert set(made.data["condition"]) == {"N=1", "N=4"}
     assert any("N=16" in text and "left out" in text for text in made.warnings)
     assert "1 left out" in made.caption
@@ -213,7 +217,7 @@ def test_a_condition_without_numbers_is_left_out_and_named() -> None:
 def test_runs_that_did_not_finish_are_named() -> None:
     runs = ladder_runs()
     died = run_of(4, N_LADDER[0], end_of(4, 0.0), "own")
-    made = drawn(FIG3, tables(*runs, replace(died, facts=replace(died.facts, state="died"))))
+    made = draw(FIG3, tables(*runs, replace(died, facts=replace(died.facts, state="died"))))
     assert any("its state is died" in text for text in made.warnings)
     assert made.data["n"].max() == 3
 
@@ -224,7 +228,7 @@ def test_conditions_that_differ_in_more_than_is_told_are_never_in_one_panel() ->
         for parts in N_LADDER:
             other = run_of(seed, {**parts, "schedule_per": "round"}, end_of(seed, 0.3), "own")
             runs.append(other)
-    data = drawn(FIG3, tables(*runs)).data
+    data = draw(FIG3, tables(*runs)).data
     last = data[(data.condition == "N=1") & (data.version == 4) & (data.y_name == "gold/win_rate")]
     # Two panels of a mean each, not one of both: .52 with the one rate, .82 with the other.
     assert sorted(set(last["y"].round(6))) == [0.52, 0.82] and (last["n"] == 3).all()
@@ -233,7 +237,7 @@ def test_conditions_that_differ_in_more_than_is_told_are_never_in_one_panel() ->
 def test_a_figure_takes_the_runs_of_its_own_sweep_first() -> None:
     ours = [run_of(s, parts, end_of(s, 0.1), "off_policy_ladder_nano")
             for parts in N_LADDER for s in (1, 2)]  # fmt: skip
-    made = drawn(FIG3, tables(*ladder_runs((1, 2)), *ours))
+    made = draw(FIG3, tables(*ladder_runs((1, 2)), *ours))
     assert set(made.data["sweep"]) == {"off_policy_ladder_nano"}
 
 
@@ -242,9 +246,9 @@ def test_what_is_missing_names_what_varies_and_the_sweep() -> None:
     text = missing("staleness", selection)
     assert "staleness bound" in text and "correction" in text and "staleness[_nano]" in text
     with pytest.raises(UserError, match="the sweep staleness"):
-        drawn("staleness", grid([{"algo": "ppo"}]))
+        draw("staleness", grid([{"algo": "ppo"}]))
     with pytest.raises(UserError, match="no such figure, choose from"):
-        drawn("nothing", grid(N_LADDER))
+        draw("nothing", grid(N_LADDER))
 
 
 def test_timelines_have_the_ledgers_seconds() -> None:
@@ -266,7 +270,7 @@ def test_timelines_have_the_ledgers_seconds() -> None:
 def test_differences_are_in_pairs_and_judged_by_the_margin() -> None:
     runs = [run_of(s, parts, end_of(s, 0.05 * place + 0.001 * place * s), "own")
             for place, parts in enumerate(N_LADDER) for s in (1, 2, 3)]  # fmt: skip
-    row = drawn("differences", tables(*runs)).data.iloc[0]
+    row = draw("differences", tables(*runs)).data.iloc[0]
     # Seeds are .051, .052 and .053 better: the interval of two one-sided tests is at 90%.
     half = 2.919985580355516 * 0.001 / math.sqrt(3)
     assert row[["y", "low", "high"]].tolist() == pytest.approx([0.052, 0.052 - half, 0.052 + half])
@@ -274,13 +278,13 @@ def test_differences_are_in_pairs_and_judged_by_the_margin() -> None:
     assert row["verdict"] == "better by more than 2 points" and "N=4" in row["condition"]
     alike = [run_of(s, parts, end_of(s, 0.05 * place), "own")
              for place, parts in enumerate(N_LADDER) for s in (1, 2, 3)]  # fmt: skip
-    row = drawn("differences", tables(*alike)).data.iloc[0]
+    row = draw("differences", tables(*alike)).data.iloc[0]
     assert row["verdict"].startswith("cannot tell: no seed differs from another")
 
 
 def test_seeds_that_one_condition_alone_has_are_left_out_of_pairs() -> None:
     runs = ladder_runs((1, 2, 3, 4))[:-1]
-    made = drawn("differences", tables(*runs))
+    made = draw("differences", tables(*runs))
     row = made.data.iloc[0]
     assert (row["part"], row["n"], row["seeds"]) == ("paired difference", 3, "1 2 3")
     assert any("left out of the pairs" in text and "[4]" in text for text in made.warnings)
@@ -291,14 +295,14 @@ def test_the_front_has_what_nothing_dominates() -> None:
     dear = {"mode": "sync", "algo": "ppo"}
     runs = [run_of(s, parts, end_of(s, step), "own")
             for parts, step in ((cheap, 0.1), (dear, 0.0)) for s in (1, 2)]  # fmt: skip
-    data = drawn("pareto", tables(*runs)).data
+    data = draw("pareto", tables(*runs)).data
     seconds = data[data.x_name == "x/wall_seconds"].set_index("condition")
     assert seconds["verdict"].to_dict() == {"async S=1": "on front", "sync S=0": "dominated"}
     assert seconds.loc["async S=1", "part"] == "membership 1.000"
 
 
 def test_a_target_is_reached_on_the_way_to_the_end() -> None:
-    made = drawn("targets", grid(N_LADDER))
+    made = draw("targets", grid(N_LADDER))
     data = made.data[(made.data.x_name == "x/updates") & (made.data.condition == "N=1")]
     # From .26 to .52 in the mean: nine tenths of the way is .494. Seed 3 rises from .3975 at
     # version 2 to .53 at version 4, and is there after 2 + 2 (.494 - .3975) / .1325 updates.
@@ -308,7 +312,7 @@ def test_a_target_is_reached_on_the_way_to_the_end() -> None:
 
 
 def test_the_profile_is_the_share_of_runs_above() -> None:
-    data = drawn("profile", grid(N_LADDER)).data
+    data = draw("profile", grid(N_LADDER)).data
     own = data[data.condition == "N=1"]
     for x, y in zip(own["x"], own["y"], strict=True):
         assert y == pytest.approx(np.mean([score > x for score in (0.51, 0.52, 0.53)]))
@@ -318,7 +322,7 @@ def test_aggregates_are_over_environments_and_count_their_runs() -> None:
     conditions = [
         {"updates_per_round": n, "model": m} for m in ("nano_s", "nano_m") for n in (1, 4)
     ]
-    made = drawn("aggregates", grid(conditions))
+    made = draw("aggregates", grid(conditions))
     # N=1 ends at .52 with nano_s and at .56 with nano_m; N=4 at .54 and .58.
     means = made.data[made.data.part == "mean"].set_index("condition")["y"]
     assert means.to_dict() == pytest.approx({"N=1": 0.54, "N=4": 0.56})
@@ -328,7 +332,7 @@ def test_aggregates_are_over_environments_and_count_their_runs() -> None:
 def test_distances_are_those_of_the_verdict_and_leave_version_0_out() -> None:
     tables_ = tables(*(run_of(s, parts, end_of(s, 0.1 * place), "own")
                        for place, parts in enumerate(N_LADDER) for s in (1, 2, 3)))  # fmt: skip
-    made = drawn("frontier", tables_)
+    made = draw("frontier", tables_)
     row = made.data[made.data["part"] == "distance at equal KL"].iloc[0]
     first, second = cells(tables_).cells
     apart = at_equal_kl(second, first, Plane("gold/win_rate", "kl/sft_k1"))
@@ -346,7 +350,7 @@ def test_seeds_without_kl_in_common_have_no_distance_and_are_told() -> None:
     far = [replace(run, evals=[{**row, "kl/sft_k1": float(row["kl/sft_k1"]) + 9 * (seed == 1)}
                                for row in run.evals])
            for seed, run in enumerate(runs[3:], start=1)]  # fmt: skip
-    made = drawn("frontier", tables(*runs[:3], *far))
+    made = draw("frontier", tables(*runs[:3], *far))
     row = made.data[made.data["part"] == "distance at equal KL"].iloc[0]
     assert (row["n"], row["seeds"]) == (2, "2 3")
     assert any("2 of 3 seeds have KL in common" in text for text in made.warnings)
@@ -362,7 +366,7 @@ def test_a_family_spans_sweeps_and_has_each_condition_once() -> None:
     again = [replace(run_of(s, update[0], end_of(s, 0.3), "more_nano"),
                      evals=run_of(s, update[0], end_of(s, 0.3), "more_nano").evals[1:])
              for s in (1, 2)]  # fmt: skip
-    data = drawn("rate_schedule", tables(*ladder, *own, *again)).data
+    data = draw("rate_schedule", tables(*ladder, *own, *again)).data
     rates = data[data.y_name == "gold/win_rate"]
     # Four conditions; the one that two sweeps have is of the sweep with more evaluated versions.
     assert len(rates) == 4 and set(rates["sweep"]) == {
@@ -385,7 +389,7 @@ def many_families() -> Tables:
 
 
 def test_titles_verdicts_and_ticks_of_differences_lie_on_the_page() -> None:
-    figure = drawn("differences", many_families()).figure
+    figure = draw("differences", many_families()).figure
     figure.draw_without_rendering()
     page = figure.bbox
     panels = figure.axes
@@ -415,7 +419,7 @@ def test_no_legend_has_two_entries_that_look_the_same() -> None:
     modes = [run_of(s, {"mode": m}, end_of(s, 0), "modes") for m in ("sync", "async")
              for s in (1, 2)]  # fmt: skip
     ladder = [run_of(s, parts, end_of(s, 0), "ladder") for parts in LADDER for s in (1, 2)]
-    figure = drawn("pareto", tables(*modes, *ladder)).figure
+    figure = draw("pareto", tables(*modes, *ladder)).figure
     legends = [legend for panel in figure.axes if (legend := panel.get_legend())]
     assert len(legends) == 2 and not figure.legends
     for legend in legends:
@@ -437,8 +441,8 @@ def test_intervals_are_of_t_at_any_number_of_seeds_and_of_shares_on_log_odds() -
     """By the table of coverage BCa holds less than t from 10 seeds on, too (docs/statistics.md)."""
     for seeds in (range(1, 4), range(1, 11), range(1, 21)):
         (cell,) = cells(grid([{"algo": "ppo"}], seeds)).cells
-        assert course(cell, "version", "kl/sft_k1").interval == "95% t"
-        assert course(cell, "version", "gold/win_rate").interval == "95% logit"
+        assert mean_curve(cell, "version", "kl/sft_k1").interval == "95% t"
+        assert mean_curve(cell, "version", "gold/win_rate").interval == "95% logit"
 
 
 def test_names_with_marks_are_drawn_as_they_are() -> None:
@@ -446,7 +450,7 @@ def test_names_with_marks_are_drawn_as_they_are() -> None:
     conditions: list[dict[str, Any]] = [
         {"algo": name, "updates_per_round": n} for name in marks for n in (1, 4)
     ]
-    made = drawn("fig4_losses", grid(conditions))
+    made = draw("fig4_losses", grid(conditions))
     texts = [text.get_text() for text in made.figure.legends[0].get_texts()]
     assert {"a$b$_%\\ (n=3)", " _x^{& (n=3)", "two lines <b> (n=3)"} <= set(texts)
 
@@ -459,7 +463,7 @@ def test_rows_are_called_by_what_their_own_conditions_share() -> None:
         for algo in ("ppo", "online_dpo")
         for seed in (1, 2, 3)
     ]
-    made = drawn("differences", tables(*ladder, *others))
+    made = draw("differences", tables(*ladder, *others))
     titles = [" ".join(panel.get_title(loc="left").split()) for panel in made.figure.axes]
     assert any(title.startswith("ppo nano_s, against N=1") for title in titles)
     assert any(title.startswith("nano_s, against") for title in titles)

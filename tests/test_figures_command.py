@@ -9,7 +9,7 @@ import pytest
 from figure_tables import EVERY, grid
 
 from analysis.figures.__main__ import main, together
-from analysis.figures.registry import FIGURES, drawn
+from analysis.figures.catalogue import FIGURES, draw
 from analysis.figures.style import write
 from analysis.tables.store import save
 from rlhf_lab.types.errors import UserError
@@ -39,7 +39,7 @@ def folder(stored: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_figure_has_its_data_and_caption_beside_it(folder: Path) -> None:
     kinds = ("png", "pdf", "svg", "csv", "txt")
     assert {path.name for path in folder.iterdir()} == {f"{FIG3}.{kind}" for kind in kinds}
-    made = drawn(FIG3, grid(CONDITIONS))
+    made = draw(FIG3, grid(CONDITIONS))
     assert (folder / f"{FIG3}.txt").read_text(encoding="utf-8") == made.caption + "\n"
     read = pd.read_csv(folder / f"{FIG3}.csv")
     pd.testing.assert_frame_equal(read[["x", "y", "low"]], made.data[["x", "y", "low"]])
@@ -57,7 +57,7 @@ def test_what_was_drawn_and_what_was_not_is_said(
 
 def test_the_same_runs_give_the_same_bytes(folder: Path, tmp_path: Path) -> None:
     kinds = ("png", "pdf", "svg")
-    write(drawn(FIG3, grid(CONDITIONS)).figure, tmp_path / FIG3, kinds)
+    write(draw(FIG3, grid(CONDITIONS)).figure, tmp_path / FIG3, kinds)
     for kind in kinds:
         first, second = ((place / f"{FIG3}.{kind}").read_bytes() for place in (folder, tmp_path))
         assert first == second
@@ -66,14 +66,14 @@ def test_the_same_runs_give_the_same_bytes(folder: Path, tmp_path: Path) -> None
 
 
 def test_text_of_an_svg_is_text_and_marks_are_themselves(tmp_path: Path) -> None:
-    (path,) = write(drawn("fig4_losses", grid(CONDITIONS)).figure, tmp_path / "f", ("svg",))
+    (path,) = write(draw("fig4_losses", grid(CONDITIONS)).figure, tmp_path / "f", ("svg",))
     text = path.read_text(encoding="utf-8")
     assert "a$b$_% (n=3)" in text and "dc:date" not in text
 
 
 def test_widths_are_those_of_a_papers_columns() -> None:
-    wide = drawn(FIG3, grid(CONDITIONS)).figure
-    narrow = drawn("profile", grid(CONDITIONS)).figure
+    wide = draw(FIG3, grid(CONDITIONS)).figure
+    narrow = draw("profile", grid(CONDITIONS)).figure
     assert (wide.get_figwidth(), narrow.get_figwidth()) == (6.8, 3.3)
     assert not any(
         axes.spines[side].get_visible() for axes in wide.axes for side in ("top", "right")
@@ -118,6 +118,6 @@ def test_tables_are_put_together_and_no_run_counts_twice() -> None:
     first, second = grid(CONDITIONS[:1]), grid(CONDITIONS[1:])
     both = together([first, second])
     assert len(both.runs) == 12 and len(both.versions) == len(first.versions) * 4
-    assert set(drawn(FIG3, both).data["condition"]) == {"N=1", "N=4"}
+    assert set(draw(FIG3, both).data["condition"]) == {"N=1", "N=4"}
     with pytest.raises(UserError, match="is in two of the tables"):
         together([first, first])

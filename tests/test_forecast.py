@@ -78,7 +78,7 @@ def test_totals_that_cannot_fit_are_refused(
         [],
         ["run.updates=1000000", "checkpoint=rounds"],
         ["model=nano_l", "model@proxy=nano_l", "mode=async", "eval=full", "eval.prompts=2048"],
-        ["budget@run=paper", "model=pythia_6.9b", "model@proxy=pythia_2.8b"],
+        ["run=paper", "model=pythia_6.9b", "model@proxy=pythia_2.8b"],
         ["task.train_size=1000000000"],
         ["labels.pairs=1000000", "reward_model.epochs=10"],
     ],

@@ -16,15 +16,15 @@ from composed import composed
 from analysis.benchmark.kept import kept
 from analysis.comparison.families import settings_of
 from analysis.comparison.questions import asynchrony, off_policyness, robustness, staleness
-from analysis.comparison.questions.answers import Answer, Asked
+from analysis.comparison.questions.answers import Answer, Criteria
 from analysis.comparison.selection import Selection, cells
-from analysis.figures.registry import drawn_of
-from analysis.figures.sheet import Drawn
+from analysis.figures.catalogue import draw_selection
+from analysis.figures.figure_builder import DrawnFigure
+from analysis.publication_tables.differences import differences
+from analysis.publication_tables.options import TableOptions
 from analysis.statistics.decisions import Verdict
 from analysis.tables.group_checks import compared
 from analysis.tables.table import Tables
-from analysis.written.asked import Asked as Written
-from analysis.written.differences import differences
 from rlhf_lab.experiment.config import plain, typed
 from rlhf_lab.experiment.registry import conf_folder
 
@@ -57,11 +57,11 @@ def without(tables: Tables, **wanted: Any) -> Tables:
 
 
 def found(answers: list[Answer], words: str, scale: str = "") -> Answer:
-    (only,) = [one for one in answers if words in one.claim and one.scale.endswith(scale)]
+    (only,) = [one for one in answers if words in one.claim and one.setting.endswith(scale)]
     return only
 
 
-def row_of(made: Drawn, condition: str, group: str = "") -> Any:
+def row_of(made: DrawnFigure, condition: str, group: str = "") -> Any:
     data = made.data
     held = data[data["condition"].eq(condition) & data["group"].str.startswith(group)]
     (only,) = held.to_dict("records")
@@ -71,7 +71,7 @@ def row_of(made: Drawn, condition: str, group: str = "") -> Any:
 def test_a_lost_run_leaves_its_seed_out_of_pairs_and_is_no_other_method(whole: Tables) -> None:
     tables = without(whole.only(sweep="sync_async_nano"), mode="async", seed=3)
     selection = cells(tables)
-    equal = found(asynchrony.ask(selection, Asked()), "costs no win-rate")
+    equal = found(asynchrony.ask(selection, Criteria()), "costs no win-rate")
     (number,) = equal.numbers
     assert number.estimate.name == "paired difference"
     # Unpaired it was -1.6 [-21.5, +18.4] points.
@@ -79,7 +79,7 @@ def test_a_lost_run_leaves_its_seed_out_of_pairs_and_is_no_other_method(whole: T
     assert equal.verdict is Verdict.holds
     assert any("left out of the pairs" in text and "[3]" in text for text in equal.warnings)
     # The figure pairs by the same rule, so that both have the same ends.
-    row = row_of(drawn_of("differences", selection), "async S=1")
+    row = row_of(draw_selection("differences", selection), "async S=1")
     ends = (number.estimate.point, number.estimate.low, number.estimate.high)
     assert (row["y"], row["low"], row["high"]) == pytest.approx(ends)
     assert (row["part"], row["seeds"]) == ("paired difference", "1 2 4 5")
@@ -88,29 +88,29 @@ def test_a_lost_run_leaves_its_seed_out_of_pairs_and_is_no_other_method(whole: T
 def test_a_lost_run_takes_neither_the_verdict_of_the_ladder_nor_its_n(whole: Tables) -> None:
     ladder = whole.only(sweep=LADDER, algo=["ppo", "online_dpo"])
     lost = without(ladder, algo="ppo", updates_per_round=64, seed=4)
-    answers = off_policyness.ask(cells(lost), Asked())
+    answers = off_policyness.ask(cells(lost), Criteria())
     assert found(answers, "cost win-rate", "ppo").verdict is Verdict.holds
     lost = without(ladder, algo="online_dpo", updates_per_round=64, seed=4)
     for tables, seeds in ((ladder, 5), (lost, 4)):
-        curve = found(off_policyness.ask(cells(tables), Asked()), "one curve", "online_dpo")
-        assert curve.reason.startswith("N=64 against N=1")
+        curve = found(off_policyness.ask(cells(tables), Criteria()), "one curve", "online_dpo")
+        assert curve.evidence.startswith("N=64 against N=1")
         assert curve.numbers[0].estimate.basis.seeds == (seeds,)
 
 
 def test_seconds_a_round_do_not_depend_on_how_many_rounds_were_kept(every: Selection) -> None:
-    made = drawn_of("fig6_who_waits", every.only(sweep="passes_nano"))
+    made = draw_selection("fig6_who_waits", every.only(sweep="passes_nano"))
     titles = [panel.get_title(loc="left") for panel in made.figure.axes]
     generated = [float(re.findall(r", ([\d.]+) s of generation", title)[0]) for title in titles]
     # Rows stand for 16, 8 and 4 rounds, and took 1.16, 0.68 and 0.33 seconds.
     assert generated == pytest.approx([0.0725, 0.085, 0.0825], rel=0.06)
     assert "one round in 16" in made.caption and "one round in 4" in made.caption
-    made = drawn_of("fig2_timelines", every.only(sweep="sync_async_nano"))
+    made = draw_selection("fig2_timelines", every.only(sweep="sync_async_nano"))
     assert made.data["version"].nunique() == 4 and "one round in 4" in made.caption
     assert made.data["x_high"].max() < 0.8
 
 
 def test_a_share_at_the_target_is_drawn_as_far_as_all_runs_are_known(every: Selection) -> None:
-    made = drawn_of("targets", every.only(sweep=LADDER, algo="ppo"))
+    made = draw_selection("targets", every.only(sweep=LADDER, algo="ppo"))
     held = made.data[made.data["condition"].eq("N=64")]
     for x, most in (("x/wall_seconds", 75.0), ("x/updates", 256.0)):
         curve = held[held["x_name"].eq(x)]
@@ -121,14 +121,14 @@ def test_a_share_at_the_target_is_drawn_as_far_as_all_runs_are_known(every: Sele
 
 
 def test_a_difference_without_width_decides_nothing(every: Selection) -> None:
-    answers = staleness.ask(every.only(sweep="staleness_nano"), Asked())
+    answers = staleness.ask(every.only(sweep="staleness_nano"), Criteria())
     repaired = found(answers, "Importance weights raise the win-rate of samples up to 1 rounds")
     assert repaired.verdict is Verdict.cannot_tell
-    assert "+0.0 [+0.0, +0.0] points (95%): no seed differs from another" in repaired.reason
+    assert "+0.0 [+0.0, +0.0] points (95%): no seed differs from another" in repaired.evidence
 
 
 def test_a_claim_of_all_parts_is_not_corrected_for_their_number(every: Selection) -> None:
-    order, learns = robustness.ask(every.only(sweep=LADDER), Asked())
+    order, learns = robustness.ask(every.only(sweep=LADDER), Criteria())
     assert order.verdict is Verdict.holds
     texts = [number.text for number in order.numbers]
     assert texts == [
@@ -144,12 +144,12 @@ def test_a_claim_of_all_parts_is_not_corrected_for_their_number(every: Selection
 def test_page_figure_and_table_have_one_rule(whole: Tables, every: Selection) -> None:
     """Best-of-2 at N=4 was cannot tell on the page, equal in the figure and in the table."""
     ladder = every.only(sweep=LADDER)
-    answers = off_policyness.ask(ladder, Asked())
-    figure = drawn_of("differences", ladder)
+    answers = off_policyness.ask(ladder, Criteria())
+    figure = draw_selection("differences", ladder)
     (table,) = differences(
         whole,
         ladder,
-        Written(metrics=("gold/win_rate",), baseline="N=1"),
+        TableOptions(metrics=("gold/win_rate",), baseline="N=1"),
     )
     rows = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
     assert len(rows) == len(figure.data) == 12
@@ -169,14 +169,14 @@ def test_page_figure_and_table_have_one_rule(whole: Tables, every: Selection) ->
 
 @pytest.mark.parametrize("name", ["fig4_losses", "rate_schedule", "staleness", "fig7_passes"])
 def test_levels_of_win_rates_lie_between_0_and_1(every: Selection, name: str) -> None:
-    data = drawn_of(name, every).data
+    data = draw_selection(name, every).data
     held = data[data["y_name"].eq("gold/win_rate")]
     assert len(held) and held["low"].min() > 0 and held["high"].max() < 1
     assert set(held["interval"]) == {"95% logit"}
 
 
 def test_conditions_of_other_bounds_have_titles_of_their_own(every: Selection) -> None:
-    panels = drawn_of("corrections", every).figure.axes
+    panels = draw_selection("corrections", every).figure.axes
     titles = [title for panel in panels if (title := panel.get_title(loc="left"))]
     assert titles == ["grpo nano_s S=1", "grpo nano_s S=4"]
 

@@ -14,7 +14,7 @@ import pytest
 from table_records import config, evals, record, rounds, tables
 
 from analysis.notebooks import view
-from analysis.notebooks.pairing import NotebookCell, cells_of, notebook_of, scripts
+from analysis.notebooks.pairing import notebook_of, notebook_text, scripts, write
 from analysis.sources.record import Record
 from analysis.tables.store import save
 from rlhf_lab.types.errors import UserError
@@ -100,8 +100,9 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
 def test_a_notebook_has_the_cells_of_its_script_and_no_outputs(script: Path) -> None:
-    notebook = json.loads(script.with_suffix(".ipynb").read_text(encoding="utf-8"))
-    assert notebook == notebook_of(script), "make notebooks writes it anew"
+    text = script.with_suffix(".ipynb").read_text(encoding="utf-8")
+    assert text == notebook_text(script), "make notebooks writes it anew"
+    notebook = json.loads(text)
     code = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
     assert code and all(cell["outputs"] == [] for cell in code)
     assert all(cell["execution_count"] is None for cell in code)
@@ -123,23 +124,23 @@ def test_every_notebook_has_a_script() -> None:
 def test_a_script_in_cells(tmp_path: Path) -> None:
     script = tmp_path / "s.py"
     script.write_text(
-        "# ---\n# %% [markdown]\n# # T\n#\n# a\n\n# %%\nx = 1\n\n\ny = 2\n\n# %%\nx\n"
+        "# ---\n# jupyter:\n#   nbformat: 4\n# ---\n"
+        "# %% [markdown]\n# # T\n#\n# a\n\n# %%\nx = 1\n\n\ny = 2\n\n# %%\nx\n"
     )
-    assert cells_of(script) == [
-        NotebookCell("markdown", "# T\n\na"),
-        NotebookCell("code", "x = 1\n\n\ny = 2"),
-        NotebookCell("code", "x"),
+    assert scripts(tmp_path) == [script]
+    assert [(cell.cell_type, cell.source) for cell in notebook_of(script).cells] == [
+        ("markdown", "# T\n\na"),
+        ("code", "x = 1\n\n\ny = 2"),
+        ("code", "x"),
     ]
-    first, second, _ = notebook_of(script)["cells"]
+    notebook = json.loads(write(script).read_text())
+    first, second, _ = notebook["cells"]
     assert first["source"] == ["# T\n", "\n", "a"] and second["source"][-1] == "y = 2"
-    script.write_text("x = 1\n")
-    with pytest.raises(UserError, match="has no cells"):
-        cells_of(script)
 
 
-def shown_by(cell: NotebookCell, names: dict[str, Any]) -> Any:
+def shown_by(text: str, names: dict[str, Any]) -> Any:
     """Run a cell; what its last line says, as a notebook shows it."""
-    body = ast.parse(cell.text).body
+    body = ast.parse(text).body
     last = body.pop() if isinstance(body[-1], ast.Expr) else None
     exec(compile(ast.Module(body, []), "<cell>", "exec"), names)
     if last is None:
@@ -156,7 +157,8 @@ def test_every_cell_of_a_script_runs_and_shows_something(
     monkeypatch.setenv("MPLBACKEND", "Agg")
     monkeypatch.setattr(view, "DPI", 40)
     names: dict[str, Any] = {}
-    shown = [shown_by(cell, names) for cell in cells_of(script) if cell.kind == "code"]
+    cells = notebook_of(script).cells
+    shown = [shown_by(cell.source, names) for cell in cells if cell.cell_type == "code"]
     assert all(isinstance(one, view.Shown) and one.text for one in shown)
     bundles = [one._repr_mimebundle_() for one in shown]
     if script.stem != "aggregates_and_tests":

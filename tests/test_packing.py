@@ -20,8 +20,8 @@ from transformers import (
 )
 
 from rlhf_lab.models.batching import collate
-from rlhf_lab.models.forward import Texts, texts
-from rlhf_lab.models.shared_prompts import is_packable, packed, saves
+from rlhf_lab.models.forward import TokenRows, token_rows
+from rlhf_lab.models.shared_prompts import is_packable, packed, packing_is_cheaper
 from rlhf_lab.models.value_model import value_model_like
 from rlhf_lab.training.engines.policy_with_values import PassKind, PassLayout, PolicyWithValues
 from rlhf_lab.types.samples import Example, Finish, Group, Prompt, Sample
@@ -53,9 +53,9 @@ def group(number: int, prompt: list[int], *responses: list[int]) -> Group:
     return Group(Prompt(number, tuple(prompt), Example("", "", "")), samples)
 
 
-def uneven() -> Texts:
+def uneven() -> TokenRows:
     """Groups of three, one and two responses; prompts and responses of all lengths."""
-    return texts(
+    return token_rows(
         collate(
             [
                 group(0, [5, 6, 7, 8], [1, 2, 3], [4], [9, 9, 9, 2, 2]),
@@ -102,7 +102,7 @@ def test_packed_rows_say_what_plain_rows_say(kind: str, attention: str, values: 
 
 
 def test_a_response_sees_its_prompt_and_itself_alone() -> None:
-    rows = texts(collate([group(0, [5, 6], [1, 2], [3, 4])], pad_id=0))
+    rows = token_rows(collate([group(0, [5, 6], [1, 2], [3, 4])], pad_id=0))
     pack = packed(rows)
     assert pack.token_PL.tolist() == [[5, 6, 1, 2, 3, 4]]
     assert pack.position_PL.tolist() == [[0, 1, 2, 3, 2, 3]]
@@ -144,7 +144,7 @@ def test_rows_are_packed_only_where_it_costs_less(
     prompt: int, responses: int, length: int, pays: bool
 ) -> None:
     rows = collate([group(0, [1] * prompt, *([[2] * length] * responses))], pad_id=0)
-    assert saves(texts(rows), hidden_size=16) is pays
+    assert packing_is_cheaper(token_rows(rows), hidden_size=16) is pays
 
 
 def test_models_that_cannot_take_any_mask_are_found_out() -> None:

@@ -326,7 +326,7 @@ def test_partial_runs_are_neither_replayed_nor_planned_from(
     [
         (("mode=sync", "mode.segment_tokens=4"), "mode.max_staleness=0.*mode=partial"),
         (("mode=lagged", "mode.segment_tokens=-1"), "choose 1 to 10000000, or 0"),
-        (("mode=free", "mode.segment_tokens=4"), "mode.weights=newest"),
+        (("mode=free", "mode.segment_tokens=4"), "mode.weights=latest"),
         (
             ("mode=partial", "mode.executor=inline", 'mode.lag_probabilities="0.5,0.5"'),
             "lag_probabilities",

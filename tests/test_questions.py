@@ -11,7 +11,7 @@ import table_records as made
 from question_records import Made
 
 from analysis.comparison.questions import off_policyness
-from analysis.comparison.questions.answers import Answer, Asked, Number, Unit
+from analysis.comparison.questions.answers import Answer, Criteria, Number, Unit
 from analysis.comparison.questions.every_question import Answers, answers
 from analysis.comparison.selection import cells
 from analysis.sources.record import Record
@@ -24,12 +24,12 @@ T2 = 4.302652729911275
 HIGH = (0.90, 0.92, 0.94)
 
 
-def given(*conditions: list[Record], asked: Asked | None = None) -> Answers:
+def given(*conditions: list[Record], asked: Criteria | None = None) -> Answers:
     return answers(made.tables(*(run for runs in conditions for run in runs)), asked)
 
 
 def find(found: Answers, words: str, scale: str = "") -> Answer:
-    (only,) = [one for one in found.every if words in one.claim and scale in one.scale]
+    (only,) = [one for one in found.every if words in one.claim and scale in one.setting]
     return only
 
 
@@ -48,8 +48,8 @@ def test_a_loss_with_n_is_a_paired_difference_and_its_t_interval() -> None:
     )
     assert number.text == "-10.0 [-15.0, -5.0] points (95%)"
     assert found.verdict is Verdict.holds
-    assert found.scale == "nano_s, tldr_nano, ppo"
-    assert found.basis == "6 runs, 3 seeds (1, 2, 3)"
+    assert found.setting == "nano_s, tldr_nano, ppo"
+    assert found.runs == "6 runs, 3 seeds (1, 2, 3)"
     assert any("fewer than 5" in text for text in found.warnings)
 
 
@@ -58,12 +58,12 @@ def test_without_versions_of_as_many_updates_there_is_no_mean_over_all_updates()
     whole, apart, some = (
         cells(made.tables(*Made(updates=updates).runs(HIGH))).cells[0] for updates in (64, 60, 48)
     )
-    assert off_policyness.on_average(whole, apart, Asked()) == {}
-    assert set(off_policyness.on_average(whole, some, Asked())) == {1, 2, 3}
+    assert off_policyness.on_average(whole, apart, Criteria()) == {}
+    assert set(off_policyness.on_average(whole, some, Criteria())) == {1, 2, 3}
     ladder = off_policyness.Ladder("ppo", {1: whole, 16: apart})
-    found = off_policyness.slower(ladder, Asked(), 1)
+    found = off_policyness.slower(ladder, Criteria(), 1)
     assert found.verdict is Verdict.cannot_tell and found.numbers == ()
-    assert "no versions of as many updates were evaluated of both" in found.reason
+    assert "no versions of as many updates were evaluated of both" in found.evidence
 
 
 def test_a_run_that_lost_its_rounds_is_left_out_and_the_others_are_compared() -> None:
@@ -72,7 +72,7 @@ def test_a_run_that_lost_its_rounds_is_left_out_and_the_others_are_compared() ->
     found = given([lost, *low.runs(HIGH)[1:], *high.runs(HIGH)])
     (line,) = found.left_out
     assert "left out" in line and "none of its rounds is there" in line
-    assert find(found, "cost win-rate").basis == "5 runs, 3 seeds (1, 2, 3)"
+    assert find(found, "cost win-rate").runs == "5 runs, 3 seeds (1, 2, 3)"
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_sync_against_async_is_asked_once() -> None:
 def test_the_margin_is_the_users() -> None:
     runs = Made().runs(HIGH), Made(mode="async").runs(less(HIGH, (0.03, 0.031, 0.029)))
     assert find(given(*runs), "ahead costs").verdict is Verdict.does_not_hold
-    wide = given(*runs, asked=Asked(margin=0.05))
+    wide = given(*runs, asked=Criteria(margin=0.05))
     assert find(wide, "ahead costs").verdict is Verdict.holds
     assert find(wide, "ahead costs").margin == 0.05
 
@@ -138,7 +138,7 @@ def test_speed_up_and_its_bound_from_overlap() -> None:
     # All seeds take the same seconds here, of which no interval can be made.
     assert faster.verdict is Verdict.cannot_tell
     # 4 of 10 seconds generate: at best 10 / 6.
-    assert faster.reason.endswith("sync's own seconds: 1.67")
+    assert faster.evidence.endswith("sync's own seconds: 1.67")
 
 
 def test_at_equal_wall_clock_the_slower_one_is_on_its_way() -> None:
@@ -182,7 +182,7 @@ def test_a_condition_of_two_sweeps_counts_once() -> None:
     ladder = Made(sweep="ladder").runs(HIGH), Made(sweep="ladder", per_round=4).runs(HIGH)
     again = Made(sweep="scale").runs(HIGH)
     found = find(given(*ladder, again), "cost win-rate")
-    assert found.basis == "6 runs, 3 seeds (1, 2, 3)"
+    assert found.runs == "6 runs, 3 seeds (1, 2, 3)"
 
 
 def test_intervals_of_several_algorithms_hold_together() -> None:
@@ -228,7 +228,7 @@ def test_one_curve_is_judged_at_equal_kl() -> None:
     found = find(given(fast, slow), "one curve")
     assert found.numbers[0].estimate.point == pytest.approx(-0.1875, abs=1e-4)
     assert found.verdict is Verdict.does_not_hold
-    assert "over 0.5 to 0.5 nats" in found.reason
+    assert "over 0.5 to 0.5 nats" in found.evidence
     near = less(ends, (0.001, -0.001, 0.0005))
     same = given(Made(kl=1.0).runs(ends), Made(per_round=4, kl=1.0).runs(near))
     assert find(same, "one curve").verdict is Verdict.holds
@@ -242,7 +242,7 @@ def test_every_seed_has_its_own_range_of_kl() -> None:
         for n, (near, far) in ends.items()
     ]
     found = find(given(*runs), "one curve")
-    assert "over 0.8 to 7.5 nats" in found.reason
+    assert "over 0.8 to 7.5 nats" in found.evidence
     assert found.verdict is Verdict.holds
 
 
@@ -250,10 +250,10 @@ def test_the_largest_n_with_kl_in_common_is_taken() -> None:
     ends = (0.9, 0.9, 0.9001)
     runs = [Made(kl=4.0).runs(ends), Made(per_round=4, kl=4.0).runs(ends)]
     far = Made(per_round=16, kl=0.5).runs(ends)
-    assert "N=4 against N=1" in find(given(*runs, far), "one curve").reason
+    assert "N=4 against N=1" in find(given(*runs, far), "one curve").evidence
     none = find(given(runs[0], far), "one curve")
     assert none.verdict is Verdict.cannot_tell
-    assert "eval.snapshots" in none.reason
+    assert "eval.snapshots" in none.evidence
 
 
 def test_more_snapshots_make_no_other_condition_and_are_preferred() -> None:
@@ -261,7 +261,7 @@ def test_more_snapshots_make_no_other_condition_and_are_preferred() -> None:
     many = Made(sweep="more").runs(HIGH)
     other = Made(per_round=16, snapshots=2).runs(less(HIGH, (0.10, 0.12, 0.08)))
     found = given(few, many, other)
-    assert find(found, "cost win-rate").basis == "6 runs, 3 seeds (1, 2, 3)"
+    assert find(found, "cost win-rate").runs == "6 runs, 3 seeds (1, 2, 3)"
     # On the versions that both have: a straight line has the same mean on them.
     assert find(found, "slow learning").numbers[0].estimate.point == pytest.approx(-0.05)
 
@@ -275,7 +275,7 @@ def test_learning_on_average_is_the_area_over_updates() -> None:
 
 def test_a_ladder_with_the_published_schedule_says_so() -> None:
     found = given(*(Made(per_round=n, schedule="round").runs(HIGH) for n in (4, 64)))
-    assert find(found, "cost win-rate").scale.endswith("ppo, learning rate per round")
+    assert find(found, "cost win-rate").setting.endswith("ppo, learning rate per round")
 
 
 def test_schedules_are_compared_at_the_largest_n_of_both() -> None:
@@ -283,7 +283,7 @@ def test_schedules_are_compared_at_the_largest_n_of_both() -> None:
     each_round = Made(per_round=64, schedule="round").runs(less(HIGH, (0.10, 0.12, 0.08)))
     found = find(given(*update, each_round), "falls once per update")
     assert found.numbers[0].estimate.point == pytest.approx(0.10)
-    assert "N=64" in found.reason
+    assert "N=64" in found.evidence
     assert found.verdict is Verdict.holds
 
 
@@ -312,7 +312,7 @@ def test_passes_save_samples_and_cost_kl() -> None:
     drift = find(found, "2 passes end")
     assert drift.numbers[0].unit is Unit.nats
     assert drift.numbers[0].estimate.point == pytest.approx(1.0)
-    assert drift.verdict is Verdict.cannot_tell and "no seed differs" in drift.reason
+    assert drift.verdict is Verdict.cannot_tell and "no seed differs" in drift.evidence
 
 
 def test_more_samples_in_fewer_updates() -> None:
@@ -375,8 +375,8 @@ def test_runs_that_do_not_count() -> None:
     (cell,) = selection.cells
     assert cell.seeds == (1, 2, 3)
     reasons = ("its state is died", "it has no seed", "no version", "seed 1 is there already")
-    for reason in reasons:
-        assert any(reason in line for line in selection.left_out), reason
+    for evidence in reasons:
+        assert any(evidence in line for line in selection.left_out), evidence
 
 
 def test_nan_is_refused_with_its_place() -> None:

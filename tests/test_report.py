@@ -16,16 +16,17 @@ from question_records import Made
 from report_pages import HIGH_N, LOW_N, NASTY, Texts, data_of, nasty_records, page, two_conditions
 
 from analysis.comparison.questions.every_question import answers
+from analysis.comparison.selection import cells
 from analysis.report.bars import EDGE, WIDTH, bar, scale_of
-from analysis.report.colours import looks_of
-from analysis.report.groups import groups_of
+from analysis.report.colours import styles_of
+from analysis.report.groups import titled
 from analysis.report.make import SCRIPTS
-from analysis.report.markup import Markup, data_block, element
-from analysis.report.numbers import listed, text_of, thinned
+from analysis.report.rendering import environment
 from analysis.report.run_table import configs
-from analysis.report.series import FEWEST, POINTS
+from analysis.report.series import FEWEST, POINTS, thinned
 from analysis.statistics.results import Basis, Estimate, Options
 from analysis.tables.store import save
+from analysis.words import number_text, ranges_text
 from rlhf_lab.cli.main import run_command
 from rlhf_lab.cli.report import COMMAND
 from rlhf_lab.runs.trackers.console import Console
@@ -59,7 +60,7 @@ def test_verdicts_are_those_of_the_questions_with_their_numbers() -> None:
     found = Texts(page(records)).text
     assert every
     for one in every:
-        assert {one.claim in found, one.reason in found, one.basis in found} == {True}
+        assert {one.claim in found, one.evidence in found, one.runs in found} == {True}
         assert f"{one.verdict} " in found
         for number in one.numbers:
             assert number.text in found and number.label in found
@@ -115,13 +116,17 @@ def test_names_cannot_break_out_of_the_page() -> None:
 
 
 def test_texts_attributes_and_data_are_escaped() -> None:
-    made_of = element("p", "<&>", Markup("<i></i>"), title='"<', hidden=True, lang=None)
-    assert made_of == '<p title="&quot;&lt;" hidden>&lt;&amp;&gt;<i></i></p>'
-    block = data_block("d", {"a": ["</script>", math.nan, math.inf, "\u2028&"]})
-    assert "</script>" not in block.removesuffix("</script>") and "\u2028" not in block
-    assert data_of(block.replace('id="d"', 'id="data"')) == {
-        "a": ["</script>", None, None, "\u2028&"]
-    }
+    source = (
+        '<p title="{{ text }}">{{ text }}</p>'
+        '<script type="application/json" id="data">{{ data | tojson }}</script>'
+    )
+    data = {"a": ["</script>", "\u2028&'"]}
+    text = environment().from_string(source).render(text='"<&>', data=data)
+    assert text.startswith('<p title="&#34;&lt;&amp;&gt;">&#34;&lt;&amp;&gt;</p>')
+    assert text.count("</script>") == 1 and "\u2028" not in text
+    assert data_of(text) == data
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        environment().from_string(source).render(text="", data=[math.nan])
 
 
 def test_every_table_head_has_a_scope_and_every_table_a_name() -> None:
@@ -204,11 +209,11 @@ def test_thinning_keeps_both_ends(length: int, most: int, kept: list[int]) -> No
      (0.0, "0.000")],
 )  # fmt: skip
 def test_numbers_are_told_in_few_digits(value: float, text: str) -> None:
-    assert text_of(value) == text
+    assert number_text(value) == text
 
 
 def test_seeds_in_a_row_are_told_as_a_range() -> None:
-    assert [listed(x) for x in ([3, 1, 2], [1, 2], [1, 2, 4])] == ["1 to 3", "1, 2", "1, 2, 4"]
+    assert [ranges_text(x) for x in ([3, 1, 2], [1, 2], [1, 2, 4])] == ["1 to 3", "1, 2", "1, 2, 4"]
 
 
 def test_a_bar_has_zero_margin_and_interval_in_their_places() -> None:
@@ -218,10 +223,9 @@ def test_a_bar_has_zero_margin_and_interval_in_their_places() -> None:
     inner = WIDTH - 2 * EDGE
     assert scale.at(0.0) == pytest.approx(WIDTH / 2)
     assert scale.at(0.06) == pytest.approx(WIDTH / 2 + inner * 0.06 / 0.224, abs=0.06)
-    text = bar(one, scale, "d")
-    assert f'class="origin" x1="{WIDTH / 2}"' in text
-    assert f'class="point" cx="{scale.at(0.02)}"' in text
-    assert "the shaded margin ±0.100" in text
+    drawn = bar(one, scale, "d")
+    assert (drawn.origin, drawn.point) == (WIDTH / 2, scale.at(0.02))
+    assert "the shaded margin ±0.100" in drawn.text
 
 
 def test_groups_have_short_names_in_order_of_their_numbers_and_looks_of_their_own() -> None:
@@ -232,17 +236,18 @@ def test_groups_have_short_names_in_order_of_their_numbers_and_looks_of_their_ow
         for n in (16, 4, 1)
         for run in Made(algo=algo, mode=mode, per_round=n).runs((0.7, 0.8))
     ]
-    groups, left_out = groups_of(made.tables(*records), [])
-    assert left_out == []
+    selection = cells(made.tables(*records), unjudged=True)
+    groups = titled(selection.cells)
+    assert selection.left_out == ()
     assert [group.title for group in groups][:4] == [
         *("online_dpo async N=1 S=1", "online_dpo async N=4 S=1", "online_dpo async N=16 S=1"),
         "online_dpo sync N=1 S=0",
     ]
-    looks = looks_of(groups)
+    looks = styles_of([group.cell for group in groups])
     assert len(set(looks)) == len(groups) == 12
     by_algo = {
         algo: {look.colour for group, look in zip(groups, looks, strict=True)
-               if group.parts["algo"] == algo}
+               if group.cell.parts["algo"] == algo}
         for algo in ("ppo", "online_dpo")
     }  # fmt: skip
     assert [len(colours) for colours in by_algo.values()] == [1, 1]
@@ -262,9 +267,9 @@ def test_the_files_of_the_page_are_shipped_with_the_package() -> None:
     root = Path(__file__).resolve().parents[1]
     told = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["setuptools"]
     shipped = told["package-data"]["analysis.report"]
-    own = [path.name for path in (root / "analysis" / "report").iterdir() if path.is_file()]
-    data = [name for name in own if not name.endswith(".py")]
-    assert {"page.html", "page.css", *SCRIPTS} == set(data)
+    folder = root / "analysis" / "report"
+    data = [str(path.relative_to(folder)) for path in (folder / "templates").iterdir()]
+    assert {f"templates/{name}" for name in ("page.html", "page.css", *SCRIPTS)} <= set(data)
     assert all(any(fnmatch(name, pattern) for pattern in shipped) for name in data)
     found = told["packages"]["find"]
     assert "." in found["where"] and "analysis*" in found["include"]

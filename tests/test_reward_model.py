@@ -17,7 +17,7 @@ from conftest import MakeConfig
 from examples import FACTS, group
 from torch import Tensor
 
-from analysis import calibration as curve
+from analysis.studies import calibration as curve
 from rlhf_lab.cli.reward_model import train_reward_models
 from rlhf_lab.experiment import build, lifecycle
 from rlhf_lab.experiment.prepare import STRENGTH, Artifacts, read_pairs

@@ -16,9 +16,11 @@ from composed import composed
 from examples import call
 
 from analysis.sources.conditions import place_of
+from analysis.sources.filters import Experiment, Where
 from analysis.sources.folders import read_folder
 from rlhf_lab.experiment.config import plain, typed
 from rlhf_lab.runs.folder import SCHEDULE, config_hash, evals
+from rlhf_lab.runs.former_names import present_override
 from rlhf_lab.runs.jsonl import read_rows
 from rlhf_lab.runs.summaries import list_runs
 from rlhf_lab.sweeps.job import content_of
@@ -56,8 +58,10 @@ def test_its_timeline_is_drawn(run: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_its_condition_is_in_the_tables() -> None:
     (record,) = read_folder(RECORDED).records
-    place = place_of(record, by=("mode.at_bound", "mode.weights"))
-    assert place.condition.startswith("online_dpo-free N=1 T=1 K=2 S=2")
+    by = ("mode.at_bound", "mode.when_stale", "mode.weights", "mode.extra_rounds")
+    assert list(place_of(record, by).extra.values()) == ["drop", "drop", "latest_per_token", 2]
+    assert place_of(record).condition == "online_dpo-free N=1 T=1 K=2 S=2"
+    assert Experiment("", values={"mode.weights": ("newest_in_sequence",)}).holds(record, Where())
     assert record.findings == ()
 
 
@@ -82,6 +86,6 @@ def test_it_is_resumed(run: Path, command: Command) -> None:
 
 def test_its_settings_have_the_hashes_that_it_recorded() -> None:
     manifest = json.loads((RECORDED / "manifest.json").read_text())
-    config = typed(composed(*manifest["overrides"]))
+    config = typed(composed(*map(present_override, manifest["overrides"])))
     assert config_hash(plain(config)) == manifest["config_hash"]
     assert content_of(config) == manifest["content"]

@@ -16,11 +16,12 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from rlhf_lab.runs.locks import locked
 from rlhf_lab.runs.trackers.console import Console
-from rlhf_lab.sweeps.search import study as studies
 from rlhf_lab.sweeps.search.options import Direction, Sampler, SearchOptions, Source
-from rlhf_lab.sweeps.search.report import Found
+from rlhf_lab.sweeps.search.result import SearchResult
 from rlhf_lab.sweeps.search.search import DATABASE, LOCK, Search
-from rlhf_lab.sweeps.search.space import split
+from rlhf_lab.sweeps.search.space import parse_space
+from rlhf_lab.sweeps.search.study import Study
+from rlhf_lab.sweeps.search.study_file import open_study
 from rlhf_lab.types.errors import StopRequested, UserError
 
 pytestmark = pytest.mark.usefixtures("costly")
@@ -80,8 +81,8 @@ def searched(
     function: Worth = worth,
     runs: FakeRuns | None = None,
     **changes: Any,
-) -> tuple[Found, FakeRuns]:
-    fixed, dimensions = split(["task=t", *space], OverridesParser.create())
+) -> tuple[SearchResult, FakeRuns]:
+    fixed, dimensions = parse_space(["task=t", *space], OverridesParser.create())
     search = Search(folder, fixed, dimensions, options, base="base", code="code")
     runs = runs or FakeRuns(folder, function)
     return replace(search, **changes).run(runs, runs.rounds, QUIET), runs
@@ -162,9 +163,9 @@ def kill_at(monkeypatch: pytest.MonkeyPatch, moment: int) -> Callable[[], int]:
     words = 0
 
     def wrap(name: str) -> None:
-        method = getattr(studies.Study, name)
+        method = getattr(Study, name)
 
-        def heard(self: studies.Study, *arguments: Any) -> Any:
+        def heard(self: Study, *arguments: Any) -> Any:
             nonlocal words
             words += 1
             if words == moment:
@@ -175,7 +176,7 @@ def kill_at(monkeypatch: pytest.MonkeyPatch, moment: int) -> Callable[[], int]:
                 raise Killed
             return told
 
-        monkeypatch.setattr(studies.Study, name, heard)
+        monkeypatch.setattr(Study, name, heard)
 
     for name in ("draw", "report", "complete", "prune", "fail"):
         wrap(name)
@@ -355,11 +356,11 @@ def test_a_budget_ends_the_search_with_whole_brackets(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("sampler", [Sampler.tpe, Sampler.random])
 def test_tpe_learns_where_it_is_good_and_random_does_not(tmp_path: Path, sampler: Sampler) -> None:
-    _, space = split(SPACE, OverridesParser.create())
+    _, space = parse_space(SPACE, OverridesParser.create())
     distances = []
     for seed in range(3):
         options = SearchOptions(trials=32, rungs=1, sampler=sampler, sampler_seed=seed)
-        with studies.opened(tmp_path / f"{seed}.db", space, options, {"seed": seed}) as study:
+        with open_study(tmp_path / f"{seed}.db", space, options, {"seed": seed}) as study:
             for number in range(32):
                 setting = study.draw().setting
                 distances.append(abs(math.log10(float(setting["lr"])) + 3))

@@ -16,7 +16,7 @@ from analysis.tables.gather import gather
 from rlhf_lab.experiment.registry import conf_folder
 from rlhf_lab.sweeps.options import SweeperOptions
 from rlhf_lab.sweeps.search.options import SearchOptions
-from rlhf_lab.sweeps.search.space import split
+from rlhf_lab.sweeps.search.space import parse_space
 
 pytest.importorskip("optuna", reason="needs pip install 'rlhf-lab[search]'")
 
@@ -142,9 +142,9 @@ def test_the_searches_of_the_project_have_one_question_and_one_space() -> None:
     assert list(sweepers[0]["params"]) == list(sweepers[1]["params"])
     for sweeper in sweepers:
         space = [f"{key}={value}" for key, value in sweeper.pop("params").items()]
-        assert len(split(space, OverridesParser.create())[1]) == len(space)
+        assert len(parse_space(space, OverridesParser.create())[1]) == len(space)
         options = SearchOptions(**sweeper)
-        assert options.test_seeds[:3] == [1, 2, 3] and not options.asks_judge
+        assert options.test_seeds[:3] == [1, 2, 3] and not options.needs_judge
 
 
 def test_the_nano_search_could_start(

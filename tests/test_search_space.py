@@ -8,10 +8,10 @@ import random
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
-from rlhf_lab.sweeps.search.halving import Halving, best
+from rlhf_lab.sweeps.search.halving import Halving, rank_trials
+from rlhf_lab.sweeps.search.mean_interval import mean_interval, quantile
 from rlhf_lab.sweeps.search.options import Direction, SearchOptions, Source
-from rlhf_lab.sweeps.search.space import Dimension, grid, split, written
-from rlhf_lab.sweeps.search.student import mean_interval, quantile
+from rlhf_lab.sweeps.search.space import Dimension, grid, parse_space, to_overrides
 from rlhf_lab.types.errors import UserError
 
 PARSER = OverridesParser.create()
@@ -38,7 +38,7 @@ PARSER = OverridesParser.create()
     ],
 )
 def test_a_dimension_is_what_hydra_says(text: str, dimension: Dimension) -> None:
-    fixed, space = split([text], PARSER)
+    fixed, space = parse_space([text], PARSER)
     assert fixed == []
     assert space == [dimension]
     assert isinstance(space[0].low, int) == dimension.is_integer
@@ -46,7 +46,7 @@ def test_a_dimension_is_what_hydra_says(text: str, dimension: Dimension) -> None
 
 def test_a_later_override_fixes_a_dimension_or_opens_one() -> None:
     texts = ["a=choice(1,2)", "b=3", "c=choice(1,2)", "a=7", "b=choice(3,4)"]
-    fixed, space = split(texts, PARSER)
+    fixed, space = parse_space(texts, PARSER)
     assert fixed == ["a=7"]
     assert sorted(part.key for part in space) == ["b", "c"]
 
@@ -64,33 +64,33 @@ def test_a_later_override_fixes_a_dimension_or_opens_one() -> None:
         (["a=interval(2,2)"], "a has one value"),
         (["a=interval(2,1)"], "a has one value"),
         (["a=range(3,3)"], "an empty range"),
-        (["a=tag(log,interval(0,1))"], "a log scale begins above 0"),
-        (["a=tag(log,range(1,9,2))"], "a log scale .* no steps but 1"),
+        (["a=tag(log,interval(0,1))"], "a log scale starts above 0"),
+        (["a=tag(log,range(1,9,2))"], "a log scale .* step 1"),
         (["a=tag(log,choice(1,2))"], "choices have no scale"),
         (["a=tag(lag,interval(1,2))"], r"tag\(lag, ...\) is unknown; the tag is log"),
     ],
 )
 def test_a_space_that_is_none_is_refused(texts: list[str], complaint: str) -> None:
     with pytest.raises(UserError, match=complaint):
-        split(texts, PARSER)
+        parse_space(texts, PARSER)
 
 
 def test_numbers_keep_their_bits_as_overrides() -> None:
     rng = random.Random(0)
     for _ in range(50):
         value = rng.uniform(-1, 1) * 10.0 ** rng.randint(-9, 9)
-        (override,) = PARSER.parse_overrides(written({"key": value}))
+        (override,) = PARSER.parse_overrides(to_overrides({"key": value}))
         assert override.value() == value
 
 
 def test_a_grid_has_every_setting_once() -> None:
-    _, space = split(["a=choice(x,y)", "b=range(1,4)", "c=range(0.5,1.6,0.5)"], PARSER)
+    _, space = parse_space(["a=choice(x,y)", "b=range(1,4)", "c=range(0.5,1.6,0.5)"], PARSER)
     settings = grid(space)
     assert len(settings) == 2 * 3 * 3
     assert len({tuple(setting.items()) for setting in settings}) == 18
     assert settings[1] == {"a": "x", "b": 1, "c": 1.0}
     with pytest.raises(UserError, match=r"sampler=grid with a from 0.5 to 1: .*; pass choice"):
-        grid(split(["a=interval(0.5,1)"], PARSER)[1])
+        grid(parse_space(["a=interval(0.5,1)"], PARSER)[1])
 
 
 @pytest.mark.parametrize(
@@ -126,9 +126,9 @@ def test_what_a_bracket_costs_by_hand() -> None:
 
 def test_the_best_are_taken_in_order_and_ties_go_to_the_first() -> None:
     values = {4: 0.5, 2: 0.5, 7: 0.9, 1: 0.1}
-    assert best(values, 3, Direction.maximize) == [7, 2, 4]
-    assert best(values, 2, Direction.minimize) == [1, 2]
-    assert best({}, 2, Direction.maximize) == []
+    assert rank_trials(values, 3, Direction.maximize) == [7, 2, 4]
+    assert rank_trials(values, 2, Direction.minimize) == [1, 2]
+    assert rank_trials({}, 2, Direction.maximize) == []
 
 
 # From printed tables of Student's distribution.
@@ -175,7 +175,7 @@ def test_an_interval_by_hand() -> None:
         ({"metric": "accuracy/mean"}, "allow_gold=true"),
         (
             {"metric": "gold/mean", "measured_on": Source.training},
-            "the judge has no word in training rounds",
+            "the judge does not score training rounds",
         ),
     ],
 )
@@ -185,6 +185,6 @@ def test_options_that_cannot_be_are_refused(given: dict[str, object], complaint:
 
 
 def test_gold_is_allowed_where_it_is_asked_for() -> None:
-    assert SearchOptions(metric="gold/win_rate", allow_gold=True).asks_judge
-    assert not SearchOptions(metric="reward/mean", measured_on=Source.training).asks_judge
-    assert not SearchOptions().asks_judge
+    assert SearchOptions(metric="gold/win_rate", allow_gold=True).needs_judge
+    assert not SearchOptions(metric="reward/mean", measured_on=Source.training).needs_judge
+    assert not SearchOptions().needs_judge

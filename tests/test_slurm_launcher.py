@@ -32,9 +32,9 @@ from rlhf_lab.sweeps.launchers.slurm_jobs import (
     LostJob,
     State,
     Submitted,
-    awaited,
     expanded,
     parsed,
+    wait_for,
 )
 from rlhf_lab.sweeps.launchers.slurm_ready import (
     TARGET,
@@ -43,8 +43,8 @@ from rlhf_lab.sweeps.launchers.slurm_ready import (
     check_options,
     check_ready,
 )
-from rlhf_lab.sweeps.stopping import Marks
-from rlhf_lab.sweeps.task import JobTask
+from rlhf_lab.sweeps.run_job import JobRunner
+from rlhf_lab.sweeps.stop_jobs import StopFiles
 from rlhf_lab.types.errors import UserError
 
 Bin = Callable[..., Path]
@@ -239,7 +239,7 @@ def test_one_bad_job_does_not_sink_the_others(
     ]
     time = Time()
     lost = State("OUT_OF_MEMORY", "0:125", "node3")
-    states = awaited(jobs, lambda ids: {"7_1": lost}, time, time.sleep)
+    states = wait_for(jobs, lambda ids: {"7_1": lost}, time, time.sleep)
     assert time.now < 30, "a killed job is told soon"
     assert "7_1 is OUT_OF_MEMORY" in capsys.readouterr().err
     found = [slurm.outcome(one, states[one.id], ["seed=1"]) for one in jobs]
@@ -275,7 +275,7 @@ def test_a_preempted_job_is_waited_for_while_slurm_queues_it_again(tmp_path: Pat
         if time.now >= 200:
             cloudpickle_dump(("success", None), one.result)
 
-    assert awaited([one], ask, time, sleep)["7_0"].name == "RUNNING"
+    assert wait_for([one], ask, time, sleep)["7_0"].name == "RUNNING"
     assert time.now == pytest.approx(200, abs=2)
 
 
@@ -287,7 +287,7 @@ def test_a_job_that_slurm_ended_is_given_up_after_the_patience_of_its_end(
 ) -> None:
     time = Time()
     ask = told([(0.0, "SUSPENDED"), (1000.0, end)], time)
-    states = awaited([job(tmp_path, 0)], ask, time, time.sleep)
+    states = wait_for([job(tmp_path, 0)], ask, time, time.sleep)
     assert states["7_0"].name == end
     assert 1000 + patience <= time.now <= 1000 + patience + 10
     assert f"7_0 is {end}" in capsys.readouterr().err
@@ -303,7 +303,7 @@ def test_accounting_that_does_not_answer_is_told_and_asked_again(
             raise subprocess.CalledProcessError(1, "sacct", stderr="no route")
         return {"7_0": State("NODE_FAIL")}
 
-    assert awaited([job(tmp_path, 0)], ask, time, time.sleep)["7_0"].name == "NODE_FAIL"
+    assert wait_for([job(tmp_path, 0)], ask, time, time.sleep)["7_0"].name == "NODE_FAIL"
     assert "sacct does not answer (no route)" in capsys.readouterr().err
 
 
@@ -325,7 +325,7 @@ def test_an_interrupted_launcher_leaves_the_jobs_and_says_how_to_end_them(
     def interrupt(jobs: Sequence[Submitted]) -> dict[str, State]:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(slurm, "awaited", interrupt)
+    monkeypatch.setattr(slurm, "wait_for", interrupt)
     options = SlurmOptions(submitit_folder=str(folder / "%j"), name="x")
     setting = {"hydra_context": None, "task_function": abs, "config": None}
     with pytest.raises(JobsGoOn, match=r"2 jobs go on.*scancel 7`"):
@@ -520,4 +520,4 @@ def test_on_other_nodes_of_a_job_there_is_nothing_to_do(
 ) -> None:
     in_job(monkeypatch)
     monkeypatch.setenv("SLURM_PROCID", "1")
-    assert JobTask((), "", (), Marks(tmp_path))(None) == "elsewhere"
+    assert JobRunner((), "", (), StopFiles(tmp_path))(None) == "elsewhere"

@@ -238,9 +238,14 @@ def test_resuming_a_run_that_goes_on_or_is_finished(
     "options",
     [
         ("mode.executor=thread",),
-        ("mode.executor=thread", "mode.weights=newest_in_sequence"),
-        ("mode.executor=thread", "mode.at_bound=drop", "mode.max_staleness=0", "mode.ahead=2"),
-        ("mode.num_generators=2", "mode.weights=newest_in_sequence"),
+        ("mode.executor=thread", "mode.weights=latest_per_token"),
+        (
+            "mode.executor=thread",
+            "mode.when_stale=drop",
+            "mode.max_staleness=0",
+            "mode.extra_rounds=2",
+        ),
+        ("mode.num_generators=2", "mode.weights=latest_per_token"),
     ],
 )
 def test_a_free_run_is_repeated_by_its_schedule(
@@ -250,7 +255,9 @@ def test_a_free_run_is_repeated_by_its_schedule(
     common = (*UNJUDGED, "run.updates=24")
     config = make_config(*common, "mode=free", *options, f"output.dir={free}")
     lifecycle.train(config, Console(quiet=True), FACTS)
-    bound = [o for o in options if o.startswith(("mode.at_bound", "mode.max_s", "mode.ahead"))]
+    bound = [
+        o for o in options if o.startswith(("mode.when_stale", "mode.max_s", "mode.extra_rounds"))
+    ]
     lifecycle.train(
         make_config(
             *common, "mode=replay", f"mode.schedule={free}", *bound, f"output.dir={replay}"
@@ -264,7 +271,7 @@ def test_a_free_run_is_repeated_by_its_schedule(
     assert all(row["lag/rounds_max"] <= config.mode.max_staleness for row in rows)
     schedule = read_rows(free / "schedule.jsonl")
     dropped = sum(row["dropped"] for row in schedule)
-    assert (dropped > 0) == ("mode.at_bound=drop" in options)
+    assert (dropped > 0) == ("mode.when_stale=drop" in options)
     if dropped:
         last = rows[-1]
         assert last["total/dropped_groups"] > 0

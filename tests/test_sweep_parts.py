@@ -21,15 +21,16 @@ from rlhf_lab.runs.locks import is_free, locked, try_lock
 from rlhf_lab.runs.manifest import error_of
 from rlhf_lab.runs.summaries import RunSummary
 from rlhf_lab.sweeps import child
-from rlhf_lab.sweeps.board import Board, cells, counts, drawn, head, last_row, line_of
-from rlhf_lab.sweeps.forecast import Rates, Wanted, forecast, likeness, seconds_of
 from rlhf_lab.sweeps.grid import Grid, grid_of, name_of
 from rlhf_lab.sweeps.job import Job
-from rlhf_lab.sweeps.preview import told
-from rlhf_lab.sweeps.record import Sweep, check_record, read_record, write_record
-from rlhf_lab.sweeps.stopping import Marks
-from rlhf_lab.sweeps.task import JobFailed, run
-from rlhf_lab.sweeps.words import quoted
+from rlhf_lab.sweeps.job_table import JobTable, cells, counts, last_metrics, row_of, title
+from rlhf_lab.sweeps.live_table import rendered
+from rlhf_lab.sweeps.override_text import quoted
+from rlhf_lab.sweeps.preview import forecast_text
+from rlhf_lab.sweeps.run_job import JobFailed, run
+from rlhf_lab.sweeps.stop_jobs import StopFiles
+from rlhf_lab.sweeps.sweep_cost import PastRuns, predict_cost, seconds_of, similarity
+from rlhf_lab.sweeps.sweep_file import SweepRecord, check_record, read_record, write_record
 from rlhf_lab.training.stages.cache import cached, lock_of
 from rlhf_lab.types.errors import UserError
 
@@ -79,9 +80,9 @@ def test_quoted_values_are_read_back_as_they_were(value: str) -> None:
     assert override.value() == value
 
 
-def sweep_of(*names: str, base: str = "b", content: str = "c") -> Sweep:
+def sweep_of(*names: str, base: str = "b", content: str = "c") -> SweepRecord:
     jobs = {name: f"{content}-{name}" for name in names}
-    return Sweep("train", "question", ("a=1",), {"seed": names}, base, "code", jobs, jobs)
+    return SweepRecord("train", "question", ("a=1",), {"seed": names}, base, "code", jobs, jobs)
 
 
 def test_a_folder_is_for_one_question(tmp_path: Path) -> None:
@@ -95,7 +96,7 @@ def test_a_folder_is_for_one_question(tmp_path: Path) -> None:
     ):
         with pytest.raises(UserError, match=reason):
             check_record(tmp_path, other, may_extend=False)
-    with pytest.raises(UserError, match="not to be mixed"):
+    with pytest.raises(UserError, match="holds an older sweep"):
         write_record(tmp_path, sweep_of("3", base="e"), may_extend=True)
     write_record(tmp_path, sweep_of("3"), may_extend=True)
     assert sorted(read_record(tmp_path)["folders"]) == ["1", "2", "3"]
@@ -151,24 +152,25 @@ def measured_run(folder: Path, **facts: Any) -> None:
     (folder / "timeline.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
-def wanted(**settings: Any) -> Wanted:
-    return Wanted(FACTS, SETTINGS | settings, devices=2)
+def wanted(**settings: Any) -> Job:
+    empty = Job("a", (), (), Path(), Path(), Path(), "", (), devices=2)
+    return replace(empty, facts=FACTS, settings=SETTINGS | settings)
 
 
 def test_a_forecast_scales_what_runs_like_the_job_took(tmp_path: Path) -> None:
     measured_run(tmp_path / "like")
-    rates = Rates(tmp_path)
+    rates = PastRuns(tmp_path)
     same = rates.cost(wanted())
     assert same is not None and same.seconds == pytest.approx(20.0), "12 in rounds and 8 besides"
     double = rates.cost(wanted(updates=8))
     assert double is not None and double.seconds == pytest.approx(32.0)
     wide = rates.cost(wanted(group_size=4))
     assert wide is not None and wide.seconds == pytest.approx(8 + 4 * 6.0), "twice the rows"
-    whole = forecast([wanted(), wanted(updates=8)], rates)
+    whole = predict_cost([wanted(), wanted(updates=8)], rates)
     assert whole.seconds == pytest.approx(52.0) and whole.device_seconds == pytest.approx(104.0)
     size = sum(path.stat().st_size for path in (tmp_path / "like").iterdir())
     assert (whole.bytes, whole.unknown, whole.sources) == (2 * size, 0, 1)
-    assert told(whole, number=2, side=2).startswith(
+    assert forecast_text(whole, number=2, side=2).startswith(
         "predicted from 1 measured: 26s with 2 at a time"
     )
 
@@ -178,19 +180,19 @@ def test_a_forecast_prefers_runs_that_are_more_alike_and_says_what_it_does_not_k
 ) -> None:
     measured_run(tmp_path / "other_algorithm", algo="b")
     measured_run(tmp_path / "other_model", model="l")
-    rates = Rates(tmp_path)
+    rates = PastRuns(tmp_path)
     found = rates.cost(wanted())
     assert found is not None and found.source == tmp_path / "other_algorithm"
     measured_run(tmp_path / "same", ended="2026-01-01T00:00:30+00:00")
-    better = Rates(tmp_path).cost(wanted())
+    better = PastRuns(tmp_path).cost(wanted())
     assert better is not None and (better.seconds, better.source) == (30.0, tmp_path / "same")
     stranger = replace(wanted(), facts=FACTS | {"task": "other"})
-    partly = forecast([wanted(), stranger], rates)
-    assert partly.unknown == 1 and "nothing is known of the other 1" in told(partly, 2, 1)
-    nothing = forecast([stranger], rates)
-    assert told(nothing, 1, 1).startswith("time and disk: unknown")
+    partly = predict_cost([wanted(), stranger], rates)
+    assert partly.unknown == 1 and "unknown for the other 1" in forecast_text(partly, 2, 1)
+    nothing = predict_cost([stranger], rates)
+    assert forecast_text(nothing, 1, 1).startswith("time and disk: unknown")
     run = RunSummary("r", tmp_path, "finished", {**FACTS, "algo": "b", "mode": "sync"})
-    assert likeness(run, wanted()) == 2, "what comes after a difference does not count"
+    assert similarity(run, wanted()) == 2, "what comes after a difference does not count"
 
 
 def test_seconds_of_a_resumed_run_are_those_since_it_was_resumed() -> None:
@@ -233,29 +235,29 @@ def test_the_table_tells_every_job_and_what_is_left(tmp_path: Path) -> None:
     written(jobs[0], "finished", 4, 40.0)
     written(jobs[1], "running", 2, 20.0)
     written(jobs[2], "failed", 1, 5.0)
-    board = Board(jobs, at_a_time=1)
-    lines = board.look()
-    assert [line.state for line in lines] == ["finished", "running", "failed", "new"]
-    assert [line.share for line in lines] == [1.0, 0.5, 0.25, 0.0]
-    assert counts(lines) == "1 running, 1 failed, 1 finished, 1 queued"
-    # A whole job takes 40, 40 and 20 seconds as far as the three tell: half of one, and another.
-    assert board.left(lines) == pytest.approx((40 + 40 + 20) / 3 * 1.5, rel=0.01)
-    assert Board(jobs, at_a_time=2).left(lines) == pytest.approx(100 / 3, rel=0.01)
-    assert "left" in head(lines, 12.0) and "left" not in head(lines[:1], 12.0)
-    table = drawn(lines, None, height=100)
-    assert list(table.columns[0].cells) == ["going", "failed", "done", "waiting"]
-    assert list(table.columns[2].cells) == ["2/4", "1/4", "4/4", "0/4"]
-    short = drawn(lines, None, height=10)
+    table = JobTable(jobs, at_a_time=1)
+    rows = table.read()
+    assert [row.state for row in rows] == ["finished", "running", "failed", "new"]
+    assert [row.share for row in rows] == [1.0, 0.5, 0.25, 0.0]
+    assert counts(rows) == "1 running, 1 failed, 1 finished, 1 queued"
+    # A whole job takes 40, 40 and 20 seconds at the pace of the three: half of one, and another.
+    assert table.seconds_left(rows) == pytest.approx((40 + 40 + 20) / 3 * 1.5, rel=0.01)
+    assert JobTable(jobs, at_a_time=2).seconds_left(rows) == pytest.approx(100 / 3, rel=0.01)
+    assert "left" in title(rows, 12.0) and "left" not in title(rows[:1], 12.0)
+    drawn = rendered(rows, None, height=100)
+    assert list(drawn.columns[0].cells) == ["going", "failed", "done", "waiting"]
+    assert list(drawn.columns[2].cells) == ["2/4", "1/4", "4/4", "0/4"]
+    short = rendered(rows, None, height=10)
     assert list(short.columns[0].cells) == ["going", "failed", "done", "and 1 more"]
-    assert Board(jobs[3:], 1).left(lines[3:]) is None, "nothing has told yet"
+    assert JobTable(jobs[3:], 1).seconds_left(rows[3:]) is None, "no round is done"
 
 
 def test_a_run_whose_process_is_gone_is_no_longer_running_in_the_table(tmp_path: Path) -> None:
     one = job(tmp_path, "one")
     written(one, "running", 1, 1.0, process={"pid": os.getpid(), "born": "1", "job": None})
-    assert line_of(one).state == "died"
+    assert row_of(one).state == "died"
     (one.folder / "manifest.json").write_text("{")
-    assert line_of(one).state == "unreadable", "a table goes on whatever it finds"
+    assert row_of(one).state == "unreadable", "a table goes on whatever it finds"
 
 
 def test_a_machine_that_was_started_again_runs_none_of_its_runs() -> None:
@@ -273,38 +275,38 @@ def test_a_job_whose_process_ends_well_before_its_run_does_has_failed(
     one = job(tmp_path, "one")
     monkeypatch.setattr(child, "start", lambda *_: forkserver.start(str))
     with pytest.raises(JobFailed, match=r"ended before the job did \(new\)"):
-        run(one, Marks(tmp_path))
+        run(one, StopFiles(tmp_path))
     written(one, "running", 1, 1.0, process={"pid": os.getpid(), "born": "1", "job": None})
     with pytest.raises(JobFailed, match=r"ended before the job did \(died\)"):
-        run(one, Marks(tmp_path))
+        run(one, StopFiles(tmp_path))
     for state in ("paused", "finished"):
         shutil.rmtree(one.folder)
         written(one, state, 1, 1.0)
-        run(one, Marks(tmp_path))
+        run(one, StopFiles(tmp_path))
 
 
 def test_a_job_that_makes_products_is_told_by_their_locks_and_its_log(tmp_path: Path) -> None:
     stages = (tmp_path / "sft" / "a", tmp_path / "labels" / "b")
     one = replace(job(tmp_path, "stages of x", rounds=0), stages=stages)
-    assert line_of(one).state == "new"
+    assert row_of(one).state == "new"
     with locked(lock_of(stages[0])):
         one.log.write_text("sft nano_s: 40/450, 20s gone\n\n")
-        line = line_of(one)
-        assert (line.state, cells(line)[2]) == ("running", "sft nano_s: 40/450, 20s gone")
+        row = row_of(one)
+        assert (row.state, cells(row)[2]) == ("running", "sft nano_s: 40/450, 20s gone")
     stages[0].mkdir()
-    assert line_of(one).state == "new", "half of it is there, and nobody makes the rest"
+    assert row_of(one).state == "new", "half of it is there, and nobody makes the rest"
     stages[1].mkdir(parents=True)
-    assert (line_of(one).state, line_of(one).share) == ("finished", 1.0)
+    assert (row_of(one).state, row_of(one).share) == ("finished", 1.0)
 
 
 def test_the_last_whole_row_of_a_long_file_is_found(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
-    assert last_row(path) == {}
+    assert last_metrics(path) == {}
     rows = [json.dumps({"step": step, "text": "x" * 9000}) for step in range(5)]
     path.write_text("\n".join(rows) + "\n" + '{"step": 5, "te')
-    assert last_row(path)["step"] == 4
+    assert last_metrics(path)["step"] == 4
     path.write_text('{"step": 0')
-    assert last_row(path) == {}
+    assert last_metrics(path) == {}
 
 
 def test_an_error_is_told_in_one_line_without_its_notes() -> None:

@@ -133,7 +133,7 @@ def test_more_seeds_are_added_when_asked_and_other_settings_never(
     capsys.readouterr()
     for more, reason in (
         ("seed=1,2,3", "EXTEND=1"),
-        ("optim.lr=1e-5", "not to be mixed"),
+        ("optim.lr=1e-5", "holds an older sweep"),
         ("hydra.sweeper.rerun=all", "choose one of none, failed"),
     ):
         assert call(*chosen, more, monkeypatch=monkeypatch) == 2

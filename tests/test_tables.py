@@ -24,7 +24,7 @@ from rlhf_lab.types.errors import UserError
 def test_a_point_has_its_place_its_cost_and_its_metrics() -> None:
     made = tables(record())
     assert kinds(made) == []
-    assert made.said == "1 run, 1 condition, 1 seed (1)"
+    assert made.overview == "1 run, 1 condition, 1 seed (1)"
     row = made.points.iloc[2].to_dict()
     place = {"env_id": "arithmetic-nano_s", "exp_name": "grpo-sync", "seed": 1, "algo": "grpo"}
     assert place.items() <= row.items()
@@ -101,13 +101,13 @@ def test_an_odd_setting_is_named_with_both_values() -> None:
     assert finding.what == "within its condition: optim.lr=0.0002 (but 0.0001 in 2 of 3)"
     split = tables(record(), record("r2", 2), odd, by=["optim.lr"])
     assert kinds(split) == [] and split.runs["condition"].nunique() == 2
-    assert split.said == "3 runs, 2 conditions, 3 seeds (1, 2, 3)"
+    assert split.overview == "3 runs, 2 conditions, 3 seeds (1, 2, 3)"
 
 
 def test_a_run_without_a_seed_is_kept_and_told() -> None:
     made = tables(record(), record("r2", None))
     assert kinds(made) == ["no_seed"]
-    assert made.said == "2 runs, 1 condition, 1 seed (1), 1 without a seed"
+    assert made.overview == "2 runs, 1 condition, 1 seed (1), 1 without a seed"
     assert made.points["seed"].isna().sum() == 4
 
 
@@ -170,7 +170,7 @@ def test_the_kernels_of_a_run_are_those_of_all_its_starts() -> None:
 def test_a_part_of_a_selection_says_what_it_is() -> None:
     made = tables(record(), record("r2", 2, code="0ther"), record("r3", 3), record("r4", 4))
     some = made.only(seed=[1, 2], algo="grpo")
-    assert some.said == "2 runs, 1 condition, 2 seeds (1, 2)"
+    assert some.overview == "2 runs, 1 condition, 2 seeds (1, 2)"
     assert (
         sorted(some.points["run"].unique())
         == sorted(some.versions["run"].unique())
@@ -266,7 +266,7 @@ def test_tables_are_written_with_their_findings(tmp_path: Path, suffix: str) -> 
     again = load(paths[0])
     for part in ("points", "versions", "runs"):
         pd.testing.assert_frame_equal(getattr(again, part), getattr(made, part))
-    assert again.findings == made.findings and again.said == made.said
+    assert again.findings == made.findings and again.overview == made.overview
     paths[2].unlink()
     with pytest.raises(UserError, match=r"t\.runs\.parquet: it is missing"):
         load(paths[0])

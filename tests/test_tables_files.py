@@ -24,7 +24,7 @@ from analysis.tables.readers import kind_of, read_source, read_sources
 from analysis.tables.store import load
 from rlhf_lab.cli.main import run_command
 from rlhf_lab.runs.trackers.tensorboard import TensorBoardTracker
-from rlhf_lab.sweeps.record import Sweep, write_record
+from rlhf_lab.sweeps.sweep_file import SweepRecord, write_record
 from rlhf_lab.types.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("costly")
@@ -51,7 +51,7 @@ def test_a_csv_gives_points_versions_and_configs_in_the_units_of_the_tables(tmp_
     assert made.points["x/updates"].tolist() == [1, 2, 1]
     assert made.points["loss"].tolist()[:2] == [0.25, 0.125]
     assert made.versions[["version", "gold/win_rate"]].values.tolist() == [[2, 0.5]]
-    assert made.said == "2 runs, 1 condition, 2 seeds (1, 2)"
+    assert made.overview == "2 runs, 1 condition, 2 seeds (1, 2)"
     told = {finding.kind: finding.what for finding in made.findings}
     assert told[Kind.other_config].startswith("within its condition: optim.lr=2e-4")
     assert told[Kind.not_finite] == "loss is not finite in 1 of 1 points, first in number 1"
@@ -102,7 +102,7 @@ def test_event_files_have_what_was_written(tmp_path: Path) -> None:
     assert made.points["x/rounds"].tolist()[:12] == list(range(1, 13))
     wall = made.points["x/wall_seconds"].tolist()[:12]
     assert wall == sorted(wall) and 0 <= wall[0] <= wall[-1] < 60
-    assert made.findings[0].kind is Kind.no_seed and made.said == "2 runs, 1 condition, no seed"
+    assert made.findings[0].kind is Kind.no_seed and made.overview == "2 runs, 1 condition, no seed"
 
 
 def test_events_in_a_runs_folder_are_of_that_run(tmp_path: Path) -> None:
@@ -186,11 +186,11 @@ def test_the_command_shows_writes_and_exports(
     assert "cut_short: " in said and "2 of 4 rounds were recorded" in said
     assert f"wrote {tmp_path}/t.findings.parquet" in said
     assert f"wrote 3 runs to {orb}/me/rlhf_lab" in said
-    assert load(out).said == "3 runs, 1 condition, 3 seeds (1, 2, 3)"
+    assert load(out).overview == "3 runs, 1 condition, 3 seeds (1, 2, 3)"
     again = gather([str(tmp_path / "runs")], metrics=["gold/win_rate", "reward/mean"])
     assert again.points.equals(load(out).points) and again.findings == load(out).findings
     one = gather([str(tmp_path / "runs")], [parse_query(["?metric=gold/win_rate", "?seed=1"])])
-    assert one.said == "1 run, 1 condition, 1 seed (1)" and "reward/mean" not in one.points
+    assert one.overview == "1 run, 1 condition, 1 seed (1)" and "reward/mean" not in one.points
     assert main([str(orb), "--filters", "?we=me", "grpo-sync?seed=3"]) == 0
     assert capsys.readouterr().out.startswith("1 run, 1 condition, 1 seed (3)\n")
 
@@ -239,7 +239,7 @@ def test_a_real_sweep_and_its_mirrors_have_the_same_numbers(sweep: Path) -> None
     assert all(one.findings == () for one in readings.values())
     made = {kind: tables(*one.records) for kind, one in readings.items()}
     ours = made["folder"]
-    assert ours.said == "3 runs, 2 conditions, 2 seeds (1, 2)"
+    assert ours.overview == "3 runs, 2 conditions, 2 seeds (1, 2)"
     assert sorted(ours.runs["exp_name"].unique()) == ["online_dpo-lagged", "online_dpo-sync"]
     assert ours.runs["max_staleness"].tolist() == [1, 0, 0]
     assert ours.runs["points"].tolist() == ours.runs["planned_rounds"].tolist() == [4] * 3
@@ -284,7 +284,9 @@ def test_a_real_job_that_is_gone_is_missed(sweep: Path, tmp_path: Path) -> None:
         for name, folder in jobs.items()
     }
     folders = {name: str(folder) for name, folder in jobs.items()}
-    asked = Sweep("train", "ladder", (), {"mode": ("sync", "lagged")}, "", "", contents, folders)
+    asked = SweepRecord(
+        "train", "ladder", (), {"mode": ("sync", "lagged")}, "", "", contents, folders
+    )
     write_record(copy, asked, may_extend=False)
     assert read_source(str(copy), [], no_wandb).findings == ()
     shutil.rmtree(copy / "mode-sync/seed-2")

@@ -97,7 +97,7 @@ def test_a_projects_runs_are_read_with_their_whole_history() -> None:
         {"path": "me/p", "filters": {}, "order": "+created_at", "per_page": PER_PAGE, "lazy": False}
     ]
     made = tables(*reading.records)
-    assert made.said == "2 runs, 1 condition, 2 seeds (1, 2)"
+    assert made.overview == "2 runs, 1 condition, 2 seeds (1, 2)"
     assert made.points["loss"].tolist() == [n / 7 for n in range(3)] * 2
     assert made.points["x/wall_seconds"].tolist() == [0, 1.5, 3] * 2
     assert made.points["x/step"].tolist() == [0, 1, 2] * 2

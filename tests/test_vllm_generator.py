@@ -276,7 +276,7 @@ def test_what_the_user_has_to_mend_is_no_failure() -> None:
     ("act", "complaint"),
     [
         ("die while it loads", r"ended \(killed by SIGKILL\), while it loaded version 4"),
-        ("load another", "says that it has version 7, while it loaded version 4"),
+        ("load another", "reports version 7, while it loaded version 4"),
         ("raise", "failed, while it loaded version 4"),
     ],
 )
@@ -391,7 +391,7 @@ def test_wrong_options_are_refused(
 @pytest.mark.parametrize(
     ("overrides", "parts"),
     [
-        (["generator=vllm", "mode=free", "mode.weights=newest_in_sequence"], ["mode.weights"]),
+        (["generator=vllm", "mode=free", "mode.weights=latest_per_token"], ["mode.weights"]),
         (
             ["generator=vllm_server", "generator.port=8123", "mode=async", "mode.num_generators=2"],
             ["mode.num_generators=2", "generator.port=8123"],

@@ -11,16 +11,16 @@ from typing import Any
 import pytest
 from table_records import config, evals, record, rounds, tables, write_run
 
+from analysis.publication_tables.__main__ import main
+from analysis.publication_tables.baseline import parse_baseline
+from analysis.publication_tables.entries import Entry, Measured, PublicationTable
+from analysis.publication_tables.escapes import latex, markdown
+from analysis.publication_tables.formats import as_csv, as_latex, as_markdown
+from analysis.publication_tables.options import TableOptions
+from analysis.publication_tables.registry import TABLES, make_tables
 from analysis.sources.record import Record, Row
 from analysis.tables.store import save as save_tables
 from analysis.tables.table import Tables
-from analysis.written.__main__ import main
-from analysis.written.asked import Asked
-from analysis.written.baseline import parse_baseline
-from analysis.written.entries import Entry, Measured, Written
-from analysis.written.escapes import latex, markdown
-from analysis.written.formats import as_csv, as_latex, as_markdown
-from analysis.written.registry import TABLES, written
 from rlhf_lab.types.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("costly")
@@ -46,13 +46,13 @@ def both(sync: Sequence[float], other: Sequence[float], **changes: Any) -> Table
     return tables(*made, *(run(n, "async", win, **changes) for n, win in enumerate(other, 1)))
 
 
-def one(name: str, made: Tables, asked: Asked | None = None) -> list[dict[str, Entry]]:
+def one(name: str, made: Tables, options: TableOptions | None = None) -> list[dict[str, Entry]]:
     """The rows of the only table of a name."""
-    (table,) = written(name, made, asked)
+    (table,) = make_tables(name, made, options)
     return rows_of(table)
 
 
-def rows_of(table: Written) -> list[dict[str, Entry]]:
+def rows_of(table: PublicationTable) -> list[dict[str, Entry]]:
     return [dict(zip(table.columns, row, strict=True)) for row in table.rows]
 
 
@@ -79,7 +79,7 @@ def test_what_latex_markdown_and_html_would_read_is_written_out() -> None:
 
 def test_a_table_in_three_formats() -> None:
     number = Measured(-0.5, -math.inf, 0.25, digits=1)
-    table = Written(
+    table = PublicationTable(
         "t_1", NASTY, ("a|b", "n", "x"), ((NASTY, 2, number), ("b", None, 1.5)), ("!%",)
     )
     as_text = as_latex(table)
@@ -108,7 +108,7 @@ def test_names_of_runs_are_escaped_wherever_they_come_from() -> None:
         for seed in (1, 2)
     ]
     for name in ("results", "runs", "settings", "sft"):
-        for table in written(name, tables(*odd)):
+        for table in make_tables(name, tables(*odd)):
             assert "<b>" not in as_markdown(table) and "<i>" not in as_markdown(table)
             body = as_latex(table)
             assert "<" not in body and "a&b" not in body and "\x1b" not in body
@@ -124,7 +124,7 @@ def test_a_rounded_zero_has_no_sign() -> None:
 
 def test_results_have_the_mean_and_its_t_interval() -> None:
     made = tables(*(run(seed, win=seed / 10) for seed in (1, 2, 3)))
-    (table,) = written("results", made, Asked(metrics=(WIN, "kl/sft_k1", "gold/none")))
+    (table,) = make_tables("results", made, TableOptions(metrics=(WIN, "kl/sft_k1", "gold/none")))
     (row,) = rows_of(table)
     # On log odds: error .1 / sqrt 3 over p (1 - p) = .16, around log(.2 / .8).
     half, centre = T_2 * 0.1 / math.sqrt(3) / 0.16, math.log(0.25)
@@ -136,17 +136,17 @@ def test_results_have_the_mean_and_its_t_interval() -> None:
     )  # fmt: skip
     assert row["KL to SFT, nats"] == Measured(0.0, digits=2), "nothing varies: no interval"
     assert row["gold/none"] is None
-    assert "3 runs of 1 condition in arithmetic-nano_s, seeds 1, 2, 3." in table.caption
+    assert "3 runs of 1 condition in arithmetic-nano_s, n = 3 (seeds 1, 2, 3)." in table.caption
     assert any("3 seeds, fewer than 5" in text for text in table.warnings)
     assert any("not every run has gold/none" in text for text in table.warnings)
 
 
 def test_the_iqm_is_of_the_middle_half() -> None:
     made = tables(*(run(seed, win=win) for seed, win in enumerate([0.0, 0.4, 0.6, 0.9], 1)))
-    (row,) = one("results", made, Asked(metrics=(WIN,), measure="iqm"))
+    (row,) = one("results", made, TableOptions(metrics=(WIN,), measure="iqm"))
     assert ends(row["gold win-rate"])[0] == pytest.approx(0.5)
     with pytest.raises(UserError, match="--measure best: pass one of iqm, median, mean"):
-        Asked(measure="best")
+        TableOptions(measure="best")
 
 
 def test_one_seed_has_no_interval_and_is_not_compared() -> None:
@@ -154,15 +154,15 @@ def test_one_seed_has_no_interval_and_is_not_compared() -> None:
     first, second = one("results", made)
     assert first["n"] == 1 and first["gold win-rate"] == Measured(0.7)
     assert second["n"] == 2
-    assert written("differences", made) == written("scales", made) == []
-    (table,) = written("results", made)
+    assert make_tables("differences", made) == make_tables("scales", made) == []
+    (table,) = make_tables("results", made)
     assert "one seed: no interval, and nothing can be said of other seeds" in table.warnings
-    assert "seeds 1, 2, of which a condition has 1 to 2" in table.caption
+    assert "n = 1 (seed 1): " in table.caption
 
 
 def test_differences_are_paired_with_p_level_and_a_verdict() -> None:
-    asked = Asked(metrics=(WIN,), margin=0.05)
-    (table,) = written("differences", both([0.5, 0.6, 0.7], [0.51, 0.62, 0.73]), asked)
+    options = TableOptions(metrics=(WIN,), margin=0.05)
+    (table,) = make_tables("differences", both([0.5, 0.6, 0.7], [0.51, 0.62, 0.73]), options)
     (row,) = rows_of(table)
     # The interval of two one-sided tests: the 95% quantile of t with 2 degrees of freedom.
     half = 2.919985580355516 * 0.01 / math.sqrt(3)
@@ -174,7 +174,7 @@ def test_differences_are_paired_with_p_level_and_a_verdict() -> None:
     assert (row["condition"], row["baseline"], row["seeds"]) == ("async S=1", "sync S=0", "3 pairs")
     assert row["verdict"] == "equal within 5 points"
     assert "Margin, stated beforehand: 5 points." in table.caption
-    (row,) = one("differences", both([0.5, 0.6, 0.7], [0.3, 0.41, 0.49]), asked)
+    (row,) = one("differences", both([0.5, 0.6, 0.7], [0.3, 0.41, 0.49]), options)
     assert row["verdict"] == "worse by more than 5 points"
 
 
@@ -193,7 +193,7 @@ def test_several_comparisons_are_corrected_together() -> None:
         *of("ppo", "sync", sync), *of("ppo", "async", later), *of("ppo", "lagged", later),
         *of("dpo", "sync", sync), *of("dpo", "async", later),
     )  # fmt: skip
-    rows = one("differences", made, Asked(metrics=(WIN,)))
+    rows = one("differences", made, TableOptions(metrics=(WIN,)))
     p = 1 - math.sqrt(12) / math.sqrt(14)
     found: dict[Any, Any] = {
         row["condition"]: (row["level"], ends(row["p (corrected)"])[0]) for row in rows
@@ -212,10 +212,10 @@ def test_a_lower_kl_is_better_and_needs_a_margin_of_its_own() -> None:
 
     made = tables(*(drifted(n, mode, kl) for mode, kl in (("sync", 1.0), ("async", 3.0))
                     for n in (1, 2, 3)))  # fmt: skip
-    asked = Asked(metrics=("kl/sft_k1",))
-    assert one("differences", made, asked)[0]["verdict"] == "no margin stated"
-    asked = Asked(metrics=("kl/sft_k1",), margins={"kl/sft_k1": 0.5})
-    (row,) = one("differences", made, asked)
+    options = TableOptions(metrics=("kl/sft_k1",))
+    assert one("differences", made, options)[0]["verdict"] == "no margin stated"
+    options = TableOptions(metrics=("kl/sft_k1",), margins={"kl/sft_k1": 0.5})
+    (row,) = one("differences", made, options)
     assert row["verdict"] == "worse by more than 0.5"
     assert ends(row["difference"])[0] == pytest.approx(2.04)
 
@@ -223,13 +223,13 @@ def test_a_lower_kl_is_better_and_needs_a_margin_of_its_own() -> None:
 def test_a_baseline_is_the_same_condition_with_other_parts() -> None:
     made = tables(*(run(n, config=config(n, per_round=per), run=f"r{n}-{per}")
                     for per in (1, 2, 4) for n in (1, 2)))  # fmt: skip
-    rows = one("differences", made, Asked(metrics=(WIN,), baseline="N=2"))
+    rows = one("differences", made, TableOptions(metrics=(WIN,), baseline="N=2"))
     assert [(row["condition"], row["baseline"]) for row in rows] == [("N=1", "N=2"), ("N=4", "N=2")]
-    usual = one("differences", made, Asked(metrics=(WIN,)))
+    usual = one("differences", made, TableOptions(metrics=(WIN,)))
     assert [(row["condition"], row["baseline"]) for row in usual] == [
         ("N=2", "N=1"), ("N=4", "N=1"),
     ]  # fmt: skip
-    assert written("differences", made, Asked(baseline="N=3")) == []
+    assert make_tables("differences", made, TableOptions(baseline="N=3")) == []
     for text, complaint in (("n=1", "n=1 is no part"), ("N=x", "pass a whole number"),
                             ("mode", "mode is no part"), (" ", "is empty")):  # fmt: skip
         with pytest.raises(UserError, match=complaint):
@@ -244,7 +244,7 @@ def test_corrected_samples_are_compared_with_fresh_ones_that_need_no_correction(
 
     levels = ((0, "none"), (2, "none"), (2, "icepop"))
     made = tables(*(of(seed, *level) for level in levels for seed in (1, 2)))
-    rows = one("differences", made, Asked(metrics=(WIN,)))
+    rows = one("differences", made, TableOptions(metrics=(WIN,)))
     assert sorted((str(row["condition"]), row["baseline"]) for row in rows) == [
         ("S=2", "S=0"), ("icepop S=2", "S=0"),
     ]  # fmt: skip
@@ -268,7 +268,7 @@ def test_costs_have_ratios_of_their_baseline() -> None:
 def test_time_to_a_target_counts_the_runs_that_never_get_there() -> None:
     # Straight lines from 0.25 to 0.65 in 40 s reach 0.45 after 20; one ends at 0.30.
     made = both([0.65, 0.65, 0.65], [0.65, 0.65, 0.30])
-    table = written("times", made, Asked(target=0.45, axes=("x/wall_seconds",)))[0]
+    table = make_tables("times", made, TableOptions(target=0.45, axes=("x/wall_seconds",)))[0]
     asynchronous, sync = rows_of(table)
     assert (sync["reached"], asynchronous["reached"]) == ("3 of 3", "2 of 3")
     assert ends(sync["mean"])[0] == pytest.approx(20)
@@ -276,19 +276,19 @@ def test_time_to_a_target_counts_the_runs_that_never_get_there() -> None:
     assert ends(asynchronous["mean"])[0] == pytest.approx((20 + 20 + 40) / 3)
     assert ends(asynchronous["ratio"])[0] == pytest.approx(20 / (80 / 3))
     assert any("never at the target" in text for text in table.warnings)
-    assert "is 0.450 in arithmetic-nano_s (as asked)" in table.caption
-    half = written("times", made, Asked(axes=("x/wall_seconds",)))[0]
+    assert "is 0.450 in arithmetic-nano_s (as given)" in table.caption
+    half = make_tables("times", made, TableOptions(axes=("x/wall_seconds",)))[0]
     assert "is 0.450 in arithmetic-nano_s (half of the best condition's gain here)" in half.caption
 
 
 def test_the_sft_policies_count_a_seed_once() -> None:
-    (row,) = one("sft", both([0.5, 0.6], [0.7, 0.8]), Asked(metrics=(WIN,)))
+    (row,) = one("sft", both([0.5, 0.6], [0.7, 0.8]), TableOptions(metrics=(WIN,)))
     assert (row["n"], row["seeds"], row["gold win-rate"]) == (2, "1, 2", Measured(0.25))
     odd = run(2, "async", evals=evals(metrics={WIN: 0.9}))
-    (table,) = written("sft", tables(run(1), run(2), odd), Asked(metrics=(WIN,)))
+    (table,) = make_tables("sft", tables(run(1), run(2), odd), TableOptions(metrics=(WIN,)))
     assert any("runs of seeds 2 differ in gold/win_rate at version 0" in t for t in table.warnings)
     later = [run(n, evals=evals([2, 4])) for n in (1, 2)]
-    assert written("sft", tables(*later)) == []
+    assert make_tables("sft", tables(*later)) == []
 
 
 def test_settings_are_those_that_matter_or_differ() -> None:
@@ -311,7 +311,7 @@ def test_settings_are_those_that_matter_or_differ() -> None:
 def test_async_beside_sync_at_each_scale() -> None:
     fast = [half_time(row) for row in rounds()]
     made = both([0.5, 0.6, 0.7], [0.51, 0.62, 0.73], rounds=fast)
-    (row,) = one("scales", made, Asked(margin=0.05))
+    (row,) = one("scales", made, TableOptions(margin=0.05))
     assert ends(row["sync"])[0] == pytest.approx(0.6)
     assert ends(row["async"])[0] == pytest.approx(0.62)
     assert ends(row["difference"])[0] == pytest.approx(0.02)
@@ -331,13 +331,13 @@ def test_aggregates_take_environments_as_tasks() -> None:
     assert ends(row["median"])[0] == pytest.approx((0.3 + 0.9) / 2)
     assert ends(row["iqm"])[0] == pytest.approx((0.4 + 0.8) / 2)
     assert ends(row["optimality gap"])[0] == pytest.approx(0.4)
-    assert written("aggregates", both([0.5, 0.6], [0.5, 0.6])) == []
+    assert make_tables("aggregates", both([0.5, 0.6], [0.5, 0.6])) == []
 
 
 def test_the_run_list_has_every_run_and_what_is_wrong_with_it() -> None:
     tuned = config(101) | {"tracker": {"sweep": "", "condition": "trial=000"}}
     made = tables(run(1), run(2, state="died"), record("t", 101, config=tuned))
-    (table,) = written("runs", made)
+    (table,) = make_tables("runs", made)
     rows = {row["run"]: row for row in rows_of(table)}
     assert {name: row["counts"] for name, row in rows.items()} == {
         "sync-1": "yes", "sync-2": "no", "t": "no",
@@ -352,14 +352,14 @@ def test_the_run_list_has_every_run_and_what_is_wrong_with_it() -> None:
 def test_tuning_runs_are_in_no_comparison() -> None:
     tuned = config(101) | {"tracker": {"sweep": "", "condition": "trial=000"}}
     made = tables(run(1), run(2), record("t", 101, config=tuned))
-    (table,) = written("results", made)
+    (table,) = make_tables("results", made)
     assert [row["seeds"] for row in rows_of(table)] == ["1, 2"]
     assert any("it tuned a search" in text for text in table.warnings)
 
 
 def test_no_run_that_counts_leaves_the_run_list() -> None:
     made = tables(run(1, state="died"))
-    assert [name for name in TABLES if written(name, made)] == ["runs"]
+    assert [name for name in TABLES if make_tables(name, made)] == ["runs"]
 
 
 # The command.
@@ -403,4 +403,4 @@ def test_what_cannot_be_written_is_refused(
     assert main([str(tmp_path / "t.parquet"), "--out", str(tmp_path / "out"), *more]) == 2
     assert complaint in capsys.readouterr().err
     with pytest.raises(UserError, match="pass one of results"):
-        written("nonsense", both([0.5], [0.5]))
+        make_tables("nonsense", both([0.5], [0.5]))

@@ -13,7 +13,7 @@ from pathlib import Path
 from analysis.benchmark.kept import TABLES, keep, kept
 from analysis.benchmark.page import page
 from analysis.command import exit_code
-from analysis.comparison.questions.answers import Asked
+from analysis.comparison.questions.answers import Criteria
 from analysis.comparison.questions.every_question import answers_of
 from analysis.comparison.selection import cells
 from analysis.markdown import split_at_markers
@@ -35,14 +35,14 @@ def run(given: argparse.Namespace, console: Console) -> None:
         split_at_markers(given.docs)
     if given.runs:
         keep(given.runs, given.tables)
-    tables, asked = kept(given.tables), Asked()
+    tables, criteria = kept(given.tables), Criteria()
     selection = cells(tables)
-    found = answers_of(selection, asked)
+    found = answers_of(selection, criteria)
     for one in found.every:
-        console.print(f"{one.verdict}: {one.claim} ({one.scale}) {one.reason}")
+        console.print(f"{one.verdict}: {one.claim} ({one.setting}) {one.evidence}")
     if given.docs:
         before, after = split_at_markers(given.docs)
-        lines = page(tables, selection, found, asked)
+        lines = page(tables, selection, found, criteria)
         given.docs.write_text("\n".join([before, *lines, after.lstrip("\n")]), encoding="utf-8")
         console.print(f"wrote {given.docs}")
 

@@ -1,45 +1,48 @@
-"""What the benchmark says, as the tables of docs/benchmark.md."""
+"""The tables of docs/benchmark.md, from the benchmark's runs."""
 
 from __future__ import annotations
 
 from collections import Counter
 
 from analysis.comparison.families import settings_of
-from analysis.comparison.questions.answers import Answer, Asked
+from analysis.comparison.questions.answers import Answer, Criteria
 from analysis.comparison.questions.every_question import Answers
 from analysis.comparison.selection import Selection
+from analysis.publication_tables.entries import PublicationTable
+from analysis.publication_tables.formats import as_markdown
+from analysis.publication_tables.naming import in_order
+from analysis.publication_tables.options import TableOptions
+from analysis.publication_tables.results import results
 from analysis.statistics.decisions import Verdict
 from analysis.tables.table import Tables, count
-from analysis.written.asked import Asked as Shown
-from analysis.written.entries import Written
-from analysis.written.formats import as_markdown
-from analysis.written.naming import in_order
-from analysis.written.results import results
 
-HEAD = ("claim", "who says so", "tested at", "verdict", "because", "runs")
+HEAD = ("claim", "source", "setting", "verdict", "evidence", "runs")
 
 
-def page(tables: Tables, selection: Selection, found: Answers, asked: Asked) -> list[str]:
+def page(tables: Tables, selection: Selection, found: Answers, criteria: Criteria) -> list[str]:
     """All lines between the page's markers."""
     lines = [
-        f"{tables.said}. {distinct_told(selection)} Win-rates within {100 * asked.margin:g} points "
-        f"of each other count as equal. {verdicts_told(found)}",
+        f"{tables.overview}. {distinct_text(selection)} Win-rates within {100 * criteria.margin:g} "
+        f"points of each other count as equal. {verdicts_text(found)}",
         "",
     ]
     for question, answers in found.given:
         rows = tuple(row(one) for one in answers)
-        lines += [f"## {question}", *as_markdown(Written("verdicts", "", HEAD, rows)).splitlines()]
+        lines += [
+            f"## {question}",
+            *as_markdown(PublicationTable("verdicts", "", HEAD, rows)).splitlines(),
+        ]
         lines.append("")
     lines += ["## Results", ""]
     for sweep in dict.fromkeys(cell.sweep for cell in selection.cells):
         cells = in_order(selection.only(sweep=sweep).cells)
-        shown = Shown(metrics=(asked.quality, "proxy/mean", asked.drift))
+        shown = TableOptions(metrics=(criteria.quality, "proxy/mean", criteria.drift))
         for table in results(tables, Selection(cells, ()), shown):
             lines += [f"### {sweep}", "", *as_markdown(table).splitlines(), ""]
     return [*lines, *left_out(found)]
 
 
-def distinct_told(selection: Selection) -> str:
+def distinct_text(selection: Selection) -> str:
     """How many training runs these are: sweeps share conditions, and a run of the same settings and
     seed is the same run again, which counts once in every comparison."""
     runs = [(cell.env, settings_of(cell), seed) for cell in selection.cells for seed in cell.seeds]
@@ -52,16 +55,16 @@ def distinct_told(selection: Selection) -> str:
     )
 
 
-def verdicts_told(found: Answers) -> str:
+def verdicts_text(found: Answers) -> str:
     """How many verdicts there are of each kind."""
     counts = Counter(one.verdict for one in found.every)
-    told = ", ".join(f"{verdict} {counts[verdict]}" for verdict in Verdict if counts[verdict])
-    return f"{count(len(found.every), 'verdict')}: {told}." if told else "No verdict."
+    counted = ", ".join(f"{verdict} {counts[verdict]}" for verdict in Verdict if counts[verdict])
+    return f"{count(len(found.every), 'verdict')}: {counted}." if counted else "No verdict."
 
 
 def row(one: Answer) -> tuple[str, ...]:
     """A claim and what became of it."""
-    return one.claim, one.where, one.scale, str(one.verdict), one.reason, one.basis
+    return one.claim, one.source, one.setting, str(one.verdict), one.evidence, one.runs
 
 
 def left_out(found: Answers) -> list[str]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
-from analysis.comparison.selection import Cell
+from analysis.comparison.selection import Cell, Selection
 from analysis.tables.group_checks import compared
 
 SNAPSHOTS = "eval.snapshots"
@@ -69,3 +71,63 @@ def once(cells: Sequence[Cell]) -> list[Cell]:
         if key not in found or versions(cell) > versions(found[key]):
             found[key] = cell
     return list(found.values())
+
+
+@dataclass(frozen=True, eq=False)
+class Family:
+    """Conditions that are alike in every setting but the ones that are varied."""
+
+    cells: tuple[Cell, ...]
+
+    @property
+    def first(self) -> Cell:
+        return self.cells[0]
+
+    @cached_property
+    def shared(self) -> dict[str, Any]:
+        """The parts that all conditions have in common."""
+        return {
+            name: part
+            for name, part in self.first.parts.items()
+            if all(cell.parts.get(name) == part for cell in self.cells)
+        }
+
+    def values(self, part: str) -> list[Any]:
+        """The values of a part among the conditions, in order."""
+        return sorted({value(cell, part) for cell in self.cells}, key=order)
+
+    def line(self, part: str, **rest: Any) -> dict[Any, Cell]:
+        """The conditions along one part, with the given values of the other varied parts."""
+        cells = {
+            value(cell, part): cell
+            for cell in self.cells
+            if all(value(cell, name) == wanted for name, wanted in rest.items())
+        }
+        return {key: cells[key] for key in sorted(cells, key=order)}
+
+    def title(self, parts: Sequence[str]) -> str:
+        """The given parts of the first condition, else its environment."""
+        return self.first.title(parts) or self.first.env
+
+
+def order(found: Any) -> tuple[bool, Any]:
+    """Sorts values of a part: numbers, then texts."""
+    return (isinstance(found, str), found if isinstance(found, int | float | str) else str(found))
+
+
+def families(selection: Selection, varied: Sequence[str]) -> list[Family]:
+    """Groups of at least two conditions, alike in every setting that is not varied.
+
+    varied: parts of conditions. Sweeps share conditions: each counts once. Of those that differ in
+    what belongs to a varied part, but not in its value, the one with the most evaluated versions
+    counts, else the first.
+    """
+    groups: dict[Settings, dict[tuple[Any, ...], Cell]] = {}
+    for cell in selection.cells:
+        values = tuple(value(cell, name) for name in varied)
+        if None in values:
+            continue
+        group = groups.setdefault(rest_of(cell, varied), {})
+        if values not in group or versions(cell) > versions(group[values]):
+            group[values] = cell
+    return [Family(tuple(group.values())) for group in groups.values() if len(group) > 1]

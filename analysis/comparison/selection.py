@@ -101,9 +101,9 @@ class Cell:
         """Whether every run has numbers in a column of `versions` at all of them."""
         return all(column in rows and not rows[column].isna().any() for rows in self.rows.values())
 
-    def title(self, told: Sequence[str]) -> str:
+    def title(self, parts: Sequence[str]) -> str:
         """A short label with the given parts: `ppo N=16`."""
-        return " ".join(part for name in told if (part := told_as(name, self.parts.get(name))))
+        return " ".join(part for name in parts if (part := part_label(name, self.parts.get(name))))
 
     def _last(self, seed: int, metric: str) -> float:
         return self._numbers(seed, metric)[-1]
@@ -149,8 +149,9 @@ class Selection:
         return sorted({cell.parts[part] for cell in self.cells if cell.parts.get(part) is not None})
 
 
-def cells(tables: Tables) -> Selection:
-    """The conditions of these tables with the runs that count.
+def cells(tables: Tables, unjudged: bool = False) -> Selection:
+    """The conditions of these tables with the runs that count. unjudged: runs that no version was
+    judged of count too, and those whose rounds are lost.
 
     A run does not count if it did not finish, has no seed, was judged at no version, lost its
     rounds, or its condition and seed are there already; `left_out` has the reason.
@@ -159,6 +160,10 @@ def cells(tables: Tables) -> Selection:
     versions = unlabelled(tables.versions)
     rows = {str(run): frame for run, frame in versions.groupby("run")}
     recorded = {str(run): frame for run, frame in tables.points.groupby("run")}
+    if unjudged:
+        every = [str(run) for run in tables.runs["run"]]
+        rows = dict.fromkeys(every, versions[:0]) | rows
+        recorded = dict.fromkeys(every, tables.points[:0]) | recorded
     found = []
     for (sweep, env, condition), group in tables.runs.groupby(KEY, sort=True, dropna=False):
         runs: dict[int, Mapping[str, Any]] = {}
@@ -206,7 +211,7 @@ def has_lost_rounds(row: Mapping[Any, Any], recorded: Mapping[str, pd.DataFrame]
 
 
 def parts_of(row: Mapping[str, Any], runs: pd.DataFrame) -> dict[str, Any]:
-    """The parts of a run, and the keys that tell conditions apart besides."""
+    """The parts of a run, and the `by` keys that also distinguish conditions."""
     names = list(runs.columns)
     extra = names[names.index("max_staleness") + 1 : names.index("place")]
     plain = {name: row[name] for name in (*PARTS, *extra)}
@@ -224,8 +229,8 @@ def holds(cell: Cell, wanted: Mapping[str, Any]) -> bool:
     return True
 
 
-def told_as(name: str, value: Any) -> str:
-    """A part as a word of a label: `N=4`, `sync`; nothing where there is nothing to tell."""
+def part_label(name: str, value: Any) -> str:
+    """A part as a word of a label: `N=4`, `sync`; nothing for none."""
     if value is None or (name == "correction" and value == "none"):
         return ""
     if name in LETTERS:

@@ -11,8 +11,8 @@ import pandas as pd
 
 from analysis.command import exit_code
 from analysis.comparison.selection import Selection, cells
-from analysis.figures.registry import FIGURES, drawn_of, entry_of, missing
-from analysis.figures.sheet import Drawn
+from analysis.figures.catalogue import FIGURES, draw_selection, missing, spec_of
+from analysis.figures.figure_builder import DrawnFigure
 from analysis.figures.style import METADATA, write
 from analysis.tables.gather import gather
 from analysis.tables.store import load
@@ -26,10 +26,10 @@ STORED = ".parquet"
 
 def parser() -> argparse.ArgumentParser:
     """The command's options."""
-    found = argparse.ArgumentParser(
+    command = argparse.ArgumentParser(
         prog="python -m analysis.figures", description="Figures with their data and captions."
     )
-    add = found.add_argument
+    add = command.add_argument
     add("sources", nargs="*", metavar="TABLES_OR_SOURCE",
         help="FILE.parquet of `python -m analysis.tables --out`, or what that reads")  # fmt: skip
     add("--out", type=Path, default=Path("figures"), help="folder (default: figures)")
@@ -37,7 +37,7 @@ def parser() -> argparse.ArgumentParser:
     add("--formats", default="png,pdf,svg", help="of png, pdf, svg (default: all)")
     add("--cache", type=Path, help="folder to keep what wandb's server sent")
     add("--list", action="store_true", help="name all figures and what they show")
-    return found
+    return command
 
 
 def read(sources: Sequence[str], cache: Path | None) -> Tables:
@@ -71,59 +71,60 @@ def together(tables: Sequence[Tables]) -> Tables:
 
 def formats_of(text: str) -> list[str]:
     """The formats by name. Raises UserError for an unknown one."""
-    found = [kind for kind in text.split(",") if kind]
-    if not found or any(kind not in METADATA for kind in found):
+    kinds = [kind for kind in text.split(",") if kind]
+    if not kinds or any(kind not in METADATA for kind in kinds):
         raise UserError(f"--formats {text}: choose from {','.join(METADATA)}")
-    return found
+    return kinds
 
 
-def save(made: Drawn, place: Path, formats: Sequence[str]) -> None:
+def save(drawn: DrawnFigure, path: Path, formats: Sequence[str]) -> None:
     """NAME.png and so on, NAME.csv with what is drawn, NAME.txt with the caption."""
-    write(made.figure, place, formats)
-    made.data.to_csv(place.with_name(f"{place.name}.csv"), index=False, lineterminator="\n")
-    place.with_name(f"{place.name}.txt").write_text(made.caption + "\n", encoding="utf-8")
+    write(drawn.figure, path, formats)
+    drawn.data.to_csv(path.with_name(f"{path.name}.csv"), index=False, lineterminator="\n")
+    path.with_name(f"{path.name}.txt").write_text(drawn.caption + "\n", encoding="utf-8")
 
 
 def draw_all(
-    selection: Selection, given: argparse.Namespace, formats: Sequence[str], console: Console
+    selection: Selection, options: argparse.Namespace, formats: Sequence[str], console: Console
 ) -> None:
     """Draw what can be drawn, name the rest. Raises UserError if nothing can."""
-    names = given.only or list(FIGURES)
+    names = options.only or list(FIGURES)
     lacking = {name: text for name in names if (text := missing(name, selection))}
     for name, text in lacking.items():
         console.print(f"not drawn: {name}: {printable(text)}")
     if len(lacking) == len(names):
         raise UserError("no figure can be drawn of these runs: the lines above say what they lack")
-    given.out.mkdir(parents=True, exist_ok=True)
+    options.out.mkdir(parents=True, exist_ok=True)
     for name in names:
         if name not in lacking:
-            made = drawn_of(name, selection)
-            save(made, given.out / name, formats)
-            doubts = f", {len(made.warnings)} warnings in its caption" if made.warnings else ""
-            console.print(f"drew {given.out / name}: {FIGURES[name].shows}{doubts}")
+            drawn = draw_selection(name, selection)
+            save(drawn, options.out / name, formats)
+            count = len(drawn.warnings)
+            warned = f", {count} warnings in its caption" if count else ""
+            console.print(f"drew {options.out / name}: {FIGURES[name].title}{warned}")
 
 
-def run(given: argparse.Namespace, console: Console) -> None:
+def run(options: argparse.Namespace, console: Console) -> None:
     """List, or read and draw."""
-    formats = formats_of(given.formats)
-    for name in given.only:
-        entry_of(name)
-    if given.list:
-        for entry in FIGURES.values():
-            console.print(f"{entry.name}: {entry.shows}")
+    formats = formats_of(options.formats)
+    for name in options.only:
+        spec_of(name)
+    if options.list:
+        for spec in FIGURES.values():
+            console.print(f"{spec.name}: {spec.title}")
         return
-    tables = read(given.sources, given.cache)
-    console.print(tables.said)
+    tables = read(options.sources, options.cache)
+    console.print(tables.overview)
     selection = cells(tables)
     for line in selection.left_out:
         console.print(printable(line))
-    draw_all(selection, given, formats, console)
+    draw_all(selection, options, formats, console)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Command line; exit code 2 if nothing can be drawn."""
-    given = parser().parse_args(arguments)
-    return exit_code("figures", lambda: run(given, Console(quiet=False)))
+    options = parser().parse_args(arguments)
+    return exit_code("figures", lambda: run(options, Console(quiet=False)))
 
 
 if __name__ == "__main__":

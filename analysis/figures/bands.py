@@ -7,57 +7,63 @@ from collections.abc import Sequence
 import numpy as np
 from matplotlib.axes import Axes
 
+from analysis.comparison.families import Family
 from analysis.comparison.selection import Cell
-from analysis.figures.blocks import look_of, outer, seeds_text, to_legend
-from analysis.figures.courses import options_for_counts
-from analysis.figures.families import Family
-from analysis.figures.names import WIN_RATE
+from analysis.figures.declaration import figure
+from analysis.figures.figure_builder import FigureBuilder
+from analysis.figures.grouping import by_algo, keys_of, names_of
+from analysis.figures.mean_curves import COUNTS
 from analysis.figures.panels import begin, in_rows
-from analysis.figures.pools import keys_of, names_of
-from analysis.figures.sheet import Drawn, Sheet
+from analysis.figures.primitives import add_to_legend, outer, seeds_column, style_of
+from analysis.figures.requirement import any_two
 from analysis.statistics.profiles import performance_profiles
 from analysis.statistics.results import Band
+from analysis.words import WIN_RATE
 
 TAUS = 41
+SHARE = "share of runs"
 
 
-def band_of(
-    sheet: Sheet, axes: Axes, cell: Cell, keys: Sequence[str], shown: tuple[Band, str, str, str]
-) -> None:
-    """Draw a band over its grid and keep it. shown: the band, the condition, names of x and y."""
-    band, name, x_name, y_name = shown
-    style = look_of(cell, keys)
-    axes.plot(band.grid, band.point, color=style.colour, linestyle=style.line)
-    axes.fill_between(band.grid, band.low, band.high, color=style.colour, alpha=0.15, lw=0)
-    every = max(1, len(band.grid) // 5)
-    axes.plot(
-        band.grid[::every], band.point[::every], color=style.colour, marker=style.marker, ls="none"
-    )
-    sheet.runs(cell, band.warnings)
-    to_legend(sheet, cell, keys[:2])
-    options = band.basis.options
-    for x, *y in zip(band.grid, band.point, band.low, band.high, strict=True):
-        sheet.framing.see(axes, "y", y_name, (y[0], y[1], y[2]))
-        sheet.add(
-            cell, condition=name, part=band.name, x_name=x_name, x=x, y_name=y_name, y=y[0],
-            low=y[1], high=y[2], n=min(band.basis.seeds), seeds=seeds_text(cell.seeds),
-            interval=options.text,
-        )  # fmt: skip
-
-
-def profile(families: Sequence[Family]) -> Drawn:
-    """The share of runs that end above each win-rate, by condition."""
-    sheet, axes = begin("Share of runs whose last gold win-rate is above a value", len(families), 1)
-    sheet.tells_last = False
-    for family, (panel,) in in_rows(sheet, families, axes, ("algo", "model")):
+@figure(
+    "profile",
+    "share of runs that end above each win-rate",
+    "Share of runs whose last gold win-rate is above a value",
+    any_two(WIN_RATE, grouping=by_algo),
+)
+def profile(families: Sequence[Family]) -> FigureBuilder:
+    builder, axes = begin(len(families), 1)
+    builder.lists_last = False
+    for family, (panel,) in in_rows(builder, families, axes, ("algo", "model")):
         scores = {c.condition: [*c.scores(WIN_RATE).values()] for c in family.cells}
         everything = [value for values in scores.values() for value in values]
         edge = 0.05 * (max(everything) - min(everything) or 1.0)
         taus = np.linspace(min(everything) - edge, max(everything) + edge, TAUS).tolist()
         for cell, name in zip(family.cells, names_of(family), strict=True):
-            given = {name: {"": scores[cell.condition]}}
-            made = performance_profiles(given, taus, options_for_counts())[name]
-            band_of(sheet, panel, cell, keys_of(family), (made, name, WIN_RATE, "share of runs"))
+            by_name = {name: {"": scores[cell.condition]}}
+            band = performance_profiles(by_name, taus, COUNTS)[name]
+            draw_band(builder, panel, cell, keys_of(family), name, band)
         panel.set_ylabel("share of runs above")
         outer(panel, WIN_RATE)
-    return sheet.drawn()
+    return builder
+
+
+def draw_band(
+    builder: FigureBuilder, axes: Axes, cell: Cell, keys: Sequence[str], name: str, band: Band
+) -> None:
+    """Draw a band over its grid and add it to the data."""
+    style = style_of(cell, keys)
+    axes.plot(band.grid, band.point, color=style.colour, linestyle=style.line)
+    axes.fill_between(band.grid, band.low, band.high, color=style.colour, alpha=0.15, lw=0)
+    every = slice(None, None, max(1, len(band.grid) // 5))
+    axes.plot(
+        band.grid[every], band.point[every], color=style.colour, marker=style.marker, ls="none"
+    )
+    builder.count_runs(cell, band.warnings)
+    add_to_legend(builder, cell, keys)
+    for x, y, low, high in zip(band.grid, band.point, band.low, band.high, strict=True):
+        builder.limits.include(axes, "y", SHARE, (y, low, high))
+        builder.add(
+            cell, condition=name, part=band.name, x_name=WIN_RATE, x=x, y_name=SHARE, y=y,
+            low=low, high=high, n=min(band.basis.seeds), seeds=seeds_column(cell.seeds),
+            interval=band.basis.options.text,
+        )  # fmt: skip

@@ -1,4 +1,4 @@
-"""What a caption says: which runs, the numbers at the end, and what is doubtful."""
+"""Captions of figures: what is shown, of which runs, the last numbers, and what is doubtful."""
 
 from __future__ import annotations
 
@@ -6,51 +6,24 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from analysis.figures.names import label
+from analysis.words import first_few, label, listed, runs_text, unique
 
 COLUMNS = (
     "group condition part sweep env version x_name x x_low x_high y_name y low high n seeds "
     "interval verdict"
 ).split()
-NAMED = 3
+Row = Mapping[str, Any]
 
 
-def seeds_told(held: Mapping[str, tuple[int, ...]]) -> str:
-    """How many seeds stand behind each condition, and which; once if all have the same."""
-    if not held:
-        return ""
-    places = {name.rpartition(" [")[2] for name in held}
-    total = f"{sum(map(len, held.values()))} runs of {len(held)} conditions"
-    if len(places) == 1:
-        total += f" in {next(iter(places)).removesuffix(']')}"
-        held = {name.rpartition(" [")[0]: seeds for name, seeds in held.items()}
-    same: dict[tuple[int, ...], list[str]] = {}
-    for name, seeds in held.items():
-        same.setdefault(seeds, []).append(name)
-    if len(same) == 1:
-        seeds = next(iter(same))
-        return f"{total}, n = {len(seeds)} each ({listed(seeds)})."
-    each = "; ".join(
-        f"n = {len(seeds)} ({listed(seeds)}): {', '.join(names)}" for seeds, names in same.items()
-    )
-    return f"{total}. {each}."
-
-
-def listed(seeds: Sequence[int]) -> str:
-    return f"seed{'' if len(seeds) == 1 else 's'} {', '.join(map(str, seeds))}"
-
-
-def warnings_told(told: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
+def warning_texts(warnings: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
     """Each warning once, with the conditions that it is about."""
-    found = []
-    for text, names in told.items():
-        some = "; ".join(names[:NAMED])
-        more = f" and {len(names) - NAMED} more conditions" if len(names) > NAMED else ""
-        found.append(f"{text} ({some}{more})" if names else text)
-    return tuple(found)
+    return tuple(
+        f"{text} ({'; '.join(first_few(names, 'conditions'))})" if names else text
+        for text, names in warnings.items()
+    )
 
 
-def last_numbers(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+def last_numbers(rows: Sequence[Row]) -> list[str]:
     """The last point of each condition and metric: `ppo N=1: gold win-rate 0.5 [0.4, 0.6]`."""
     last = {
         tuple(row.get(key) for key in ("group", "condition", "part", "y_name")): row
@@ -58,15 +31,30 @@ def last_numbers(rows: Sequence[Mapping[str, Any]]) -> list[str]:
         if row.get("y_name")
     }
     return [
-        ", ".join(str(name) for name in (group, condition, part) if name)
-        + f": {label(str(metric))} {number(row)}"
-        for (group, condition, part, metric), row in last.items()
+        f"{listed(filter(None, names))}: {label(str(metric))} {number(row)}"
+        for (*names, metric), row in last.items()
     ]
 
 
-def number(row: Mapping[str, Any]) -> str:
+def number(row: Row) -> str:
     """A value with its interval, where it has one."""
     low, high = row.get("low", math.nan), row.get("high", math.nan)
     if math.isnan(low) or math.isnan(high):
         return f"{row['y']:.3g}"
     return f"{row['y']:.3g} [{low:.3g}, {high:.3g}]"
+
+
+def caption_of(
+    first: str, rows: Sequence[Row], seeds: Mapping[str, tuple[int, ...]], notes: Sequence[str]
+) -> str:
+    """first: its first words. seeds: of each condition. notes: sentences after the intervals."""
+    names = unique(row[key] for row in rows for key in ("x_name", "y_name") if row.get(key))
+    intervals = unique(str(row["interval"]) for row in rows if row.get("interval"))
+    parts = [
+        f"{first}.",
+        f"Shown: {listed(f'{label(name)} ({name})' for name in names)}." if names else "",
+        f"{runs_text(seeds)}." if seeds else "",
+        f"Intervals over seeds: {listed(intervals)}." if intervals else "",
+        *notes,
+    ]
+    return " ".join(filter(None, parts))

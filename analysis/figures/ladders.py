@@ -10,20 +10,12 @@ from matplotlib.axes import Axes
 
 from analysis.comparison.families import value
 from analysis.comparison.selection import Cell
-from analysis.figures.blocks import (
-    interval_bar,
-    look_of,
-    name_of,
-    outer,
-    put,
-    row_names,
-    to_legend,
-    word_of,
-)
-from analysis.figures.courses import course
-from analysis.figures.names import label, short
-from analysis.figures.sheet import Sheet
+from analysis.figures.families import grouped
+from analysis.figures.figure_builder import FigureBuilder
+from analysis.figures.mean_curves import mean_curve
+from analysis.figures.primitives import add_to_legend, name_of, outer, record_version, style_of
 from analysis.figures.style import ticks
+from analysis.words import short_label
 
 # Doublings have equal distances; 0 stands one below 1.
 WITH_ZERO = ("max_staleness",)
@@ -31,66 +23,48 @@ ASIDE = 0.04
 
 
 @dataclass(frozen=True)
-class Steps:
-    """What stands on the x-axis (a number of the condition), what is measured, what is told."""
+class LadderSpec:
+    """over: the number of a condition on the x-axis. metric: of its last version. keys: in which
+    lines differ by the first, and markers by the second."""
 
     over: str
     metric: str
-    told: Sequence[str]
+    keys: Sequence[str]
 
 
-def ladder(sheet: Sheet, axes: Axes, cells: Sequence[Cell], steps: Steps) -> None:
+def ladder(builder: FigureBuilder, axes: Axes, cells: Sequence[Cell], spec: LadderSpec) -> None:
     """The metric at the last version over a number of the conditions, a line for each value of the
-    first key told. x is spaced by doublings."""
-    axes.set_ylabel(short(steps.metric))
-    outer(axes, steps.over)
-    lines: dict[str, list[Cell]] = {}
-    for cell in cells:
-        lines.setdefault(word_of(cell, steps.told[0]), []).append(cell)
-    for place, held in enumerate(lines.values()):
-        line(sheet, axes, held, steps, (place - (len(lines) - 1) / 2) * ASIDE)
-    linear = {"linthresh": 1, "base": 2} if steps.over in WITH_ZERO else {"base": 2}
-    axes.set_xscale("symlog" if steps.over in WITH_ZERO else "log", **linear)
-    ticks(axes, sorted({float(value(cell, steps.over)) for cell in cells}))
+    first key. x is spaced by doublings."""
+    axes.set_ylabel(short_label(spec.metric))
+    outer(axes, spec.over)
+    lines = grouped(cells, lambda cell: name_of(cell, spec.keys[:1]))
+    for index, group in enumerate(lines):
+        line(builder, axes, group, spec, (index - (len(lines) - 1) / 2) * ASIDE)
+    linear = {"linthresh": 1, "base": 2} if spec.over in WITH_ZERO else {"base": 2}
+    axes.set_xscale("symlog" if spec.over in WITH_ZERO else "log", **linear)
+    ticks(axes, sorted({float(value(cell, spec.over)) for cell in cells}))
 
 
-def line(sheet: Sheet, axes: Axes, cells: Sequence[Cell], steps: Steps, aside: float) -> None:
-    """One line of a ladder; `aside`: by which share of x it steps aside for others."""
-    made = [course(cell, "version", steps.metric) for cell in cells]
-    looks = [look_of(cell, steps.told) for cell in cells]
-    at = np.array([float(value(cell, steps.over)) for cell in cells])
-    y = np.array([[each[-1] for each in found.y] for found in made])
-    # 0 cannot step aside by a share of itself.
+def line(
+    builder: FigureBuilder, axes: Axes, cells: Sequence[Cell], spec: LadderSpec, aside: float
+) -> None:
+    """One line of a ladder. aside: by which share of x it is moved beside other lines."""
+    curves = [mean_curve(cell, "version", spec.metric) for cell in cells]
+    styles = [style_of(cell, spec.keys) for cell in cells]
+    at = np.array([float(value(cell, spec.over)) for cell in cells])
+    y = np.array([curve.point(-1) for curve in curves])
+    # 0 cannot move by a share of itself.
     x = np.where(at > 0, at * (1 + aside), aside)
     order = np.argsort(at, kind="stable")
-    axes.plot(x[order], y[order, 0], color=looks[0].colour, linestyle=looks[0].line)
-    axes.vlines(x, y[:, 1], y[:, 2], color=looks[0].colour, lw=0.8)
-    for place in order:
-        cell, look_ = cells[place], looks[place]
-        axes.plot(x[place], y[place, 0], color=look_.colour, marker=look_.marker, ls="none")
-        sheet.runs(cell, made[place].warnings)
-        to_legend(sheet, cell, steps.told)
-        sheet.framing.see(axes, "y", steps.metric, (y[place, 0], y[place, 1], y[place, 2]))
-        keys = dict.fromkeys([*steps.told, steps.over])
-        put(
-            sheet, cell, made[place], -1, condition=name_of(cell, list(keys)),
-            x_name=steps.over, x=at[place], y_name=steps.metric,
+    axes.plot(x[order], y[order, 0], color=styles[0].colour, linestyle=styles[0].line)
+    axes.vlines(x, y[:, 1], y[:, 2], color=styles[0].colour, lw=0.8)
+    keys = list(dict.fromkeys([*spec.keys, spec.over]))
+    for index in order:
+        cell, style, curve = cells[index], styles[index], curves[index]
+        axes.plot(x[index], y[index, 0], color=style.colour, marker=style.marker, ls="none")
+        builder.count_runs(cell, curve.warnings)
+        add_to_legend(builder, cell, spec.keys)
+        record_version(
+            builder, axes, "y", cell, curve, -1, condition=name_of(cell, keys),
+            x_name=spec.over, x=at[index], y_name=spec.metric,
         )  # fmt: skip
-
-
-def level_rows(
-    sheet: Sheet, axes: Axes, cells: Sequence[Cell], metric: str, told: Sequence[str]
-) -> None:
-    """The metric at the last version, a row for each condition; the first one on top."""
-    names = []
-    for place, cell in enumerate(cells):
-        made, style = course(cell, "version", metric), look_of(cell, told)
-        y, low, high = (float(each[-1]) for each in made.y)
-        interval_bar(axes, (low, high), place, style.colour)
-        axes.plot([y], [place], color=style.colour, marker=style.marker, mec="white", mew=0.4)
-        names.append(name_of(cell, told))
-        sheet.runs(cell, made.warnings)
-        sheet.framing.see(axes, "x", metric, (y, low, high))
-        put(sheet, cell, made, -1, condition=names[-1], y_name=metric)
-    row_names(axes, [f"{n} (n={len(c.seeds)})" for n, c in zip(names, cells, strict=True)])
-    axes.set_xlabel(label(metric))

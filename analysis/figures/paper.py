@@ -1,12 +1,18 @@
-"""The figures of asynchronous RLHF (arXiv:2410.18252), each a function of families."""
+"""The figures of asynchronous RLHF (arXiv:2410.18252)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from analysis.figures.families import Family
-from analysis.figures.ladders import Steps, ladder
-from analysis.figures.names import (
+from analysis.comparison.families import Family
+from analysis.figures import timelines
+from analysis.figures.declaration import figure
+from analysis.figures.figure_builder import FigureBuilder
+from analysis.figures.ladders import LadderSpec, ladder
+from analysis.figures.panels import begin, ends, grid, in_rows
+from analysis.figures.requirement import Requirement
+from analysis.figures.round_seconds import COLUMNS
+from analysis.words import (
     ACCURACY,
     COMPLETIONS,
     DEVICE_HOURS,
@@ -17,79 +23,151 @@ from analysis.figures.names import (
     WALL,
     WIN_RATE,
 )
-from analysis.figures.panels import begin, ends, grid, in_rows
-from analysis.figures.sheet import Drawn
 
-N, S, T, K = "updates_per_round", "max_staleness", "passes", "group_size"
+N, T, K = "updates_per_round", "passes", "group_size"
+MODES = {"mode": ("sync", "async")}
+SYNC_ASYNC, LADDER = ("sync_async",), ("off_policy_ladder",)
 
 
-def cost_of_win_rate(families: Sequence[Family]) -> Drawn:
-    """Figure 1: win-rate against wall-clock, device-hours and FLOPs, sync and async by scale."""
-    shows = "Win-rate against what it cost, sync and async at each scale of the policy"
+@figure(
+    "fig1_win_rate_and_cost",
+    "win-rate against wall-clock, device-hours and FLOPs, sync and async by scale (figure 1)",
+    "Win-rate against what it cost, sync and async at each scale of the policy",
+    Requirement(("mode", "model"), (WIN_RATE, WALL, DEVICE_HOURS, FLOPS), ("mode",), MODES),
+    SYNC_ASYNC,
+)
+def win_rate_and_cost(families: Sequence[Family]) -> FigureBuilder:
     pairs = [(x, WIN_RATE) for x in (WALL, DEVICE_HOURS, FLOPS)]
-    return grid(shows, families, ("mode", "model"), pairs, ("task", "algo")).drawn()
+    return grid(families, ("mode", "model"), pairs, ("task", "algo"))
 
 
-def ladder_of_n(families: Sequence[Family]) -> Drawn:
-    """Figure 3: win-rate and KL against updates, and win-rate against KL, by N."""
-    shows = "Off-policyness N: win-rate and drift over training, and one against the other"
+@figure(
+    "fig2_timelines",
+    "who worked when in measured rounds of sync and async (figure 2)",
+    "Who works when, sync and async, in rounds of real runs",
+    Requirement(("mode",), (), where=MODES, recorded=COLUMNS),
+    SYNC_ASYNC,
+)
+def sync_and_async_timelines(families: Sequence[Family]) -> FigureBuilder:
+    note = (
+        "Seconds are the ledger's; the generator's begin is the earliest that its own seconds and "
+        "the staleness bound allow."
+    )
+    return timelines.draw(families, ("mode", "model"), note, timelines.measured)
+
+
+@figure(
+    "fig3_off_policy_ladder",
+    "win-rate and KL over training, and one against the other, by N (figure 3)",
+    "Off-policyness N: win-rate and drift over training, and one against the other",
+    Requirement((N,), (WIN_RATE, KL, UPDATES)),
+    LADDER,
+)
+def off_policy_ladder(families: Sequence[Family]) -> FigureBuilder:
     pairs = [(UPDATES, WIN_RATE), (UPDATES, KL), (KL, WIN_RATE)]
-    return grid(shows, families, (N,), pairs, ("algo", "model")).drawn()
+    return grid(families, (N,), pairs, ("algo", "model"))
 
 
-def losses(families: Sequence[Family]) -> Drawn:
-    """Figure 4: win-rate against KL at the end, and against N, by loss."""
-    shows = "Losses under off-policyness: where training ends in win-rate and KL at each N"
-    sheet, axes = begin(shows, len(families), 2)
-    for family, row in in_rows(sheet, families, axes, ("task", "model")):
-        ends(sheet, row[0], family, ("algo", N), (KL, WIN_RATE))
-        ladder(sheet, row[1], family.cells, Steps(N, WIN_RATE, ("algo", N)))
-    return sheet.drawn()
+@figure(
+    "fig4_losses",
+    "where each loss ends in win-rate and KL, and its win-rate against N (figure 4)",
+    "Losses under off-policyness: where training ends in win-rate and KL at each N",
+    Requirement(("algo", N), (WIN_RATE, KL)),
+    LADDER,
+)
+def losses(families: Sequence[Family]) -> FigureBuilder:
+    return ends_and_ladders(families, ("algo", N), (WIN_RATE,), ("task", "model"))
 
 
-def policy_scale(families: Sequence[Family]) -> Drawn:
-    """Figure 5, left: N at several sizes of the policy."""
-    return scale(families, "model", "Size of the policy: what N costs at each")
+@figure(
+    "fig5_policy_scale",
+    "win-rate and KL against N by size of the policy (figure 5, left)",
+    "Size of the policy: what N costs at each",
+    Requirement(("model", N), (WIN_RATE, KL)),
+    ("policy_scale",),
+)
+def policy_scale(families: Sequence[Family]) -> FigureBuilder:
+    return ends_and_ladders(families, ("model", N), (WIN_RATE, KL), ("task", "algo"))
 
 
-def reward_scale(families: Sequence[Family]) -> Drawn:
-    """Figure 5, right: N at several sizes of the proxy reward model."""
+@figure(
+    "fig5_reward_scale",
+    "win-rate and KL against N by size of the proxy (figure 5, right)",
+    "Size of the reward model: what N costs at each",
+    Requirement(("proxy", "reward", N), (WIN_RATE, KL), (N,), any_of=("proxy", "reward")),
+    ("reward_scale",),
+)
+def reward_scale(families: Sequence[Family]) -> FigureBuilder:
     key = "proxy" if len(families[0].values("proxy")) > 1 else "reward"
-    return scale(families, key, "Size of the reward model: what N costs at each")
+    return ends_and_ladders(families, (key, N), (WIN_RATE, KL), ("task", "algo"))
 
 
-def scale(families: Sequence[Family], key: str, shows: str) -> Drawn:
-    sheet, axes = begin(shows, len(families), 3)
-    for family, row in in_rows(sheet, families, axes, ("task", "algo")):
-        ends(sheet, row[0], family, (key, N), (KL, WIN_RATE))
-        ladder(sheet, row[1], family.cells, Steps(N, WIN_RATE, (key, N)))
-        ladder(sheet, row[2], family.cells, Steps(N, KL, (key, N)))
-    return sheet.drawn()
+@figure(
+    "fig6_who_waits",
+    "timelines from measured seconds by T and K: which side waits (figure 6)",
+    "Who waits, by passes T and samples a prompt K",
+    Requirement((T, K), (), (), any_of=(T, K), recorded=COLUMNS),
+    ("passes", "samples_per_prompt"),
+)
+def who_waits(families: Sequence[Family]) -> FigureBuilder:
+    note = (
+        "Seconds are the ledger's, laid out as they would be with a generator beside the trainer, "
+        "one round ahead and nothing else taking time."
+    )
+    return timelines.draw(families, (T, K, "model"), note, timelines.overlapped)
 
 
-def passes(families: Sequence[Family]) -> Drawn:
-    """Figure 7: T passes, win-rate against samples, KL against samples, win-rate against KL."""
-    shows = "T passes over a round at equal updates: samples saved, and drift"
-    pairs = [(COMPLETIONS, WIN_RATE), (COMPLETIONS, KL), (KL, WIN_RATE)]
-    return grid(shows, families, (T,), pairs).drawn()
+@figure(
+    "fig7_passes",
+    "win-rate and KL against samples, and one against the other, by T (figure 7)",
+    "T passes over a round at equal updates: samples saved, and drift",
+    Requirement((T,), (WIN_RATE, KL, COMPLETIONS)),
+    ("passes",),
+)
+def passes(families: Sequence[Family]) -> FigureBuilder:
+    return grid(families, (T,), [(COMPLETIONS, WIN_RATE), (COMPLETIONS, KL), (KL, WIN_RATE)])
 
 
-def samples(families: Sequence[Family]) -> Drawn:
-    """Figure 8: K = 2 and K = 4, win-rate against updates and FLOPs, and against KL."""
-    shows = "K samples a prompt, more of them in fewer updates: steps and compute saved, and drift"
-    pairs = [(UPDATES, WIN_RATE), (FLOPS, WIN_RATE), (KL, WIN_RATE)]
-    return grid(shows, families, (K,), pairs).drawn()
+@figure(
+    "fig8_samples",
+    "win-rate against updates, FLOPs and KL, by K (figure 8)",
+    "K samples a prompt, more of them in fewer updates: steps and compute saved, and drift",
+    Requirement((K,), (WIN_RATE, KL, UPDATES, FLOPS)),
+    ("samples_per_prompt",),
+)
+def samples(families: Sequence[Family]) -> FigureBuilder:
+    return grid(families, (K,), [(UPDATES, WIN_RATE), (FLOPS, WIN_RATE), (KL, WIN_RATE)])
 
 
-def reward_and_drift(families: Sequence[Family]) -> Drawn:
-    """Figure 9: gold reward of sync and async against KL and wall-clock, and KL against time."""
-    shows = "Sync and async: gold reward against drift and against time"
-    pairs = [(KL, GOLD), (WALL, GOLD), (WALL, KL)]
-    return grid(shows, families, ("mode",), pairs).drawn()
+@figure(
+    "fig9_reward_and_drift",
+    "gold reward of sync and async against KL and wall-clock (figure 9)",
+    "Sync and async: gold reward against drift and against time",
+    Requirement(("mode",), (GOLD, KL, WALL), where=MODES),
+    SYNC_ASYNC,
+)
+def reward_and_drift(families: Sequence[Family]) -> FigureBuilder:
+    return grid(families, ("mode",), [(KL, GOLD), (WALL, GOLD), (WALL, KL)])
 
 
-def accuracy(families: Sequence[Family]) -> Drawn:
-    """GSM8k: accuracy of sync and async by loss against wall-clock, device-hours and updates."""
-    shows = "Share of problems solved against what it cost, sync and async for each loss"
+@figure(
+    "gsm8k_accuracy",
+    "accuracy against wall-clock, device-hours and updates, sync and async by loss (GSM8k)",
+    "Share of problems solved against what it cost, sync and async for each loss",
+    Requirement(("mode", "algo"), (ACCURACY, WALL, DEVICE_HOURS, UPDATES), ("mode",), MODES),
+)
+def accuracy(families: Sequence[Family]) -> FigureBuilder:
     pairs = [(x, ACCURACY) for x in (WALL, DEVICE_HOURS, UPDATES)]
-    return grid(shows, families, ("mode", "algo"), pairs).drawn()
+    return grid(families, ("mode", "algo"), pairs)
+
+
+def ends_and_ladders(
+    families: Sequence[Family], keys: tuple[str, str], metrics: Sequence[str], title: Sequence[str]
+) -> FigureBuilder:
+    """Win-rate against KL at the end, beside it each metric against N."""
+    builder, axes = begin(len(families), 1 + len(metrics))
+    for family, row in in_rows(builder, families, axes, title):
+        ends(builder, row[0], family, keys, (KL, WIN_RATE))
+        for panel, metric in zip(row[1:], metrics, strict=True):
+            ladder(builder, panel, family.cells, LadderSpec(N, metric, keys))
+    return builder

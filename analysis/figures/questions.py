@@ -1,64 +1,105 @@
-"""The questions of sweeps/ that are not figures of the paper, each a function of families."""
+"""The figures of sweeps that are not figures of the paper."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from analysis.figures.families import Family
-from analysis.figures.ladders import Steps, ladder, level_rows
-from analysis.figures.names import GOLD, KL, PROXY, UPDATES, WIN_RATE
+from analysis.comparison.families import Family
+from analysis.figures.declaration import figure
+from analysis.figures.figure_builder import FigureBuilder
+from analysis.figures.interval_rows import level_rows
+from analysis.figures.ladders import LadderSpec, ladder
 from analysis.figures.panels import begin, grid, in_rows
-from analysis.figures.sheet import Drawn, Sheet
+from analysis.figures.requirement import Requirement
 from analysis.figures.style import DOUBLE, page
+from analysis.words import GOLD, KL, PROXY, UPDATES, WIN_RATE
 
 N, S = "updates_per_round", "max_staleness"
-PER = "optim.schedule_per"
-LAGS = "mode.lag_probabilities"
+PER, LAGS, COMBINE = "optim.schedule_per", "mode.lag_probabilities", "reward.combine"
+LEVELS = (WIN_RATE, KL)
 
 
-def over_number(families: Sequence[Family], shows: str, over: str, told: Sequence[str]) -> Drawn:
-    """Win-rate and KL at the end over a number, a line for each value told."""
-    sheet, axes = begin(shows, len(families), 2)
-    for family, row in in_rows(sheet, families, axes, ("algo", "model")):
-        for panel, metric in zip(row, (WIN_RATE, KL), strict=True):
-            ladder(sheet, panel, family.cells, Steps(over, metric, told))
-    return sheet.drawn()
+@figure(
+    "rate_schedule",
+    "win-rate and KL against N with the learning rate moved per update and per round",
+    "Learning rate moved per update and per round: what N costs with each",
+    Requirement((N, PER), LEVELS),
+    ("rate_schedule",),
+)
+def rate_schedule(families: Sequence[Family]) -> FigureBuilder:
+    return ladders(families, N, PER)
 
 
-def rate_schedule(families: Sequence[Family]) -> Drawn:
-    """How much of the loss at large N is a learning rate that moves once per round."""
-    shows = "Learning rate moved per update and per round: what N costs with each"
-    return over_number(families, shows, N, (PER,))
+@figure(
+    "staleness",
+    "win-rate and KL against S by correction",
+    "Samples S rounds old, with and without correction",
+    Requirement((S, "correction"), LEVELS),
+    ("staleness",),
+)
+def staleness(families: Sequence[Family]) -> FigureBuilder:
+    return ladders(families, S, "correction")
 
 
-def staleness(families: Sequence[Family]) -> Drawn:
-    """How many rounds stale samples may be, by correction."""
-    shows = "Samples S rounds old, with and without correction"
-    return over_number(families, shows, S, ("correction",))
+@figure(
+    "corrections",
+    "win-rate and KL at the end with each correction",
+    "Corrections of stale samples: where each ends",
+    Requirement(("correction",), LEVELS),
+    ("corrections",),
+)
+def corrections(families: Sequence[Family]) -> FigureBuilder:
+    return rows_of_levels(families, ("correction",))
 
 
-def rows_of(told: Sequence[str], shows: str) -> Callable[[Sequence[Family]], Drawn]:
+@figure(
+    "lag_distribution",
+    "win-rate and KL at the end with each distribution of lags",
+    "How lag is spread: where each distribution ends",
+    Requirement((S, LAGS), LEVELS, (LAGS,)),
+    ("lag_distribution",),
+)
+def lag_distribution(families: Sequence[Family]) -> FigureBuilder:
+    return rows_of_levels(families, (S, LAGS))
+
+
+@figure(
+    "algorithms",
+    "win-rate and KL at the end of each algorithm by N",
+    "Algorithms on fresh samples and on rounds of N minibatches",
+    Requirement(("algo", N), LEVELS, ("algo",)),
+    ("algorithms",),
+)
+def algorithms(families: Sequence[Family]) -> FigureBuilder:
+    return rows_of_levels(families, ("algo", N))
+
+
+@figure(
+    "over_optimisation",
+    "gold and proxy reward against KL by how proxies are combined",
+    "Over-optimisation: gold and proxy reward on the way from SFT, by reward",
+    Requirement(("reward", COMBINE), (GOLD, PROXY, KL, UPDATES), ("reward",)),
+    ("over_optimisation",),
+)
+def over_optimisation(families: Sequence[Family]) -> FigureBuilder:
+    return grid(families, (COMBINE,), [(KL, GOLD), (KL, PROXY), (UPDATES, GOLD)], ("algo", "model"))
+
+
+def ladders(families: Sequence[Family], over: str, key: str) -> FigureBuilder:
+    """Win-rate and KL at the end over a number, a line for each value of the key."""
+    builder, axes = begin(len(families), 2)
+    for family, row in in_rows(builder, families, axes, ("algo", "model")):
+        for panel, metric in zip(row, LEVELS, strict=True):
+            ladder(builder, panel, family.cells, LadderSpec(over, metric, (key,)))
+    return builder
+
+
+def rows_of_levels(families: Sequence[Family], keys: Sequence[str]) -> FigureBuilder:
     """Win-rate and KL at the end, a row for each condition."""
-
-    def draw(families: Sequence[Family]) -> Drawn:
-        most = max(len(family.cells) for family in families)
-        figure, axes = page(len(families), 2, DOUBLE, 0.35 + 0.17 * most, sharey="row")
-        sheet = Sheet(figure, shows)
-        for family, row in in_rows(sheet, families, axes.tolist(), ("algo", "model")):
-            for panel, metric in zip(row, (WIN_RATE, KL), strict=True):
-                level_rows(sheet, panel, family.cells, metric, told)
-        return sheet.drawn()
-
-    return draw
-
-
-corrections = rows_of(("correction",), "Corrections of stale samples: where each ends")
-lag_distribution = rows_of((S, LAGS), "How lag is spread: where each distribution ends")
-algorithms = rows_of(("algo", N), "Algorithms on fresh samples and on rounds of N minibatches")
-
-
-def over_optimisation(families: Sequence[Family]) -> Drawn:
-    """Gold and proxy reward against KL, by how proxies are combined."""
-    shows = "Over-optimisation: gold and proxy reward on the way from SFT, by reward"
-    pairs = [(KL, GOLD), (KL, PROXY), (UPDATES, GOLD)]
-    return grid(shows, families, ("reward.combine",), pairs, ("algo", "model")).drawn()
+    most = max(len(family.cells) for family in families)
+    figure_, axes = page(len(families), 2, DOUBLE, 0.35 + 0.17 * most, sharey="row")
+    builder = FigureBuilder(figure_)
+    for family, row in in_rows(builder, families, axes.tolist(), ("algo", "model")):
+        for panel, metric in zip(row, LEVELS, strict=True):
+            level_rows(builder, panel, family.cells, metric, keys)
+    return builder

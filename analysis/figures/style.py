@@ -96,8 +96,8 @@ def ticks(axes: Axes, values: Sequence[float], which: str = "x") -> None:
     axis.set_ticks([], minor=True)
 
 
-def write(figure: Figure, place: Path, formats: Sequence[str]) -> list[Path]:
-    """Write place.png and so on; the same figure gives the same bytes.
+def write(figure: Figure, path: Path, formats: Sequence[str]) -> list[Path]:
+    """Write path.png and so on; the same figure gives the same bytes.
 
     Raises UserError for an unknown format.
     """
@@ -106,7 +106,7 @@ def write(figure: Figure, place: Path, formats: Sequence[str]) -> list[Path]:
     written = []
     with on_paper():
         for kind in formats:
-            path = place.with_name(f"{place.name}.{kind}")
-            figure.savefig(path, format=kind, metadata=METADATA[kind])
-            written.append(path)
+            file = path.with_name(f"{path.name}.{kind}")
+            figure.savefig(file, format=kind, metadata=METADATA[kind])
+            written.append(file)
     return written

@@ -19,7 +19,7 @@
 #
 # The numbers are those of the tracked benchmark, unless `RLHF_LAB_TABLES` names other ones: saved
 # tables, a folder of runs, or any other source of [tables](../../docs/tables.md).
-# `view.tables("runs/mine")` reads a place of your own.
+# `view.tables("runs/mine")` reads runs of your own.
 
 # %%
 from analysis.comparison.selection import cells
@@ -32,14 +32,14 @@ from analysis.statistics.improvement import probability_of_improvement
 from analysis.statistics.planning import more_seeds
 from analysis.statistics.results import Method, Options
 
-held = view.tables()
-view.said(held)
+runs = view.tables()
+view.summary(runs)
 
 # %% [markdown]
 # `cells` gives the conditions with the runs that count, and a line for each run that does not.
 
 # %%
-selection = cells(held)
+selection = cells(runs)
 compared = [cell for cell in selection.cells if len(cell.seeds) > 1 and cell.has("gold/win_rate")]
 view.lines(f"{len(compared)} conditions of two seeds or more", *selection.left_out)
 
@@ -82,8 +82,8 @@ enough = more_seeds(contrast, half_width=0.02)
 view.lines(f"{enough.more} more seeds for a difference to 2 points", *enough.warnings)
 
 # %% [markdown]
-# All tables of these runs, in LaTeX, Markdown and CSV: `python -m analysis.written SOURCE --out
-# FOLDER`.
+# All tables of these runs, in LaTeX, Markdown and CSV:
+# `python -m analysis.publication_tables SOURCE --out FOLDER`.
 
 # %%
-view.table("runs", held)
+view.table("runs", runs)

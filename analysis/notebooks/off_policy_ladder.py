@@ -20,37 +20,39 @@
 #
 # The numbers are those of the tracked benchmark, unless `RLHF_LAB_TABLES` names other ones: saved
 # tables, a folder of runs, or any other source of [tables](../../docs/tables.md).
-# `view.tables("runs/mine")` reads a place of your own.
+# `view.tables("runs/mine")` reads runs of your own.
 
 # %%
 from analysis.comparison.questions import off_policyness
 from analysis.notebooks import view
-from analysis.written.asked import Asked
+from analysis.publication_tables.options import TableOptions
 
-held = view.of_sweeps(view.tables(), "off_policy_ladder")
-view.said(held)
+runs = view.of_sweeps(view.tables(), "off_policy_ladder")
+view.summary(runs)
 
 # %% [markdown]
 # Bands and bars are intervals over seeds. Equal colours are equal conditions in all figures.
 
 # %%
-view.figures("off_policy_ladder", held)
+view.figures("off_policy_ladder", runs)
 
 # %% [markdown]
 # The same as numbers. Version 0 is the policy after SFT; what follows is the end of training, and
 # each N beside N = 1 of the same algorithm, in pairs of seeds.
 
 # %%
-view.table("sft", held)
+view.table("sft", runs)
 
 # %%
-view.table("results", held)
+view.table("results", runs)
 
 # %%
-view.table("differences", held, Asked(metrics=("gold/win_rate", "kl/sft_k1"), baseline="N=1"))
+view.table(
+    "differences", runs, TableOptions(metrics=("gold/win_rate", "kl/sft_k1"), baseline="N=1")
+)
 
 # %% [markdown]
 # What follows for the claims of the paper. A claim that an interval cannot decide is not decided.
 
 # %%
-view.answer(off_policyness.ask, held)
+view.answer(off_policyness.ask, runs)

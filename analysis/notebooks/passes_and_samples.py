@@ -20,30 +20,30 @@
 #
 # The numbers are those of the tracked benchmark, unless `RLHF_LAB_TABLES` names other ones: saved
 # tables, a folder of runs, or any other source of [tables](../../docs/tables.md).
-# `view.tables("runs/mine")` reads a place of your own.
+# `view.tables("runs/mine")` reads runs of your own.
 
 # %%
 from analysis.comparison.questions import reuse
 from analysis.notebooks import view
-from analysis.written.asked import Asked
+from analysis.publication_tables.options import TableOptions
 
-held = view.of_sweeps(view.tables(), "passes", "samples_per_prompt")
-view.said(held)
-
-# %%
-view.figures("passes", view.of_sweeps(held, "passes"))
+runs = view.of_sweeps(view.tables(), "passes", "samples_per_prompt")
+view.summary(runs)
 
 # %%
-view.figures("samples_per_prompt", view.of_sweeps(held, "samples_per_prompt"))
+view.figures("passes", view.of_sweeps(runs, "passes"))
+
+# %%
+view.figures("samples_per_prompt", view.of_sweeps(runs, "samples_per_prompt"))
 
 # %% [markdown]
 # What each condition cost: with T passes the completions fall, with K = 4 the updates.
 
 # %%
-view.table("costs", held, Asked(axes=("x/completions", "x/updates", "x/flops")))
+view.table("costs", runs, TableOptions(axes=("x/completions", "x/updates", "x/flops")))
 
 # %%
-view.table("differences", held, Asked(metrics=("gold/win_rate", "kl/sft_k1")))
+view.table("differences", runs, TableOptions(metrics=("gold/win_rate", "kl/sft_k1")))
 
 # %%
-view.answer(reuse.ask, held)
+view.answer(reuse.ask, runs)

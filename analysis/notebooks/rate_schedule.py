@@ -20,23 +20,23 @@
 #
 # The numbers are those of the tracked benchmark, unless `RLHF_LAB_TABLES` names other ones: saved
 # tables, a folder of runs, or any other source of [tables](../../docs/tables.md).
-# `view.tables("runs/mine")` reads a place of your own.
+# `view.tables("runs/mine")` reads runs of your own.
 
 # %%
 from analysis.comparison.questions import rate_schedule
 from analysis.notebooks import view
 
-held = view.of_sweeps(view.tables(), "rate_schedule")
-view.said(held)
+runs = view.of_sweeps(view.tables(), "rate_schedule")
+view.summary(runs)
 
 # %%
-view.figures("rate_schedule", held)
+view.figures("rate_schedule", runs)
 
 # %%
-view.table("results", held)
+view.table("results", runs)
 
 # %%
-view.table("settings", held)
+view.table("settings", runs)
 
 # %%
-view.answer(rate_schedule.ask, held)
+view.answer(rate_schedule.ask, runs)

@@ -20,33 +20,33 @@
 #
 # The numbers are those of the tracked benchmark, unless `RLHF_LAB_TABLES` names other ones: saved
 # tables, a folder of runs, or any other source of [tables](../../docs/tables.md).
-# `view.tables("runs/mine")` reads a place of your own.
+# `view.tables("runs/mine")` reads runs of your own.
 
 # %%
 from analysis.comparison.questions import scale
 from analysis.notebooks import view
-from analysis.written.asked import Asked
+from analysis.publication_tables.options import TableOptions
 
-held = view.of_sweeps(view.tables(), "policy_scale", "reward_scale")
-view.said(held)
+runs = view.of_sweeps(view.tables(), "policy_scale", "reward_scale")
+view.summary(runs)
 
 # %% [markdown]
 # What to look for is whether the ends of large N come closer to those of N = 1 as models grow.
 
 # %%
-view.figures("policy_scale", held)
+view.figures("policy_scale", runs)
 
 # %%
-view.figures("reward_scale", held)
+view.figures("reward_scale", runs)
 
 # %% [markdown]
 # Policies of other sizes begin at other win-rates, so that losses are compared, not levels.
 
 # %%
-view.table("sft", held)
+view.table("sft", runs)
 
 # %%
-view.table("differences", held, Asked(metrics=("gold/win_rate",), baseline="N=1"))
+view.table("differences", runs, TableOptions(metrics=("gold/win_rate",), baseline="N=1"))
 
 # %%
-view.answer(scale.ask, held)
+view.answer(scale.ask, runs)

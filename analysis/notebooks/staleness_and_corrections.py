@@ -20,31 +20,31 @@
 #
 # The numbers are those of the tracked benchmark, unless `RLHF_LAB_TABLES` names other ones: saved
 # tables, a folder of runs, or any other source of [tables](../../docs/tables.md).
-# `view.tables("runs/mine")` reads a place of your own.
+# `view.tables("runs/mine")` reads runs of your own.
 
 # %%
 from analysis.comparison.questions import staleness
 from analysis.notebooks import view
-from analysis.written.asked import Asked
+from analysis.publication_tables.options import TableOptions
 
-held = view.of_sweeps(view.tables(), "staleness", "corrections", "lag_distribution")
-view.said(held)
-
-# %%
-view.figures("staleness", view.of_sweeps(held, "staleness"))
+runs = view.of_sweeps(view.tables(), "staleness", "corrections", "lag_distribution")
+view.summary(runs)
 
 # %%
-view.figures("corrections", view.of_sweeps(held, "corrections"))
+view.figures("staleness", view.of_sweeps(runs, "staleness"))
 
 # %%
-view.figures("lag_distribution", view.of_sweeps(held, "lag_distribution"))
+view.figures("corrections", view.of_sweeps(runs, "corrections"))
+
+# %%
+view.figures("lag_distribution", view.of_sweeps(runs, "lag_distribution"))
 
 # %% [markdown]
 # Every S beside the fresh samples of the same sweep. Several comparisons are corrected together
 # (Holm).
 
 # %%
-view.table("differences", held, Asked(metrics=("gold/win_rate", "kl/sft_k1")))
+view.table("differences", runs, TableOptions(metrics=("gold/win_rate", "kl/sft_k1")))
 
 # %%
-view.answer(staleness.ask, held)
+view.answer(staleness.ask, runs)

@@ -19,35 +19,35 @@
 #
 # The numbers are those of the tracked benchmark, unless `RLHF_LAB_TABLES` names other ones: saved
 # tables, a folder of runs, or any other source of [tables](../../docs/tables.md).
-# `view.tables("runs/mine")` reads a place of your own.
+# `view.tables("runs/mine")` reads runs of your own.
 
 # %%
 from analysis.comparison.questions import asynchrony
 from analysis.notebooks import view
-from analysis.written.asked import Asked
+from analysis.publication_tables.options import TableOptions
 
-held = view.of_sweeps(view.tables(), "sync_async")
-view.said(held)
+runs = view.of_sweeps(view.tables(), "sync_async")
+view.summary(runs)
 
 # %% [markdown]
 # Wall-clock is that of training; evaluation is left out of it. Seconds of other machines are no
 # comparison: findings name them.
 
 # %%
-view.figures("sync_async", held)
+view.figures("sync_async", runs)
 
 # %% [markdown]
 # A p above 0.05 would be no sign of equality. Two one-sided tests ask whether the difference lies
 # within a margin that was stated beforehand: 2 points of win-rate.
 
 # %%
-view.table("scales", held, Asked(margin=0.02))
+view.table("scales", runs, TableOptions(margin=0.02))
 
 # %% [markdown]
 # Time to a target counts runs that never get there as later than their end.
 
 # %%
-view.table("times", held, Asked(baseline="mode=sync", axes=("x/wall_seconds",)))
+view.table("times", runs, TableOptions(baseline="mode=sync", axes=("x/wall_seconds",)))
 
 # %%
-view.answer(asynchrony.ask, held)
+view.answer(asynchrony.ask, runs)

@@ -13,22 +13,22 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from analysis.comparison.questions import answers as told
+from analysis.comparison.questions import answers as answers
 from analysis.comparison.questions.every_question import QUESTIONS, answers_of
 from analysis.comparison.selection import Cell, Selection, cells
-from analysis.figures.registry import FIGURES, drawn
+from analysis.figures.catalogue import FIGURES, draw
+from analysis.publication_tables.escapes import markdown
+from analysis.publication_tables.formats import as_markdown
+from analysis.publication_tables.options import TableOptions
+from analysis.publication_tables.registry import make_tables
 from analysis.tables.gather import gather
 from analysis.tables.table import Tables
-from analysis.written.asked import Asked
-from analysis.written.escapes import markdown
-from analysis.written.formats import as_markdown
-from analysis.written.registry import written
 from rlhf_lab.types.errors import UserError
 
 VARIABLE = "RLHF_LAB_TABLES"
 BENCHMARK = Path(__file__).parents[1] / "benchmark" / "tables.parquet"
 DPI = 120
-Ask = Callable[[Selection, told.Asked], list[told.Answer]]
+Ask = Callable[[Selection, answers.Criteria], list[answers.Answer]]
 
 
 @dataclass(frozen=True)
@@ -56,19 +56,19 @@ def tables(place: str = "") -> Tables:
     return gather([place or source()])
 
 
-def of_sweeps(held: Tables, *names: str) -> Tables:
+def of_sweeps(runs: Tables, *names: str) -> Tables:
     """The runs of these sweeps, in either form; all runs if none is of them."""
     wanted = [form for name in names for form in (name, f"{name}_nano")]
-    if held.runs["sweep"].isin(wanted).any():
-        return held.only(sweep=wanted)
-    return held
+    if runs.runs["sweep"].isin(wanted).any():
+        return runs.only(sweep=wanted)
+    return runs
 
 
-def said(held: Tables) -> Shown:
+def summary(runs: Tables) -> Shown:
     """How many runs and seeds, which, and what is wrong with them by kind."""
-    kinds = [str(finding.kind) for finding in held.findings]
+    kinds = [str(finding.kind) for finding in runs.findings]
     counted = ", ".join(f"{kind} {kinds.count(kind)}" for kind in dict.fromkeys(kinds))
-    return Shown(markdown(f"{held.said}. Findings: {counted or 'none'}."))
+    return Shown(markdown(f"{runs.overview}. Findings: {counted or 'none'}."))
 
 
 def lines(*texts: str) -> Shown:
@@ -88,26 +88,26 @@ def first_pair(compared: Sequence[Cell]) -> tuple[Cell, Cell]:
     )
 
 
-def figures(sweep: str, held: Tables) -> Shown:
+def figures(sweep: str, runs: Tables) -> Shown:
     """Every figure of a sweep with its caption; of those that cannot be drawn, what is missing."""
-    return joined([figure(entry.name, held) for entry in FIGURES.values() if sweep in entry.sweeps])
+    return joined([figure(entry.name, runs) for entry in FIGURES.values() if sweep in entry.sweeps])
 
 
 def joined(parts: Sequence[Shown]) -> Shown:
     return Shown("\n\n".join(p.text for p in parts), "".join(p.html for p in parts))
 
 
-def figure(name: str, held: Tables) -> Shown:
+def figure(name: str, runs: Tables) -> Shown:
     """A figure with its caption and warnings, or what its runs lack."""
     try:
-        made = drawn(name, held)
+        drawn = draw(name, runs)
     except UserError as error:
         return Shown(str(error), f"<p>{html.escape(str(error))}</p>")
-    lines = [made.caption, *made.warnings]
-    image = base64.b64encode(png(made.figure)).decode()
+    lines = [drawn.caption, *drawn.warnings]
+    image = base64.b64encode(png(drawn.figure)).decode()
     picture = f'<img alt="{html.escape(name)}" src="data:image/png;base64,{image}">'
-    told_below = "".join(f"<p>{html.escape(line)}</p>" for line in lines)
-    return Shown("\n".join([name, *lines]), picture + told_below)
+    below = "".join(f"<p>{html.escape(line)}</p>" for line in lines)
+    return Shown("\n".join([name, *lines]), picture + below)
 
 
 def png(made: Figure) -> bytes:
@@ -116,28 +116,28 @@ def png(made: Figure) -> bytes:
     return file.getvalue()
 
 
-def table(name: str, held: Tables, asked: Asked | None = None) -> Shown:
-    """The written tables of a name."""
-    made = written(name, held, asked)
+def table(name: str, runs: Tables, options: TableOptions | None = None) -> Shown:
+    """The tables of a name."""
+    found = make_tables(name, runs, options)
     nothing = f"{name}: these runs have nothing to put in it"
-    return Shown("\n".join(as_markdown(one) for one in made) or nothing)
+    return Shown("\n".join(as_markdown(one) for one in found) or nothing)
 
 
-def answer(ask: Ask, held: Tables, asked: told.Asked | None = None) -> Shown:
-    """What the runs say to a question, claim by claim, or which runs it takes."""
+def answer(ask: Ask, runs: Tables, options: answers.Criteria | None = None) -> Shown:
+    """The verdicts of a question on these runs, claim by claim, or which runs it needs."""
     chosen = [question for question in QUESTIONS if question.asks is ask]
-    found = answers_of(cells(held), asked or told.Asked(), chosen)
+    found = answers_of(cells(runs), options or answers.Criteria(), chosen)
     lines = [line for one in found.every for line in answer_lines(one)]
     lines += [f"{markdown(one.question)} It takes {one.needs}." for one in found.unanswered]
     return Shown("\n".join(lines))
 
 
-def answer_lines(one: told.Answer) -> list[str]:
+def answer_lines(one: answers.Answer) -> list[str]:
     """A claim, its verdict, the numbers and the runs that it stands on."""
     numbers = "; ".join(f"{number.label}: {number.text}" for number in one.numbers)
     return [
-        f"- **{one.verdict}**: {markdown(one.claim)} ({markdown(one.where)}, tested at "
-        f"{markdown(one.scale)})",
-        *(f"    - {markdown(text)}" for text in (one.reason, numbers, one.basis) if text),
+        f"- **{one.verdict}**: {markdown(one.claim)} ({markdown(one.source)}, tested at "
+        f"{markdown(one.setting)})",
+        *(f"    - {markdown(text)}" for text in (one.evidence, numbers, one.runs) if text),
         *(f"    - warning: {markdown(text)}" for text in one.warnings),
     ]

@@ -1,4 +1,4 @@
-"""An interval as a small drawing: zero, the margin around it, the estimate and its two ends."""
+"""Intervals as small drawings: where zero, the margin, the estimate and its two ends are drawn."""
 
 from __future__ import annotations
 
@@ -6,16 +6,15 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from analysis.report.markup import Markup, element
-from analysis.report.numbers import interval_text, text_of
 from analysis.statistics.results import Estimate
+from analysis.words import estimate_text, number_text
 
 WIDTH, HEIGHT, EDGE = 240, 22, 8
 
 
 @dataclass(frozen=True)
 class Scale:
-    """From numbers to places along a bar. origin: what nothing would be, 0 of a difference and 1
+    """From numbers to positions along a bar. origin: no effect, which is 0 of a difference and 1
     of a ratio. margin: the largest distance from it that does not matter, None without one."""
 
     low: float
@@ -26,6 +25,21 @@ class Scale:
     def at(self, value: float) -> float:
         share = (value - self.low) / (self.high - self.low)
         return round(EDGE + min(1.0, max(0.0, share)) * (WIDTH - 2 * EDGE), 1)
+
+
+@dataclass(frozen=True)
+class Bar:
+    """Positions in pixels. margin: its begin and width. text: the same in words."""
+
+    low: float
+    point: float
+    high: float
+    origin: float | None
+    margin: tuple[float, str] | None
+    text: str
+    width: int = WIDTH
+    height: int = HEIGHT
+    middle: int = HEIGHT // 2
 
 
 def scale_of(estimates: Sequence[Estimate], origin: float | None, margin: float | None) -> Scale:
@@ -39,34 +53,16 @@ def scale_of(estimates: Sequence[Estimate], origin: float | None, margin: float 
     return Scale(low - room, high + room, origin, margin)
 
 
-def bar(estimate: Estimate, scale: Scale, label: str) -> Markup:
-    """The interval as SVG, with the same in words for who does not see it."""
-    parts = []
-    middle = f"{HEIGHT / 2:g}"
-    if scale.origin is not None and scale.margin:
-        first, end = scale.at(scale.origin - scale.margin), scale.at(scale.origin + scale.margin)
-        size = {"y": "2", "height": f"{HEIGHT - 4}"}
-        parts.append(
-            element("rect", class_="margin", x=f"{first}", width=f"{end - first:.1f}", **size)
-        )
-    if scale.origin is not None:
-        x = f"{scale.at(scale.origin)}"
-        parts.append(element("line", class_="origin", x1=x, x2=x, y1="0", y2=f"{HEIGHT}"))
-    low, high = (scale.at(end) for end in (estimate.low, estimate.high))
-    span = {"x1": f"{low}", "x2": f"{high}", "y1": middle, "y2": middle}
-    parts.append(element("line", class_="span", **span))
-    parts.append(
-        element("circle", class_="point", cx=f"{scale.at(estimate.point)}", cy=middle, r="4")
-    )
-    words = f"{label}: {interval_text(estimate)}"
-    if scale.origin is not None:
-        words += f"; the line is at {text_of(scale.origin)}"
-        words += f", the shaded margin ±{text_of(scale.margin)}" if scale.margin else ""
-    return element(
-        "svg",
-        *parts,
-        class_="bar",
-        viewBox=f"0 0 {WIDTH} {HEIGHT}",
-        role="img",
-        aria_label=words,
-    )
+def bar(estimate: Estimate, scale: Scale, label: str) -> Bar:
+    """The interval on a scale, with the same in words for readers who do not see it."""
+    low, point, high = map(scale.at, (estimate.low, estimate.point, estimate.high))
+    text = f"{label}: {estimate_text(estimate)}"
+    if scale.origin is None:
+        return Bar(low, point, high, None, None, text)
+    text += f"; the line is at {number_text(scale.origin)}"
+    margin = None
+    if scale.margin:
+        begin, end = scale.at(scale.origin - scale.margin), scale.at(scale.origin + scale.margin)
+        margin = (begin, f"{end - begin:.1f}")
+        text += f", the shaded margin ±{number_text(scale.margin)}"
+    return Bar(low, point, high, scale.at(scale.origin), margin, text)

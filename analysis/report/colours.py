@@ -6,15 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from analysis.figures.looks import HUES, LINES, MARKERS, joined, look
-from analysis.report.groups import Group, differing
+from analysis.comparison.selection import Cell
+from analysis.figures.series_style import HUES, LINES, MARKERS, value_style
+from analysis.report.groups import differing
 
 # Dashes of figures are in widths of the line, those of a page in pixels.
 LINE_WIDTH = 2
 
 
 @dataclass(frozen=True)
-class Drawn:
+class PageStyle:
     """How a condition is drawn. dash: of an SVG line, "" for a whole one. marker: as in figures."""
 
     colour: str
@@ -22,35 +23,31 @@ class Drawn:
     marker: str
 
 
-def looks_of(groups: Sequence[Group]) -> list[Drawn]:
-    """A look for each group: that of the first part that tells groups apart, with the marker of the
-    second. Where three do, lines and markers go on to the next that are free, so that no two of an
-    environment are drawn alike."""
-    told = differing(groups)
-    found: list[Drawn] = []
-    taken: set[tuple[str, Drawn]] = set()
-    for group in groups:
-        chosen = look_of(group, told)
+def styles_of(cells: Sequence[Cell]) -> list[PageStyle]:
+    """A style for each condition: that of the first part that distinguishes conditions, with the
+    marker of the second. Where three do, lines and markers go on to the next that are free, so that
+    no two of an environment are drawn alike."""
+    keys = differing(cells)[:2]
+    styles: list[PageStyle] = []
+    taken: set[tuple[str, PageStyle]] = set()
+    for cell in cells:
+        style = style_of(cell, keys)
         for step in range(len(LINES) * len(MARKERS)):
-            if (group.env, chosen) not in taken:
+            if (cell.env, style) not in taken:
                 break
-            chosen = replace(
-                chosen,
-                dash=dash_of(LINES[step % len(LINES)]),
-                marker=MARKERS[(step // len(LINES) + step) % len(MARKERS)],
-            )
-        taken.add((group.env, chosen))
-        found.append(chosen)
-    return found
+            line, marker = LINES[step % len(LINES)], step // len(LINES) + step
+            style = replace(style, dash=dash_of(line), marker=MARKERS[marker % len(MARKERS)])
+        taken.add((cell.env, style))
+        styles.append(style)
+    return styles
 
 
-def look_of(group: Group, told: Sequence[str]) -> Drawn:
-    """As a figure draws the first part that is told, with the marker of the second."""
-    parts = [look(key, group.parts[key]) for key in told[:2] if group.parts.get(key) is not None]
+def style_of(cell: Cell, keys: Sequence[str]) -> PageStyle:
+    """As a figure draws the first of these parts, with the marker of the second."""
+    parts = [value_style(key, cell.parts[key]) for key in keys if cell.parts.get(key) is not None]
     if not parts:
-        return Drawn(HUES[0], "", MARKERS[0])
-    made = joined(parts[0], parts[1]) if len(parts) > 1 else parts[0]
-    return Drawn(made.colour, dash_of(made.line), made.marker)
+        return PageStyle(HUES[0], "", MARKERS[0])
+    return PageStyle(parts[0].colour, dash_of(parts[0].line), parts[-1].marker)
 
 
 def dash_of(line: Any) -> str:

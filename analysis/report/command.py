@@ -24,7 +24,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="KEY",
-        help="a config key that also tells conditions apart (repeat)",
+        help="a config key that also distinguishes conditions (repeat)",
     )
     add("--cache", type=Path, help="folder to keep what wandb's server sent")
 
@@ -47,7 +47,7 @@ def run(given: argparse.Namespace, console: Console) -> int:
     text = html(tables, Options(title, given.metric, given.margin, given.out.parent))
     given.out.parent.mkdir(parents=True, exist_ok=True)
     given.out.write_text(text, encoding="utf-8")
-    console.print(tables.said)
+    console.print(tables.overview)
     if tables.findings:
         console.print(f"{len(tables.findings)} findings, which the page lists")
     console.print(f"wrote {given.out} ({len(text.encode()) / 1e6:.2f} MB)")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,15 +10,16 @@ from typing import Any
 import pandas as pd
 from scipy import stats
 
-from analysis.comparison.selection import unlabelled
-from analysis.figures.names import COMPLETIONS, DEVICE_HOURS, FLOPS, KL, UPDATES, WALL, label
-from analysis.report.colours import Drawn
-from analysis.report.groups import Group, Run
-from analysis.report.numbers import short, thinned
+from analysis.comparison.selection import Cell, unlabelled
+from analysis.report.colours import PageStyle
+from analysis.report.groups import Group
 from analysis.sources.axes import STEP
 from analysis.tables.table import Tables
+from analysis.words import COMPLETIONS, DEVICE_HOURS, FLOPS, KL, UPDATES, WALL, label
 
 LEVEL = 0.95
+# Of the numbers in the page's data.
+DIGITS = 6
 # At most so many points of a run, and so many numbers in all, about seven characters each.
 POINTS, NUMBERS, FEWEST = 300, 400_000, 20
 MEASURED_AXIS = KL
@@ -31,7 +33,7 @@ FIRST_ROUNDS = (
     *("update/entropy", "update/grad_norm", "sample/length"),
 )
 MOST = {"versions": 10, "rounds": 8}
-# Numbers that tell of the measuring, or of its interval, and none that a run is better by.
+# Numbers of the measuring or of an interval, by which no run is better than another.
 ASIDE = ("by_lag/", "x/", "eval/", "timing/", "total/", "lag/updates_histogram", "lag/rounds_hist")
 ENDS = ("_low", "_high")
 KEYS = frozenset(("seed", "version", "updates_per_round", "passes", "group_size", "max_staleness"))
@@ -45,13 +47,9 @@ class Chosen:
     rounds: tuple[str, ...]
     axes: tuple[str, ...]
 
-    @property
-    def columns(self) -> list[str]:
-        return list(dict.fromkeys((*self.axes, *self.versions, *self.rounds)))
-
 
 def choose(tables: Tables, metric: str) -> Chosen:
-    """The metrics and axes that these runs have; the metric asked for comes first."""
+    """The metrics and axes that these runs have; the chosen metric comes first."""
     judged, recorded = measured(unlabelled(tables.versions)), measured(tables.points)
     known = judged | recorded
     axes = [axis for axis in AXES if axis in (judged if axis == KL else known)]
@@ -71,7 +69,7 @@ def measured(frame: pd.DataFrame) -> set[str]:
 
 
 def is_metric(name: str) -> bool:
-    """Whether a column tells of the policy, and not of the measuring or of its interval."""
+    """Whether a column describes the policy, not the measuring or an interval."""
     return not name.startswith(ASIDE) and not name.endswith(ENDS)
 
 
@@ -82,11 +80,13 @@ def ordered(names: set[str], first: Sequence[str], most: int) -> tuple[str, ...]
     return tuple([*wanted, *others][:most])
 
 
-def curve_data(groups: Sequence[Group], looks: Sequence[Drawn], chosen: Chosen) -> dict[str, Any]:
+def curve_data(
+    groups: Sequence[Group], styles: Sequence[PageStyle], chosen: Chosen
+) -> dict[str, Any]:
     """The numbers of all curves, for the page's script."""
     points = points_a_run(groups, chosen)
-    envs = list(dict.fromkeys(group.env for group in groups))
-    sizes = {len(group.runs) for group in groups if len(group.runs) > 1}
+    envs = list(dict.fromkeys(group.cell.env for group in groups))
+    sizes = {len(group.cell.seeds) for group in groups if len(group.cell.seeds) > 1}
     return {
         "level": LEVEL,
         "t": {str(n): short(stats.t.ppf((1 + LEVEL) / 2, n - 1)) for n in range(2, max(sizes) + 1)}
@@ -100,12 +100,13 @@ def curve_data(groups: Sequence[Group], looks: Sequence[Drawn], chosen: Chosen) 
         "envs": envs,
         "groups": [
             {
-                **{"env": envs.index(group.env), "title": group.title, "sweep": group.sweep},
-                **{"condition": group.condition, "colour": look.colour},
-                **{"dash": look.dash, "marker": look.marker},
-                "runs": [run_data(run, chosen, points) for run in group.runs],
+                **{"env": envs.index(group.cell.env), "title": group.title},
+                **{"sweep": group.cell.sweep, "condition": group.cell.condition},
+                "colour": style.colour,
+                **{"dash": style.dash, "marker": style.marker},
+                "runs": [run_data(group.cell, seed, chosen, points) for seed in group.cell.seeds],
             }
-            for group, look in zip(groups, looks, strict=True)
+            for group, style in zip(groups, styles, strict=True)
         ],
     }
 
@@ -117,36 +118,54 @@ def named(metrics: Sequence[str], of: str) -> list[dict[str, str]]:
 
 def points_a_run(groups: Sequence[Group], chosen: Chosen) -> int:
     """How many points of a run the page has room for."""
-    runs = sum(len(group.runs) for group in groups)
+    runs = sum(len(group.cell.seeds) for group in groups)
     columns = len(chosen.versions) + len(chosen.rounds) + 2 * len(chosen.axes)
     return max(FEWEST, min(POINTS, NUMBERS // max(1, runs * columns)))
 
 
-def run_data(run: Run, chosen: Chosen, points: int) -> dict[str, Any]:
+def run_data(cell: Cell, seed: int, chosen: Chosen, points: int) -> dict[str, Any]:
     return {
-        "seed": run.seed,
-        "versions": columns_of(run.versions, (*chosen.axes, *chosen.versions), points),
-        "rounds": columns_of(run.rounds, (*chosen.axes, *chosen.rounds), points),
+        "seed": seed,
+        "versions": columns_of(cell.rows[seed], (*chosen.axes, *chosen.versions), points),
+        "rounds": columns_of(cell.recorded[seed], (*chosen.axes, *chosen.rounds), points),
     }
 
 
 def columns_of(frame: pd.DataFrame, names: Sequence[str], points: int) -> dict[str, list[Any]]:
-    places = thinned(len(frame), points)
+    shown = thinned(len(frame), points)
     return {
-        name: [short(value) for value in frame[name].iloc[places]]
+        name: [short(value) for value in frame[name].iloc[shown]]
         for name in dict.fromkeys(names)
         if name in frame and frame[name].notna().any()
     }
 
 
 def thinning(groups: Sequence[Group], chosen: Chosen) -> str:
-    """What to say of curves that have fewer points than were measured; "" if none has."""
+    """A note on curves that have fewer points than were measured; "" if none has."""
     points = points_a_run(groups, chosen)
-    runs = [run for group in groups for run in group.runs]
-    longest = max((max(len(run.rounds), len(run.versions)) for run in runs), default=0)
+    frames = [
+        frame for g in groups for of in (g.cell.rows, g.cell.recorded) for frame in of.values()
+    ]
+    longest = max(map(len, frames), default=0)
     if longest <= points:
         return ""
     return (
         f"Curves are thinned to {points} points a run, evenly, with the first and the last (the "
         f"longest run recorded {longest}); tables and verdicts are of all."
     )
+
+
+def short(value: Any) -> float | int | None:
+    """A number with the digits that a curve needs; None for NaN and infinity."""
+    number = float(value)
+    if not math.isfinite(number):
+        return None
+    rounded = float(f"{number:.{DIGITS}g}")
+    return int(rounded) if rounded.is_integer() and abs(rounded) < 1e15 else rounded
+
+
+def thinned(length: int, most: int) -> list[int]:
+    """At most so many of the indices 0..length-1, evenly spread, with the first and the last."""
+    if length <= most:
+        return list(range(length))
+    return sorted({round(step * (length - 1) / (most - 1)) for step in range(most)})

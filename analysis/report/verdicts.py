@@ -1,15 +1,19 @@
-"""The questions of a page: verdict, reason, and every number with its interval drawn."""
+"""The questions of a page: a card for each claim, with the numbers that bear on it."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 from analysis.comparison.questions.answers import Answer, Number, Unit
 from analysis.comparison.questions.every_question import Answers
-from analysis.report.bars import Scale, bar, scale_of
-from analysis.report.markup import Markup, element, joined
+from analysis.report.bars import Bar, Scale, bar, scale_of
 from analysis.statistics.decisions import Verdict
+from analysis.tables.table import count
+from analysis.words import unique
 
 CLASSES = {
     Verdict.holds: "holds",
@@ -17,7 +21,7 @@ CLASSES = {
     Verdict.does_not_hold: "fails",
     Verdict.cannot_tell: "unsure",
 }
-# Told beside the colour, so that nothing hangs on that alone.
+# Shown beside the colour, so that nothing depends on that alone.
 SIGNS = {
     Verdict.holds: "✓",
     Verdict.negligible: "≈",
@@ -28,90 +32,65 @@ SIGNS = {
 ORIGINS = {Unit.points: 0.0, Unit.nats: 0.0, Unit.times: 1.0}
 
 
-def verdicts(answers: Answers) -> Markup:
+@dataclass(frozen=True, eq=False)
+class Card:
+    """One claim with the verdict in each setting; numbers of one unit share a scale."""
+
+    answers: Sequence[Answer]
+
+    @property
+    def claim(self) -> str:
+        return self.answers[0].claim
+
+    @property
+    def source(self) -> str:
+        return self.answers[0].source
+
+    @property
+    def css(self) -> str:
+        verdicts = {answer.verdict for answer in self.answers}
+        return CLASSES[verdicts.pop()] if len(verdicts) == 1 else "mixed"
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        return unique(text for answer in self.answers for text in answer.warnings)
+
+    @property
+    def warning_title(self) -> str:
+        return count(len(self.warnings), "warning")
+
+    @cached_property
+    def scales(self) -> Mapping[Unit, Scale]:
+        """The margin is of win-rates, which are in points."""
+        estimates: dict[Unit, list[Any]] = {}
+        for answer in self.answers:
+            for number in answer.numbers:
+                estimates.setdefault(number.unit, []).append(number.estimate)
+        margin = self.answers[0].margin
+        return {
+            unit: scale_of(found, ORIGINS[unit], margin if unit is Unit.points else None)
+            for unit, found in estimates.items()
+        }
+
+    def bar(self, number: Number) -> Bar:
+        return bar(number.estimate, self.scales[number.unit], f"{number.label}, {number.text}")
+
+
+def verdicts(answers: Answers) -> dict[str, Any]:
     """Every question with its claims, then those that these runs leave open."""
-    parts = [part for question, given in answers.given for part in section(question, given)]
-    return joined([counted(answers.every), *parts, *lacking(answers)])
+    counts = Counter(answer.verdict for answer in answers.every)
+    return {
+        "classes": CLASSES,
+        "signs": SIGNS,
+        "counts": {verdict: counts[verdict] for verdict in Verdict} if counts else {},
+        "questions": [(question, cards(given)) for question, given in answers.given],
+        "unanswered": answers.unanswered,
+    }
 
 
-def counted(every: Sequence[Answer]) -> Markup:
-    """How many verdicts there are of each kind."""
-    if not every:
-        return element("p", "These runs answer none of the questions.")
-    found = Counter(answer.verdict for answer in every)
-    told = [
-        element("span", f"{SIGNS[verdict]} {verdict}: {found[verdict]}", class_=CLASSES[verdict])
-        for verdict in Verdict
-    ]
-    return element("p", *told, class_="counted")
-
-
-def section(question: str, given: Sequence[Answer]) -> list[Markup]:
-    """A question and a card for each claim, with all conditions that it was tested in."""
+def cards(given: Sequence[Answer]) -> list[Card]:
+    """A card for each claim, with all settings that it was tested in."""
     claims: dict[tuple[str, str], list[Answer]] = {}
     for answer in given:
-        claims.setdefault((answer.claim, answer.where), []).append(answer)
-    cards = [card(same) for same in claims.values()]
-    return [element("h3", question, class_="question"), element("div", *cards, class_="answers")]
-
-
-def card(answers: Sequence[Answer]) -> Markup:
-    """One claim with the verdict in each condition; those numbers share a scale."""
-    first = answers[0]
-    warned = dict.fromkeys(text for answer in answers for text in answer.warnings)
-    numbers = [number for answer in answers for number in answer.numbers]
-    scales = {unit: scale_for(numbers, unit, first.margin) for unit in {n.unit for n in numbers}}
-    verdict = {answer.verdict for answer in answers}
-    return element(
-        "article",
-        element("p", first.claim, class_="claim"),
-        *(tested(answer, scales) for answer in answers),
-        *([warning_box(list(warned))] if warned else []),
-        element("p", f"Claimed by {first.where}.", class_="note"),
-        class_=f"answer {CLASSES[verdict.pop()] if len(verdict) == 1 else 'mixed'}",
-    )
-
-
-def tested(answer: Answer, scales: Mapping[Unit, Scale]) -> Markup:
-    """The verdict in one condition, why, and its numbers."""
-    chip = element("strong", f"{SIGNS[answer.verdict]} {answer.verdict}", class_="verdict")
-    rows = [part for number in answer.numbers for part in row(number, scales[number.unit])]
-    return element(
-        "div",
-        element("p", chip, f" {answer.scale}"),
-        element("div", *rows, class_="intervals"),
-        element("p", f"{answer.reason}. {answer.basis}", class_="note basis"),
-        class_=f"tested {CLASSES[answer.verdict]}",
-    )
-
-
-def warning_box(warned: Sequence[str]) -> Markup:
-    items = [element("li", text) for text in warned]
-    title = "1 warning" if len(items) == 1 else f"{len(items)} warnings"
-    return element("details", element("summary", title), element("ul", *items), class_="note")
-
-
-def row(number: Number, scale: Scale) -> tuple[Markup, Markup]:
-    value = element("span", number.text, class_="value")
-    label = element("div", number.label, value)
-    drawing = bar(number.estimate, scale, f"{number.label}, {number.text}")
-    return label, element("div", drawing, class_="bar-cell")
-
-
-def scale_for(numbers: Sequence[Number], unit: Unit, margin: float) -> Scale:
-    """The margin is of win-rates, which are told in points."""
-    estimates = [number.estimate for number in numbers if number.unit is unit]
-    return scale_of(estimates, ORIGINS[unit], margin if unit is Unit.points else None)
-
-
-def lacking(answers: Answers) -> list[Markup]:
-    """What these runs do not answer, and which would."""
-    if not answers.unanswered:
-        return []
-    items = [
-        element("li", element("strong", one.question), f" It takes {one.needs}")
-        for one in answers.unanswered
-    ]
-    title = f"Not answered by these runs ({len(items)})"
-    box = element("details", element("summary", title), element("ul", *items))
-    return [element("div", box, class_="answers-lacking")]
+        claims.setdefault((answer.claim, answer.source), []).append(answer)
+    return [Card(same) for same in claims.values()]

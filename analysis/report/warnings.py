@@ -1,16 +1,13 @@
-"""What is wrong with the runs of a page, and with what is told from them."""
+"""What is wrong with the runs of a page, and with what is concluded from them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
 from analysis.report.groups import Group
-from analysis.report.markup import Markup, element, joined
-from analysis.report.numbers import listed
 from analysis.sources.findings import Finding
 from analysis.statistics.results import FEW_SEEDS
-
-OPEN = 5
+from analysis.words import ranges_text, unique
 
 
 def warning_list(
@@ -18,38 +15,26 @@ def warning_list(
     left_out: Sequence[str],
     groups: Sequence[Group],
     others: Iterable[str],
-) -> Markup:
+) -> list[tuple[str, Sequence[str]]]:
     """Findings by kind, runs that do not count, conditions of too few seeds, and other remarks."""
-    boxes = [box(kind, lines) for kind, lines in by_kind(findings).items()]
-    boxes += [box("runs that do not count", list(left_out))] if left_out else []
-    few = too_few(groups)
-    boxes += [box(f"fewer than {FEW_SEEDS} seeds", few)] if few else []
-    remarks = list(dict.fromkeys(others))
-    boxes += [box("of what is told", remarks)] if remarks else []
-    return joined(boxes) if boxes else element("p", "None.", class_="quiet")
-
-
-def by_kind(findings: Sequence[Finding]) -> dict[str, list[str]]:
-    kinds = sorted({str(finding.kind) for finding in findings})
-    return {
-        kind.replace("_", " "): [f"{one.place}: {one.what}" for one in findings if one.kind == kind]
-        for kind in kinds
-    }
+    by_kind: dict[str, list[str]] = {kind: [] for kind in sorted({str(f.kind) for f in findings})}
+    for one in findings:
+        by_kind[str(one.kind)].append(f"{one.place}: {one.what}")
+    boxes: list[tuple[str, Sequence[str]]] = [
+        *((kind.replace("_", " "), lines) for kind, lines in by_kind.items()),
+        ("runs that do not count", left_out),
+        (f"fewer than {FEW_SEEDS} seeds", too_few(groups)),
+        ("remarks on verdicts", unique(others)),
+    ]
+    return [(title, lines) for title, lines in boxes if lines]
 
 
 def too_few(groups: Sequence[Group]) -> list[str]:
     """Conditions whose intervals stand on few seeds, or which have none."""
     return [
-        f"{group.env}: {group.title}: {len(group.seeds)} ({listed(group.seeds)})"
-        + (", so it has no interval" if len(group.seeds) == 1 else "")
+        f"{group.cell.env}: {group.title}: {len(seeds)} ({ranges_text(seeds)})"
+        + (", so it has no interval" if len(seeds) == 1 else "")
         for group in groups
-        if len(group.seeds) < FEW_SEEDS
+        for seeds in [group.cell.seeds]
+        if len(seeds) < FEW_SEEDS
     ]
-
-
-def box(title: str, lines: Sequence[str]) -> Markup:
-    """A heading that opens to its lines; short ones are open."""
-    items = element("ul", *(element("li", line) for line in lines))
-    return element(
-        "details", element("summary", f"{title} ({len(lines)})"), items, open=len(lines) <= OPEN
-    )

@@ -9,7 +9,7 @@ from typing import Any
 
 from analysis.sources.record import Record, as_seed, cell, look_up
 from rlhf_lab.runs.trackers.identity import TrackedRun, env_id, exp_name
-from rlhf_lab.sweeps.search.jobs import TEST, TRIAL
+from rlhf_lab.sweeps.search.runs import TEST, TRIAL
 
 PARTS = ("task", "model", "algo", "mode", "correction", "reward", "proxy")
 # N, T, K and S, as the config calls them.

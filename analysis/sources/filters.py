@@ -9,6 +9,7 @@ from typing import Any
 
 from analysis.sources.conditions import place_of
 from analysis.sources.record import Record, Source, look_up
+from rlhf_lab.runs.former_names import present_value
 
 ENV_KEY, EXP_KEY = "env_id", "exp_name"
 # Runs that these sources hold are named by where they lie, not by entity and project.
@@ -57,7 +58,7 @@ class Experiment:
             and set(self.tags) <= set(facts.tags)
             and self.user in ("", facts.user)
             and all(
-                any(same(value_of(record, key), wanted) for wanted in allowed)
+                any(same(value_of(record, key), present_value(key, one)) for one in allowed)
                 for key, allowed in (self.values or {}).items()
             )
         )

@@ -19,7 +19,7 @@ from rlhf_lab.runs.reading import Unreadable, checked, read_yaml
 from rlhf_lab.runs.summaries import RunSummary, list_runs
 from rlhf_lab.runs.trackers.identity import TrackedRun, tags
 from rlhf_lab.runs.trackers.options import TrackerOptions
-from rlhf_lab.sweeps.record import RECORD, read_record
+from rlhf_lab.sweeps.sweep_file import RECORD, read_record
 from rlhf_lab.types.errors import UserError
 
 CONFIG = "config.yaml"

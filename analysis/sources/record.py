@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Any
 
 from analysis.sources.findings import Finding
+from rlhf_lab.runs.former_names import present_config, present_key
 from rlhf_lab.runs.trackers.jsonl import leaves
 
 Number = int | float
@@ -79,6 +80,9 @@ class Record:
     evals: Sequence[Row]
     findings: tuple[Finding, ...] = ()
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "config", present_config(self.config))
+
 
 @dataclass(frozen=True)
 class Reading:
@@ -131,6 +135,7 @@ def as_float(value: int) -> float:
 def look_up(config: Mapping[str, Any], key: str) -> Any:
     """The value at a dotted key; None if there is none. Configs are nested or have dotted keys, and
     `.value`, which wandb's server puts after the first part, may be there or not."""
+    key = present_key(key)
     if key in config:
         return config[key]
     node: Any = config

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.command import exit_code
-from analysis.markdown import split_at_markers, write_between_markers
+from analysis.markdown import publish, split_at_markers
 from analysis.speed.inputs import MODELS, SIZES, make_model, make_prompts, specs_of
 from analysis.speed.other_load import busy_cores, note
 from analysis.speed.result_tables import TRL, part_table, run_table, training_table
@@ -132,14 +132,8 @@ def report(found: Found, out: Path, page: Path | None, console: Console) -> None
         training_table(found.specs, found.runs, found.parts),
         part_table(found.parts),
     ]
-    said = caption(found)
-    console.print(said)
-    for table in tables:
-        console.table(table.title, table.columns, table.rows)
+    publish(caption(found), (), tables, page, console)
     console.print(f"wrote {out / 'bench.json'}")
-    if page:
-        write_between_markers(page, said, (), tables)
-        console.print(f"wrote {page}")
 
 
 def run(given: argparse.Namespace, console: Console) -> None:

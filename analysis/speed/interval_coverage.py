@@ -9,57 +9,24 @@ import argparse
 import math
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
 
 from analysis.command import exit_code
-from analysis.markdown import Table, split_at_markers, write_between_markers
-from analysis.statistics.aggregates import iqm
-from analysis.statistics.arrays import Floats, generator
-from analysis.statistics.bootstrap import Statistic, Weights, draws, estimate, left_out
+from analysis.markdown import Table, publish, split_at_markers
+from analysis.speed.simulated_scores import DISTRIBUTIONS, TOGETHER, Case, cases
+from analysis.statistics.arrays import generator
+from analysis.statistics.bootstrap import draws, estimate, left_out
 from analysis.statistics.intervals import ends
-from analysis.statistics.results import OF_ANY_NUMBER, Method, Options
-from analysis.statistics.scores import Resampling, Scores
+from analysis.statistics.results import Method, Options
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
 
 SEEDS = (3, 5, 10, 20)
-IQM_TASKS = 4
-# How far tasks lie apart, in standard deviations of a seed.
-TASK_STEP = 0.5
-# Simulations that share their bootstrap draws; more of them would share more of its error.
-TOGETHER = 50
-GRID = 200_000
-
-DISTRIBUTIONS = {
-    "normal": stats.norm(),
-    "skewed (log-normal)": stats.lognorm(0.75),
-    # Win-rates near their upper end, of mean 0.85 and standard deviation 0.11.
-    "win-rates (beta)": stats.beta(8.5, 1.5),
-}
-
-
-@dataclass(frozen=True)
-class Case:
-    """What is estimated: data of many simulations at once, its truth, and the statistic. of_share:
-    whether it lies from 0 to 1."""
-
-    name: str
-    truth: float
-    units: tuple[int, ...]
-    drawn: Callable[[np.random.Generator], Floats]
-    statistic: Callable[[Floats], Statistic]
-    of_share: bool = False
-
-    @property
-    def methods(self) -> tuple[Method, ...]:
-        """The intervals that can be made of it."""
-        return (*OF_ANY_NUMBER, Method.logit) if self.of_share else OF_ANY_NUMBER
 
 
 @dataclass(frozen=True)
@@ -76,61 +43,6 @@ class Row:
         """The Monte Carlo standard error of a share."""
         share = self.held[method]
         return math.sqrt(share * (1 - share) / self.simulations)
-
-
-def means(values_SM: Floats) -> Statistic:
-    """The mean over seeds of each of M simulations."""
-
-    def statistic(weights: Weights) -> Floats:
-        return np.asarray(weights[0] @ values_SM / weights[0].sum(axis=1, keepdims=True))
-
-    return statistic
-
-
-def iqms(values_TSM: Floats) -> Statistic:
-    """The IQM over tasks and seeds of each of M simulations."""
-    scores = Scores("simulated", tuple(values_TSM), Resampling.seeds_within_tasks)
-
-    def statistic(weights: Weights) -> Floats:
-        return iqm(scores, scores.pooled(weights))
-
-    return statistic
-
-
-def middle_mean(distribution: stats.rv_continuous, shifts: Floats) -> float:
-    """The mean of the middle half of tasks that are shifted copies of a distribution."""
-    grid = distribution.ppf((np.arange(GRID) + 0.5) / GRID)
-    pooled = np.sort(np.add.outer(shifts, grid), axis=None)
-    return float(pooled[len(pooled) // 4 : -(len(pooled) // 4)].mean())
-
-
-def cases(distribution: stats.rv_continuous, seeds: int) -> list[Case]:
-    """The mean of one task, the IQM of some, and the mean of paired differences."""
-    shifts = TASK_STEP * distribution.std() * np.arange(IQM_TASKS)
-    size = (seeds, TOGETHER)
-
-    def one(rng: np.random.Generator) -> Floats:
-        return np.asarray(distribution.rvs(size, random_state=rng))
-
-    def tasks(rng: np.random.Generator) -> Floats:
-        return np.stack([one(rng) + shift for shift in shifts])
-
-    def pairs(rng: np.random.Generator) -> Floats:
-        """What a seed shares cancels; the second condition varies half as much."""
-        return one(rng) - one(rng) / 2
-
-    mean = float(distribution.mean())
-    return [
-        Case("mean, 1 task", mean, (seeds,), one, means, of_share=distribution.support() == (0, 1)),
-        Case("paired difference", mean / 2, (seeds,), pairs, means),
-        Case(
-            f"IQM, {IQM_TASKS} tasks",
-            middle_mean(distribution, shifts),
-            (seeds,) * IQM_TASKS,
-            tasks,
-            iqms,
-        ),
-    ]
 
 
 def held(case: Case, options: Options, purpose: str) -> dict[Method, NDArray[np.bool_]]:
@@ -209,17 +121,12 @@ def run(given: argparse.Namespace, console: Console) -> None:
         split_at_markers(given.docs)
     options = Options(given.level, Method.percentile, given.repetitions, given.seed)
     rows = coverage(given.simulations, options, SEEDS)
-    said = (
+    caption = (
         f"How often {100 * given.level:g}% intervals hold the truth, in {given.simulations} "
         f"simulations with {given.repetitions} draws each; after ±, the Monte Carlo error."
     )
-    shown = tables(rows)
-    for table in shown:
-        console.table(table.title, table.columns, table.rows)
-    console.print(f"{said} Took {time.perf_counter() - begin:.0f} s.")
-    if given.docs:
-        write_between_markers(given.docs, said, (), shown)
-        console.print(f"wrote {given.docs}")
+    publish(caption, (), tables(rows), given.docs, console)
+    console.print(f"Took {time.perf_counter() - begin:.0f} s.")
 
 
 if __name__ == "__main__":

@@ -10,16 +10,16 @@ themselves on the same rows and micro-batches, with the backward pass down to th
 from __future__ import annotations
 
 import argparse
-import statistics
 import sys
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
+from statistics import median
 from typing import Any
 
 import torch
 from hydra import compose, initialize_config_dir
 
+from analysis.speed.clock import seconds_of
 from rlhf_lab.experiment import build
 from rlhf_lab.experiment.checks import response_tokens
 from rlhf_lab.experiment.config import Config, register, typed
@@ -32,17 +32,6 @@ from rlhf_lab.types.data import Batch, PolicyOutput, ValueModel
 from rlhf_lab.types.samples import Finish, Group, Sample, Split
 
 ALGORITHMS = classes("algo")
-
-
-def median_seconds(work: Callable[[], Any], repeats: int) -> float:
-    """Of a call, after one that is not counted."""
-    work()
-    found = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        work()
-        found.append(time.perf_counter() - start)
-    return statistics.median(found)
 
 
 def groups_of(config: Config, tokenizer: Any) -> list[Group]:
@@ -96,7 +85,8 @@ def share(config: Config, repeats: int) -> tuple[float, float]:
             output.loss.backward()
 
     parts = list(micro_batches(credited(batch), config.engine.micro_rows))
-    return 1000 * median_seconds(loss_alone, 5 * repeats), 1000 * median_seconds(update, repeats)
+    loss = 1000 * median(seconds_of(loss_alone, 5 * repeats))
+    return loss, 1000 * median(seconds_of(update, repeats))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

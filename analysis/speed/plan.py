@@ -14,7 +14,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from analysis.speed.sync_async import COMMON, report, train
+from analysis.markdown import Table
+from analysis.speed.program import report
+from analysis.speed.sync_async import COMMON, train
 from rlhf_lab.experiment.planning.planner import changed, predict
 from rlhf_lab.runs.trackers.console import Console
 
@@ -68,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         rows.append(row(other, (found.wall, found.trainer_wait), took))
         console.print(f"{other}: predicted {found.wall:.1f} s, took {real.wall:.1f} s")
     title = "predicted from one async run, against real runs"
-    report(console, title, COLUMNS, rows, given.out / "bench_plan.json")
+    report(Table(title, COLUMNS, rows), given.out / "bench_plan.json", console)
     console.print(f"mean absolute error {statistics.fmean(errors):.1%}, largest {max(errors):.1%}")
     return 0
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
 from analysis.markdown import Table
+from analysis.speed.clock import Spread
 from analysis.speed.device_limits import Limits
 from analysis.speed.round_parts import Part
 from analysis.speed.spec import Spec, Timed
@@ -15,22 +15,6 @@ from analysis.speed.spec import Spec, Timed
 TRL = "TRL"
 GENERATE = "generation, transformers.generate"
 UNITS = {"tokens": "tokens/s", "rows": "rows/s", "bytes": "MB/s"}
-
-
-@dataclass(frozen=True)
-class Spread:
-    """Median, smallest and largest of some values."""
-
-    middle: float
-    low: float
-    high: float
-
-    @classmethod
-    def of(cls, values: Sequence[float]) -> Spread:
-        return cls(median(values), min(values), max(values))
-
-    def text(self, form: str = ",.0f") -> str:
-        return f"{self.middle:{form}} [{self.low:{form}}, {self.high:{form}}]"
 
 
 def speed_up(own: Sequence[Timed], others: Sequence[Timed]) -> Spread:

@@ -7,7 +7,6 @@ environment.
 from __future__ import annotations
 
 import functools
-import json
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
@@ -18,9 +17,10 @@ from typing import Any
 
 import torch
 
-from analysis.speed.device_limits import measured, seconds_of
-from analysis.speed.reward import written
-from analysis.speed.spec import Spec, load
+from analysis.speed.clock import seconds_of
+from analysis.speed.device_limits import measured
+from analysis.speed.spec import Spec, answer
+from analysis.speed.transformers_loop import generate
 from rlhf_lab.models.batching import collate, micro_batches
 from rlhf_lab.models.causal_lm import load_policy
 from rlhf_lab.models.forward import response_output
@@ -95,23 +95,18 @@ class Bench:
         given = self.tokenizer.pad(
             {"input_ids": [list(row) for row in prompts]}, padding_side="left", return_tensors="pt"
         ).to(spec.device)
-        width = given["input_ids"].shape[1]
         counts: list[int] = []
 
         def write() -> None:
-            with torch.inference_mode():
-                found = self.model.generate(
-                    **given,
-                    do_sample=True,
+            counts.append(
+                generate(
+                    self.model,
+                    self.tokenizer,
+                    given,
                     temperature=spec.temperature,
-                    top_k=0,
-                    top_p=1.0,
                     max_new_tokens=spec.max_new_tokens,
-                    eos_token_id=self.tokenizer.eos_token_id,
-                    pad_token_id=self.tokenizer.pad_token_id,
                 )
-            rows = found[:, width:].tolist()
-            counts.append(sum(written(row, self.tokenizer.eos_token_id) for row in rows))
+            )
 
         part = self.clocked("generation, transformers.generate", write)
         return Part(part.name, part.seconds, {"tokens": median(counts[1:])})
@@ -168,15 +163,13 @@ def size_of(weights: Weights) -> int:
 
 def prompts_of(spec: Spec, tokenizer: Any) -> tuple[Prompt, ...]:
     """The first prompts of the spec's file, as a policy reads them."""
-    lines = Path(spec.prompts, "train.jsonl").read_text(encoding="utf-8").splitlines()
-    texts = [json.loads(line)["query"] for line in lines[: spec.groups]]
     return tuple(
         Prompt(
             number,
             tuple(tokenizer(text, add_special_tokens=False)["input_ids"]),
             Example(str(number), text, ""),
         )
-        for number, text in enumerate(texts)
+        for number, text in enumerate(spec.queries()[: spec.groups])
     )
 
 
@@ -205,9 +198,7 @@ def parts_of(spec: Spec) -> dict[str, Any]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Command line: one spec in, one line of JSON out."""
-    given = sys.argv[1:] if arguments is None else arguments
-    sys.stdout.write(json.dumps(parts_of(load(Path(given[0])))) + "\n")
-    return 0
+    return answer(parts_of, arguments)
 
 
 if __name__ == "__main__":

@@ -4,9 +4,11 @@ so that it is importable in either environment."""
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from typing import Any
 
 ALGORITHMS = ("grpo", "rloo", "online_dpo")
 
@@ -66,6 +68,11 @@ class Spec:
         """Completions that are timed."""
         return self.rows * self.updates
 
+    def queries(self) -> list[str]:
+        """All prompts of the file."""
+        lines = Path(self.prompts, "train.jsonl").read_text(encoding="utf-8").splitlines()
+        return [json.loads(line)["query"] for line in lines]
+
     def save(self, path: Path) -> None:
         path.write_text(json.dumps(asdict(self), indent=1), encoding="utf-8")
 
@@ -77,6 +84,13 @@ def load(path: Path) -> Spec:
     if odd := sorted(known ^ set(given)):
         raise ValueError(f"{path}: {odd[0]} is missing, or no key of a spec")
     return Spec(**given)
+
+
+def answer(measure: Callable[[Spec], dict[str, Any]], arguments: Sequence[str] | None) -> int:
+    """Print what is measured of the spec in the file that is named as one line of JSON."""
+    (path,) = sys.argv[1:] if arguments is None else arguments
+    sys.stdout.write(json.dumps(measure(load(Path(path)))) + "\n")
+    return 0
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from analysis.speed.sync_async import report
+from analysis.markdown import Table
+from analysis.speed import program
+from analysis.speed.clock import elapsed
 from rlhf_lab.runs.folder import METRICS
 from rlhf_lab.runs.summaries import list_runs
 from rlhf_lab.runs.trackers.console import Console
@@ -68,18 +70,12 @@ class Stopped:
         return self.both - self.alone
 
 
-def door(*words: str) -> list[str]:
-    return [sys.executable, "-m", "rlhf_lab.cli.main", *words]
-
-
 def swept(out: Path, workers: int, updates: int) -> Whole:
     """One whole sweep into a folder of its own."""
     root = out / f"workers-{workers}"
     words = [*COMMON, *SWEPT, *LAUNCHERS[workers], f"run.updates={updates}"]
     where = [f"output.root={root}", f"output.cache={out}/.cache", "output.quiet=true"]
-    start = time.perf_counter()
-    subprocess.run(door("train", "-m", *words, *where), check=True)
-    wall = time.perf_counter() - start
+    wall = elapsed(lambda: program.run("train", "-m", *words, *where))
     found = list_runs(root)
     assert len(found) == JOBS, f"{len(found)} runs in {root}"
     return Whole(workers, wall, sum(seconds_of(run.manifest) for run in found))
@@ -96,13 +92,11 @@ def one_job(out: Path, name: str, updates: int) -> list[str]:
     """The command of a sweep of one job."""
     words = [*COMMON, "algo=grpo", "seed=1", f"run.updates={updates}", "hydra.mode=MULTIRUN"]
     where = [f"output.root={out}/{name}", f"output.cache={out}/.cache", "output.quiet=true"]
-    return door("train", *words, *where)
+    return program.command("train", *words, *where)
 
 
 def timed(command: Sequence[str]) -> float:
-    start = time.perf_counter()
-    subprocess.run(command, check=True)
-    return time.perf_counter() - start
+    return elapsed(lambda: subprocess.run(command, check=True))
 
 
 def cut_off(out: Path, name: str, updates: int, sent: signal.Signals) -> float:
@@ -136,14 +130,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     console, out = Console(quiet=False), given.out
     cache = (f"output.cache={out}/.cache", "output.quiet=true")
-    subprocess.run(door("stages", "-m", *COMMON, "seed=1,2,3,4", *cache), check=True)
+    program.run("stages", "-m", *COMMON, "seed=1,2,3,4", *cache)
     wholes = [swept(out, workers, given.updates) for workers in LAUNCHERS]
     rows = [
         [f"{one.workers}", f"{one.wall:.0f}", f"{one.own / JOBS:.1f}", f"{one.overhead:.1f}"]
         for one in wholes
     ]
     columns = ["workers", "wall s", "s of a run", "overhead s a job"]
-    report(console, f"a sweep of {JOBS} jobs", columns, rows, out / "bench_sweep.json")
+    whole = Table(f"a sweep of {JOBS} jobs", columns, rows)
+    program.report(whole, out / "bench_sweep.json", console)
     console.print(f"two workers against one: {wholes[0].wall / wholes[1].wall:.2f}x")
     alone = min(timed(one_job(out, f"alone-{n}", given.updates)) for n in range(given.stops))
     stopped = [
@@ -153,7 +148,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ]
     rows = [[one.how, f"{one.alone:.1f}", f"{one.both:.1f}", f"{one.lost:.1f}"] for one in stopped]
     columns = ["cut off by", "left alone s", "both tries s", "lost s"]
-    report(console, "a job that is cut off", columns, rows, out / "bench_stop.json")
+    cut = Table("a job that is cut off", columns, rows)
+    program.report(cut, out / "bench_stop.json", console)
     return 0
 
 

@@ -12,14 +12,14 @@ other counts against async) and from async's own; and what sync gains from the s
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
-import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from analysis.markdown import Table
+from analysis.speed import program
 from analysis.speed.other_load import busy_cores, note
 from rlhf_lab.experiment.planning import ideal_timeline
 from rlhf_lab.experiment.planning.planner import predict, work_of
@@ -94,8 +94,7 @@ class Trial:
 
 def train(folder: Path, options: Sequence[str]) -> Measurement:
     """One run in a process of its own, measured."""
-    command = [sys.executable, "-m", "rlhf_lab.cli.main", "train", *options, f"output.dir={folder}"]
-    subprocess.run(command, check=True)
+    program.run("train", *options, f"output.dir={folder}")
     return measured(folder)
 
 
@@ -139,15 +138,6 @@ def spread(values: Sequence[float]) -> str:
     return f"{mean(values):.2f} [{min(values):.2f}, {max(values):.2f}]"
 
 
-def report(
-    console: Console, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], path: Path
-) -> None:
-    """Print a table, and keep it as JSON."""
-    console.table(title, columns, rows)
-    path.write_text(json.dumps([dict(zip(columns, r, strict=True)) for r in rows], indent=1))
-    console.print(f"wrote {path}")
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Command line: run everything, print the table, keep it as JSON."""
     parser = argparse.ArgumentParser(description="Sync against async, side by side.")
@@ -165,7 +155,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         console.print(f"ratio {ratio}: {given.repeats} times {', '.join(SETTINGS)}")
         rows.append(row(ratio, trials(given.out, ratio, given.repeats, given.rounds)))
     title = f"async against sync [smallest, largest of the repeats] {busy}".rstrip()
-    report(console, title, COLUMNS, rows, given.out / "bench_async.json")
+    program.report(Table(title, COLUMNS, rows), given.out / "bench_async.json", console)
     return 0
 
 

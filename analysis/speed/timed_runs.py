@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from analysis.speed.program import command
 from analysis.speed.spec import Spec, Timed
 from rlhf_lab.runs.folder import METRICS
 from rlhf_lab.runs.jsonl import read_rows
 from rlhf_lab.types.errors import UserError
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 # Rounds that async trains on at its end while its generator is done: they are not timed.
 AHEAD = {"sync": 0, "async": 1}
 # Groups of like length share a pass; TRL's trainers cut an update by rows alone.
@@ -26,7 +26,7 @@ KL_OPTION = {"grpo": "algo.kl_coef", "rloo": "algo.kl_coef", "online_dpo": "algo
 
 
 def options(spec: Spec, mode: str, folder: Path) -> list[str]:
-    """The command line of our side: what `Spec` says, and nothing evaluated, saved or probed."""
+    """The options of our side: those of the spec, and nothing evaluated, saved or probed."""
     threads = spec.threads if mode == "sync" else max(1, spec.threads // 2)
     updates = spec.warm_up + spec.updates + AHEAD[mode]
     return [
@@ -54,8 +54,7 @@ def options(spec: Spec, mode: str, folder: Path) -> list[str]:
 
 def ours(mode: str, spec: Spec, folder: Path) -> Timed:
     """A run of rlhf_lab, timed by its own record."""
-    command = [sys.executable, "-m", "rlhf_lab.cli.main", "train", *options(spec, mode, folder)]
-    started(command, spec)
+    output_of(command("train", *options(spec, mode, folder)), spec)
     return timed(read_rows(folder / METRICS), spec.warm_up, spec.updates)
 
 
@@ -85,16 +84,16 @@ def theirs(python: Path, spec: Spec, folder: Path) -> Timed:
 
 
 def reported(spec: Spec, python: Path, module: str, folder: Path) -> dict[str, Any]:
-    """What a module of this package says of a spec: the JSON on its last line."""
+    """The JSON on the last line that a module of this package prints for a spec."""
     folder.mkdir(parents=True, exist_ok=True)
     spec.save(folder / "spec.json")
-    said = started([str(python), "-m", module, str(folder / "spec.json")], spec)
-    found: dict[str, Any] = json.loads(said.strip().splitlines()[-1])
+    output = output_of([str(python), "-m", module, str(folder / "spec.json")], spec)
+    found: dict[str, Any] = json.loads(output.strip().splitlines()[-1])
     return found
 
 
-def started(command: Sequence[str], spec: Spec) -> str:
-    """What a command says on standard output. Its error ends the benchmark with all it said."""
+def output_of(words: Sequence[str], spec: Spec) -> str:
+    """The standard output of a command. Raises RuntimeError with all its output if it fails."""
     environment = {
         **os.environ,
         # Whoever takes a GPU where there is one must not find it in a comparison of CPUs.
@@ -108,9 +107,9 @@ def started(command: Sequence[str], spec: Spec) -> str:
         "VLLM_CPU_OMP_THREADS_BIND": "nobind",
         "VLLM_CPU_KVCACHE_SPACE": "1",
     }
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    done = subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, text=True)
     if done.returncode:
-        raise RuntimeError(f"{' '.join(command)} failed:\n{done.stdout}{done.stderr}")
+        raise RuntimeError(f"{' '.join(words)} failed:\n{done.stdout}{done.stderr}")
     return done.stdout
 
 
@@ -122,8 +121,8 @@ def python_of(environment: Path) -> Path:
             f"--trl={environment} holds no bin/python: run `make bench`, which makes it, or pass "
             "--trl=<an environment made by `make test-oracle`>"
         )
-    asked = [str(python), "-c", "import accelerate, datasets, trl"]
-    done = subprocess.run(asked, capture_output=True, text=True)
+    imports = [str(python), "-c", "import accelerate, datasets, trl"]
+    done = subprocess.run(imports, capture_output=True, text=True)
     if done.returncode:
         reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
         raise UserError(

@@ -6,17 +6,15 @@ imported here, so that nothing of it can slow TRL down or speed it up.
 
 from __future__ import annotations
 
-import json
 import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 from analysis.speed.reward import Counted
-from analysis.speed.spec import Spec, Timed, load
+from analysis.speed.spec import Spec, Timed, answer
 
 
 class Watch:
@@ -123,8 +121,7 @@ def train(spec: Spec) -> Timed:
         def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             watch.mark()
 
-    lines = Path(spec.prompts, "train.jsonl").read_text(encoding="utf-8").splitlines()
-    prompts = Dataset.from_list([{"prompt": json.loads(line)["query"]} for line in lines])
+    prompts = Dataset.from_list([{"prompt": text} for text in spec.queries()])
     with tempfile.TemporaryDirectory() as folder:
         trainer_of(
             spec,
@@ -140,9 +137,7 @@ def train(spec: Spec) -> Timed:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Command line: one spec in, one line of JSON out."""
-    given = sys.argv[1:] if arguments is None else arguments
-    sys.stdout.write(json.dumps(asdict(train(load(Path(given[0]))))) + "\n")
-    return 0
+    return answer(lambda spec: asdict(train(spec)), arguments)
 
 
 if __name__ == "__main__":

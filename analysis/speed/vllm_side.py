@@ -5,15 +5,13 @@ Prints one line of JSON: the median seconds of a round's generation, and its tok
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from statistics import median
-from time import perf_counter
 from typing import Any
 
-from analysis.speed.spec import Spec, load
+from analysis.speed.clock import seconds_of
+from analysis.speed.spec import Spec, answer
 
 TRIALS = 5
 # Of the device's memory: the trainer of a real run needs the rest.
@@ -25,11 +23,9 @@ def prompts_of(spec: Spec) -> list[dict[str, Any]]:
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(spec.model)
-    lines = Path(spec.prompts, "train.jsonl").read_text(encoding="utf-8").splitlines()
-    texts = [json.loads(line)["query"] for line in lines[: spec.groups]]
     return [
         {"prompt_token_ids": tokenizer(text, add_special_tokens=False)["input_ids"]}
-        for text in texts
+        for text in spec.queries()[: spec.groups]
     ]
 
 
@@ -52,20 +48,19 @@ def measured(spec: Spec) -> dict[str, float]:
         n=spec.group_size, temperature=spec.temperature, max_tokens=spec.max_new_tokens
     )
     prompts = prompts_of(spec)
-    seconds, tokens = [], []
-    for _ in range(TRIALS + 1):
-        start = perf_counter()
-        found = model.generate(prompts, sampling, use_tqdm=False)
-        seconds.append(perf_counter() - start)
-        tokens.append(sum(len(one.token_ids) for request in found for one in request.outputs))
-    return {"seconds": median(seconds[1:]), "tokens": median(tokens[1:])}
+    tokens: list[int] = []
+
+    def generate() -> None:
+        requests = model.generate(prompts, sampling, use_tqdm=False)
+        tokens.append(sum(len(one.token_ids) for each in requests for one in each.outputs))
+
+    seconds = seconds_of(generate, TRIALS)
+    return {"seconds": median(seconds), "tokens": median(tokens[1:])}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Command line: one spec in, one line of JSON out."""
-    given = sys.argv[1:] if arguments is None else arguments
-    sys.stdout.write(json.dumps(measured(load(Path(given[0])))) + "\n")
-    return 0
+    return answer(measured, arguments)
 
 
 if __name__ == "__main__":

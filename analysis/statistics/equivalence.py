@@ -43,7 +43,7 @@ def points(size: float) -> Margin:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class EquivalenceTest:
     """What was shown, in words, and the interval that shows it.
 
     difference: first - second, positive if the first is better, with the two-sided interval of
@@ -114,7 +114,7 @@ def equivalence(
     level: float = 0.95,
     higher_is_better: bool = True,
     together: int = 1,
-) -> Verdict:
+) -> EquivalenceTest:
     """Two one-sided tests (Schuirmann 1987), each at 1 - level: is the first equal to the second?
 
     If not, whether it is worse, or better, by more than the margin; else nothing was shown.
@@ -129,7 +129,7 @@ def equivalence(
     }
     text = texts.get(finding, not_shown(made, f"not shown to be equal within {margin.text}"))
     above, below = tails.more_than(-margin.size), tails.less_than(margin.size)
-    return Verdict(finding, text, margin, made, above, below)
+    return EquivalenceTest(finding, text, margin, made, above, below)
 
 
 def non_inferiority(
@@ -138,7 +138,7 @@ def non_inferiority(
     level: float = 0.95,
     higher_is_better: bool = True,
     together: int = 1,
-) -> Verdict:
+) -> EquivalenceTest:
     """One one-sided test at 1 - level: is the first not worse than the second by the margin?"""
     made, tails = compared(contrast, Shows.not_worse, higher_is_better, together, level)
     finding = Finding.not_shown
@@ -148,7 +148,7 @@ def non_inferiority(
     elif has_width(made) and made.high < -margin.size:
         finding, text = Finding.worse, f"worse by more than {margin.text}"
     above, below = tails.more_than(-margin.size), tails.less_than(margin.size)
-    return Verdict(finding, text, margin, made, above, below)
+    return EquivalenceTest(finding, text, margin, made, above, below)
 
 
 def not_shown(made: Estimate, text: str) -> str:

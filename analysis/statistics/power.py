@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,8 +10,14 @@ from scipy import stats
 
 from analysis.statistics.contrasts import Contrast
 from analysis.statistics.decisions import Shows, options_of
-from analysis.statistics.equivalence import tails_of
-from analysis.statistics.results import FEW_SEEDS
+from analysis.statistics.planning import (
+    SeedPlan,
+    least_seeds,
+    smallest_part,
+    spread_warnings,
+    variance_factors,
+    variance_of,
+)
 from rlhf_lab.types.errors import UserError
 
 MOST_SEEDS = 10_000
@@ -46,24 +53,14 @@ class Aim:
             )
 
 
-@dataclass(frozen=True)
-class Plan:
-    """Seeds of each condition with which a claim is shown with the wanted power, and how many are
-    to be added. low, high: the same number if the spread is as small, or as large, as its own
-    interval allows. now: the power of the seeds that there are."""
+@dataclass(frozen=True, kw_only=True)
+class Plan(SeedPlan):
+    """Seeds with which a claim is shown with the wanted power. now: the power of the seeds that
+    there are."""
 
     aim: Aim
     power: float
-    seeds: int
     now: float
-    needed: int
-    low: int
-    high: int
-    warnings: tuple[str, ...]
-
-    @property
-    def more(self) -> int:
-        return max(0, self.needed - self.seeds)
 
 
 def power(aim: Aim, spread: float, seeds: int, conditions: int = 1) -> float:
@@ -91,16 +88,11 @@ def power(aim: Aim, spread: float, seeds: int, conditions: int = 1) -> float:
 
 def least(aim: Aim, spread: float, wanted: float, conditions: int) -> int:
     """The least number of seeds with the wanted power."""
-    low, high = 1, 2
-    while power(aim, spread, high, conditions) < wanted:
-        low, high = high, 2 * high
-        if high > MOST_SEEDS:
-            raise UserError(f"more than {MOST_SEEDS} seeds are needed: state a larger margin")
-    while high - low > 1:
-        middle = (low + high) // 2
-        is_enough = power(aim, spread, middle, conditions) >= wanted
-        low, high = (low, middle) if is_enough else (middle, high)
-    return high
+    return least_seeds(
+        lambda seeds: power(aim, spread, seeds, conditions) >= wanted,
+        MOST_SEEDS,
+        "state a larger margin",
+    )
 
 
 def seeds_for(contrast: Contrast, aim: Aim, wanted: float = 0.8, level: float = 0.95) -> Plan:
@@ -111,17 +103,21 @@ def seeds_for(contrast: Contrast, aim: Aim, wanted: float = 0.8, level: float = 
     """
     if not 0 < wanted < 1:
         raise UserError(f"power={wanted}: pass a share between 0 and 1, such as 0.8")
-    spread = float(np.sqrt(sum(float(part.var(ddof=1)) for part in contrast.parts)))
+    spread = float(np.sqrt(variance_of(contrast)))
     if spread == 0:
         raise UserError("no seed differs from another: their spread cannot be planned with")
-    seeds, conditions = min(len(part) for part in contrast.parts), len(contrast.parts)
-    freedom = tails_of(contrast).freedom if conditions > 1 else seeds - 1
-    ends = np.sqrt(freedom / stats.chi2.ppf([(1 + level) / 2, (1 - level) / 2], freedom))
+    seeds, conditions = smallest_part(contrast), len(contrast.parts)
     needed, low, high = (
-        least(aim, spread * factor, wanted, conditions) for factor in (1.0, *map(float, ends))
+        least(aim, spread * math.sqrt(factor), wanted, conditions)
+        for factor in variance_factors(contrast, level)
     )
-    told = contrast.warnings
-    if seeds < FEW_SEEDS:
-        told += (f"the spread of {seeds} seeds is itself uncertain: between {low} and {high}",)
-    now = power(aim, spread, seeds, conditions)
-    return Plan(aim, wanted, seeds, now, needed, low, high, told)
+    return Plan(
+        aim=aim,
+        power=wanted,
+        seeds=seeds,
+        now=power(aim, spread, seeds, conditions),
+        needed=needed,
+        low=low,
+        high=high,
+        warnings=spread_warnings(contrast, low, high),
+    )

@@ -18,7 +18,7 @@ NO_SEED = "none"
 
 def show(tables: Tables, console: Console) -> None:
     """Print the selection and its findings."""
-    console.print(tables.said)
+    console.print(tables.overview)
     rows = [[printable(text) for text in row] for row in condition_rows(tables.runs)]
     console.table("runs", COLUMNS, rows)
     if not tables.findings:

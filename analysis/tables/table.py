@@ -30,7 +30,7 @@ class Tables:
     findings: tuple[Finding, ...]
 
     @property
-    def said(self) -> str:
+    def overview(self) -> str:
         """How many runs and seeds, and which."""
         return stated(self.runs)
 
@@ -46,7 +46,7 @@ class Tables:
             if not left.any():
                 there = sorted({str(value) for value in self.runs.loc[held, name]})
                 raise UserError(
-                    f"{name}={values}: no run of {self.said} has it; {name} is one of "
+                    f"{name}={values}: no run of {self.overview} has it; {name} is one of "
                     f"{listing(there)}"
                 )
             held = left

@@ -14,7 +14,7 @@ from analysis.tables.table import count
 
 
 class Unit(StrEnum):
-    """In what a number is told: `points` are hundredths of a share."""
+    """The unit that a number is shown in: `points` are hundredths of a share."""
 
     points = "points"
     times = "times"
@@ -23,7 +23,7 @@ class Unit(StrEnum):
 
 @dataclass(frozen=True)
 class Number:
-    """An estimate with what it is of. Shares are kept as shares and told in points."""
+    """An estimate with a label. Shares are stored as shares and shown in points."""
 
     label: str
     estimate: Estimate
@@ -42,8 +42,8 @@ class Number:
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What is compared by, and the largest difference that does not matter, stated beforehand.
+class Criteria:
+    """By what conditions are compared, and the largest difference that does not matter.
 
     quality: a share from 0 to 1 of an evaluated version; margin: of it. drift: nats.
     """
@@ -52,31 +52,35 @@ class Asked:
     margin: float = 0.02
     drift: str = "kl/sft_k1"
 
+    @property
+    def margin_text(self) -> str:
+        return f"margin {100 * self.margin:g} points"
+
 
 @dataclass(frozen=True)
 class Answer:
-    """A claim and its verdict. where: who makes the claim. scale: the model and task that it was
-    tested at. basis: which runs it stands on."""
+    """A claim and its verdict. source: of the claim. setting: the models, task and algorithms that
+    it was tested with. evidence: the numbers in words. runs: how many, and their seeds."""
 
     question: str
     claim: str
-    where: str
-    scale: str
+    source: str
+    setting: str
     verdict: Verdict
-    reason: str
+    evidence: str
     numbers: tuple[Number, ...]
-    basis: str
+    runs: str
     margin: float
     warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A sentence that can be true or not, who says it, and the question that it belongs to."""
+    """A sentence that can be true or not, its source, and the question that it belongs to."""
 
     question: str
     text: str
-    where: str
+    source: str
 
 
 @dataclass(frozen=True)
@@ -102,14 +106,14 @@ def minus(first: Mapping[int, float], second: Mapping[int, float]) -> dict[int, 
 
 @dataclass(frozen=True)
 class Tested:
-    """A number and what it decides. reason: the number in words, and why it decides nothing where
+    """A number and what it decides. evidence: the number in words, and why it decides nothing where
     it has no width."""
 
     number: Number
     verdict: Verdict
 
     @property
-    def reason(self) -> str:
+    def evidence(self) -> str:
         return self.number.text + ("" if has_width(self.number.estimate) else f": {NO_WIDTH}")
 
 
@@ -120,41 +124,41 @@ def tested(number: Number, shows: Shows, margin: float) -> Tested:
 
 def answer(
     claim: Claim,
-    asked: Asked,
+    criteria: Criteria,
     cells: Sequence[Cell],
     verdict: Verdict,
     numbers: Sequence[Number],
-    reason: str,
+    evidence: str,
 ) -> Answer:
     """An answer with the runs that it stands on and their warnings."""
     warned = dict.fromkeys(text for number in numbers for text in number.estimate.warnings)
     return Answer(
         claim.question,
         claim.text,
-        claim.where,
-        scale_of(cells),
+        claim.source,
+        setting_of(cells),
         verdict,
-        reason,
+        evidence,
         tuple(numbers),
-        basis_of(cells),
-        asked.margin,
+        runs_of(cells),
+        criteria.margin,
         tuple(warned),
     )
 
 
-def scale_of(cells: Sequence[Cell]) -> str:
+def setting_of(cells: Sequence[Cell]) -> str:
     """The models, task and algorithms of these conditions, and the published code's schedule where
-    they have it: at what a claim was tested."""
-    told = []
+    they have it."""
+    names = []
     for part in ("model", "task", "algo"):
-        names = dict.fromkeys(str(cell.parts[part]) for cell in cells if cell.parts.get(part))
-        told.append(" and ".join(names))
+        values = dict.fromkeys(str(cell.parts[part]) for cell in cells if cell.parts.get(part))
+        names.append(" and ".join(values))
     if all(cell.config("optim.schedule_per") == "round" for cell in cells):
-        told.append("learning rate per round")
-    return ", ".join(filter(None, told))
+        names.append("learning rate per round")
+    return ", ".join(filter(None, names))
 
 
-def basis_of(cells: Sequence[Cell]) -> str:
+def runs_of(cells: Sequence[Cell]) -> str:
     """How many runs and which seeds."""
     seeds = sorted({seed for cell in cells for seed in cell.seeds})
     runs = sum(len(cell.seeds) for cell in cells)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 
 from analysis.comparison.claims import Pair, together
+from analysis.comparison.families import families
 from analysis.comparison.questions.answers import (
     Answer,
-    Asked,
     Claim,
+    Criteria,
     Number,
     Unit,
     answer,
@@ -16,7 +17,6 @@ from analysis.comparison.questions.answers import (
     tested,
 )
 from analysis.comparison.questions.equal_cost import at_equal_cost
-from analysis.comparison.questions.families import families
 from analysis.comparison.selection import Cell, Selection
 from analysis.statistics.contrasts import speed_up
 from analysis.statistics.decisions import Shows, Verdict, decide, options_of
@@ -38,7 +38,7 @@ GROWS = Claim(QUESTION, "The larger the model, the more it buys.", "arXiv:2410.1
 WALL = "x/wall_seconds"
 
 
-def ask(selection: Selection, asked: Asked) -> list[Answer]:
+def ask(selection: Selection, criteria: Criteria) -> list[Answer]:
     """Sync against async with one round ahead, at every scale that has both."""
     pairs = [
         (cells["sync"], cells["async"])
@@ -49,39 +49,39 @@ def ask(selection: Selection, asked: Asked) -> list[Answer]:
     found = []
     counts = together([(ahead, sync) for sync, ahead in pairs])
     for pair, count in zip(pairs, counts, strict=True):
-        found += [one(*pair, asked, count) for one in (equal, faster, sooner)]
-    return found + grows(pairs, asked)
+        found += [one(*pair, criteria, count) for one in (equal, faster, sooner)]
+    return found + grows(pairs, criteria)
 
 
-def equal(sync: Cell, ahead: Cell, asked: Asked, count: int) -> Answer:
+def equal(sync: Cell, ahead: Cell, criteria: Criteria, count: int) -> Answer:
     """Whether the win-rate is the same within the margin."""
-    scores = ahead.scores(asked.quality), sync.scores(asked.quality)
+    scores = ahead.scores(criteria.quality), sync.scores(criteria.quality)
     number = Number(f"{name(sync)}, async less sync", change(*scores, count, Shows.equal))
-    made = tested(number, Shows.equal, asked.margin)
-    reason = f"async less sync: {made.reason}, margin {100 * asked.margin:g} points"
-    return answer(EQUAL, asked, [sync, ahead], made.verdict, [number], reason)
+    made = tested(number, Shows.equal, criteria.margin)
+    evidence = f"async less sync: {made.evidence}, {criteria.margin_text}"
+    return answer(EQUAL, criteria, [sync, ahead], made.verdict, [number], evidence)
 
 
-def faster(sync: Cell, ahead: Cell, asked: Asked, count: int) -> Answer:
+def faster(sync: Cell, ahead: Cell, criteria: Criteria, count: int) -> Answer:
     """The ratio of wall-clocks, and what overlap alone would allow."""
     made = ratio(sync, ahead, count)
     numbers = [Number(f"{name(sync)}, wall-clock sync / async", made, Unit.times)]
-    reason = f"wall-clock of sync over async: {numbers[0].text}"
+    evidence = f"wall-clock of sync over async: {numbers[0].text}"
     if (bound := ideal(sync)) is not None:
-        reason += f"; (g + t) / max(g, t) of sync's own seconds: {bound:.2f}"
-    return answer(FASTER, asked, [sync, ahead], above_one(made), numbers, reason)
+        evidence += f"; (g + t) / max(g, t) of sync's own seconds: {bound:.2f}"
+    return answer(FASTER, criteria, [sync, ahead], above_one(made), numbers, evidence)
 
 
-def sooner(sync: Cell, ahead: Cell, asked: Asked, count: int) -> Answer:
+def sooner(sync: Cell, ahead: Cell, criteria: Criteria, count: int) -> Answer:
     """Async less sync when both have run as long as the quickest run took."""
     numbers = [
-        at_equal_cost(ahead, sync, WALL, asked, count, Shows.above),
+        at_equal_cost(ahead, sync, WALL, criteria, count, Shows.above),
         # Who may hold as many devices asks whether it is the same, which takes another interval.
-        at_equal_cost(ahead, sync, "x/device_hours", asked, count, Shows.equal),
+        at_equal_cost(ahead, sync, "x/device_hours", criteria, count, Shows.equal),
     ]
-    made = tested(numbers[0], Shows.above, asked.margin)
-    reason = f"{numbers[0].label}: {made.reason}; {numbers[1].label}: {numbers[1].text}"
-    return answer(SOONER, asked, [sync, ahead], made.verdict, numbers, reason)
+    made = tested(numbers[0], Shows.above, criteria.margin)
+    evidence = f"{numbers[0].label}: {made.evidence}; {numbers[1].label}: {numbers[1].text}"
+    return answer(SOONER, criteria, [sync, ahead], made.verdict, numbers, evidence)
 
 
 def ratio(sync: Cell, ahead: Cell, count: int) -> Estimate:
@@ -109,7 +109,7 @@ def mean(by_seed: dict[int, float]) -> float:
     return sum(by_seed.values()) / len(by_seed)
 
 
-def grows(pairs: list[Pair], asked: Asked) -> list[Answer]:
+def grows(pairs: list[Pair], criteria: Criteria) -> list[Answer]:
     """Whether the speed-up of the largest model is above that of the smallest."""
     by_size = sorted(pairs, key=lambda pair: mean(pair[0].at_end("x/flops")))
     if len(by_size) < 2:
@@ -121,8 +121,8 @@ def grows(pairs: list[Pair], asked: Asked) -> list[Answer]:
     label = f"speed-up of {name(large[0])} / that of {name(small[0])}"
     number = Number(label, times, Unit.times)
     cells = [*small, *large]
-    reason = f"{label}: {number.text}"
-    return [answer(GROWS, asked, cells, above_one(times), [number], reason)]
+    evidence = f"{label}: {number.text}"
+    return [answer(GROWS, criteria, cells, above_one(times), [number], evidence)]
 
 
 def log_ratio(sync: Cell, ahead: Cell) -> dict[int, float]:

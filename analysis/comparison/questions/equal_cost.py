@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from analysis.comparison.questions.answers import Asked, Number, change
+from analysis.comparison.questions.answers import Criteria, Number, change
 from analysis.comparison.selection import Cell
 from analysis.statistics.curves import RunCurve, common_range, on_grid
 from analysis.statistics.decisions import Shows
@@ -26,7 +26,7 @@ def at_equal_cost(
     first: Cell,
     second: Cell,
     axis: str,
-    asked: Asked,
+    criteria: Criteria,
     together: int = 1,
     shows: Shows = Shows.above,
 ) -> Number:
@@ -36,7 +36,7 @@ def at_equal_cost(
 
     Raises UserError where a run has no such axis.
     """
-    curves = [cell.curves(axis, asked.quality) for cell in (first, second)]
+    curves = [cell.curves(axis, criteria.quality) for cell in (first, second)]
     spent = common_range([curve for one in curves for curve in one.values()])[1]
     heights = [at(one, spent) for one in curves]
     made = change(heights[0], heights[1], together, shows)

@@ -15,11 +15,11 @@ from analysis.comparison.questions import (
     scale,
     staleness,
 )
-from analysis.comparison.questions.answers import Answer, Asked, Unanswered
+from analysis.comparison.questions.answers import Answer, Criteria, Unanswered
 from analysis.comparison.selection import Selection, cells
 from analysis.tables.table import Tables
 
-Ask = Callable[[Selection, Asked], list[Answer]]
+Ask = Callable[[Selection, Criteria], list[Answer]]
 
 
 @dataclass(frozen=True)
@@ -90,18 +90,18 @@ class Answers:
         return [one for _, found in self.given for one in found]
 
 
-def answers(tables: Tables, asked: Asked | None = None) -> Answers:
+def answers(tables: Tables, criteria: Criteria | None = None) -> Answers:
     """All that these tables can answer. asked: what is compared; win-rates within 2 points."""
-    return answers_of(cells(tables), asked or Asked())
+    return answers_of(cells(tables), criteria or Criteria())
 
 
 def answers_of(
-    selection: Selection, asked: Asked, questions: Sequence[Question] = QUESTIONS
+    selection: Selection, criteria: Criteria, questions: Sequence[Question] = QUESTIONS
 ) -> Answers:
     """The same of conditions that are chosen already. A condition of one seed, or without the
     metric asked for, answers nothing."""
-    usable, told = with_seeds(selection, asked)
-    found = [(question, tuple(question.asks(usable, asked))) for question in questions]
+    usable, told = with_seeds(selection, criteria)
+    found = [(question, tuple(question.asks(usable, criteria))) for question in questions]
     given = tuple((question.text, some) for question, some in found if some)
     lacking = tuple(
         Unanswered(question.text, question.needs) for question, some in found if not some
@@ -109,11 +109,11 @@ def answers_of(
     return Answers(given, lacking, (*selection.left_out, *told))
 
 
-def with_seeds(selection: Selection, asked: Asked) -> tuple[Selection, list[str]]:
+def with_seeds(selection: Selection, criteria: Criteria) -> tuple[Selection, list[str]]:
     """The conditions that can be compared, and a line for each that cannot."""
     kept, told = [], []
     for cell in selection.cells:
-        lacks = [name for name in (asked.quality, asked.drift) if not cell.has(name)]
+        lacks = [name for name in (criteria.quality, criteria.drift) if not cell.has(name)]
         if len(cell.seeds) < 2:
             told.append(f"not compared: {cell.condition} has seed {cell.seeds[0]} alone")
         elif lacks:

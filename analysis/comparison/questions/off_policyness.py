@@ -6,10 +6,11 @@ from dataclasses import dataclass, replace
 
 from analysis.comparison.claims import together
 from analysis.comparison.equal_kl import Apart, Plane, at_equal_kl
+from analysis.comparison.families import Family, families
 from analysis.comparison.questions.answers import (
     Answer,
-    Asked,
     Claim,
+    Criteria,
     Number,
     Tested,
     answer,
@@ -17,7 +18,6 @@ from analysis.comparison.questions.answers import (
     minus,
     tested,
 )
-from analysis.comparison.questions.families import Family, families
 from analysis.comparison.selection import Cell, Selection
 from analysis.statistics.contrasts import seeds_to_pair
 from analysis.statistics.curves import areas, curve_of
@@ -81,18 +81,18 @@ def ladders(family: Family) -> list[Ladder]:
     return [ladder for ladder in found if len(ladder.steps) > 1]
 
 
-def ask(selection: Selection, asked: Asked) -> list[Answer]:
+def ask(selection: Selection, criteria: Criteria) -> list[Answer]:
     """The claims about N of each algorithm, in every setting that has a ladder."""
     several = every_ladder(selection)
     ends = together([(ladder.high, ladder.low) for ladder in several])
     steps = together([(ladder.second, ladder.low) for ladder in several])
     found: list[Answer] = []
     for place, ladder in enumerate(several):
-        found.append(falls(ladder, asked, ends[place]))
-        found.append(slower(ladder, asked, ends[place]))
-        found.append(small(ladder, asked, steps[place]))
+        found.append(falls(ladder, criteria, ends[place]))
+        found.append(slower(ladder, criteria, ends[place]))
+        found.append(small(ladder, criteria, steps[place]))
         # Which N has KL in common is known afterwards, so the claim is about the ladder.
-        found.append(one_curve(ladder, asked, ends[place]))
+        found.append(one_curve(ladder, criteria, ends[place]))
     return found
 
 
@@ -102,38 +102,43 @@ def every_ladder(selection: Selection) -> list[Ladder]:
     return [ladder for family in found for ladder in ladders(family)]
 
 
-def falls(ladder: Ladder, asked: Asked, count: int) -> Answer:
+def falls(ladder: Ladder, criteria: Criteria, count: int) -> Answer:
     """Whether the most updates a round end below the least."""
-    ends = ladder.high.scores(asked.quality), ladder.low.scores(asked.quality)
+    ends = ladder.high.scores(criteria.quality), ladder.low.scores(criteria.quality)
     number = Number(f"{ladder.algo}, {ladder.ends}", change(*ends, count))
-    made = tested(number, Shows.below, asked.margin)
-    reason = f"{ladder.ends}: {made.reason}"
-    return answer(FALLS, asked, [ladder.high, ladder.low], made.verdict, [number], reason)
+    made = tested(number, Shows.below, criteria.margin)
+    evidence = f"{ladder.ends}: {made.evidence}"
+    return answer(FALLS, criteria, [ladder.high, ladder.low], made.verdict, [number], evidence)
 
 
-def slower(ladder: Ladder, asked: Asked, count: int) -> Answer:
+def slower(ladder: Ladder, criteria: Criteria, count: int) -> Answer:
     """Whether the mean win-rate over the updates, which no ceiling hides, is lower."""
-    after = on_average(ladder.high, ladder.low, asked)
-    before = on_average(ladder.low, ladder.high, asked)
+    after = on_average(ladder.high, ladder.low, criteria)
+    before = on_average(ladder.low, ladder.high, criteria)
     label = f"mean over all updates, {ladder.ends}"
     if not after or not before:
-        reason = f"{label}: no versions of as many updates were evaluated of both"
+        evidence = f"{label}: no versions of as many updates were evaluated of both"
         cells = [ladder.high, ladder.low]
-        return answer(SLOWER, asked, cells, Verdict.cannot_tell, [], reason)
+        return answer(SLOWER, criteria, cells, Verdict.cannot_tell, [], evidence)
     number = Number(f"{ladder.algo}, {label}", change(after, before, count))
-    made = tested(number, Shows.below, asked.margin)
+    made = tested(number, Shows.below, criteria.margin)
     return answer(
-        SLOWER, asked, [ladder.high, ladder.low], made.verdict, [number], f"{label}: {made.reason}"
+        SLOWER,
+        criteria,
+        [ladder.high, ladder.low],
+        made.verdict,
+        [number],
+        f"{label}: {made.evidence}",
     )
 
 
-def on_average(cell: Cell, other: Cell, asked: Asked) -> dict[int, float]:
+def on_average(cell: Cell, other: Cell, criteria: Criteria) -> dict[int, float]:
     """The area under a run's curve over updates, divided by their number, from versions of as many
     updates as the other has some: a finer curve would be another measure. A run with fewer than
     two of these is left out."""
-    theirs = {x for xs, _ in other.paths("x/updates", asked.quality).values() for x in xs}
+    theirs = {x for xs, _ in other.paths("x/updates", criteria.quality).values() for x in xs}
     found = {}
-    for seed, (xs, ys) in cell.paths("x/updates", asked.quality).items():
+    for seed, (xs, ys) in cell.paths("x/updates", criteria.quality).items():
         shared = [(x, y) for x, y in zip(xs, ys, strict=True) if x in theirs]
         if len(shared) < 2:
             continue
@@ -142,25 +147,25 @@ def on_average(cell: Cell, other: Cell, asked: Asked) -> dict[int, float]:
     return found
 
 
-def small(ladder: Ladder, asked: Asked, count: int) -> Answer:
+def small(ladder: Ladder, criteria: Criteria, count: int) -> Answer:
     """Whether the second step of the ladder ends within the margin of the first."""
     first, second = sorted(ladder.steps)[:2]
-    scores = ladder.second.scores(asked.quality), ladder.low.scores(asked.quality)
+    scores = ladder.second.scores(criteria.quality), ladder.low.scores(criteria.quality)
     number = Number(f"{ladder.algo}, N={second} against N={first}", change(*scores, count, EQUAL))
-    made = tested(number, EQUAL, asked.margin)
-    reason = f"N={second} against N={first}: {made.reason}, margin {100 * asked.margin:g} points"
+    made = tested(number, EQUAL, criteria.margin)
+    evidence = f"N={second} against N={first}: {made.evidence}, {criteria.margin_text}"
     claim = replace(SMALL, text=SMALL.text.format(second, first))
-    return answer(claim, asked, [ladder.second, ladder.low], made.verdict, [number], reason)
+    return answer(claim, criteria, [ladder.second, ladder.low], made.verdict, [number], evidence)
 
 
-def at_shared_kl(ladder: Ladder, asked: Asked) -> tuple[Cell, dict[int, Apart]]:
+def at_shared_kl(ladder: Ladder, criteria: Criteria) -> tuple[Cell, dict[int, Apart]]:
     """The largest N of which every seed that it shares with the least N has KL in common with it,
     and how far they are apart; of none the largest N and nothing.
 
     A run that is lost leaves its seed out, here as in all pairs. A seed without KL in common does
     not: to leave it out would be to choose seeds by what happened in them.
     """
-    plane = Plane(asked.quality, asked.drift)
+    plane = Plane(criteria.quality, criteria.drift)
     for _, cell in sorted(ladder.steps.items(), reverse=True)[:-1]:
         found = at_equal_kl(cell, ladder.low, plane)
         seeds = seeds_to_pair(cell.seeds, ladder.low.seeds)
@@ -169,20 +174,22 @@ def at_shared_kl(ladder: Ladder, asked: Asked) -> tuple[Cell, dict[int, Apart]]:
     return ladder.high, {}
 
 
-def one_curve(ladder: Ladder, asked: Asked, count: int) -> Answer:
+def one_curve(ladder: Ladder, criteria: Criteria, count: int) -> Answer:
     """Whether the frontier of an N lies within the margin of that of the least at equal KL."""
-    cell, found = at_shared_kl(ladder, asked)
+    cell, found = at_shared_kl(ladder, criteria)
     if not found:
-        reason = "no evaluated versions have a KL in common: evaluate more of them (eval.snapshots)"
-        return answer(ONE_CURVE, asked, ladder.cells, Verdict.cannot_tell, [], reason)
+        evidence = (
+            "no evaluated versions have a KL in common: evaluate more of them (eval.snapshots)"
+        )
+        return answer(ONE_CURVE, criteria, ladder.cells, Verdict.cannot_tell, [], evidence)
     distances = {seed: one.distance for seed, one in found.items()}
     ends = f"N={cell.parts['updates_per_round']} against N={min(ladder.steps)}"
     estimate = change(distances, dict.fromkeys(found, 0.0), count, EQUAL)
     number = Number(f"{ladder.algo}, {ends}, at equal KL", estimate)
-    made: Tested = tested(number, EQUAL, asked.margin)
+    made: Tested = tested(number, EQUAL, criteria.margin)
     spans = [one.span for one in found.values()]
-    reason = (
+    evidence = (
         f"{ends}, over {min(spans):.1f} to {max(spans):.1f} nats that both runs of a seed have in "
-        f"common: {made.reason}, margin {100 * asked.margin:g} points"
+        f"common: {made.evidence}, {criteria.margin_text}"
     )
-    return answer(ONE_CURVE, asked, [cell, ladder.low], made.verdict, [number], reason)
+    return answer(ONE_CURVE, criteria, [cell, ladder.low], made.verdict, [number], evidence)

@@ -10,8 +10,8 @@ from dataclasses import replace
 from analysis.comparison.claims import together
 from analysis.comparison.questions.answers import (
     Answer,
-    Asked,
     Claim,
+    Criteria,
     Number,
     answer,
     change,
@@ -29,7 +29,7 @@ BEHIND = Claim(
 QUARTER = 4
 
 
-def ask(selection: Selection, asked: Asked) -> list[Answer]:
+def ask(selection: Selection, criteria: Criteria) -> list[Answer]:
     """Every N between the least and the most against the least, early on."""
     steps = [
         (ladder, number)
@@ -38,34 +38,34 @@ def ask(selection: Selection, asked: Asked) -> list[Answer]:
     ]
     counts = together([(ladder.steps[number], ladder.low) for ladder, number in steps])
     found = [
-        behind(ladder, number, asked, count)
+        behind(ladder, number, criteria, count)
         for (ladder, number), count in zip(steps, counts, strict=True)
     ]
     return [one for one in found if one is not None]
 
 
-def behind(ladder: Ladder, number: int, asked: Asked, count: int) -> Answer | None:
+def behind(ladder: Ladder, number: int, criteria: Criteria, count: int) -> Answer | None:
     """The difference at a quarter of the updates; None where no version of both is of then."""
     cell, low = ladder.steps[number], ladder.low
     updates = min(low.at_end("x/updates").values()) / QUARTER
-    after, before = (at(one, updates, asked) for one in (cell, low))
+    after, before = (at(one, updates, criteria) for one in (cell, low))
     if set(after) != set(cell.seeds) or set(before) != set(low.seeds):
         return None
     ends = f"N={number} against N={min(ladder.steps)}"
     made = tested(
         Number(f"{ladder.algo}, {ends}, after {updates:g} updates", change(after, before, count)),
         Shows.below,
-        asked.margin,
+        criteria.margin,
     )
     claim = replace(BEHIND, text=BEHIND.text.format(number, min(ladder.steps)))
-    reason = f"after {updates:g} updates, {ends}: {made.reason}"
-    return answer(claim, asked, [cell, low], made.verdict, [made.number], reason)
+    evidence = f"after {updates:g} updates, {ends}: {made.evidence}"
+    return answer(claim, criteria, [cell, low], made.verdict, [made.number], evidence)
 
 
-def at(cell: Cell, updates: float, asked: Asked) -> dict[int, float]:
+def at(cell: Cell, updates: float, criteria: Criteria) -> dict[int, float]:
     """The quality of the version of so many updates, by seed; seeds without one are left out."""
     return {
         seed: ys[xs.index(updates)]
-        for seed, (xs, ys) in cell.paths("x/updates", asked.quality).items()
+        for seed, (xs, ys) in cell.paths("x/updates", criteria.quality).items()
         if updates in xs
     }

@@ -6,16 +6,16 @@ The published code does so: its last round trains at rate zero, a quarter of all
 from __future__ import annotations
 
 from analysis.comparison.claims import together
+from analysis.comparison.families import Family, families
 from analysis.comparison.questions.answers import (
     Answer,
-    Asked,
     Claim,
+    Criteria,
     Number,
     answer,
     change,
     tested,
 )
-from analysis.comparison.questions.families import Family, families
 from analysis.comparison.selection import Cell, Selection
 from analysis.statistics.decisions import Shows
 
@@ -27,7 +27,7 @@ CLAIM = Claim(
 )
 
 
-def ask(selection: Selection, asked: Asked) -> list[Answer]:
+def ask(selection: Selection, criteria: Criteria) -> list[Answer]:
     """Per update against per round at the largest N that has both, for each algorithm."""
     pairs = [
         (family.first.parts["algo"], n, steps["update"], steps["round"])
@@ -37,13 +37,15 @@ def ask(selection: Selection, asked: Asked) -> list[Answer]:
     counts = together([(update, each_round) for *_, update, each_round in pairs])
     found = []
     for (algo, n, update, each_round), count in zip(pairs, counts, strict=True):
-        scores = update.scores(asked.quality), each_round.scores(asked.quality)
+        scores = update.scores(criteria.quality), each_round.scores(criteria.quality)
         number = Number(
             f"{algo}, per update less per round, N={n}", change(*scores, count, Shows.above)
         )
-        made = tested(number, Shows.above, asked.margin)
-        reason = f"per update less per round at N={n}: {made.reason}"
-        found.append(answer(CLAIM, asked, [update, each_round], made.verdict, [number], reason))
+        made = tested(number, Shows.above, criteria.margin)
+        evidence = f"per update less per round at N={n}: {made.evidence}"
+        found.append(
+            answer(CLAIM, criteria, [update, each_round], made.verdict, [number], evidence)
+        )
     return found
 
 

@@ -9,10 +9,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from analysis.comparison.claims import Pair, together
+from analysis.comparison.families import families, value
 from analysis.comparison.questions.answers import (
     Answer,
-    Asked,
     Claim,
+    Criteria,
     Number,
     Unit,
     answer,
@@ -20,7 +21,6 @@ from analysis.comparison.questions.answers import (
     tested,
 )
 from analysis.comparison.questions.equal_cost import at_equal_cost
-from analysis.comparison.questions.families import families
 from analysis.comparison.selection import Cell, Selection
 from analysis.statistics.contrasts import speed_up
 from analysis.statistics.decisions import Shows, options_of
@@ -36,36 +36,36 @@ SAMPLES = Claim(
     "The best and worst of {} samples reach the same win-rate in fewer updates.",
     "arXiv:2410.18252, Fig. 8",
 )
-PASSES_DRIFT = Claim(PASSES.question, "{} passes end at a larger KL.", PASSES.where)
+PASSES_DRIFT = Claim(PASSES.question, "{} passes end at a larger KL.", PASSES.source)
 SAMPLES_DRIFT = Claim(
-    SAMPLES.question, "{} samples in fewer updates end at a larger KL.", SAMPLES.where
+    SAMPLES.question, "{} samples in fewer updates end at a larger KL.", SAMPLES.source
 )
 SAVED = (("completions saved", "x/completions"), ("FLOPs saved", "x/flops"))
 
 
-def ask(selection: Selection, asked: Asked) -> list[Answer]:
+def ask(selection: Selection, criteria: Criteria) -> list[Answer]:
     """Each T against T=1, and each larger K in fewer updates against the smallest."""
     passes, samples = [], []
     for family in families(selection, ("passes",)):
         base, *others = family.line("passes").values()
         passes += [(cell, base) for cell in others]
     for family in families(selection, ("group_size", "updates")):
-        base, *others = (cell for _, cell in sorted(family.cells.items()))
+        base, *others = sorted(family.cells, key=size_of)
         samples += [(cell, base) for cell in others if spends_less(cell, base)]
     return [
-        *answers_of(PASSES, ("T", "passes"), passes, asked),
-        *answers_of(SAMPLES, ("K", "group_size"), samples, asked),
+        *answers_of(PASSES, ("T", "passes"), passes, criteria),
+        *answers_of(SAMPLES, ("K", "group_size"), samples, criteria),
     ]
 
 
 def answers_of(
-    claim: Claim, told: tuple[str, str], pairs: Sequence[Pair], asked: Asked
+    claim: Claim, told: tuple[str, str], pairs: Sequence[Pair], criteria: Criteria
 ) -> list[Answer]:
     """Both claims of each comparison. told: the letter and the part that change."""
     found = []
     for (cell, base), count in zip(pairs, together(pairs), strict=True):
         ends = [f"{told[0]}={one.parts[told[1]]}" for one in (cell, base)]
-        found += both(claim, " against ".join(ends), (cell, base), asked, count)
+        found += both(claim, " against ".join(ends), (cell, base), criteria, count)
     return found
 
 
@@ -75,30 +75,35 @@ def spends_less(cell: Cell, base: Cell) -> bool:
     return fewer and cell.parts["group_size"] > base.parts["group_size"]
 
 
-def both(claim: Claim, label: str, pair: Pair, asked: Asked, count: int) -> list[Answer]:
+def both(claim: Claim, label: str, pair: Pair, criteria: Criteria, count: int) -> list[Answer]:
     """That it is not worse for less, and what that costs in KL."""
     cell, base = pair
     price = PASSES_DRIFT if claim is PASSES else SAMPLES_DRIFT
     number = cell.parts["passes" if claim is PASSES else "group_size"]
     claims = [replace(one, text=one.text.format(number)) for one in (claim, price)]
-    scores = cell.scores(asked.quality), base.scores(asked.quality)
+    scores = cell.scores(criteria.quality), base.scores(criteria.quality)
     loss = Number(label, change(*scores, count, Shows.not_worse))
-    made = tested(loss, Shows.not_worse, asked.margin)
+    made = tested(loss, Shows.not_worse, criteria.margin)
     saved = [
         Number(f"{what}, {label}", ratio(base, cell, axis, count), Unit.times)
         for what, axis in SAVED
     ]
-    level = at_equal_cost(cell, base, "x/flops", asked, count)
+    level = at_equal_cost(cell, base, "x/flops", criteria, count)
     told = "; ".join(f"{one.label} {one.text}" for one in (*saved, level))
-    reason = f"{label}: {made.reason}, margin {100 * asked.margin:g} points; {told}"
-    drifts = change(cell.scores(asked.drift), base.scores(asked.drift), count, Shows.above)
+    evidence = f"{label}: {made.evidence}, {criteria.margin_text}; {told}"
+    drifts = change(cell.scores(criteria.drift), base.scores(criteria.drift), count, Shows.above)
     kl = tested(Number(f"KL, {label}", drifts, Unit.nats), Shows.above, 0.0)
     return [
-        answer(claims[0], asked, pair, made.verdict, [made.number, *saved, level], reason),
-        answer(claims[1], asked, pair, kl.verdict, [kl.number], f"{label}: KL {kl.reason}"),
+        answer(claims[0], criteria, pair, made.verdict, [made.number, *saved, level], evidence),
+        answer(claims[1], criteria, pair, kl.verdict, [kl.number], f"{label}: KL {kl.evidence}"),
     ]
 
 
 def ratio(base: Cell, cell: Cell, axis: str, count: int) -> Estimate:
     """How many times less of an axis the condition spent."""
     return speed_up(base.at_end(axis), cell.at_end(axis), options_of(Shows.above, count))
+
+
+def size_of(cell: Cell) -> tuple[int, int]:
+    """Samples per prompt, then updates."""
+    return value(cell, "group_size"), value(cell, "updates")

@@ -9,17 +9,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from analysis.comparison.families import families
 from analysis.comparison.questions.answers import (
     Answer,
-    Asked,
     Claim,
+    Criteria,
     Number,
     Tested,
     answer,
     change,
     tested,
 )
-from analysis.comparison.questions.families import families
 from analysis.comparison.questions.off_policyness import QUESTION, Ladder, ladders
 from analysis.comparison.selection import Cell, Selection
 from analysis.statistics.contrasts import BySeed
@@ -59,7 +59,7 @@ class Part:
         return Tested(made.number, OPPOSITE[made.verdict] if self.is_denied else made.verdict)
 
 
-def ask(selection: Selection, asked: Asked) -> list[Answer]:
+def ask(selection: Selection, criteria: Criteria) -> list[Answer]:
     """Both claims, wherever the preferred algorithm has a ladder beside others."""
     found = []
     for family in families(selection, ("updates_per_round", "algo")):
@@ -67,8 +67,8 @@ def ask(selection: Selection, asked: Asked) -> list[Answer]:
         preferred = several.pop(PREFERRED, None)
         if preferred and several:
             found += [
-                order(preferred, list(several.values()), asked),
-                learns(preferred, list(several.values()), asked),
+                order(preferred, list(several.values()), criteria),
+                learns(preferred, list(several.values()), criteria),
             ]
     return found
 
@@ -84,50 +84,50 @@ def decided(parts: Mapping[str, Part], margin: float) -> tuple[Verdict, dict[str
     return verdict, joint if verdict is Verdict.does_not_hold else single
 
 
-def order(preferred: Ladder, others: Sequence[Ladder], asked: Asked) -> Answer:
+def order(preferred: Ladder, others: Sequence[Ladder], criteria: Criteria) -> Answer:
     """Whether every other algorithm loses more."""
-    own = preferred.loss(asked.quality)
+    own = preferred.loss(criteria.quality)
     parts = {
         one.algo: Part(
             f"loss of {one.algo} less that of {PREFERRED}, {preferred.ends}",
-            one.loss(asked.quality),
+            one.loss(criteria.quality),
             own,
         )
         for one in others
     }
-    verdict, made = decided(parts, asked.margin)
+    verdict, made = decided(parts, criteria.margin)
     told = "; ".join(f"{algo} loses {one.number.text} more" for algo, one in made.items())
     cells = [cell for one in (preferred, *others) for cell in (one.low, one.high)]
-    return concluded(ORDER, asked, cells, verdict, made, f"{preferred.ends}: {told}")
+    return concluded(ORDER, criteria, cells, verdict, made, f"{preferred.ends}: {told}")
 
 
-def learns(preferred: Ladder, others: Sequence[Ladder], asked: Asked) -> Answer:
+def learns(preferred: Ladder, others: Sequence[Ladder], criteria: Criteria) -> Answer:
     """Whether the preferred one gains on its start at the largest N, and no other does."""
     parts = {
         one.algo: Part(
             f"{one.algo}, gain over SFT",
-            one.high.scores(asked.quality),
-            one.high.starts(asked.quality),
+            one.high.scores(criteria.quality),
+            one.high.starts(criteria.quality),
             is_denied=one is not preferred,
         )
         for one in (preferred, *others)
     }
-    verdict, made = decided(parts, asked.margin)
+    verdict, made = decided(parts, criteria.margin)
     told = "; ".join(f"{algo} {one.number.text}" for algo, one in made.items())
     cells = [one.high for one in (preferred, *others)]
-    reason = f"gain over SFT at N={max(preferred.steps)}: {told}"
-    return concluded(LEARNS, asked, cells, verdict, made, reason)
+    evidence = f"gain over SFT at N={max(preferred.steps)}: {told}"
+    return concluded(LEARNS, criteria, cells, verdict, made, evidence)
 
 
 def concluded(
     claim: Claim,
-    asked: Asked,
+    criteria: Criteria,
     cells: Sequence[Cell],
     verdict: Verdict,
     made: Mapping[str, Tested],
-    reason: str,
+    evidence: str,
 ) -> Answer:
     numbers = [one.number for one in made.values()]
     if any(not has_width(number.estimate) for number in numbers):
-        reason = f"{reason}: {NO_WIDTH}"
-    return answer(claim, asked, cells, verdict, numbers, reason)
+        evidence = f"{evidence}: {NO_WIDTH}"
+    return answer(claim, criteria, cells, verdict, numbers, evidence)

@@ -6,16 +6,16 @@ arXiv:2410.18252, figure 5.
 from __future__ import annotations
 
 from analysis.comparison.claims import together
+from analysis.comparison.families import Family, families
 from analysis.comparison.questions.answers import (
     Answer,
-    Asked,
     Claim,
+    Criteria,
     Number,
     answer,
     change,
     tested,
 )
-from analysis.comparison.questions.families import Family, families
 from analysis.comparison.questions.off_policyness import Ladder
 from analysis.comparison.selection import Selection
 from analysis.statistics.decisions import Shows
@@ -25,17 +25,17 @@ POLICY = Claim("policy_scale", "A larger policy loses less to off-policy samples
 REWARD = Claim("reward_scale", "A larger reward model does not make it lose less.", WHERE)
 
 
-def ask(selection: Selection, asked: Asked) -> list[Answer]:
+def ask(selection: Selection, criteria: Criteria) -> list[Answer]:
     """Both claims, wherever two sizes have the same ladder."""
     found = []
     for family in families(selection, ("updates_per_round", "model")):
-        found += compared(family, "model", POLICY, asked)
+        found += compared(family, "model", POLICY, criteria)
     for family in families(selection, ("updates_per_round", "proxy")):
-        found += compared(family, "proxy", REWARD, asked)
+        found += compared(family, "proxy", REWARD, criteria)
     return found
 
 
-def compared(family: Family, size: str, claim: Claim, asked: Asked) -> list[Answer]:
+def compared(family: Family, size: str, claim: Claim, criteria: Criteria) -> list[Answer]:
     """The loss along N at the largest size less that at the smallest."""
     found = [
         (name, Ladder(str(name), family.line("updates_per_round", **{size: name})))
@@ -49,22 +49,25 @@ def compared(family: Family, size: str, claim: Claim, asked: Asked) -> list[Answ
         return []
     (small_name, small), (large_name, large) = sizes[0], sizes[-1]
     shows = Shows.below if claim is POLICY else Shows.equal
-    made = change(large.loss(asked.quality), small.loss(asked.quality), shows=shows)
+    made = change(large.loss(criteria.quality), small.loss(criteria.quality), shows=shows)
     number = Number(f"loss of {large_name} less that of {small_name}, {small.ends}", made)
     ends = [(ladder.high, ladder.low) for _, ladder in sizes]
     losses = [
         Number(
             f"{name}, {ladder.ends}",
-            change(ladder.high.scores(asked.quality), ladder.low.scores(asked.quality), count),
+            change(
+                ladder.high.scores(criteria.quality), ladder.low.scores(criteria.quality), count
+            ),
         )
         for (name, ladder), count in zip(sizes, together(ends), strict=True)
     ]
-    told = tested(number, shows, asked.margin)
-    reason = f"{small.ends}, loss of {large_name} less that of {small_name}: {told.reason}; " + (
-        "; ".join(f"{loss.label} {loss.text}" for loss in losses)
+    told = tested(number, shows, criteria.margin)
+    evidence = (
+        f"{small.ends}, loss of {large_name} less that of {small_name}: {told.evidence}; "
+        + ("; ".join(f"{loss.label} {loss.text}" for loss in losses))
     )
     cells = [cell for _, ladder in sizes for cell in (ladder.low, ladder.high)]
-    return [answer(claim, asked, cells, told.verdict, [number, *losses], reason)]
+    return [answer(claim, criteria, cells, told.verdict, [number, *losses], evidence)]
 
 
 def work(ladder: Ladder) -> float:

@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 from analysis.comparison.claims import together
+from analysis.comparison.families import Family, families
 from analysis.comparison.questions.answers import (
     Answer,
-    Asked,
     Claim,
+    Criteria,
     Number,
     answer,
     change,
     tested,
 )
-from analysis.comparison.questions.families import Family, families
 from analysis.comparison.selection import Cell, Selection
 from analysis.statistics.decisions import Shows
 
@@ -31,18 +31,18 @@ REPAIRED = Claim(
 PLAIN = "none"
 
 
-def ask(selection: Selection, asked: Asked) -> list[Answer]:
+def ask(selection: Selection, criteria: Criteria) -> list[Answer]:
     """Each S against S=0, and each correction against none at the same S."""
     found: list[Answer] = []
     every = families(selection, ("max_staleness", "correction"))
     steps = [step for family in every for step in older(family)]
     counts = together([(cell, fresh) for _, cell, fresh in steps])
     for step, count in zip(steps, counts, strict=True):
-        found.append(cost_of(*step, asked, count))
+        found.append(cost_of(*step, criteria, count))
     repairs = [repair for family in every for repair in repaired(family)]
     counts = together([(cell, plain) for *_, cell, plain in repairs])
     for repair, count in zip(repairs, counts, strict=True):
-        found.append(gain_of(*repair, asked, count))
+        found.append(gain_of(*repair, criteria, count))
     return found
 
 
@@ -60,15 +60,15 @@ def is_like(cell: Cell, fresh: Cell) -> bool:
     return bool(cell.parts["mode"] == fresh.parts["mode"])
 
 
-def cost_of(rounds: int, cell: Cell, fresh: Cell, asked: Asked, count: int) -> Answer:
+def cost_of(rounds: int, cell: Cell, fresh: Cell, criteria: Criteria, count: int) -> Answer:
     """Whether samples one round old cost nothing, and older ones something."""
     claim, shows = (ONE, Shows.equal) if rounds == 1 else (OLDER, Shows.below)
-    scores = cell.scores(asked.quality), fresh.scores(asked.quality)
+    scores = cell.scores(criteria.quality), fresh.scores(criteria.quality)
     number = Number(f"{algo(cell)}, S={rounds} against S=0", change(*scores, count, shows))
-    made = tested(number, shows, asked.margin)
-    reason = f"S={rounds} against S=0: {made.reason}, margin {100 * asked.margin:g} points"
+    made = tested(number, shows, criteria.margin)
+    evidence = f"S={rounds} against S=0: {made.evidence}, {criteria.margin_text}"
     claim = replace(claim, text=claim.text.format(rounds))
-    return answer(claim, asked, [cell, fresh], made.verdict, [number], reason)
+    return answer(claim, criteria, [cell, fresh], made.verdict, [number], evidence)
 
 
 def repaired(family: Family) -> list[tuple[int, str, Cell, Cell]]:
@@ -83,15 +83,17 @@ def repaired(family: Family) -> list[tuple[int, str, Cell, Cell]]:
     ]
 
 
-def gain_of(rounds: int, name: str, cell: Cell, plain: Cell, asked: Asked, count: int) -> Answer:
+def gain_of(
+    rounds: int, name: str, cell: Cell, plain: Cell, criteria: Criteria, count: int
+) -> Answer:
     """Whether a correction ends above none."""
-    scores = cell.scores(asked.quality), plain.scores(asked.quality)
+    scores = cell.scores(criteria.quality), plain.scores(criteria.quality)
     label = f"S={rounds}, {name} less {PLAIN}"
     number = Number(f"{algo(cell)}, {label}", change(*scores, count, Shows.above))
-    made = tested(number, Shows.above, asked.margin)
-    reason = f"{label}: {made.reason}"
+    made = tested(number, Shows.above, criteria.margin)
+    evidence = f"{label}: {made.evidence}"
     claim = replace(REPAIRED, text=REPAIRED.text.format(rounds))
-    return answer(claim, asked, [cell, plain], made.verdict, [number], reason)
+    return answer(claim, criteria, [cell, plain], made.verdict, [number], evidence)
 
 
 def algo(cell: Cell) -> str:

@@ -1,1 +1,1 @@
-"""Hydra finds plugins here and nowhere else; what they do is in rlhf_lab.sweeps."""
+"""The plugins that Hydra looks for in this package; their code is in rlhf_lab.sweeps."""

@@ -8,53 +8,42 @@ from dataclasses import field, fields
 from typing import Any, get_type_hints
 
 from hydra.core.config_store import ConfigStore
-from hydra.plugins.sweeper import Sweeper
-from hydra.types import HydraContext, TaskFunction
-from omegaconf import DictConfig
 
 from rlhf_lab.experiment.config import default_of
-from rlhf_lab.sweeps.jobs import Context
 from rlhf_lab.sweeps.options import SweeperOptions
 from rlhf_lab.sweeps.search.launch import search
 from rlhf_lab.sweeps.search.options import SearchOptions
 from rlhf_lab.sweeps.sweep import OF_RUNS
+from rlhf_lab.sweeps.sweeper_plugin import ContextSweeper
 from rlhf_lab.types.errors import UserError
 
 NAME = "rlhf_lab_search"
-# A search goes on with more trials by itself.
+# The options of sweeps that a search has too; `extend` is not needed for more trials.
 OF_SWEEPER = ("dry", "rerun", "other_code")
 
 
-class SearchSweeper(Sweeper):  # type: ignore[misc]
+class SearchSweeper(ContextSweeper):
     """See rlhf_lab.sweeps.search."""
 
     def __init__(self, params: Mapping[str, Any] | None, **options: Any) -> None:
-        self._params = dict(params or {})
+        super().__init__(params)
         self._sweeper = SweeperOptions(**{key: options.pop(key) for key in OF_SWEEPER})
         self._options = SearchOptions(**options)
-        self._context: Context | None = None
-
-    def setup(
-        self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig
-    ) -> None:
-        command = getattr(task_function, "command", "")
-        self._context = Context(hydra_context, task_function, config, command)
 
     def sweep(self, arguments: list[str]) -> Any:
-        """Search. Raises JobsFailed if nothing could be chosen, or the test failed."""
-        context = self._context
-        assert context is not None, "setup comes first"
+        """Search. Raises JobsFailed if no setting could be chosen, or if the test failed."""
+        context = self.context
         if context.command not in OF_RUNS:
             raise UserError(
                 f"rlhf-lab {context.command} with hydra/sweeper={NAME}: a search compares runs; "
                 "pass it to `rlhf-lab train -m`"
             )
-        given = [*(f"{key}={value}" for key, value in self._params.items()), *arguments]
-        return search(context, given, self._options, self._sweeper)
+        every = [*(f"{key}={value}" for key, value in self.params.items()), *arguments]
+        return search(context, every, self._options, self._sweeper)
 
 
 def schema() -> type:
-    """The options as Hydra checks them: their types, and their defaults, which live with them."""
+    """The options of both dataclasses, with types and defaults, as one schema for Hydra."""
     columns: list[Any] = [
         ("_target_", str, field(default=f"{__name__}.{SearchSweeper.__name__}")),
         ("_convert_", str, field(default="all")),

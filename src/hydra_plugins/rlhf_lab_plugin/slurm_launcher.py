@@ -1,4 +1,4 @@
-"""hydra/launcher=slurm: each job of a sweep is a job of Slurm's, and each gets its outcome."""
+"""hydra/launcher=slurm: each job of a sweep is a Slurm job with its own result."""
 
 from __future__ import annotations
 

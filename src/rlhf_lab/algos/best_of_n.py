@@ -25,7 +25,7 @@ class BestOfN(limits.Limited, key="algo"):
     needs: ClassVar[Needs] = Needs(group_size=2)
 
     def credit(self, reward_PG: Tensor, batch: Batch) -> Credit:
-        """1 on the best sample; nothing else is trained on. A group of equals is dropped."""
+        """1 on the best sample; nothing else is trained on. Groups of equal rewards are dropped."""
         return best_credit(reward_PG, batch)
 
     def loss(self, policy: PolicyOutput, batch: Batch) -> LossOutput:

@@ -55,7 +55,7 @@ class DAPO(limits.Limited, key="algo"):
         return Needs(group_size=2, oversample=self.oversample)
 
     def credit(self, reward_PG: Tensor, batch: Batch) -> Credit:
-        """Group-standardised reward less the punishment of length. A group of equals is dropped."""
+        """Standardised reward with a length penalty. Groups of equal rewards are dropped."""
         keep_PG = is_informative(reward_PG).unsqueeze(1).expand_as(reward_PG)
         shaped_PG = reward_PG - self.overlong_penalty * self._overlong(batch).view_as(reward_PG)
         advantage_PG = standardised(shaped_PG, self.epsilon)
@@ -68,5 +68,5 @@ class DAPO(limits.Limited, key="algo"):
         return (over_B / share_B.clamp(min=1e-9)).clamp(0, 1)
 
     def loss(self, policy: PolicyOutput, batch: Batch) -> LossOutput:
-        """Surrogate per token, clipped further away above than below."""
+        """Clipped surrogate per token, with a wider clip above than below."""
         return token_surrogate(policy, batch, self.clip_low, self.clip_high)

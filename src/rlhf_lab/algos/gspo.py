@@ -32,6 +32,6 @@ class GSPO(limits.Limited, key="algo"):
         return Credit(per_token(advantage_PG, batch), keep_B=keep_all(reward_PG))
 
     def loss(self, policy: PolicyOutput, batch: Batch) -> LossOutput:
-        """Clipped surrogate on the exponential of the mean log-ratio of a response's tokens."""
+        """Clipped surrogate; the ratio is exp(mean log-ratio of the response's tokens)."""
         ratio_B = sequence_value(policy.logp_BT - batch.proximal_logp_BT, batch).exp()
         return response_surrogate(ratio_B, batch, self.clip_low, self.clip_high)

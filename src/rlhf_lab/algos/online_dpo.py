@@ -43,7 +43,7 @@ class OnlineDPO(limits.Limited, key="algo"):
         return Needs(group_size=2, reference_every=self.refresh_every)
 
     def credit(self, reward_PG: Tensor, batch: Batch) -> Credit:
-        """Who is better than whom. A group of equals is dropped."""
+        """Preferences by reward; groups whose rewards are all equal are dropped."""
         return pair_credit(reward_PG, batch, self.pairs)
 
     def loss(self, policy: PolicyOutput, batch: Batch) -> LossOutput:

@@ -27,11 +27,11 @@ class OnlineSLiC(limits.Limited, key="algo"):
     needs: ClassVar[Needs] = Needs(group_size=2)
 
     def credit(self, reward_PG: Tensor, batch: Batch) -> Credit:
-        """Who is better than whom. A group of equals is dropped."""
+        """Preferences by reward; groups whose rewards are all equal are dropped."""
         return pair_credit(reward_PG, batch, self.pairs)
 
     def loss(self, policy: PolicyOutput, batch: Batch) -> LossOutput:
-        """What is missing from a margin of one; a pair that has it pulls no more."""
+        """max(0, 1 - beta * gap): pairs that are 1 / beta nats apart have no gradient."""
         gap_PGG, weight_PGG = compared(policy, batch)
         margin_PGG = self.beta * gap_PGG
         return pair_output((1 - margin_PGG).relu(), margin_PGG, weight_PGG)

@@ -8,10 +8,11 @@ from itertools import takewhile
 from pathlib import Path
 
 from rlhf_lab.runs.folder import MANIFEST, manifest_path
+from rlhf_lab.runs.former_names import present_override
 from rlhf_lab.runs.manifest import Replayed, Started, read_manifest
 from rlhf_lab.runs.reading import checked
 from rlhf_lab.runs.secrets import masked, secret_in
-from rlhf_lab.sweeps.words import quoted
+from rlhf_lab.sweeps.override_text import quoted
 from rlhf_lab.types.errors import UserError
 
 
@@ -75,14 +76,14 @@ def overrides_of_replay(folder: Path, changes: Sequence[str]) -> list[str]:
     dropped = ("mode=", "mode.", "output.")
     own = [text for text in recorded_overrides(folder) if not text.startswith(dropped)]
     own += ["mode=replay", f"mode.schedule={quoted(folder)}"]
-    own += [f"mode.{key}={value}" for key, value in settings.items()]
+    own += [present_override(f"mode.{key}={value}") for key, value in settings.items()]
     return [*primary_flags(folder), *merged(own, changes)]
 
 
 def recorded_overrides(folder: Path) -> list[str]:
-    """The overrides that a run was started with."""
+    """The overrides that a run was started with, by their present names."""
     path = manifest_path(folder)
-    return checked(read_manifest(path), Started, path)["overrides"]
+    return list(map(present_override, checked(read_manifest(path), Started, path)["overrides"]))
 
 
 def primary_flags(folder: Path) -> list[str]:
@@ -94,5 +95,5 @@ def primary_flags(folder: Path) -> list[str]:
 
 def merged(own: Sequence[str], changes: Sequence[str]) -> list[str]:
     """Overrides, without those of keys that are changed, and the changes."""
-    changed = {text.split("=")[0] for text in changes}
+    changed = {present_override(text).split("=")[0] for text in changes}
     return [*(text for text in own if text.split("=")[0] not in changed), *changes]

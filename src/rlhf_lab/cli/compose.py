@@ -23,14 +23,16 @@ from hydra_plugins.rlhf_lab_plugin.tracked_sweeper import TrackedSweeper
 from rlhf_lab.cli.endings import REFUSALS
 from rlhf_lab.experiment.checks import check, require_readable_splits, require_working_rewards
 from rlhf_lab.experiment.config import Config, plain, register, typed
+from rlhf_lab.experiment.former_files import read_former_names
 from rlhf_lab.experiment.planning.forecast import require_prompts, require_room
 from rlhf_lab.experiment.registry import conf_folder
 from rlhf_lab.runs.folder import config_hash
 from rlhf_lab.runs.foreign.boundary import no_quiet_end
+from rlhf_lab.runs.former_names import present_overrides
 from rlhf_lab.runs.trackers.console import Console
-from rlhf_lab.sweeps.job import content_of, unaddressed
+from rlhf_lab.sweeps.job import content_of, without_addresses
 from rlhf_lab.sweeps.launchers import slurm
-from rlhf_lab.sweeps.words import PRIMARY, primary_config
+from rlhf_lab.sweeps.override_text import PRIMARY, primary_config
 from rlhf_lab.training.engines.broadcast_engine import STOP
 from rlhf_lab.training.engines.distributed import main_rank
 from rlhf_lab.types.errors import UserError
@@ -38,7 +40,7 @@ from rlhf_lab.types.errors import UserError
 Job = Callable[[DictConfig], None]
 # What may change when a run is resumed: where it writes and reports, not what it computes.
 NOT_IDENTITY = ("part", "output", "data", "tracker", "checkpoint", "eval", "engine")
-REPLAYED = ("max_staleness", "at_bound", "ahead")
+REPLAYED = ("max_staleness", "when_stale", "extra_rounds")
 
 
 def compose(job: Job, overrides: Sequence[str], command: str = "") -> None:
@@ -47,11 +49,12 @@ def compose(job: Job, overrides: Sequence[str], command: str = "") -> None:
     command: what sweeps start for each of their jobs; "" for jobs that cannot be swept.
     """
     register()
+    read_former_names()
     # Hydra looks for plugins in folders, where an editable install has none.
     for plugin in (TrackedSweeper, SearchSweeper, SlurmLauncher):
         Plugins.instance().register(plugin)
     slurm.register()
-    sys.argv = ["rlhf-lab", *overrides]
+    sys.argv = ["rlhf-lab", *present_overrides(overrides)]
     wrap = hydra.main(version_base="1.3", config_path=str(conf_folder()), config_name=PRIMARY)
     refused: list[Exception] = []
 
@@ -122,7 +125,7 @@ def facts(command: str, cfg: DictConfig, config: Config) -> dict[str, Any]:
         "log": config.output.log or None,
         "mode_settings": {key: plain(getattr(config.mode, key)) for key in REPLAYED},
         "identity": config_hash(
-            {k: v for k, v in unaddressed(resolved).items() if k not in NOT_IDENTITY}
+            {k: v for k, v in without_addresses(resolved).items() if k not in NOT_IDENTITY}
         ),
         "accelerator": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
     }

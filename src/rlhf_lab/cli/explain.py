@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from rlhf_lab.cli.command import OptionsCommand
+from rlhf_lab.runs.former_names import present_key
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
 
@@ -32,6 +33,9 @@ def explanation(name: str) -> Iterator[str]:
     """The lines about a key, a node, a group or an option. Raises UserError for anything else."""
     from rlhf_lab.experiment import keys
 
+    if (present := present_key(name)) != name:
+        yield f"{name} is now {present}"
+        name = present
     first, dot, rest = name.partition(".")
     group = keys.MOUNTS.get(first, first)
     titles = [title for title in keys.sections() if name == title or title.startswith(f"{group}=")]

@@ -37,7 +37,7 @@ from rlhf_lab.rollout.generators.pairs import PairsGenerator, PairsSampling
 from rlhf_lab.rollout.generators.vllm.make import Lengths, engine_settings, vllm_generator
 from rlhf_lab.rollout.generators.vllm.options import VLLMSampling, VLLMServerSampling
 from rlhf_lab.rollout.generators.vllm.own_server import Command, lone_server
-from rlhf_lab.rollout.mode import AtBound, ExecutorKind, Mode
+from rlhf_lab.rollout.mode import ExecutorKind, Mode, WhenStale
 from rlhf_lab.rollout.pipeline import Pipeline
 from rlhf_lab.rollout.process import FailurePolicy
 from rlhf_lab.rollout.worker import RolloutWorker
@@ -312,8 +312,8 @@ def budget(config: Config, per_round: int) -> StalenessBudget:
     """What the mode admits: a replay one round at a time, a mode that drops a little too much."""
     mode: Mode = config.mode
     admitted = 0 if mode.is_replay else mode.max_staleness
-    if mode.at_bound is AtBound.drop and not mode.is_replay:
-        admitted += mode.ahead
+    if mode.when_stale is WhenStale.drop and not mode.is_replay:
+        admitted += mode.extra_rounds
     lag = None
     if mode.lag_shares:
         shares = np.cumsum(mode.lag_shares)

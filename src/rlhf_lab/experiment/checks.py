@@ -144,10 +144,10 @@ def check_vllm(config: Config) -> None:
     part = config.generator
     if not isinstance(part, VLLMSampling):
         return
-    if config.mode.weights is WeightPolicy.newest_in_sequence:
+    if config.mode.weights is WeightPolicy.latest_per_token:
         raise UserError(
-            f"mode.weights=newest_in_sequence with generator={part.name}: vLLM finishes a chunk "
-            "before it takes new weights; pass mode.weights=newest, or generator=hf"
+            f"mode.weights=latest_per_token with generator={part.name}: vLLM finishes a chunk "
+            "before it takes new weights; pass mode.weights=latest, or generator=hf"
         )
     if isinstance(part, VLLMServerSampling):
         check_servers(part, config.mode.num_generators)

@@ -1,7 +1,7 @@
 """Low-rank adapters beside frozen weights (LoRA, arXiv:2106.09685), through peft.
 
-The reference is the same model with its adapters off. Whoever else reads the policy (generators,
-evaluation, export) gets merged weights under the plain model's names and never sees an adapter.
+The reference is the same model with its adapters off. Generators, evaluation and export get merged
+weights under the names of the plain model, without adapters.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def require_peft() -> None:
 
 
 def with_adapters(model: Any, lora: Lora, seed: int) -> Any:
-    """The model itself with adapters put in, and nothing else left to train.
+    """Insert adapters into the model, the only parameters that are trained then.
 
     A is drawn from the seed and B is zero, so that the policy starts as the reference. The adapters
     are float32 whatever the weights are. Raises UserError for modules that cannot have adapters.
@@ -108,7 +108,7 @@ def has_adapters(model: Any) -> bool:
 
 @contextmanager
 def adapters_off(model: Any) -> Iterator[Any]:
-    """The reference: the model as it was before adapters were put in. A plain one is left as is."""
+    """Inside, the model computes without its adapters, as the reference does."""
     modules = list(adapted_modules(model).values())
     for module in modules:
         module.enable_adapters(False)

@@ -1,4 +1,4 @@
-"""Policies: a small GPTNeoX from nothing, or any causal language model of transformers."""
+"""Policies: a small GPTNeoX from scratch, or any causal language model of transformers."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def load_pretrained(model: PretrainedModel, key: str) -> tuple[Any, Any]:
 
 
 def policy_shape(model: ScratchModel | PretrainedModel, task_tokenizer: Any | None) -> Any:
-    """The policy as far as its config goes: a hub's or folder's model without any weights."""
+    """The policy without weights: a model on the hub or in a folder from its config alone."""
     if isinstance(model, ScratchModel) or model.path.startswith(PACKAGE):
         return load_policy(model, task_tokenizer, seed=0)[0]
     config = load_config_of(model.path, "model.path", model.revision)
@@ -84,9 +84,10 @@ def load_tokenizer(
 
 
 def settled(model: Any) -> Any:
-    """Eval mode, so that a fresh sample's ratio is exactly one (N+ detail 7), in memory of its own.
+    """The model in eval mode, so that the ratio of a fresh sample is exactly one
+    (arXiv:2403.17031, detail 7), with weights in memory of their own.
 
-    Weights read from a file lie wherever the file has them; arithmetic may round by alignment.
+    Weights read from a file are aligned as in the file, and kernels may round by alignment.
     """
     for parameter in model.parameters():
         parameter.data = parameter.data.clone()
@@ -94,7 +95,7 @@ def settled(model: Any) -> Any:
 
 
 def with_padding(tokenizer: Any) -> Any:
-    """Prefer a padding token that is not the end token, without resizing embeddings (N+ detail 3).
+    """Prefer a padding token that is not the end token (arXiv:2403.17031, detail 3).
 
     Where the vocabulary has none, the tokenizer is left as it is: padding is masked everywhere.
     """
@@ -119,7 +120,7 @@ def save_policy(
 
 
 def require_savable(model: Any, tokenizer: Any, path: str, settings: GenerationSettings) -> None:
-    """Refuse, before the first step, a model that could not be saved after the last one."""
+    """Raise UserError before the first step if the model cannot be saved after the last one."""
     parts = (model.config, saved_generation(model, tokenizer, settings), tokenizer)
     with quiet_transformers(), tempfile.TemporaryDirectory(prefix="rlhf_lab_") as folder:
         for part in parts:

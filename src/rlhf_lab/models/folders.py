@@ -1,4 +1,4 @@
-"""A model's folder, looked at before anything is built of it."""
+"""Checks of a model's folder before the model is built."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def require_config(path: str, key: str) -> None:
 
 
 def size_of(file: Path) -> int:
-    """Bytes of a file; none of one that who reads it will refuse."""
+    """Bytes of a file; 0 if it cannot be read, which its reader reports later."""
     try:
         return file.stat().st_size
     except OSError:
@@ -112,8 +112,8 @@ def require_dtype(config: Mapping[str, Any], path: str, key: str) -> None:
 
 
 def require_sizes(config: Mapping[str, Any], num_bytes: int, path: str, key: str) -> None:
-    """Refuse what would be built for hours, or fill the memory: the weights that a config asks for
-    must fit the files that are there."""
+    """Refuse a config whose weights cannot fit the files: building them would take hours, or fill
+    the memory."""
     width = max(config.get(name) or 1 for name in WIDTH)
     for name in TIMES_WIDTH:
         needed = (config.get(name) or 1) * width

@@ -19,7 +19,7 @@ from rlhf_lab.types.data import Batch, PolicyOutput
 CAPS = ("final_logit_softcapping", "output_logits_soft_cap")
 
 
-class Texts(NamedTuple):
+class TokenRows(NamedTuple):
     """The columns of a batch that models read. Rows of a group are consecutive and share a prompt.
 
     A tuple, because FSDP and DeepSpeed look for tensors in the arguments of a forward pass.
@@ -32,9 +32,9 @@ class Texts(NamedTuple):
     group_B: Tensor
 
 
-def texts(batch: Batch) -> Texts:
+def token_rows(batch: Batch) -> TokenRows:
     """The columns of a batch that models read."""
-    return Texts(
+    return TokenRows(
         batch.prompt_BS, batch.prompt_mask_BS, batch.response_BT, batch.mask_BT, batch.group_B
     )
 
@@ -44,7 +44,7 @@ def positions(mask: Tensor) -> Tensor:
     return (mask.cumsum(dim=1) - 1).clamp(min=0)
 
 
-def inputs(batch: Batch | Texts) -> dict[str, Any]:
+def inputs(batch: Batch | TokenRows) -> dict[str, Any]:
     """Arguments of a transformers model: prompt and response of each row as one sequence."""
     mask = torch.cat([batch.prompt_mask_BS, batch.mask_BT.long()], dim=1)
     return {
@@ -55,12 +55,12 @@ def inputs(batch: Batch | Texts) -> dict[str, Any]:
     }
 
 
-def before_tokens(hidden: Tensor, batch: Batch | Texts) -> Tensor:
+def before_tokens(hidden: Tensor, batch: Batch | TokenRows) -> Tensor:
     """The hidden states that predict the response tokens, BTD, among those of all tokens."""
     return hidden[:, -batch.response_BT.shape[1] - 1 : -1]
 
 
-def response_values(values: Any, batch: Batch | Texts) -> Tensor:
+def response_values(values: Any, batch: Batch | TokenRows) -> Tensor:
     """Values of the states before the response tokens by a network with its own body, BT; 0 on
     padding."""
     hidden = values.body(**inputs(batch)).last_hidden_state
@@ -70,7 +70,7 @@ def response_values(values: Any, batch: Batch | Texts) -> Tensor:
 
 def response_output(
     model: Any,
-    batch: Batch | Texts,
+    batch: Batch | TokenRows,
     temperature: float,
     values: Any | None = None,
     num_chunks: int = 1,
@@ -99,7 +99,7 @@ def response_output(
 
 
 def chunked_output(
-    model: Any, batch: Batch | Texts, temperature: float, values: Any | None, num_chunks: int
+    model: Any, batch: Batch | TokenRows, temperature: float, values: Any | None, num_chunks: int
 ) -> PolicyOutput:
     """`response_output` with the logits of one chunk of response tokens in memory at a time.
 
@@ -114,7 +114,7 @@ def chunked_output(
 
 def states_output(
     model: Any,
-    batch: Batch | Texts,
+    batch: Batch | TokenRows,
     hidden_ND: Tensor,
     temperature: float,
     values: Any | None,

@@ -17,10 +17,10 @@ def is_tied(model: Any) -> bool:
 
 
 def with_head(model: Any, tying: Tying, path: str) -> Any:
-    """The model with its head as asked for; what it says does not change, and save_pretrained
-    keeps it.
+    """The model with its head tied or untied; its outputs do not change, and save_pretrained keeps
+    the choice.
 
-    Raises UserError where tying would throw a trained head away.
+    Raises UserError where tying would discard a trained head.
     """
     if tying is Tying.as_saved or is_tied(model) is (tying is Tying.tied):
         return model
@@ -39,7 +39,7 @@ def with_head(model: Any, tying: Tying, path: str) -> Any:
             f"model.tie_embeddings=tied, but the head of model.path={path} differs from its "
             "embedding and would be lost: pass model.tie_embeddings=as_saved"
         )
-    # Models that hold several configs look for the word in the one of the text.
+    # Models with several configs read the field from that of the text model.
     for config in {id(c): c for c in (model.config, model.config.get_text_config())}.values():
         config.tie_word_embeddings = tying is Tying.tied
     return model

@@ -142,7 +142,7 @@ def reason(error: BaseException) -> str:
 
 
 def require_vocabulary(model: Any, tokenizer: Any, path: str, key: str) -> None:
-    """Every token that the tokenizer can say must have a row in the model's embedding."""
+    """Raise UserError unless every token of the tokenizer has a row in the model's embedding."""
     rows = int(model.get_input_embeddings().weight.shape[0])
     outside = {text: token for text, token in tokenizer.get_vocab().items() if token >= rows}
     if outside:

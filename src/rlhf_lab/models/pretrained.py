@@ -1,4 +1,4 @@
-"""Options of models that exist: where the weights are, and how they are held."""
+"""Options of pretrained models: where the weights are, their precision, attention and adapters."""
 
 from __future__ import annotations
 
@@ -102,13 +102,13 @@ class PretrainedModel(limits.Limited, key="model"):
 
     @property
     def keywords(self) -> dict[str, Any]:
-        """What from_pretrained is told about how the weights are held."""
+        """Arguments of from_pretrained for precision and attention."""
         chosen = {} if self.attention is Attention.auto else {"attn_implementation": self.attention}
         return {"dtype": DTYPES[self.dtype], **{key: part.value for key, part in chosen.items()}}
 
 
 def require_attention(model: PretrainedModel) -> None:
-    """Raises UserError if the attention that was asked for cannot be computed here."""
+    """Raise UserError if the chosen attention cannot be computed here."""
     if model.attention is not Attention.flash_attention_2:
         return
     missing = []

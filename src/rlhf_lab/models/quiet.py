@@ -21,12 +21,12 @@ def first_line(error: BaseException) -> str:
 def quiet_transformers() -> Iterator[None]:
     """No progress bars and warnings of transformers: the terminal belongs to the console.
 
-    The hub is asked once, not five times with growing pauses, when it cannot be reached.
+    An unreachable hub is tried once, not five times with growing pauses.
     """
     before = transformers_logging.get_verbosity()
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     if not torch.cuda.is_available():
-        # Where deepspeed is installed, saving imports it, and it tells that it found no GPU.
+        # Where deepspeed is installed, saving imports it, and it prints that it found no GPU.
         os.environ.setdefault("DS_ACCELERATOR", "cpu")
     transformers_logging.set_verbosity_error()
     transformers_logging.disable_progress_bar()

@@ -25,7 +25,7 @@ OFFSET = "reward_offset"
 
 
 def reward_model_from(policy: Any, seed: int) -> Any:
-    """The policy's body under a fresh head, drawn from N(0, 1/sqrt(d+1)) (N+ detail 11)."""
+    """The policy's body under a new head drawn from N(0, 1/(d+1)) (arXiv:2403.17031, detail 11)."""
     config = policy.config.__class__.from_dict(policy.config.to_dict())
     config.num_labels = 1
     with quiet_transformers(), torch.random.fork_rng(devices=[]):
@@ -48,7 +48,7 @@ def load_reward_model(path: str, key: str = "reward.path") -> tuple[Any, Any, fl
     """Model in eval mode, tokenizer, and the offset to subtract from its scores (0 if none).
 
     Any sequence-classification model. Refuses one without weights for its head (the head would be
-    drawn at random), and one whose tokenizer says tokens that it has no embedding for. path: a
+    drawn at random), and one whose tokenizer has tokens without an embedding. path: a
     folder, or a hub name with or without @REVISION. key: the option that named it.
     """
     model = load_weights_of(AutoModelForSequenceClassification, path, key)
@@ -58,7 +58,7 @@ def load_reward_model(path: str, key: str = "reward.path") -> tuple[Any, Any, fl
 
 
 def offset_of(model: Any, path: str, key: str) -> float:
-    """What a config has as offset, 0 if nothing. Raises UserError if it is no number."""
+    """The offset in a config, 0 if there is none. Raises UserError if it is not a number."""
     found = getattr(model.config, OFFSET, 0.0)
     if isinstance(found, bool) or not isinstance(found, int | float) or not math.isfinite(found):
         raise UserError(
@@ -69,12 +69,12 @@ def offset_of(model: Any, path: str, key: str) -> float:
 
 
 def reward_model_shape(path: str, key: str = "reward.path") -> Any:
-    """The model of `load_reward_model` as far as its config goes, without any weights."""
+    """The model of `load_reward_model` from its config alone, without weights."""
     return shape_of(AutoModelForSequenceClassification, load_config_of(path, key), path, key)
 
 
 def chosen_label(model: Any, path: str, label: int) -> int:
-    """The logit that is the reward; -1 takes the only one. Raises UserError if it is not clear."""
+    """Index of the logit that is the reward; -1 is the only one. Raises UserError if ambiguous."""
     count = int(model.config.num_labels)
     if label == -1 and count == 1:
         return 0

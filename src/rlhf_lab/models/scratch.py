@@ -1,4 +1,4 @@
-"""Small policies from nothing: a GPTNeoX with random weights."""
+"""Small policies from scratch: a GPTNeoX with random weights."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class ScratchModel(limits.Limited, key="model"):
 
 
 def refuse_no_tokenizer(model: ScratchModel) -> NoReturn:
-    """Say that neither the model nor the task brings a tokenizer."""
+    """Raise UserError: neither the model nor the task has a tokenizer."""
     raise UserError(
         f"model={model.name} has no tokenizer of its own, and this task brings none: pass "
         "model=smollm2_135m, or model=pretrained model.path=<hub name or folder>"

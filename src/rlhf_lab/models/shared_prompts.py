@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from rlhf_lab.models.forward import Texts, attends_to_all, before_tokens, inputs, positions
+from rlhf_lab.models.forward import TokenRows, attends_to_all, before_tokens, inputs, positions
 
 # Attention that takes any mask. Flash attention knows causal ones only.
 MASKABLE = ("sdpa", "eager")
@@ -32,20 +32,20 @@ class Packed(NamedTuple):
     column_N: Tensor
 
 
-def packed(texts: Texts) -> Packed:
+def packed(token_rows: TokenRows) -> Packed:
     """Pack the consecutive rows of each group into one row."""
-    row_B = rows_of(texts)
+    row_B = packed_row_of(token_rows)
     is_first_B = row_B.diff(prepend=row_B.new_full((1,), -1)) > 0
-    length_B = texts.mask_BT.sum(dim=1).long()
+    length_B = token_rows.mask_BT.sum(dim=1).long()
     before_B = length_B.cumsum(dim=0) - length_B
     start_B = before_B - before_B[is_first_B][row_B]
-    prompt_PS, mask_PS = texts.prompt_BS[is_first_B], texts.prompt_mask_BS[is_first_B]
+    prompt_PS, mask_PS = token_rows.prompt_BS[is_first_B], token_rows.prompt_mask_BS[is_first_B]
     width = prompt_PS.shape[1]
-    number_N, index_N = texts.mask_BT.nonzero(as_tuple=True)
+    number_N, index_N = token_rows.mask_BT.nonzero(as_tuple=True)
     row_N, column_N = row_B[number_N], width + start_B[number_N] + index_N
     rest = prompt_PS.new_zeros(len(prompt_PS), int((start_B + length_B).max()))
     token_PL = torch.cat([prompt_PS, rest], dim=1)
-    token_PL[row_N, column_N] = texts.response_BT[number_N, index_N]
+    token_PL[row_N, column_N] = token_rows.response_BT[number_N, index_N]
     position_PL = torch.cat([positions(mask_PS), rest], dim=1)
     position_PL[row_N, column_N] = mask_PS.sum(dim=1)[row_N] + index_N
     segment_PL = torch.cat([mask_PS * PROMPT, rest], dim=1)
@@ -54,9 +54,9 @@ def packed(texts: Texts) -> Packed:
     return Packed(token_PL, position_PL, visible(segment_PL), row_N, before_N)
 
 
-def rows_of(texts: Texts) -> Tensor:
+def packed_row_of(token_rows: TokenRows) -> Tensor:
     """Index of each row's packed row, B."""
-    return (texts.group_B.diff(prepend=texts.group_B[:1]) != 0).cumsum(dim=0)
+    return (token_rows.group_B.diff(prepend=token_rows.group_B[:1]) != 0).cumsum(dim=0)
 
 
 def visible(segment_PL: Tensor) -> Tensor:
@@ -73,9 +73,9 @@ def visible(segment_PL: Tensor) -> Tensor:
     return may_see_PLL.unsqueeze(1)
 
 
-def packed_states(body: Any, texts: Texts) -> Tensor:
+def packed_states(body: Any, token_rows: TokenRows) -> Tensor:
     """The hidden states before the response tokens, ND, each prompt computed once."""
-    pack = packed(texts)
+    pack = packed(token_rows)
     mask: Tensor = pack.may_see_P1LL
     if body.config._attn_implementation == "eager":
         # Eager attention adds its mask to the scores.
@@ -92,21 +92,24 @@ def packed_states(body: Any, texts: Texts) -> Tensor:
     return hidden_ND
 
 
-def saves(texts: Texts, hidden_size: int) -> bool:
+def packing_is_cheaper(token_rows: TokenRows, hidden_size: int) -> bool:
     """Whether packing costs less than separate rows: fewer tokens, but more pairs in attention.
 
     A layer takes about 24 h^2 operations per token and 4 h per pair (h: hidden_size), padding
     included.
     """
-    rows, width = len(texts.mask_BT), texts.prompt_BS.shape[1] + texts.response_BT.shape[1]
-    row_B = rows_of(texts)
+    rows, width = (
+        len(token_rows.mask_BT),
+        token_rows.prompt_BS.shape[1] + token_rows.response_BT.shape[1],
+    )
+    row_B = packed_row_of(token_rows)
     num_groups = int(row_B[-1]) + 1
     if num_groups == rows:
         return False
     length_P = torch.zeros(num_groups, device=row_B.device).index_add(
-        0, row_B, texts.mask_BT.sum(dim=1)
+        0, row_B, token_rows.mask_BT.sum(dim=1)
     )
-    packed_width = texts.prompt_BS.shape[1] + int(length_P.max())
+    packed_width = token_rows.prompt_BS.shape[1] + int(length_P.max())
 
     def cost(num_rows: int, length: int) -> int:
         return num_rows * length * (6 * hidden_size + length)
@@ -132,7 +135,7 @@ def is_packable(body: Any) -> bool:
     return bool((plain - together).abs().max() <= tolerance * plain.abs().max())
 
 
-def example(device: torch.device) -> Texts:
+def example(device: torch.device) -> TokenRows:
     """Two responses to one prompt, the first of them with padding."""
     rows = {
         "prompt_BS": [[0, 1, 2], [0, 1, 2]],
@@ -141,4 +144,4 @@ def example(device: torch.device) -> Texts:
         "mask_BT": [[1.0, 1.0, 0.0], [1.0, 1.0, 1.0]],
         "group_B": [0, 0],
     }
-    return Texts(**{name: torch.tensor(cells, device=device) for name, cells in rows.items()})
+    return TokenRows(**{name: torch.tensor(cells, device=device) for name, cells in rows.items()})

@@ -10,7 +10,7 @@ from torch import Tensor
 
 
 class ValueNetwork(torch.nn.Module):
-    """value = score(hidden state) - offset. body: None reads the policy's own hidden states."""
+    """value = score(hidden state) - offset. body: None if it uses the policy's hidden states."""
 
     def __init__(self, body: Any | None, score: torch.nn.Module, offset: float = 0.0) -> None:
         super().__init__()
@@ -25,12 +25,13 @@ class ValueNetwork(torch.nn.Module):
 
 
 def value_model_from(reward_model: Any, offset: float) -> ValueNetwork:
-    """Body and head of a reward model, so that values begin as its scores (N+ detail 22)."""
+    """Body and head of a reward model, so that values start as its scores (arXiv:2403.17031,
+    detail 22)."""
     return ValueNetwork(reward_model.base_model, reward_model.score, offset).requires_grad_(True)
 
 
 def value_model_like(policy: Any, is_shared: bool) -> ValueNetwork:
-    """The policy's own body, shared or a copy of it, under a head that says zero."""
+    """The policy's own body, shared or a copy of it, under a head of zeros."""
     score = torch.nn.Linear(policy.config.hidden_size, 1, bias=False, dtype=policy.dtype)
     torch.nn.init.zeros_(score.weight)
     body = None if is_shared else copy.deepcopy(policy.base_model)

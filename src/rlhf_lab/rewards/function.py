@@ -30,7 +30,8 @@ SIGNATURE = (
 
 @dataclass(frozen=True)
 class FunctionReward(limits.Limited, key="reward"):
-    """A Python function of your own, called once for every sample (docs/rewards.md)."""
+    """A Python function of your own, reward.path=my_module.my_reward, called once for every sample
+    (docs/rewards.md)."""
 
     name: str = limits.name("function")
     path: str = limits.option(

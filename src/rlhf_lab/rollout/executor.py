@@ -126,7 +126,7 @@ class WorkerSlot:
     """A worker and the requests handed to it, the chunk that it generates now first."""
 
     worker: Worker
-    held: deque[ChunkRequest] = field(default_factory=deque)
+    requests: deque[ChunkRequest] = field(default_factory=deque)
 
 
 class BackgroundExecutor:
@@ -195,11 +195,11 @@ class BackgroundExecutor:
     def _hand_over(self) -> None:
         """Hand waiting chunks to the workers that hold fewest, as long as one has room."""
         while self._waiting:
-            slot = min(self._slots, key=lambda slot: len(slot.held))
-            if len(slot.held) >= self._prefetch:
+            slot = min(self._slots, key=lambda slot: len(slot.requests))
+            if len(slot.requests) >= self._prefetch:
                 return
             request = self._waiting.popleft()
-            slot.held.append(request)
+            slot.requests.append(request)
             slot.worker.send(request.feed, request.chunk)
             self._changed.notify_all()
 
@@ -207,10 +207,10 @@ class BackgroundExecutor:
         """Receive one worker's rollouts until the executor closes or a worker fails (a thread)."""
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: slot.held or self._closing.is_set())
+                self._changed.wait_for(lambda: slot.requests or self._closing.is_set())
             if self._closing.is_set() or self.failure is not None:
                 return
-            request = slot.held[0]
+            request = slot.requests[0]
             try:
                 rollout = slot.worker.receive()
                 self.on_done(rollout)
@@ -220,7 +220,7 @@ class BackgroundExecutor:
                 request.future.set_exception(error)
                 return
             with self._changed:
-                slot.held.popleft()
+                slot.requests.popleft()
                 self._hand_over()
             self._done(request.feed)
             request.future.set_result(rollout)

@@ -22,12 +22,12 @@ class WeightPolicy(StrEnum):
     first token, the latest one at every token, or that of a recorded schedule."""
 
     admission = "admission"
-    newest = "newest"
-    newest_in_sequence = "newest_in_sequence"
+    latest = "latest"
+    latest_per_token = "latest_per_token"
     recorded = "recorded"
 
 
-class AtBound(StrEnum):
+class WhenStale(StrEnum):
     """How max_staleness is enforced: generators wait, or samples that are too old are dropped."""
 
     wait = "wait"
@@ -69,8 +69,8 @@ class Mode(limits.Limited, key="mode"):
     weights: WeightPolicy = limits.option(
         WeightPolicy.admission,
         about=(
-            "Which version writes a chunk: that of its admission (reproducible), the newest at "
-            "its start, the newest at every token, or that of a recorded schedule."
+            "Which version writes a chunk: that of its admission (reproducible), the latest at "
+            "its start, the latest at every token, or that of a recorded schedule."
         ),
     )
     lag_probabilities: str = limits.option(
@@ -80,15 +80,17 @@ class Mode(limits.Limited, key="mode"):
             "run's seed; empty makes all of them S rounds old."
         ),
     )
-    at_bound: AtBound = limits.option(
-        AtBound.wait,
+    when_stale: WhenStale = limits.option(
+        WhenStale.wait,
         about=(
-            "What keeps samples within max_staleness when weights are the newest: generators "
+            "What keeps samples within max_staleness when weights are the latest: generators "
             "wait, or samples that became too old are dropped."
         ),
     )
-    ahead: int = limits.count(
-        1, most=10**6, about="Rounds that generators run beyond max_staleness, with at_bound=drop."
+    extra_rounds: int = limits.count(
+        1,
+        most=10**6,
+        about="Rounds that generators run beyond max_staleness, with when_stale=drop.",
     )
     schedule: str = limits.option(
         "", about="Folder of the run whose schedule weights=recorded repeats."
@@ -152,10 +154,10 @@ class Mode(limits.Limited, key="mode"):
                 f"mode.weights={self.weights.value} with mode.executor=inline: new weights come "
                 "only while somebody else generates; pass mode=free"
             )
-        if self.at_bound is AtBound.drop and not (self.uses_latest_weights or self.is_replay):
+        if self.when_stale is WhenStale.drop and not (self.uses_latest_weights or self.is_replay):
             raise UserError(
-                "mode.at_bound=drop with mode.weights=admission: every sample would be too old by "
-                "design; pass mode=free, or mode.at_bound=wait"
+                "mode.when_stale=drop with mode.weights=admission: every sample would be too old "
+                "by design; pass mode=free, or mode.when_stale=wait"
             )
         if self.is_replay and is_background:
             raise UserError(
@@ -214,13 +216,13 @@ class Mode(limits.Limited, key="mode"):
     @property
     def max_lag(self) -> int:
         """Rounds that a chunk may be old when it is looked at, to be taken or dropped."""
-        is_dropping = self.at_bound is AtBound.drop
-        return self.max_staleness + (self.ahead + 1 if is_dropping else 0)
+        is_dropping = self.when_stale is WhenStale.drop
+        return self.max_staleness + (self.extra_rounds + 1 if is_dropping else 0)
 
     @property
     def uses_latest_weights(self) -> bool:
         """Whether timing decides which weights write a sample."""
-        return self.weights in (WeightPolicy.newest, WeightPolicy.newest_in_sequence)
+        return self.weights in (WeightPolicy.latest, WeightPolicy.latest_per_token)
 
     @property
     def is_replay(self) -> bool:

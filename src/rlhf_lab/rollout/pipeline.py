@@ -17,7 +17,7 @@ from rlhf_lab.rollout.budget import StalenessBudget
 from rlhf_lab.rollout.chunk_states import PendingChunk, QueuedChunk, RoundRollouts
 from rlhf_lab.rollout.executor import Executor
 from rlhf_lab.rollout.feeds import RecordedWeights, Segments
-from rlhf_lab.rollout.mode import AtBound, Mode, WeightPolicy
+from rlhf_lab.rollout.mode import Mode, WeightPolicy, WhenStale
 from rlhf_lab.rollout.partial_rollout import PartialRollout, segments_of
 from rlhf_lab.rollout.prefetch import ChunkPrefetcher
 from rlhf_lab.types.data import Weights
@@ -57,7 +57,7 @@ class Pipeline:
         self._pending: list[PendingChunk] = []
         self._history: dict[int, Weights] = {}
         self._lock = threading.Lock()
-        self._finished: dict[tuple[int, int], int] = {}
+        self._tokens_in_flight: dict[tuple[int, int], int] = {}
         self._generated = 0
         executor.on_done = self._count
 
@@ -87,13 +87,15 @@ class Pipeline:
     def tokens(self) -> tuple[int, int]:
         """Response tokens generated so far, and those among them that have not been taken yet."""
         with self._lock:
-            return self._generated, sum(self._finished.values())
+            return self._generated, sum(self._tokens_in_flight.values())
 
     def _count(self, rollout: Rollout) -> None:
         with self._lock:
             self._generated += rollout.response_tokens
             key = (rollout.chunk.round, rollout.chunk.index)
-            self._finished[key] = self._finished.get(key, 0) + rollout.response_tokens
+            self._tokens_in_flight[key] = (
+                self._tokens_in_flight.get(key, 0) + rollout.response_tokens
+            )
 
     def weights_of(self, version: int) -> Weights:
         """A version that wrote samples of the present round."""
@@ -132,7 +134,7 @@ class Pipeline:
         if self._recorded is not None:
             return RecordedWeights(self._recorded[number], self._history)
         if self._mode.uses_latest_weights:
-            return self._executor.latest(self._mode.weights is WeightPolicy.newest_in_sequence)
+            return self._executor.latest(self._mode.weights is WeightPolicy.latest_per_token)
         return weights
 
     def take(self, weights: Weights) -> RoundRollouts:
@@ -174,7 +176,7 @@ class Pipeline:
             for note in rollout.report.notes:
                 self._report(note)
             with self._lock:
-                del self._finished[rollout.chunk.round, rollout.chunk.index]
+                del self._tokens_in_flight[rollout.chunk.round, rollout.chunk.index]
             row = {
                 "round": version,
                 "chunk": pending.number,
@@ -188,7 +190,7 @@ class Pipeline:
 
     def _is_too_old(self, rollout: Rollout, version: int) -> bool:
         is_older = version - rollout.version > self._mode.max_staleness
-        return is_older and self._mode.at_bound is AtBound.drop
+        return is_older and self._mode.when_stale is WhenStale.drop
 
     def _check(self, pending: PendingChunk, rollout: Rollout, version: int) -> None:
         """Raise if the chunk's lag is not exactly what the mode promises."""

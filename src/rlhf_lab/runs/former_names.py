@@ -1,22 +1,125 @@
-"""Names that settings had in runs of before: what they are called now, and what they are hashed as.
+"""Former names of options: what they are called now, and where files still have them.
 
-A hash over settings is recorded with runs, sweeps and cached stages, and compared later: it is
-taken over the names that the settings had first, so that a new name changes no hash.
+Overrides and YAML files with former names are accepted for one release, with a warning. Configs
+that runs recorded are read under the present names. Hashes over settings are recorded with runs,
+sweeps and cached stages and compared later: they are taken over the names that the settings were
+first recorded under, so that a new name changes no hash.
 """
 
 from __future__ import annotations
 
+import functools
+import re
+import sys
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-# Classes whose name is recorded with a part's values, by their present name.
-FORMER_CLASSES = {"RunOptions": "Recipe"}
+KEYS = {"mode.at_bound": "mode.when_stale", "mode.ahead": "mode.extra_rounds"}
+GROUPS = {"budget@run": "run", "budget": "run"}
+VALUES = {"mode.weights": {"newest": "latest", "newest_in_sequence": "latest_per_token"}}
+# Classes whose name is recorded with their values, by their present name.
+CLASSES = {"RunOptions": "Recipe"}
+
+FIRST_KEYS = {present: former for former, present in KEYS.items()}
+FIRST_GROUPS = {"run": "budget@run"}
+FIRST_VALUES = {
+    key: {present: former for former, present in values.items()} for key, values in VALUES.items()
+}
+OVERRIDE = re.compile(r"([+~]*)([^=]+)(=.*)?", re.DOTALL)
+WORD = re.compile(r"\w+")
+
+
+def present_key(key: str) -> str:
+    """A key or a group by its present name."""
+    return KEYS.get(key, GROUPS.get(key, key))
+
+
+def present_value(key: str, value: Any) -> Any:
+    """A value of a key, or a text with several values, by its present name."""
+    return renamed_value(VALUES.get(key, {}), value)
+
+
+def renamed_value(names: Mapping[str, str], value: Any) -> Any:
+    if not names or not isinstance(value, str):
+        return value
+    return WORD.sub(lambda found: names.get(found[0], found[0]), value)
+
+
+def present_override(text: str) -> str:
+    """An override, `mode.ahead=2` or `+mode.weights=newest`, by its present names."""
+    return override_in(text, KEYS | GROUPS, VALUES)
+
+
+def first_override(text: str) -> str:
+    """An override under the names that sweeps were first recorded by."""
+    return override_in(text, FIRST_KEYS | FIRST_GROUPS, FIRST_VALUES)
+
+
+def override_in(text: str, keys: Mapping[str, str], values: Mapping[str, Mapping[str, str]]) -> str:
+    if not (found := OVERRIDE.fullmatch(text)):
+        return text
+    sign, key, rest = found.groups()
+    return f"{sign}{keys.get(key, key)}{renamed_value(values.get(key, {}), rest) or ''}"
+
+
+def present_overrides(texts: Sequence[str]) -> list[str]:
+    """Overrides that a person gave, by their present names; a former one is warned of."""
+    return [warned(text, present_override(text)) for text in texts]
+
+
+def warned(former: str, present: str, where: str = "") -> str:
+    """The present text, with a warning if the former one is another."""
+    if former != present:
+        warn(f"{where}{former} is now {present}: the former name works for one release")
+    return present
+
+
+@functools.cache
+def warn(text: str) -> None:
+    """Print a warning, once a process."""
+    sys.stderr.write(f"rlhf-lab: {text}\n")
+
+
+def present_config(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """A recorded config, nested or with dotted keys, by its present names."""
+    return renamed(config, KEYS, VALUES, prefix)
+
+
+def renamed(
+    config: Mapping[str, Any],
+    keys: Mapping[str, str],
+    values: Mapping[str, Mapping[str, str]],
+    prefix: str = "",
+) -> dict[str, Any]:
+    """A config with other names for keys and values, whose nodes stay where they are."""
+    found: dict[str, Any] = {}
+    for name, value in config.items():
+        key = f"{prefix}{name}"
+        if isinstance(value, Mapping):
+            found[name] = renamed(value, keys, values, f"{prefix}{name}.")
+            continue
+        if key in keys:
+            name = name.removesuffix(last_part(key)) + last_part(keys[key])
+        found[name] = renamed_value(values.get(key, {}), value)
+    return found
+
+
+def last_part(key: str) -> str:
+    return key.rpartition(".")[2]
 
 
 def as_first_recorded(values: Any) -> Any:
-    """Plain values with the names that they were recorded under first."""
-    if isinstance(values, dict):
-        named = {name: as_first_recorded(value) for name, value in values.items()}
-        if (part := named.get("part")) in FORMER_CLASSES:
-            named["part"] = FORMER_CLASSES[part]
-        return named
-    return [as_first_recorded(one) for one in values] if isinstance(values, list) else values
+    """Plain values under the names that they were first recorded by."""
+    if isinstance(values, Mapping):
+        return renamed(with_first_classes(values), FIRST_KEYS, FIRST_VALUES)
+    return values
+
+
+def with_first_classes(values: Any) -> Any:
+    """Plain values with the former names of classes."""
+    if isinstance(values, Mapping):
+        found = {name: with_first_classes(value) for name, value in values.items()}
+        if (part := found.get("part")) in CLASSES:
+            found["part"] = CLASSES[part]
+        return found
+    return [with_first_classes(one) for one in values] if isinstance(values, list) else values

@@ -64,8 +64,12 @@ class Restart(TypedDict):
     kernels: NotRequired[str]
 
 
-class ModeSettings(TypedDict):
-    max_staleness: Count
+class ModeSettings(TypedDict, total=False):
+    """at_bound, ahead: former names of when_stale and extra_rounds (former_names)."""
+
+    max_staleness: Required[Count]
+    when_stale: str
+    extra_rounds: Count
     at_bound: str
     ahead: Count
 

@@ -1,1 +1,1 @@
-"""Many runs of one question: which, in which order, where, and what became of them."""
+"""Many runs of one question: a grid of jobs or a search, on this machine or on Slurm."""

@@ -1,9 +1,9 @@
-"""The configs of many jobs, each by what it differs in: Hydra merges every choice of files once.
+"""Compose the configs of many jobs fast: Hydra merges every choice of config files only once.
 
 Hydra applies overrides of values after it has merged the chosen files, in their order. So a copy of
-the merged files with the overrides applied by Hydra's own function is what Hydra would compose. Of
-jobs that differ in their seed alone, not even that is done again. Whatever else is asked for, and
-whatever is wrong, is left to Hydra, and refused in its words.
+the merged files, with the overrides applied by Hydra's own function, is what Hydra would compose.
+Jobs that differ only in their seed share even that. Any other override, and any error, is left to
+Hydra itself.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from omegaconf.errors import OmegaConfBaseException
 from rlhf_lab.experiment.config import Config, typed
 from rlhf_lab.sweeps.grid import SEED
 
-# Of Hydra's resolver, which sees the job, and of the node that it reads.
+# The name of the resolver that reads the job's own values, and of the node that holds them.
 OF_HYDRA = "hydra"
 
 
-class LeftToHydra(Exception):
-    """Overrides, or merged files, that only Hydra itself composes."""
+class NeedsHydra(Exception):
+    """Overrides or merged files that only Hydra itself can compose."""
 
 
 @dataclass
@@ -45,12 +45,12 @@ class Composer:
 
     @contextmanager
     def config(self, overrides: Sequence[str]) -> Iterator[Config]:
-        """The config of overrides; `hydra:` in it is of the job while the block runs."""
+        """The config of overrides; while the block runs, `hydra:` in it refers to the job."""
         before = HydraConfig.instance().cfg
         try:
             try:
                 config = self._by_difference(overrides)
-            except (LeftToHydra, HydraException, OmegaConfBaseException):
+            except (NeedsHydra, HydraException, OmegaConfBaseException):
                 cfg = self.loader.load_sweep_config(self.master, list(overrides))
                 HydraConfig.instance().set_config(cfg)
                 config = typed(cfg)
@@ -72,20 +72,20 @@ class Composer:
         return self._composed(parsed)[0]
 
     def _composed(self, parsed: Sequence[Override]) -> tuple[Config, bool]:
-        """The config, and whether anything but its seed follows from the seed."""
+        """The config, and whether any other value is interpolated from the seed."""
         choices = tuple(str(one.input_line) for one in parsed if not is_value(one))
         if choices not in self._merged:
             self._merged[choices] = self._merge(choices)
         merged = self._merged[choices]
         if merged is None or any(OF_HYDRA in str(one.input_line) for one in parsed):
-            raise LeftToHydra
+            raise NeedsHydra
         cfg = copy.deepcopy(merged)
         values = [override for override in parsed if is_value(override)]
         ConfigLoaderImpl._apply_overrides_to_config(values, cfg)
         return typed(cfg), any(SEED in text for text in interpolations(cfg))
 
     def _merge(self, choices: tuple[str, ...]) -> DictConfig | None:
-        """What choices of files come to, without the node `hydra`; None if that is read from."""
+        """The merged files without the node `hydra`; None if a value is interpolated from it."""
         cfg: DictConfig = self.loader.load_sweep_config(self.master, list(choices))
         with read_write(cfg), open_dict(cfg):
             cfg.pop(OF_HYDRA)
@@ -94,23 +94,23 @@ class Composer:
 
 @functools.lru_cache(maxsize=100_000)
 def parsed_once(text: str) -> Override:
-    """An override, read; it is not changed by who applies it."""
+    """The parsed override; applying it does not change it."""
     return OverridesParser.create().parse_override(text)
 
 
 def is_value(override: Override) -> bool:
-    """Whether this surely sets one value: the seed, or one below a group, whose name has no dot."""
+    """Whether the override sets the seed or a value below a group, rather than choosing a file."""
     special = override.is_sweep_override() or override.is_hydra_override()
     is_below = "." in override.key_or_group or override.key_or_group == SEED
     if is_below and override.package is None and not special:
         return True
     if isinstance(override.value(), dict | list):
-        raise LeftToHydra  # Hydra would apply it among the values, in its turn
+        raise NeedsHydra  # Hydra would apply it among the values, in its turn
     return False
 
 
 def interpolations(cfg: DictConfig) -> Iterator[str]:
-    """The texts that are made of other values, anywhere in a config."""
+    """All texts of a config that are interpolated from other values."""
     left: list[Any] = [OmegaConf.to_container(cfg, resolve=False)]
     while left:
         value = left.pop()

@@ -1,4 +1,4 @@
-"""The grid that overrides ask for, in Hydra's grammar: `seed=1,2,3`, `run.passes=range(1,4)`."""
+"""The grid of a sweep, from overrides in Hydra's grammar: `seed=1,2,3`, `run.passes=range(1,4)`."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from hydra.core.override_parser.types import Override
 from rlhf_lab.types.errors import UserError
 
 SEED = "seed"
-# What file systems, shells and overrides take badly in a name.
-UNFIT = str.maketrans({**dict.fromkeys("/\\=,:@*?", "_"), **dict.fromkeys(" '\"\n[]{}()$", None)})
-# A file's name has 255 bytes at most, and logs add an ending.
+# Characters that file systems, shells or overrides interpret.
+UNSAFE = str.maketrans({**dict.fromkeys("/\\=,:@*?", "_"), **dict.fromkeys(" '\"\n[]{}()$", None)})
+# A file name has 255 bytes at most, and logs add a suffix.
 LONGEST_LEVEL = 200
 
 
 @dataclass(frozen=True)
 class Grid:
-    """fixed: overrides that all jobs share. swept: the values of each key that differs, as texts
-    that an override takes."""
+    """fixed: overrides that all jobs share. swept: the values of each swept key, as texts of
+    overrides."""
 
     fixed: tuple[str, ...]
     swept: Mapping[str, tuple[str, ...]]
 
     def points(self) -> Iterator[dict[str, str]]:
-        """Every combination: all conditions of a seed before the next seed, so that what is done
-        at any time is compared in pairs. The seed is named last."""
+        """Every combination: all conditions of a seed before the next seed, so that an unfinished
+        sweep can be compared in pairs. The seed is the last key."""
         conditions = {key: values for key, values in self.swept.items() if key != SEED}
         for seed in self.swept.get(SEED, ("",)):
             for values in itertools.product(*conditions.values()):
@@ -38,8 +38,8 @@ class Grid:
 
 
 def grid_of(params: Mapping[str, str], texts: Sequence[str], parser: OverridesParser) -> Grid:
-    """The grid of a sweep's own keys and of overrides, which replace those of the same key. A key
-    of the sweep's own is swept with a single value too.
+    """The grid of a sweep's params and of overrides, which replace params of the same key. Params
+    are swept keys even with a single value.
 
     Raises UserError for a key without values, and for a value that occurs twice.
     """
@@ -65,24 +65,21 @@ def values_of(key: str, override: Override) -> tuple[str, ...]:
     """The texts of a swept key's values."""
     if not override.is_discrete_sweep():
         raise UserError(
-            f"{override.input_line} is a search space and no list of values: pass values with "
+            f"{override.input_line} is a search space, not a list of values: pass values with "
             "commas, or search with hydra/sweeper=rlhf_lab_search"
         )
-    found = tuple(override.sweep_string_iterator())
-    if not found:
+    values = tuple(override.sweep_string_iterator())
+    if not values:
         raise UserError(f"{override.input_line} has no value: the grid is empty; pass at least one")
-    if twice := sorted(value for value, times in Counter(found).items() if times > 1):
-        raise UserError(
-            f"{key}={','.join(found)} has {twice[0]} twice: every value once, since a job that "
-            "runs twice tells nothing new"
-        )
-    return found
+    if twice := sorted(value for value, times in Counter(values).items() if times > 1):
+        raise UserError(f"{key}={','.join(values)} has {twice[0]} twice: pass every value once")
+    return values
 
 
 def name_of(point: Mapping[str, str]) -> str:
-    """A point as the path of a folder, `algo-grpo/seed-1`: a level for each swept key."""
+    """The folder of a point, `algo-grpo/seed-1`: a level for each swept key."""
     levels = [
-        f"{key}-{value}" for key, value in zip(short(list(point)), point.values(), strict=True)
+        f"{key}-{value}" for key, value in zip(short_keys(list(point)), point.values(), strict=True)
     ]
     for level in levels:
         if len(level.encode()) > LONGEST_LEVEL:
@@ -90,11 +87,11 @@ def name_of(point: Mapping[str, str]) -> str:
                 f"{level[:60]}... is too long for the name of a folder: sweep over overlays with "
                 "short names instead (conf/experiment), or set output.dir"
             )
-    return "/".join(level.translate(UNFIT) for level in levels) or "job"
+    return "/".join(level.translate(UNSAFE) for level in levels) or "job"
 
 
-def short(keys: Sequence[str]) -> list[str]:
-    """Each key's last word, or the whole key where two end alike."""
+def short_keys(keys: Sequence[str]) -> list[str]:
+    """The last part of each key, or the whole key where two have the same last part."""
     plain = [key.lstrip("+~") for key in keys]
     last = [key.split("@")[-1].rpartition(".")[2] for key in plain]
     return [word if last.count(word) == 1 else key for word, key in zip(last, plain, strict=True)]

@@ -1,9 +1,9 @@
-"""One job of a sweep: what to run, where, and how its state is told from its folder."""
+"""One job of a sweep: its command, its folder, and its state as the folder shows it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,21 +17,24 @@ from rlhf_lab.runs.reading import Unreadable, file_size
 from rlhf_lab.training.stages.cache import lock_of
 from rlhf_lab.types.errors import UserError
 
-# What says where a run writes and whom it tells, and changes nothing that it computes.
-TOLD = ("output", "tracker", "checkpoint")
-# Where servers are, and how long they are waited for.
+# Config nodes that decide where a run writes, but not what it computes.
+OUTPUT_NODES = ("output", "tracker", "checkpoint")
+# Options of where servers are, and how long a run waits for them.
 ADDRESSES = ("urls", "host", "port", "nccl_host", "connect_seconds")
 TAIL_BYTES = 65536
-# Ended before the end, without an error: goes on from its checkpoint.
-CUT_OFF = ("stopped", "interrupted", "died", "paused")
+# States of a job that ended early without an error: it resumes from its checkpoint.
+RESUMABLE = ("stopped", "interrupted", "died", "paused")
 
 
 @dataclass(frozen=True)
 class Job:
-    """name: the swept keys and values. overrides: for Hydra's launcher. words: what `rlhf-lab`
-    takes for this job alone. content: hash of the resolved config. stages: products that must be
-    there first, or the product that the job makes. devices: cores or accelerators that it holds.
-    threads: of its widest operation. script: bash that does the same over several nodes.
+    """A run, or a stage that runs share.
+
+    name: the swept keys and values. words: the arguments of `rlhf-lab` for this job. overrides: for
+    Hydra's launcher. content: hash of the resolved config. stages: artifacts that the job needs,
+    or makes. devices: cores or accelerators that it uses. threads: of its widest operation.
+    script: a bash script that runs the job on several nodes. facts: names of its task, model,
+    algorithm and mode; with settings, as in manifests, they predict its cost.
     """
 
     name: str
@@ -46,45 +49,47 @@ class Job:
     devices: int = 1
     threads: int = 1
     script: str = ""
+    facts: Mapping[str, str] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def is_run(self) -> bool:
-        """Whether the job is a run, and not a stage that runs share."""
+        """Whether the job is a run, not a stage."""
         return self.rounds > 0
 
 
 @dataclass(frozen=True)
 class State:
-    """What a job's folder tells. name: new, running, finished, failed, or one of CUT_OFF. manifest
-    is empty for a new job."""
+    """name: new, running, finished, failed, or one of RESUMABLE. manifest: that of the run, empty
+    for a new job."""
 
     name: str
     manifest: Mapping[str, Any]
 
     def is_of(self, code: str) -> bool:
-        """Whether this code made it."""
+        """Whether this version of the code made the run."""
         return self.manifest.get("code") == code
 
 
-def unaddressed(values: Mapping[str, Any]) -> dict[str, Any]:
-    """A config's plain values without the addresses of its servers, which are other ones when a job
-    goes on elsewhere."""
+def without_addresses(values: Mapping[str, Any]) -> dict[str, Any]:
+    """A config's plain values without the addresses of its servers, which change when a job resumes
+    elsewhere."""
     generator = {k: v for k, v in values["generator"].items() if k not in ADDRESSES}
     return {**values, "generator": generator}
 
 
 def content_of(config: Config) -> str:
-    """Hash of everything that decides what a run computes and how it is judged, the user's own
-    functions included."""
-    values = unaddressed(plain(config))
-    settings = {key: value for key, value in values.items() if key not in TOLD}
+    """Hash of everything that decides what a run computes and how it is judged, including the code
+    of the user's reward functions."""
+    values = without_addresses(plain(config))
+    settings = {key: value for key, value in values.items() if key not in OUTPUT_NODES}
     every = [*parts(config.reward), *parts(config.judge)]
     functions = [code_of(part) for part in every if isinstance(part, FunctionReward)]
     return config_hash(settings | {"functions": functions})
 
 
-def made(stages: Sequence[Path]) -> str:
-    """The state of a job that makes products: finished, running, or new."""
+def stages_state(stages: Sequence[Path]) -> str:
+    """The state of a job that makes stages: finished, running, or new."""
     missing = [stage for stage in stages if not stage.exists()]
     if not missing:
         return "finished"
@@ -92,10 +97,10 @@ def made(stages: Sequence[Path]) -> str:
 
 
 def state_of(job: Job) -> State:
-    """The state of a job. Raises UserError if its folder holds something else."""
+    """The state of a job. Raises UserError if its folder holds another run."""
     path = job.folder / MANIFEST
     if not job.is_run:
-        return State(made(job.stages), {})
+        return State(stages_state(job.stages), {})
     if not path.exists():
         return State("new", {})
     try:
@@ -113,7 +118,7 @@ def state_of(job: Job) -> State:
 
 
 def last_line(log: Path) -> str:
-    """The last line of a log that is not empty; "" if there is none to be read."""
+    """The last line of a log that is not empty; "" if there is none."""
     try:
         start = max(0, file_size(log) - TAIL_BYTES)
         with log.open("rb") as file:

@@ -12,10 +12,10 @@ OTHER_CODE = ("refuse", "keep")
 
 @dataclass(frozen=True)
 class SweeperOptions:
-    """dry: print all jobs and stop. rerun: `failed` starts what failed again. extend: jobs may be
-    added to an older sweep of the same settings. other_code: `keep` takes jobs that other code
-    finished for done, and goes on with those that it began. layout: of every job on Slurm, such as
-    2x8:8+8 (`rlhf-lab launch`).
+    """dry: print all jobs and stop. rerun: `failed` runs failed jobs again. extend: jobs may be
+    added to an older sweep of the same settings. other_code: `keep` counts jobs that other code
+    finished, and resumes those that it started. layout: of every job on Slurm, such as 2x8:8+8
+    (`rlhf-lab launch`).
     """
 
     dry: bool = False

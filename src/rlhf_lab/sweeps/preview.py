@@ -1,4 +1,4 @@
-"""What a sweep says before it starts."""
+"""Print what a sweep will do, before it starts."""
 
 from __future__ import annotations
 
@@ -11,88 +11,93 @@ from pathlib import Path
 
 from rlhf_lab.runs.provenance import usable_cores
 from rlhf_lab.runs.trackers.console import Console, seconds_text
-from rlhf_lab.sweeps.forecast import Forecast, Rates, forecast
-from rlhf_lab.sweeps.job import State
-from rlhf_lab.sweeps.jobs import Context, Planned
+from rlhf_lab.sweeps.job import Job, State
+from rlhf_lab.sweeps.plan_jobs import Context
+from rlhf_lab.sweeps.sweep_cost import PastRuns, SweepCost, predict_cost
 
 
 @dataclass(frozen=True)
-class Side:
+class Parallelism:
     """How many jobs run side by side, and whether they share this machine."""
 
     number: int
     is_here: bool
 
 
-def side_by_side(context: Context) -> Side:
-    """What the launcher's options say."""
+def parallelism_of(context: Context) -> Parallelism:
+    """The parallelism that the launcher's options set."""
     launcher = context.config.hydra.launcher
     if queue := launcher.get("array_parallelism"):
-        return Side(int(queue), is_here=False)
+        return Parallelism(int(queue), is_here=False)
     number = int(launcher.get("n_jobs") or 1)
     # As joblib counts: -1 are all cores, -2 all but one.
-    return Side(number if number > 0 else max(1, usable_cores() + 1 + number), is_here=True)
+    return Parallelism(number if number > 0 else max(1, usable_cores() + 1 + number), is_here=True)
 
 
-def tell_plan(
+def print_plan(
     context: Context,
     console: Console,
-    planned: Sequence[Planned],
+    planned: Sequence[Job],
     states: Mapping[str, State],
-    todo: Sequence[Planned],
+    todo: Sequence[Job],
 ) -> None:
-    """Say what there is to do, and what it will take."""
+    """Print how many jobs there are to run, and their predicted cost."""
     done = Counter(state.name for state in states.values() if state.name != "new")
     before = ", ".join(f"{number} {name}" for name, number in sorted(done.items()))
     console.print(f"{len(planned)} jobs, {len(todo)} to run{f' ({before})' if before else ''}")
     if not todo:
         return
-    stages = {stage for one in todo for stage in one.job.stages if not stage.exists()}
+    stages = {stage for job in todo for stage in job.stages if not stage.exists()}
     if stages:
         kinds = Counter(stage.parent.name for stage in stages)
         listed = ", ".join(f"{number} {kind}" for kind, number in kinds.items())
-        console.print(f"stages to make first, in no prediction: {listed}")
-    root, side = Path(context.config.output.root), side_by_side(context)
-    found = forecast([one.wanted for one in todo], Rates(root))
-    console.print(told(found, len(todo), side.number))
-    for warning in warnings(found, todo, side, root):
+        console.print(f"stages to make first, not in the prediction: {listed}")
+    root, parallelism = Path(context.config.output.root), parallelism_of(context)
+    cost = predict_cost(todo, PastRuns(root))
+    console.print(forecast_text(cost, len(todo), parallelism.number))
+    for warning in warnings(cost, todo, parallelism, root):
         console.print(warning)
 
 
-def told(found: Forecast, number: int, side: int) -> str:
-    """The forecast in a sentence."""
-    known = number - found.unknown
+def forecast_text(cost: SweepCost, number: int, side: int) -> str:
+    """The predicted cost in a sentence."""
+    known = number - cost.unknown
     if not known:
         return (
             "time and disk: unknown, since no finished run of this task and model is below "
             f"output.root; {side} at a time"
         )
-    rest = f"; nothing is known of the other {found.unknown}" if found.unknown else ""
-    whole = seconds_text(found.seconds / min(side, known))
+    rest = f"; unknown for the other {cost.unknown}" if cost.unknown else ""
+    whole = seconds_text(cost.seconds / min(side, known))
     return (
-        f"predicted from {found.sources} measured: {whole} with {side} at a time, "
-        f"{found.device_seconds / 3600:.2f} device-hours, {found.bytes / 1e6:.0f} MB of disk"
-        f"{f', for {known} jobs' if found.unknown else ''}{rest}"
+        f"predicted from {cost.sources} measured: {whole} with {side} at a time, "
+        f"{cost.device_seconds / 3600:.2f} device-hours, {cost.bytes / 1e6:.0f} MB of disk"
+        f"{f', for {known} jobs' if cost.unknown else ''}{rest}"
     )
 
 
-def warnings(found: Forecast, todo: Sequence[Planned], side: Side, root: Path) -> list[str]:
-    """What is not refused, and yet will disappoint."""
+def warnings(
+    cost: SweepCost, todo: Sequence[Job], parallelism: Parallelism, root: Path
+) -> list[str]:
+    """Warn about jobs that would slow each other down, and about a full disk."""
     lines = []
-    widest = max(one.job.devices for one in todo)
-    if side.is_here and side.number > 1 and side.number * widest > usable_cores():
+    widest = max(job.devices for job in todo)
+    if (
+        parallelism.is_here
+        and parallelism.number > 1
+        and parallelism.number * widest > usable_cores()
+    ):
         lines.append(
-            f"{side.number} jobs of up to {widest} cores on {usable_cores()} cores will slow each "
-            "other down: lower hydra.launcher.n_jobs, or the threads of the jobs"
+            f"{parallelism.number} jobs of up to {widest} cores on {usable_cores()} cores slow "
+            "each other down: lower hydra.launcher.n_jobs, or the threads of the jobs"
         )
     disk = next(path for path in (root, *root.absolute().parents) if path.exists())
-    if found.bytes > (free := shutil.disk_usage(disk).free):
+    if cost.bytes > (free := shutil.disk_usage(disk).free):
         lines.append(f"{disk} has {free / 1e6:.0f} MB free: pass another output.root, or make room")
     return lines
 
 
-def show_jobs(console: Console, planned: Sequence[Planned], states: Mapping[str, State]) -> None:
+def print_jobs(console: Console, planned: Sequence[Job], states: Mapping[str, State]) -> None:
     """All jobs, with the command of each."""
-    for one in planned:
-        job = one.job
+    for job in planned:
         console.print(f"{job.name} [{states[job.name].name}]\n  rlhf-lab {shlex.join(job.words)}")

@@ -40,7 +40,7 @@ class PromptStream(Sequence[Prompt]):
 
     examples are read lazily, so that a large split opens at once. The order within epoch e is keyed
     by (seed, e); without shuffle it is the order of the split. shorten: see
-    types.protocols.Shortening. num_dropped: how many examples were left out before.
+    tasks.protocols.Shortening. num_dropped: how many examples were left out before.
     """
 
     def __init__(

@@ -28,9 +28,10 @@ from rlhf_lab.training.round_metrics import (
     generator_metrics,
     reward_failure_text,
     sample_metrics,
+    token_fates,
 )
 from rlhf_lab.training.round_rows import count_tokens, informative_first, shuffled, with_reference
-from rlhf_lab.types.data import Batch, Credit, Metrics, UpdateResult, ValueModel, Weights
+from rlhf_lab.types.data import Batch, Metrics, UpdateResult, ValueModel, Weights
 from rlhf_lab.types.errors import StopRequested
 from rlhf_lab.types.protocols import Adaptive, Algorithm, Correction, Engine
 from rlhf_lab.types.run_options import RunOptions
@@ -172,7 +173,9 @@ class Loop:
         with self._span("reference", round_):
             batch = self._read(weights, groups)
             credit = self.algo.credit(rewards_of(groups), batch)
-            self._count(rollouts, batch, credit)
+            self.ledger.count(rounds=1, **token_fates(rollouts, batch, credit))
+            for rollout in [*rollouts.rollouts, *rollouts.dropped]:
+                self.ledger.count_rollout(rollout)
             metrics = sample_metrics(groups, batch, rollouts) | generator_metrics(rollouts)
         updates = UpdateMetrics(self.run_options, round_)
         for pass_ in range(self.run_options.passes):
@@ -244,25 +247,6 @@ class Loop:
         order_P = shuffled(len(online), self.seed, start.version, PROBE)[: self.probe_groups]
         chosen = [online[index] for index in order_P.tolist()]
         return measure_gaps(self.engine, self.pipeline, chosen, start, end, self.pad_id)
-
-    def _count(self, rollouts: RoundRollouts, batch: Batch, credit: Credit) -> None:
-        """Enter the round's tokens into the ledger, by what became of them."""
-        length_B = batch.mask_BT.sum(dim=1)
-        kept, read = int(length_B[credit.keep_B].sum()), int(length_B.sum())
-        written = sum(rollout.response_tokens for rollout in rollouts.rollouts)
-        unscored = sum(len(s.tokens) for group in rollouts.unscored for s in group.samples)
-        self.ledger.count(
-            rounds=1,
-            kept_tokens=kept,
-            tied_tokens=read - kept,
-            left_out_tokens=written - unscored - read,
-            unscored_tokens=unscored,
-            unscored_groups=len(rollouts.unscored),
-            dropped_tokens=sum(rollout.response_tokens for rollout in rollouts.dropped),
-            dropped_groups=sum(len(rollout.groups) for rollout in rollouts.dropped),
-        )
-        for rollout in [*rollouts.rollouts, *rollouts.dropped]:
-            self.ledger.count_rollout(rollout)
 
     def _totals(self) -> Metrics:
         """Sums over the run; keys under `timing/` and `seconds/` differ from run to run."""

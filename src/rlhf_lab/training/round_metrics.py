@@ -10,7 +10,7 @@ from torch import Tensor
 from rlhf_lab.algos import off_policy
 from rlhf_lab.models.batching import rewards_of
 from rlhf_lab.rollout.chunk_states import RoundRollouts
-from rlhf_lab.types.data import Batch, Metrics, UpdateResult
+from rlhf_lab.types.data import Batch, Credit, Metrics, UpdateResult
 from rlhf_lab.types.run_options import RunOptions
 from rlhf_lab.types.samples import Finish, Group
 
@@ -86,6 +86,23 @@ def sample_metrics(groups: Sequence[Group], batch: Batch, rollouts: RoundRollout
         metrics["dropped/length"] = sum(len(s.tokens) for s in dropped) / len(dropped)
         metrics |= histogram("dropped/lag_rounds", Counter(round_ - s.version for s in dropped))
     return metrics
+
+
+def token_fates(rollouts: RoundRollouts, batch: Batch, credit: Credit) -> dict[str, int]:
+    """Counts for the ledger: what became of every response token generated for the round."""
+    length_B = batch.mask_BT.sum(dim=1)
+    kept, read = int(length_B[credit.keep_B].sum()), int(length_B.sum())
+    written = sum(rollout.response_tokens for rollout in rollouts.rollouts)
+    unscored = sum(len(s.tokens) for group in rollouts.unscored for s in group.samples)
+    return {
+        "kept_tokens": kept,
+        "tied_tokens": read - kept,
+        "left_out_tokens": written - unscored - read,
+        "unscored_tokens": unscored,
+        "unscored_groups": len(rollouts.unscored),
+        "dropped_tokens": sum(rollout.response_tokens for rollout in rollouts.dropped),
+        "dropped_groups": sum(len(rollout.groups) for rollout in rollouts.dropped),
+    }
 
 
 def generator_metrics(rollouts: RoundRollouts) -> Metrics:

@@ -1,4 +1,4 @@
-"""The sign of life of somebody who is watched, for what takes long deep inside of its work."""
+"""Heartbeats of a watched worker, from deep inside of calls that take long."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextvars import ContextVar
 
 
 def nothing() -> None:
-    """The pulse of somebody whom nobody watches."""
+    """The heartbeat of a worker that is not watched."""
 
 
 _pulse: ContextVar[Callable[[], None]] = ContextVar("pulse", default=nothing)
@@ -16,7 +16,7 @@ _pulse: ContextVar[Callable[[], None]] = ContextVar("pulse", default=nothing)
 
 @contextmanager
 def watched(pulse: Callable[[], None]) -> Iterator[None]:
-    """Inside, `beat` calls this pulse: however many parts lie between, none has to pass it on."""
+    """Inside, `beat` calls `pulse`, so that no function in between has to pass it on."""
     token = _pulse.set(pulse)
     try:
         yield
@@ -25,5 +25,5 @@ def watched(pulse: Callable[[], None]) -> Iterator[None]:
 
 
 def beat() -> None:
-    """Tell whoever watches that this is work and no hang."""
+    """Signal that work goes on, so that it is not taken for a hang."""
     _pulse.get()()

@@ -10,7 +10,7 @@ import numpy as np
 def stable_hash(*parts: int | str) -> int:
     """64 bits of the parts, the same in every process, on every machine, in every version.
 
-    Parts are told apart by type and length, so (1, "2") and (12, "") differ.
+    Parts are distinguished by type and length, so (1, "2") and (12, "") differ.
     """
     digest = hashlib.blake2b(digest_size=8)
     for part in parts:

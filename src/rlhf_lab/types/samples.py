@@ -1,6 +1,6 @@
-"""Rows of tasks and what is written after them: all that a judge needs, without torch.
+"""Prompts, samples and groups: all that a reward needs.
 
-So the process of a time limit, which needs no tensors, starts at once.
+Imports no torch, so that child processes of time-limited rewards start at once.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Steps = tuple[tuple[int, float], ...]
 
 
 class Split(StrEnum):
-    """Part of a task's data. The policy is trained on train, judged on validation or test."""
+    """Part of a task's data: the policy is trained on train and evaluated on the others."""
 
     train = "train"
     validation = "validation"
@@ -23,9 +23,9 @@ class Split(StrEnum):
 
 
 class Finish(StrEnum):
-    """Why a sample ended: it wrote the end token, or it ran out of length.
+    """Why a sample ended: with the end token (eos) or at the response limit (length).
 
-    unfinished: it has not ended, and is continued by the next version; the loop never sees one.
+    unfinished: a segment of a partial rollout, to be continued; the training loop never gets one.
     """
 
     eos = "eos"
@@ -37,9 +37,9 @@ class Finish(StrEnum):
 class Example:
     """One row of a task.
 
-    prompt + reference is a full training text; `hidden` is what only judges and verifiers see.
-    messages: (role, text) pairs of a chat, which the model's chat template renders in place of the
-    prompt; none for a prompt that is read as it stands.
+    prompt + reference is a full training text. hidden: what only judges and verifiers see.
+    messages: (role, text) pairs of a chat, rendered by the model's chat template instead of the
+    prompt; empty for plain prompts.
     """
 
     uid: str
@@ -51,7 +51,7 @@ class Example:
 
 @dataclass(frozen=True)
 class Prompt:
-    """An example at its place in a run's prompt stream. `id` keys its randomness."""
+    """An example in a run's stream of prompts. id: its number there, which keys its randomness."""
 
     id: int
     tokens: tuple[int, ...]
@@ -60,13 +60,13 @@ class Prompt:
 
 @dataclass(frozen=True)
 class Sample:
-    """A completion: response tokens (the end token included, if written) and who wrote it.
+    """A completion: response tokens (with the end token, if written), log-probs and versions.
 
-    `logps` are natural-log probabilities of each token under the policy that wrote it, at the
-    sampling temperature. `version` is that policy's weight version; `versions` has one per token
-    if new weights came in the middle, and `version` is then the first, which is the oldest.
-    Of a sample from outside of the run, the writer is unknown: `logps` are NaN, and `version` is 0,
-    the run's start, which it counts as a sample of; the loop fills in the reference's log-probs.
+    logps: natural, of each token under the policy that wrote it, at the sampling temperature.
+    version: that policy's weight version. versions: one per token if the weights changed midway;
+    `version` is then the first and oldest.
+    An offline sample comes from outside of the run: its logps are NaN, which the loop replaces by
+    the reference's, and its version is 0.
     """
 
     tokens: tuple[int, ...]
@@ -84,16 +84,16 @@ class Sample:
         finish: Finish,
         text: str,
     ) -> Sample:
-        """This sample with more tokens, each with its log-prob and version. text: of all tokens."""
+        """This sample with more tokens. text: decoded from all tokens, old and new."""
         before = self.versions or (self.version,) * len(self.tokens)
-        wrote = (*before, *versions)
+        all_versions = (*before, *versions)
         return Sample(
             tokens=(*self.tokens, *tokens),
             logps=(*self.logps, *logps),
-            version=wrote[0],
+            version=all_versions[0],
             finish=finish,
             text=text,
-            versions=() if wrote[0] == wrote[-1] else wrote,
+            versions=() if all_versions[0] == all_versions[-1] else all_versions,
         )
 
     @property
@@ -103,20 +103,20 @@ class Sample:
 
     @property
     def is_offline(self) -> bool:
-        """Whether it comes from outside of the run, so that its log-probs are unknown."""
+        """Whether it comes from outside of the run, without known log-probs."""
         return any(map(math.isnan, self.logps))
 
 
-# What a sample is before its first token.
+# A sample before its first token.
 UNBEGUN = Sample((), (), 0, Finish.unfinished, "")
 
 
 @dataclass(frozen=True)
 class Group:
-    """The samples of one prompt with their proxy rewards (empty if not scored, or unscorable).
+    """The samples of one prompt, with a proxy reward each; no rewards if it could not be scored.
 
-    step_rewards: for each sample (last token of a step, what the step earned), which is part of the
-    sample's reward; empty where nobody looks at steps.
+    step_rewards: of each sample, (last token of a step, its reward) pairs, which are part of
+    the sample's reward; empty without step rewards.
     """
 
     prompt: Prompt
@@ -125,8 +125,8 @@ class Group:
     step_rewards: tuple[Steps, ...] = ()
 
     def scored(self, rewards: Sequence[float], steps: Sequence[Steps] = ()) -> Group:
-        """The same group with one reward per sample, or with none if it could not be scored."""
-        for given in (rewards, steps):
-            if given and len(given) != len(self.samples):
-                raise ValueError(f"{len(given)} rewards for {len(self.samples)} samples")
+        """The group with one reward per sample, or none if it could not be scored."""
+        for column in (rewards, steps):
+            if column and len(column) != len(self.samples):
+                raise ValueError(f"{len(column)} rewards for {len(self.samples)} samples")
         return replace(self, rewards=tuple(rewards), step_rewards=tuple(steps))

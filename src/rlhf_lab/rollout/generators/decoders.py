@@ -1,4 +1,4 @@
-"""Which loop decodes; a lean one is compared with the model before it is trusted."""
+"""The choice of the decode loop: that of transformers, or the lean one, which is tested first."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Decoder(Protocol):
 
 
 def decoder_of(model: Any, decode: Decode) -> tuple[Decoder, str]:
-    """The decoder of an option, and what is to be told of the choice ('' for nothing).
+    """The decoder of an option, and a note for the user ('' if none).
 
     A lean one is compared with the model before it is trusted.
     """
@@ -50,10 +50,10 @@ def decoder_of(model: Any, decode: Decode) -> tuple[Decoder, str]:
     far = distance(model, decoder)
     if far <= 1:
         return decoder, ""
-    told = (
+    problem = (
         f"generator.decode={decode.value}: the lean loop's logits are {far:.3g} times as far from "
         f"those of {type(model).__name__} as is tolerated"
     )
     if decode is Decode.lean:
-        raise UserError(f"{told}; pass generator.decode=transformers")
-    return PlainDecoder(model), f"{told}; transformers decodes instead"
+        raise UserError(f"{problem}; pass generator.decode=transformers")
+    return PlainDecoder(model), f"{problem}; transformers decodes instead"

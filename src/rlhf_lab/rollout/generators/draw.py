@@ -1,4 +1,4 @@
-"""One token a row by inverse CDF, at the cost of reading the logits a few times."""
+"""Sampling one token per row by inverse CDF, in a few passes over the logits."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def draw(
     block_B1, rest_B1 = hit(cumulative_BN, uniform_B.unsqueeze(1) * cumulative_BN[:, -1:])
     within_BK = share_BNK.gather(1, block_B1.unsqueeze(2).expand(-1, 1, BLOCK)).squeeze(1)
     place_B1, _ = hit(within_BK.double().cumsum(dim=1), rest_B1)
-    # Where all is NaN the place means nothing, and the log-prob says so.
+    # Where all is NaN the token means nothing; its log-prob is NaN too.
     token_B1 = (block_B1 * BLOCK + place_B1).clamp(max=size - 1)
     if bool(is_greedy_B.any()):
         likeliest_B1 = scaled_BV.argmax(dim=1, keepdim=True)

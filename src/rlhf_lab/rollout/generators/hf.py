@@ -81,10 +81,10 @@ class Tokenizer(Protocol):
 
 @dataclass(frozen=True)
 class Rows:
-    """What is to be written: `texts`, each read once for `repeats` consecutive rows.
+    """The rows to write: `texts` (token ids), each read once for `repeats` consecutive rows.
 
-    number_B: place of each row among the chunk's samples. start: tokens that every row has written
-    before. uniform_BT: one number for each token that may follow, so T tokens are written at most.
+    number_B: index of each row among the chunk's samples. start: tokens that every row has already.
+    uniform_BT: one random number for each new token, of which there are T at most.
     """
 
     texts: Sequence[Sequence[int]]
@@ -97,7 +97,7 @@ class Rows:
 
 @dataclass(frozen=True)
 class WrittenTokens:
-    """New tokens and their log-probs BT (what follows an end token means nothing), and the version
+    """New tokens and their log-probs, BT (what follows an end token is ignored), and the version
     that wrote each column."""
 
     token_BT: Tensor
@@ -152,7 +152,7 @@ class HFGenerator:
         return GeneratorReport({}, notes)
 
     def _rows(self, chunk: Chunk) -> Rows:
-        """The chunk's rows, or those of them that are to be continued."""
+        """The chunk's rows; of a continued chunk, the unfinished ones."""
         size, begun = chunk.group_size, chunk.begun
         numbers = [n for n, s in enumerate(chunk.samples) if s.finish is Finish.unfinished]
         start = len(chunk.samples[numbers[0]].tokens)
@@ -178,10 +178,10 @@ class HFGenerator:
         return weights.version
 
     def _write(self, feed: WeightFeed, rows: Rows) -> WrittenTokens:
-        """All rows until they end or the uniforms do.
+        """Write all rows until they end or the random numbers do.
 
-        New weights in the middle go on from the cache that the old ones made (as in-flight updates
-        do, arXiv:2509.19128); log-probs are those of the distribution that was sampled from.
+        New weights continue with the cache that old ones computed (in-flight updates,
+        arXiv:2509.19128); log-probs are of the distribution that was sampled from.
         """
         versions = [self._load(feed.at(rows.start))]
         room = rows.uniform_BT.shape[1]
@@ -190,14 +190,14 @@ class HFGenerator:
         uniform_TB = rows.uniform_BT.T.contiguous()
         tokens = torch.full(uniform_TB.shape, eos, device=self._device)
         logps = torch.zeros(uniform_TB.shape, device=self._device)
-        held_B = torch.arange(uniform_TB.shape[1], device=self._device)
-        done_B = torch.zeros_like(held_B, dtype=torch.bool)
+        row_B = torch.arange(uniform_TB.shape[1], device=self._device)
+        done_B = torch.zeros_like(row_B, dtype=torch.bool)
         is_greedy_B = rows.is_greedy_B
         for column in range(room):
             token_B, logp_B = draw(
-                logits_BV, self._sampling.temperature, uniform_TB[column, held_B], is_greedy_B
+                logits_BV, self._sampling.temperature, uniform_TB[column, row_B], is_greedy_B
             )
-            tokens[column, held_B], logps[column, held_B] = token_B, logp_B
+            tokens[column, row_B], logps[column, row_B] = token_B, logp_B
             done_B = done_B | (token_B == eos)
             writing = len(done_B) - int(done_B.sum())
             if column + 1 == room or not writing:
@@ -205,7 +205,7 @@ class HFGenerator:
             if writing <= STILL_WRITING * len(done_B):
                 kept = torch.where(~done_B)[0]
                 self._decoder.keep(kept)
-                held_B, done_B, token_B = held_B[kept], done_B[kept], token_B[kept]
+                row_B, done_B, token_B = row_B[kept], done_B[kept], token_B[kept]
                 is_greedy_B = is_greedy_B[kept]
             versions.append(self._load(feed.at(rows.start + column + 1)))
             logits_BV = self._decoder.step(token_B)
@@ -213,7 +213,7 @@ class HFGenerator:
         return WrittenTokens(tokens[:end].T.cpu(), logps[:end].T.cpu(), versions)
 
     def _groups(self, chunk: Chunk, rows: Rows, written: WrittenTokens) -> tuple[Group, ...]:
-        """The chunk's groups with what was written; rows that had ended before stay as they are."""
+        """The chunk's groups with the new tokens; samples that had ended before do not change."""
         samples = list(chunk.samples)
         cells = zip(
             rows.number_B.tolist(), written.token_BT.tolist(), written.logp_BT.tolist(), strict=True

@@ -1,4 +1,4 @@
-"""A decode loop without the bookkeeping of transformers: keys and values are written in place.
+"""The lean decode loop: without the bookkeeping of transformers, keys and values in place.
 
 A small model spends most of a step of `transformers` on masks, caches and wrappers. Here a step is
 the model's own modules and two products of attention. Prompts of similar length are read together,

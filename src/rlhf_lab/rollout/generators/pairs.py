@@ -1,4 +1,4 @@
-"""Fixed preference pairs in the place of samples: the same rounds, offline."""
+"""A generator that returns fixed preference pairs instead of samples (offline training)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from rlhf_lab.types.samples import Example, Finish, Group, Sample
 @dataclass(frozen=True)
 class PairsSampling(HFSampling):
     """Fixed preference pairs instead of samples, the same in every epoch: the chosen response has
-    reward 1, the rejected one 0. Labels and evaluation are sampled as by generator=hf."""
+    reward 1, the rejected one 0. Needs run.group_size=2; labels and evaluation
+    are sampled as by generator=hf."""
 
     name: str = limits.name("pairs")
     path: str = limits.option(
@@ -39,12 +40,12 @@ class PairsGenerator:
 
     def generate(self, feed: WeightFeed, chunk: Chunk) -> tuple[Group, ...]:
         """Two samples of every prompt: chosen, then rejected."""
-        # Nothing is read from the weights, but rounds count a chunk by the version it asked for.
+        # The weights are not used, but reading them records the version of the chunk.
         feed.at(0)
         return tuple(Group(prompt, self.pair(prompt.example)) for prompt in chunk.prompts)
 
     def pair(self, example: Example) -> tuple[Sample, Sample]:
-        """The samples of one example. Raises UserError if they say nothing to this policy."""
+        """The samples of one example. Raises UserError if both have the same tokens."""
         chosen = self._sample(example, "chosen", example.reference)
         rejected = self._sample(example, "rejected", example.hidden["rejected"])
         if chosen.tokens == rejected.tokens:
@@ -57,17 +58,17 @@ class PairsGenerator:
 
     def _sample(self, example: Example, side: str, text: str) -> Sample:
         """Cut at the first end token, which belongs to the sample, or at the response length."""
-        given = example.hidden.get(f"{side}_tokens")
+        tokens = example.hidden.get(f"{side}_tokens")
         eos = self._tokenizer.eos_token_id
-        if given is None:
-            given = [*self._tokenizer(text, add_special_tokens=False)["input_ids"], eos]
-        elif not self._is_encoding(given, text):
+        if tokens is None:
+            tokens = [*self._tokenizer(text, add_special_tokens=False)["input_ids"], eos]
+        elif not self._is_encoding(tokens, text):
             raise UserError(
                 f"generator.path: pair {example.uid} has a field {side}_tokens that is not the "
                 f"text of its field {side} to the policy's tokenizer: leave the field out, so that "
                 "the text is encoded"
             )
-        tokens = given[: self._max_new_tokens]
+        tokens = tokens[: self._max_new_tokens]
         is_finished = eos in tokens
         if is_finished:
             tokens = tokens[: tokens.index(eos) + 1]

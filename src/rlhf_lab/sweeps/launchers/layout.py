@@ -16,7 +16,7 @@ FORM = re.compile(r"(\d+)x(\d+):(\d+)\+(\d+)")
 
 @dataclass(frozen=True)
 class Node:
-    """One machine's share: how many trainer processes, and the devices of its generators."""
+    """One machine: its number of trainer processes, and the devices of its generators."""
 
     number: int
     trainers: int
@@ -25,7 +25,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Layout:
-    """Counts of a whole run: nodes, devices of each, trainer processes, generator servers."""
+    """Nodes of a run, devices of each node, trainer processes, generator servers."""
 
     nodes: int
     devices: int
@@ -38,7 +38,7 @@ class Layout:
         needed, there = self.trainers + self.generators, self.nodes * self.devices
         if needed > there:
             raise UserError(
-                f"layout={self}: {needed} devices are asked for, {self.nodes} nodes of "
+                f"layout={self}: {needed} devices are needed, {self.nodes} nodes of "
                 f"{self.devices} have {there}; lower the counts or add nodes"
             )
 
@@ -46,16 +46,16 @@ class Layout:
         return f"{self.nodes}x{self.devices}:{self.trainers}+{self.generators}"
 
     def placed(self) -> list[Node]:
-        """Every node's share. A node without any work is left out."""
+        """Every node that has work."""
         first_generator = self.nodes * self.devices - self.generators
-        found = []
+        nodes = []
         for number in range(self.nodes):
             start, end = number * self.devices, (number + 1) * self.devices
             trainers = min(max(self.trainers - start, 0), self.devices)
-            generators = tuple(place - start for place in range(max(start, first_generator), end))
+            generators = tuple(device - start for device in range(max(start, first_generator), end))
             if trainers or generators:
-                found.append(Node(number, trainers, generators))
-        return found
+                nodes.append(Node(number, trainers, generators))
+        return nodes
 
 
 def parsed(text: str) -> Layout:

@@ -1,4 +1,4 @@
-"""Sweeps whose jobs are spread over devices and nodes: hydra.sweeper.layout=2x8:8+8 on Slurm."""
+"""Sweeps whose jobs use several devices and nodes: hydra.sweeper.layout=2x8:8+8 on Slurm."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from rlhf_lab.sweeps.launchers.slurm_ready import TARGET
 from rlhf_lab.sweeps.launchers.torchrun import Ports, slurm_script
 from rlhf_lab.types.errors import UserError
 
-# A job has its nodes for itself, or jobs would meet at each other's ports.
+# Jobs have exclusive nodes, so their ports cannot collide.
 PORTS = Ports(29500, 8100)
 
 
 def layout_of(text: str, launcher: DictConfig) -> Layout | None:
-    """The layout that a sweep asks for, if it does, with the launcher told its nodes and devices.
+    """The layout of a sweep's jobs, if it has one; sets nodes and devices of the launcher.
 
-    Raises UserError for a launcher that knows no nodes.
+    Raises UserError for a launcher without nodes.
     """
     if not text:
         return None
@@ -37,13 +37,13 @@ def layout_of(text: str, launcher: DictConfig) -> Layout | None:
 
 
 def overrides_of(layout: Layout | None) -> list[str]:
-    """What every job of a layout is composed with."""
+    """The overrides of every job of a layout."""
     return ["generator=vllm_server"] if layout and layout.generators else []
 
 
 def script_of(layout: Layout | None, words: Sequence[str], launcher: DictConfig) -> str:
-    """The bash script that a job is instead of `rlhf-lab WORDS`; empty without a layout."""
+    """The bash script that replaces the command `rlhf-lab WORDS`; empty without a layout."""
     if layout is None:
         return ""
-    given = [word for word in words[1:] if word not in overrides_of(layout)]
-    return slurm_script(layout, PORTS, given, is_cpu=not launcher.gpus_per_node)
+    own = [word for word in words[1:] if word not in overrides_of(layout)]
+    return slurm_script(layout, PORTS, own, is_cpu=not launcher.gpus_per_node)

@@ -1,4 +1,4 @@
-"""The launcher for Slurm: each job of a sweep is a job of one array, and each gets its outcome."""
+"""The launcher for Slurm: each job of a sweep is a job of one array, with its own result."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from rlhf_lab.sweeps.launchers.slurm_jobs import (
     LostJob,
     State,
     Submitted,
-    awaited,
     described,
     parents,
+    wait_for,
 )
 from rlhf_lab.sweeps.launchers.slurm_ready import SlurmOptions, check_options, check_ready
 from rlhf_lab.types.errors import StopRequested, UserError
 
-# Of the time between Slurm's notice and the limit: the new submission has to be written too.
+# Share of the time between Slurm's signal and the limit; then the job is submitted again.
 SHARE_TO_STOP = 0.8
 # Options of submitit's executor itself, not of the jobs.
 OF_EXECUTOR = ("_target_", "submitit_folder", "max_num_timeout", "container")
-# Options that submitit knows for any scheduler; it wants the others marked as Slurm's.
+# Options of any scheduler for submitit; the others get a prefix.
 SHARED = (
     "name",
     "timeout_min",
@@ -45,10 +45,10 @@ SHARED = (
 
 @dataclass
 class Requeued:
-    """What the Slurm job calls: the plugin's own call, with a checkpoint that waits for the run's.
+    """The callable of a Slurm job: the plugin's, with a checkpoint that waits for the run's.
 
-    plugin: hydra-submitit-launcher's launcher, set up. task: what it runs. patience: seconds that
-    the run gets to save its checkpoint.
+    plugin: hydra-submitit-launcher's launcher, set up. task: its task function. patience: seconds
+    for the run to save its checkpoint.
     """
 
     plugin: Any
@@ -59,16 +59,16 @@ class Requeued:
         return self.plugin(*arguments)
 
     def checkpoint(self, *arguments: Any) -> Any:
-        """The submission that goes on with the job, once its run has saved its state. submitit
-        calls this in its signal handler and has Slurm queue the job again."""
+        """The submission that resumes the job, once its run has saved its state. submitit calls
+        this in its signal handler and has Slurm queue the job again."""
         from submitit.core.job_environment import JobEnvironment
         from submitit.core.utils import DelayedSubmission
 
         if isinstance(self.task, Stoppable):
             self.task.stop(self.patience)
-        # As it was submitted: what this process has changed since need not be picklable.
+        # Not from memory: the state of this process may not be picklable.
         path = JobEnvironment().paths.submitted_pickle
-        # A job that was killed while it wrote the same file before left its draft.
+        # Left by a job that was killed while it wrote the file.
         path.with_suffix(f"{path.suffix}.save_tmp").unlink(missing_ok=True)
         return DelayedSubmission.load(path)
 
@@ -83,7 +83,7 @@ def launch(
 
     setting: what Hydra sets a launcher up with. first: number of the first job. A job that failed,
     was killed or cancelled has status FAILED and its exception. Raises UserError where nothing
-    could be submitted, JobsGoOn when this process is asked to stop.
+    could be submitted, JobsGoOn when this process is stopped.
     """
     check_options(options)
     check_ready()
@@ -96,7 +96,7 @@ def launch(
     ids = parents(job.id for job in jobs)
     sys.stderr.write(f"submitted {len(jobs)} jobs to Slurm: {' '.join(ids)}\n")
     try:
-        states = awaited(jobs)
+        states = wait_for(jobs)
     except (KeyboardInterrupt, StopRequested) as error:
         raise JobsGoOn(
             f"the {len(jobs)} jobs go on without this process: run the same command again "
@@ -109,7 +109,7 @@ def launch(
 
 
 def arguments(job_overrides: Sequence[Sequence[str]], first: int) -> list[tuple[Any, ...]]:
-    """What the plugin's call takes, by job: overrides, folder key, number, id, Hydra's state."""
+    """The plugin's arguments for each job: overrides, folder key, number, id, Hydra's state."""
     return [
         (list(overrides), "hydra.sweep.dir", number, f"job_id_for_{number}", Singleton.get_state())
         for number, overrides in enumerate(job_overrides, start=first)
@@ -121,23 +121,23 @@ def executor(options: SlurmOptions) -> Any:
     import submitit
 
     python, srun = container_words(options.container, Path.cwd())
-    made = submitit.AutoExecutor(
+    result = submitit.AutoExecutor(
         folder=options.submitit_folder,
         cluster="slurm",
         slurm_max_num_timeout=options.max_num_timeout,
         slurm_python=python,
     )
-    given = {
+    parameters = {
         key if key in SHARED else f"slurm_{key}": value
         for key, value in asdict(options).items()
         if key not in OF_EXECUTOR
     }
-    made.update_parameters(**given, slurm_srun_args=srun)
-    return made
+    result.update_parameters(**parameters, slurm_srun_args=srun)
+    return result
 
 
 def submit(options: SlurmOptions, call: Requeued, rows: Sequence[tuple[Any, ...]]) -> list[Any]:
-    """submitit's jobs of one array. Raises UserError with Slurm's own word if it wants none."""
+    """Submit one array. Raises UserError, with Slurm's own message, if Slurm refuses it."""
     from submitit.core.utils import FailedJobError
 
     try:
@@ -163,17 +163,17 @@ def container_words(container: str, folder: Path) -> tuple[str, list[str]]:
 
 
 def submitted(job: Any) -> Submitted:
-    """What is to be known of submitit's job. Of several nodes the first one's process answers."""
+    """submitit's job as ours. The process of the first node writes the result."""
     first = job.task(0)
     return Submitted(job.job_id, first.paths.result_pickle, first.paths.stdout, first.paths.stderr)
 
 
 def outcome(job: Submitted, state: State, overrides: Sequence[str]) -> JobReturn:
-    """How one job ended, whatever became of it."""
+    """The result of one job; its exception if it failed."""
     try:
         found = result(job, state)
     except Exception as error:
-        # One bad job must not sink the others: its error is its outcome.
+        # The other jobs go on.
         found = JobReturn(overrides=list(overrides), status=JobStatus.FAILED)
         found.return_value = error
     if found.status is JobStatus.FAILED and not isinstance(found._return_value, LostJob):
@@ -182,8 +182,8 @@ def outcome(job: Submitted, state: State, overrides: Sequence[str]) -> JobReturn
 
 
 def result(job: Submitted, state: State) -> JobReturn:
-    """What the job returned. Raises LostJob if it left nothing, RuntimeError with its traceback if
-    it failed outside of its task."""
+    """The value that the job returned. Raises LostJob if there is none, RuntimeError with its
+    traceback if it failed outside of its task."""
     from submitit.core.utils import pickle_load
 
     if not job.has_result():
@@ -195,5 +195,5 @@ def result(job: Submitted, state: State) -> JobReturn:
 
 
 def register() -> None:
-    """Tell Hydra the options: hydra/launcher=slurm."""
+    """Register the options with Hydra: hydra/launcher=slurm."""
     ConfigStore.instance().store(group="hydra/launcher", name="slurm", node=SlurmOptions)

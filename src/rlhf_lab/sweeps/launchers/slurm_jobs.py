@@ -1,4 +1,4 @@
-"""What Slurm says of jobs: which have ended, how, and where their logs are."""
+"""The states of Slurm jobs: which have ended, how, and where their logs are."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from rlhf_lab.types.data import Clock
 
 POLL_SECONDS = 1.0
 STATES_SECONDS = 8.0
-# States in which a job is over, with what helps. Any other goes on, now or later.
+# States in which a job is over, with the remedy. Jobs in other states run, now or later.
 REMEDY = {
     "BOOT_FAIL": "its node did not start; run the sweep again",
     "CANCELLED": "it was cancelled; run the sweep again to go on",
-    "COMPLETED": "its process ended without a word",
+    "COMPLETED": "its process ended without a result",
     "DEADLINE": "its deadline passed",
     "FAILED": "its process was killed, or could not start",
     "NODE_FAIL": "its node was lost; run the sweep again to go on",
@@ -27,7 +27,7 @@ REMEDY = {
     "REVOKED": "another cluster took it over",
     "TIMEOUT": "it did not stop in time: raise hydra.launcher.signal_delay_s",
 }
-# A result may come to this host after Slurm's word that the job is over.
+# A result may reach this host after Slurm reports that the job is over.
 LATE_SECONDS = 6.0
 # A preempted job is over only if Slurm does not queue it again.
 PREEMPTED_SECONDS = 180.0
@@ -35,7 +35,7 @@ PREEMPTED_SECONDS = 180.0
 
 @dataclass(frozen=True)
 class State:
-    """One job as accounting tells it. name: FAILED, RUNNING, ... code: exit code and signal."""
+    """A job in Slurm's accounting. name: FAILED, RUNNING, ... code: exit code and signal."""
 
     name: str = "UNKNOWN"
     code: str = ""
@@ -47,13 +47,13 @@ class State:
 
     @property
     def patience(self) -> float:
-        """Seconds until the state is believed."""
+        """Seconds after which a job in this state without a result is lost."""
         return PREEMPTED_SECONDS if self.name == "PREEMPTED" else LATE_SECONDS
 
 
 @dataclass(frozen=True)
 class Submitted:
-    """A job that Slurm has. id: 12, or 12_3 in an array. result: written when it ends by itself."""
+    """A submitted job. id: 12, or 12_3 in an array. result: the file that it writes at its end."""
 
     id: str
     result: Path
@@ -66,7 +66,7 @@ class Submitted:
         return folder.is_dir() and self.result.name in os.listdir(folder)
 
 
-Ask = Callable[[Sequence[str]], Mapping[str, State]]
+Query = Callable[[Sequence[str]], Mapping[str, State]]
 
 
 class LostJob(RuntimeError):
@@ -82,7 +82,7 @@ class LostJob(RuntimeError):
 
 
 class JobsGoOn(KeyboardInterrupt):
-    """The launching process was interrupted; its jobs are Slurm's, and go on."""
+    """The launching process was interrupted; its Slurm jobs go on."""
 
 
 def described(job: Submitted, state: State) -> str:
@@ -93,11 +93,11 @@ def described(job: Submitted, state: State) -> str:
 
 
 def parents(ids: Iterable[str]) -> list[str]:
-    """Numbers that stand for whole arrays, as scancel and sacct take them."""
+    """The numbers of whole arrays, which scancel and sacct accept."""
     return sorted({id_.split("_")[0] for id_ in ids}, key=int)
 
 
-def ask_accounting(ids: Sequence[str]) -> Mapping[str, State]:
+def query_accounting(ids: Sequence[str]) -> Mapping[str, State]:
     """States by job id, of those that accounting knows. Raises CalledProcessError."""
     command = ["sacct", "--allocations", "--parsable2", "--noheader"]
     done = subprocess.run(
@@ -105,7 +105,7 @@ def ask_accounting(ids: Sequence[str]) -> Mapping[str, State]:
         capture_output=True,
         text=True,
         check=True,
-        # The numbers of an array's waiting jobs would else be cut to 64 characters.
+        # Otherwise the numbers of an array's waiting jobs are cut to 64 characters.
         env={**os.environ, "SLURM_BITSTR_LEN": "0"},
     )
     found: dict[str, State] = {}
@@ -123,7 +123,7 @@ def parsed(line: str) -> dict[str, State]:
 
 
 def expanded(id_: str) -> list[str]:
-    """The jobs that one line is about: `12_[0-2,7%2]` is 12_0, 12_1, 12_2 and 12_7."""
+    """The jobs of one line: `12_[0-2,7%2]` is 12_0, 12_1, 12_2 and 12_7."""
     array, bracket, rest = id_.partition("_[")
     if not bracket:
         return [id_]
@@ -134,29 +134,29 @@ def expanded(id_: str) -> list[str]:
     return found
 
 
-def awaited(
+def wait_for(
     jobs: Sequence[Submitted],
-    ask: Ask = ask_accounting,
+    query: Query = query_accounting,
     clock: Clock = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> dict[str, State]:
-    """Wait until every job has a result or is over; say so at once of one that left no result.
-    Returns the last known states by job id."""
+    """Wait until every job has a result or is lost, which is reported at once. Returns the last
+    known states by job id."""
     states = {job.id: State() for job in jobs}
     over_since: dict[str, float] = {}
     pending = {job.id: job for job in jobs}
-    next_look = clock()
+    next_query = clock()
     while pending:
-        if clock() >= next_look:
-            states |= look(ask, list(pending))
-            next_look = clock() + STATES_SECONDS
+        if clock() >= next_query:
+            states |= states_of(query, list(pending))
+            next_query = clock() + STATES_SECONDS
             over = {id_: clock() for id_ in pending if states[id_].is_over}
             over_since = {id_: over_since.get(id_, since) for id_, since in over.items()}
         for id_, job in list(pending.items()):
-            is_believed = clock() - over_since.get(id_, clock()) >= states[id_].patience
+            is_lost = clock() - over_since.get(id_, clock()) >= states[id_].patience
             if job.has_result():
                 del pending[id_]
-            elif is_believed:
+            elif is_lost:
                 sys.stderr.write(f"{LostJob(job, states[id_])}\n")
                 del pending[id_]
         if pending:
@@ -164,12 +164,12 @@ def awaited(
     return states
 
 
-def look(ask: Ask, ids: Sequence[str]) -> Mapping[str, State]:
-    """What accounting knows now; nothing, and a word about it, while it does not answer: the jobs
-    run on, and their results come as files."""
+def states_of(query: Query, ids: Sequence[str]) -> Mapping[str, State]:
+    """The states in accounting; none while it does not answer, since the jobs run on and write
+    their results as files."""
     try:
-        found = ask(ids)
+        states = query(ids)
     except subprocess.CalledProcessError as error:
         sys.stderr.write(f"sacct does not answer ({error.stderr.strip()}); asking again\n")
         return {}
-    return {id_: state for id_, state in found.items() if id_ in set(ids)}
+    return {id_: state for id_, state in states.items() if id_ in set(ids)}

@@ -1,4 +1,4 @@
-"""What a Slurm cluster and its options must offer before anything is submitted."""
+"""Check the options of the Slurm launcher and the cluster before any job is submitted."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ OTHERWISE = "or run the jobs on this machine: LAUNCHER=joblib of make, launcher=
 
 @dataclass
 class SlurmOptions:
-    """Hydra's group hydra/launcher, option slurm: what each job asks of Slurm.
+    """hydra/launcher=slurm: the resources of each job.
 
-    The options of hydra-submitit-launcher under their names (docs/slurm.md), and container.
+    The options of hydra-submitit-launcher (docs/slurm.md), and container.
     timeout_min, signal_delay_s: minutes of a job, and seconds before their end at which it saves a
     checkpoint to go on in a new job; max_num_timeout: how often. container: an image for
-    `srun --container-image` (pyxis), or a command to put before python, told by its spaces.
+    `srun --container-image` (pyxis), or a command with spaces, which is put before python.
     """
 
     _target_: str = TARGET
@@ -66,14 +66,14 @@ LEAST = {
 
 
 def check_options(options: SlurmOptions) -> None:
-    """Refuse options with which no job could run, or none could save its checkpoint."""
+    """Refuse options with which no job could run or save its checkpoint."""
     for key, least in LEAST.items():
         if (value := getattr(options, key)) < least:
             raise UserError(f"hydra.launcher.{key}={value}: choose {least} or more")
     if options.signal_delay_s >= 60 * options.timeout_min:
         raise UserError(
             f"hydra.launcher.signal_delay_s={options.signal_delay_s} with hydra.launcher."
-            f"timeout_min={options.timeout_min}: every job would be asked to stop when it begins; "
+            f"timeout_min={options.timeout_min}: every job would be stopped when it starts; "
             f"raise timeout_min, or lower signal_delay_s below {60 * options.timeout_min}"
         )
     if options.tasks_per_node > 1:
@@ -84,7 +84,7 @@ def check_options(options: SlurmOptions) -> None:
 
 
 def check_ready() -> None:
-    """Refuse to submit where jobs could not be submitted, or the end of a killed one not be seen.
+    """Refuse to start where jobs cannot be submitted, or where killed jobs go unnoticed.
 
     Raises UserError with the remedy.
     """
@@ -100,14 +100,14 @@ def check_ready() -> None:
             f"launcher=slurm: {', '.join(absent)} not on PATH: start the sweep on a login node of "
             f"the cluster (module load slurm, on some), {OTHERWISE}"
         )
-    kind = accounting(answer(["scontrol", "show", "config"]))
+    kind = accounting(output_of(["scontrol", "show", "config"]))
     if not kind or kind.endswith("none"):
         raise UserError(
             f"launcher=slurm: this cluster has no accounting (AccountingStorageType={kind}), "
             "without which a killed job would be waited for for ever: have slurmdbd set up "
             f"(tests/slurm/cluster.sh shows how), {OTHERWISE}"
         )
-    answer(["sacct", "--allocations", "--noheader", "--starttime=now"])
+    output_of(["sacct", "--allocations", "--noheader", "--starttime=now"])
 
 
 def lacks(module: str) -> bool:
@@ -118,8 +118,8 @@ def lacks(module: str) -> bool:
         return True
 
 
-def answer(command: list[str]) -> str:
-    """What a Slurm command prints. Raises UserError if it fails."""
+def output_of(command: list[str]) -> str:
+    """The output of a Slurm command. Raises UserError if it fails."""
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise UserError(

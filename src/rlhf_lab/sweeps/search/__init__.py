@@ -1,1 +1,1 @@
-"""Search for hyperparameters: a space, successive halving, a study on disk, a report."""
+"""Search for hyperparameters: a space, successive halving, a study on disk, a test, a report."""

@@ -1,4 +1,4 @@
-"""Successive halving in brackets: who goes on, and when that is decided (arXiv:1502.07943)."""
+"""Successive halving in brackets: when trials are compared, and which go on (arXiv:1502.07943)."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import operator
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from rlhf_lab.sweeps.search.options import Direction, SearchOptions, refused
+from rlhf_lab.sweeps.search.options import Direction, SearchOptions, bad_option
 
 
 @dataclass(frozen=True)
 class Halving:
-    """The rungs of a bracket. Those of a trial are one run with its whole schedule, paused."""
+    """The rungs of a bracket. A trial is one run with its full schedule, paused at each rung."""
 
     rungs: int
     reduction: int
@@ -21,37 +21,37 @@ class Halving:
         return cls(options.rungs, options.reduction)
 
     def pauses(self, num_rounds: int) -> tuple[int, ...]:
-        """Rounds done at each rung, the last being all. Raises UserError if two are the same."""
+        """Rounds done at each rung, at the last one all. Raises UserError if two are equal."""
         parts = [self.reduction ** (self.rungs - 1 - rung) for rung in range(self.rungs)]
-        found = tuple(-(-num_rounds // part) for part in parts)
-        if len(set(found)) < len(found):
-            raise refused(
+        pauses = tuple(-(-num_rounds // part) for part in parts)
+        if len(set(pauses)) < len(pauses):
+            raise bad_option(
                 "rungs",
                 self.rungs,
-                f"a run of {num_rounds} rounds cannot be looked at after {found} of them; choose "
+                f"a run of {num_rounds} rounds cannot be looked at after {pauses} of them; choose "
                 "fewer rungs, or raise run.updates",
             )
-        return found
+        return pauses
 
     def sizes(self, bracket: int) -> tuple[int, ...]:
-        """Settings at each rung of a bracket."""
-        found = [bracket]
-        while len(found) < self.rungs:
-            found.append(self.kept(found[-1]))
-        return tuple(found)
+        """Number of settings at each rung of a bracket."""
+        sizes = [bracket]
+        while len(sizes) < self.rungs:
+            sizes.append(self.num_survivors(sizes[-1]))
+        return tuple(sizes)
 
-    def kept(self, count: int) -> int:
-        """How many of so many go on."""
+    def num_survivors(self, count: int) -> int:
+        """How many trials of this number go on."""
         return max(1, count // self.reduction)
 
     def cost(self, bracket: int) -> float:
-        """Whole runs that a bracket amounts to, for one seed."""
+        """The cost of a bracket in whole runs, for one seed."""
         shares = [1 / self.reduction ** (self.rungs - 1 - rung) for rung in range(self.rungs)]
         new = [share - before for share, before in zip(shares, [0.0, *shares], strict=False)]
         return sum(map(operator.mul, self.sizes(bracket), new), 0.0)
 
 
-def best(values: Mapping[int, float], count: int, direction: Direction) -> list[int]:
-    """The trials of the best values, best first; of equals, the one that was drawn first."""
+def rank_trials(values: Mapping[int, float], count: int, direction: Direction) -> list[int]:
+    """The trials with the best values, best first; ties go to the trial that was drawn first."""
     sign = -1.0 if direction is Direction.maximize else 1.0
     return sorted(values, key=lambda number: (sign * values[number], number))[:count]

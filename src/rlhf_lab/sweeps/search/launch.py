@@ -1,4 +1,4 @@
-"""A search with real runs: configs from Hydra, jobs through the launcher, the report at the end."""
+"""Start a search: its space from overrides, its runs through Hydra's launcher."""
 
 from __future__ import annotations
 
@@ -17,31 +17,32 @@ from rlhf_lab.experiment.prepare import Artifacts
 from rlhf_lab.runs.folder import make_folder
 from rlhf_lab.runs.provenance import code_version
 from rlhf_lab.runs.trackers.console import Console
-from rlhf_lab.sweeps.forecast import Rates, forecast
 from rlhf_lab.sweeps.grid import Grid
 from rlhf_lab.sweeps.job import Job, content_of, state_of
-from rlhf_lab.sweeps.jobs import Context, Planned, composed, of_config
+from rlhf_lab.sweeps.launch_jobs import Ended, run_jobs
 from rlhf_lab.sweeps.options import SweeperOptions
-from rlhf_lab.sweeps.search.jobs import Outcome, Run
-from rlhf_lab.sweeps.search.options import SearchOptions, refused
-from rlhf_lab.sweeps.search.report import Found
+from rlhf_lab.sweeps.plan_jobs import Context, compose_config, job_from_config
+from rlhf_lab.sweeps.search.options import SearchOptions, bad_option
+from rlhf_lab.sweeps.search.result import SearchResult
+from rlhf_lab.sweeps.search.runs import Outcome, SearchRun
 from rlhf_lab.sweeps.search.search import Search
-from rlhf_lab.sweeps.search.space import split, written
+from rlhf_lab.sweeps.search.space import parse_space, to_overrides
 from rlhf_lab.sweeps.search.tuning import bracket_cost, num_brackets
-from rlhf_lab.sweeps.sweep import Ended, folder_of, run_jobs, settle
+from rlhf_lab.sweeps.sweep import folder_of, set_folder
+from rlhf_lab.sweeps.sweep_cost import PastRuns, predict_cost
 from rlhf_lab.types.errors import JobsFailed, UserError
 
 
 def search(
     context: Context, arguments: Sequence[str], options: SearchOptions, sweeper: SweeperOptions
-) -> Found | None:
-    """Search with the runs of these overrides, or only say what would be done. Raises JobsFailed if
-    nothing could be chosen, or a run of the test failed."""
+) -> SearchResult | None:
+    """Run the search of these overrides, or only print its plan. Raises JobsFailed if no setting
+    could be chosen, or if a run of the test failed."""
     console = Console(quiet=False)
     parser = OverridesParser.create(config_loader=context.hydra.config_loader)
-    fixed, space = split(arguments, parser)
-    folder = folder_of(context, Grid(tuple(fixed), {one.key: (one.told,) for one in space}))
-    settle(context, folder)
+    fixed, space = parse_space(arguments, parser)
+    folder = folder_of(context, Grid(tuple(fixed), {one.key: (one.label,) for one in space}))
+    set_folder(context, folder)
     with checked(context, fixed) as config:
         if config.output.dir:
             raise UserError(
@@ -52,16 +53,16 @@ def search(
         require_working_rewards(config)
         base = content_of(config)
     keeps = sweeper.other_code == "keep"
-    wanted = Search(folder, fixed, space, options, base, code_version(), keeps)
-    runs = Runs(context, wanted, sweeper)
-    runs.check_values()
-    console.print(f"search {folder}, code {wanted.code}")
-    for line in [*wanted.plan(runs.rounds), *runs.predicted()]:
+    tuned = Search(folder, fixed, space, options, base, code_version(), keeps)
+    launcher = RunLauncher(context, tuned, sweeper)
+    launcher.check_values()
+    console.print(f"search {folder}, code {tuned.code}")
+    for line in [*tuned.plan(launcher.count_rounds), *launcher.predicted()]:
         console.print(line)
     if sweeper.dry:
         return None
     make_folder(folder, "output.root")
-    found = wanted.run(runs.started, runs.rounds, console)
+    found = tuned.run(launcher.start, launcher.count_rounds, console)
     problems = [] if found.arms is None else [arm for arm in found.arms if arm.problems]
     if found.chosen is None or problems:
         what = "no trial came to the last rung" if found.chosen is None else "test runs failed"
@@ -73,15 +74,15 @@ def search(
     return found
 
 
-# Where the cache keeps the reward models that the pipeline makes.
+# The folder of trained reward models in the cache.
 PROXY = "reward_model"
 
 
 @contextmanager
 def checked(context: Context, overrides: Sequence[str]) -> Iterator[Config]:
-    """The config of overrides that a run could start with. Raises UserError for others."""
+    """The config of overrides, checked. Raises UserError if no run could start with it."""
     try:
-        with composed(context, overrides) as config:
+        with compose_config(context, overrides) as config:
             check(config)
             yield config
     except (HydraException, OmegaConfBaseException) as error:
@@ -90,37 +91,37 @@ def checked(context: Context, overrides: Sequence[str]) -> Iterator[Config]:
 
 
 @dataclass(frozen=True)
-class Runs:
-    """The runs of a search, as jobs of the launcher that was chosen."""
+class RunLauncher:
+    """Runs of a search as jobs of Hydra's launcher."""
 
     context: Context
-    wanted: Search
+    search: Search
     sweeper: SweeperOptions
 
-    def rounds(self, overrides: Sequence[str]) -> int:
-        """Rounds of a run."""
+    def count_rounds(self, overrides: Sequence[str]) -> int:
+        """The rounds of a run with these overrides."""
         with checked(self.context, overrides) as config:
             return config.run.num_rounds
 
     def check_values(self) -> None:
-        """Refuse keys that do not exist, and values that cannot be where all else is as it is by
-        default: the ends of an interval, all others. Refuse a test that nobody judges."""
-        with checked(self.context, self.wanted.fixed) as config:
-            measure = proxies(config)
-        for part in self.wanted.space:
+        """Refuse unknown keys, and invalid values: each choice, and both ends of an interval, with
+        the defaults of all other keys. Refuse a test without evaluation."""
+        with checked(self.context, self.search.fixed) as config:
+            proxy = proxy_folders(config)
+        for part in self.search.space:
             for value in part.values or (part.low, part.high):
-                own = written({part.key: value})
-                with checked(self.context, [*self.wanted.fixed, *own]) as config:
-                    if self.wanted.options.asks_proxy and proxies(config) != measure:
+                own = to_overrides({part.key: value})
+                with checked(self.context, [*self.search.fixed, *own]) as config:
+                    if self.search.options.needs_proxy and proxy_folders(config) != proxy:
                         raise UserError(
                             f"{own[0]} makes another proxy than the other settings have, and "
-                            f"{self.wanted.options.metric} would measure them by different ones: "
+                            f"{self.search.options.metric} would measure them by different ones: "
                             f"give {part.key} one value, or pass a proxy by its path (reward.path)"
                         )
-        options = self.wanted.options
-        with checked(self.context, [*self.wanted.fixed, *options.test_overrides]) as config:
+        options = self.search.options
+        with checked(self.context, [*self.search.fixed, *options.test_overrides]) as config:
             if options.test_seeds and not config.eval.snapshots:
-                raise refused(
+                raise bad_option(
                     "test_seeds",
                     options.test_seeds,
                     "eval.snapshots=0 leaves nothing to compare; pass eval.snapshots=1, or "
@@ -128,46 +129,46 @@ class Runs:
                 )
 
     def predicted(self) -> list[str]:
-        """Device-hours of tuning and test, if a run like these was measured."""
-        options = self.wanted.options
-        run = self._planned(Run({}, tuple(self.wanted.fixed)))
-        rates = Rates(self.wanted.folder.parent)
-        found = forecast([run.wanted], rates)
-        if found.unknown:
+        """Predicted device-hours of tuning and test, if a run like these was measured."""
+        options = self.search.options
+        job = self._job(SearchRun({}, tuple(self.search.fixed)))
+        rates = PastRuns(self.search.folder.parent)
+        cost = predict_cost([job], rates)
+        if cost.unknown:
             return ["time: unknown, since no finished run of this task and model is measured"]
         tuning = num_brackets(options) * bracket_cost(options)
-        hours = found.device_seconds / 3600
+        hours = cost.device_seconds / 3600
         test = 2 * len(options.test_seeds)
         return [
             f"predicted: {tuning * hours:.2f} device-hours of tuning at most, {test * hours:.2f} "
             "of test (with the default setting)"
         ]
 
-    def started(self, runs: Sequence[Run]) -> list[Outcome]:
-        """Start the runs that are not finished, and wait for them."""
-        jobs = {run.name: self._planned(run).job for run in runs}
+    def start(self, runs: Sequence[SearchRun]) -> list[Outcome]:
+        """Run those that are not finished, and return how all of them ended."""
+        jobs = {run.name: self._job(run) for run in runs}
         states = {name: state_of(job).name for name, job in jobs.items()}
         passed = ("finished",) if self.sweeper.rerun == "failed" else ("finished", "failed")
         todo = [job for name, job in jobs.items() if states[name] not in passed]
-        folder = self.wanted.folder
+        folder = self.search.folder
         ended = run_jobs(self.context, todo, folder, self.sweeper) if todo else []
         here = {one.job.name: one for one in ended}
         return [outcome(job, states[name], here.get(name)) for name, job in jobs.items()]
 
-    def _planned(self, run: Run) -> Planned:
+    def _job(self, run: SearchRun) -> Job:
         with checked(self.context, run.overrides) as config:
-            folder = self.wanted.folder
-            return of_config(self.context, run.point, list(run.overrides), config, folder)
+            folder = self.search.folder
+            return job_from_config(self.context, run.point, list(run.overrides), config, folder)
 
 
-def proxies(config: Config) -> list[Path]:
-    """The reward models that a run's pipeline makes for it."""
+def proxy_folders(config: Config) -> list[Path]:
+    """The reward models that a run's pipeline trains."""
     found = Artifacts(config, Console(quiet=True)).folders()
     return [folder for folder in found if folder.parent.name == PROXY]
 
 
 def outcome(job: Job, before: str, ended: Ended | None) -> Outcome:
-    """What became of a job: now, or in an earlier try."""
+    """How a job ended, in this launch or an earlier one."""
     if ended is not None:
         return Outcome(ended.state, ended.problem)
     if before == "failed":

@@ -1,4 +1,4 @@
-"""What a search is asked for."""
+"""Options of a search."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from enum import StrEnum
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
 
-# What the proxy alone says of a version; everything else in an evaluation asks the judge.
-OF_PROXY = ("proxy/mean", "sample/length", "sample/eos_rate")
+# Metrics of an evaluation that need only the proxy; all others need the judge.
+PROXY_METRICS = ("proxy/mean", "sample/length", "sample/eos_rate")
 
 
 class Sampler(StrEnum):
-    """Who draws settings. tpe: learns from earlier trials (Tree-structured Parzen Estimator)."""
+    """How settings are drawn. tpe: Tree-structured Parzen Estimator, from earlier trials."""
 
     tpe = "tpe"
     random = "random"
@@ -21,14 +21,14 @@ class Sampler(StrEnum):
 
 
 class Direction(StrEnum):
-    """Which values of the metric are better."""
+    """Whether larger or smaller values of the metric are better."""
 
     maximize = "maximize"
     minimize = "minimize"
 
 
 class Source(StrEnum):
-    """Where the metric is read: on validation prompts, or in the training rounds themselves."""
+    """Where the metric is measured: on validation prompts, or in training rounds."""
 
     validation = "validation"
     training = "training"
@@ -107,28 +107,28 @@ class SearchOptions(limits.Limited, key="hydra.sweeper"):
 
     @property
     def bracket_size(self) -> int:
-        """Settings drawn together."""
+        """Number of settings in a bracket."""
         return self.bracket or self.least_bracket
 
     @property
     def least_bracket(self) -> int:
-        """Settings of which one is left at the last rung."""
+        """The smallest bracket: one setting is left at the last rung."""
         return int(self.reduction ** (self.rungs - 1))
 
     @property
-    def asks_judge(self) -> bool:
-        """Whether the metric is one that only the judge can tell."""
-        return self.measured_on is Source.validation and self.metric not in OF_PROXY
+    def needs_judge(self) -> bool:
+        """Whether the metric needs the judge."""
+        return self.measured_on is Source.validation and self.metric not in PROXY_METRICS
 
     @property
-    def asks_proxy(self) -> bool:
-        """Whether the metric is the proxy's word on validation prompts."""
+    def needs_proxy(self) -> bool:
+        """Whether the metric is the proxy's reward on validation prompts."""
         return self.measured_on is Source.validation and self.metric == "proxy/mean"
 
     def _check_bracket(self) -> None:
         size = self.bracket_size
         if size < self.least_bracket:
-            raise refused(
+            raise bad_option(
                 "bracket",
                 size,
                 f"with rungs={self.rungs} and reduction={self.reduction} none of so few would be "
@@ -136,7 +136,7 @@ class SearchOptions(limits.Limited, key="hydra.sweeper"):
             )
         if self.trials % size:
             below = max(1, self.trials // size) * size
-            raise refused(
+            raise bad_option(
                 "trials",
                 self.trials,
                 f"settings are compared {size} at a time (bracket); choose {below} or "
@@ -145,14 +145,14 @@ class SearchOptions(limits.Limited, key="hydra.sweeper"):
 
     def _check_seeds(self) -> None:
         if not self.tuning_seeds:
-            raise refused("tuning_seeds", self.tuning_seeds, "choose one or more")
+            raise bad_option("tuning_seeds", self.tuning_seeds, "choose one or more")
         for key in ("tuning_seeds", "test_seeds"):
             seeds = getattr(self, key)
             if len(set(seeds)) < len(seeds):
-                raise refused(key, seeds, "a seed is named twice; name each once")
+                raise bad_option(key, seeds, "a seed is named twice; name each once")
         both = sorted(set(self.tuning_seeds) & set(self.test_seeds))
         if both:
-            raise refused(
+            raise bad_option(
                 "test_seeds",
                 self.test_seeds,
                 f"{both[0]} is among hydra.sweeper.tuning_seeds={self.tuning_seeds}: a setting "
@@ -160,23 +160,23 @@ class SearchOptions(limits.Limited, key="hydra.sweeper"):
             )
 
     def _check_metric(self) -> None:
-        if self.asks_judge and not self.allow_gold:
-            raise refused(
+        if self.needs_judge and not self.allow_gold:
+            raise bad_option(
                 "metric",
                 self.metric,
-                "the judge would have to be asked, and settings chosen by it leave nothing to "
-                f"compare them by; choose one of {', '.join(OF_PROXY)}, or pass "
+                "the judge computes it, and settings that the judge chose cannot be "
+                f"compared by it; choose one of {', '.join(PROXY_METRICS)}, or pass "
                 "hydra.sweeper.allow_gold=true",
             )
         if self.measured_on is Source.training and self.metric.startswith("gold/"):
-            raise refused(
+            raise bad_option(
                 "metric",
                 self.metric,
-                "the judge has no word in training rounds; choose reward/mean, or pass "
+                "the judge does not score training rounds; choose reward/mean, or pass "
                 "hydra.sweeper.measured_on=validation",
             )
 
 
-def refused(key: str, value: object, remedy: str) -> UserError:
-    """A complaint about an option of the search."""
+def bad_option(key: str, value: object, remedy: str) -> UserError:
+    """The error of a bad option of the search."""
     return UserError(f"hydra.sweeper.{key}={value}: {remedy}")

@@ -1,37 +1,28 @@
-"""The study of a search: its trials in an SQLite file, and who draws the next. The only file that
-knows Optuna."""
+"""The study of a search: its trials in an SQLite file, and the sampler of the next. Only this
+module and `study_file` import Optuna."""
 
 from __future__ import annotations
 
-import json
-import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from rlhf_lab.runs.reading import Unreadable, file_size, parsing
 from rlhf_lab.sweeps.search.options import Sampler, SearchOptions
 from rlhf_lab.sweeps.search.space import Dimension, Value, grid
-from rlhf_lab.tasks.extras import require_package
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.randomness import stable_hash
 
-SPEC = "spec"
-CODE = "code"
-KEEP = ", or hydra.sweeper.other_code=keep to go on all the same"
 PROBLEM = "problem"
-# PED-ANOVA asks for five good trials or more.
+# PED-ANOVA needs at least five good trials.
 LEAST_GOOD = 5
 LEAST_TRIALS = 4
 
 
 @dataclass(frozen=True)
 class Trial:
-    """A setting and what became of it. state: running, complete (came to the last rung), pruned or
+    """A setting and its results. state: running, complete (reached the last rung), pruned or
     failed. values: by rung. problem: why it failed."""
 
     number: int
@@ -42,26 +33,26 @@ class Trial:
 
     @property
     def is_open(self) -> bool:
-        """Whether it is still to be decided."""
+        """Whether it is neither complete, pruned nor failed."""
         return self.state == "running"
 
 
 class Study:
-    """The trials so far. What it is told is on disk when the call returns."""
+    """The trials so far. Every change is on disk when the call returns."""
 
     def __init__(self, study: Any, space: Sequence[Dimension], options: SearchOptions) -> None:
         self._study = study
         self._options = options
         self._distributions = {part.key: distribution(part) for part in space}
-        self._grid = shuffled(space, options) if options.sampler is Sampler.grid else []
+        self._grid = shuffled_grid(space, options) if options.sampler is Sampler.grid else []
 
     def trials(self) -> list[Trial]:
         """All trials, in the order in which they were drawn."""
         return [trial_of(frozen) for frozen in self._study.get_trials(deepcopy=False)]
 
     def draw(self) -> Trial:
-        """The next setting. It follows from the trials so far and the sampler's seed alone, so a
-        search that was killed goes on with the settings that it would have had."""
+        """The next setting. It depends on the trials so far and the sampler's seed alone, so a
+        search that was killed continues with the same settings."""
         import optuna
 
         number = len(self._study.get_trials(deepcopy=False))
@@ -76,7 +67,7 @@ class Study:
         return self.trials()[number]
 
     def _sampled(self, number: int) -> dict[str, Value]:
-        """Drawn on a copy, which nobody kills between two parameters."""
+        """Draw a setting on a copy, so that a killed search leaves no half of it in the file."""
         import optuna
 
         seed = stable_hash(self._options.sampler_seed, "trial", number) % 2**32
@@ -89,7 +80,7 @@ class Study:
         return dict(copy.ask(self._distributions).params)
 
     def report(self, number: int, rung: int, value: float) -> None:
-        """What a trial is worth at a rung."""
+        """Record the value of a trial at a rung."""
         storage = self._study._storage
         storage.set_trial_intermediate_value(self._id(number), rung, value)
 
@@ -112,9 +103,9 @@ class Study:
         return trial_id
 
     def importances(self) -> dict[str, float]:
-        """Share of each hyperparameter in being among the good trials (PED-ANOVA,
-        arXiv:2304.10255), by their values at the first rung, which all trials have. Empty if there
-        are too few trials, or all are worth the same."""
+        """The share of each hyperparameter in a trial being good (PED-ANOVA, arXiv:2304.10255), by
+        the values at the first rung, which all trials have. Empty if there are too few trials,
+        or if all values are equal."""
         import optuna
 
         trials = [trial for trial in self.trials() if 0 in trial.values]
@@ -131,7 +122,7 @@ class Study:
                 )
             )
         share = min(0.5, max(0.1, LEAST_GOOD / len(trials)))
-        # Trials that tie with the worst of the good are good too: not all may be.
+        # Trials that tie with the worst good one are good too; if all are, none differs.
         if sum(self._is_good(trial.values[0], trials, share) for trial in trials) == len(trials):
             return {}
         evaluator = optuna.importance.PedAnovaImportanceEvaluator(target_quantile=share)
@@ -144,64 +135,8 @@ class Study:
         return sign * value <= losses[int(np.ceil(share * len(losses))) - 1]
 
 
-@contextmanager
-def opened(
-    path: Path, space: Sequence[Dimension], options: SearchOptions, spec: Mapping[str, Any]
-) -> Iterator[Study]:
-    """The study of a file, which is made if need be. Raises UserError for one of another search.
-
-    spec: what must be the same when the search is gone on with, as JSON; its code only if it is
-    there.
-    """
-    require_package(
-        "optuna", "search", "hydra/sweeper=rlhf_lab_search", "search by a grid: train -m"
-    )
-    import optuna
-
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if os.path.lexists(path):
-        file_size(path)
-    with parsing(path, "study"):
-        storage = optuna.storages.RDBStorage(f"sqlite:///{path}")
-    try:
-        with parsing(path, "study"):
-            study = optuna.create_study(
-                storage=storage,
-                study_name=path.parent.name,
-                direction=options.direction.value,
-                load_if_exists=True,
-            )
-            study.get_trials(deepcopy=False)
-            before = study.user_attrs.get(SPEC)
-        check_spec(path, before, spec)
-        study.set_user_attr(SPEC, dict(spec))
-        yield Study(study, space, options)
-    finally:
-        storage.remove_session()
-        storage.engine.dispose()
-
-
-def check_spec(path: Path, before: Mapping[str, Any] | None, spec: Mapping[str, Any]) -> None:
-    """Refuse to go on with a study of another question."""
-    if before is None:
-        return
-    if not isinstance(before, Mapping):
-        raise Unreadable(path, f"its {SPEC} is no mapping: restore it, or move it away")
-    now = json.loads(json.dumps(spec))
-    keys = sorted({*before, *now} - {CODE}) + [CODE] * (CODE in now)
-    changed = [key for key in keys if before.get(key) != now.get(key)]
-    if changed:
-        key = changed[0]
-        raise UserError(
-            f"{path} is of a search with {key}={before.get(key)}, this one has "
-            f"{key}={now.get(key)}: values of the two cannot be compared; pass another "
-            f"output.root, or move that folder away{KEEP if key == CODE else ''}"
-        )
-
-
 def distribution(part: Dimension) -> Any:
-    """The dimension as Optuna knows it."""
+    """The dimension as Optuna's distribution."""
     from optuna import distributions
 
     if part.choices:
@@ -212,8 +147,8 @@ def distribution(part: Dimension) -> Any:
     return distributions.FloatDistribution(part.low, part.high, part.is_log, part.step)
 
 
-def shuffled(space: Sequence[Dimension], options: SearchOptions) -> list[dict[str, Value]]:
-    """All settings in an order that mixes them, so that brackets are alike."""
+def shuffled_grid(space: Sequence[Dimension], options: SearchOptions) -> list[dict[str, Value]]:
+    """All settings in random order, so that brackets are alike."""
     settings = grid(space)
     if options.trials > len(settings):
         size = options.bracket_size
@@ -222,11 +157,11 @@ def shuffled(space: Sequence[Dimension], options: SearchOptions) -> list[dict[st
             f"{len(settings)} settings; choose {max(1, len(settings) // size) * size} or fewer"
         )
     rng = np.random.default_rng(stable_hash(options.sampler_seed, "grid") % 2**32)
-    return [settings[place] for place in rng.permutation(len(settings))]
+    return [settings[number] for number in rng.permutation(len(settings))]
 
 
 def trial_of(frozen: Any) -> Trial:
-    """A trial as the search sees it."""
+    """Optuna's trial as ours."""
     names = {"RUNNING": "running", "COMPLETE": "complete", "PRUNED": "pruned", "FAIL": "failed"}
     return Trial(
         number=frozen.number,

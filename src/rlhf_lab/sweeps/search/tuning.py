@@ -9,30 +9,30 @@ from pathlib import Path
 
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.sweeps.grid import SEED
-from rlhf_lab.sweeps.search.halving import Halving, best
-from rlhf_lab.sweeps.search.jobs import (
+from rlhf_lab.sweeps.search.halving import Halving, rank_trials
+from rlhf_lab.sweeps.search.options import SearchOptions, bad_option
+from rlhf_lab.sweeps.search.runs import (
     TRIAL,
     UNFINISHED,
+    CountRounds,
     Outcome,
-    Rounds,
-    Run,
     RunJobs,
-    discard,
+    SearchRun,
+    delete_weights,
+    metric_at,
     rung_overrides,
-    value_at,
 )
-from rlhf_lab.sweeps.search.options import SearchOptions, refused
-from rlhf_lab.sweeps.search.space import Value, written
+from rlhf_lab.sweeps.search.space import Value, to_overrides
 from rlhf_lab.sweeps.search.study import Study, Trial
 from rlhf_lab.types.errors import StopRequested, UserError
 
 
 @dataclass(frozen=True)
 class Tuning:
-    """Draws settings, runs them on the tuning seeds, and keeps the better ones at every rung.
+    """Draws settings, runs them on the tuning seeds, and continues the better ones at every rung.
 
-    fixed: overrides of all runs. folder: the search's. The order of everything that decides is that
-    of the trials' numbers, never that in which runs end, so the same search chooses the same.
+    fixed: overrides of all runs. folder: the search's. All decisions follow the order of the
+    trials' numbers, never the order in which runs end, so the same search chooses the same.
     """
 
     options: SearchOptions
@@ -40,11 +40,11 @@ class Tuning:
     fixed: Sequence[str]
     folder: Path
     run_jobs: RunJobs
-    rounds: Rounds
+    count_rounds: CountRounds
     console: Console
 
     def run(self) -> None:
-        """All brackets; those that are done already cost nothing."""
+        """Run all brackets; those that are done are not run again."""
         size = self.options.bracket_size
         for bracket in range(num_brackets(self.options)):
             begin = bracket * size
@@ -54,7 +54,7 @@ class Tuning:
             self._halve(bracket, [trial.number for trial in drawn])
 
     def _halve(self, bracket: int, numbers: Sequence[int]) -> None:
-        """Decide on all trials of a bracket."""
+        """Run a bracket: prune, complete or fail each of its trials."""
         halving = Halving.of(self.options)
         alive = list(numbers)
         for rung in range(self.options.rungs):
@@ -62,11 +62,11 @@ class Tuning:
                 break
             values = self._measured(alive, rung)
             is_last = rung == self.options.rungs - 1
-            kept = best(values, halving.kept(len(alive)), self.options.direction)
+            kept = rank_trials(values, halving.num_survivors(len(alive)), self.options.direction)
             for number in alive:
                 self._decide(number, values.get(number), is_last, number in kept)
-            told = f"bracket {bracket + 1} of {num_brackets(self.options)}, rung {rung + 1}"
-            self.console.print(f"{told}: {outline(alive, values, kept, is_last)}")
+            progress = f"bracket {bracket + 1} of {num_brackets(self.options)}, rung {rung + 1}"
+            self.console.print(f"{progress}: {outline(alive, values, kept, is_last)}")
             alive = [number for number in alive if number in kept]
         for number in numbers:
             self._discard(number)
@@ -80,28 +80,27 @@ class Tuning:
             self.study.prune(number)
 
     def _measured(self, numbers: Sequence[int], rung: int) -> dict[int, float]:
-        """What the trials are worth at a rung; those that failed are told to the study and left
-        out."""
+        """The values of the trials at a rung; the study records those that failed."""
         trials = [t for t in self._trials(numbers) if t.is_open and rung not in t.values]
-        places = {trial.number: self._runs(trial, rung) for trial in trials}
-        ended = self._run(places)
+        runs_of = {trial.number: self._runs(trial, rung) for trial in trials}
+        ended = self._run(runs_of)
         for trial in trials:
-            runs, rounds = places[trial.number]
-            found = [value_at(self.folder / run.name, self.options, rounds) for run in runs]
-            known = [value for value in found if value is not None and math.isfinite(value)]
-            if runs and len(known) == len(found):
+            runs, rounds = runs_of[trial.number]
+            metrics = [metric_at(self.folder / run.name, self.options, rounds) for run in runs]
+            known = [value for value in metrics if value is not None and math.isfinite(value)]
+            if runs and len(known) == len(metrics):
                 self.study.report(trial.number, rung, math.fsum(known) / len(known))
             else:
-                self.study.fail(trial.number, why(trial, runs, found, ended))
+                self.study.fail(trial.number, failure_text(trial, runs, metrics, ended))
         values = {trial.number: trial.values for trial in self._trials(numbers)}
         return {number: values[number][rung] for number in numbers if rung in values[number]}
 
-    def _runs(self, trial: Trial, rung: int) -> tuple[list[Run], int]:
-        """The runs of a trial, one for each tuning seed, and the rounds after which they are looked
-        at; none if no run could start with its setting."""
-        own = [*self.fixed, *written(trial.setting)]
+    def _runs(self, trial: Trial, rung: int) -> tuple[list[SearchRun], int]:
+        """The runs of a trial, one for each tuning seed, and the rounds after which they are
+        compared; no runs if none could start with its setting."""
+        own = [*self.fixed, *to_overrides(trial.setting)]
         try:
-            num_rounds = self.rounds([*own, *rung_overrides(self.options, 0, 0)])
+            num_rounds = self.count_rounds([*own, *rung_overrides(self.options, 0, 0)])
             pause = Halving.of(self.options).pauses(num_rounds)[rung]
         except UserError as error:
             self.console.print(f"trial {trial.number} cannot be run: {error}")
@@ -109,7 +108,7 @@ class Tuning:
         own += rung_overrides(self.options, pause, num_rounds)
         first = f"{self._first(trial.setting):03d}"
         return [
-            Run({TRIAL: first, SEED: str(seed)}, (*own, f"seed={seed}"))
+            SearchRun({TRIAL: first, SEED: str(seed)}, (*own, f"seed={seed}"))
             for seed in self.options.tuning_seeds
         ], pause
 
@@ -117,21 +116,21 @@ class Tuning:
         """The trial that had this setting first: the same setting and seed give the same run."""
         return next(t.number for t in self.study.trials() if t.setting == setting)
 
-    def _run(self, places: Mapping[int, tuple[list[Run], int]]) -> dict[str, Outcome]:
-        """Start the runs that have not come so far. Raises StopRequested if one was stopped."""
+    def _run(self, runs_of: Mapping[int, tuple[list[SearchRun], int]]) -> dict[str, Outcome]:
+        """Start the runs that have done fewer rounds. Raises StopRequested if one was stopped."""
         wanted = {
             run.name: run
-            for runs, rounds in places.values()
+            for runs, rounds in runs_of.values()
             for run in runs
-            if value_at(self.folder / run.name, self.options, rounds) is None
+            if metric_at(self.folder / run.name, self.options, rounds) is None
         }
         if not wanted:
             return {}
         outcomes = self.run_jobs(list(wanted.values()))
         ended = dict(zip(wanted, outcomes, strict=True))
-        rounds_of = {run.name: rounds for runs, rounds in places.values() for run in runs}
+        rounds_of = {run.name: rounds for runs, rounds in runs_of.values() for run in runs}
         for name, outcome in ended.items():
-            value = value_at(self.folder / name, self.options, rounds_of[name])
+            value = metric_at(self.folder / name, self.options, rounds_of[name])
             if value is None and outcome.state in UNFINISHED:
                 self.console.print(f"{name} was stopped; the search goes on when started again")
                 raise StopRequested
@@ -142,22 +141,22 @@ class Tuning:
         return [found[number] for number in numbers]
 
     def _discard(self, number: int) -> None:
-        """Free the disk of a trial that is decided; one that failed is left to be looked at."""
+        """Delete the weights of a trial that was pruned or completed, unless options.keep."""
         (trial,) = self._trials([number])
         if self.options.keep or trial.state not in ("pruned", "complete"):
             return
         for folder in (self.folder / f"{TRIAL}-{number:03d}").glob("seed-*"):
-            discard(folder)
+            delete_weights(folder)
 
 
 def num_brackets(options: SearchOptions) -> int:
-    """How many brackets trials and budget allow. Raises UserError if the budget allows none."""
+    """The number of brackets within trials and budget. Raises UserError if there is none."""
     brackets = options.trials // options.bracket_size
     if not options.max_runs:
         return brackets
     cost = bracket_cost(options)
     if options.max_runs < cost:
-        raise refused(
+        raise bad_option(
             "max_runs",
             options.max_runs,
             f"one bracket of {options.bracket_size} settings amounts to {cost:g} whole runs; "
@@ -167,28 +166,31 @@ def num_brackets(options: SearchOptions) -> int:
 
 
 def bracket_cost(options: SearchOptions) -> float:
-    """Whole runs that a bracket amounts to."""
+    """The cost of a bracket in whole runs."""
     halving = Halving.of(options)
     return halving.cost(options.bracket_size) * len(options.tuning_seeds)
 
 
-def why(
-    trial: Trial, runs: Sequence[Run], found: Sequence[float | None], ended: Mapping[str, Outcome]
+def failure_text(
+    trial: Trial,
+    runs: Sequence[SearchRun],
+    metrics: Sequence[float | None],
+    ended: Mapping[str, Outcome],
 ) -> str:
     """Why a trial has no value."""
     if not runs:
         return "no run could start with this setting"
-    for run, value in zip(runs, found, strict=True):
+    for run, value in zip(runs, metrics, strict=True):
         if value is None:
-            said = ended[run.name].problem if run.name in ended else ""
-            return f"{run.name} failed: {said or 'see its log'}"
-    return f"a value of trial {trial.number} is no number: {list(found)}"
+            problem = ended[run.name].problem if run.name in ended else ""
+            return f"{run.name} failed: {problem or 'see its log'}"
+    return f"a value of trial {trial.number} is no number: {list(metrics)}"
 
 
 def outline(
     alive: Sequence[int], values: Mapping[int, float], kept: Sequence[int], is_last: bool
 ) -> str:
-    """What a rung decided, in a line."""
+    """The decisions at a rung, in a line."""
     failed = len(alive) - len(values)
     top = f", best {values[kept[0]]:.4f} (trial {kept[0]})" if kept else ""
     goes = "came to the end" if is_last else "went on"

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from rlhf_lab.models.forward import Texts
+from rlhf_lab.models.forward import TokenRows
 from rlhf_lab.training.engines.deepspeed_setup import make_engine, make_reference, quiet, storage_of
 from rlhf_lab.training.engines.distributed import Processes, require_group
 from rlhf_lab.training.engines.options import DeepSpeedOptions, Precision
@@ -56,13 +56,13 @@ class DeepSpeedBackend:
     def shapes(self) -> dict[str, torch.Size]:
         return self._shapes
 
-    def output(self, texts: Texts, kind: PassKind, layout: PassLayout) -> PolicyOutput:
+    def output(self, token_rows: TokenRows, kind: PassKind, layout: PassLayout) -> PolicyOutput:
         self._is_settled = False
-        return PolicyOutput(*self._engine(texts, kind, layout))
+        return PolicyOutput(*self._engine(token_rows, kind, layout))
 
-    def reference(self, texts: Texts, layout: PassLayout) -> PolicyOutput:
+    def reference(self, token_rows: TokenRows, layout: PassLayout) -> PolicyOutput:
         self._is_settled = False
-        return PolicyOutput(*self._reference_pass(texts, PassKind.policy, layout))
+        return PolicyOutput(*self._reference_pass(token_rows, PassKind.policy, layout))
 
     @contextmanager
     def no_gradients(self) -> Iterator[None]:
@@ -113,7 +113,7 @@ class DeepSpeedBackend:
         else:
             self._engine.step()
             norm = float(self._engine.get_global_grad_norm())
-        # DeepSpeed says -1 where the norm is not finite.
+        # DeepSpeed returns -1 where the norm is not finite.
         return {"grad_norm": norm if norm >= 0 else math.nan}
 
     def is_finite(self) -> bool:

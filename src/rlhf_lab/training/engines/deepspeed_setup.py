@@ -46,8 +46,10 @@ def make_engine(networks: PolicyWithValues, optim: Optim, options: DeepSpeedOpti
     optimizer = adamw(networks.parameters(), optim)
     buffers = {name: buffer.clone() for name, buffer in networks.named_buffers()}
     # Stage 0 leaves no trace of the norm that it clips by.
-    given = settings(options) | {"gradient_clipping": optim.max_grad_norm if options.stage else 0.0}
-    engine, *_ = deepspeed.initialize(model=networks, optimizer=optimizer, config=given)
+    config = settings(options) | {
+        "gradient_clipping": optim.max_grad_norm if options.stage else 0.0
+    }
+    engine, *_ = deepspeed.initialize(model=networks, optimizer=optimizer, config=config)
     restore_buffers(networks, buffers)
     engine.module.eval()
     return engine
@@ -81,7 +83,7 @@ def settings(options: DeepSpeedOptions) -> dict[str, Any]:
     """DeepSpeed's config. Micro-batches are made by the engine, so their sizes here are nominal."""
     # What stays whole by its size would be stale once its parts change.
     zero = {"stage": options.stage, "stage3_param_persistence_threshold": 0}
-    given: dict[str, Any] = {
+    config: dict[str, Any] = {
         "train_micro_batch_size_per_gpu": 1,
         "gradient_accumulation_steps": 1,
         "zero_allow_untested_optimizer": True,
@@ -90,8 +92,8 @@ def settings(options: DeepSpeedOptions) -> dict[str, Any]:
         "steps_per_print": None,
     }
     if options.dtype is Precision.bfloat16:
-        given |= {"bf16": {"enabled": True}, "data_types": {"grad_accum_dtype": "fp32"}}
-    return given
+        config |= {"bf16": {"enabled": True}, "data_types": {"grad_accum_dtype": "fp32"}}
+    return config
 
 
 @contextmanager

@@ -16,8 +16,8 @@ from torch import Tensor
 from rlhf_lab.algos.off_policy import corrected, measure
 from rlhf_lab.models.batching import Microbatch, split, to_device, trim
 from rlhf_lab.models.devices import torch_threads
-from rlhf_lab.models.forward import num_chunks, texts
-from rlhf_lab.models.shared_prompts import saves
+from rlhf_lab.models.forward import num_chunks, token_rows
+from rlhf_lab.models.shared_prompts import packing_is_cheaper
 from rlhf_lab.runs.memory import memory_for, peak_bytes
 from rlhf_lab.training.engines.distributed import Processes
 from rlhf_lab.training.engines.engine_state import EngineState
@@ -66,7 +66,7 @@ class TrainingEngine:
         with self._phase("the log-probs of the reference"):
             return self._read(
                 batch,
-                lambda step: self._backend.reference(texts(step.batch), step.layout).logp_BT,
+                lambda step: self._backend.reference(token_rows(step.batch), step.layout).logp_BT,
             )
 
     def logp(self, batch: Batch, weights: Weights) -> Tensor:
@@ -85,7 +85,7 @@ class TrainingEngine:
             )
 
     def _output(self, step: MicrobatchStep, kind: PassKind) -> PolicyOutput:
-        return self._backend.output(texts(step.batch), kind, step.layout)
+        return self._backend.output(token_rows(step.batch), kind, step.layout)
 
     @contextmanager
     def _phase(self, phase: str) -> Iterator[None]:
@@ -110,16 +110,15 @@ class TrainingEngine:
         for index in range(count):
             abreast = parts[index * size : (index + 1) * size]
             tokens = max(int(part.batch.mask_BT.sum()) for part in abreast)
+            is_packed = self._options.share_prompts and all(
+                packing_is_cheaper(token_rows(part.batch), self._hidden_size) for part in abreast
+            )
             is_mine = rank < len(abreast)
             batch = abreast[rank].batch if is_mine else trim(abreast[0].batch, 0, 1)
             yield MicrobatchStep(
                 batch=to_device(batch, self._backend.device),
                 number=index * size + rank if is_mine else None,
-                layout=PassLayout(
-                    num_chunks(tokens, self._options.logit_tokens),
-                    self._options.share_prompts
-                    and all(saves(texts(part.batch), self._hidden_size) for part in abreast),
-                ),
+                layout=PassLayout(num_chunks(tokens, self._options.logit_tokens), is_packed),
                 is_last=index + 1 == count,
             )
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
-from rlhf_lab.models.forward import Texts
+from rlhf_lab.models.forward import TokenRows
 from rlhf_lab.training.engines.distributed import Processes, require_group
 from rlhf_lab.training.engines.options import FSDPOptions
 from rlhf_lab.training.engines.policy_with_values import PassKind, PassLayout, PolicyWithValues
@@ -50,11 +50,11 @@ class FSDPBackend:
         self.read = self._tensors.read
         self.write = self._tensors.write
 
-    def output(self, texts: Texts, kind: PassKind, layout: PassLayout) -> PolicyOutput:
-        return PolicyOutput(*self._networks(texts, kind, layout))
+    def output(self, token_rows: TokenRows, kind: PassKind, layout: PassLayout) -> PolicyOutput:
+        return PolicyOutput(*self._networks(token_rows, kind, layout))
 
-    def reference(self, texts: Texts, layout: PassLayout) -> PolicyOutput:
-        return PolicyOutput(*self._reference(texts, PassKind.policy, layout))
+    def reference(self, token_rows: TokenRows, layout: PassLayout) -> PolicyOutput:
+        return PolicyOutput(*self._reference(token_rows, PassKind.policy, layout))
 
     @contextmanager
     def no_gradients(self) -> Iterator[None]:

@@ -55,7 +55,10 @@ class EngineOptions(limits.Limited, key="engine"):
     )
     device: str = limits.option(
         "auto",
-        about="cpu, cuda, cuda:1, ...; auto takes a GPU if there is one, each process its own.",
+        about=(
+            "Where it trains: cpu, cuda, cuda:1, ...; auto takes a GPU if there is one, each "
+            "process its own."
+        ),
     )
     dtype: Precision = limits.option(
         Precision.float32,
@@ -87,15 +90,16 @@ class SingleEngineOptions(EngineOptions):
 
 @dataclass(frozen=True)
 class FSDPOptions(EngineOptions):
-    """Every process holds a part of every tensor (PyTorch's FSDP2, after arXiv:2304.11277)."""
+    """Every process, started by torchrun, holds a part of every tensor (PyTorch's FSDP2, after
+    arXiv:2304.11277)."""
 
     name: str = limits.name("fsdp")
 
 
 @dataclass(frozen=True)
 class DeepSpeedOptions(EngineOptions):
-    """DeepSpeed ZeRO (arXiv:1910.02054); the gradients of policy and value model are clipped
-    jointly."""
+    """DeepSpeed ZeRO (arXiv:1910.02054) over processes started by torchrun; the gradients of policy
+    and value model are clipped jointly."""
 
     name: str = limits.name("deepspeed")
     stage: int = limits.count(

@@ -9,7 +9,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from rlhf_lab.models.forward import Texts
+from rlhf_lab.models.forward import TokenRows
 from rlhf_lab.training.engines.policy_with_values import PassKind, PassLayout
 from rlhf_lab.types.data import PolicyOutput
 
@@ -33,9 +33,9 @@ class ParameterBackend(Protocol):
         """Shapes of everything that is trained, by name."""
         ...
 
-    def output(self, texts: Texts, kind: PassKind, layout: PassLayout) -> PolicyOutput: ...
+    def output(self, token_rows: TokenRows, kind: PassKind, layout: PassLayout) -> PolicyOutput: ...
 
-    def reference(self, texts: Texts, layout: PassLayout) -> PolicyOutput: ...
+    def reference(self, token_rows: TokenRows, layout: PassLayout) -> PolicyOutput: ...
 
     def no_gradients(self) -> AbstractContextManager[None]:
         """A context for passes without gradients."""

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from rlhf_lab.models.forward import (
-    Texts,
+    TokenRows,
     body,
     in_rows,
     is_splittable,
@@ -74,38 +74,40 @@ class PolicyWithValues(torch.nn.Module):
         )
 
     def forward(
-        self, texts: Texts, kind: PassKind, layout: PassLayout
+        self, token_rows: TokenRows, kind: PassKind, layout: PassLayout
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         """Log-probs and entropy of the response tokens, and values before them, BT each. Zeros or
         None for what `kind` does not include."""
         is_packed = layout.is_packed and self.is_packable
         num_chunks = layout.num_chunks if self.is_splittable else 1
         if kind is PassKind.policy or self.values is None:
-            output = self._policy_output(texts, None, num_chunks, is_packed)
+            output = self._policy_output(token_rows, None, num_chunks, is_packed)
         elif self.values.body is None:
-            output = self._policy_output(texts, self.values, num_chunks, is_packed)
+            output = self._policy_output(token_rows, self.values, num_chunks, is_packed)
         elif kind is PassKind.values:
             # The policy need not run: the value model has a body of its own.
-            none_BT = torch.zeros_like(texts.mask_BT)
-            output = PolicyOutput(none_BT, none_BT, self._values(texts, is_packed))
+            none_BT = torch.zeros_like(token_rows.mask_BT)
+            output = PolicyOutput(none_BT, none_BT, self._values(token_rows, is_packed))
         else:
-            output = self._policy_output(texts, None, num_chunks, is_packed)
-            output = replace(output, value_BT=self._values(texts, is_packed))
+            output = self._policy_output(token_rows, None, num_chunks, is_packed)
+            output = replace(output, value_BT=self._values(token_rows, is_packed))
         return output.logp_BT, output.entropy_BT, output.value_BT
 
     def _policy_output(
-        self, texts: Texts, values: Any | None, num_chunks: int, is_packed: bool
+        self, token_rows: TokenRows, values: Any | None, num_chunks: int, is_packed: bool
     ) -> PolicyOutput:
         if not is_packed:
-            return response_output(self.policy, texts, self.temperature, values, num_chunks)
-        hidden_ND = packed_states(body(self.policy), texts)
-        return states_output(self.policy, texts, hidden_ND, self.temperature, values, num_chunks)
+            return response_output(self.policy, token_rows, self.temperature, values, num_chunks)
+        hidden_ND = packed_states(body(self.policy), token_rows)
+        return states_output(
+            self.policy, token_rows, hidden_ND, self.temperature, values, num_chunks
+        )
 
-    def _values(self, texts: Texts, is_packed: bool) -> Tensor:
+    def _values(self, token_rows: TokenRows, is_packed: bool) -> Tensor:
         values: Any = self.values
         if not is_packed:
-            return response_values(values, texts)
-        return in_rows(values(packed_states(values.body, texts)), texts.mask_BT)
+            return response_values(values, token_rows)
+        return in_rows(values(packed_states(values.body, token_rows)), token_rows.mask_BT)
 
     def trained(self) -> Iterator[tuple[str, torch.nn.Parameter]]:
         """Trained parameters by name: the policy's (only its adapters, if it has any) as the policy

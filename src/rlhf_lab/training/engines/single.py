@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.func import functional_call
 
 from rlhf_lab.models.adapters import adapters_off, has_adapters, merged_weight, plain_names
-from rlhf_lab.models.forward import Texts
+from rlhf_lab.models.forward import TokenRows
 from rlhf_lab.training.engines.parameter_backend import WEIGHT
 from rlhf_lab.training.engines.policy_with_values import (
     POLICY,
@@ -46,15 +46,15 @@ class SingleBackend:
         self.optimizer_parts = self._tensors.optimizer_parts
         self.write = self._tensors.write
 
-    def output(self, texts: Texts, kind: PassKind, layout: PassLayout) -> PolicyOutput:
+    def output(self, token_rows: TokenRows, kind: PassKind, layout: PassLayout) -> PolicyOutput:
         if self._other_weights:
-            arguments = (texts, kind, layout)
+            arguments = (token_rows, kind, layout)
             return PolicyOutput(*functional_call(self._networks, self._other_weights, arguments))
-        return PolicyOutput(*self._networks(texts, kind, layout))
+        return PolicyOutput(*self._networks(token_rows, kind, layout))
 
-    def reference(self, texts: Texts, layout: PassLayout) -> PolicyOutput:
+    def reference(self, token_rows: TokenRows, layout: PassLayout) -> PolicyOutput:
         with adapters_off(self._reference.policy):
-            return PolicyOutput(*self._reference(texts, PassKind.policy, layout))
+            return PolicyOutput(*self._reference(token_rows, PassKind.policy, layout))
 
     @contextmanager
     def no_gradients(self) -> Iterator[None]:

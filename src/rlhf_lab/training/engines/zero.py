@@ -36,25 +36,8 @@ class ZeroStorage(Protocol):
         ...
 
 
-class WholeStorage:
-    """Stage 0: every process has everything."""
-
-    def __init__(self, engine: Any) -> None:
-        self._state = engine.optimizer.state
-
-    def optimizer_parts(self) -> Iterator[str]:
-        yield from parts_of(self._state)
-
-    def read(self, parameter: Any, part: str) -> Tensor:
-        held: Tensor = parameter if part == WEIGHT else self._state[parameter][part]
-        return cloned(held)
-
-    def write(self, parameter: Any, part: str, value: Tensor) -> None:
-        if part == WEIGHT:
-            parameter.data.copy_(value)
-        else:
-            device = parameter.device if value.dim() else value.device
-            self._state[parameter][part] = value.to(device).clone()
+class ReplicatedWeights:
+    """Stages 0 to 2: every process has all weights."""
 
     def part(self, parameter: Any) -> Tensor:
         return whole(parameter)
@@ -66,14 +49,15 @@ class WholeStorage:
         pass
 
 
-class FlatBufferStorage:
-    """Stages 1 and 2: the optimizer has a partition of one flat float32 copy of the weights."""
+class ShardedOptimizer:
+    """Stages 1 to 3: the optimizer works on shards, of which DeepSpeed gathers whole tensors."""
 
     def __init__(self, engine: Any) -> None:
         self._optimizer = engine.optimizer
 
-    def _flat(self) -> list[Tensor]:
-        return [p for group in self._optimizer.optimizer.param_groups for p in group["params"]]
+    def _buffers(self) -> list[Tensor]:
+        """The flat tensors that the optimizer updates in this process."""
+        raise NotImplementedError
 
     def optimizer_parts(self) -> Iterator[str]:
         yield from parts_of(self._optimizer.optimizer.state)
@@ -84,8 +68,36 @@ class FlatBufferStorage:
         if part == WEIGHT:
             return cloned(safe_get_full_fp32_param(parameter))
         if part == "step":
-            return cloned(self._optimizer.optimizer.state[self._flat()[0]][part])
+            return cloned(self._optimizer.optimizer.state[self._buffers()[0]][part])
         return cloned(safe_get_full_optimizer_state(parameter, part))
+
+
+class WholeStorage(ReplicatedWeights):
+    """Stage 0: every process has everything."""
+
+    def __init__(self, engine: Any) -> None:
+        self._state = engine.optimizer.state
+
+    def optimizer_parts(self) -> Iterator[str]:
+        yield from parts_of(self._state)
+
+    def read(self, parameter: Any, part: str) -> Tensor:
+        tensor: Tensor = parameter if part == WEIGHT else self._state[parameter][part]
+        return cloned(tensor)
+
+    def write(self, parameter: Any, part: str, value: Tensor) -> None:
+        if part == WEIGHT:
+            parameter.data.copy_(value)
+        else:
+            device = parameter.device if value.dim() else value.device
+            self._state[parameter][part] = value.to(device).clone()
+
+
+class FlatBufferStorage(ShardedOptimizer, ReplicatedWeights):
+    """Stages 1 and 2: the optimizer has a shard of one flat float32 copy of the weights."""
+
+    def _buffers(self) -> list[Tensor]:
+        return [p for group in self._optimizer.optimizer.param_groups for p in group["params"]]
 
     def write(self, parameter: Any, part: str, value: Tensor) -> None:
         from deepspeed.utils import safe_set_full_fp32_param, safe_set_full_optimizer_state
@@ -95,55 +107,33 @@ class FlatBufferStorage:
             parameter.data.copy_(source)
             safe_set_full_fp32_param(parameter, source)
             return
-        is_new = make_state(self._optimizer.optimizer, self._flat(), part, value)
+        is_new = make_state(self._optimizer.optimizer, self._buffers(), part, value)
         if part != "step":
             if is_new:
                 self._optimizer._hp_optimizer_states_linked = False
                 self._optimizer._lazy_init_hp_params_optimizer_state()
             safe_set_full_optimizer_state(parameter, source, part)
 
-    def part(self, parameter: Any) -> Tensor:
-        return whole(parameter)
 
-    def own(self, value: Tensor, like: Tensor) -> Tensor:
-        return value
-
-    def settle(self) -> None:
-        pass
-
-
-class PartitionedStorage:
+class PartitionedStorage(ShardedOptimizer):
     """Stage 3: every process has an equal partition of each parameter, padded at the end."""
 
     def __init__(self, engine: Any, rank: int) -> None:
-        self._engine = engine
+        super().__init__(engine)
         self._rank = rank
 
-    def optimizer_parts(self) -> Iterator[str]:
-        yield from parts_of(self._engine.optimizer.optimizer.state)
-
-    def read(self, parameter: Any, part: str) -> Tensor:
-        from deepspeed.utils import safe_get_full_fp32_param, safe_get_full_optimizer_state
-
-        if part == WEIGHT:
-            return cloned(safe_get_full_fp32_param(parameter))
-        if part == "step":
-            optimizer = self._engine.optimizer
-            flat = optimizer.fp32_partitioned_groups_flat[0]
-            return cloned(optimizer.optimizer.state[flat][part])
-        return cloned(safe_get_full_optimizer_state(parameter, part))
+    def _buffers(self) -> list[Tensor]:
+        return list(self._optimizer.fp32_partitioned_groups_flat)
 
     def write(self, parameter: Any, part: str, value: Tensor) -> None:
         from deepspeed.utils import safe_set_local_fp32_param, safe_set_local_optimizer_state
 
-        optimizer = self._engine.optimizer
         if part == WEIGHT:
             own = self.part(parameter)
             own.copy_(self.own(value, own))
             safe_set_local_fp32_param(parameter, self.own(value, own).float())
             return
-        flat = list(optimizer.fp32_partitioned_groups_flat)
-        make_state(optimizer.optimizer, flat, part, value)
+        make_state(self._optimizer.optimizer, self._buffers(), part, value)
         if part != "step":
             own = self.own(value, self.part(parameter)).float()
             safe_set_local_optimizer_state(parameter, own, part)
@@ -156,16 +146,16 @@ class PartitionedStorage:
         return torch.cat([own, own.new_zeros(size - own.numel())])
 
     def part(self, parameter: Any) -> Tensor:
-        held: Tensor = parameter.ds_tensor.data
-        return held
+        partition: Tensor = parameter.ds_tensor.data
+        return partition
 
     def settle(self) -> None:
-        self._engine.optimizer.empty_partition_cache()
+        self._optimizer.empty_partition_cache()
 
 
 def parts_of(state: Any) -> Iterator[str]:
     """Names of the optimizer's tensors, none before the first step."""
-    yield from dict.fromkeys(part for held in state.values() for part in held)
+    yield from dict.fromkeys(part for entry in state.values() for part in entry)
 
 
 def make_state(optimizer: Any, flat: list[Tensor], part: str, value: Tensor) -> bool:
@@ -173,11 +163,11 @@ def make_state(optimizer: Any, flat: list[Tensor], part: str, value: Tensor) -> 
     count is set."""
     is_missing = False
     for buffer in flat:
-        held = optimizer.state[buffer]
+        entry = optimizer.state[buffer]
         if part == "step":
-            held[part] = value.clone()
-        elif part not in held:
-            held[part] = torch.zeros_like(buffer)
+            entry[part] = value.clone()
+        elif part not in entry:
+            entry[part] = torch.zeros_like(buffer)
             is_missing = True
     return is_missing
 

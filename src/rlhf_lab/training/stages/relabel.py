@@ -121,8 +121,8 @@ def as_group(row: Row, tokenizer: Any | None, examples: Mapping[str, Example]) -
     """Both answers as if they were samples. Without a tokenizer they are text alone."""
     read = row if tokenizer is None else with_tokens(row, tokenizer)
     messages = messages_of(row, row["prompt"])
-    told = Example("", row["prompt"], row["chosen"], messages=messages)
-    example = examples.get(row["prompt"], told)
+    plain = Example("", row["prompt"], row["chosen"], messages=messages)
+    example = examples.get(row["prompt"], plain)
     samples = tuple(
         Sample(
             tokens := () if tokenizer is None else tuple(read[f"{side}_tokens"]),

@@ -84,9 +84,9 @@ class RewardModelOptions(limits.Limited, key="reward_model"):
 
     def _check_strength(self) -> None:
         if self.treatment.needs_strength and not self.strength_members:
-            asked = [key for key in (*SHARES, "margin") if getattr(self, key)]
+            options = [key for key in (*SHARES, "margin") if getattr(self, key)]
             raise UserError(
-                f"reward_model.{asked[0]}={getattr(self, asked[0])} goes by the strength of "
+                f"reward_model.{options[0]}={getattr(self, options[0])} goes by the strength of "
                 "preferences: pass reward_model.strength_members=4 or so to measure it"
             )
         if self.strength_members and not self.treatment.needs_strength:
@@ -100,7 +100,7 @@ class RewardModelOptions(limits.Limited, key="reward_model"):
         for one, other, why in (
             ("flip_share", "drop_share", "both take the weakest pairs"),
             ("flip_share", "soft_share", "a soft target already turns a negative strength round"),
-            ("soft_share", "label_smoothing", "both say what the target is"),
+            ("soft_share", "label_smoothing", "both set the target"),
         ):
             if getattr(self, one) and getattr(self, other):
                 raise UserError(

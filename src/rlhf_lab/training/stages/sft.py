@@ -51,7 +51,7 @@ def train_sft(
     options: SFTOptions,
     bar: Bar,
 ) -> dict[str, float]:
-    """Fit the model in place; `prompts[i]` may be asked for any i (a prompt stream)."""
+    """Fit the model in place. prompts: an endless stream, `prompts[i]` exists for every i."""
     pad = tokenizer.eos_token_id if tokenizer.pad_token_id is None else tokenizer.pad_token_id
 
     device = device_of(model)

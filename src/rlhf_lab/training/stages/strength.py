@@ -1,4 +1,4 @@
-"""How strongly reward models prefer what a label says, and what is made of weak labels.
+"""Preference strength: how strongly reward models agree with a label, and uses of weak labels.
 
 Wang et al., Secrets of RLHF in Large Language Models Part II (arXiv:2401.06080), section 2: the
 strength of a pair is the mean over voters of score(chosen) - score(rejected). The weakest pairs are

@@ -1,4 +1,4 @@
-"""Sampling with vLLM, wherever it is: weights in, proved, samples out."""
+"""The vLLM generator: loads weights, proves that vLLM has them, draws samples."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ ALONE = 4
 
 @dataclass(frozen=True)
 class BatchEffect:
-    """The same requests in a batch and alone: share of samples with other tokens, and the largest
-    log-prob difference before they part."""
+    """The same requests drawn in a batch and alone: the share of samples with other tokens, and the
+    largest log-prob difference up to the first other token."""
 
     count: int
     changed: float
@@ -103,7 +103,7 @@ class VLLMGenerator:
 
     def _load(self, weights: Weights, chunk: Chunk) -> None:
         is_first = self._loaded is None
-        self._loaded = None  # what a failed load leaves behind is no version
+        self._loaded = None  # a failed load leaves no version behind
         if is_first:
             self._transfer(perturbed(weights), CANARY)
             self._require(perturbed(weights), CANARY, chunk)
@@ -118,7 +118,7 @@ class VLLMGenerator:
         self._backend.load(weights, name)
 
     def _require(self, weights: Weights, name: str, chunk: Chunk) -> None:
-        """Prove a version by short samples of the chunk's prompts, a greedy one among them."""
+        """Prove that vLLM has this version, by short samples, one of them greedy."""
         drawing = replace(
             self._drawing, max_new_tokens=min(PROOF_TOKENS, self._drawing.max_new_tokens)
         )
@@ -141,9 +141,9 @@ class VLLMGenerator:
             if set(answer.versions) != {name}:
                 raise EngineFailure(
                     f"a sample was written by version {' and '.join(answer.versions)} of the "
-                    f"weights, not by {name}: does somebody else load weights into this vLLM?"
+                    f"weights, not by {name}: does another program load weights into this vLLM?"
                 )
-            if any(map(math.isnan, answer.logps)):  # elsewhere NaN means: the writer is unknown
+            if any(map(math.isnan, answer.logps)):  # elsewhere NaN marks offline samples
                 raise FloatingPointError(
                     f"the policy's log-probs are NaN at version {name}: no sample was made"
                 )
@@ -152,11 +152,11 @@ class VLLMGenerator:
     def _measure(
         self, requests: Sequence[Request], drawing: Drawing, answers: Sequence[Answer], name: str
     ) -> None:
-        """Draw a few of a batch's samples again, each alone: what does the batch change?"""
+        """Draw a few of a batch's samples again, each alone, and measure the difference."""
         step = max(1, len(requests) // ALONE)
-        places = range(0, len(requests), step)[:ALONE]
-        alone = [self._draw([requests[place]], drawing, name)[0] for place in places]
-        effect = batch_effect([answers[place] for place in places], alone)
+        chosen = range(0, len(requests), step)[:ALONE]
+        alone = [self._draw([requests[index]], drawing, name)[0] for index in chosen]
+        effect = batch_effect([answers[index] for index in chosen], alone)
         self._has_measured = True
         self._note(
             str(effect),
@@ -183,12 +183,12 @@ class VLLMGenerator:
 
 
 def batch_effect(together: Sequence[Answer], alone: Sequence[Answer]) -> BatchEffect:
-    """How the same requests' answers differ; both in the same order."""
+    """The difference between two lists of answers to the same requests."""
     changed, largest = 0, 0.0
     for one, other in zip(together, alone, strict=True):
         changed += one.tokens != other.tokens
-        for place, (token, its) in enumerate(zip(one.tokens, other.tokens, strict=False)):
-            if token != its:
+        for index, (token, other_token) in enumerate(zip(one.tokens, other.tokens, strict=False)):
+            if token != other_token:
                 break
-            largest = max(largest, abs(one.logps[place] - other.logps[place]))
+            largest = max(largest, abs(one.logps[index] - other.logps[index]))
     return BatchEffect(len(together), changed / len(together), largest)

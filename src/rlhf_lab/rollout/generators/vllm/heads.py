@@ -1,4 +1,4 @@
-"""What vLLM's attention on a CPU cannot do, said before it fails at the first sample."""
+"""A check of what vLLM's attention on a CPU supports, before the first sample fails."""
 
 from __future__ import annotations
 

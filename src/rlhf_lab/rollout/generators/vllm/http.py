@@ -9,7 +9,7 @@ from typing import Any
 
 from rlhf_lab.rollout.generators.vllm.requests import EngineFailure
 
-# A load of weights or a long sample takes long; a server that is gone refuses at once.
+# A load of weights or a long sample takes long; a server that has ended refuses at once.
 ANSWER_SECONDS = 3600.0
 LOOK_SECONDS = 5.0
 # Servers are spoken to directly, whatever proxy the environment names.

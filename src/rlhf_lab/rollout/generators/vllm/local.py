@@ -1,4 +1,4 @@
-"""vLLM in a child process of the run."""
+"""vLLM in a child process of the run, on this machine."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ WAIT_SECONDS = 0.5
 
 
 class LocalEngine:
-    """A child with vLLM's `LLM`, started but without weights. arguments: of the `LLM`."""
+    """A child with an `LLM` in it. It is ready when this is made, but has no weights yet.
+
+    arguments: what the child makes of it.
+    """
 
     num_engines = 1
 
@@ -49,13 +52,13 @@ class LocalEngine:
         return self._child.pid
 
     def load(self, weights: Weights, name: str) -> None:
-        """Load a version. Raises EngineFailure if the child then has another one."""
+        """Give it a version; raises EngineFailure if it then has another one."""
         doing = f"while it loaded version {name}"
         with self._files.written(weights, name) as path:
             self._send(("load", {"path": path, "name": name}), doing)
             has = self._receive(doing)
         if has != name:
-            raise self._child.failure(doing, f"says that it has version {has}")
+            raise self._child.failure(doing, f"reports version {has}")
 
     def draw(self, requests: Sequence[Request], drawing: Drawing) -> list[Answer]:
         doing = f"at {len(requests)} samples"
@@ -76,7 +79,7 @@ class LocalEngine:
             raise self._child.failure(doing) from error
 
     def _receive(self, doing: str) -> Any:
-        """The answer; progress on the way counts as heartbeats."""
+        """The answer, while signs of life are passed on."""
         while True:
             try:
                 kind, content = self._child.connection.recv()

@@ -1,4 +1,4 @@
-"""Whether vLLM has the weights that it was given: its log-probs against transformers'."""
+"""The proof that vLLM has the right weights: its log-probs against those of transformers."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Proof:
         # Written so that NaN is refused too.
         if not gap.mean <= self._tolerance:
             raise EngineFailure(
-                f"vLLM does not have the weights that it was given (version {name}): log-probs "
+                f"vLLM does not have the weights that it was sent (version {name}): log-probs "
                 f"differ from transformers' by {gap.mean:.3g} in the mean and {gap.largest:.3g} at "
                 f"most (generator.prove_tolerance allows a mean of {self._tolerance:g}); no sample "
                 "was used. A lower precision (generator.dtype) needs a higher tolerance; anything "

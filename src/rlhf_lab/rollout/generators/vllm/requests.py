@@ -1,4 +1,4 @@
-"""What vLLM is asked for and what it answers, the same for a process and for servers."""
+"""Requests to vLLM and its answers, the same for a process of its own and for servers."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ SEEDS = 2**63
 
 
 class EngineFailure(RuntimeError):
-    """vLLM ended, refused what it was asked, or said what cannot be; the message has its log."""
+    """vLLM ended, refused a request, or answered what cannot be; the message includes its log."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """One sample to draw. tokens: the prompt's, and those that the sample has. place: of the prompt
-    among those that are asked for together, by which several servers share them."""
+    """One sample to draw. tokens: of the prompt, and those that the sample already has.
+    place: index of the prompt in its chunk, by which several servers share a chunk."""
 
     tokens: tuple[int, ...]
     seed: int
@@ -92,8 +92,7 @@ def lengths(begun: Sample) -> tuple[int, ...]:
 
 
 def drawing_of(chunk: Chunk, drawing: Drawing) -> Drawing:
-    """As all samples of a run are drawn, but no further than the chunk says. Unfinished samples
-    have all been drawn equally far."""
+    """How to draw a chunk's samples, up to its stop. Unfinished samples have the same length."""
     begun = [len(s.tokens) for s in chunk.samples if s.finish is Finish.unfinished]
     return replace(drawing, max_new_tokens=chunk.stop(drawing.max_new_tokens) - begun[0])
 
@@ -114,7 +113,7 @@ def sampling_params(request: Request, drawing: Drawing) -> dict[str, Any]:
         "min_tokens": 0,
         "logprobs": 0,
         "detokenize": False,
-        # The run's end token alone ends a sample, not what vLLM takes for it.
+        # Only the run's end token ends a sample, whatever vLLM takes for one.
         "ignore_eos": True,
         "stop_token_ids": [drawing.eos_id],
     }

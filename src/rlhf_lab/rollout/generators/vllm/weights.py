@@ -35,7 +35,7 @@ class WeightFiles:
 
     @contextmanager
     def written(self, weights: Weights, name: str) -> Iterator[str]:
-        """The path of the version's file, which is gone afterwards."""
+        """The path of the version's file, which is deleted afterwards."""
         folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}_", dir=self._parent))
         try:
             # Servers may run as somebody else.

@@ -1,0 +1,6 @@
+"""The name of analysis.speed.generation until the next release."""
+
+from analysis.renamed import run_as
+
+if __name__ == "__main__":
+    run_as("analysis.speed.generation")

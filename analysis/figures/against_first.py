@@ -1,0 +1,137 @@
+"""Conditions against the freshest one: probability of improvement, difference of win-rates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from textwrap import fill
+
+from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
+
+from analysis.comparison.claims import Pair, together
+from analysis.comparison.families import Family
+from analysis.comparison.selection import Cell
+from analysis.figures.declaration import figure
+from analysis.figures.figure_builder import FigureBuilder
+from analysis.figures.grouping import baseline, by_algo, keys_of, names_of
+from analysis.figures.interval_rows import interval_rows
+from analysis.figures.mean_curves import COUNTS
+from analysis.figures.panels import in_rows
+from analysis.figures.requirement import any_two
+from analysis.figures.series_style import GREY
+from analysis.figures.style import DOUBLE, SINGLE, page
+from analysis.statistics.contrasts import matched
+from analysis.statistics.equivalence import EquivalenceTest, equivalence, points
+from analysis.statistics.improvement import probability_of_improvement
+from analysis.statistics.results import Estimate
+from analysis.words import WIN_RATE, label
+
+# Inches of a row of an interval, and of what is around the rows.
+LINE, TITLED = 0.16, 0.48
+# Families from which on they are in two columns; ticks that have room in one.
+MANY, FEW_TICKS = 4, 4
+TITLE_LETTERS = 38
+MARGIN = points(2)
+
+
+@figure(
+    "improvement",
+    "probability that a run beats one of the freshest condition",
+    "Probability that a run ends with a higher gold win-rate than one of the first",
+    any_two(WIN_RATE, grouping=by_algo),
+)
+def improvement(families: Sequence[Family]) -> FigureBuilder:
+    def compare(cell: Cell, first: Cell) -> Estimate:
+        ours, theirs = ({"": [*each.scores(WIN_RATE).values()]} for each in (cell, first))
+        return probability_of_improvement(ours, theirs, COUNTS)
+
+    builder, panels = beside(families)
+    against_first(builder, families, panels, compare, "probability of improvement")
+    for panel in panels:
+        panel.axvline(0.5, color=GREY, lw=0.7, ls="--")
+    return builder
+
+
+@figure(
+    "differences",
+    "win-rate less that of the freshest condition, in pairs of seeds, against a margin",
+    "Gold win-rate of the last version less that of the first condition, by seed",
+    any_two(WIN_RATE, grouping=by_algo),
+)
+def differences(families: Sequence[Family]) -> FigureBuilder:
+    verdicts: list[EquivalenceTest] = []
+    pairs: list[Pair] = [
+        (cell, first)
+        for family in families
+        for first in [baseline(family)]
+        for cell in family.cells
+        if cell is not first
+    ]
+    counts = iter(together(pairs))
+
+    def compare(cell: Cell, first: Cell) -> Estimate:
+        contrast = matched(cell.scores(WIN_RATE), first.scores(WIN_RATE))
+        verdicts.append(equivalence(contrast, MARGIN, together=next(counts)))
+        return verdicts[-1].difference
+
+    builder, panels = beside(families)
+    drawn = against_first(builder, families, panels, compare, "difference of win-rates")
+    for (panel, row), data, verdict in zip(drawn, builder.rows, verdicts, strict=True):
+        data["verdict"] = verdict.text
+        text = f"{verdict.finding}, {verdict.difference.basis.options.percent}"
+        at = panel.get_yaxis_transform()
+        panel.text(1.02, row, text, transform=at, va="center", fontsize=5.5, color=GREY)
+    for panel in panels:
+        panel.axvspan(-MARGIN.size, MARGIN.size, color=GREY, alpha=0.15, lw=0)
+        panel.axvline(0, color=GREY, lw=0.7)
+    builder.notes.append(
+        f"Margin: {MARGIN.text} (shaded), stated before. Each interval is that of two one-sided "
+        "tests at 5%, which hold together where the same change is tested with several algorithms "
+        "or models (the data have the level of each row). Beside each row what it shows: equal "
+        "within the margin, worse or better by more, or neither (not shown)."
+    )
+    return builder
+
+
+def beside(families: Sequence[Family]) -> tuple[FigureBuilder, list[Axes]]:
+    """One panel for each family, as high as its rows need; in two columns if they are many. All
+    have the same scale."""
+    columns = 1 if len(families) < MANY else 2
+    lines = [len(family.cells) - 1 for family in families]
+    starts = range(0, len(lines), columns)
+    heights = [TITLED + LINE * max(lines[start : start + columns]) for start in starts]
+    width = SINGLE if columns == 1 else DOUBLE
+    figure_, axes = page(len(heights), columns, width, heights, sharex="all")
+    panels = axes.flat[: len(families)].tolist()
+    for empty in axes.flat[len(families) :]:
+        empty.remove()
+    # The last panel of each column, below which there is none.
+    for panel in panels[-columns:]:
+        panel.tick_params(labelbottom=True)
+    for panel in panels:
+        panel.xaxis.set_major_locator(MaxNLocator(FEW_TICKS))
+    return FigureBuilder(figure_), panels
+
+
+def against_first(
+    builder: FigureBuilder,
+    families: Sequence[Family],
+    axes: Sequence[Axes],
+    compare: Callable[[Cell, Cell], Estimate],
+    metric: str,
+) -> list[tuple[Axes, int]]:
+    """A row for each condition but the first, compared with it; returns where each row is."""
+    drawn = []
+    panels = [[each] for each in axes]
+    for family, (panel,) in in_rows(builder, families, panels, ("algo", "model")):
+        first, named = baseline(family), dict(zip(names_of(family), family.cells, strict=True))
+        ours = next(name for name, cell in named.items() if cell is first)
+        rows = [(n, compare(cell, first), cell) for n, cell in named.items() if cell is not first]
+        interval_rows(builder, panel, rows, keys_of(family), metric, first)
+        builder.count_runs(first)
+        # A title begins with its panel, and what is wider than that is cut by the page.
+        panel.set_title(fill(f"{builder.group}, against {ours}", TITLE_LETTERS))
+        drawn += [(panel, row) for row in range(len(rows))]
+        if panel in axes[-2:] if len(axes) >= MANY else panel is axes[-1]:
+            panel.set_xlabel(label(metric))
+    return drawn

@@ -1,0 +1,68 @@
+"""The part of the plane that a panel shows: all points, and of their intervals what fits."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+from matplotlib.axes import Axes
+
+from analysis.words import is_share
+
+# Room for intervals on each side, of what the points take: at least, and at most.
+BESIDE, MOST_BESIDE = 0.4, 1.2
+MARGIN = 0.06
+Which = Literal["x", "y"]
+# A point and the ends of its interval.
+Span: TypeAlias = tuple[float, float, float]
+
+
+@dataclass(eq=False)
+class AxisLimits:
+    """What was drawn in each panel, along each axis: points with the ends of their intervals."""
+
+    spans: list[tuple[Axes, Which, str, Span]] = field(default_factory=list)
+
+    def include(
+        self, axes: Axes, which: Which, name: str, span: tuple[float, float, float]
+    ) -> None:
+        """Note a point and the ends of its interval, of a metric or axis of that name."""
+        self.spans.append((axes, which, name, span))
+
+    def apply(self) -> bool:
+        """Set the limits of all panels; whether some interval is cut."""
+        is_cut = False
+        done: set[tuple[Which, int]] = set()
+        for axes, which, name, _ in self.spans:
+            shared: Any = axes.get_shared_x_axes() if which == "x" else axes.get_shared_y_axes()
+            together = shared.get_siblings(axes)
+            if (which, id(axes)) in done:
+                continue
+            done |= {(which, id(each)) for each in together}
+            spans = [span for a, w, _, span in self.spans if a in together and w == which]
+            low, high, wide = limits(spans, is_share(name))
+            is_cut |= wide
+            margin = MARGIN * (high - low)
+            setter = axes.set_xlim if which == "x" else axes.set_ylim
+            setter(low - margin, high + margin)
+        return is_cut
+
+
+def limits(spans: list[Span], of_share: bool) -> tuple[float, float, bool]:
+    """The least and the largest value to show, and whether an interval goes beyond."""
+    points = [point for point, _, _ in spans]
+    ends = [end for span in spans for end in span if math.isfinite(end)]
+    width = max(points) - min(points)
+    halves = sorted((high - low) / 2 for _, low, high in spans if math.isfinite(high - low))
+    typical = halves[len(halves) // 2] if halves else 0.0
+    least = width if width > 0 else max(map(abs, points), default=0.0) or 1.0
+    # As much as a typical interval takes, but never so much that points fall on each other.
+    room = min(max(BESIDE * least, typical), MOST_BESIDE * least)
+    low = max(min(ends), min(points) - room)
+    high = min(max(ends), max(points) + room)
+    if of_share:
+        low, high = max(low, min(0.0, *points)), min(high, max(1.0, *points))
+    if low == high:
+        low, high = low - room / 2, high + room / 2
+    return low, high, min(ends) < low or max(ends) > high

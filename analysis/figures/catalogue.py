@@ -1,0 +1,70 @@
+"""All figures by name, and the call that draws one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from analysis.comparison.selection import Selection, cells
+from analysis.figures import (
+    against_first,
+    aggregate_bars,
+    bands,
+    frontier,
+    fronts,
+    paper,
+    questions,
+)
+from analysis.figures.declaration import DECLARED, FigureSpec
+from analysis.figures.figure_builder import DrawnFigure
+from analysis.figures.requirement import Choice, choose
+from analysis.figures.style import on_paper
+from analysis.tables.table import Tables
+from analysis.words import left_out_text
+from rlhf_lab.types.errors import UserError
+
+# Modules whose functions are declared as figures, in the order in which they are listed.
+SOURCES = (paper, questions, aggregate_bars, against_first, bands, frontier, fronts)
+FIGURES: Mapping[str, FigureSpec] = {
+    name: spec
+    for source in SOURCES
+    for name, spec in DECLARED.items()
+    if spec.draw.__module__ == source.__name__
+}
+
+
+def missing(name: str, selection: Selection) -> str:
+    """What these runs lack for a figure; empty if it can be drawn."""
+    return choice_of(spec_of(name), selection).missing
+
+
+def draw(name: str, tables: Tables) -> DrawnFigure:
+    """Draw the figure of that name. Raises UserError, which names its runs, if they are missing."""
+    return draw_selection(name, cells(tables))
+
+
+def draw_selection(name: str, selection: Selection) -> DrawnFigure:
+    """The same of a selection, for several figures of one."""
+    spec = spec_of(name)
+    choice = choice_of(spec, selection)
+    if choice.missing:
+        raise UserError(f"{name}: {choice.missing}")
+    with on_paper():
+        return with_left_out(spec.draw(choice.families).build(spec.caption), choice)
+
+
+def with_left_out(figure: DrawnFigure, choice: Choice) -> DrawnFigure:
+    """The same, with what does not count among its warnings and counted in its caption."""
+    caption = " ".join([figure.caption, *(f"{text}." for text in left_out_text(choice.left_out))])
+    return replace(figure, caption=caption, warnings=(*figure.warnings, *choice.left_out))
+
+
+def choice_of(spec: FigureSpec, selection: Selection) -> Choice:
+    return choose(spec.needs, spec.sweeps, selection)
+
+
+def spec_of(name: str) -> FigureSpec:
+    """Raises UserError if there is no such figure."""
+    if name not in FIGURES:
+        raise UserError(f"--only {name}: there is no such figure, choose from {', '.join(FIGURES)}")
+    return FIGURES[name]

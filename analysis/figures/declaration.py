@@ -1,0 +1,43 @@
+"""Declare a figure once, at the function that draws it: its name, title, runs and caption."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from analysis.comparison.families import Family
+from analysis.figures.figure_builder import FigureBuilder
+from analysis.figures.requirement import Requirement
+
+Draw: TypeAlias = Callable[[Sequence[Family]], FigureBuilder]
+
+
+@dataclass(frozen=True)
+class FigureSpec:
+    """A figure. title: what `--list` shows. caption: its first sentence. needs: which runs. sweeps:
+    those whose runs are preferred."""
+
+    name: str
+    title: str
+    caption: str
+    needs: Requirement
+    sweeps: tuple[str, ...]
+    draw: Draw
+
+
+DECLARED: dict[str, FigureSpec] = {}
+
+
+def figure(
+    name: str, title: str, caption: str, needs: Requirement, sweeps: Sequence[str] = ()
+) -> Callable[[Draw], Draw]:
+    """Declare the decorated function as the drawing of this figure."""
+
+    def declare(draw: Draw) -> Draw:
+        if name in DECLARED:
+            raise ValueError(f"figure {name} is declared twice")
+        DECLARED[name] = FigureSpec(name, title, caption, needs, tuple(sweeps), draw)
+        return draw
+
+    return declare

@@ -1,0 +1,111 @@
+"""Which runs a figure needs, and which of the given ones it draws."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from analysis.comparison.families import Family, value
+from analysis.comparison.selection import Cell, Selection
+from analysis.figures.families import families
+from analysis.figures.grouping import Grouping
+from analysis.figures.mean_curves import is_judged
+from analysis.sources.conditions import LETTERS
+from analysis.words import label
+
+# An interval needs two seeds at least.
+SEEDS = 2
+
+
+@dataclass(frozen=True)
+class Requirement:
+    """keys: in which the conditions of one panel differ. metrics: columns of evaluated versions.
+    varies: keys that need two values, all keys unless given. where: values that keys must have.
+    any_of: keys of which one at least must vary. recorded: columns of training rounds. grouping:
+    puts any conditions together, whatever they differ in. seeds: how many each condition needs."""
+
+    keys: tuple[str, ...]
+    metrics: tuple[str, ...]
+    varies: tuple[str, ...] | None = None
+    where: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    any_of: tuple[str, ...] = ()
+    recorded: tuple[str, ...] = ()
+    grouping: Grouping | None = None
+    seeds: int = 1
+
+    @property
+    def varied(self) -> tuple[str, ...]:
+        return self.keys if self.varies is None else self.varies
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return (*self.metrics, *self.recorded)
+
+    @property
+    def text(self) -> str:
+        """Which runs these are."""
+        need = [f"conditions that differ in {key_text(key)}" for key in self.varied]
+        need += [f"that differ in {' or '.join(map(key_text, self.any_of))}"] if self.any_of else []
+        need += [f"{key} {' or '.join(map(str, values))}" for key, values in self.where.items()]
+        if self.grouping:
+            need.append(f"two conditions of a sweep with {self.seeds} seeds each")
+        return ", ".join([*need, f"with {' and '.join(self.columns)}"])
+
+    def has_values(self, cell: Cell) -> bool:
+        """Whether a condition has the required values of its keys."""
+        has = all(value(cell, key) in values for key, values in self.where.items())
+        return has and all(value(cell, key) is not None for key in self.varied)
+
+    def is_measured(self, cell: Cell) -> bool:
+        """Whether a condition has the required metrics of enough seeds."""
+        has = all(name in rows for rows in cell.recorded.values() for name in self.recorded)
+        return has and len(cell.seeds) >= self.seeds and is_judged(cell, self.metrics)
+
+    def families_of(self, cells: Sequence[Cell]) -> tuple[Family, ...]:
+        """The families of these conditions in which the required keys vary."""
+        every = self.grouping(cells) if self.grouping else families(cells, self.keys, self.varied)
+        return tuple(
+            family
+            for family in every
+            if not self.any_of or any(len(family.values(key)) > 1 for key in self.any_of)
+        )
+
+
+def key_text(key: str) -> str:
+    return label(key) if key in LETTERS else key
+
+
+def any_two(*metrics: str, grouping: Grouping) -> Requirement:
+    """Any two conditions with these metrics, of enough seeds for an interval."""
+    return Requirement((), metrics, grouping=grouping, seeds=SEEDS)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The families that a figure draws; what is missing if there is none; what was left out."""
+
+    families: tuple[Family, ...]
+    missing: str
+    left_out: tuple[str, ...]
+
+
+def choose(needs: Requirement, sweeps: Sequence[str], selection: Selection) -> Choice:
+    """What a figure draws of a selection: runs of its own sweeps if there are any, else all that
+    fit."""
+    alike = [cell for cell in selection.cells if needs.has_values(cell)]
+    fitting = [cell for cell in alike if needs.is_measured(cell)]
+    unmeasured = (
+        f"left out: {cell.condition} [{cell.env}] (not {needs.seeds} seeds or more that all have "
+        f"{' and '.join(needs.columns)} as numbers at one version)"
+        for cell in alike
+        if cell not in fitting
+    )
+    left_out = (*selection.left_out, *unmeasured)
+    names = {form for name in sweeps for form in (name, f"{name}_nano")}
+    for candidates in ([cell for cell in fitting if cell.sweep in names], fitting):
+        if families_ := needs.families_of(candidates):
+            return Choice(families_, "", left_out)
+    ran = f"; the sweep {' or '.join(f'{name}[_nano]' for name in sweeps)} makes them"
+    fit = f"{len(fitting)} of {len(selection.cells)} conditions have its values and metrics"
+    return Choice((), f"it needs {needs.text}{ran if sweeps else ''}. {fit}", left_out)

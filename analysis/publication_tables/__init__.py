@@ -1,0 +1,1 @@
+"""Tables of results with intervals, captions and provenance, as LaTeX, Markdown and CSV."""

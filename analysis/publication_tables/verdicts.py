@@ -1,0 +1,40 @@
+"""The paper's claims and the questions of sweeps, with verdicts and the numbers they stand on."""
+
+from __future__ import annotations
+
+from analysis.comparison.questions.answers import Criteria
+from analysis.comparison.questions.every_question import answers_of
+from analysis.comparison.selection import Selection
+from analysis.publication_tables.entries import PublicationTable
+from analysis.publication_tables.options import TableOptions
+from analysis.tables.table import Tables
+from analysis.words import runs_text, seeds_of, unique
+
+COLUMNS = ("claim", "by", "tested at", "verdict", "reason", "numbers", "runs")
+
+
+def verdicts(_: Tables, selection: Selection, options: TableOptions) -> list[PublicationTable]:
+    """A row for each claim that these runs bear on."""
+    answers = answers_of(selection, Criteria(quality=options.quality, margin=options.margin))
+    rows = tuple(
+        (
+            one.claim,
+            one.source,
+            one.setting,
+            str(one.verdict),
+            one.evidence,
+            "; ".join(f"{number.label}: {number.text}" for number in one.numbers),
+            one.runs,
+        )
+        for one in answers.every
+    )
+    if not rows:
+        return []
+    caption = (
+        f"Claims, and what these runs show of them; margin, stated beforehand: "
+        f"{100 * options.margin:g} points of {options.quality}. "
+        f"{runs_text(seeds_of(selection.cells))}."
+    )
+    warnings = [text for one in answers.every for text in one.warnings]
+    warnings += [f"not answered: {one.question} It takes {one.needs}" for one in answers.unanswered]
+    return [PublicationTable("verdicts", caption, COLUMNS, rows, unique(warnings))]

@@ -1,0 +1,168 @@
+"""Runs side by side: tables in the terminal, with intervals, and figures.
+
+python -m analysis.studies.compare_runs RUNS... [--out FOLDER]
+(RUNS: folders of runs, or folders that hold runs; FOLDER: `comparison` in the first one)
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+
+from analysis.command import exit_code
+from analysis.comparison.selection import Selection
+from analysis.figures.catalogue import draw_selection, missing
+from analysis.figures.style import write
+from analysis.markdown import Table
+from analysis.publication_tables.entries import plain
+from analysis.publication_tables.options import TableOptions
+from analysis.publication_tables.registry import TABLES
+from analysis.studies.seeds import selected
+from analysis.tables.table import Tables
+from rlhf_lab.runs.trackers.console import Console
+
+FIGURES = ("fig1_win_rate_and_cost", "fig2_timelines", "fig9_reward_and_drift", "pareto")
+OVER_SEEDS = ("results", "scales")
+WIN_RATE = "gold/win_rate"
+NAN = float("nan")
+PHASES = ("generate", "score", "train", "sync", "wait", "generator_wait")
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """One run: the versions that were evaluated, and its rounds."""
+
+    name: str
+    mode: str
+    seed: int
+    versions: pd.DataFrame
+    rounds: pd.DataFrame
+
+    def total(self, column: str) -> float:
+        """A number of the last round: seconds are sums from the start. NaN where there is none."""
+        return float(self.rounds[column].iloc[-1]) if column in self.rounds else NAN
+
+    @property
+    def wall(self) -> float:
+        return self.total("seconds/wall")
+
+
+def runs_of(selection: Selection) -> list[Run]:
+    """Sync runs first, with which the others are compared."""
+    runs = [
+        Run(Path(row["place"]).name, cell.parts["mode"], seed, cell.rows[seed], cell.recorded[seed])
+        for cell in selection.cells
+        for seed, row in sorted(cell.runs.items())
+        if len(cell.recorded[seed])
+    ]
+    return sorted(runs, key=lambda run: (run.mode != "sync", run.name))
+
+
+def baseline_of(run: Run, runs: Sequence[Run]) -> Run:
+    """The sync run of the same seed, else the first run."""
+    return next((one for one in runs if one.mode == "sync" and one.seed == run.seed), runs[0])
+
+
+def win_rate(row: pd.Series) -> str:
+    """In percent, with its interval over prompts where the evaluation has it."""
+    rate, low, high = (100 * row.get(f"{WIN_RATE}{end}", NAN) for end in ("", "_low", "_high"))
+    return f"{rate:.1f}" if pd.isna(low) else f"{rate:.1f} [{low:.1f}, {high:.1f}]"
+
+
+def ratio(value: float, other: float) -> float:
+    """Of two durations; NaN where the second one is none."""
+    return value / other if other else NAN
+
+
+def shown(value: float, digits: int) -> str:
+    """A number; nothing where it is not known."""
+    return "" if pd.isna(value) else f"{value:.{digits}f}"
+
+
+def run_table(runs: Sequence[Run]) -> Table:
+    """A row for each run: quality at the start and at the end, cost, lag."""
+    rows = []
+    for run in runs:
+        first, last = run.versions.iloc[0], run.versions.iloc[-1]
+        least, most = (run.total(f"lag/updates_{end}") for end in ("min", "max"))
+        rows.append(
+            [
+                run.name,
+                str(run.seed),
+                win_rate(first),
+                win_rate(last),
+                shown(100 * last.get(f"{WIN_RATE}_length_controlled", NAN), 1),
+                shown(last.get("kl/sft_k1", NAN), 2),
+                shown(run.wall, 1),
+                shown(ratio(baseline_of(run, runs).wall, run.wall), 2),
+                shown(run.total("seconds/device"), 0),
+                shown(100 * ratio(run.total("seconds/wait"), run.wall), 0),
+                f"{shown(least, 0)}..{shown(most, 0)}",
+            ]
+        )
+    columns = ["run", "seed", "SFT win-rate % [95%]", "win-rate % [95%]", "at equal length %"]
+    columns += ["KL nats", "wall s", "speed-up", "core s", "waiting %", "lag updates"]
+    return Table("runs: intervals are over prompts (Wilson), not over seeds", columns, rows)
+
+
+def phase_table(runs: Sequence[Run]) -> Table:
+    """Milliseconds of an average round by phase, and the share of wall-clock outside of them."""
+    rows = [
+        [
+            run.name,
+            *(shown(1000 * run.total(f"seconds/{phase}") / len(run.rounds), 0) for phase in PHASES),
+            shown(100 * ratio(run.total("seconds/other"), run.wall), 1),
+        ]
+        for run in runs
+    ]
+    heads = [f"{phase.replace('_', ' ')} ms" for phase in PHASES]
+    return Table("an average round", ["run", *heads, "other %"], rows)
+
+
+def print_over_seeds(tables: Tables, selection: Selection, console: Console) -> None:
+    """Print the publication tables of these conditions, with intervals over seeds."""
+    for name in OVER_SEEDS:
+        for table in TABLES[name](tables, selection, TableOptions()):
+            console.print(f"\n{table.caption}")
+            rows = [[plain(entry) for entry in row] for row in table.rows]
+            console.table(table.name, table.columns, rows)
+            for warning in table.warnings:
+                console.print(f"  {warning}")
+
+
+def draw(selection: Selection, out: Path, console: Console) -> None:
+    """Write the figures that these runs allow, without CSV files, which would be read as runs."""
+    out.mkdir(parents=True, exist_ok=True)
+    for name in FIGURES:
+        if not missing(name, selection):
+            write(draw_selection(name, selection).figure, out / name, ["png", "pdf"])
+            console.print(f"wrote {out / name}.png and .pdf")
+
+
+def report(folders: Sequence[Path], out: Path, console: Console) -> None:
+    """Print the tables, write the figures."""
+    tables, selection = selected(folders, console)
+    runs = runs_of(selection)
+    for table in (run_table(runs), phase_table(runs)):
+        console.table(table.title, table.columns, table.rows)
+    print_over_seeds(tables, selection, console)
+    draw(selection, out, console)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Command line; exit code 2 if nothing can be compared."""
+    parser = argparse.ArgumentParser(description="Compare runs: tables and figures.")
+    parser.add_argument("folders", nargs="+", type=Path)
+    parser.add_argument("--out", type=Path, help="folder of the figures (RUNS/comparison)")
+    given = parser.parse_args(arguments)
+    out = given.out or given.folders[0] / "comparison"
+    return exit_code("compare", lambda: report(given.folders, out, Console(quiet=False)))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,46 @@
+"""Runs that a study compares, and means over their seeds as texts."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+
+from analysis.comparison.selection import Selection, cells
+from analysis.publication_tables.estimates import over_seeds
+from analysis.statistics.results import Method, Options
+from analysis.tables.gather import gather
+from analysis.tables.table import Tables
+from rlhf_lab.runs.trackers.console import Console
+from rlhf_lab.types.errors import UserError
+
+INTERVAL = Options(method=Method.t)
+
+
+def selected(folders: Sequence[Path], console: Console) -> tuple[Tables, Selection]:
+    """The tables of the runs in these folders, and the conditions that can be compared.
+
+    Prints which runs are left out, and why. Raises UserError if no run can be compared.
+    """
+    tables = gather([str(folder) for folder in folders])
+    selection = cells(tables)
+    for line in selection.left_out:
+        console.print(line)
+    if not selection.cells:
+        raise UserError(
+            f"no finished, evaluated run in {', '.join(map(str, folders))}: `rlhf-lab runs` lists "
+            "what is there"
+        )
+    return tables, selection
+
+
+def mean_text(by_seed: Mapping[int, float], digits: int) -> str:
+    """The mean over seeds with its 95% t interval; the mean alone where seeds do not differ."""
+    return over_seeds(by_seed, "mean", INTERVAL, digits)[0].text()
+
+
+def caption_of(seeds: Collection[int]) -> str:
+    """The beginning of a caption: over which seeds the numbers are means."""
+    listed = ", ".join(map(str, sorted(seeds)))
+    if len(seeds) == 1:
+        return f"One seed ({listed}), so there are no intervals"
+    return f"Means over {len(seeds)} seeds ({listed}) with 95% t intervals over seeds"

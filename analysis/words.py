@@ -1,0 +1,187 @@
+"""Words and numbers of figures, tables and pages: metrics, settings, seeds, runs, intervals."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from analysis.comparison.selection import Cell, part_label
+from analysis.statistics.results import Estimate, Method, Options
+from analysis.tables.table import count
+
+WIN_RATE, GOLD, PROXY, KL = "gold/win_rate", "gold/mean", "proxy/mean", "kl/sft_k1"
+UPDATES, WALL, DEVICE_HOURS, FLOPS = "x/updates", "x/wall_seconds", "x/device_hours", "x/flops"
+COMPLETIONS, ACCURACY = "x/completions", "accuracy/mean"
+LABELS = {
+    WIN_RATE: "gold win-rate",
+    GOLD: "gold reward",
+    PROXY: "proxy reward",
+    ACCURACY: "accuracy",
+    KL: "KL to SFT (nats a sequence)",
+    "ppl/sft_response": "perplexity under SFT",
+    "x/rounds": "rounds",
+    UPDATES: "updates",
+    "x/prompts": "prompts",
+    COMPLETIONS: "completions",
+    "x/generated_tokens": "generated tokens",
+    "x/trained_tokens": "trained tokens",
+    FLOPS: "FLOPs",
+    WALL: "wall-clock of training (s)",
+    DEVICE_HOURS: "device-hours",
+    "updates_per_round": "updates a round, N",
+    "max_staleness": "staleness bound, S (rounds)",
+    "passes": "passes, T",
+    "group_size": "samples a prompt, K",
+    "algo": "algorithm",
+    "mode": "mode",
+    "model": "policy",
+    "proxy": "proxy model",
+    "optim.schedule_per": "learning rate moves per",
+}
+# For the side of a panel, which has less room, and for heads of columns in tables and files.
+SHORT = {KL: "KL to SFT (nats)", WALL: "wall-clock (s)"}
+HEADS = {
+    KL: "KL to SFT, nats", WALL: "wall-clock, s", GOLD: "gold score", PROXY: "proxy score",
+}  # fmt: skip
+# Keys of the config: the words before their value, and those for having none.
+SETTINGS = {
+    "optim.schedule_per": ("rate per ", "rate per update"),
+    "mode.lag_probabilities": ("P(lag)=", "one lag"),
+    "reward.combine": ("ensemble, ", "one proxy"),
+}
+# Parts of names of what lies from 0 to 1; a gap of two shares is none itself.
+SHARES = ("win_rate", "tie_rate", "eos_rate", "accuracy", "share of runs", "probability of")
+GAPS = "gap/"
+MISSING = "–"  # noqa: RUF001
+FEW = 3
+
+
+def is_share(name: str) -> bool:
+    """Whether values of that name lie from 0 to 1."""
+    return not name.startswith(GAPS) and any(part in name for part in SHARES)
+
+
+def label(name: str) -> str:
+    """A metric, axis or setting in words with its unit; its own name where there are none."""
+    return LABELS.get(name, name)
+
+
+def short_label(name: str) -> str:
+    """The same where there is less room."""
+    return SHORT.get(name, label(name))
+
+
+def head(name: str) -> str:
+    """The same for the head of a column."""
+    return HEADS.get(name, label(name))
+
+
+def setting_text(key: str, value: Any) -> str:
+    """A value of a setting: `N=4`, `sync`, `no correction`."""
+    if key in SETTINGS:
+        before, without = SETTINGS[key]
+        return f"{before}{value}" if value else without
+    return part_label(key, value) or f"no {key}"
+
+
+def fixed(value: float, digits: int) -> str:
+    """A number to some digits after the point, without the sign of a rounded zero."""
+    if not math.isfinite(value):
+        return {math.inf: "inf", -math.inf: "-inf"}.get(value, "")
+    text = f"{value:.{digits}f}"
+    return text.removeprefix("-") if float(text) == 0 else text
+
+
+def number_text(value: float) -> str:
+    """Three decimals for what is around 1, whole numbers as they are, else four digits."""
+    if not math.isfinite(value):
+        return MISSING if math.isnan(value) else str(value)
+    if value and float(value).is_integer() and abs(value) < 1e9:
+        return str(int(value))
+    if value == 0 or 1e-3 <= abs(value) < 1000:
+        return f"{value:.3f}"
+    return f"{value:.4g}"
+
+
+def estimate_text(estimate: Estimate) -> str:
+    """Such as 0.512 [0.431, 0.604]."""
+    point, low, high = map(number_text, (estimate.point, estimate.low, estimate.high))
+    return f"{point} [{low}, {high}]"
+
+
+def listed(values: Iterable[object]) -> str:
+    return ", ".join(map(str, values))
+
+
+def ranges_text(numbers: Sequence[int]) -> str:
+    """Whole numbers, consecutive ones as 1 to 5."""
+    ordered = sorted(numbers)
+    if len(ordered) > 2 and ordered == list(range(ordered[0], ordered[-1] + 1)):
+        return f"{ordered[0]} to {ordered[-1]}"
+    return listed(ordered)
+
+
+def span_text(counts: Sequence[int]) -> str:
+    """One number where all are the same, else the least and the most: `3 to 5`."""
+    least, most = min(counts), max(counts)
+    return str(least) if least == most else f"{least} to {most}"
+
+
+def unique(texts: Iterable[str]) -> tuple[str, ...]:
+    """Each text once, in order."""
+    return tuple(dict.fromkeys(texts))
+
+
+def first_few(texts: Sequence[str], noun: str = "") -> list[str]:
+    """The first texts, and how many more there are: `and 4 more conditions`."""
+    more = f"and {len(texts) - FEW} more {noun}".rstrip()
+    return [*texts[:FEW], *([more] if len(texts) > FEW else [])]
+
+
+def seeds_text(seeds: Sequence[int]) -> str:
+    return f"seed{'' if len(seeds) == 1 else 's'} {listed(seeds)}"
+
+
+def seeds_of(cells: Sequence[Cell]) -> dict[str, tuple[int, ...]]:
+    """The seeds of each condition, as `runs_text` reads them."""
+    several = len({cell.sweep for cell in cells}) > 1
+    return {
+        f"{f'{cell.sweep}: ' if several else ''}{cell.condition} [{cell.env}]": cell.seeds
+        for cell in cells
+    }
+
+
+def runs_text(cells: Mapping[str, tuple[int, ...]]) -> str:
+    """How many seeds each condition has, and which; once if all have the same.
+
+    cells: seeds by a condition's name, which ends in its environment: `ppo N=1 [tldr]`.
+    """
+    envs = dict.fromkeys(name.rpartition(" [")[2].removesuffix("]") for name in cells)
+    runs = count(sum(map(len, cells.values())), "run")
+    total = f"{runs} of {count(len(cells), 'condition')} in {listed(envs)}"
+    by_seeds: dict[tuple[int, ...], list[str]] = {}
+    for name, seeds in cells.items():
+        named = name.rpartition(" [")[0] if len(envs) == 1 else name
+        by_seeds.setdefault(seeds, []).append(named)
+    if len(by_seeds) == 1:
+        seeds = next(iter(by_seeds))
+        return f"{total}, n = {len(seeds)}{' each' if len(cells) > 1 else ''} ({seeds_text(seeds)})"
+    each = (
+        f"n = {len(seeds)} ({seeds_text(seeds)}): {', '.join(first_few(names, 'conditions'))}"
+        for seeds, names in by_seeds.items()
+    )
+    return f"{total}: {'; '.join(each)}"
+
+
+def interval_text(options: Options, of_shares: bool = False) -> str:
+    """of_shares: whether some numbers may be shares, whose t intervals are made on log odds."""
+    is_changed = of_shares and options.method is Method.t
+    text = f"{options.text} interval over seeds"
+    return f"{text}, which is made on log odds for shares" if is_changed else text
+
+
+def left_out_text(lines: Sequence[str]) -> tuple[str, ...]:
+    """How many runs and conditions do not count, and the first of them; nothing if all do."""
+    reasons = first_few([line.removeprefix("left out: ") for line in lines])
+    return (f"{len(lines)} left out: {'; '.join(reasons)}",) if lines else ()

@@ -1,1 +1,0 @@
-"""Tables with intervals as LaTeX, Markdown and CSV: `tables -> Written`."""
