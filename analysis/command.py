@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
-from rlhf_lab.runs.disk import FULL, fault_of, fault_text
+from rlhf_lab.runs.disk import FULL, disk_error, disk_error_text
 from rlhf_lab.types.errors import UserError
 
 
@@ -18,8 +18,8 @@ def exit_code(name: str, work: Callable[[], object]) -> int:
         sys.stderr.write(f"{name}: {error}\n")
         return 2
     except OSError as error:
-        if (fault := fault_of(error)) is None:
+        if (fault := disk_error(error)) is None:
             raise
-        sys.stderr.write(f"{name}: {fault_text(fault)}\n")
+        sys.stderr.write(f"{name}: {disk_error_text(fault)}\n")
         return 1 if fault.errno in FULL else 2
     return 0

@@ -37,7 +37,7 @@ def behave(place: str, names: Sequence[str], report: str) -> None:
             kind, text = "score", str(judge(name))
         except BaseException as error:
             kind, text = type(error).__name__, str(error)
-        is_undone = name in FINAL or not state.restored(before)
+        is_undone = name in FINAL or not state.restore_changes(before)
         found[name] = kind, text, is_undone
     Path(report).write_text(json.dumps(found))
 

@@ -27,9 +27,10 @@ from rlhf_lab.experiment.outputs import refuse_occupied
 from rlhf_lab.experiment.planning import planner
 from rlhf_lab.rollout.recorded_schedule import read_schedule
 from rlhf_lab.runs.extents import extent_of
-from rlhf_lab.runs.folder import RunDirectory, list_runs
+from rlhf_lab.runs.folder import RunDirectory
 from rlhf_lab.runs.jsonl import read_rows, write_rows
 from rlhf_lab.runs.saved_tensors import read_tensors
+from rlhf_lab.runs.summaries import list_runs
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.training.checkpoint import CheckpointOptions, Checkpoints
 from rlhf_lab.types.errors import UserError
@@ -292,17 +293,6 @@ def test_a_file_where_the_run_needs_a_folder_is_refused_before_it_trains(
     with pytest.raises(UserError, match=f"{name} is no folder.*move it away"):
         Checkpoints(run / "checkpoints", CheckpointOptions())
         refuse_occupied(run)
-
-
-def test_drafts_that_are_folders_or_links_are_no_hindrance(run: Path) -> None:
-    (run / "evals.draft").mkdir()
-    write_rows(run / "evals.jsonl", [{"version": 0}])
-    target = run / "target"
-    target.write_text("kept")
-    (run / "evals.draft").symlink_to(target)
-    write_rows(run / "evals.jsonl", [{"version": 1}])
-    assert target.read_text() == "kept"
-    assert (run / "evals.jsonl").read_text() == '{"version": 1}\n'
 
 
 def test_weights_that_are_none_are_named_before_any_is_judged(run: Path) -> None:

@@ -30,7 +30,7 @@ from rlhf_lab.experiment.prepare import Artifacts
 from rlhf_lab.rewards.judge.cache import JudgeCache
 from rlhf_lab.runs import disk
 from rlhf_lab.runs.atomic_folder import atomic_folder
-from rlhf_lab.runs.disk import fault_of, fault_text, follow_umask, save_file, umask, writing
+from rlhf_lab.runs.disk import disk_error, disk_error_text, follow_umask, save_file, umask, writing
 from rlhf_lab.runs.locks import try_lock
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.sweeps.override_text import quoted
@@ -105,7 +105,7 @@ def test_errors_of_libraries_in_rust_are_errors_of_the_system(tmp_path: Path) ->
         save_file({"a": torch.zeros(2)}, path)
     with pytest.raises(OSError, match="No space left on device: '/x'") as full, writing(Path("/x")):
         raise SafetensorError('I/O error: no room (os error 28) at path "/x/.tmp"')
-    assert fault_text(full.value) == (
+    assert disk_error_text(full.value) == (
         "/x: No space left on device: free space, or choose another disk"
     )
     with pytest.raises(ValueError, match="another"), writing(Path("/x")):
@@ -114,10 +114,10 @@ def test_errors_of_libraries_in_rust_are_errors_of_the_system(tmp_path: Path) ->
 
 def test_a_fault_is_found_behind_what_it_caused() -> None:
     error = RuntimeError("a worker failed")
-    assert fault_of(error) is None and fault_of(OSError(errno.ENOENT, "no")) is None
+    assert disk_error(error) is None and disk_error(OSError(errno.ENOENT, "no")) is None
     error.__cause__ = ValueError("x")
     error.__cause__.__cause__ = FULL
-    assert fault_of(error) is FULL
+    assert disk_error(error) is FULL
 
 
 def failing(number: int, path: str = "/somewhere") -> Callable[..., Any]:

@@ -24,11 +24,12 @@ from rlhf_lab.rewards.function import FunctionReward, require_function
 from rlhf_lab.rewards.limited import OnError, SampleScorer
 from rlhf_lab.rollout.process import GeneratorFailure
 from rlhf_lab.runs import forkserver
-from rlhf_lab.runs.folder import error_of, list_runs
 from rlhf_lab.runs.foreign import state
 from rlhf_lab.runs.foreign.arguments import changed, copied
 from rlhf_lab.runs.foreign.boundary import ForeignFailure, Unrestored, call, no_quiet_end
+from rlhf_lab.runs.manifest import error_of
 from rlhf_lab.runs.signals import listening
+from rlhf_lab.runs.summaries import list_runs
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.runs.trackers.jsonl import JsonlFile
 from rlhf_lab.types.errors import StopRequested, UserError

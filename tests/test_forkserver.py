@@ -121,9 +121,6 @@ def play():
     assert (tmp_path / "below" / "output").read_text() == "out"
 
 
-# Beside the rest of the suite it did not end in time in three runs of four, alone always: until the
-# cause is known it runs with the slow tests.
-@pytest.mark.slow
 def test_signals_to_everybody_do_not_end_the_server(tmp_path: Path) -> None:
     body = """
 def child(ready):
@@ -131,12 +128,14 @@ def child(ready):
     time.sleep(600)
 
 def play():
+    # As in what a script starts in the background.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     forkserver.warm()
-    for number in forkserver.SIGNALS:  # while it begins
+    for number in forkserver.GROUP_SIGNALS:  # while it begins
         os.kill(server(), number)
     first = server()
     import multiprocessing
-    for number in forkserver.SIGNALS:
+    for number in forkserver.GROUP_SIGNALS:
         ready = multiprocessing.get_context("forkserver").Event()
         # A daemon, so that an error here is seen at once.
         process = forkserver.start(child, (ready,), daemon=True)
@@ -171,8 +170,8 @@ def child(slow):
     note("alive")
 
 def play():
-    for is_deaf in (False, True):
-        process = forkserver.start(child, (Slow(),), is_deaf=is_deaf)
+    for ignores_signals in (False, True):
+        process = forkserver.start(child, (Slow(),), ignores_signals=ignores_signals)
         process.join()
         note(process.exitcode)
 """

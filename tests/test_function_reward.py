@@ -280,7 +280,7 @@ def test_what_goes_wrong_in_a_child_stops_the_run_and_names_the_sample(module: s
         live.score([group("raise")])
     assert "1 / 0" in str(told.value.__cause__), "the child's own traceback"
     with pytest.raises(
-        RuntimeError, match=rf"row/7: .*{module}.by_text died \(SIGSEGV\) on .*'crash'"
+        RuntimeError, match=rf"row/7: .*{module}.by_text died \(killed by SIGSEGV\) on .*'crash'"
     ):
         live.score([group("crash")])
 

@@ -16,6 +16,8 @@ from rlhf_lab.experiment.checks import check
 from rlhf_lab.experiment.prepare import Artifacts
 from rlhf_lab.runs import folder, kernels, provenance
 from rlhf_lab.runs.kernels import PORTABLE, Kernels, RestartNeeded, label
+from rlhf_lab.runs.manifest import kernels_in
+from rlhf_lab.runs.summaries import summary
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
 
@@ -114,14 +116,14 @@ def test_a_run_names_its_kernels_and_those_it_had_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     record = folder.RunDirectory.create(tmp_path / "run", {}, "")
-    first = folder.kernels_in(record.manifest)
+    first = kernels_in(record.manifest)
     assert first == label(kernels.facts()) and kernels.facts()["capability"] in first
     record.finish("stopped")
     other = provenance.host() | {"kernels": kernels.facts() | {"capability": "NEON"}}
     monkeypatch.setattr(provenance, "host", lambda: other)
     again = folder.RunDirectory.resume(tmp_path / "run", {}, "")
     assert again.manifest["resumed"][-1]["kernels"] == first
-    assert folder.kernels_in(again.manifest).startswith("NEON")
+    assert kernels_in(again.manifest).startswith("NEON")
 
 
 def test_stages_of_other_kernels_are_other_products(
@@ -161,6 +163,6 @@ def test_a_run_with_portable_kernels_restarts_itself_and_finishes(
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    manifest = folder.summary(tmp_path / "run", "run").manifest
+    manifest = summary(tmp_path / "run", "run").manifest
     assert manifest["state"] == "finished"
-    assert folder.kernels_in(manifest).startswith("portable")
+    assert kernels_in(manifest).startswith("portable")

@@ -19,7 +19,7 @@ from rlhf_lab.cli import launch
 from rlhf_lab.experiment.checks_devices import check_trainers
 from rlhf_lab.rollout.ports import free_port, require_free
 from rlhf_lab.runs.trackers.console import Console
-from rlhf_lab.sweeps.launchers import torchrun
+from rlhf_lab.sweeps.launchers import local
 from rlhf_lab.sweeps.launchers.layout import Layout, Node, parsed
 from rlhf_lab.sweeps.launchers.torchrun import Command, Ports, commands, hosts_of, slurm_script
 from rlhf_lab.types.errors import UserError
@@ -167,7 +167,7 @@ def python(name: str, code: str) -> Command:
 def test_a_run_ends_with_its_trainer_and_takes_the_servers_along(tmp_path: Path) -> None:
     server = python("server0.0", "import time; print('up', flush=True); time.sleep(600)")
     trainer = python("trainer0", "import os, sys, time; time.sleep(1); sys.exit(7)")
-    assert torchrun.run([server, trainer], tmp_path, Console(quiet=True)) == 7
+    assert local.run([server, trainer], tmp_path, Console(quiet=True)) == 7
     assert (tmp_path / "server0.0.log").read_text() == "up\n"
 
 
@@ -179,7 +179,7 @@ def test_a_server_that_ends_too_early_ends_the_run_with_its_last_lines(tmp_path:
     with pytest.raises(
         RuntimeError, match=r"server0\.0 ended with exit code 1(.|\n)*memory for set"
     ):
-        torchrun.run([server, trainer], tmp_path, Console(quiet=True))
+        local.run([server, trainer], tmp_path, Console(quiet=True))
 
 
 def launched(words: list[str], check: Callable[[Sequence[str], int], None]) -> int:

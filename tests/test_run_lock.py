@@ -8,6 +8,7 @@ import json
 import os
 import re
 import shutil
+from contextlib import nullcontext
 from pathlib import Path
 
 import locking
@@ -20,6 +21,8 @@ from rlhf_lab.experiment import lifecycle
 from rlhf_lab.runs import folder as runs
 from rlhf_lab.runs import forkserver, locks, run_lock
 from rlhf_lab.runs.extents import EMPTY, Extent, GrowingFile, cut_all, extent_of
+from rlhf_lab.runs.manifest import state_in
+from rlhf_lab.runs.summaries import list_runs, summary
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
 
@@ -78,7 +81,7 @@ def test_a_requeued_job_waits_for_the_lock_that_it_had(
             pass
         monkeypatch.setenv("SLURM_JOB_ID", "77")
         answers = iter([False, False, True])
-        monkeypatch.setattr(run_lock, "taken", lambda *_: next(answers))
+        monkeypatch.setattr(run_lock, "try_lock", lambda _: nullcontext(next(answers)))
         monkeypatch.setattr(run_lock, "POLL_SECONDS", 0.0)
         with run_lock.run_lock(tmp_path / "run"):
             assert list(answers) == []
@@ -96,7 +99,7 @@ def test_a_file_system_without_locks_is_refused_with_the_way_on(
         pass
     assert "RLHF_LAB_LOCKS=off" in str(refused.value)
     monkeypatch.setenv("RLHF_LAB_LOCKS", "off")
-    with run_lock.run_lock(tmp_path / "run"), locks.held(tmp_path / "other"):
+    with run_lock.run_lock(tmp_path / "run"), locks.locked(tmp_path / "other"):
         assert locks.is_free(tmp_path / "other")
 
 
@@ -114,7 +117,7 @@ def test_other_errors_of_a_lock_are_not_taken_for_missing_locks(
 def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for folder in (tmp_path / "file", tmp_path / "file" / "run"):
-        refused = pytest.raises(UserError, match=r"output\.dir=.*choose another folder")
+        refused = pytest.raises(UserError, match=r"output\.dir=.*name another folder")
         with refused, run_lock.run_lock(folder):
             pass
 
@@ -128,7 +131,7 @@ def test_a_start_that_was_killed_before_its_manifest_leaves_a_folder_to_start_in
             patch.setattr(os, name, lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
             with pytest.raises(KeyboardInterrupt), run_lock.run_lock(folder):
                 runs.RunDirectory.create(folder, {}, "seed: 1\n")
-        assert runs.list_runs(tmp_path) == []
+        assert list_runs(tmp_path) == []
     with pytest.raises(UserError, match=r"not empty and not a run \(it holds config.yaml\)"):
         runs.RunDirectory.create(folder, {}, "seed: 2\n")
     for claim in (runs.RunDirectory.resume, runs.RunDirectory.create):
@@ -136,7 +139,7 @@ def test_a_start_that_was_killed_before_its_manifest_leaves_a_folder_to_start_in
         shutil.copytree(folder, copy)
         claim(copy, {}, "seed: 1\n")
         assert (copy / "config.yaml").read_text() == "seed: 1\n"
-        assert runs.summary(copy, "run").state == "running"
+        assert summary(copy, "run").state == "running"
 
 
 # --- records ------------------------------------------------------------------------------------
@@ -197,7 +200,7 @@ def test_a_run_is_resumed_with_a_complete_record_or_not_at_all(
         damage(folder / name)
         with pytest.raises(UserError, match=rf"{name} is not complete: .* of round 4 counts on"):
             lifecycle.train(config, Console(quiet=True), FACTS)
-        assert runs.state_in(json.loads((folder / "manifest.json").read_text())) == "failed"
+        assert state_in(json.loads((folder / "manifest.json").read_text())) == "failed"
     # The remedy: the rows of the first two rounds are there.
     shutil.rmtree(folder / "checkpoints" / "00000004")
     shutil.copy(whole / "timeline.jsonl", folder)

@@ -14,7 +14,8 @@ import pytest
 from rlhf_lab.runs import folder as runs
 from rlhf_lab.runs import provenance
 from rlhf_lab.runs.atomic_folder import file_digest
-from rlhf_lab.runs.folder import RunDirectory, RunSummary
+from rlhf_lab.runs.folder import RunDirectory
+from rlhf_lab.runs.summaries import RunSummary, list_runs
 from rlhf_lab.types.errors import UserError
 
 FACTS: dict[str, Any] = {
@@ -38,7 +39,7 @@ def manifest_of(folder: Path) -> dict[str, Any]:
 
 
 def only(root: Path) -> RunSummary:
-    (run,) = runs.list_runs(root)
+    (run,) = list_runs(root)
     return run
 
 
@@ -120,7 +121,7 @@ def test_a_folder_with_other_things_is_refused_and_left_alone(tmp_path: Path) ->
 
 def test_a_file_in_the_way_is_refused(tmp_path: Path) -> None:
     (tmp_path / "run").write_text("", encoding="utf-8")
-    with pytest.raises(UserError, match=r"output\.dir=.*cannot be made"):
+    with pytest.raises(UserError, match=r"output\.dir=.*cannot be created"):
         start(tmp_path / "run")
 
 

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from rlhf_lab.cli.runs import COMMAND
-from rlhf_lab.runs import folder as runs
-from rlhf_lab.runs import forkserver, provenance
-from rlhf_lab.runs.folder import RunDirectory, RunSummary
+from rlhf_lab.runs import forkserver
+from rlhf_lab.runs.child import birth
+from rlhf_lab.runs.folder import RunDirectory
+from rlhf_lab.runs.summaries import RunSummary, list_runs
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
 
@@ -31,7 +32,7 @@ def start(folder: Path) -> RunDirectory:
 
 
 def only(root: Path) -> RunSummary:
-    (run,) = runs.list_runs(root)
+    (run,) = list_runs(root)
     return run
 
 
@@ -52,11 +53,11 @@ def test_the_list_tells_what_each_run_is_and_how_far_it_came(tmp_path: Path) -> 
 
 def test_the_list_skips_hidden_folders_and_finds_the_root_itself(tmp_path: Path) -> None:
     start(tmp_path / ".multirun")
-    assert runs.list_runs(tmp_path) == []
+    assert list_runs(tmp_path) == []
     start(tmp_path / "b")
     start(tmp_path / "a")
-    assert [run.name for run in runs.list_runs(tmp_path)] == ["a", "b"]
-    assert [run.name for run in runs.list_runs(tmp_path / "a")] == ["."]
+    assert [run.name for run in list_runs(tmp_path)] == ["a", "b"]
+    assert [run.name for run in list_runs(tmp_path / "a")] == ["."]
 
 
 @pytest.mark.usefixtures("costly")
@@ -75,7 +76,7 @@ def edit(folder: Path, section: str, **changes: Any) -> None:
 
 def test_a_process_that_inherited_the_number_is_not_the_run(tmp_path: Path) -> None:
     folder = start(tmp_path / "run").folder
-    if provenance.birth(os.getpid()) is None:
+    if birth(os.getpid()) is None:
         pytest.skip("this system does not tell when a process started")
     edit(folder, "process", born="1")
     assert only(tmp_path).state == "died"
@@ -103,7 +104,7 @@ def test_a_damaged_manifest_is_listed_as_unreadable(tmp_path: Path, text: str) -
     start(tmp_path / "good").finish("finished")
     (tmp_path / "bad").mkdir()
     write_rows(tmp_path / "bad", "manifest.json", text)
-    bad, good = runs.list_runs(tmp_path)
+    bad, good = list_runs(tmp_path)
     assert (bad.state, good.state) == ("unreadable", "finished")
     with pytest.raises(UserError, match=r"already holds a run \(unreadable\)"):
         start(tmp_path / "bad")
@@ -115,7 +116,7 @@ def test_damaged_metrics_are_told_in_the_list(
     for name, text in (("broken", '{\n{"step": 1}\n'), ("cut", '{"step": 0}\n{"st')):
         folder = start(tmp_path / name).folder
         write_rows(folder, "metrics.jsonl", text)
-    broken, cut = runs.list_runs(tmp_path)
+    broken, cut = list_runs(tmp_path)
     assert "line 1: it is not JSON" in broken.problem
     assert (cut.rounds, cut.problem) == (1, "the last line of metrics.jsonl was cut")
     COMMAND.run([str(tmp_path)], Console(quiet=False, is_terminal=False))

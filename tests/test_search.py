@@ -14,7 +14,7 @@ import pytest
 from fake_runs import ROUNDS, FakeRuns, Worth, trials_of
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
-from rlhf_lab.runs.locks import held
+from rlhf_lab.runs.locks import locked
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.sweeps.search.options import Direction, Sampler, SearchOptions, Source
 from rlhf_lab.sweeps.search.result import SearchResult
@@ -269,7 +269,7 @@ def test_other_code_may_be_kept(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_being_searched_is_refused(tmp_path: Path) -> None:
-    with held(tmp_path / LOCK), pytest.raises(UserError, match="searched by another process"):
+    with locked(tmp_path / LOCK), pytest.raises(UserError, match="searched by another process"):
         searched(tmp_path)
 
 

@@ -20,11 +20,11 @@ from hydra_plugins.hydra_submitit_launcher.config import SlurmQueueConf
 from omegaconf import OmegaConf
 from submitit.core.utils import DelayedSubmission, cloudpickle_dump
 
-from rlhf_lab.runs.provenance import birth
+from rlhf_lab.runs.child import birth, end_process
 from rlhf_lab.sweeps.job import content_of
 from rlhf_lab.sweeps.launchers import slurm, slurm_ready
 from rlhf_lab.sweeps.launchers.multinode import layout_of, overrides_of, script_of
-from rlhf_lab.sweeps.launchers.requeue import after_stop, end_process, passing_on, slurm_job
+from rlhf_lab.sweeps.launchers.requeue import after_stop, passing_on, slurm_job
 from rlhf_lab.sweeps.launchers.slurm_jobs import (
     LATE_SECONDS,
     PREEMPTED_SECONDS,

@@ -44,8 +44,8 @@ from rlhf_lab.rollout.mode import OnFailure
 from rlhf_lab.rollout.process import FailurePolicy, GeneratorFailure, GeneratorProcess
 from rlhf_lab.rollout.shared import SharedWeights
 from rlhf_lab.runs import atomic_folder, forkserver, memory
-from rlhf_lab.runs.folder import list_runs
 from rlhf_lab.runs.jsonl import read_rows
+from rlhf_lab.runs.summaries import list_runs
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.training.checkpoint import CheckpointOptions, Checkpoints, Snapshot
 from rlhf_lab.types.data import Weights
@@ -378,7 +378,7 @@ def test_a_generators_memory_counts_as_a_childs(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize("how", ["hang", "stop"])
 def test_a_hung_generator_is_told_and_ended(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # Long enough to get to work, and to write down a stack, on a busy machine.
-    monkeypatch.setattr("rlhf_lab.rollout.process.TRACE_SECONDS", 1.5)
+    monkeypatch.setattr("rlhf_lab.rollout.stack_file.ANSWER_SECONDS", 1.5)
     with generators(hang_seconds=4.0) as (executor, said):
         future = executor.submit(weights(0), demand(0, "hang" if how == "hang" else "slow"))
         if how == "stop":
@@ -409,10 +409,10 @@ def test_a_generator_that_is_being_started_again_is_not_taken_for_a_hang() -> No
         obedient, shared, 0, FailurePolicy(OnFailure.restart, 1.0, 1, said.append)
     )
     generator._outstanding.append((0, chunk(0)))
-    generator._seen = (0, -1e9)
+    generator._progress._last = (0, -1e9)
     with generator._life:
         generator.watch()
-    with pytest.raises(AttributeError, match="_trace"):  # there is no process to ask
+    with pytest.raises(AttributeError, match="_stacks"):  # there is no process to ask
         generator.watch()
     assert not said
 
@@ -607,7 +607,7 @@ def test_a_folder_that_cannot_be_written_to_is_refused_before_the_first_step(
         raise OSError(30, "Read-only file system")
 
     monkeypatch.setattr(os, "open", read_only)
-    with pytest.raises(UserError, match=r"output\.dir=.*Read-only file system.*choose another"):
+    with pytest.raises(UserError, match=r"output\.dir=.*Read-only file system.*name another"):
         lifecycle.train(make_config(*SHORT, f"output.dir={tmp_path}/x"), Console(quiet=True), FACTS)
 
 

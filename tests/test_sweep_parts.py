@@ -17,8 +17,9 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from survival import wait_until
 
 from rlhf_lab.runs import forkserver, provenance
-from rlhf_lab.runs.folder import RunSummary, error_of
-from rlhf_lab.runs.locks import held, is_free, try_lock
+from rlhf_lab.runs.locks import is_free, locked, try_lock
+from rlhf_lab.runs.manifest import error_of
+from rlhf_lab.runs.summaries import RunSummary
 from rlhf_lab.sweeps import child
 from rlhf_lab.sweeps.grid import Grid, grid_of, name_of
 from rlhf_lab.sweeps.job import Job
@@ -288,7 +289,7 @@ def test_a_job_that_makes_products_is_told_by_their_locks_and_its_log(tmp_path: 
     stages = (tmp_path / "sft" / "a", tmp_path / "labels" / "b")
     one = replace(job(tmp_path, "stages of x", rounds=0), stages=stages)
     assert row_of(one).state == "new"
-    with held(lock_file(stages[0])):
+    with locked(lock_file(stages[0])):
         one.log.write_text("sft nano_s: 40/450, 20s gone\n\n")
         row = row_of(one)
         assert (row.state, cells(row)[2]) == ("running", "sft nano_s: 40/450, 20s gone")
@@ -318,7 +319,7 @@ def test_an_error_is_told_in_one_line_without_its_notes() -> None:
 
 
 def hold(path: Path, ready: Path) -> None:
-    with held(path):
+    with locked(path):
         ready.touch()
         time.sleep(600)
 

@@ -17,7 +17,7 @@ from doors import LIMIT, door
 from examples import call
 from survival import wait_until
 
-from rlhf_lab.runs.folder import list_runs
+from rlhf_lab.runs.summaries import list_runs
 
 # Does to its own process what a file beside it says, which is no setting of the run.
 REWARD = """
@@ -188,7 +188,7 @@ def test_jobs_that_fail_or_are_killed_sink_no_other_and_go_on_when_asked(
     assert "1 of 3 jobs finished" in captured.out
     assert "which-1: exit code 1: " in captured.out
     assert "marked_reward.score failed (RuntimeError: no reward today)" in captured.out
-    assert "which-2: was killed by SIGKILL" in captured.out
+    assert "which-2: killed by SIGKILL" in captured.out
     assert "which-1.log" in captured.out and "RERUN=failed" in captured.err
     expected = {"which-1": "failed", "which-2": "died", "which-3": "finished"}
     assert states(tmp_path / "runs") == expected
@@ -288,7 +288,7 @@ def test_a_sweep_that_cannot_write_says_so_before_anything_is_run(
 ) -> None:
     (tmp_path / "runs").write_text("a file where the folder should be")
     assert call(*swept(words), monkeypatch=monkeypatch) == 2
-    assert "cannot be made (Not a directory)" in capsys.readouterr().err
+    assert "cannot be created (Not a directory)" in capsys.readouterr().err
 
 
 def test_a_sweep_may_give_what_no_run_can_do_without(

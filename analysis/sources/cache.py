@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.sources.record import Cell, Row, flat
+from rlhf_lab.runs.atomic_folder import atomic_file
 from rlhf_lab.runs.disk import refusing
 from rlhf_lab.runs.reading import Unreadable, checked, parsing
 from rlhf_lab.types.errors import UserError
@@ -59,11 +60,10 @@ class Cache:
         # A table without columns would lose how many rows it has.
         table = pyarrow.table({"row": list(range(len(encoded))), **columns})
         table = table.replace_schema_metadata({STAMP: stamp.encode()})
-        draft = self.path(key).with_suffix(".draft")
         with refusing(f"--cache {self.folder}"):
             self.folder.mkdir(parents=True, exist_ok=True)
-            parquet.write_table(table, draft, write_page_checksum=True)
-            draft.replace(self.path(key))
+            with atomic_file(self.path(key)) as draft:
+                parquet.write_table(table, draft, write_page_checksum=True)
 
 
 def pyarrow_parquet() -> Any:

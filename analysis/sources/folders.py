@@ -10,11 +10,13 @@ from typing_extensions import TypedDict
 
 from analysis.sources.findings import Finding, Kind
 from analysis.sources.record import Facts, Reading, Record, Row, Source, as_seed, flat
-from rlhf_lab.runs.extents import Extent, extent_of, lack
-from rlhf_lab.runs.folder import EVALS, METRICS, VALIDATION, RunSummary, kernels_in, list_runs
+from rlhf_lab.runs.extents import Extent, difference, extent_of
+from rlhf_lab.runs.folder import EVALS, METRICS, VALIDATION
 from rlhf_lab.runs.jsonl import Rows, read_rows
+from rlhf_lab.runs.manifest import kernels_in
 from rlhf_lab.runs.provenance import short_commit
 from rlhf_lab.runs.reading import Unreadable, checked, read_yaml
+from rlhf_lab.runs.summaries import RunSummary, list_runs
 from rlhf_lab.runs.trackers.identity import TrackedRun, tags
 from rlhf_lab.runs.trackers.options import TrackerOptions
 from rlhf_lab.sweeps.sweep_file import RECORD, read_record
@@ -86,7 +88,7 @@ def altered(folder: Path, manifest: Mapping[str, Any]) -> list[str]:
     wanted = Extent(**wrote)
     path = folder / METRICS
     there = extent_of(path, wanted.size)
-    return [] if there == wanted else [f"{path}: {lack(there, wanted)} that the run wrote"]
+    return [] if there == wanted else [f"{path}: {difference(there, wanted)} that the run wrote"]
 
 
 def without(row: Row, name: str) -> Row:

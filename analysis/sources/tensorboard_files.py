@@ -13,8 +13,9 @@ from analysis.sources.findings import Finding, Kind
 from analysis.sources.folders import config_of, facts_of
 from analysis.sources.history import STEP, split
 from analysis.sources.record import Facts, Reading, Record, Source, joined
-from rlhf_lab.runs.folder import MANIFEST, summary
+from rlhf_lab.runs.folder import MANIFEST
 from rlhf_lab.runs.reading import parsing
+from rlhf_lab.runs.summaries import summary
 from rlhf_lab.types.errors import UserError
 
 PATTERN = "*tfevents*"

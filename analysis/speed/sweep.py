@@ -21,7 +21,8 @@ from pathlib import Path
 from analysis.markdown import Table
 from analysis.speed import program
 from analysis.speed.clock import elapsed
-from rlhf_lab.runs.folder import METRICS, list_runs
+from rlhf_lab.runs.folder import METRICS
+from rlhf_lab.runs.summaries import list_runs
 from rlhf_lab.runs.trackers.console import Console
 
 SWEPT = ("algo=grpo,rloo,reinforce", "run.updates_per_round=1,4", "seed=1,2,3,4")

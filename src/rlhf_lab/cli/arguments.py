@@ -9,8 +9,8 @@ from pathlib import Path
 
 from rlhf_lab.runs.folder import MANIFEST, manifest_path
 from rlhf_lab.runs.former_names import present_override
+from rlhf_lab.runs.manifest import Replayed, Started, read_manifest
 from rlhf_lab.runs.reading import checked
-from rlhf_lab.runs.recorded import Replayed, Started, read_manifest
 from rlhf_lab.runs.secrets import masked, secret_in
 from rlhf_lab.sweeps.override_text import quoted
 from rlhf_lab.types.errors import UserError

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
-from rlhf_lab.runs.disk import FULL, fault_of, fault_text
+from rlhf_lab.runs.disk import FULL, disk_error, disk_error_text
 from rlhf_lab.runs.secrets import masked
 from rlhf_lab.types.errors import JobsFailed, StopRequested, UserError
 
@@ -35,11 +35,11 @@ def exit_code(command: str, run: Callable[[], int]) -> int:
         complain(command, "stopped by a signal; `rlhf-lab resume RUN` goes on")
         return REQUEUE
     except OSError as error:
-        if (fault := fault_of(error)) is None:
+        if (fault := disk_error(error)) is None:
             raise
         # A run that had begun adds a note about its newest checkpoint.
         notes = "; ".join(getattr(error, "__notes__", []))
-        text = fault_text(fault)
+        text = disk_error_text(fault)
         complain(command, masked(f"{text}; {notes}" if notes else text))
         return FAILED if notes or fault.errno in FULL else BAD_INPUT
     except JobsFailed as error:

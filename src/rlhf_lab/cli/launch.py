@@ -14,7 +14,7 @@ from omegaconf import DictConfig
 from rlhf_lab.cli.command import OptionsCommand
 from rlhf_lab.rollout.ports import require_free
 from rlhf_lab.runs.trackers.console import Console
-from rlhf_lab.sweeps.launchers import torchrun
+from rlhf_lab.sweeps.launchers import local, torchrun
 from rlhf_lab.sweeps.launchers.layout import Layout, parsed
 from rlhf_lab.types.errors import UserError
 
@@ -69,13 +69,13 @@ def launch(options: argparse.Namespace, console: Console) -> int:
     if layout.nodes > 1:
         raise UserError(
             f"layout={layout} with --run: only this machine's processes can be started; leave "
-            "--run out and give the commands on each host, or pass --slurm"
+            "--run out and run the commands on each host, or pass --slurm"
         )
     require_free("--port", ports.trainers)
     for number in range(layout.generators):
         require_free("--server-port", ports.servers + number)
     folder = Path("runs") / f"launch-{time.strftime('%Y%m%d-%H%M%S')}"
-    return torchrun.run(commands, folder, console)
+    return local.run(commands, folder, console)
 
 
 COMMAND = OptionsCommand(

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from rlhf_lab.cli.command import OptionsCommand
-from rlhf_lab.runs.folder import RunSummary, error_of, list_runs
+from rlhf_lab.runs.manifest import error_of
+from rlhf_lab.runs.summaries import RunSummary, list_runs
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.sweeps.sweep_file import RECORD, read_record
 from rlhf_lab.types.errors import UserError

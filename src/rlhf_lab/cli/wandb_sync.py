@@ -11,8 +11,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from rlhf_lab.cli.command import OptionsCommand
-from rlhf_lab.runs.folder import RunSummary, list_runs
 from rlhf_lab.runs.secrets import masked
+from rlhf_lab.runs.summaries import RunSummary, list_runs
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.runs.trackers.wandb import FILES
 from rlhf_lab.types.errors import UserError

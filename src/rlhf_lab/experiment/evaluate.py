@@ -15,7 +15,7 @@ from rlhf_lab.experiment.policy_loader import PolicyLoader
 from rlhf_lab.experiment.sources import Sources
 from rlhf_lab.runs.jsonl import write_rows
 from rlhf_lab.runs.reading import Unreadable
-from rlhf_lab.runs.saved_tensors import check_tensors, kept_versions, read_tensors
+from rlhf_lab.runs.saved_tensors import check_tensors, read_tensors, saved_versions
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.data import Metrics, Weights
 from rlhf_lab.types.errors import UserError
@@ -60,7 +60,7 @@ def evaluate_run(
 
 def saved_weights(folder: Path) -> dict[int, Path]:
     """The files of a run's versions, oldest first. A damaged one is refused before work is done."""
-    saved = kept_versions(folder)
+    saved = saved_versions(folder)
     if not saved:
         raise UserError(
             f"{folder} holds no saved weights to evaluate: train with eval.snapshots=1 or more"

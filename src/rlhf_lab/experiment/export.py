@@ -16,7 +16,7 @@ from rlhf_lab.models.pretrained import PretrainedModel
 from rlhf_lab.models.weights import load_weights
 from rlhf_lab.runs.disk import follow_umask
 from rlhf_lab.runs.folder import POLICY
-from rlhf_lab.runs.saved_tensors import kept_versions, read_tensors
+from rlhf_lab.runs.saved_tensors import read_tensors, saved_versions
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.data import Weights
 from rlhf_lab.types.errors import UserError
@@ -59,7 +59,7 @@ def versions(config: Config, run: Path) -> dict[int, Path | None]:
     final: dict[int, Path | None] = {}
     if (run / POLICY / "config.json").is_file():
         final[config.run.num_rounds] = None
-    return {**kept_versions(run), **final}
+    return {**saved_versions(run), **final}
 
 
 def fill(

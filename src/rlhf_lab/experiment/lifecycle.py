@@ -28,16 +28,17 @@ from rlhf_lab.models.weights import load_weights, weights_digest
 from rlhf_lab.rollout.mode import ExecutorKind
 from rlhf_lab.runs import folder as runs
 from rlhf_lab.runs import forkserver
-from rlhf_lab.runs.disk import fault_of
+from rlhf_lab.runs.disk import disk_error
 from rlhf_lab.runs.extents import extent_of
+from rlhf_lab.runs.manifest import read_manifest
 from rlhf_lab.runs.provenance import peak_memory_bytes, short_commit
-from rlhf_lab.runs.recorded import read_manifest
 from rlhf_lab.runs.run_lock import run_lock
 from rlhf_lab.runs.secrets import masked
 from rlhf_lab.runs.signals import Stop, listening
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.runs.trackers.evaluations import mirror_evaluation
 from rlhf_lab.runs.trackers.identity import JobType, TrackedRun
+from rlhf_lab.training.checkpoint import saved_checkpoints
 from rlhf_lab.types.data import Metrics, Weights
 from rlhf_lab.types.errors import StopRequested, UserError
 
@@ -73,7 +74,7 @@ def train_in(
         try:
             state = finish_run(config, console, facts, record, loader, stop)
         except BaseException as error:
-            if fault_of(error):
+            if disk_error(error):
                 error.add_note(resume_hint(folder))
             # A scheduler that signals twice must not cut off the record of the end.
             with stop.deferred():
@@ -199,12 +200,9 @@ def end_early(record: runs.RunDirectory, error: BaseException) -> None:
 
 
 def resume_hint(folder: Path) -> str:
-    """The newest checkpoint of a run that the disk stopped, and how to go on with it."""
-    paths = (folder / CHECKPOINTS).glob("[0-9]*") if (folder / CHECKPOINTS).is_dir() else ()
-    rounds = [int(path.name) for path in paths if path.name.isdecimal()]
-    newest = (
-        f"its newest checkpoint is of round {max(rounds)}" if rounds else "it has no checkpoint"
-    )
+    """The newest checkpoint of a run that the disk stopped, and how to resume it."""
+    rounds = [int(path.name) for path in saved_checkpoints(folder / CHECKPOINTS)]
+    newest = f"its newest checkpoint is of round {rounds[-1]}" if rounds else "it has no checkpoint"
     return f"the run has failed, {newest}; `rlhf-lab resume {shlex.quote(str(folder))}` goes on"
 
 

@@ -16,8 +16,8 @@ from rlhf_lab.experiment.config import Config
 from rlhf_lab.models.pretrained import PACKAGE, PretrainedModel
 from rlhf_lab.runs.folder import MANIFEST
 from rlhf_lab.runs.jsonl import read_rows
+from rlhf_lab.runs.manifest import read_manifest
 from rlhf_lab.runs.reading import Unreadable, read_yaml
-from rlhf_lab.runs.recorded import read_manifest
 
 CARD = "README.md"
 PAPER = "arXiv:2410.18252"

@@ -18,8 +18,8 @@ from rlhf_lab.runs.disk import save_file
 from rlhf_lab.runs.folder import EVALS, METRICS, POLICY, SCHEDULE, TIMELINE, VALIDATION
 from rlhf_lab.runs.jsonl import read_rows
 from rlhf_lab.runs.reading import checked
-from rlhf_lab.runs.recorded import Amount
 from rlhf_lab.runs.saved_tensors import WEIGHTS
+from rlhf_lab.runs.schema import Amount
 from rlhf_lab.runs.trackers.console import Bar, Console
 from rlhf_lab.runs.trackers.identity import TrackedRun
 from rlhf_lab.runs.trackers.jsonl import JsonlFile, JsonlTracker

@@ -1,26 +1,22 @@
-"""Judging one sample after another by a function that may raise, hang, or end its process.
+"""Scores sample after sample by a function that may raise, hang, or end its process.
 
 With a time limit the function runs in a child process, which is killed when time is up and started
 again for the next sample. It is a plain subprocess: generators are daemons of multiprocessing,
-which may have no children of their own.
+which may have no such children.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import signal
-import subprocess
 import sys
 import weakref
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
-from multiprocessing import Pipe
-from multiprocessing.connection import Connection
 
 from rlhf_lab.rewards.limited_child import Judge, finite
+from rlhf_lab.runs.child import PIPE, Child, RemoteTraceback, exit_text
 from rlhf_lab.runs.foreign.boundary import ForeignFailure, Unrestored
 from rlhf_lab.types.samples import Example, Finish, Group
 
@@ -40,13 +36,6 @@ class OnError(StrEnum):
 
 class TimeUp(RuntimeError):
     """The function did not come back within its time limit."""
-
-
-class ChildTraceback(Exception):
-    """The text of a traceback of the child, as the cause of the error that it told."""
-
-    def __str__(self) -> str:
-        return f"\n{self.args[0]}"
 
 
 class SampleScorer:
@@ -85,20 +74,6 @@ class SampleScorer:
         return tuple(scores)
 
 
-@dataclass(frozen=True)
-class Child:
-    """A running child and our end of the pipe to it."""
-
-    process: subprocess.Popen[bytes]
-    connection: Connection
-
-    def end(self) -> None:
-        """Kill it, unless it has ended, and bury it."""
-        self.process.kill()
-        self.process.wait()
-        self.connection.close()
-
-
 class ChildJudge:
     """A judge in a child process, which is started at the first call, and again after a loss."""
 
@@ -106,74 +81,63 @@ class ChildJudge:
         self._function = judge
         self._seconds = seconds
         self._child: Child | None = None
-        self._bury: Callable[[], int | None] = lambda: None
+        self._close_child: Callable[[], int | None] = lambda: None
 
     def __call__(self, example: Example, text: str, finished: bool) -> float:
-        """What the judge says; raises what it raised, or that it took too long or died."""
+        """The judge's score; raises what the judge raised, TimeUp, or that the child died."""
         child = self._running()
         try:
             child.connection.send((example, text, finished))
             if not child.connection.poll(self._seconds):
-                self._bury()
+                self._close_child()
                 raise TimeUp(
                     f"{example.uid}: no score within time_limit_s={self._seconds} for the answer "
                     f"{text!r}: raise the limit, or pass on_error=drop beside it"
                 )
-            told, content = child.connection.recv()
+            kind, content = child.connection.recv()
         except (EOFError, OSError) as error:
-            self._bury()
+            self._close_child()
             raise ForeignFailure(
                 f"{example.uid}: the process of the time limit of {name_of(self._function)} died ("
-                f"{ending(child.process.returncode)}) on the answer {text!r}"
+                f"{exit_text(child.exit_code)}) on the answer {text!r}"
             ) from error
-        if told == "done":
+        if kind == "done":
             return float(content)
-        message, trace = content
-        if told == "foreign":
-            raise ForeignFailure(message) from ChildTraceback(trace)
-        raise RuntimeError(f"{example.uid}: {message}") from ChildTraceback(trace)
+        message, traceback = content
+        if kind == "foreign":
+            raise ForeignFailure(message) from RemoteTraceback(traceback)
+        raise RuntimeError(f"{example.uid}: {message}") from RemoteTraceback(traceback)
 
     def _running(self) -> Child:
-        # One that ended while nothing was asked of it is nobody's failure.
-        if self._child is None or self._child.process.poll() is not None:
-            self._bury()
+        # No sample is to blame for a child that ended between two calls.
+        if self._child is None or self._child.exit_code is not None:
+            self._close_child()
             self._child = started(self._function)
             # Also when nobody refers to this object any more, and when Python ends.
-            self._bury = weakref.finalize(self, self._child.end)
+            self._close_child = weakref.finalize(self, self._child.close)
         return self._child
 
 
 def name_of(judge: Judge) -> str:
-    """A judge as messages name it."""
+    """The name of a judge in messages."""
     path = getattr(judge, "path", None) or getattr(judge, "__qualname__", None)
     return str(path or type(judge).__name__)
 
 
-def ending(code: int) -> str:
-    """An exit code in words."""
-    return f"exit code {code}" if code >= 0 else signal.Signals(-code).name
-
-
 def started(judge: Judge) -> Child:
-    """A child that has loaded the judge. What keeps it from that is raised, never counted."""
-    ours, theirs = Pipe()
-    arguments = [json.dumps(sys.path), str(theirs.fileno()), str(os.getpid())]
-    process = subprocess.Popen(
-        [sys.executable, "-c", CHILD, *arguments],
-        pass_fds=[theirs.fileno()],
-        stdin=subprocess.DEVNULL,
-    )
-    theirs.close()
-    child = Child(process, ours)
+    """A child that has loaded the judge. An error there is raised, never counted."""
+    words = [sys.executable, "-c", CHILD, json.dumps(sys.path), PIPE, str(os.getpid())]
+    child = Child(words, is_session=False)
     try:
-        ours.send(judge)
-        told, content = ours.recv() if ours.poll(START_SECONDS) else ("failed", ("no answer", ""))
+        child.connection.send(judge)
+        has_answer = child.connection.poll(START_SECONDS)
+        kind, content = child.connection.recv() if has_answer else ("failed", ("no answer", ""))
     except BaseException as error:
-        child.end()
+        child.close()
         raise RuntimeError(f"the process of the time limit did not start ({error})") from error
-    if told == "failed":
-        child.end()
+    if kind == "failed":
+        child.close()
         raise RuntimeError(
             f"the process of the time limit did not start ({content[0]})"
-        ) from ChildTraceback(content[1])
+        ) from RemoteTraceback(content[1])
     return child

@@ -6,34 +6,28 @@ It starts in a moment, since it imports only what its judge does; torch takes se
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import inspect
 import math
-import os
-import signal
-import sys
 import traceback
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any
 
+from rlhf_lab.runs.child import die_with, ignore_group_signals
 from rlhf_lab.runs.foreign.boundary import ForeignFailure, shown
 from rlhf_lab.types.samples import Example
 
 # The sample's example, its text, and whether it wrote the end token. Picklable for a time limit.
 Judge = Callable[[Example, str, bool], Any]
 
-PR_SET_PDEATHSIG = 1
 # Rewards become tensors of float32.
 LARGEST = (2 - 2**-23) * 2.0**127
 
 
 def serve(descriptor: int, parent: int) -> None:
     """Main of the child: samples in, scores or errors out, until the parent ends."""
-    # Signals reach the whole group; the parent alone decides when this process ends.
-    for name in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2):
-        signal.signal(name, signal.SIG_IGN)
-    end_with(parent)
+    ignore_group_signals()
+    die_with(parent)
     connection = Connection(descriptor)
     with contextlib.suppress(EOFError, OSError):
         try:
@@ -41,7 +35,7 @@ def serve(descriptor: int, parent: int) -> None:
         except EOFError:
             raise
         except Exception as error:
-            connection.send(("failed", portrait(error)))
+            connection.send(("failed", as_text(error)))
             return
         connection.send(("ready", None))
         while True:
@@ -50,29 +44,18 @@ def serve(descriptor: int, parent: int) -> None:
             except (EOFError, BrokenPipeError, ConnectionResetError):
                 raise
             except ForeignFailure as failure:
-                connection.send(("foreign", (str(failure), portrait(failure)[1])))
+                connection.send(("foreign", (str(failure), as_text(failure)[1])))
             except Exception as error:
-                connection.send(("failed", portrait(error)))
+                connection.send(("failed", as_text(error)))
 
 
-def portrait(error: BaseException) -> tuple[str, str]:
-    """An error as text, and its traceback: the error itself may not be picklable."""
+def as_text(error: BaseException) -> tuple[str, str]:
+    """An error and its traceback as text: the error itself may not be picklable."""
     return f"{type(error).__name__}: {error}", "".join(traceback.format_exception(error))
 
 
-def end_with(parent: int) -> None:
-    """Die with the parent even in the middle of a call that never comes back (Linux).
-
-    Elsewhere an idle child sees its closed pipe.
-    """
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:  # it ended before this call
-            os._exit(1)
-
-
 def finite(value: Any) -> float:
-    """What a function returned, as a float; raises unless it is a finite number of 32 bits."""
+    """The value that a function returned as a float; raises unless it is a finite float32."""
     if inspect.iscoroutine(value):
         value.close()  # nobody awaits it, of which Python would warn
     if isinstance(value, str) or not hasattr(value, "__float__"):

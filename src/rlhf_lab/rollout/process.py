@@ -1,56 +1,41 @@
-"""A rollout worker in a process of its own: started, watched, and started again if need be."""
+"""A rollout worker in a child process: started, watched for hangs, and restarted after failures."""
 
 from __future__ import annotations
 
 import contextlib
 import multiprocessing
-import os
-import signal
-import tempfile
 import threading
-import time
 import traceback
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
-from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
-import torch
-
+from rlhf_lab.rollout import stack_file
 from rlhf_lab.rollout.feeds import LatestWeights
 from rlhf_lab.rollout.generator_main import serve
 from rlhf_lab.rollout.mode import OnFailure
-from rlhf_lab.rollout.shared import SharedWeights, shared_zeros
+from rlhf_lab.rollout.shared import Progress, SharedWeights
+from rlhf_lab.rollout.stack_file import StackFile
 from rlhf_lab.rollout.worker import RolloutWorker
 from rlhf_lab.runs import forkserver
+from rlhf_lab.runs.child import RemoteTraceback, exit_text
 from rlhf_lab.runs.memory import count_as_child
 from rlhf_lab.types.data import Weights
 from rlhf_lab.types.protocols import WeightFeed
 from rlhf_lab.types.rollouts import Chunk, Rollout
 
 NOTICE_SECONDS = 5.0
-TRACE_SECONDS = 0.5
-# What faulthandler writes of a crash.
-CRASHED = "Fatal Python error:"
-CRASH_LINES = 12
 
 
 class GeneratorFailure(RuntimeError):
-    """A generator process was killed or hung; the message says which, when and where it was."""
-
-
-class GeneratorTraceback(Exception):
-    """The text of a traceback of another process, as the cause of the error that it sent."""
-
-    def __str__(self) -> str:
-        return f"\n{self.args[0]}"
+    """A generator process was killed or hung: the message names it and the chunk at work."""
 
 
 @dataclass(frozen=True)
 class FailurePolicy:
-    """What is done about a generator that fails, and whom to tell."""
+    """Whether a generator that fails is restarted, and where failures are reported."""
 
     on_failure: OnFailure
     hang_seconds: float
@@ -59,10 +44,10 @@ class FailurePolicy:
 
 
 class GeneratorProcess:
-    """`send` hands a chunk over, `receive` waits for the oldest one's rollout.
+    """`send` passes a chunk to the process, `receive` waits for the rollout of the oldest one.
 
-    `watch` is called every now and then by another thread; it reports a generator that makes no
-    progress, and kills one that has made none for too long, which `receive` then notices.
+    Another thread calls `watch` at intervals, which reports a generator that makes no progress, and
+    kills it after `hang_seconds`; `receive` then notices.
     """
 
     def __init__(
@@ -76,41 +61,43 @@ class GeneratorProcess:
         self._shared = shared
         self._number = number
         self._care = care
-        self._pulse = shared_zeros((1,), torch.long)
+        self._progress = Progress()
         self._outstanding: deque[tuple[Any, Chunk]] = deque()
-        # The trainer hands over, while another thread may be starting the process again.
+        # The trainer sends chunks, while another thread may be restarting the process.
         self._sending = threading.Lock()
-        # Who starts the process again has it, and who looks at it: one that starts is no hang, and
-        # to ask for its stack, before it can answer, would kill it.
+        # Held while the process is restarted or watched: a process that starts does not hang, and
+        # the signal for its stack would kill it.
         self._life = threading.Lock()
-        self._seen = (0, time.monotonic())
-        self._has_told = False
-        self._verdict = ""
+        self._hang = ""
         self._is_closing = False
         self.restarts = 0
 
     def spawn(self) -> None:
         """Start the process; `wait_ready` waits until it has built its worker."""
         ours, theirs = multiprocessing.Pipe()
-        descriptor, name = tempfile.mkstemp(prefix="rlhf_lab_generator_")
-        self._trace: TextIO = os.fdopen(descriptor, encoding="utf-8", errors="replace")
-        self._trace_path = Path(name)
+        self._stacks = StackFile()
         # Signals reach the whole group; the trainer alone decides when generators end.
         self._process = forkserver.start(
             serve,
-            (theirs, self._make_worker, self._shared, self._pulse, name),
+            (
+                theirs,
+                self._make_worker,
+                self._shared,
+                self._progress.counter,
+                self._stacks.path,
+            ),
             name=f"generator-{self._number}",
             daemon=True,
-            is_deaf=True,
+            ignores_signals=True,
         )
         theirs.close()
         self._connection: Connection = ours
-        self._verdict = ""
+        self._hang = ""
 
     def wait_ready(self) -> None:
         """Raises what building the worker raised."""
         self._reply()
-        self._touch()
+        self._progress.restart()
 
     @property
     def pid(self) -> int:
@@ -118,16 +105,16 @@ class GeneratorProcess:
         return self._process.pid
 
     def send(self, feed: WeightFeed, chunk: Chunk) -> None:
-        """Hand a chunk over, with the version that the process shall read."""
+        """Send a chunk, with the weight version that the process must read."""
         if isinstance(feed, Weights):
             source: Any = feed.version
         elif isinstance(feed, LatestWeights):
             source = feed.per_token
         else:
-            raise TypeError(f"{type(feed).__name__} cannot be handed to another process")
+            raise TypeError(f"{type(feed).__name__} cannot be sent to another process")
         with self._sending:
             if not self._outstanding:
-                self._touch()
+                self._progress.restart()
             self._outstanding.append((source, chunk))
             with contextlib.suppress(OSError):  # a broken pipe is noticed by `receive`
                 self._connection.send((source, chunk))
@@ -143,7 +130,7 @@ class GeneratorProcess:
                     raise
                 self._restart(error)
         self._outstanding.popleft()
-        self._touch()
+        self._progress.restart()
         return replace(rollout, worker=self._number)
 
     def _reply(self) -> Any:
@@ -151,32 +138,23 @@ class GeneratorProcess:
             kind, content = self._connection.recv()
         except (EOFError, OSError) as error:
             self._process.join()
-            raise GeneratorFailure(self._verdict or self._death()) from error
+            raise GeneratorFailure(self._hang or self._death()) from error
         if kind == "failed":
-            raised, text = content
-            raise raised from GeneratorTraceback(text)
+            remote_error, text = content
+            raise remote_error from RemoteTraceback(text)
         return content
 
+    def _name(self) -> str:
+        return f"generator {self._number} (pid {self.pid})"
+
     def _death(self) -> str:
-        code = self._process.exitcode
-        how = f"exit code {code}"
-        if code is not None and code < 0:
-            how = f"killed by {signal.Signals(-code).name}"
         return (
-            f"generator {self._number} (pid {self.pid}) ended: {how}, {self._doing()}; if the "
-            "system killed it for memory, lower generator.chunk_groups or mode.num_generators"
-            f"{self._crash()}"
+            f"{self._name()} ended: {exit_text(self._process.exitcode)}, {self._activity()}; if "
+            "the system killed it for memory, lower generator.chunk_groups or mode.num_generators"
+            f"{self._stacks.crash()}"
         )
 
-    def _crash(self) -> str:
-        """The stack of what crashed the process; nothing if it was not a crash."""
-        with contextlib.suppress(OSError, ValueError):  # closed by who closes the generator
-            self._trace.seek(0)
-            _, mark, stack = self._trace.read().rpartition(CRASHED)
-            return "\n".join(["", *(mark + stack).splitlines()[:CRASH_LINES]]) if mark else ""
-        return ""
-
-    def _doing(self) -> str:
+    def _activity(self) -> str:
         if not self._outstanding:
             return "with no chunk at work"
         chunk = self._outstanding[0][1]
@@ -204,53 +182,36 @@ class GeneratorProcess:
             for source, chunk in self._outstanding:
                 self._connection.send((source, chunk))
 
-    def _touch(self) -> None:
-        self._seen = (int(self._pulse), time.monotonic())
-        self._has_told = False
-
     def watch(self) -> None:
-        """Notice a generator that has work and does not get on with it."""
+        """Notice a generator that has work and makes no progress."""
         if self._life.acquire(blocking=False):
             try:
-                self._look()
+                self._check_progress()
             finally:
                 self._life.release()
 
-    def _look(self) -> None:
-        if not self._outstanding or self._verdict:
+    def _check_progress(self) -> None:
+        if not self._outstanding or self._hang:
             return
-        if int(self._pulse) != self._seen[0]:
-            self._touch()
-            return
-        stalled = time.monotonic() - self._seen[1]
-        if stalled >= min(NOTICE_SECONDS - 2 * TRACE_SECONDS, self._care.hang_seconds):
-            self._tell(stalled)
-        if stalled >= self._care.hang_seconds:
-            self._verdict = (
-                f"generator {self._number} (pid {self.pid}) hung {self._doing()}: no progress for "
-                f"{stalled:.1f} s (mode.hang_seconds={self._care.hang_seconds})\n{self._last_trace}"
+        stalled, limit = self._progress.stalled_seconds(), self._care.hang_seconds
+        if stalled >= min(NOTICE_SECONDS - 2 * stack_file.ANSWER_SECONDS, limit):
+            self._report_stall(stalled)
+        if stalled >= limit:
+            self._hang = (
+                f"{self._name()} hung {self._activity()}: no progress for {stalled:.1f} s "
+                f"(mode.hang_seconds={limit})\n{self._last_stack}"
             )
             self._process.kill()
 
-    def _tell(self, stalled: float) -> None:
-        if self._has_told:
+    def _report_stall(self, stalled: float) -> None:
+        if self._progress.is_reported:
             return
-        self._has_told = True
-        self._last_trace = self._stack()
+        self._progress.is_reported = True
+        self._last_stack = self._stacks.current(self.pid)
         self._care.report(
-            f"generator {self._number} (pid {self.pid}) has made no progress for {stalled:.1f} s "
-            f"{self._doing()}; it counts as hung after mode.hang_seconds="
-            f"{self._care.hang_seconds}\n{self._last_trace}"
+            f"{self._name()} has made no progress for {stalled:.1f} s {self._activity()}; it "
+            f"counts as hung after mode.hang_seconds={self._care.hang_seconds}\n{self._last_stack}"
         )
-
-    def _stack(self) -> str:
-        """Where the process is, in its own words; empty-handed if it does not run at all."""
-        self._trace.seek(0, os.SEEK_END)
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self.pid, signal.SIGUSR2)
-        time.sleep(TRACE_SECONDS)
-        text = self._trace.read().strip()
-        return text or "no traceback: the process does not answer signals (is it stopped?)"
 
     def close(self) -> None:
         """End the process at once; a `receive` in another thread raises."""
@@ -265,5 +226,4 @@ class GeneratorProcess:
         self._process.join()
         with contextlib.suppress(OSError):
             self._connection.close()
-        self._trace.close()
-        self._trace_path.unlink(missing_ok=True)
+        self._stacks.close()

@@ -1,11 +1,12 @@
-"""Weights in shared memory: written once per version, read by generators in other processes.
+"""Shared memory of trainer and generators: weights, written once per version, and heartbeats.
 
-The memory has no name (torch hands over descriptors), so nothing is left of it when the processes
+The memory has no name (torch sends descriptors to children), so that it is freed when the processes
 end, however they end.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 
 import torch
@@ -19,14 +20,14 @@ DIGEST_BYTES = 32
 
 
 def shared_zeros(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    """Zeros in memory that a child process sees too."""
+    """Zeros in memory that child processes share."""
     return torch.zeros(shape, dtype=dtype).share_memory_()  # type: ignore[no-untyped-call, no-any-return]
 
 
 class SharedWeights:
-    """A few slots, each with one version, its number and its digest. One process writes.
+    """Slots, each with the weights of one version, its number and a digest. One process writes.
 
-    state: names, shapes and dtypes of the tensors. Pickled to a child process, it is the same
+    state: for names, shapes and dtypes of the tensors. Sent to a child process, it is the same
     memory there.
     """
 
@@ -39,14 +40,14 @@ class SharedWeights:
         self._pins = [0] * num_slots
 
     def write(self, weights: Weights) -> None:
-        """Put a version where the oldest one is that no pin holds."""
+        """Write a version over the oldest one that is not pinned."""
         free = [slot for slot, pins in enumerate(self._pins) if not pins]
         if not free:
             raise RuntimeError(
                 f"all {len(self._pins)} slots of shared weights are in use at version "
                 f"{weights.version}: a chunk was never finished"
             )
-        slot = min(free, key=lambda place: int(self._versions[place]))
+        slot = min(free, key=lambda number: int(self._versions[number]))
         self._versions[slot] = BEING_WRITTEN
         for part, (name, *_) in zip(self._parts(slot), self._layout, strict=True):
             part.copy_(weights.state[name].detach().contiguous().view(-1).view(torch.uint8))
@@ -60,11 +61,11 @@ class SharedWeights:
         return version in self._versions.tolist()
 
     def pin(self, version: int, amount: int) -> None:
-        """Keep a version (amount 1) until it is let go (amount -1)."""
+        """Add to a version's pins; a version with pins is not overwritten."""
         self._pins[self._versions.tolist().index(version)] += amount
 
     def newest(self) -> int:
-        """The newest version that is whole."""
+        """The newest complete version."""
         return int(self._versions.max())
 
     def read(self, version: int) -> Weights:
@@ -95,3 +96,21 @@ class SharedWeights:
         for *_, nbytes in self._layout:
             yield self._bytes[slot, start : start + nbytes]
             start += nbytes
+
+
+class Progress:
+    """Seconds since a generator's last heartbeat. Heartbeats advance a counter in shared memory."""
+
+    def __init__(self) -> None:
+        self.counter = shared_zeros((1,), torch.long)
+        self.restart()
+
+    def restart(self) -> None:
+        """Count from now on."""
+        self._last = (int(self.counter), time.monotonic())
+        self.is_reported = False
+
+    def stalled_seconds(self) -> float:
+        if int(self.counter) != self._last[0]:
+            self.restart()
+        return time.monotonic() - self._last[1]

@@ -1,4 +1,4 @@
-"""Folders that are whole or not there: made aside, digested, and renamed into place."""
+"""Files and folders that appear whole or not at all: written as a draft, then renamed."""
 
 from __future__ import annotations
 
@@ -11,23 +11,50 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from rlhf_lab.runs.disk import follow_umask
 from rlhf_lab.runs.reading import Unreadable, checked, read_json
 
 ENTRY = "entry.json"
 DRAFT = ".making-"
+# Of runs of version 0.1.
+OLD_DRAFTS = (".manifest-", ".config-")
 
 
 class CorruptFolder(Exception):
-    """A sealed folder is not what it was: a file is missing, changed or cut short."""
+    """A file of an atomic folder is missing, changed or cut short."""
+
+
+@contextmanager
+def atomic_file(path: Path, *, is_new: bool = False) -> Iterator[Path]:
+    """A draft to write; on leaving, it takes the place of `path` in one step.
+
+    is_new: raises FileExistsError if there is such a file already. On any error the draft is
+    removed.
+    """
+    draft = path.with_name(f"{DRAFT}{uuid4().hex[:12]}-{path.name}")
+    try:
+        yield draft
+        if is_new:
+            os.link(draft, path)
+        else:
+            os.replace(draft, path)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def atomic_write(path: Path, text: str, *, is_new: bool = False) -> None:
+    """Write a whole file in one step."""
+    with atomic_file(path, is_new=is_new) as draft:
+        draft.write_text(text, encoding="utf-8")
 
 
 @contextmanager
 def atomic_folder(folder: Path, facts: Mapping[str, Any]) -> Iterator[Path]:
-    """A draft folder to write into; on leaving, it appears as `folder`, with digests of its files.
+    """A draft folder to fill; on leaving, it appears as `folder`, with digests of its files.
 
-    Everything is on the disk before the name is. If another process was first, its folder stays.
+    All data reach the disk before the name does. If another process was first, its folder stays.
     On any error the draft is removed.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -52,8 +79,8 @@ def atomic_folder(folder: Path, facts: Mapping[str, Any]) -> Iterator[Path]:
 
 
 def verify(folder: Path, needed: Sequence[str] = ()) -> dict[str, Any]:
-    """The entry of a sealed folder. Raises Damaged, naming the file. needed: files that every such
-    folder has, so that an entry which lost their digests is no proof of them."""
+    """The entry of an atomic folder, whose files all have their digests. Raises CorruptFolder,
+    naming the file. needed: files that the entry must list."""
     try:
         entry = read_json(folder / ENTRY, dict[str, Any])
         files = checked(entry.get("files"), dict[str, str], folder / ENTRY, "key files")
@@ -68,7 +95,7 @@ def verify(folder: Path, needed: Sequence[str] = ()) -> dict[str, Any]:
 
 
 def verify_file(folder: Path, name: str, digest: str) -> None:
-    """Raises Damaged unless a file has its digest."""
+    """Raise CorruptFolder unless a file has its digest."""
     path = folder / name
     try:
         if not path.is_file():
@@ -81,9 +108,10 @@ def verify_file(folder: Path, name: str, digest: str) -> None:
 
 
 def remove_drafts(parent: Path) -> None:
-    """Remove what killed processes left half made. Only for a folder that one process owns."""
-    for draft in parent.glob(f"{DRAFT}*"):
-        discard(draft)
+    """Remove drafts that killed processes left. Only for a folder that one process has locked."""
+    for prefix in (DRAFT, *OLD_DRAFTS):
+        for draft in parent.glob(f"{prefix}*"):
+            discard(draft)
 
 
 def discard(path: Path) -> None:

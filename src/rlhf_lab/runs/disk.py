@@ -1,5 +1,5 @@
-"""Writing to a disk that may be full, read-only or somebody else's: what went wrong in a line, and
-files that a group can read where the umask lets it."""
+"""Errors of a full, read-only or protected disk in a line, and files with the rights that the umask
+gives."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ CLOSED = {
     errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.EISDIR,
     errno.ENAMETOOLONG, errno.ELOOP,
 }  # fmt: skip
-# How libraries in Rust, which raise kinds of their own, name an error of the system.
+# An error of the system in the exceptions of libraries in Rust.
 OF_SYSTEM = re.compile(r"\(os error (\d+)\)")
 STATUS = Path("/proc/self/status")
 
 
-def fault_of(error: BaseException) -> OSError | None:
-    """The error of a disk or a folder behind an exception, None if there is none."""
+def disk_error(error: BaseException) -> OSError | None:
+    """The error of a disk or a folder that caused an exception; None if there is none."""
     seen: BaseException | None = error
     while seen is not None:
         if isinstance(seen, OSError) and seen.errno in FULL | CLOSED:
@@ -36,34 +36,33 @@ def fault_of(error: BaseException) -> OSError | None:
     return None
 
 
-def fault_text(fault: OSError) -> str:
-    """The fault in a line: the path, what is wrong with it, and what to do."""
-    where = fault.filename2 or fault.filename
+def disk_error_text(error: OSError) -> str:
+    """The error in a line: the path, the reason, and the remedy."""
+    where = error.filename2 or error.filename
     remedy = (
         "free space, or choose another disk"
-        if fault.errno in FULL
+        if error.errno in FULL
         else "name another folder, or have its rights changed"
     )
-    text = f"{os.fsdecode(where)}: {fault.strerror}" if where is not None else str(fault)
+    text = f"{os.fsdecode(where)}: {error.strerror}" if where is not None else str(error)
     return f"{text}: {remedy}"
 
 
 @contextmanager
 def refusing(option: str) -> Iterator[None]:
-    """Around what is written for an option, before any step: a folder that cannot be written is
-    refused with it."""
+    """Refuse an option whose folder cannot be written; for blocks before the first step."""
     try:
         yield
     except OSError as error:
         if error.errno not in CLOSED:
             raise
-        raise UserError(f"{option}: {fault_text(error)}") from error
+        raise UserError(f"{option}: {disk_error_text(error)}") from error
 
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Around a library that saves a file or folder: what it calls an error of the system is an
-    OSError that names the path."""
+    """For calls of a library that saves a file or folder: its own exceptions for errors of the
+    system become an OSError with the path."""
     try:
         yield
     except OSError:
@@ -75,7 +74,7 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def save_file(tensors: Mapping[str, Tensor], path: Path) -> None:
-    """Tensors as a file of safetensors, in one step."""
+    """Write tensors as a safetensors file."""
     from safetensors import torch as safetensors  # here, so that readers of runs start without it
 
     with writing(path):
@@ -84,13 +83,13 @@ def save_file(tensors: Mapping[str, Tensor], path: Path) -> None:
 
 
 def follow_umask(path: Path) -> None:
-    """Give a file, or a folder and all in it, the rights that new ones have: temporary ones, and
-    those of safetensors, are for their owner alone."""
+    """Give a file, or a folder and its contents, the rights of new files; temporary files and
+    those of safetensors are for their owner alone."""
     mask = umask()
     for part in (path, *(path.rglob("*") if path.is_dir() else ())):
         mode = part.lstat().st_mode
         if part.is_dir() and not part.is_symlink():
-            # The group of a shared folder is handed on by its special bits.
+            # The special bits of a shared folder pass its group on.
             part.chmod(mode & 0o7000 | 0o777 & ~mask)
         elif part.is_file() and not part.is_symlink():
             part.chmod(mode & 0o111 | 0o666 & ~mask)

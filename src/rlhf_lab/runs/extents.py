@@ -1,7 +1,7 @@
-"""The rows that a checkpoint counts on: how many each record file had, and their digest.
+"""The rows that files had at a checkpoint: their number and digest.
 
-A run's record is its product. A run goes on only from a record that is complete to the row, so that
-no gap is hidden behind later rows.
+A run is resumed only if no row from before the checkpoint is missing, so that later rows hide no
+gap.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ EMPTY = Extent(0, 0, hashlib.sha256().hexdigest())
 
 
 class GrowingFile:
-    """The extent of a file that rows are appended to; each call reads only what is new."""
+    """The extent of a file that rows are appended to; each call reads only the new rows."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -39,7 +39,7 @@ class GrowingFile:
         self._sum = hashlib.sha256()
 
     def extent(self, limit: int | None = None) -> Extent:
-        """The extent of the file, or of at most its first `limit` bytes; of a missing one 0."""
+        """The extent of the file, or of its first `limit` bytes; EMPTY if there is no file."""
         if self._path.is_file():
             with self._path.open("rb") as file:
                 file.seek(self._size)
@@ -58,35 +58,34 @@ def extent_of(path: Path, limit: int | None = None) -> Extent:
     return GrowingFile(path).extent(limit)
 
 
-def require_rows(path: Path, wanted: Extent, checkpoint: Path) -> None:
-    """Refuse a record file that lacks rows which a checkpoint counts on, or holds others."""
-    there = extent_of(path, wanted.size)
-    if there == wanted:
+def require_rows(path: Path, expected: Extent, checkpoint: Path) -> None:
+    """Refuse a file that does not begin with the rows that it had at a checkpoint."""
+    actual = extent_of(path, expected.size)
+    if actual == expected:
         return
     raise UserError(
-        f"{path} is not complete: {lack(there, wanted)} that the checkpoint of round "
-        f"{int(checkpoint.name)} "
-        f"counts on; restore the file, or delete {checkpoint} to go on from the one before it, or "
-        "else from the beginning"
+        f"{path} is not complete: {difference(actual, expected)} that the checkpoint of "
+        f"round {int(checkpoint.name)} counts on; restore the file, or delete {checkpoint} to "
+        "go on from the one before it, or else from the beginning"
     )
 
 
-def lack(there: Extent, wanted: Extent) -> str:
-    """What is wrong with the rows that are there, in words."""
-    if there.rows < wanted.rows:
-        return f"it has {there.rows} of the {wanted.rows} rows"
-    return f"its first {wanted.rows} rows are not those"
+def difference(actual: Extent, expected: Extent) -> str:
+    """How the rows differ, in words."""
+    if actual.rows < expected.rows:
+        return f"it has {actual.rows} of the {expected.rows} rows"
+    return f"its first {expected.rows} rows are not those"
 
 
-def cut_to(path: Path, wanted: Extent) -> None:
+def cut_to(path: Path, extent: Extent) -> None:
     """Remove the rows that were written after a checkpoint."""
-    if path.is_file() and path.stat().st_size > wanted.size:
-        os.truncate(path, wanted.size)
+    if path.is_file() and path.stat().st_size > extent.size:
+        os.truncate(path, extent.size)
 
 
-def cut_all(folder: Path, wanted: Mapping[str, Extent], checkpoint: Path) -> None:
+def cut_all(folder: Path, extents: Mapping[str, Extent], checkpoint: Path) -> None:
     """Require the rows of every file of a run, then remove the later ones."""
-    for name, extent in wanted.items():
+    for name, extent in extents.items():
         require_rows(folder / name, extent, checkpoint)
-    for name, extent in wanted.items():
+    for name, extent in extents.items():
         cut_to(folder / name, extent)

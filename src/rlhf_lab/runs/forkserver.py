@@ -1,9 +1,9 @@
-"""Processes from a server that has everything imported: one is there in a tenth of a second.
+"""Child processes forked from a server that has all modules imported: a start takes 0.1 s.
 
 Multiprocessing's fork server is one per process. It starts with the first child, or with `warm`,
-and ends when all processes that may use it have ended. Its children start their own from it too.
-Signals to a process group, or to all processes of a Slurm step, do not reach it: it must not end
-before a trainer has saved its state, which needs its generators for that.
+and ends when all processes that may use it have ended. Its children fork theirs from it too.
+The server ignores signals to a process group or a Slurm step: it must not end before a trainer has
+saved its state, which needs its generators for that.
 """
 
 from __future__ import annotations
@@ -25,22 +25,20 @@ from multiprocessing.reduction import DupFd
 from pathlib import Path
 from typing import Any
 
+from rlhf_lab.runs.child import GROUP_SIGNALS, ignore_group_signals, reset_group_signals
 from rlhf_lab.types.errors import UserError
 
-METHOD = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
-# Everything that a job or a generator imports.
+METHOD = "forkserver"
+# All that a job or a generator imports.
 PRELOAD = [__name__, "rlhf_lab.cli.main", "rlhf_lab.cli.compose", "rlhf_lab.experiment.lifecycle"]
-# What schedulers and terminals send to everybody. Held back in the server and in a child until it
-# knows what to do with them, so that none is lost.
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 
-# 107 bytes without /pymp-xxxxxxxx/listener-xxxxxxxx.
+# 107 bytes, the kernel's limit, without /pymp-xxxxxxxx/listener-xxxxxxxx.
 LONGEST_FOLDER = 75
 
 _server: Any = forkserver._forkserver
-# Whose child this process is, if the server made it.
+# The server's pid, in a child that it forked.
 _server_pid: int | None = None
-# Generators are started again by threads, and the main module has but one name to hide.
+# Threads restart generators, and `nameless_main` changes the one main module.
 _starting = threading.RLock()
 
 
@@ -50,25 +48,24 @@ def start(
     *,
     name: str | None = None,
     daemon: bool | None = None,
-    is_deaf: bool = False,
+    ignores_signals: bool = False,
 ) -> BaseProcess:
     """A process that calls the target, with this one's environment, output and working folder.
 
-    name: what `ps -o comm` and `top` show. is_deaf: it ignores SIGNALS from its first moment on;
-    otherwise they do what they do by default. The main module of this process is not imported.
+    name: shown by `ps -o comm` and `top`. ignores_signals: it ignores GROUP_SIGNALS from its first
+    moment on; otherwise they have their default effect. The main module of this process is not
+    imported.
     """
     context: Any = multiprocessing.get_context(METHOD)
-    # A child that is spawned has them anyway.
-    passed = (1, 2) if METHOD == "forkserver" else ()
-    outputs = tuple(Output(number) for number in passed if is_open(number))
+    outputs = tuple(Output(number) for number in (1, 2) if is_open(number))
     with _starting:
         process: BaseProcess = context.Process(
-            target=live,
-            args=(Surroundings(dict(os.environ), outputs, is_deaf, name), target, tuple(args)),
+            target=run_target,
+            args=(Context(dict(os.environ), outputs, ignores_signals, name), target, tuple(args)),
             name=name,
             daemon=daemon,
         )
-        announce_a_known_start_method()
+        use_known_start_method()
         warm()
         with nameless_main():
             process.start()
@@ -76,30 +73,27 @@ def start(
 
 
 def warm() -> None:
-    """Have the server begin its imports, without waiting for them."""
-    if METHOD != "forkserver":
-        return
+    """Start the server, whose imports then go on in the background."""
     with _starting:
         if _server_pid is not None and os.getppid() == _server_pid:
-            # Multiprocessing would start a second server, because it knows only its own.
+            # Multiprocessing would start a second server: it does not know its parent's.
             _server.ensure_running = resource_tracker.ensure_running
             return
         require_short_folder(tempfile.gettempdir())
         vars(_server).pop("ensure_running", None)
         forkserver.set_forkserver_preload(PRELOAD)
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, GROUP_SIGNALS)
         try:
-            # It lets some of them through again.
+            # It unblocks some of them.
             resource_tracker.ensure_running()
-            signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+            signal.pthread_sigmask(signal.SIG_BLOCK, GROUP_SIGNALS)
             forkserver.ensure_running()
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def require_short_folder(folder: str) -> None:
-    """Refuse a folder for temporary files where the server's socket would have too long a name:
-    the kernel allows 107 bytes."""
+    """Refuse a folder for temporary files in which the path of the server's socket is too long."""
     if len(os.fsencode(folder)) > LONGEST_FOLDER:
         raise UserError(
             f"TMPDIR={folder} is too long for the sockets of processes: set TMPDIR to a folder of "
@@ -107,9 +101,9 @@ def require_short_folder(folder: str) -> None:
         )
 
 
-def announce_a_known_start_method() -> None:
-    """A child receives the default start method of its parent, and fails if it does not know it:
-    launchers add methods to their workers, such as joblib's loky."""
+def use_known_start_method() -> None:
+    """Set a default start method that children know: they get it from their parent, and launchers
+    add their own to workers, such as joblib's loky."""
     known = (None, *multiprocessing.get_all_start_methods())
     if multiprocessing.get_start_method(allow_none=True) not in known:
         multiprocessing.set_start_method(METHOD, force=True)
@@ -117,7 +111,7 @@ def announce_a_known_start_method() -> None:
 
 @contextmanager
 def nameless_main() -> Iterator[None]:
-    """Children would import this process's main module once more, under another name."""
+    """Hide the main module's name, so that children do not import it a second time."""
     main = sys.modules["__main__"]
     names = {name: getattr(main, name) for name in ("__spec__", "__file__") if hasattr(main, name)}
     main.__spec__ = None
@@ -131,17 +125,17 @@ def nameless_main() -> Iterator[None]:
 
 
 class Output:
-    """A descriptor that a child shall have under the same number: the server has its own."""
+    """A descriptor that the child gets under the same number, in place of the server's."""
 
     def __init__(self, number: int) -> None:
         self.number = number
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return take_over, (self.number, DupFd(self.number))
+        return receive_output, (self.number, DupFd(self.number))
 
 
-def take_over(number: int, sent: Any) -> Output:
-    """In the child: have a descriptor that was sent along under its number."""
+def receive_output(number: int, sent: Any) -> Output:
+    """In the child: give a descriptor that was sent its number."""
     descriptor = sent.detach()
     os.dup2(descriptor, number)
     os.close(descriptor)
@@ -157,34 +151,36 @@ def is_open(number: int) -> bool:
 
 
 @dataclass(frozen=True)
-class Surroundings:
-    """What a child cannot have from the server: that began earlier, perhaps elsewhere."""
+class Context:
+    """State of the parent that a child does not get from the server, which started earlier."""
 
     environment: dict[str, str]
     outputs: Sequence[Output]
-    is_deaf: bool
+    ignores_signals: bool
     name: str | None
 
 
-def live(around: Surroundings, target: Callable[..., object], args: tuple[Any, ...]) -> None:
-    """The life of a child."""
+def run_target(context: Context, target: Callable[..., object], args: tuple[Any, ...]) -> None:
+    """In the child: take over the parent's state, then call the target."""
     global _server_pid
-    if METHOD == "forkserver":
-        _server_pid = os.getppid()
+    _server_pid = os.getppid()
     multiprocessing.set_start_method(None, force=True)
     os.environ.clear()
-    os.environ.update(around.environment)
-    if around.name:
+    os.environ.update(context.environment)
+    if context.name:
         with contextlib.suppress(OSError):  # no Linux
-            Path("/proc/self/comm").write_text(around.name)
-    for number in SIGNALS if around.is_deaf else ():
-        signal.signal(number, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+            Path("/proc/self/comm").write_text(context.name)
+    if context.ignores_signals:
+        ignore_group_signals()
+    else:
+        reset_group_signals()
+    # They were blocked in the server and here until now, so that none is lost.
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, GROUP_SIGNALS)
     target(*args)
 
 
 def leave_no_socket() -> None:
-    """Remove what a server's owner that was killed could not: the folder of the server's socket."""
+    """Remove the folder of the server's socket, which an owner that was killed could not remove."""
     socket = Path(_server._forkserver_address)
     with contextlib.suppress(OSError):
         socket.unlink(missing_ok=True)

@@ -8,17 +8,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rlhf_lab.runs.atomic_folder import discard
-from rlhf_lab.runs.reading import Unreadable, checked, content, parse_json
-from rlhf_lab.runs.recorded import kind_of
+from pydantic import ValidationError
+
+from rlhf_lab.runs.atomic_folder import atomic_write
+from rlhf_lab.runs.reading import Unreadable, adapter_of, checked, content, parse_json
+from rlhf_lab.runs.schema import kind_of
 
 
 def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     """Replace a JSONL file in one step."""
-    draft = path.with_suffix(".draft")
-    discard(draft)
-    draft.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    draft.replace(path)
+    atomic_write(path, "".join(json.dumps(row) + "\n" for row in rows))
 
 
 # A run of a million rounds has files of some GiB.
@@ -39,28 +38,38 @@ def read_rows(path: Path) -> Rows:
     # A link to nowhere is damage, and no missing file.
     if not os.path.lexists(path):
         return rows
-    kind = kind_of(path)
     data = content(path, ROWS_BYTES)
     lines = data.splitlines()
     for number, line in enumerate(lines, start=1):
         try:
-            row = parse_json(line, dict[str, Any], path, f"line {number}")
+            rows.append(parse_json(line, dict[str, Any], path))
         except Unreadable as error:
-            if number < len(lines) or data.endswith(b"\n"):
-                raise with_remedy(error) from error
-            rows.is_cut = True
-            break
-        if kind is not None:
-            try:
-                checked(row, kind, path, f"line {number}")
-            except Unreadable as error:
-                raise with_remedy(error) from error
-        rows.append(row)
+            if number == len(lines) and not data.endswith(b"\n"):
+                rows.is_cut = True
+                break
+            raise with_remedy(error, number) from error
+    if (kind := kind_of(path)) is not None:
+        check_rows(rows, kind, path)
     return rows
 
 
-def with_remedy(error: Unreadable) -> Unreadable:
-    """The refusal of a line, with what to do. A schedule is of no use without one of its lines."""
+def check_rows(rows: Rows, kind: Any, path: Path) -> None:
+    """Raise Unreadable at the first row that is not of `kind`. The rows stay as they are: a file
+    that is written again keeps its bytes."""
+    try:
+        adapter_of(list[kind]).validate_python(rows, strict=True)
+    except ValidationError:
+        # All at once is faster; one by one names the line.
+        for number, row in enumerate(rows, start=1):
+            try:
+                checked(row, kind, path)
+            except Unreadable as error:
+                raise with_remedy(error, number) from error
+
+
+def with_remedy(error: Unreadable, number: int) -> Unreadable:
+    """The error of a line, with its number and what to do. A schedule needs all of its lines."""
     is_needed = error.path.name == "schedule.jsonl"
     remedy = "restore the file" if is_needed else "delete the line to read the others"
-    return Unreadable(error.path, f"{error.reason}: {remedy}", error.place)
+    place = f"line {number} {error.place}".rstrip()
+    return Unreadable(error.path, f"{error.reason}: {remedy}", place)

@@ -38,8 +38,8 @@ class Kernels(StrEnum):
 
 
 class RestartNeeded(BaseException):
-    """The process must start again with these environment variables: libraries that are loaded do
-    not look at them any more."""
+    """The process must start again with these environment variables, which libraries read only when
+    they are loaded."""
 
     def __init__(self, variables: Mapping[str, str]) -> None:
         super().__init__(" ".join(f"{name}={value}" for name, value in variables.items()))
@@ -47,7 +47,7 @@ class RestartNeeded(BaseException):
 
 
 def require(kernels: Kernels, world_size: int) -> None:
-    """See to it that this process computes with these kernels.
+    """Require that this process computes with these kernels.
 
     Raises RestartNeeded if another environment is needed, and UserError where that is impossible.
     """

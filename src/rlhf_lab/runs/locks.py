@@ -1,13 +1,14 @@
-"""Locks between processes that a killed holder does not leave behind."""
+"""Locks between processes, which the kernel frees when their owner ends, however it ends."""
 
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+
+from filelock import FileLock, Timeout
 
 from rlhf_lab.types.errors import UserError
 
@@ -17,57 +18,36 @@ UNSUPPORTED = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP}
 
 
 @contextmanager
-def held(path: Path, say_waiting: Callable[[], None] = lambda: None) -> Iterator[None]:
-    """Hold the lock of a file while the block runs, after whoever has it now.
+def locked(path: Path, report_wait: Callable[[], None] = lambda: None) -> Iterator[None]:
+    """Hold the lock of a file while the block runs; wait for it if another process has it.
 
-    say_waiting is called once if somebody has it. The kernel frees the lock of a dead process, also
-    on network file systems that have locks (NFS 4, Lustre with flock).
+    report_wait is called once before a wait. Network file systems with locks (NFS 4, Lustre with
+    flock) free the lock of a dead process too.
     """
-    with opened(path) as descriptor:
-        if not taken(descriptor, path):
-            say_waiting()
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+    with ExitStack() as stack:
+        if not stack.enter_context(try_lock(path)):
+            report_wait()
+            stack.enter_context(FileLock(path, fallback_to_soft=False))
         yield
 
 
 @contextmanager
 def try_lock(path: Path) -> Iterator[bool]:
-    """Whether this process got the lock of a file, which it then holds while the block runs."""
-    with opened(path) as descriptor:
-        yield taken(descriptor, path)
+    """Whether this process got the lock of a file, which it then holds while the block runs.
 
-
-def is_free(path: Path) -> bool:
-    """Whether nobody holds the lock of a file at this moment."""
-    if not path.exists():
-        return True
-    with try_lock(path) as was_free:
-        return was_free
-
-
-@contextmanager
-def opened(path: Path) -> Iterator[int]:
-    """A descriptor of the file, which is made if need be; children do not inherit it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
-def taken(descriptor: int, path: Path) -> bool:
-    """Whether the lock of the file was free, and is now held. Without locks it always is: then
-    nothing keeps two processes apart.
-
-    Raises UserError if the file system has no locks and they are not switched off.
+    With locks switched off it always gets it, and nothing keeps two processes apart. Raises
+    UserError if the file system has no locks and they are not switched off.
     """
+    path.parent.mkdir(parents=True, exist_ok=True)
     if os.environ.get(SWITCH) == "off":
-        return True
+        yield True
+        return
+    lock = FileLock(path, fallback_to_soft=False)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
+        lock.acquire(blocking=False)
+    except Timeout:
+        yield False
+        return
     except OSError as error:
         if error.errno not in UNSUPPORTED:
             raise
@@ -76,4 +56,15 @@ def taken(descriptor: int, path: Path) -> bool:
             f"folder on another one, or set {SWITCH}=off in the environment and let no two "
             "processes use the folder at once"
         ) from error
-    return True
+    try:
+        yield True
+    finally:
+        lock.release()
+
+
+def is_free(path: Path) -> bool:
+    """Whether no process holds the lock of a file at this moment."""
+    if not path.exists():
+        return True
+    with try_lock(path) as was_free:
+        return was_free

@@ -1,8 +1,9 @@
-"""Memory: who ran out of it and what to lower, and why freed memory is kept by the process.
+"""Memory: errors that name the phase and the remedy, peaks, and glibc's thresholds.
 
-Every forward pass asks for the same large blocks again. By default glibc returns them at once, and
-the kernel has to hand out and clear fresh pages each time, which costs most where a generator and
-a trainer do so at the same time. Bits do not change: tensors are aligned as before.
+Every forward pass allocates the same large blocks again. By default glibc returns them to the
+kernel at once, which then has to clear fresh pages each time; that costs most where a generator and
+a trainer do so at the same time. With higher thresholds the process keeps them. Bits do not change:
+tensors are aligned as before.
 """
 
 from __future__ import annotations
@@ -26,17 +27,17 @@ LARGEST = 2**30
 # pages, since the next block is rarely of the same size.
 KEPT_BLOCK = 2**25
 
-# What allocators other than CUDA's say in a plain RuntimeError.
+# Of allocators other than CUDA's, in a plain RuntimeError.
 SHORTAGES = ("can't allocate memory", "out of memory", "not enough memory")
 
 
 class OutOfMemory(RuntimeError):
-    """A phase asked for more memory than there is; the message says which, and what to lower."""
+    """A phase needs more memory than there is: the message names it and the keys to lower."""
 
 
 @contextmanager
 def memory_for(phase: str, remedy: str) -> Iterator[None]:
-    """Say of a shortage of memory inside in which phase it came, and which keys to lower."""
+    """Raise OutOfMemory with the phase and the remedy if memory runs out inside the block."""
     try:
         yield
     except (MemoryError, RuntimeError) as error:
@@ -56,8 +57,7 @@ def is_shortage(error: BaseException) -> bool:
 
 
 def is_of_torch(error: BaseException) -> bool:
-    """Whether it is torch's own error for a device without memory; processes that never import
-    torch, as those that read runs, have none."""
+    """Whether it is torch's error of a device without memory; False in processes without torch."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(error, torch.OutOfMemoryError)
 
@@ -84,7 +84,8 @@ _largest_counted = 0
 
 
 def count_as_child(pid: int) -> None:
-    """Count a process that is about to end as a child, though the fork server is its parent."""
+    """Count the memory of a process that is about to end as a child's: its parent is the fork
+    server."""
     global _largest_counted
     with suppress(OSError):  # it has ended, or this system has no such file
         for line in Path(f"/proc/{pid}/status").read_text().splitlines():

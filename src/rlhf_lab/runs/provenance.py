@@ -1,4 +1,4 @@
-"""What a run was made with: package versions, the commit of the code, the host, the process."""
+"""Where a run comes from: package versions, the commit of the code, the host, the process."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rlhf_lab.runs import kernels
+from rlhf_lab.runs.child import birth
 from rlhf_lab.runs.memory import resident_bytes
 
 PACKAGES = (
@@ -29,7 +30,7 @@ PACKAGES = (
 
 
 def provenance() -> dict[str, Any]:
-    """Everything below, under the keys `versions`, `code`, `git`, `host` and `process`."""
+    """The facts of a manifest under the keys `versions`, `code`, `git`, `host` and `process`."""
     return {
         "versions": versions(),
         "code": code_version(),
@@ -63,7 +64,7 @@ def version(package: str) -> str | None:
 
 def commit(source: Path = Path(__file__)) -> dict[str, Any] | None:
     """Commit and whether anything differs from it; None unless git tracks `source`."""
-    # A copy in the site-packages of somebody's repository is not of that repository's commit.
+    # A copy in the site-packages of another repository has no part in that repository's commit.
     if git(source.parent, "ls-files", "--error-unmatch", source.name) is None:
         return None
     head = git(source.parent, "rev-parse", "HEAD")
@@ -78,7 +79,7 @@ def short_commit(manifest: Mapping[str, Any]) -> str:
 
 
 def git(folder: Path, *arguments: str) -> str | None:
-    """What git prints, or None if it is not installed or refuses."""
+    """The output of git, or None if it is not installed or fails."""
     command = ["git", "--no-optional-locks", "-C", str(folder), *arguments]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -107,7 +108,7 @@ def usable_cores() -> int:
 
 
 def cpu_model(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
-    """The processor's name as the system tells it."""
+    """The processor's name."""
     if cpuinfo.is_file():
         for line in cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines():
             if line.startswith("model name"):
@@ -116,35 +117,21 @@ def cpu_model(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
 
 
 def process() -> dict[str, Any]:
-    """This process, so that others can tell later whether it still lives; `job` is Slurm's number,
-    which stays the same when a job is requeued."""
+    """This process, for `is_alive` later; `job` is Slurm's number, which stays the same when a job
+    is requeued."""
     pid = os.getpid()
     job = os.environ.get("SLURM_JOB_ID")
     return {"pid": pid, "born": birth(pid), "boot": boot(), "job": job}
 
 
 def boot(path: Path = Path("/proc/sys/kernel/random/boot_id")) -> str | None:
-    """What names the time since this machine was started; None where the system names none."""
+    """The identifier of this machine's last boot; None where the system has none."""
     return path.read_text(encoding="utf-8").strip() if path.is_file() else None
 
 
-def birth(pid: int) -> str | None:
-    """When a process started, in the kernel's ticks; None if it ended or there is no /proc.
-
-    A pid alone may have passed to another process since.
-    """
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return None
-    # The command's name, in parentheses, may itself hold spaces and parentheses.
-    after_name = text.rpartition(")")[2].split()
-    return None if after_name[0] == "Z" else after_name[19]
-
-
 def is_alive(manifest: Mapping[str, Any]) -> bool:
-    """Whether the process of a manifest still runs. On another host it is taken to, unless it was
-    of this very job: a job that runs here was taken from there."""
+    """Whether the process of a manifest still runs. One on another host counts as running, unless
+    it belonged to this very job: a job that runs here no longer runs there."""
     if manifest["host"]["name"] != socket.gethostname():
         job = manifest["process"].get("job")
         return job is None or job != os.environ.get("SLURM_JOB_ID")

@@ -1,7 +1,7 @@
-"""Files that another program or an accident may have changed, read within bounds.
+"""Readers of files that may be damaged, with bounds on size and depth.
 
-Each reader returns a value of the type that it was given, or raises Unreadable with the file, the
-place in it and the reason. Commands print that in one line; tables make it a finding.
+Each reader returns a value of a given type, or raises Unreadable with the file, the place in it and
+the reason. Commands print that in one line; tables make it a finding.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from rlhf_lab.types.errors import UserError
 
 T = TypeVar("T")
 MEBIBYTE = 2**20
-# Far above what the lab writes: a run's config is 10 KiB, its manifest 20 KiB.
+# Far above the files of real runs: a config has 10 KiB, a manifest 20 KiB.
 YAML_BYTES = 4 * MEBIBYTE
 JSON_BYTES = 256 * MEBIBYTE
 YAML_DEPTH = 64
@@ -33,7 +33,7 @@ LARGEST = 2**1024
 
 
 class Unreadable(UserError):
-    """A file does not hold what it should. place: line, key or column, "" for the whole file."""
+    """A file has invalid contents. place: line, key or column, "" for the whole file."""
 
     def __init__(self, path: Path | str, reason: str, place: str = "") -> None:
         self.path = Path(path)
@@ -65,7 +65,7 @@ def file_size(path: Path) -> int:
 
 
 def unreadable(path: Path | str, error: OSError | ValueError) -> Unreadable:
-    """The refusal of a file that the system does not give."""
+    """The error of a file that the system cannot read."""
     if isinstance(error, FileNotFoundError):
         return Unreadable(path, "it is missing")
     return Unreadable(path, f"it cannot be read ({getattr(error, 'strerror', None) or error})")
@@ -100,8 +100,8 @@ def checked(value: Any, kind: type[T], path: Path | str, place: str = "") -> T:
 
 @contextmanager
 def parsing(path: Path | str, what: str, place: str = "") -> Iterator[None]:
-    """Around the call of another package's parser, and nothing of our own: whatever damaged bytes
-    make it raise is Unreadable. what: the form that the bytes should have."""
+    """For calls of another package's parser and nothing else: whatever exception damaged bytes
+    cause becomes Unreadable. what: the expected format."""
     try:
         yield
     except UserError:
@@ -115,14 +115,14 @@ def parsing(path: Path | str, what: str, place: str = "") -> Iterator[None]:
 
 
 def is_parsers(error: BaseException) -> bool:
-    """Whether a parser may raise this at damaged bytes. They promise no kinds: LookupError,
-    struct.error and MemoryError occur, and a panic of one in Rust is no Exception."""
+    """Whether a parser may raise this at damaged bytes. Parsers document no types: LookupError,
+    struct.error and MemoryError occur, and a panic in Rust is no Exception."""
     return isinstance(error, Exception) or type(error).__name__ == "PanicException"
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
-    """The mapping of a YAML file, of plain values without anchors: what the lab writes has none,
-    and a few of them can stand for more values than memory holds."""
+    """The mapping of a YAML file with plain values and no anchors: a few anchors can stand for more
+    values than memory holds."""
     data = content(path, YAML_BYTES)
     try:
         refuse_unbounded(data)
@@ -167,7 +167,7 @@ def refuse_other_than_plain(value: Any) -> None:
 
 
 def adapter_of(kind: type[T]) -> TypeAdapter[T]:
-    """Pydantic's validator of a type, made once."""
+    """Pydantic's validator of a type, from a cache."""
     found = ADAPTERS.get(kind)
     if found is None:
         found = ADAPTERS[kind] = TypeAdapter(kind)
@@ -175,7 +175,7 @@ def adapter_of(kind: type[T]) -> TypeAdapter[T]:
 
 
 def reason_and_place(error: ValidationError, place: str) -> tuple[str, str]:
-    """What the first of pydantic's complaints is, and where."""
+    """The first of pydantic's errors, and its place."""
     first = error.errors(include_url=False, include_context=False)[0]
     inside = ".".join(str(part) for part in first["loc"])
     where = " ".join(part for part in (place, inside and f"key {inside}") if part)

@@ -1,4 +1,4 @@
-"""Tensors in files, and the versions of a run's weights that are kept in them."""
+"""Tensors in safetensors files, and the files of a run's weight versions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 
 
 def check_tensors(path: Path) -> None:
-    """Read the head of a file, which tells whether it is cut short. Raises Unreadable."""
+    """Raise Unreadable if a file is cut short or no safetensors file; reads its header alone."""
     file_size(path)
     try:
         with safe_open(path, framework="pt"):
@@ -35,11 +35,12 @@ def check_tensors(path: Path) -> None:
 
 
 def no_tensors(path: Path, error: Exception) -> Unreadable:
+    """The refusal of a damaged file."""
     return Unreadable(path, f"it is damaged ({error})")
 
 
-def kept_versions(run: Path) -> dict[int, Path]:
-    """The files of a run's versions by number, oldest first. Files of other names are nobody's."""
+def saved_versions(run: Path) -> dict[int, Path]:
+    """The files of a run's versions by number, oldest first; files of other names are skipped."""
     found = [(VERSION.fullmatch(path.name), path) for path in (run / WEIGHTS).glob("*.safetensors")]
     numbered = {int(match[1]): path for match, path in found if match}
     return dict(sorted(numbered.items()))

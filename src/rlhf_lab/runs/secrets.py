@@ -1,4 +1,4 @@
-"""What must not be written down: keys, tokens and passwords, told from other texts."""
+"""Keys, tokens and passwords in texts, which must not be written to files or trackers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 # user:password@ or token@ in an address.
 IN_ADDRESS = re.compile(r"://[^/\s@]*@")
-# Keys that tell by their form whose they are: Hugging Face, OpenAI and its like, GitHub, AWS.
+# Keys that are recognised by their form: Hugging Face, OpenAI and its like, GitHub, AWS.
 BY_FORM = re.compile(
     r"\b(hf_[A-Za-z0-9]{16,}|sk-[\w-]{16,}|gh[opsu]_[A-Za-z0-9]{16,}|AKIA[A-Z0-9]{12,})"
 )

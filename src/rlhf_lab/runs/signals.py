@@ -1,4 +1,4 @@
-"""SIGTERM, SIGUSR1 and SIGUSR2: a scheduler wants the machine back."""
+"""SIGTERM, SIGUSR1 and SIGUSR2, by which a scheduler stops a run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 
 
 class Stop:
-    """Raises StopRequested at once, or inside `deferred` only notes it, for the loop to see."""
+    """A signal handler that raises StopRequested, or only sets a flag inside `deferred`."""
 
     def __init__(self) -> None:
         self._is_deferred = False
@@ -27,7 +27,7 @@ class Stop:
 
     @contextmanager
     def deferred(self) -> Iterator[None]:
-        """The block itself looks at `is_requested` and raises when its state is saved."""
+        """The block itself checks `is_requested`, and raises when its state is saved."""
         self._is_deferred = True
         try:
             yield
@@ -37,7 +37,7 @@ class Stop:
 
 @contextmanager
 def listening() -> Iterator[Stop]:
-    """Listen to the signals while the block runs; only a main thread can."""
+    """Handle the signals while the block runs; other threads than the main one cannot."""
     stop = Stop()
     if threading.current_thread() is not threading.main_thread():
         yield stop

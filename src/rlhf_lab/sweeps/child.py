@@ -1,4 +1,4 @@
-"""A job as a process of its own: what kills one job, or fills its memory, kills no other."""
+"""The process of a sweep's job: a job that is killed, or fills its memory, harms no other job."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ import importlib
 import os
 import signal
 import sys
-import threading
 from collections.abc import Sequence
 from multiprocessing import parent_process
-from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 from rlhf_lab.runs import forkserver
+from rlhf_lab.runs.child import when_ended
 
 # The module of the console script; a job is what a person would type.
 DOOR = "rlhf_lab.cli.main"
@@ -30,17 +29,17 @@ def start(words: Sequence[str], log: Path, threads: int, script: str = "") -> Ba
 
 
 def pin(threads: int) -> None:
-    """Tell libraries that are still to be loaded, here and in children, how many threads to use."""
+    """Set the threads of libraries that are still to be loaded, here and in children."""
     for name in THREADS:
         os.environ.setdefault(name, str(threads))
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 
 def live(words: tuple[str, ...], log: str, script: str, threads: int) -> None:
-    """The life of the child; ends with the exit code of the command."""
-    # The server may have been started before anybody said so.
+    """Run the command in the child, whose exit code is that of the command."""
+    # The server may have been started with another number.
     pin(threads)
-    # Ctrl-C is for the sweep, which then asks its jobs to save their state.
+    # Ctrl-C is for the sweep, which then sends SIGTERM to its jobs.
     os.setsid()
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     for stream in (1, 2):
@@ -51,23 +50,18 @@ def live(words: tuple[str, ...], log: str, script: str, threads: int) -> None:
         os.execvpe("bash", ["bash", "-c", script], {**os.environ, "PATH": path})
     sys.stdout = os.fdopen(1, "w", buffering=1, closefd=False)
     sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)
-    threading.Thread(target=end_with_parent, daemon=True).start()
+    parent = parent_process()
+    assert parent is not None, "a child has a parent"
+    # It saves its state and ends.
+    when_ended(parent.sentinel, lambda: os.kill(os.getpid(), signal.SIGTERM))
     sys.argv = ["rlhf-lab", *words]
     code: int = importlib.import_module(DOOR).main()
     sys.stdout.flush()
     sys.exit(code)
 
 
-def end_with_parent() -> None:
-    """Ask this process to save its state and end when the one that started it is gone."""
-    parent = parent_process()
-    assert parent is not None, "a child has a parent"
-    wait([parent.sentinel])
-    os.kill(os.getpid(), signal.SIGTERM)
-
-
 def end(process: BaseProcess) -> None:
-    """Ask a child to save its state and end, and wait until it has."""
+    """Have a child save its state, and wait until it has ended."""
     if process.is_alive() and process.pid is not None:
         os.kill(process.pid, signal.SIGTERM)
     process.join()

@@ -10,10 +10,10 @@ from typing import Any
 from rlhf_lab.experiment.config import Config, plain
 from rlhf_lab.rewards.function import FunctionReward, code_of
 from rlhf_lab.rewards.options import parts
-from rlhf_lab.runs.folder import MANIFEST, config_hash, state_in
+from rlhf_lab.runs.folder import MANIFEST, config_hash
 from rlhf_lab.runs.locks import is_free
+from rlhf_lab.runs.manifest import read_manifest, state_in
 from rlhf_lab.runs.reading import Unreadable, file_size
-from rlhf_lab.runs.recorded import read_manifest
 from rlhf_lab.training.stages.cache import lock_file
 from rlhf_lab.types.errors import UserError
 

@@ -10,9 +10,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from rlhf_lab.runs.folder import METRICS, last_start
+from rlhf_lab.runs.folder import METRICS
+from rlhf_lab.runs.manifest import last_start
 from rlhf_lab.runs.reading import Unreadable, checked, file_size, parse_json
-from rlhf_lab.runs.recorded import Round
+from rlhf_lab.runs.schema import Round
 from rlhf_lab.runs.trackers.console import seconds_text
 from rlhf_lab.sweeps.job import Job, State, last_line, state_of
 from rlhf_lab.types.errors import UserError

@@ -12,13 +12,14 @@ from typing import Any
 from hydra.core.hydra_config import HydraConfig
 
 from rlhf_lab.experiment.config import register, typed
-from rlhf_lab.runs.folder import error_of
+from rlhf_lab.runs.child import end_process, exit_text
 from rlhf_lab.runs.locks import try_lock
+from rlhf_lab.runs.manifest import error_of
 from rlhf_lab.runs.provenance import code_version
 from rlhf_lab.runs.signals import SIGNALS
 from rlhf_lab.sweeps import child
 from rlhf_lab.sweeps.job import Job, content_of, last_line, state_of
-from rlhf_lab.sweeps.launchers.requeue import after_stop, end_process, passing_on, slurm_job
+from rlhf_lab.sweeps.launchers.requeue import after_stop, passing_on, slurm_job
 from rlhf_lab.sweeps.stop_jobs import StopFiles
 from rlhf_lab.types.errors import UserError
 
@@ -115,8 +116,7 @@ def run(job: Job, stop_files: StopFiles) -> None:
         after_stop()
         raise JobStopped(f"{job.name} was stopped; it goes on when the sweep is started again")
     if code:
-        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-        raise JobFailed(f"{how}: {last_error(job)}")
+        raise JobFailed(f"{exit_text(code)}: {last_error(job)}")
     if (state := state_of(job).name) not in ENDED:
         raise JobFailed(f"its process ended before the job did ({state}): {last_error(job)}")
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-from rlhf_lab.runs.provenance import birth
+from rlhf_lab.runs.child import birth
 from rlhf_lab.types.errors import StopRequested
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)

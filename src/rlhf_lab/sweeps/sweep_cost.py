@@ -10,7 +10,8 @@ from typing import Any
 
 from rlhf_lab.experiment.planning import planner
 from rlhf_lab.experiment.planning.timing import Measurement, Settings, measured
-from rlhf_lab.runs.folder import RunSummary, last_start, list_runs
+from rlhf_lab.runs.manifest import last_start
+from rlhf_lab.runs.summaries import RunSummary, list_runs
 from rlhf_lab.sweeps.job import Job
 from rlhf_lab.types.errors import UserError
 

@@ -11,9 +11,9 @@ from typing import Any, Required
 
 from typing_extensions import TypedDict
 
-from rlhf_lab.runs.atomic_folder import discard
+from rlhf_lab.runs.atomic_folder import atomic_write
 from rlhf_lab.runs.folder import now
-from rlhf_lab.runs.locks import held
+from rlhf_lab.runs.locks import locked
 from rlhf_lab.runs.reading import Unreadable, checked, read_json
 from rlhf_lab.types.errors import UserError
 
@@ -48,17 +48,14 @@ class SweepFile(TypedDict, total=False):
 
 def write_record(folder: Path, sweep: SweepRecord, may_extend: bool) -> None:
     """Write sweep.json. Further jobs that it lists already stay in it."""
-    with held(folder / LOCK):
+    with locked(folder / LOCK):
         before = check_record(folder, sweep, may_extend)
         theirs: dict[str, str] = before.get("jobs", {})
         started = {"started": before.get("started", now())}
         whole = {"jobs": theirs | dict(sweep.jobs)}
         whole["folders"] = before.get("folders", {}) | dict(sweep.folders)
         facts = asdict(sweep) | started | whole
-        draft = folder / f".{RECORD}"
-        discard(draft)
-        draft.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
-        draft.replace(folder / RECORD)
+        atomic_write(folder / RECORD, json.dumps(facts, indent=1) + "\n")
 
 
 def check_record(folder: Path, sweep: SweepRecord, may_extend: bool) -> dict[str, Any]:

@@ -25,8 +25,8 @@ from rlhf_lab.runs.disk import save_file
 from rlhf_lab.runs.extents import EMPTY, Extent, GrowingFile, cut_all
 from rlhf_lab.runs.jsonl import read_rows
 from rlhf_lab.runs.reading import Unreadable, read_json
-from rlhf_lab.runs.recorded import Count
 from rlhf_lab.runs.saved_tensors import read_tensors
+from rlhf_lab.runs.schema import Count
 from rlhf_lab.training.checkpoint_rows import as_row, from_row
 from rlhf_lab.types import limits
 from rlhf_lab.types.data import Clock, Weights
@@ -161,12 +161,12 @@ class Checkpoints:
                 for queued in snapshot.queue:
                     file.write(json.dumps(as_row(queued)) + "\n")
         self._saved_at, self._saved_round = self._clock(), snapshot.round
-        for old in self._folders()[: -self._options.keep]:
+        for old in saved_checkpoints(self._folder)[: -self._options.keep]:
             shutil.rmtree(old)
 
     def newest(self, chunk: Callable[[int], Chunk], say: Callable[[str], None]) -> Snapshot | None:
         """The newest intact checkpoint, None if there is none. `say` reports damaged ones."""
-        for folder in reversed(self._folders()):
+        for folder in reversed(saved_checkpoints(self._folder)):
             try:
                 verify(folder, (STATE, OPTIMIZER, QUEUE))
                 found = read(folder, chunk)
@@ -191,10 +191,11 @@ class Checkpoints:
             )
         cut_all(self._folder.parent, wanted, folder)
 
-    def _folders(self) -> list[Path]:
-        """Folders of checkpoints, oldest first; others beside them are ignored."""
-        found = self._folder.glob("[0-9]*")
-        return sorted(path for path in found if NAME.fullmatch(path.name) and path.is_dir())
+
+def saved_checkpoints(folder: Path) -> list[Path]:
+    """The checkpoints in a folder, oldest first; files and folders with other names are skipped."""
+    paths = folder.glob("[0-9]*")
+    return sorted(path for path in paths if NAME.fullmatch(path.name) and path.is_dir())
 
 
 def read(folder: Path, chunk: Callable[[int], Chunk]) -> Snapshot:

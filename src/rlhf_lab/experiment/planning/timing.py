@@ -14,8 +14,9 @@ from typing_extensions import TypedDict
 from rlhf_lab.rollout.generators.hf import HFSampling
 from rlhf_lab.rollout.mode import Mode
 from rlhf_lab.runs.folder import TIMELINE, manifest_path
+from rlhf_lab.runs.manifest import read_manifest
 from rlhf_lab.runs.reading import Unreadable, checked
-from rlhf_lab.runs.recorded import Amount, Count, read_manifest
+from rlhf_lab.runs.schema import Amount, Count
 from rlhf_lab.runs.timeline import GENERATION, TRAINER, WAITING, LaneSpan, read_spans
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError

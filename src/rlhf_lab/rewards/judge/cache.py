@@ -5,12 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import tempfile
 from pathlib import Path
 from typing import Any
 
-from rlhf_lab.runs.atomic_folder import discard
-from rlhf_lab.runs.disk import follow_umask
+from rlhf_lab.runs.atomic_folder import atomic_write, discard
 from rlhf_lab.runs.reading import content
 from rlhf_lab.types.errors import UserError
 
@@ -44,17 +42,9 @@ class JudgeCache:
             raise UserError(
                 f"reward.cache={self._folder}: {path.parent} is no folder: move it away"
             ) from error
-        descriptor, draft = tempfile.mkstemp(prefix=".draft-", dir=path.parent)
-        try:
-            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                json.dump({"key": key, "answer": text, "digest": digest(key + text)}, file)
-            follow_umask(Path(draft))
-            if path.is_dir():
-                discard(path)
-            os.replace(draft, path)
-        except BaseException:
-            Path(draft).unlink(missing_ok=True)
-            raise
+        if path.is_dir():
+            discard(path)
+        atomic_write(path, json.dumps({"key": key, "answer": text, "digest": digest(key + text)}))
         return text
 
     def forget(self, key: str) -> None:

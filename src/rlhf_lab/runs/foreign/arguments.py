@@ -1,4 +1,4 @@
-"""Copies of arguments, so that code which changes its own changes nobody else's, and is found."""
+"""Copies of arguments, by which changes that foreign code makes are found and harmless."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ PLAIN = (str, int, float, bool, type(None), bytes)
 
 
 def copied(value: Any) -> Any:
-    """The value with containers of its own; what else is in it is the same object."""
+    """The value with copies of its containers, which hold the same other objects."""
     kind = type(value)
     if kind is dict:
         return {key: copied(inner) for key, inner in value.items()}
@@ -22,7 +22,7 @@ def copied(value: Any) -> Any:
 
 
 def changed(value: Any, copy: Any) -> bool:
-    """Whether a copy is another one than it was when it was made."""
+    """Whether a copy differs from the value that it was made of."""
     if value is copy:
         return False
     kind = type(value)

@@ -1,17 +1,17 @@
-"""The one way in which a run calls code that is not the lab's: rewards, verifiers, environments.
+"""Calls of code that users bring: rewards, verifiers, environments.
 
-Such code gives a value or raises, and leaves the process as it was. Whatever else it does becomes a
-ForeignFailure, which goes the way of every error of a rollout: a checkpoint is saved, the manifest
+Such code returns a value or raises, and leaves the process as it was. Anything else it does becomes
+a ForeignFailure, which is handled as every error of a rollout: a checkpoint is saved, the manifest
 gets the state `failed`, and the command ends with exit code 1.
 
 It runs in the run's own process, unless it has a time limit. A call costs about 30 microseconds
-here, and ten times that in a child, which also needs memory and seconds to start; so the child is
-for what needs it. What no process can catch (a crash, C code that exits) ends the run with it: the
-exit code is that of the crash, its stack is printed, `rlhf-lab runs` shows the run as died, a sweep
-reports its job as failed whatever the exit code was, and `rlhf-lab resume` goes on from the last
-checkpoint. A time limit turns even these into a ForeignFailure.
+there, and ten times that in a child, which also needs memory and seconds to start. What no process
+can catch (a crash, C code that exits) ends the run too: the exit code is that of the crash, its
+stack is printed, `rlhf-lab runs` shows the run as died, a sweep reports its job as failed whatever
+the exit code was, and `rlhf-lab resume` resumes from the last checkpoint. With a time limit even
+these become a ForeignFailure.
 
-Global random numbers are the code's own: no run draws from them.
+Such code may use global random numbers: no run draws from them.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ REMEDY = "return a value or raise an exception, and leave the process as it was"
 
 
 class ForeignFailure(RuntimeError):
-    """Code that is not the lab's raised, or did what it must not. The message names the code, what
-    it did, and what to do about it."""
+    """Foreign code raised, or did what it must not. The message names the code, what it did, and
+    the remedy."""
 
 
 class Unrestored(ForeignFailure):
@@ -40,9 +40,9 @@ class Unrestored(ForeignFailure):
 
 
 def call(name: str, function: Callable[..., T], /, *given: Any, **named: Any) -> T:
-    """What the function returns for copies of these arguments.
+    """The function's value for copies of these arguments.
 
-    name: how messages name it. Raises ForeignFailure, and what a signal raises meanwhile.
+    name: of the function in messages. Raises ForeignFailure, and what a signal raises meanwhile.
     """
     exits.install()
     passed, passed_by_name = copied(given), copied(named)
@@ -55,7 +55,7 @@ def call(name: str, function: Callable[..., T], /, *given: Any, **named: Any) ->
         except BaseException as raised:
             error = raised
         watch.end_copies()
-    changes = state.restored(before)
+    changes = state.restore_changes(before)
     if interrupt := interruption(watch, error):
         raise interrupt
     deeds = [*ending(watch, error), *(change.text for change in changes)]
@@ -69,7 +69,7 @@ def call(name: str, function: Callable[..., T], /, *given: Any, **named: Any) ->
 
 
 def interruption(watch: exits.Watch, error: BaseException | None) -> BaseException | None:
-    """What a signal raised inside of the code, or would have, had the code not caught it."""
+    """The exception of a signal that came during the call, even if the code caught it."""
     if isinstance(error, StopRequested) and raised_in(error) == "rlhf_lab.runs.signals":
         return error
     if not watch.was_interrupted:
@@ -78,7 +78,7 @@ def interruption(watch: exits.Watch, error: BaseException | None) -> BaseExcepti
 
 
 def raised_in(error: BaseException) -> str:
-    """Name of the module whose code raised an error."""
+    """The name of the module whose code raised an error."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
@@ -86,7 +86,7 @@ def raised_in(error: BaseException) -> str:
 
 
 def ending(watch: exits.Watch, error: BaseException | None) -> Iterator[str]:
-    """In what ways the code did not come back as it should."""
+    """How the code ended, where it did not simply return."""
     if watch.attempts:
         yield f"called {', '.join(watch.attempts)}"
     elif is_plain(error):
@@ -102,27 +102,27 @@ def ending(watch: exits.Watch, error: BaseException | None) -> Iterator[str]:
 
 
 def is_plain(error: BaseException | None) -> bool:
-    """Whether an error is one that code may raise to tell that it failed."""
+    """Whether an error is an ordinary one, which code may raise."""
     return isinstance(error, Exception) and not isinstance(error, StopIteration)
 
 
 def described(error: BaseException | None) -> str:
-    """An error's type and text, even if it has no text that could be had."""
+    """An error's type and text, also if str() of it fails."""
     try:
         text = str(error)
     except BaseException:
-        text = "its text could not be had"
+        text = "str() of it failed"
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def shown(value: object) -> str:
-    """A value as a message repeats it."""
+    """A value in a message, shortened."""
     return reprlib.repr(value)
 
 
 @contextmanager
 def no_quiet_end() -> Iterator[None]:
-    """Whoever calls sys.exit inside of the block has failed: a command has no such end."""
+    """Make sys.exit inside of the block an error: it must not look like the end of a command."""
     pid = os.getpid()
     try:
         yield
@@ -135,5 +135,5 @@ def no_quiet_end() -> Iterator[None]:
 
 
 def on_sample(error: ForeignFailure, uid: str, text: str) -> ForeignFailure:
-    """The same failure with the sample on which it came."""
+    """The same failure, naming the sample at which it occurred."""
     return type(error)(f"{uid}: {error} on the answer {text!r}")

@@ -1,9 +1,8 @@
-"""What would end the process, or go on with it twice, while foreign code runs.
+"""Guards against foreign code that ends or forks the process.
 
-Functions of the standard library that end, signal or replace the process are replaced by ones that
-refuse this to foreign code, in the thread that runs it, and are as before to everybody else. The
-refusal is an error, so that the run can save its state: a process that watches this one could only
-write down that it is over.
+Functions of the standard library that end, signal or replace the process are replaced by guards,
+which raise in the thread that runs foreign code, and do the same as before in all others. Since the
+guards raise, the run can save its state.
 """
 
 from __future__ import annotations
@@ -21,18 +20,17 @@ from collections.abc import Callable
 from types import FrameType, ModuleType
 from typing import Any
 
-# What the run itself listens to.
-HEEDED = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
-UNHEEDED = (signal.SIGCHLD, signal.SIGCONT, signal.SIGURG, signal.SIGWINCH)
+from rlhf_lab.runs.child import GROUP_SIGNALS
+
+HARMLESS_SIGNALS = (signal.SIGCHLD, signal.SIGCONT, signal.SIGURG, signal.SIGWINCH)
 
 
 class Refused(BaseException):
-    """Foreign code tried to end the process. No Exception, since code that tries it may go on
-    after those."""
+    """Foreign code tried to end the process. No Exception, since such code may catch those."""
 
 
 class Here(threading.local):
-    """The watch over the foreign code that runs in a thread, if any does."""
+    """The watch of the foreign code that runs in this thread; None without any."""
 
     watch: Watch | None = None
 
@@ -42,12 +40,12 @@ _installing = threading.Lock()
 _is_installed = False
 _num_interrupts = 0
 _end_at_once = os._exit
-# Shared with copies of the process: 1 if one of them came back from foreign code.
+# Shared with forks of the process: 1 if one of them returned from foreign code.
 _came_back = mmap.mmap(-1, 1)
 
 
 class Watch:
-    """Foreign code runs in this thread while the block does."""
+    """For a block in which this thread runs foreign code."""
 
     def __init__(self) -> None:
         self.pid = os.getpid()
@@ -56,7 +54,7 @@ class Watch:
 
     def __enter__(self) -> Watch:
         self._before = _num_interrupts
-        # Python's own handler leaves no trace of whether there was a signal.
+        # Python's own handler does not count signals.
         self._is_listening = (
             threading.current_thread() is threading.main_thread()
             and _signal.getsignal(signal.SIGINT) is signal.default_int_handler
@@ -73,12 +71,12 @@ class Watch:
 
     @property
     def was_interrupted(self) -> bool:
-        """Whether SIGINT came."""
+        """Whether SIGINT was received."""
         return _num_interrupts > self._before
 
     def end_copies(self) -> None:
-        """End a copy of the process that code made by a fork, before it can do what the run does;
-        in the run's process, notice that there was one."""
+        """End a fork of the process before it goes on with the run; in the run's process, note
+        that there was one."""
         if os.getpid() != self.pid:
             _came_back[0] = 1
             _end_at_once(1)
@@ -88,14 +86,14 @@ class Watch:
 
 
 def interrupt(number: int, frame: FrameType | None) -> None:
-    """Python's own handler of SIGINT, with a trace."""
+    """Python's own handler of SIGINT, which also counts."""
     global _num_interrupts
     _num_interrupts += 1
     raise KeyboardInterrupt
 
 
 def install() -> None:
-    """Watch this process from now on, and print the stack of what crashes it."""
+    """Install the guards in this process, and print the stack of a crash."""
     global _is_installed
     if _is_installed:
         return
@@ -112,7 +110,7 @@ def install() -> None:
 def guarded(
     original: Callable[..., Any], module: ModuleType, name: str, refuses: Callable[..., bool]
 ) -> Callable[..., Any]:
-    """The function, refused to foreign code where it would hit the run."""
+    """The function with a guard: it raises where foreign code would end or signal the run."""
 
     @functools.wraps(original)
     def guard(*given: Any, **named: Any) -> Any:
@@ -131,10 +129,10 @@ def always(*given: Any, **named: Any) -> bool:
 
 
 def is_fatal(number: int) -> bool:
-    """Whether a signal would reach the run's own handlers, or end the process."""
-    if number in HEEDED:
+    """Whether a signal would call the run's own handlers, or end the process."""
+    if number in GROUP_SIGNALS:
         return True
-    if number in UNHEEDED or not 0 < number < signal.NSIG:
+    if number in HARMLESS_SIGNALS or not 0 < number < signal.NSIG:
         return False
     return _signal.getsignal(number) in (signal.SIG_DFL, None)
 

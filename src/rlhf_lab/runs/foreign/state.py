@@ -1,7 +1,7 @@
-"""What foreign code must leave as it was: state of the process and of torch that a run stands on.
+"""State of the process and of torch that a run needs, and that foreign code must not change.
 
-Not looked at: the environment and global random numbers, which libraries change when they are
-loaded, and which decide nothing in a run.
+The environment and global random numbers are not checked: libraries change them when they are
+loaded, and no run depends on them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from operator import ne
 from typing import Any
 
-from rlhf_lab.runs.foreign.exits import HEEDED
+from rlhf_lab.runs.child import GROUP_SIGNALS
 
 OUTPUTS = (0, 1, 2)
 # Device and number of a file; None where a descriptor is closed.
@@ -27,7 +27,7 @@ _kept: set[int] = set()
 
 @dataclass(frozen=True)
 class Part:
-    """A part of the state. text: what it is to have changed it. is_undone: by `restore`."""
+    """A part of the state. text: for messages, if it changed. is_undone: `restore` undoes it."""
 
     text: str
     read: Callable[[], Any]
@@ -37,28 +37,28 @@ class Part:
 
 
 def keep_open(descriptor: int) -> None:
-    """Count a descriptor among those that foreign code must leave alone."""
+    """Protect a descriptor from foreign code."""
     _kept.add(descriptor)
 
 
 def release(descriptor: int) -> None:
-    """It may be closed from now on."""
+    """End the protection of a descriptor."""
     _kept.discard(descriptor)
 
 
 def now() -> Sequence[Any]:
-    """The state of this process and thread, for `restored`."""
+    """The state of this process and thread, for `restore_changes`."""
     return [part.read() for part in parts()]
 
 
-def restored(before: Sequence[Any]) -> list[Part]:
-    """Put back what changed since then, as far as that goes. Returns the parts that had changed."""
+def restore_changes(before: Sequence[Any]) -> list[Part]:
+    """Restore the parts that changed since then, where possible, and return them."""
     # Without torch before, there is nothing to compare torch with.
     pairs = zip(parts(), before, strict=False)
-    found = [(part, old) for part, old in pairs if part.differs(old, part.read())]
-    for part, old in found:
+    changes = [(part, old) for part, old in pairs if part.differs(old, part.read())]
+    for part, old in changes:
         part.restore(old)
-    return [part for part, _ in found]
+    return [part for part, _ in changes]
 
 
 def parts() -> Sequence[Part]:
@@ -90,8 +90,8 @@ def file_of(descriptor: int) -> tuple[int, int] | None:
 
 
 def were_closed(old: Files, new: Files) -> bool:
-    """Whether a descriptor is closed or of another file. Those that the run itself closed in the
-    meantime, in another thread, are no longer kept."""
+    """Whether a descriptor was closed, or refers to another file. The run itself may have closed
+    some meanwhile, in another thread: they are no longer in `_kept`."""
     return any(
         new.get(descriptor, file) != file
         for descriptor, file in old.items()
@@ -100,7 +100,7 @@ def were_closed(old: Files, new: Files) -> bool:
 
 
 def fill_outputs(old: Files) -> None:
-    """Have no file of the run opened under the number of an output, which everybody prints to."""
+    """Open /dev/null under the number of a closed output, so that no file of the run gets it."""
     for descriptor in OUTPUTS:
         if old[descriptor] is not None and file_of(descriptor) is None:
             empty = os.open(os.devnull, os.O_RDWR)
@@ -110,12 +110,12 @@ def fill_outputs(old: Files) -> None:
 
 
 def handlers() -> Sequence[Any]:
-    return [_signal.getsignal(number) for number in HEEDED]
+    return [_signal.getsignal(number) for number in GROUP_SIGNALS]
 
 
 def set_handlers(old: Sequence[Any]) -> None:
     with contextlib.suppress(ValueError):  # only main threads can, and only they can change them
-        for number, handler in zip(HEEDED, old, strict=True):
+        for number, handler in zip(GROUP_SIGNALS, old, strict=True):
             signal.signal(number, handler)
 
 
@@ -128,12 +128,12 @@ def stop_timer(_: bool) -> None:
 
 
 def was_set(old: bool, new: bool) -> bool:
-    """Whether there is a timer that was not there. Others' may end at any time."""
+    """Whether a timer was added. Timers of before may end at any time."""
     return new and not old
 
 
 def of_torch(name: str) -> Callable[..., Any]:
-    """A function of torch's, which is not imported here."""
+    """A function of torch, which is not imported here."""
 
     def function(*given: Any) -> Any:
         return getattr(sys.modules["torch"], name)(*given)

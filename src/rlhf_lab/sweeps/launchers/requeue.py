@@ -1,5 +1,5 @@
-"""What a sweep's process does when its run is asked to stop: end the run's own process with its
-checkpoint saved, and leave the rest to Slurm where Slurm asked."""
+"""How a sweep's process stops its run: the run saves a checkpoint and ends, and a Slurm job then
+waits until Slurm requeues it."""
 
 from __future__ import annotations
 
@@ -14,9 +14,6 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Protocol, runtime_checkable
 
-from rlhf_lab.runs.provenance import birth
-
-POLL_SECONDS = 0.2
 # Longer than clusters let a job live on after the notice of its preemption.
 PATIENCE_SECONDS = 1800.0
 STATE_SECONDS = 5.0
@@ -29,40 +26,14 @@ class Stoppable(Protocol):
     """A task that runs its job in a process of its own."""
 
     def stop(self, seconds: float) -> None:
-        """Ask that process to save a checkpoint and end; return when it has, or was made to after
-        `seconds`. Called in a signal handler, while the task waits for the same process."""
-
-
-def end_process(pid: int, seconds: float) -> bool:
-    """SIGTERM, and after `seconds` SIGKILL to the process group. Returns whether it ended by
-    itself; one that has ended already did."""
-    born = birth(pid)
-    if born is None:
-        return True
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGTERM)
-    if is_gone(pid, born, seconds):
-        return True
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(pid, signal.SIGKILL)
-    is_gone(pid, born, seconds)
-    return False
-
-
-def is_gone(pid: int, born: str, seconds: float) -> bool:
-    """Whether a process has ended within `seconds`. Takes no lock that waiting for it may hold."""
-    until = time.monotonic() + seconds
-    while birth(pid) == born:
-        if time.monotonic() >= until:
-            return False
-        time.sleep(POLL_SECONDS)
-    return True
+        """Have that process save a checkpoint and end, by SIGKILL after `seconds`. Called in a
+        signal handler, while the task waits for the same process."""
 
 
 @contextlib.contextmanager
 def passing_on(pid: int) -> Iterator[None]:
-    """In a Slurm job, SIGTERM goes on to the process while the block runs: not every Slurm signals
-    all that a job has started, and the second time changes nothing."""
+    """In a Slurm job, forward SIGTERM to the process while the block runs: not every Slurm signals
+    all processes of a job, and a second signal changes nothing."""
     if slurm_job() is None:
         yield
         return
@@ -88,8 +59,8 @@ def slurm_job() -> str | None:
 
 
 def job_state(job: str) -> str | None:
-    """What Slurm says of a job, such as RUNNING; None where it cannot be asked: in a container
-    without Slurm's commands, or while the controller does not answer."""
+    """The state of a job in Slurm, such as RUNNING; None in a container without Slurm's commands,
+    or while the controller does not answer."""
     if shutil.which("scontrol") is None:
         return None
     done = subprocess.run(
@@ -105,10 +76,12 @@ def after_stop(
     sleep: Callable[[float], None] = time.sleep,
     leave: Callable[[int], None] = os._exit,
 ) -> None:
-    """The run ended because it was asked to, and this process did not ask. Outside of Slurm that is
-    all: returns. In a Slurm job, preemption asked: the process must neither succeed nor fail, since
-    the launcher would take the job for ended, but end when Slurm takes the job away. Returns after
-    `patience` seconds if Slurm does not."""
+    """Wait for the end of a preempted Slurm job, whose run has stopped with a checkpoint.
+
+    The process must neither succeed nor fail, since the launcher would take the job for ended, but
+    end when Slurm takes the job away. Returns after `patience` seconds if Slurm does not, and at
+    once outside of Slurm.
+    """
     job = slurm_job()
     if job is None:
         return

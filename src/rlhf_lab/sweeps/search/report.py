@@ -7,6 +7,7 @@ import math
 from dataclasses import asdict
 from typing import Any
 
+from rlhf_lab.runs.atomic_folder import atomic_write
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.sweeps.search.final_test import pair_metrics
 from rlhf_lab.sweeps.search.markdown import as_markdown, summary_lines
@@ -23,9 +24,7 @@ def write(result: SearchResult, console: Console) -> None:
         (".md", "\n".join(as_markdown(result)) + "\n"),
     ):
         path = result.folder / f"{NAME}{suffix}"
-        draft = path.with_name(f".{path.name}")
-        draft.write_text(text, encoding="utf-8")
-        draft.replace(path)
+        atomic_write(path, text)
     for line in summary_lines(result):
         console.print(line)
     console.print(f"report: {result.folder / NAME}.md and .json")

@@ -10,7 +10,7 @@ from typing import Any
 from rlhf_lab.runs import atomic_folder
 from rlhf_lab.runs.disk import refusing
 from rlhf_lab.runs.folder import config_hash
-from rlhf_lab.runs.locks import held
+from rlhf_lab.runs.locks import locked
 from rlhf_lab.types.errors import UserError
 
 
@@ -45,7 +45,7 @@ def cached(
     if not folder.exists():
         with ExitStack() as stack:
             with refusing(f"output.cache={root}"):
-                stack.enter_context(held(lock_file(folder), waits))
+                stack.enter_context(locked(lock_file(folder), waits))
             if not folder.exists():
                 with refusing(f"output.cache={root}"):
                     making = atomic_folder.atomic_folder(folder, {"stage": stage, "key": key})

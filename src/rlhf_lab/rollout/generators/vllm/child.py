@@ -1,39 +1,36 @@
 """The process of `generator=vllm`: an `LLM` that takes weights and draws samples on request.
 
-It has its own process since vLLM changes transformers' GPTNeoX where it is loaded, and generators
-beside the trainer may not have children of multiprocessing's kind.
+It is a process of its own since vLLM changes transformers' GPTNeoX where it is loaded, and
+generators in processes may not have children of multiprocessing's kind.
 """
 
 from __future__ import annotations
 
-import queue
 import sys
-import threading
 import traceback
 from multiprocessing.connection import Connection
 from time import monotonic
 from typing import Any
 
-from rlhf_lab.rollout.generators.vllm.family import end_family
 from rlhf_lab.rollout.generators.vllm.heads import require_head_size
+from rlhf_lab.rollout.generators.vllm.process import end_session
 from rlhf_lab.rollout.generators.vllm.weights import FILE_BACKEND
+from rlhf_lab.runs.child import read_ahead
 from rlhf_lab.types.errors import UserError
 
 PROGRESS_SECONDS = 0.5
 
 
 def main() -> None:
-    """Answer ("draw" | "load", content) with ("done", result), or ("failed", traceback) and the
-    end; ("progress", None) tells in between that the work goes on. ("refused", why) is for what the
-    user has to mend."""
+    """Answer ("draw" | "load", content) with ("done", result), or with ("failed", traceback) and
+    end. ("progress", None) is sent while the work goes on, ("refused", reason) for a UserError."""
     connection = Connection(int(sys.argv[1]))
-    asked: queue.SimpleQueue[Any] = queue.SimpleQueue()
-    threading.Thread(target=listen, args=(connection, asked), daemon=True).start()
+    requests = read_ahead(connection, end_session)
     try:
-        engine = Engine(asked.get())
+        engine = Engine(requests.get())
         connection.send(("done", None))
         while True:
-            kind, content = asked.get()
+            kind, content = requests.get()
             result = engine.load(content) if kind == "load" else engine.draw(content, connection)
             connection.send(("done", result))
     except UserError as error:
@@ -44,17 +41,8 @@ def main() -> None:
         raise
 
 
-def listen(connection: Connection, asked: queue.SimpleQueue[Any]) -> None:
-    """Pass on what is asked; end the whole family when nobody is left to ask."""
-    try:
-        while True:
-            asked.put(connection.recv())
-    except (EOFError, OSError):
-        end_family()
-
-
 class Engine:
-    """vLLM's LLM. arguments: of LLM, and `transfer`, what the weight transfer has to agree upon."""
+    """vLLM's LLM. arguments: of LLM, and `transfer`, the shape that the weight transfer needs."""
 
     def __init__(self, arguments: dict[str, Any]) -> None:
         from rlhf_lab.rollout.generators.vllm import plugin
@@ -74,7 +62,7 @@ class Engine:
         self._num_drawn = 0
 
     def load(self, content: dict[str, str]) -> str:
-        """Take a version; the cache of the old one's keys and values is worth nothing then."""
+        """Load a version, and drop the cached keys and values of the old one."""
         self._llm.start_weight_update()
         self._llm.update_weights({"update_info": {"path": content["path"]}})
         self._llm.finish_weight_update(content["name"])
@@ -93,12 +81,12 @@ class Engine:
             engine.add_request(str(self._num_drawn), prompt, SamplingParams(**params))
             self._num_drawn += 1
         done: dict[int, Any] = {}
-        told = monotonic()
+        reported = monotonic()
         while engine.has_unfinished_requests():
             done |= {int(out.request_id): out for out in engine.step() if out.finished}
-            if monotonic() - told > PROGRESS_SECONDS:
+            if monotonic() - reported > PROGRESS_SECONDS:
                 connection.send(("progress", None))
-                told = monotonic()
+                reported = monotonic()
         return [answer(done[first + place].outputs[0]) for place in range(len(rows))]
 
 

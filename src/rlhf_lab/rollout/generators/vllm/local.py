@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rlhf_lab.rollout.generators.vllm.process import LATE, Child
+from rlhf_lab.rollout.generators.vllm.process import STARTUP_REMEDY, VLLMProcess
 from rlhf_lab.rollout.generators.vllm.requests import (
     Answer,
     Drawing,
@@ -29,7 +29,9 @@ class LocalEngine:
 
     num_engines = 1
 
-    def __init__(self, child: Child, arguments: dict[str, Any], startup_seconds: float) -> None:
+    def __init__(
+        self, child: VLLMProcess, arguments: dict[str, Any], startup_seconds: float
+    ) -> None:
         self._child = child
         self._files = WeightFiles()
         try:
@@ -38,7 +40,7 @@ class LocalEngine:
                 lambda: child.connection.poll(WAIT_SECONDS),
                 "while it started",
                 startup_seconds,
-                LATE,
+                STARTUP_REMEDY,
             )
             self._receive("while it started")
         except BaseException:

@@ -13,7 +13,7 @@ from rlhf_lab.rollout.generators.vllm.generator import VLLMGenerator
 from rlhf_lab.rollout.generators.vllm.local import LocalEngine
 from rlhf_lab.rollout.generators.vllm.options import Prove, VLLMSampling, VLLMServerSampling
 from rlhf_lab.rollout.generators.vllm.own_server import own_server
-from rlhf_lab.rollout.generators.vllm.process import Child, environment
+from rlhf_lab.rollout.generators.vllm.process import VLLMProcess, environment
 from rlhf_lab.rollout.generators.vllm.proof import Proof
 from rlhf_lab.rollout.generators.vllm.requests import Backend, Drawing, EngineFailure
 from rlhf_lab.rollout.generators.vllm.servers import Servers
@@ -75,7 +75,7 @@ def local_engine(
     if options.tensor_parallel_size == 1:
         variables["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
     folder = described(model)
-    child = Child(folder, module, [], variables)
+    child = VLLMProcess(folder, module, [], variables)
     arguments = {"model": str(folder), "skip_tokenizer_init": True, **settings}
     return LocalEngine(child, arguments, options.startup_seconds)
 

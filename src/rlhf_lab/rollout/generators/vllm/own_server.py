@@ -11,10 +11,14 @@ from typing import Any
 
 import torch
 
-from rlhf_lab.rollout.generators.vllm.family import FOLDER
 from rlhf_lab.rollout.generators.vllm.http import Server
 from rlhf_lab.rollout.generators.vllm.options import PORT_REMEDY, Sync, VLLMServerSampling
-from rlhf_lab.rollout.generators.vllm.process import LATE, Child, environment
+from rlhf_lab.rollout.generators.vllm.process import (
+    FOLDER,
+    STARTUP_REMEDY,
+    VLLMProcess,
+    environment,
+)
 from rlhf_lab.rollout.generators.vllm.requests import Answer, Drawing, EngineFailure, Request
 from rlhf_lab.rollout.generators.vllm.serve import ALONE
 from rlhf_lab.rollout.generators.vllm.servers import PROCESSOR, Servers
@@ -28,18 +32,18 @@ DEV_MODE = {"VLLM_SERVER_DEV_MODE": "1"}
 
 @dataclass(frozen=True)
 class Command:
-    """Words of a command, and what it reads from its environment besides."""
+    """Words of a command, and its environment variables."""
 
     words: list[str]
     variables: dict[str, str]
 
 
 class OwnServer:
-    """A server and the process that it is, whose log tells what became of it."""
+    """A server and its process, whose log is part of every error."""
 
     num_engines = 1
 
-    def __init__(self, child: Child, servers: Servers) -> None:
+    def __init__(self, child: VLLMProcess, servers: Servers) -> None:
         self._child = child
         self._servers = servers
 
@@ -73,10 +77,10 @@ def own_server(options: VLLMServerSampling, model: Any, settings: dict[str, Any]
     url = f"http://{options.host}:{port}"
     folder = described(model)
     arguments = server_arguments(folder, settings, options.host, port, FILE_BACKEND)
-    child = Child(folder, SERVE, arguments, server_environment(options))
+    child = VLLMProcess(folder, SERVE, arguments, server_environment(options))
     doing = f"while a server started at {url}"
     try:
-        child.wait_for(Server(url).is_healthy, doing, options.startup_seconds, LATE)
+        child.wait_for(Server(url).is_healthy, doing, options.startup_seconds, STARTUP_REMEDY)
         named = replace(options, urls=[url], port=0)
         servers = Servers(named, shape_of(model.config), int(settings["max_model_len"]))
     except BaseException:
@@ -86,14 +90,14 @@ def own_server(options: VLLMServerSampling, model: Any, settings: dict[str, Any]
 
 
 def server_environment(options: VLLMServerSampling) -> dict[str, str]:
-    """What a server reads from its environment."""
+    """Environment variables of a server."""
     return environment(options, torch.cuda.is_available()) | DEV_MODE
 
 
 def server_arguments(
     folder: Path, settings: dict[str, Any], host: str, port: int, backend: str
 ) -> list[str]:
-    """The command line of a server that does what a run needs. folder: of the policy's config."""
+    """Arguments of a server for a run. folder: of the policy's config."""
     return [
         *flags({"model": str(folder), **settings}),
         *("--host", host, "--port", str(port)),
@@ -105,18 +109,18 @@ def server_arguments(
 
 def flags(settings: dict[str, Any]) -> list[str]:
     """An engine's settings as flags of the server's command line."""
-    given = []
+    words = []
     for key, value in settings.items():
         flag = f"--{key.replace('_', '-')}"
         if isinstance(value, bool):
-            given.append(flag if value else f"--no-{flag.removeprefix('--')}")
+            words.append(flag if value else f"--no-{flag.removeprefix('--')}")
         else:
-            given += [flag, str(value)]
-    return given
+            words += [flag, str(value)]
+    return words
 
 
 def lone_server(options: VLLMServerSampling, model: Any, settings: dict[str, Any]) -> Command:
-    """What starts a server that no run owns, for runs to come and go."""
+    """The command of a server that no run owns, for several runs one after another."""
     require_free("generator.port", options.port, options.host, "pass another one")
     folder = described(model)
     backend = "nccl" if options.sync is Sync.nccl else FILE_BACKEND

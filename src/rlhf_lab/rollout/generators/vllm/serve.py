@@ -1,33 +1,25 @@
 """A vLLM server: python -m rlhf_lab.rollout.generators.vllm.serve <fd> arguments.
 
-It ends with the run that holds the other end of the pipe fd; with - instead, by itself.
+It ends with the run that has the other end of the pipe fd; - is for a server of no run.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 import runpy
 import shutil
 import sys
-import threading
 
-from rlhf_lab.rollout.generators.vllm.family import FOLDER, end_family
 from rlhf_lab.rollout.generators.vllm.heads import require_head_size
+from rlhf_lab.rollout.generators.vllm.process import FOLDER, end_session
+from rlhf_lab.runs.child import when_ended
 
 ALONE = "-"
 SERVER = "vllm.entrypoints.openai.api_server"
 
 
-def end_with_the_run(descriptor: int) -> None:
-    """Nobody writes to the pipe: a read returns when its other end is gone."""
-    with contextlib.suppress(OSError):
-        os.read(descriptor, 1)
-    end_family()
-
-
 def serve(arguments: list[str]) -> None:
-    """Run the server, once its model is known to fit."""
+    """Run the server, if vLLM supports the head size of its model."""
     sys.argv = [SERVER, *arguments]
     require_head_size(sys.argv[sys.argv.index("--model") + 1])
     runpy.run_module(SERVER, run_name="__main__", alter_sys=True)
@@ -40,5 +32,5 @@ if __name__ == "__main__":
         finally:
             shutil.rmtree(os.environ[FOLDER], ignore_errors=True)
     else:
-        threading.Thread(target=end_with_the_run, args=(int(sys.argv[1]),), daemon=True).start()
+        when_ended(int(sys.argv[1]), end_session)
         serve(sys.argv[2:])

@@ -1,4 +1,4 @@
-"""vLLM behind HTTP: servers that share every chunk."""
+"""vLLM over HTTP: several servers that share every chunk."""
 
 from __future__ import annotations
 
@@ -26,10 +26,8 @@ LIFE_SECONDS = 2.0
 
 
 class Servers:
-    """Servers that share every chunk: the n-th prompt goes to server n modulo their number.
-
-    All of them have the same version, or none is asked.
-    """
+    """Servers of one weight version: the n-th prompt of a chunk goes to server n modulo their
+    number."""
 
     def __init__(self, options: VLLMServerSampling, shape: dict[str, Any], tokens: int) -> None:
         """shape: of the policy's config. tokens: of a prompt with its response, at most."""
@@ -48,7 +46,7 @@ class Servers:
         return len(self._servers)
 
     def load(self, weights: Weights, name: str) -> None:
-        """Give a version to all servers; raises EngineFailure if one then has another."""
+        """Load a version into all servers. Raises EngineFailure if one then has another."""
         self._transfer.send(weights, name)
         for server in self._servers:
             server.post("/reset_prefix_cache")
@@ -67,7 +65,7 @@ class Servers:
         return [future.result() for future in futures]
 
     def _watch(self, futures: Sequence[Future[Answer]]) -> None:
-        """Wait for all. It is no hang while the servers say that they live."""
+        """Wait for all. As long as the servers are healthy, the generator counts as alive."""
         waiting = set(futures)
         while waiting:
             done, waiting = wait(waiting, LIFE_SECONDS, FIRST_COMPLETED)
@@ -78,11 +76,11 @@ class Servers:
 
     def _draw_one(self, request: Request, drawing: Drawing) -> Answer:
         server = self._servers[request.place % len(self._servers)]
-        asked = {
+        body = {
             "token_ids": list(request.tokens),
             "sampling_params": sampling_params(request, drawing),
         }
-        choice = server.post("/inference/v1/generate", asked)["choices"][0]
+        choice = server.post("/inference/v1/generate", body)["choices"][0]
         return Answer(
             tokens=tuple(choice["token_ids"]),
             logps=tuple(row["logprob"] for row in choice["logprobs"]["content"]),
@@ -96,10 +94,8 @@ class Servers:
 
 
 def workers_of(server: Server, tokens: int, options: VLLMServerSampling) -> int:
-    """Workers of a server that is fit for a run. Refused with what to start it with if it is not.
-
-    tokens: of a prompt with its response, at most.
-    """
+    """The number of workers of a server. Refuses one that was started with other flags than a run
+    needs, and names them. tokens: of a prompt with its response, at most."""
     if not server.is_healthy():
         raise UserError(
             f"generator.urls={server.url}: no vLLM server answers there; start it as "
@@ -115,7 +111,7 @@ def workers_of(server: Server, tokens: int, options: VLLMServerSampling) -> int:
     model = config["model_config"]
     backend = "nccl" if options.takes_nccl else FILE_BACKEND
     transfer = config.get("weight_transfer_config") or {}
-    wanted = {
+    requirements = {
         f"--logits-processors {PROCESSOR}": PROCESSOR in (model["logits_processors"] or ()),
         "--logprobs-mode processed_logprobs": model["logprobs_mode"] == "processed_logprobs",
         f'--weight-transfer-config \'{{"backend": "{backend}"}}\'': transfer.get("backend")
@@ -124,7 +120,7 @@ def workers_of(server: Server, tokens: int, options: VLLMServerSampling) -> int:
         or not config["scheduler_config"]["enable_chunked_prefill"],
         f"--max-model-len {tokens} (or more)": model["max_model_len"] >= tokens,
     }
-    missing = [flag for flag, is_there in wanted.items() if not is_there]
+    missing = [flag for flag, is_there in requirements.items() if not is_there]
     if missing:
         raise UserError(f"generator.urls={server.url}: start the server with {' '.join(missing)}")
     parallel = config["parallel_config"]

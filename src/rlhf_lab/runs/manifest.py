@@ -1,0 +1,181 @@
+"""manifest.json: what ran, with what, and how it ended."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any, Literal, NotRequired, Required, cast
+
+from pydantic import AfterValidator
+from typing_extensions import TypedDict
+
+from rlhf_lab.runs.kernels import label
+from rlhf_lab.runs.provenance import is_alive
+from rlhf_lab.runs.reading import MEBIBYTE, checked, read_json
+from rlhf_lab.runs.schema import Amount, Count, Pid, Seed
+
+# With the traceback of a failure it is some hundred KiB.
+MANIFEST_BYTES = 16 * MEBIBYTE
+
+
+def is_moment(text: str) -> str:
+    """Raises ValueError unless it is a time with its zone, as manifests have it."""
+    if datetime.fromisoformat(text).tzinfo is None:
+        raise ValueError("the time has no zone")
+    return text
+
+
+Moment = Annotated[str, AfterValidator(is_moment)]
+
+
+class Git(TypedDict, total=False):
+    commit: Required[str | None]
+    is_dirty: Required[bool]
+
+
+class KernelFacts(TypedDict, total=False):
+    capability: str
+    libraries: list[str]
+    flags: list[str]
+    environment: dict[str, str]
+
+
+class Host(TypedDict, total=False):
+    name: str
+    platform: str
+    cpu: str
+    kernels: KernelFacts
+    cores: Count
+    memory_bytes: Count
+
+
+class Process(TypedDict, total=False):
+    pid: Pid
+    born: str | None
+    job: str | None
+
+
+class Restart(TypedDict):
+    """A start after the first."""
+
+    after: str
+    at: Moment
+    kernels: NotRequired[str]
+
+
+class ModeSettings(TypedDict, total=False):
+    """at_bound, ahead: former names of when_stale and extra_rounds (former_names)."""
+
+    max_staleness: Required[Count]
+    when_stale: str
+    extra_rounds: Count
+    at_bound: str
+    ahead: Count
+
+
+class RecordedExtent(TypedDict):
+    """The part of a file of rows that a run wrote."""
+
+    rows: Count
+    size: Count
+    sha256: str
+
+
+class Manifest(TypedDict, total=False):
+    """Contents of manifest.json."""
+
+    state: Required[Literal["running", "finished", "failed", "interrupted", "stopped", "paused"]]
+    started: Moment
+    ended: Moment
+    resumed: list[Restart]
+    run_id: str
+    command: str
+    primary_config: list[str] | None
+    overrides: list[str]
+    seed: Seed | None
+    task: str
+    algo: str
+    correction: str
+    mode: str
+    model: str
+    num_rounds: Count | None
+    config_hash: str
+    content: str
+    identity: str
+    log: str | None
+    mode_settings: ModeSettings
+    settings: dict[str, Any]
+    accelerator: str | None
+    versions: dict[str, str | None]
+    code: str
+    git: Git | None
+    host: Host
+    process: Process
+    weights_digest: str
+    records: dict[str, RecordedExtent]
+    wall_seconds: Amount
+    ideal_seconds: Amount
+    error: str | None
+
+
+class HostName(TypedDict):
+    name: str
+
+
+class ProcessId(TypedDict):
+    pid: Pid
+    born: str | None
+
+
+class Running(TypedDict):
+    """Keys that a manifest in state `running` needs: they show whether its process still lives."""
+
+    host: HostName
+    process: ProcessId
+
+
+class Started(TypedDict):
+    """Keys that `rlhf-lab resume` needs."""
+
+    overrides: list[str]
+
+
+class Replayed(TypedDict):
+    """Keys that a replay of a run needs too."""
+
+    mode_settings: ModeSettings
+
+
+def read_manifest(path: Path) -> Manifest:
+    """A run's manifest.json. Raises Unreadable."""
+    found = read_json(path, dict[str, Any], MANIFEST_BYTES)
+    checked(found, Manifest, path)
+    if found["state"] == "running":
+        checked(found, Running, path)
+    return cast(Manifest, found)
+
+
+def state_in(manifest: Mapping[str, Any]) -> str:
+    """The state that a manifest tells; died, if the process that it says is running is gone."""
+    state: str = manifest["state"]
+    return "died" if state == "running" and not is_alive(manifest) else state
+
+
+def kernels_in(manifest: Mapping[str, Any]) -> str:
+    """The kernels that a run was last started with, in a few words; "" if they are unknown."""
+    host = manifest.get("host")
+    return label(host.get("kernels") or {}) if isinstance(host, Mapping) else ""
+
+
+def last_start(manifest: Mapping[str, Any]) -> str:
+    """When a run was last started or gone on with."""
+    return str([manifest["started"], *(again["at"] for again in manifest.get("resumed", []))][-1])
+
+
+def error_of(manifest: Mapping[str, Any]) -> str:
+    """The error that a failed run noted down, in one line without its traceback; "" if none."""
+    lines = str(manifest.get("error") or "").splitlines()
+    # Notes may follow the error, which follows the last line of code.
+    last_code = max((place for place, line in enumerate(lines) if line.startswith(" ")), default=-1)
+    return next((line.strip() for line in lines[last_code + 1 :] if line.strip()), "")

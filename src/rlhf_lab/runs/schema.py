@@ -1,0 +1,106 @@
+"""Types and ranges of the values in a run's files of rows, as far as the lab reads them.
+
+Rows may have further keys, and older runs lack some: a key that is there has its type. A reader
+that needs a key checks rows with a type of its own.
+"""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Annotated, Any, Required
+
+from pydantic import BeforeValidator, Field
+from typing_extensions import TypedDict
+
+
+def as_whole(value: Any) -> Any:
+    """16.0 as 16: JSON does not distinguish them."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+# Whole numbers that float64 has exactly, which columns with gaps hold.
+Count = Annotated[int, BeforeValidator(as_whole), Field(ge=0, le=2**53)]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Seed = Annotated[int, Field(ge=-(2**63), lt=2**63)]
+Pid = Annotated[int, Field(ge=1, lt=2**31)]
+Text = Annotated[str, Field(min_length=1)]
+
+
+Round = TypedDict(
+    "Round",
+    {
+        "step": Required[Count],
+        "reward/mean": float,
+        "kl/sampled_reference_k1": float,
+        "seconds/wall": Amount,
+        "seconds/device": Amount,
+        "seconds/wait": Amount,
+        "total/rounds": Count,
+        "total/updates": Count,
+        "total/prompts": Count,
+        "total/completions": Count,
+        "total/generated_tokens": Count,
+        "total/trained_tokens": Count,
+        "total/flops": Amount,
+    },
+    total=False,
+)
+"""A row of metrics.jsonl."""
+
+Evaluation = TypedDict(
+    "Evaluation",
+    {
+        "version": Required[Count],
+        "validate": str,
+        "gold/win_rate": float | None,
+        "gold/mean": float | None,
+        "proxy/mean": float | None,
+        "eval/prompts": Count,
+        "eval/options": str,
+        "eval/split": str,
+        "timing/seconds": Amount,
+    },
+    total=False,
+)
+"""A row of evals.jsonl, evals-<label>.jsonl and validation.jsonl."""
+
+Segment = Annotated[list[Count], Field(min_length=2, max_length=2)]
+
+
+class Scheduled(TypedDict, total=False):
+    """A row of schedule.jsonl."""
+
+    round: Required[Count]
+    chunk: Required[Count]
+    segments: Required[Annotated[list[Segment], Field(min_length=1)]]
+    dropped: Required[bool]
+    segment_tokens: Count
+
+
+class Timed(TypedDict, total=False):
+    """A row of timeline.jsonl."""
+
+    lane: Required[Text]
+    phase: Required[Text]
+    start: Required[Finite]
+    end: Required[Finite]
+    round: Required[Count]
+    version: Required[Count]
+    chunk: Count | None
+
+
+KINDS: dict[str, Any] = {
+    "metrics.jsonl": Round,
+    "evals.jsonl": Evaluation,
+    "evals-*.jsonl": Evaluation,
+    "validation.jsonl": Evaluation,
+    "schedule.jsonl": Scheduled,
+    "timeline.jsonl": Timed,
+}
+
+
+def kind_of(path: Path) -> Any:
+    """The type of a file's rows, by the file's name; None for files that are not of a run."""
+    return next((kind for name, kind in KINDS.items() if fnmatchcase(path.name, name)), None)
