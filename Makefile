@@ -138,11 +138,12 @@ test-browser: $(INSTALLED)  ## the report's page in a headless Chromium, which i
 		|| { echo "no Chromium: install it (Debian: apt-get install chromium), or set RLHF_LAB_BROWSER to it" >&2; exit 1; }
 	@$(BIN)/python -m pytest -m browser -rs tests/test_report_browser.py
 
-lint: $(INSTALLED)  ## style, format, types and import contracts
+lint: $(INSTALLED)  ## style, format, types, import contracts and repeated statements
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/pylint src/rlhf_lab src/hydra_plugins/rlhf_lab_plugin analysis
 
 sweep: $(INSTALLED)  ## run or go on with sweeps/SWEEP.yaml: OVERRIDES, LAUNCHER=local|joblib|slurm, DRY=1, RERUN=failed, EXTEND=1
 	@test -f "sweeps/$(SWEEP).yaml" || { echo "SWEEP=$(SWEEP) is no sweep: pass SWEEP=<name>, one of" >&2; \

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
-from rlhf_lab.runs.disk import FULL, fault_of, told
+from rlhf_lab.runs.disk import FULL, fault_of, fault_text
 from rlhf_lab.types.errors import UserError
 
 
@@ -20,6 +20,6 @@ def exit_code(name: str, work: Callable[[], object]) -> int:
     except OSError as error:
         if (fault := fault_of(error)) is None:
             raise
-        sys.stderr.write(f"{name}: {told(fault)}\n")
+        sys.stderr.write(f"{name}: {fault_text(fault)}\n")
         return 1 if fault.errno in FULL else 2
     return 0

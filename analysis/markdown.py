@@ -60,12 +60,12 @@ def publish(
     """Print caption, notes and tables, and write them between the markers of the page if there is
     one."""
     for line in (caption, *notes):
-        console.say(line)
+        console.print(line)
     for table in tables:
         console.table(table.title, table.columns, table.rows)
     if page:
         write_between_markers(page, caption, notes, tables)
-        console.say(f"wrote {page}")
+        console.print(f"wrote {page}")
 
 
 def write_between_markers(

@@ -17,6 +17,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from shape_names import install
+
+# Before the modules whose tensors it checks are imported.
+install()
 
 if TYPE_CHECKING:
     from in_memory import Result

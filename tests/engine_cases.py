@@ -21,7 +21,7 @@ from rlhf_lab.tasks.tldr_nano import TldrNano
 from rlhf_lab.training.engines.engine import TrainingEngine
 from rlhf_lab.training.engines.options import DeepSpeedOptions, EngineOptions, FSDPOptions
 from rlhf_lab.training.optim import Optim
-from rlhf_lab.types.data import Batch, Updated, Weights
+from rlhf_lab.types.data import Batch, UpdateResult, Weights
 from rlhf_lab.types.protocols import Algorithm
 from rlhf_lab.types.samples import Example, Finish, Group, Prompt, Sample
 
@@ -100,7 +100,7 @@ def batch_of(engine: Any, algo: str, seed: int, num_groups: int = 5) -> Batch:
     return replace(batch, weight_BT=token_weights(batch, ALGOS[algo].reduction))
 
 
-def updates(engine: Any, algo: str, seeds: Sequence[int]) -> list[Updated]:
+def updates(engine: Any, algo: str, seeds: Sequence[int]) -> list[UpdateResult]:
     """One update on the batch of every seed."""
     return [
         engine.update(batch_of(engine, algo, seed), ALGOS[algo], NoCorrection(), RATE)
@@ -108,7 +108,7 @@ def updates(engine: Any, algo: str, seeds: Sequence[int]) -> list[Updated]:
     ]
 
 
-def losses(done: Sequence[Updated]) -> list[float]:
+def losses(done: Sequence[UpdateResult]) -> list[float]:
     return [updated.metrics["loss"] for updated in done]
 
 

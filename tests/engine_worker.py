@@ -28,7 +28,7 @@ class Broken:
     def update(self, *given: Any) -> list[Any]:
         if self._processes.rank == self._processes.size - 1:
             raise ValueError("broken on purpose")
-        return self._processes.gathered(given)
+        return self._processes.all_gather_object(given)
 
 
 def lead(folder: Path, names: list[str]) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from rlhf_lab.models.forward import load_weights
+from rlhf_lab.models.weights import load_weights
 from rlhf_lab.rollout.generators.vllm.requests import Answer, Drawing, Request
 from rlhf_lab.types.data import Weights
 

@@ -20,8 +20,8 @@ from multiprocessing import active_children, current_process, parent_process
 from pathlib import Path
 from typing import Any
 
-from rlhf_lab.cli import commands, main
-from rlhf_lab.experiment import build
+from rlhf_lab.cli import endings, main
+from rlhf_lab.experiment import build, lifecycle
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.rollout.pipeline import Pipeline
 from rlhf_lab.rollout.worker import RolloutWorker
@@ -30,9 +30,9 @@ from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.runs.trackers.jsonl import JsonlTracker
 from rlhf_lab.training import checkpoint
 from rlhf_lab.training.ledger import Ledger
-from rlhf_lab.types.data import Chunk
 from rlhf_lab.types.errors import StopRequested
 from rlhf_lab.types.protocols import WeightFeed
+from rlhf_lab.types.rollouts import Chunk
 from rlhf_lab.types.samples import Example, Finish, Group, Prompt, Sample
 
 
@@ -64,9 +64,9 @@ def train(config: Config, facts: Mapping[str, Any], moment: Moment | None = None
     if moment is not None:
         Watch(moment).begin()
     try:
-        commands.train(config, Console(quiet=True), facts)
+        lifecycle.train(config, Console(quiet=True), facts)
     except StopRequested:
-        sys.exit(main.REQUEUE)
+        sys.exit(endings.REQUEUE)
     except BaseException:
         traceback.print_exc()
         sys.exit(1)
@@ -120,8 +120,8 @@ class Watch:
         self._before(JsonlTracker, "log", lambda *a: self.reached("log"))
         self._before(JsonlTracker, "log", self._half_a_row)
         self._before(Pipeline, "restore", lambda *a: self.reached("restore", self._moment.round))
-        self._before(commands, "save_policy", lambda *a: self.reached("policy"))
-        self._before(commands, "evaluate_run", lambda *a: self.reached("evaluate"))
+        self._before(lifecycle, "save_policy", lambda *a: self.reached("policy"))
+        self._before(lifecycle, "evaluate_run", lambda *a: self.reached("evaluate"))
         self._after(checkpoint, "save_file", lambda *a: self.reached("file saved"))
         self._after(atomic_folder, "flush", self._flushed)
         self.look_at_worker()

@@ -20,8 +20,8 @@ from analysis.comparison.selection import cells
 from analysis.report.make import Options, html
 from analysis.studies import before_after, compare_runs
 from analysis.tables.gather import gather
-from rlhf_lab.cli import runs_table, timeline
-from rlhf_lab.cli.main import of_run
+from rlhf_lab.cli import runs, timeline, timeline_page
+from rlhf_lab.cli.arguments import overrides_again, overrides_of_replay, overrides_to_resume
 from rlhf_lab.cli.wandb_sync import outboxes
 from rlhf_lab.experiment.build import schedule_of
 from rlhf_lab.experiment.config import Config, typed
@@ -30,15 +30,16 @@ from rlhf_lab.experiment.export import versions
 from rlhf_lab.experiment.model_card import card
 from rlhf_lab.experiment.outputs import RECORDS, progress, refuse_occupied
 from rlhf_lab.experiment.planning import planner
-from rlhf_lab.rollout.pipeline import Queued
+from rlhf_lab.rollout.chunk_states import QueuedChunk
 from rlhf_lab.runs.folder import RunDirectory, list_runs
 from rlhf_lab.runs.trackers.console import Console
-from rlhf_lab.runs.trackers.evaluations import already_sent
+from rlhf_lab.runs.trackers.evaluations import sent_digests
 from rlhf_lab.sweeps.board import Board
 from rlhf_lab.sweeps.job import Job
 from rlhf_lab.sweeps.search.jobs import spent
 from rlhf_lab.training.checkpoint import CheckpointOptions, Checkpoints, Snapshot
-from rlhf_lab.types.data import Chunk, Rollout, Span, Weights
+from rlhf_lab.types.data import Weights
+from rlhf_lab.types.rollouts import Chunk, Rollout, Span
 from rlhf_lab.types.samples import Example, Finish, Group, Prompt, Sample
 
 ROUNDS = 4
@@ -133,7 +134,10 @@ def snapshot(round_: int) -> Snapshot:
     rollout = Rollout(whole, groups, ((0, round_),), tokens, seconds, 1)
     counters = {"budget": {"seen": 4, "refunds": 0, "held": []}, "taken_tokens": 5}
     ledger = {"seconds": {"save": 0.1}, "counts": {"rounds": round_}, "wall": 1.5, "lost": 0.0}
-    queue = [Queued(round_, round_, True, rollout), Queued(round_ + 1, round_, False, None)]
+    queue = [
+        QueuedChunk(round_, round_, True, rollout),
+        QueuedChunk(round_ + 1, round_, False, None),
+    ]
     weights = {round_: Weights(round_, {"a": torch.ones(3)})}
     return Snapshot(round_, weights, {"a/exp": torch.ones(3)}, counters, queue, ledger)
 
@@ -163,7 +167,7 @@ def listed(folder: Path) -> None:
     """`rlhf-lab runs`: the good run is there, whatever became of the other."""
     states = {run.name: run.state for run in list_runs(folder)}
     assert states["seed=2"] == "finished", states
-    runs_table.show(folder, SILENT)
+    runs.COMMAND.run([str(folder)], SILENT)
 
 
 def tabled(folder: Path) -> None:
@@ -200,23 +204,23 @@ def watched(folder: Path) -> None:
 
 
 def drawn(folder: Path) -> None:
-    found = timeline.spans(folder)
-    timeline.html(found, timeline.heading("run", found))
+    found = timeline.drawable_spans(folder)
+    timeline_page.html(found, timeline.heading("run", found))
 
 
 def planned(folder: Path) -> None:
-    planner.show([str(folder), "mode=sync,async"], SILENT)
+    planner.show(folder, ["mode=sync,async"], SILENT)
 
 
 def replayed(folder: Path) -> None:
-    of_run("replay", [str(folder)])
+    overrides_of_replay(folder, [])
     recipe: Any = SimpleNamespace(num_rounds=ROUNDS)
     schedule_of(folder, config().mode, recipe)
 
 
 def resumed(folder: Path) -> None:
     """What is read before a run goes on; another checkpoint is taken where one is damaged."""
-    of_run("resume", [str(folder)])
+    overrides_to_resume(folder, [])
     same = {"identity": MANIFEST["identity"]}
     RunDirectory.resume(folder, same, "")
     refuse_occupied(folder)
@@ -227,9 +231,9 @@ def resumed(folder: Path) -> None:
 
 
 def evaluated(folder: Path) -> None:
-    of_run("evaluate", [str(folder)])
+    overrides_again(folder, [])
     saved_weights(folder)
-    already_sent(folder)
+    sent_digests(folder)
     list(outboxes(folder))
     spent(folder)
 

@@ -23,12 +23,12 @@ from rlhf_lab.experiment.data_report import inspect
 from rlhf_lab.models.causal_lm import load_policy, policy_shape, require_savable, save_policy
 from rlhf_lab.models.pretrained import PretrainedModel
 from rlhf_lab.models.reward_model import load_reward_model, reward_model_from, save_reward_model
-from rlhf_lab.models.sampling import Written
+from rlhf_lab.models.sampling import GenerationSettings
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.tasks.audit import DataOptions, Limits, audit_split
 from rlhf_lab.tasks.gsm8k import Gsm8k
 from rlhf_lab.tasks.pairs import pair_examples
-from rlhf_lab.tasks.prompts import as_it_is
+from rlhf_lab.tasks.prompts import never_shorter
 from rlhf_lab.tasks.tldr_nano import TldrNano
 from rlhf_lab.types.samples import Split
 
@@ -88,7 +88,7 @@ def make_parquet(folder: Path) -> None:
 def read_task(folder: Path) -> None:
     """What a run reads of every row."""
     task = Gsm8k(path=str(folder), validation_size=2)
-    limits = Limits(lambda text: [1] * len(text), as_it_is, 300, 9)
+    limits = Limits(lambda text: [1] * len(text), never_shorter, 300, 9)
     for split in Split:
         examples = task.examples(split)
         audit_split(split, examples, limits, DataOptions(), lambda: None)
@@ -113,13 +113,13 @@ def read_pairs(folder: Path) -> None:
 
 
 def make_policy(folder: Path) -> None:
-    save_policy(llama(), TldrNano().tokenizer(), folder, Written(0.7, 8))
+    save_policy(llama(), TldrNano().tokenizer(), folder, GenerationSettings(0.7, 8))
 
 
 def read_policy(folder: Path) -> None:
     """Loaded to be trained, and saved again."""
     model, tokenizer = load_policy(PretrainedModel("x", str(folder)), None, seed=0)
-    require_savable(model, tokenizer, str(folder), Written(0.7, 8))
+    require_savable(model, tokenizer, str(folder), GenerationSettings(0.7, 8))
 
 
 def read_shape(folder: Path) -> None:

@@ -15,13 +15,14 @@ from rlhf_lab.experiment.config import Config, plain
 from rlhf_lab.experiment.prepare import Artifacts
 from rlhf_lab.experiment.train import learn
 from rlhf_lab.models.causal_lm import load_policy
-from rlhf_lab.models.forward import weights_digest
 from rlhf_lab.models.pretrained import PretrainedModel
+from rlhf_lab.models.weights import weights_digest
 from rlhf_lab.runs.folder import config_hash
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.training.checkpoint import CheckpointOptions, Checkpoints, Snapshot
 from rlhf_lab.training.loop import Hooks
-from rlhf_lab.types.data import Batch, Chunk, Metrics, Weights
+from rlhf_lab.types.data import Batch, Metrics, Weights
+from rlhf_lab.types.rollouts import Chunk
 from rlhf_lab.types.samples import Group
 
 Row = dict[str, Any]

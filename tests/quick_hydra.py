@@ -17,7 +17,7 @@ from hydra._internal import config_repository as repositories
 from hydra._internal import defaults_list as lists
 from omegaconf import DictConfig
 
-from rlhf_lab.cli.main import conf_folder
+from rlhf_lab.experiment.registry import conf_folder
 
 LOADER: Any = loading.ConfigLoaderImpl
 REPOSITORY: Any = repositories.CachingConfigRepository

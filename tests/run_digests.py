@@ -20,10 +20,12 @@ from examples import FACTS
 from hydra import compose, initialize_config_dir
 from survival import outcome
 
-from rlhf_lab.cli import commands
-from rlhf_lab.cli.main import conf_folder
-from rlhf_lab.experiment.config import ALGORITHMS, register, typed
+from rlhf_lab.experiment import lifecycle
+from rlhf_lab.experiment.config import register, typed
+from rlhf_lab.experiment.registry import classes, conf_folder
 from rlhf_lab.runs.trackers.console import Console
+
+ALGORITHMS = classes("algo")
 
 SHORT = ("run.updates=8", "eval=none", "eval.snapshots=0", "sft.steps=4")
 # Modes that every algorithm is run in, and those that are run for one algorithm of each kind.
@@ -50,7 +52,7 @@ def digests(root: Path) -> dict[str, str]:
         options = (*SHORT, *(MODES | MORE_MODES)[mode], f"algo={algo}")
         base = ["debug=tiny", f"output.cache={root}/cache", f"output.root={root}/runs"]
         config = typed(compose("config", [*base, "output.quiet=true", *options]))
-        rows, weights = outcome(commands.train(config, Console(quiet=True), FACTS))
+        rows, weights = outcome(lifecycle.train(config, Console(quiet=True), FACTS))
         text = json.dumps([rows, weights], sort_keys=True)
         found[f"{mode} {algo}"] = hashlib.sha256(text.encode()).hexdigest()[:16]
     return found

@@ -12,8 +12,8 @@ from rlhf_lab.rollout.budget import StalenessBudget
 from rlhf_lab.rollout.mode import AtBound, ExecutorKind, Mode, OnFailure, WeightPolicy
 from rlhf_lab.training.ledger import Ledger
 from rlhf_lab.training.optim import Optim, Per, Schedule
-from rlhf_lab.types.data import Chunk, Rollout, Span
 from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.rollouts import Chunk, Rollout, Span
 from rlhf_lab.types.run_options import RunOptions
 
 

@@ -19,7 +19,7 @@ from test_needs import engine_of
 from torch import Tensor
 from torch.func import functional_call
 
-from rlhf_lab.cli import commands
+from rlhf_lab.experiment import lifecycle
 from rlhf_lab.experiment.checks import check
 from rlhf_lab.experiment.prepare import Artifacts
 from rlhf_lab.models.adapters import (
@@ -272,14 +272,14 @@ def test_modes_agree_with_adapters(finished: Finished) -> None:
 def test_a_resumed_run_ends_with_the_same_bits(make_config: MakeConfig, tmp_path: Path) -> None:
     options = (*SHORT, "mode=lagged", "checkpoint=rounds", "checkpoint.keep=3", "optim.lr=3e-3")
     whole, cut = tmp_path / "whole", tmp_path / "cut"
-    commands.train(make_config(*options, f"output.dir={whole}"), Console(quiet=True), FACTS)
+    lifecycle.train(make_config(*options, f"output.dir={whole}"), Console(quiet=True), FACTS)
     shutil.copytree(whole, cut)
     manifest = json.loads((cut / "manifest.json").read_text())
     del manifest["weights_digest"]
     (cut / "manifest.json").write_text(json.dumps(manifest | {"state": "failed"}))
     shutil.rmtree(sorted((cut / "checkpoints").iterdir())[-1])
     resuming = make_config(*options, f"output.dir={cut}", "output.resume=true")
-    commands.train(resuming, Console(quiet=True), FACTS)
+    lifecycle.train(resuming, Console(quiet=True), FACTS)
     assert outcome(cut) == outcome(whole)
     one, other = (folder / "policy" / "model.safetensors" for folder in (whole, cut))
     assert one.read_bytes() == other.read_bytes()

@@ -130,7 +130,7 @@ def test_the_first_of_equal_bests_wins() -> None:
 
 def test_k1_and_k3_estimate_the_same_kl() -> None:
     torch.manual_seed(0)
-    p, q = torch.randn(8).log_softmax(0), torch.randn(8).log_softmax(0)
+    p, q = torch.randn(1, 8).log_softmax(1), torch.randn(1, 8).log_softmax(1)
     exact = (p.exp() * (p - q)).sum()
     assert (p.exp() * k1(p, q)).sum() == pytest.approx(float(exact), abs=1e-6)
     assert (p.exp() * k3(p, q)).sum() == pytest.approx(float(exact), abs=1e-6)

@@ -11,7 +11,7 @@ import pytest
 from conftest import MakeConfig
 from examples import FACTS
 
-from rlhf_lab.cli import commands
+from rlhf_lab.experiment import lifecycle
 from rlhf_lab.experiment.checks import check
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.tasks.arithmetic import (
@@ -147,7 +147,7 @@ def test_a_tiny_run_trains_on_the_rule_and_is_evaluated(
     folder = tmp_path / mode
     config = make_config("task=arithmetic", "algo=rloo", f"mode={mode}", f"output.dir={folder}")
     check(config)
-    commands.train(config, Console(quiet=True), FACTS)
+    lifecycle.train(config, Console(quiet=True), FACTS)
     rounds = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     assert rounds
     last = json.loads((folder / "evals.jsonl").read_text().splitlines()[-1])

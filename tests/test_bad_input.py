@@ -20,11 +20,12 @@ from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 from survival import generators_at_work, is_running, wait_until
 
-from rlhf_lab.cli import commands
-from rlhf_lab.cli.main import conf_folder, main, message
+from rlhf_lab.cli.endings import message
+from rlhf_lab.cli.main import main
+from rlhf_lab.experiment import lifecycle
 from rlhf_lab.experiment.checks import check, require_readable_splits
-from rlhf_lab.experiment.config import GROUPS
 from rlhf_lab.experiment.prepare import Artifacts
+from rlhf_lab.experiment.registry import CLASSES, group_options
 from rlhf_lab.runs import forkserver
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
@@ -70,7 +71,7 @@ def test_a_bad_option_is_refused_at_composition(
 ALONE = ("ppo", "ma_ppo", "reinforce", "reinforce_plus_plus")
 
 
-@pytest.mark.parametrize("algo", sorted(set(GROUPS["algo"]) - set(ALONE)))
+@pytest.mark.parametrize("algo", sorted(set(CLASSES["algo"]) - set(ALONE)))
 def test_one_completion_is_too_few_for_a_group_baseline(make_config: MakeConfig, algo: str) -> None:
     with pytest.raises(UserError, match=r"run.group_size=1 with algo=.*pass run.group_size=2"):
         check(make_config(f"algo={algo}", "run.group_size=1"))
@@ -250,9 +251,8 @@ def test_help_lists_commands_groups_and_options(
         assert command in text
     assert call("train", "--help", monkeypatch=monkeypatch) == 0
     text = capsys.readouterr().out
-    for path in conf_folder().glob("*/*.yaml"):
-        assert path.parent.name in text
-        assert path.stem in text
+    for group, names in group_options().items():
+        assert {group, *names} <= set(text.split())
 
 
 def command_line(words: list[str], folder: Path) -> NoReturn:
@@ -331,5 +331,5 @@ def test_prompts_must_fit_the_context_of_a_loaded_model(
         *("task.max_prompt_tokens=120", f"output.dir={tmp_path}/long"),
     )
     with pytest.raises(UserError, match=r"max_prompt_tokens=120 plus responses of 24 .*of 128"):
-        commands.train(config, Console(quiet=True), FACTS)
+        lifecycle.train(config, Console(quiet=True), FACTS)
     assert not (tmp_path / "long" / "metrics.jsonl").exists()

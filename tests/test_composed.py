@@ -11,8 +11,8 @@ from composed import by_hydra, composed
 from omegaconf import Container, DictConfig, ListConfig, OmegaConf
 from quick_hydra import quickened
 
-from rlhf_lab.cli.main import conf_folder
 from rlhf_lab.experiment.config import typed
+from rlhf_lab.experiment.registry import conf_folder
 
 pytestmark = pytest.mark.usefixtures("costly")
 FOLDER = conf_folder()

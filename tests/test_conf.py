@@ -9,17 +9,22 @@ import pytest
 from conftest import MakeConfig
 
 from rlhf_lab.cli.config_reference import reference
-from rlhf_lab.cli.main import conf_folder
+from rlhf_lab.cli.explain import explanation
 from rlhf_lab.experiment.checks import check
-from rlhf_lab.experiment.config import ALGORITHMS, Config, plain
+from rlhf_lab.experiment.config import Config, plain
+from rlhf_lab.experiment.keys import all_keys
+from rlhf_lab.experiment.registry import classes, conf_folder, group_options
 from rlhf_lab.runs.folder import config_hash
+from rlhf_lab.types.errors import UserError
 
-MOUNT = {"budget": "budget@run"}
-OPTIONS = sorted(
-    f"{MOUNT.get(path.parent.name, path.parent.name)}={path.stem}"
-    for path in conf_folder().glob("*/*.yaml")
-    if path.parent.name not in ("launcher", "debug")
-)
+ALGORITHMS = classes("algo")
+
+OPTIONS = [
+    f"{group}={name}"
+    for group, names in group_options().items()
+    for name in names
+    if group not in ("launcher", "debug")
+]
 
 
 # What some options cannot do without.
@@ -48,12 +53,11 @@ def test_algorithms_and_modes_fit_each_other(config_of: MakeConfig, algo: str, m
     check(dataclasses.replace(config, mode=config_of(f"mode={mode}").mode))
 
 
-def test_every_algorithm_has_its_file_and_yaml_and_row() -> None:
+def test_every_algorithm_has_its_file_and_row() -> None:
     root = conf_folder().parent
     table = (root / "docs" / "algorithms.md").read_text(encoding="utf-8")
     for name, algorithm in ALGORITHMS.items():
         assert algorithm().name == name
-        assert (conf_folder() / "algo" / f"{name}.yaml").is_file()
         assert f"`{name}`" in table
         source = root / "src" / "rlhf_lab" / "algos" / f"{name}.py"
         assert len(source.read_text(encoding="utf-8").splitlines()) <= 95, "about 80"
@@ -62,3 +66,45 @@ def test_every_algorithm_has_its_file_and_yaml_and_row() -> None:
 def test_the_config_reference_is_current() -> None:
     page = Path(conf_folder().parent / "docs" / "config.md")
     assert page.read_text(encoding="utf-8") == reference(), "run `make docs`"
+
+
+def test_every_key_has_a_sentence_that_says_what_it_changes() -> None:
+    every = list(all_keys())
+    assert len(every) > 450
+    for key in every:
+        assert key.about[:1].isupper() and key.about.endswith("."), key.name
+        assert len(key.about) < 240, key.name
+
+
+@pytest.mark.parametrize(
+    ("key", "parts"),
+    [
+        (
+            "mode.max_staleness",
+            ["0 to 1024", "type:         int", "mode=async (1)", "rollout.mode"],
+        ),
+        ("algo.clip", ["with algo=grpo", "1 - clip to 1 + clip", "arXiv:1707.06347"]),
+        ("judge.retries", ["reward=endpoint", "default:      4"]),
+        ("run.updates", ["RunOptions", "debug=tiny (4)", "(64)"]),
+        ("mode", ["mode=OPTION: async, free", "mode.executor ('inline'): Where samples"]),
+        ("algo=dpo", ["algo=dpo: Offline", "algo.pair_loss ('sigmoid')"]),
+        ("sft", ["sft.loss_on"]),
+        ("seed", ["Keys all randomness"]),
+    ],
+)
+def test_a_key_a_node_and_an_option_are_explained(key: str, parts: list[str]) -> None:
+    text = "\n".join(explanation(key))
+    assert [part for part in parts if part not in text] == [], text
+
+
+@pytest.mark.parametrize(
+    ("key", "meant"),
+    [
+        ("mode.max_stalenes", "mode.max_staleness"),
+        ("max_staleness", "mode.max_staleness"),
+        ("x", ""),
+    ],
+)
+def test_an_unknown_key_is_refused_with_what_was_meant(key: str, meant: str) -> None:
+    with pytest.raises(UserError, match=f"{key} is no key of the config: .*{meant}"):
+        list(explanation(key))

@@ -26,8 +26,8 @@ def test_outside_a_terminal_progress_is_a_few_plain_lines(
             bar.advance(1, loss=2.0 - step / 400)
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 20
-    assert lines[0] == "sft: 20/400, 20s gone, 6m20s left  loss 1.95"
-    assert lines[-1] == "sft: 400/400, 6m40s gone  loss 1"
+    assert lines[0] == "sft: 20/400, 20s elapsed, 6m20s left  loss 1.95"
+    assert lines[-1] == "sft: 400/400, 6m40s elapsed  loss 1"
 
 
 def test_a_quick_stage_is_one_line_and_a_slow_one_waits_for_five_percent(
@@ -38,15 +38,15 @@ def test_a_quick_stage_is_one_line_and_a_slow_one_waits_for_five_percent(
     with console.stage("quick", total=400) as bar:
         for _ in range(400):
             bar.advance(1)
-    assert capsys.readouterr().out.splitlines() == ["quick: 400/400, 0s gone"]
+    assert capsys.readouterr().out.splitlines() == ["quick: 400/400, 0s elapsed"]
     with console.stage("slow", total=4) as bar:
         for _ in range(4):
             clock.now += 1000.0
             bar.advance(1, reward=0.5, lag=1)
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 4
-    assert lines[1] == "slow: 2/4, 33m20s gone, 33m20s left  reward 0.5  lag 1"
-    assert lines[3].startswith("slow: 4/4, 1h06m gone  ")
+    assert lines[1] == "slow: 2/4, 33m20s elapsed, 33m20s left  reward 0.5  lag 1"
+    assert lines[3].startswith("slow: 4/4, 1h06m elapsed  ")
 
 
 def test_a_stage_that_fails_passes_the_error_on(capsys: pytest.CaptureFixture[str]) -> None:
@@ -64,7 +64,7 @@ def test_on_a_terminal_there_is_a_bar_with_counts_and_numbers(
     monkeypatch.setenv("TERM", "xterm")
     console = Console(quiet=False, is_terminal=True)
     with console.stage("train [async]", total=2) as bar:
-        console.say("above [the] bar")
+        console.print("above [the] bar")
         for _ in range(2):
             bar.advance(1, reward=0.5, wait=0.25)
     shown = capsys.readouterr().out
@@ -77,7 +77,7 @@ def test_quiet_says_nothing(is_terminal: bool, capsys: pytest.CaptureFixture[str
     console = Console(quiet=True, is_terminal=is_terminal)
     with console.stage("sft", total=1) as bar:
         bar.advance(1, loss=1.0)
-    console.say("text")
+    console.print("text")
     console.table("title", ["a"], [["b"]])
     assert capsys.readouterr().out == ""
 

@@ -39,11 +39,14 @@ from rlhf_lab.algos.off_policy import corrected, is_anchored
 from rlhf_lab.algos.proximal_rloo import ProximalRLOO
 from rlhf_lab.algos.rloo import RLOO
 from rlhf_lab.experiment.checks import check
-from rlhf_lab.experiment.config import ALGORITHMS, CORRECTIONS
+from rlhf_lab.experiment.registry import classes
 from rlhf_lab.models.batching import collate
 from rlhf_lab.types.data import Batch, Objective
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.protocols import Algorithm, Correction
+
+ALGORITHMS = classes("algo")
+CORRECTIONS = classes("correction")
 
 # Log-ratios of two rows, of three tokens and of two.
 LOG_RATIO = [[math.log(2), math.log(0.25), 0.0], [math.log(4), math.log(1.5)]]

@@ -18,11 +18,11 @@ from safetensors.torch import load_file, save_file
 from test_models import llama, load
 from transformers import GenerationConfig
 
-from rlhf_lab.cli import commands
+from rlhf_lab.experiment import lifecycle
 from rlhf_lab.models.causal_lm import load_policy, policy_shape, require_savable, save_policy
 from rlhf_lab.models.pretrained import PretrainedModel
 from rlhf_lab.models.reward_model import load_reward_model, reward_model_from, save_reward_model
-from rlhf_lab.models.sampling import Written
+from rlhf_lab.models.sampling import GenerationSettings
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.tasks.tldr_nano import TldrNano
 from rlhf_lab.types.errors import UserError
@@ -58,7 +58,7 @@ def test_a_model_whose_generation_config_contradicts_itself_is_trained_and_saved
         "model=pretrained", f"model.path={folder}", "reward=task_rule", "run.updates=1",
         "generator.temperature=0.8", "algo=rloo",
     )  # fmt: skip
-    run = commands.train(config, Console(quiet=True), FACTS)
+    run = lifecycle.train(config, Console(quiet=True), FACTS)
     saved = GenerationConfig.from_pretrained(run / "policy")
     saved.validate(strict=True)
     kept = (saved.do_sample, saved.temperature, saved.top_k, saved.top_p)
@@ -80,10 +80,10 @@ def test_a_stage_keeps_the_settings_that_its_model_came_with(folder: Path, tmp_p
 
 def test_what_could_not_be_saved_at_the_end_is_refused_at_the_start(folder: Path) -> None:
     model, tokenizer = load_policy(PretrainedModel("x", str(folder)), None, 0)
-    require_savable(model, tokenizer, "llama", Written(0.7, 8))
+    require_savable(model, tokenizer, "llama", GenerationSettings(0.7, 8))
     model.config.odd = object()
     with pytest.raises(UserError, match=r"^model.path=llama: transformers would not save"):
-        require_savable(model, tokenizer, "llama", Written(0.7, 8))
+        require_savable(model, tokenizer, "llama", GenerationSettings(0.7, 8))
 
 
 CONFIGS: dict[str, tuple[dict[str, Any], str]] = {
@@ -143,11 +143,11 @@ def test_end_tokens_of_any_kind_are_replaced_by_the_tokenizers(
     put(folder, "generation_config.json", eos_token_id=tokens)
     try:
         model, tokenizer = load_policy(PretrainedModel("x", str(folder)), None, 0)
-        require_savable(model, tokenizer, str(folder), Written(0.7, 8))
+        require_savable(model, tokenizer, str(folder), GenerationSettings(0.7, 8))
     except UserError as error:
         assert len(str(error).splitlines()) == 1 and not isinstance(tokens, list | None)
         return
-    save_policy(model, tokenizer, tmp_path / "saved", Written(0.7, 8))
+    save_policy(model, tokenizer, tmp_path / "saved", GenerationSettings(0.7, 8))
     saved = GenerationConfig.from_pretrained(tmp_path / "saved")
     assert saved.eos_token_id == tokenizer.eos_token_id
     load(tmp_path / "saved")

@@ -20,8 +20,8 @@ from analysis.sources.findings import Kind
 from analysis.sources.folders import read_folder
 from analysis.tables import __main__ as tables
 from analysis.tables.gather import gather
-from rlhf_lab.cli import report, runs_table, timeline
-from rlhf_lab.cli.main import of_run
+from rlhf_lab.cli import report, runs, timeline
+from rlhf_lab.cli.arguments import overrides_again, overrides_of_replay, overrides_to_resume
 from rlhf_lab.experiment.build import schedule_of
 from rlhf_lab.experiment.evaluate import saved_weights
 from rlhf_lab.experiment.outputs import refuse_occupied
@@ -63,9 +63,9 @@ def set_key(path: Path, key: str, value: Any) -> None:
 
 def read_all(sweep: Path, capsys: pytest.CaptureFixture[str]) -> str:
     """What `runs`, tables and a report make of the sweep: each shows the other run."""
-    assert runs_table.show(sweep, CONSOLE) == 0
+    assert runs.COMMAND.run([str(sweep)], CONSOLE) == 0
     assert tables.main([str(sweep)]) == 0
-    assert report.show([str(sweep), "--out", str(sweep / "page.html")], CONSOLE) == 0
+    assert report.COMMAND.run([str(sweep), "--out", str(sweep / "page.html")], CONSOLE) == 0
     out, err = capsys.readouterr()
     assert "Traceback" not in out + err and "seed=2" in out
     assert "seed=2" in (sweep / "page.html").read_text()
@@ -110,10 +110,10 @@ def test_a_manifest_that_is_none_is_refused_in_one_line(
     (run / "manifest.json").write_text(text)
     assert "seed=1: manifest.json is damaged" in read_all(sweep, capsys)
     for command in (
-        lambda: of_run("resume", [str(run)]),
-        lambda: of_run("evaluate", [str(run)]),
-        lambda: of_run("replay", [str(run)]),
-        lambda: planner.show([str(run)], CONSOLE),
+        lambda: overrides_to_resume(run, []),
+        lambda: overrides_again(run, []),
+        lambda: overrides_of_replay(run, []),
+        lambda: planner.show(run, [], CONSOLE),
     ):
         with pytest.raises(UserError, match="manifest") as refused:
             command()
@@ -159,7 +159,7 @@ def test_a_line_of_garbage_is_named(
         return
     readers: tuple[Callable[[], object], ...] = (lambda: read_rows(run / name),)
     if name == "timeline.jsonl":
-        readers = (lambda: timeline.spans(run), lambda: planner.show([str(run)], CONSOLE))
+        readers = (lambda: timeline.drawable_spans(run), lambda: planner.show(run, [], CONSOLE))
     for read in readers:
         with pytest.raises(UserError, match=rf"{name}, line 2.*: (delete the line|restore)"):
             read()
@@ -229,7 +229,7 @@ def test_what_is_no_file_is_neither_waited_for_nor_read_for_ever(
     found = read_all(sweep, capsys)
     assert "metrics.jsonl" in found
     with pytest.raises(UserError, match=r"timeline\.jsonl"):
-        planner.show([str(run)], CONSOLE)
+        planner.show(run, [], CONSOLE)
     with pytest.raises(UserError, match=r"metrics\.jsonl is no file: move it away"):
         refuse_occupied(run)
 

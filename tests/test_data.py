@@ -13,23 +13,17 @@ import pytest
 from conftest import MakeConfig
 from examples import FACTS, call
 
-from rlhf_lab.cli import commands
+from rlhf_lab.experiment import lifecycle
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.experiment.data_report import inspect, share
 from rlhf_lab.experiment.prepare import Artifacts, read_pairs
 from rlhf_lab.runs.trackers.console import Console
-from rlhf_lab.tasks.audit import (
-    DataOptions,
-    Lengths,
-    Limits,
-    Overlap,
-    SplitAudit,
-    audit_split,
-    overlap,
-)
+from rlhf_lab.tasks.audit import DataOptions, Limits, SplitAudit, audit_split
 from rlhf_lab.tasks.fingerprints import ngrams, normalised, words
 from rlhf_lab.tasks.gsm8k import Gsm8k
-from rlhf_lab.tasks.prompts import as_it_is
+from rlhf_lab.tasks.lengths import Lengths
+from rlhf_lab.tasks.overlap import Overlap, overlap
+from rlhf_lab.tasks.prompts import never_shorter
 from rlhf_lab.tasks.tldr import Tldr
 from rlhf_lab.tasks.tldr_nano import TldrNano
 from rlhf_lab.training.stages.relabel import ordered, write_relabelled
@@ -49,7 +43,7 @@ def examples(*prompts: str, reference: str = " r") -> list[Example]:
 
 
 def audited(rows: Sequence[Example], limits: Limits | None = None, **options: Any) -> SplitAudit:
-    limits = limits or Limits(lambda text: [1] * len(text.split()), as_it_is, 3, 2)
+    limits = limits or Limits(lambda text: [1] * len(text.split()), never_shorter, 3, 2)
     return audit_split(Split.train, rows, limits, DataOptions(**options), lambda: None)
 
 
@@ -115,7 +109,7 @@ def test_rows_that_do_not_fit_are_counted_before_any_run() -> None:
     # Two words and the end token, of which two fit.
     assert found.lengths["reference tokens"].num_over == 3
     assert found.too_long == {0}
-    assert audited(examples("a b c d"), Limits(None, as_it_is, 3, 2)).too_long == set()
+    assert audited(examples("a b c d"), Limits(None, never_shorter, 3, 2)).too_long == set()
 
 
 def test_an_overlap_is_n_words_in_a_row_or_the_whole_prompt() -> None:
@@ -295,7 +289,7 @@ def test_shares_are_readable() -> None:
 @pytest.mark.skipif(not REAL.is_dir(), reason="the real GSM8K is not beside the checkout")
 def test_the_first_rows_of_the_real_gsm8k_are_no_repeats() -> None:
     rows = Gsm8k(path=str(REAL)).examples(Split.train)
-    found = audited([rows[number] for number in range(300)], Limits(None, as_it_is, 512, 128))
+    found = audited([rows[number] for number in range(300)], Limits(None, never_shorter, 512, 128))
     assert (found.rows, found.same.num, found.near.num) == (300, 0, 0)
 
 
@@ -304,7 +298,7 @@ def test_the_first_rows_of_the_real_gsm8k_are_no_repeats() -> None:
 def test_what_the_real_gsm8k_holds() -> None:
     task = Gsm8k(path=str(REAL))
     splits = {split: task.examples(split) for split in (Split.train, Split.test)}
-    limits = Limits(None, as_it_is, 512, 128)
+    limits = Limits(None, never_shorter, 512, 128)
     found = audit_split(Split.train, splits[Split.train], limits, DataOptions(), lambda: None)
     assert (found.rows, found.same.num, found.near.num) == (7217, 0, 0)
     shared = overlap(Split.test, Split.train, splits, DataOptions(), lambda: None)
@@ -387,7 +381,7 @@ def test_labels_relabelled_by_a_reward_model_train_one_and_a_run(
         *("algo=dpo", f"generator.path={product.folder}/train.jsonl", "eval=none"),
         f"output.dir={tmp_path}/run",
     )
-    assert (commands.train(config, Console(quiet=True), FACTS) / "metrics.jsonl").is_file()
+    assert (lifecycle.train(config, Console(quiet=True), FACTS) / "metrics.jsonl").is_file()
 
 
 def test_a_users_text_pairs_go_through_relabel_and_reward_model(

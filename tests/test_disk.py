@@ -23,14 +23,14 @@ from safetensors import torch as safetensors
 from test_bad_input import SUMS
 
 from analysis.command import exit_code
-from rlhf_lab.cli import commands
+from rlhf_lab.cli.arguments import is_option
 from rlhf_lab.cli.main import run_command
-from rlhf_lab.experiment.arguments import is_option
+from rlhf_lab.experiment import lifecycle
 from rlhf_lab.experiment.prepare import Artifacts
 from rlhf_lab.rewards.judge_cache import JudgeCache
 from rlhf_lab.runs import disk
 from rlhf_lab.runs.atomic_folder import atomic_folder
-from rlhf_lab.runs.disk import fault_of, follow_umask, save_file, told, umask, writing
+from rlhf_lab.runs.disk import fault_of, fault_text, follow_umask, save_file, umask, writing
 from rlhf_lab.runs.locks import try_lock
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.sweeps.words import quoted
@@ -105,7 +105,9 @@ def test_errors_of_libraries_in_rust_are_errors_of_the_system(tmp_path: Path) ->
         save_file({"a": torch.zeros(2)}, path)
     with pytest.raises(OSError, match="No space left on device: '/x'") as full, writing(Path("/x")):
         raise SafetensorError('I/O error: no room (os error 28) at path "/x/.tmp"')
-    assert told(full.value) == ("/x: No space left on device: free space, or choose another disk")
+    assert fault_text(full.value) == (
+        "/x: No space left on device: free space, or choose another disk"
+    )
     with pytest.raises(ValueError, match="another"), writing(Path("/x")):
         raise ValueError("another")
 
@@ -141,7 +143,7 @@ def test_a_full_disk_ends_a_run_in_a_line_that_names_what_is_kept(
     given = [*SUMS, "run.updates=4", "checkpoint.rounds=1", "output.quiet=true",
              f"output.dir={quoted(folder)}", f"output.cache={tmp_path}/cache"]  # fmt: skip
     with monkeypatch.context() as patch:
-        patch.setattr(commands, "save_policy", failing(errno.ENOSPC, "/disk/policy"))
+        patch.setattr(lifecycle, "save_policy", failing(errno.ENOSPC, "/disk/policy"))
         assert call("train", *given, monkeypatch=patch) == 1
     lines = [line for line in capsys.readouterr().err.splitlines() if "rlhf-lab train:" in line]
     assert lines == [

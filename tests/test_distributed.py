@@ -162,7 +162,7 @@ def test_a_run_outlives_the_loss_of_a_process(tmp_path: Path) -> None:
     assert out.count(f"run {run}") == 1
     manifest = json.loads((run / "manifest.json").read_bytes())
     assert manifest["state"] == "failed", err
-    assert "another process of the run ended without a word" in manifest["error"]
+    assert "another process of the run ended without a traceback" in manifest["error"]
     code, out, err = ended(lab("resume", str(run), folder=run, cache=cache, processes=1))
     assert code == 0, err
     assert "resumed at round" in out

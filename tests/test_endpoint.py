@@ -16,7 +16,7 @@ from conftest import MakeConfig
 from examples import FACTS, call
 from judge_server import Asked, Response, longer_wins, said, serving
 
-from rlhf_lab.cli import commands
+from rlhf_lab.experiment import lifecycle
 from rlhf_lab.experiment.checks import check
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.rewards.endpoint import EndpointReward, Style, TokenLimit
@@ -544,7 +544,7 @@ MODES = {"sync": ["mode=lagged"], "process": ["mode=async", "mode.executor=proce
 
 
 def train(config: Config) -> Path:
-    return commands.train(config, Console(quiet=False), FACTS)
+    return lifecycle.train(config, Console(quiet=False), FACTS)
 
 
 def exact(folder: Path) -> list[dict[str, Any]]:

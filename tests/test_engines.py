@@ -221,12 +221,12 @@ def test_a_shortage_of_memory_names_the_phase_and_what_to_lower(
     def exhausted(*given: Any) -> Any:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr(here._holder, "output", exhausted)
+    monkeypatch.setattr(here._backend, "output", exhausted)
     with pytest.raises(
         OutOfMemory, match=r"in the update .*: lower engine\.micro_rows=8.*logit_to"
     ):
         here.update(batch, ALGOS["online_dpo"], None, 1e-3)  # type: ignore[arg-type]
-    monkeypatch.setattr(here._holder, "reference", exhausted)
+    monkeypatch.setattr(here._backend, "reference", exhausted)
     with pytest.raises(OutOfMemory, match="in the log-probs of the reference"):
         here.reference_logp(batch)
 

@@ -18,7 +18,6 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from survival import exact_rows
 
-from rlhf_lab.cli import commands
 from rlhf_lab.evaluation.evaluator import EvalOptions, Evaluator
 from rlhf_lab.evaluation.measures.intervals import wilson, with_interval
 from rlhf_lab.evaluation.measures.length_control import length_controlled
@@ -32,7 +31,7 @@ from rlhf_lab.evaluation.measures.pass_at_k import (
 )
 from rlhf_lab.evaluation.measures.score_gap import Scored, gap_metrics, rank_correlation, ranks
 from rlhf_lab.evaluation.measures.verdicts import Judged, by_comparison, by_score, win_metrics
-from rlhf_lab.experiment import build
+from rlhf_lab.experiment import build, lifecycle
 from rlhf_lab.experiment.checks import check
 from rlhf_lab.experiment.evaluate import Evaluated, show
 from rlhf_lab.experiment.prepare import Artifacts
@@ -41,11 +40,11 @@ from rlhf_lab.runs.jsonl import read_rows
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.tasks.arithmetic import Arithmetic
 from rlhf_lab.tasks.gsm8k import Gsm8k, Verify
+from rlhf_lab.tasks.protocols import Answering, Verifiable
 from rlhf_lab.tasks.reasoning_gym import ReasoningGym
 from rlhf_lab.tasks.tldr_nano import TldrNano
 from rlhf_lab.types.data import Verdict, Weights
 from rlhf_lab.types.errors import UserError
-from rlhf_lab.types.protocols import Answering, Verifiable
 from rlhf_lab.types.samples import Group
 
 
@@ -537,7 +536,7 @@ def test_what_goes_wrong_is_told_with_its_exit_code(
     def explode(*_: object) -> None:
         raise OSError("disk full")
 
-    monkeypatch.setattr(commands, "evaluated", explode)
+    monkeypatch.setattr(lifecycle, "evaluate_again", explode)
     assert call("evaluate", *names, monkeypatch=monkeypatch) == 1
     told = capsys.readouterr().err
     assert "disk full" in told and "Traceback" in told

@@ -16,7 +16,7 @@ from examples import call
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from rlhf_lab.experiment.export import Asked, asked
+from rlhf_lab.cli.export import COMMAND, read
 from rlhf_lab.experiment.model_card import base_model, card, citation, front_matter, training
 from rlhf_lab.types.errors import UserError
 
@@ -149,11 +149,13 @@ def test_the_papers_of_algorithm_and_correction_are_cited(make_config: MakeConfi
 
 
 def test_arguments_of_export() -> None:
-    assert asked(["a"]) == Asked(Path("a"))
-    assert asked(["a", "b", "version=12"]) == Asked(Path("a"), Path("b"), 12)
-    for wrong in (["a", "version=-1"], ["a", "version=x"], ["a", "seed=1"], ["a", "-m"]):
+    assert read(["a"]) == (Path("a"), None, None)
+    assert read(["a", "b", "version=12"]) == (Path("a"), Path("b"), 12)
+    for wrong in (["a", "version=-1"], ["a", "version=x"], ["a", "seed=1"]):
         with pytest.raises(UserError, match="is no option of export: rlhf-lab export RUN"):
-            asked(wrong)
+            read(wrong)
     for wrong in ([], ["a", "b", "c"]):
         with pytest.raises(UserError, match=rf"{len(wrong)} folders are named"):
-            asked(wrong)
+            read(wrong)
+    with pytest.raises(UserError, match="-m: rlhf-lab export RUN"):
+        COMMAND.run(["a", "-m"])

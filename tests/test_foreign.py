@@ -19,7 +19,7 @@ from misbehaving import ALL, ALLOWED, ARGUMENTS, CRASHES, FINAL, OF_MAIN
 from places import PLACES, behave, generator, groups, scored_by
 from survival import exact_rows, finish, outcome, start
 
-from rlhf_lab.cli import commands
+from rlhf_lab.experiment import lifecycle
 from rlhf_lab.rewards.function import FunctionReward, require_function
 from rlhf_lab.rewards.limited import OnError, SampleScorer
 from rlhf_lab.rollout.process import GeneratorFailure
@@ -288,17 +288,17 @@ def test_a_judge_that_ends_the_process_loses_no_training(
     config = make_config(*options, f"output.dir={folder}", "output.resume=true")
     asked = ask(tmp_path, "os._exit(0)", 1, "misjudge")
     with pytest.raises(ForeignFailure, match=r"lively_unless_asked called os\._exit"):
-        commands.train(config, Console(quiet=True), FACTS)
+        lifecycle.train(config, Console(quiet=True), FACTS)
     (run,) = list_runs(folder)
     assert (run.state, run.rounds) == ("failed", 4)
     rows, digest = outcome(folder)
     asked.unlink()
-    monkeypatch.setattr(commands, "trained", None)  # nothing is trained again
-    commands.train(config, Console(quiet=True), FACTS)
+    monkeypatch.setattr(lifecycle, "train_policy", None)  # nothing is trained again
+    lifecycle.train(config, Console(quiet=True), FACTS)
     assert outcome(folder) == (rows, digest)
     monkeypatch.undo()
     monkeypatch.chdir(tmp_path)
-    commands.train(make_config(*options, f"output.dir={whole}"), Console(quiet=True), FACTS)
+    lifecycle.train(make_config(*options, f"output.dir={whole}"), Console(quiet=True), FACTS)
     assert exact_rows(folder / "evals.jsonl") == exact_rows(whole / "evals.jsonl")
 
 

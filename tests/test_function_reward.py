@@ -16,7 +16,7 @@ from conftest import MakeConfig
 from examples import FACTS, call
 from survival import is_running, outcome, wait_until
 
-from rlhf_lab.cli import commands
+from rlhf_lab.experiment import lifecycle
 from rlhf_lab.experiment.config import plain
 from rlhf_lab.experiment.prepare import Artifacts
 from rlhf_lab.rewards import rules
@@ -35,9 +35,9 @@ from rlhf_lab.runs.jsonl import read_rows
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.tasks.arithmetic import Arithmetic
 from rlhf_lab.tasks.gsm8k import Gsm8k, Verify
+from rlhf_lab.tasks.protocols import Task
 from rlhf_lab.tasks.tldr_nano import TldrNano
 from rlhf_lab.types.errors import UserError
-from rlhf_lab.types.protocols import Task
 from rlhf_lab.types.samples import Example, Finish, Group, Prompt, Sample, Split
 
 pytestmark = pytest.mark.usefixtures("costly")
@@ -350,7 +350,7 @@ def test_a_time_limit_changes_no_bit_in_any_executor(
         )
     ):
         config = make_config(*SUMS, *own, *rest, f"output.dir={tmp_path}/{number}")
-        folder = commands.train(config, Console(quiet=True), {**FACTS, "resolved": plain(config)})
+        folder = lifecycle.train(config, Console(quiet=True), {**FACTS, "resolved": plain(config)})
         ends.append(outcome(folder))
     last = ends[0][0][-1]
     assert 0 < last["total/unscored_groups"] == last["total/reward_errors"] < 8
@@ -428,7 +428,7 @@ def test_the_preset_after_cgpo_trains_on_odds_behind_its_gates(
     config = make_config(
         "reward=cgpo", "run.updates=2", "eval.snapshots=1", f"output.dir={tmp_path}/cgpo"
     )
-    folder = commands.train(config, Console(quiet=True), {**FACTS, "resolved": plain(config)})
+    folder = lifecycle.train(config, Console(quiet=True), {**FACTS, "resolved": plain(config)})
     rows = metrics(folder)
     assert len(rows) == 2
     assert all(0 < row["reward/mean"] < 1 for row in rows), "odds, or 0 where a gate is closed"

@@ -15,18 +15,21 @@ from hypothesis import strategies as st
 
 from rlhf_lab.models.batching import collate
 from rlhf_lab.models.causal_lm import load_policy, save_policy
-from rlhf_lab.models.forward import load_weights, response_output, torch_threads
+from rlhf_lab.models.devices import torch_threads
+from rlhf_lab.models.forward import response_output
 from rlhf_lab.models.pretrained import PretrainedModel
 from rlhf_lab.models.reward_model import load_reward_model, reward_model_from, save_reward_model
 from rlhf_lab.models.scratch import ScratchModel
+from rlhf_lab.models.weights import load_weights, num_parameters
 from rlhf_lab.rewards.model import ModelReward, ModelScorer, last_token_scores
-from rlhf_lab.rollout.feeds import Newest, Recorded, Recorder
+from rlhf_lab.rollout.feeds import LatestWeights, RecordedWeights, SegmentRecorder
 from rlhf_lab.rollout.generators.draw import draw
 from rlhf_lab.rollout.generators.hf import HFGenerator, HFSampling
 from rlhf_lab.tasks.prompts import PromptStream
 from rlhf_lab.tasks.tldr_nano import TldrNano
-from rlhf_lab.types.data import Chunk, Weights, num_parameters
+from rlhf_lab.types.data import Weights
 from rlhf_lab.types.randomness import stable_hash, uniforms
+from rlhf_lab.types.rollouts import Chunk
 from rlhf_lab.types.samples import Finish, Group, Prompt, Split
 
 TASK = TldrNano()
@@ -138,7 +141,7 @@ def test_new_weights_in_the_middle_of_a_sequence_are_told_token_by_token() -> No
     old = weights()
     new = Weights(6, {name: tensor * 1.5 for name, tensor in old.state.items()})
     published = [old]
-    feed = Newest(lambda: published[-1], in_sequence=True)
+    feed = LatestWeights(lambda: published[-1], per_token=True)
 
     class Publishing:
         """New weights arrive while the sixth token is being written."""
@@ -148,7 +151,7 @@ def test_new_weights_in_the_middle_of_a_sequence_are_told_token_by_token() -> No
                 published.append(new)
             return feed.at(step)
 
-    recorder = Recorder(Publishing(), lambda: None)
+    recorder = SegmentRecorder(Publishing(), lambda: None)
     before = generator(temperature=3.0).generate(old, many)
     mixed = generator(temperature=3.0).generate(recorder, many)
     assert recorder.segments == ((0, 4), (6, 6))
@@ -165,13 +168,13 @@ def test_new_weights_in_the_middle_of_a_sequence_are_told_token_by_token() -> No
         length = len(one.tokens)
         assert one.versions == (() if length <= 6 else (4,) * 6 + (6,) * (length - 6))
         assert (one.version, one.newest_version) == (4, 6 if length > 6 else 4)
-    replayed = Recorded(recorder.segments, {4: old, 6: new})
+    replayed = RecordedWeights(recorder.segments, {4: old, 6: new})
     assert generator(temperature=3.0).generate(replayed, many) == mixed
 
 
 def test_without_looking_again_the_first_weights_write_it_all() -> None:
     published = [weights()]
-    feed = Newest(lambda: published[-1], in_sequence=False)
+    feed = LatestWeights(lambda: published[-1], per_token=False)
     assert feed.at(0).version == 4
     published.append(Weights(5, {}))
     assert feed.at(1).version == 4

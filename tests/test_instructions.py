@@ -1,4 +1,4 @@
-"""Generated requests with constraints: every kind by hand, and what holds of all rows."""
+"""Generated requests with constraints: every type by hand, and what holds of all rows."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from conftest import MakeConfig
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlhf_lab.cli.main import conf_folder
-from rlhf_lab.tasks.constraints.catalogue import HELD_OUT, KINDS, Types, kinds_of
-from rlhf_lab.tasks.constraints.compose import with_params, write
-from rlhf_lab.tasks.constraints.kinds import Constraint, conflict
+from rlhf_lab.experiment.registry import conf_folder
+from rlhf_lab.tasks.constraints.catalogue import HELD_OUT, TYPES, Types, types_of
+from rlhf_lab.tasks.constraints.compose import with_params, write_reference
+from rlhf_lab.tasks.constraints.constraint_types import Constraint, conflict
 from rlhf_lab.tasks.constraints.lexicon import (
     ANGLES,
     CLOSING_PHRASES,
@@ -35,7 +35,7 @@ from rlhf_lab.types.samples import Split
 
 ASK = "Describe owls at night."
 PEN = {"word": "pepper"}
-# kind: parameters, texts that keep it, texts that do not
+# type: parameters, texts that satisfy it, texts that do not
 CASES: dict[str, tuple[dict[str, Any], list[str], list[str]]] = {
     "words_at_least": ({"n": 3}, ["one two three", "a-b c d e"], ["one two", "a-b c ..."]),
     "words_at_most": ({"n": 3}, ["one two three", "it's a-b ok"], ["a b c d"]),
@@ -182,16 +182,16 @@ CASES: dict[str, tuple[dict[str, Any], list[str], list[str]]] = {
 
 
 def holds(kind: str, params: dict[str, Any], text: str) -> bool:
-    return Constraint(KINDS[kind], params).holds(text)
+    return Constraint(TYPES[kind], params).holds(text)
 
 
-def test_every_kind_has_examples() -> None:
-    assert set(CASES) == set(KINDS)
-    assert len(KINDS) >= 40
+def test_every_type_has_examples() -> None:
+    assert set(CASES) == set(TYPES)
+    assert len(TYPES) >= 40
 
 
 @pytest.mark.parametrize("kind", sorted(CASES))
-def test_kinds_by_hand(kind: str) -> None:
+def test_types_by_hand(kind: str) -> None:
     params, kept, broken = CASES[kind]
     assert kept and broken
     assert [text for text in kept if not holds(kind, params, text)] == []
@@ -219,12 +219,12 @@ def test_odd_texts_are_no_error(text: str) -> None:
         assert holds(kind, params, text) in (True, False)
 
 
-@pytest.mark.parametrize("kind", sorted(KINDS))
-def test_every_kind_alone_has_a_reference_and_an_instruction(kind: str) -> None:
+@pytest.mark.parametrize("kind", sorted(TYPES))
+def test_every_type_alone_has_a_reference_and_an_instruction(kind: str) -> None:
     for seed in range(15):
         rng = random.Random(seed)
-        constraint = with_params(KINDS[kind], rng, ASK)
-        text = write((constraint,), rng, "owls")
+        constraint = with_params(TYPES[kind], rng, ASK)
+        text = write_reference((constraint,), rng, "owls")
         assert text is not None and constraint.holds(text)
         said = constraint.instruction()
         assert "{" not in said and said[-1] in '."'
@@ -238,14 +238,14 @@ def listed(value: Any) -> list[Any]:
 
 
 def test_kinds_that_do_not_conflict_can_be_kept_together() -> None:
-    for one, other in itertools.combinations(KINDS.values(), 2):
+    for one, other in itertools.combinations(TYPES.values(), 2):
         assert conflict(one, other) == conflict(other, one)
         if conflict(one, other):
             continue
         for seed in range(5):
             rng = random.Random(seed)
             pair = with_params(one, rng, ASK), with_params(other, rng, ASK)
-            if write(pair, rng, "owls") is not None:
+            if write_reference(pair, rng, "owls") is not None:
                 break
         else:
             pytest.fail(f"{one.name} and {other.name} have no reference, but do not conflict")
@@ -273,7 +273,7 @@ def test_kinds_that_do_not_conflict_can_be_kept_together() -> None:
     ],
 )
 def test_contradictions_are_conflicts(one: str, other: str) -> None:
-    assert conflict(KINDS[one], KINDS[other])
+    assert conflict(TYPES[one], TYPES[other])
 
 
 @pytest.mark.parametrize(("fewest", "most"), [(1, 3), (4, 5)])
@@ -283,22 +283,22 @@ def test_references_keep_all_constraints(types: Types, fewest: int, most: int) -
         train_types=types, min_constraints=fewest, max_constraints=most, world_seed=3
     )
     rows = task.examples(Split.train)
-    names = {kind.name for kind in kinds_of(types)}
+    names = {kind.name for kind in types_of(types)}
     for index in range(250):
         row = rows[index]
         found = [constraint["kind"] for constraint in row.hidden["constraints"]]
         assert fewest <= len(found) <= most
         assert set(found) <= names
-        assert not any(conflict(KINDS[a], KINDS[b]) for a, b in itertools.combinations(found, 2))
+        assert not any(conflict(TYPES[a], TYPES[b]) for a, b in itertools.combinations(found, 2))
         assert task.judge(row, row.reference, True) == 1.0
         assert row.reference.startswith(" ") and row.reference[1:] == row.reference.strip()
         assert row.prompt.count("\n- ") >= len(found)
 
 
-def test_every_kind_of_a_split_occurs_in_it() -> None:
+def test_every_type_of_a_split_occurs_in_it() -> None:
     for split, names in (
-        (Split.train, set(KINDS) - HELD_OUT),
-        (Split.validation, set(KINDS) - HELD_OUT),
+        (Split.train, set(TYPES) - HELD_OUT),
+        (Split.validation, set(TYPES) - HELD_OUT),
         (Split.test, set(HELD_OUT)),
     ):
         rows = Instructions().examples(split)
@@ -307,10 +307,10 @@ def test_every_kind_of_a_split_occurs_in_it() -> None:
 
 
 def test_the_held_out_kinds_are_apart_and_known() -> None:
-    assert set(KINDS) >= HELD_OUT
-    train, held_out = kinds_of(Types.train), kinds_of(Types.held_out)
+    assert set(TYPES) >= HELD_OUT
+    train, held_out = types_of(Types.train), types_of(Types.held_out)
     assert not set(train) & set(held_out)
-    assert set(train) | set(held_out) == set(kinds_of(Types.all))
+    assert set(train) | set(held_out) == set(types_of(Types.all))
     assert len(held_out) == len(HELD_OUT) == 26 and len(train) == 43
 
 
@@ -363,8 +363,8 @@ def test_words_of_requests_and_fixed_phrases_are_never_forbidden() -> None:
 
 def two() -> list[Constraint]:
     return [
-        Constraint(KINDS["words_at_most"], {"n": 3}),
-        Constraint(KINDS["no_digits"], {}),
+        Constraint(TYPES["words_at_most"], {"n": 3}),
+        Constraint(TYPES["no_digits"], {}),
     ]
 
 
@@ -378,16 +378,16 @@ def test_all_or_a_share(text: str, everything: float, share: float) -> None:
 
 def test_loose_scoring_forgives_lines_around_and_asterisks() -> None:
     assert len(list(loosened("a\nb"))) == 8
-    lower = [Constraint(KINDS["all_lower"], {})]
-    starts = [Constraint(KINDS["starts_with"], {"phrase": "we shall"})]
+    lower = [Constraint(TYPES["all_lower"], {})]
+    starts = [Constraint(TYPES["starts_with"], {"phrase": "we shall"})]
     for constraints, text in ((lower, "Sure:\nyes it is"), (starts, "Sure:\nWe shall\nBye")):
         assert score(constraints, text, Score.all, Scoring.strict) == 0
         assert score(constraints, text, Score.all, Scoring.loose) == 1
-    quoted = [Constraint(KINDS["quoted"], {})]
+    quoted = [Constraint(TYPES["quoted"], {})]
     assert score(quoted, '**"a b"**', Score.all, Scoring.loose) == 1
     assert score(lower, "Sure", Score.all, Scoring.loose) == 0
     # what only a text without any line left would keep is not kept
-    assert score([Constraint(KINDS["no_digits"], {})], "1 2", Score.all, Scoring.loose) == 0
+    assert score([Constraint(TYPES["no_digits"], {})], "1 2", Score.all, Scoring.loose) == 0
 
 
 def test_loose_scoring_never_takes_away() -> None:
@@ -430,7 +430,7 @@ def test_what_words_sentences_and_paragraphs_are() -> None:
         ({"unfinished_cost": -1.0}, "task.unfinished_cost=-1.0 is out of range: choose 0 "),
         ({"unfinished_cost": float("nan")}, "task.unfinished_cost=nan is out of range: choose 0 "),
         ({"template": "{request}"}, r"task.template='\{request\}' must hold \{instructions\} once"),
-        ({"template": "{instructions}"}, r"must hold \{request\} once: say where it goes"),
+        ({"template": "{instructions}"}, r"must hold \{request\} once: add it where it belongs"),
         ({"max_prompt_tokens": 0}, "task.max_prompt_tokens=0 is out of range: choose 1 "),
         ({"max_response_tokens": -1}, "task.max_response_tokens=-1 is out of range: choose 1 "),
     ],
@@ -451,6 +451,6 @@ def test_it_composes_with_a_pretrained_model_and_its_own_rule(config_of: MakeCon
 
 def test_the_page_lists_every_kind_with_its_split() -> None:
     page = (conf_folder().parent / "docs" / "instructions.md").read_text(encoding="utf-8")
-    for name in KINDS:
+    for name in TYPES:
         split = "held out" if name in HELD_OUT else "train"
         assert f"| `{name}` | {split} |" in page

@@ -25,8 +25,8 @@ from analysis.publication_tables.options import TableOptions
 from analysis.statistics.decisions import Verdict
 from analysis.tables.group_checks import compared
 from analysis.tables.table import Tables
-from rlhf_lab.cli.main import conf_folder
 from rlhf_lab.experiment.config import plain, typed
+from rlhf_lab.experiment.registry import conf_folder
 
 pytestmark = pytest.mark.usefixtures("costly")
 

@@ -8,12 +8,14 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 from conftest import MakeConfig
 from survival import wait_until
 
+from rlhf_lab.cli import launch
 from rlhf_lab.experiment.checks import check_trainers
 from rlhf_lab.rollout.ports import free_port, require_free
 from rlhf_lab.runs.trackers.console import Console
@@ -180,13 +182,20 @@ def test_a_server_that_ends_too_early_ends_the_run_with_its_last_lines(tmp_path:
         torchrun.run([server, trainer], tmp_path, Console(quiet=True))
 
 
+def launched(words: list[str], check: Callable[[Sequence[str], int], None]) -> int:
+    """What the command returns. check: refuses configs, in place of composing them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(launch, "require_startable", check)
+        return launch.COMMAND.run(words, Console(quiet=True))
+
+
 def nothing(_: object, __: int) -> None:
     """Every config is fine."""
 
 
 def test_launch_prints_the_commands_under_their_hosts(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["layout=2x8:8+8", "--hosts", "a,b", "algo=grpo", "mode=async"]
-    assert torchrun.show(words, Console(quiet=True), nothing) == 0
+    assert launched(words, nothing) == 0
     text = capsys.readouterr().out
     assert text.index("# on a") < text.index("torchrun") < text.index("# on b")
     assert text.count("rlhf-lab serve algo=grpo mode=async") == 8
@@ -205,7 +214,7 @@ def test_launch_prints_the_commands_under_their_hosts(capsys: pytest.CaptureFixt
 )
 def test_what_cannot_be_launched_is_refused(words: list[str], complaint: str) -> None:
     with pytest.raises(UserError, match=complaint):
-        torchrun.show(words, Console(quiet=True), nothing)
+        launched(words, nothing)
 
 
 def test_a_bad_override_is_refused_before_anything_is_printed(
@@ -215,7 +224,7 @@ def test_a_bad_override_is_refused_before_anything_is_printed(
         raise UserError(f"no such key in {overrides}")
 
     with pytest.raises(UserError, match=r"algo=none.*generator=vllm_server"):
-        torchrun.show(["layout=1x2:1+1", "algo=none"], Console(quiet=True), check)
+        launched(["layout=1x2:1+1", "algo=none"], check)
     assert capsys.readouterr().out == ""
 
 
@@ -228,7 +237,7 @@ def test_a_port_in_use_is_refused() -> None:
             require_free("--port", port)
         words = ["layout=1x1:1+0", "--run", "--port", str(port)]
         with pytest.raises(UserError, match="is in use"):
-            torchrun.show(words, Console(quiet=True), nothing)
+            launched(words, nothing)
     require_free("--port", free_port())
 
 

@@ -22,15 +22,16 @@ from transformers import (
     Qwen2ForCausalLM,
 )
 
-from rlhf_lab.rollout.feeds import Recorder
+from rlhf_lab.rollout.feeds import SegmentRecorder
 from rlhf_lab.rollout.generators.decoders import Decode, decoder_of
 from rlhf_lab.rollout.generators.draw import BLOCK, draw
 from rlhf_lab.rollout.generators.hf import HFGenerator, HFSampling
 from rlhf_lab.rollout.generators.lean import LeanDecoder, alike, distance, lean_decoder
 from rlhf_lab.rollout.generators.plain import PlainDecoder
-from rlhf_lab.types.data import Chunk, Weights
+from rlhf_lab.types.data import Weights
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.randomness import uniforms
+from rlhf_lab.types.rollouts import Chunk
 from rlhf_lab.types.samples import Example, Finish, Prompt
 
 SIZE = {"vocab_size": 300, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
@@ -151,7 +152,7 @@ def test_a_sample_that_is_continued_is_the_same_sample(decode: str) -> None:
     whole = made.generate(of(model), chunk())
     part = chunk()
     for stop in (4, 8, 0):
-        recorder = Recorder(of(model), lambda: None)
+        recorder = SegmentRecorder(of(model), lambda: None)
         groups = made.generate(recorder, replace(part, stop_at=stop))
         begun = tuple(s for g in groups for s in g.samples)
         assert recorder.segments[0][0] == {4: 0, 8: 4, 0: 8}[stop]
@@ -192,7 +193,7 @@ def test_a_model_that_does_something_else_is_found_out() -> None:
     assert isinstance(decoder, PlainDecoder)
     assert note.endswith("transformers decodes instead")
     made = HFGenerator(model, Words(), HFSampling(), 4, functools.partial(uniforms, 5))
-    assert [made.told().notes, made.told().notes] == [(note,), ()]
+    assert [made.report().notes, made.report().notes] == [(note,), ()]
 
 
 def test_a_model_that_is_not_known_is_decoded_by_transformers() -> None:

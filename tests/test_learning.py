@@ -11,7 +11,7 @@ import pytest
 from conftest import MakeConfig
 from examples import FACTS
 
-from rlhf_lab.cli import commands
+from rlhf_lab.experiment import lifecycle
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.experiment.prepare import Artifacts
 from rlhf_lab.runs.trackers.console import Console
@@ -31,7 +31,7 @@ REAL = (
 
 
 def evals(config: Config) -> list[dict[str, float]]:
-    folder = commands.train(config, Console(quiet=True), FACTS)
+    folder = lifecycle.train(config, Console(quiet=True), FACTS)
     return [json.loads(line) for line in (folder / "evals.jsonl").read_text().splitlines()]
 
 

@@ -19,16 +19,17 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from rlhf_lab.cli.config_reference import MOUNTED, NODES
-from rlhf_lab.cli.main import message
+from rlhf_lab.cli.endings import message
 from rlhf_lab.evaluation.evaluator import EvalOptions
-from rlhf_lab.experiment.config import GROUPS, Config, live, schema_of
+from rlhf_lab.experiment.config import Config, live, schema_of
+from rlhf_lab.experiment.keys import sections
 from rlhf_lab.models.scratch import ScratchModel
 from rlhf_lab.sweeps.search.options import SearchOptions
 from rlhf_lab.training.engines.options import SingleEngineOptions
 from rlhf_lab.training.optim import Optim
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.ranges import Range, items
 from rlhf_lab.types.run_options import RunOptions
 
 REFUSALS = (UserError, HydraException, OmegaConfBaseException)
@@ -45,12 +46,10 @@ NEEDED: dict[str, dict[str, Any]] = {
 
 def schemas() -> dict[str, list[type]]:
     """Every part of the config, by where it is mounted."""
-    groups = {
-        MOUNTED.get(name, name).split()[0]: list(parts.values()) for name, parts in GROUPS.items()
-    }
-    return (
-        groups | {key: [part] for key, part in NODES.items()} | {"hydra.sweeper": [SearchOptions]}
-    )
+    found: dict[str, list[type]] = {"hydra.sweeper": [SearchOptions]}
+    for title, (part, _) in sections().items():
+        found.setdefault(title.partition("=")[0], []).append(part)
+    return found
 
 
 def numbers() -> Iterator[tuple[str, type, limits.Column]]:
@@ -65,11 +64,11 @@ def numbers() -> Iterator[tuple[str, type, limits.Column]]:
 def test_every_number_of_every_schema_has_limits_and_a_default_within_them() -> None:
     found = list(numbers())
     assert len(found) > 200
-    assert [(part.__name__, column.name) for _, part, column in found if not column.limits] == []
+    assert [(part.__name__, column.name) for _, part, column in found if not column.range] == []
     for key, part, _ in found:
         made = part(**NEEDED.get(part.__name__, {}))
         limits.check(made, part, key)
-    assert limits.limits_of(Config, "seed") is not None
+    assert limits.column_of(Config, "seed").range is not None
 
 
 @functools.cache
@@ -120,10 +119,10 @@ def test_any_value_of_any_number_is_within_its_range_or_refused_in_one_line(text
             assert column.name in told, told
             assert any(value in told for value in shown(text)), told
             continue
-        assert column.limits
-        for _, value in limits.held("", getattr(made, column.name)):
+        assert column.range
+        for _, value in items("", getattr(made, column.name)):
             assert isinstance(value, int if column.is_whole else float), (part, column.name)
-            assert column.limits.allow(value), (part, column.name, value)
+            assert column.range.allow(value), (part, column.name, value)
             json.dumps(value, allow_nan=False)
 
 
@@ -145,7 +144,7 @@ def test_any_value_of_any_number_is_within_its_range_or_refused_in_one_line(text
 def test_limits_are_what_their_text_is(
     bounds: dict[str, Any], text: str, inside: list[float], outside: list[float]
 ) -> None:
-    limit = limits.within(**bounds)[limits.KEY]
+    limit = Range(**bounds)
     assert str(limit) == text
     assert all(map(limit.allow, inside))
     assert not any(map(limit.allow, [*outside, float("nan"), float("inf"), -float("inf")]))
@@ -228,5 +227,5 @@ def test_a_number_out_of_range_ends_a_command_with_exit_code_2_and_one_line(
 
 def test_a_field_needs_a_lower_and_an_upper_bound() -> None:
     with pytest.raises(AssertionError):
-        limits.within(least=0)
-    assert {f.name for f in dataclasses.fields(limits.Limits)} >= {"least", "above", "most"}
+        Range(least=0)
+    assert {f.name for f in dataclasses.fields(Range)} >= {"least", "above", "most"}

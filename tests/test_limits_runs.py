@@ -9,12 +9,12 @@ import pytest
 from conftest import MakeConfig
 from in_memory import run_in_memory
 
-from rlhf_lab.cli.config_reference import NODES
 from rlhf_lab.experiment.checks import check
-from rlhf_lab.experiment.config import GROUPS
+from rlhf_lab.experiment.keys import sections
 from rlhf_lab.experiment.planning.forecast import require_room
 from rlhf_lab.types.errors import UserError
-from rlhf_lab.types.limits import Limits, columns
+from rlhf_lab.types.limits import columns
+from rlhf_lab.types.ranges import Range
 
 BASE = ("run.updates=2", "checkpoint=none")
 SUMS = ("task=arithmetic", "reward=task_rule")
@@ -24,22 +24,22 @@ WILD = ("optim.lr", "sft.lr", "reward_model.lr")
 LARGEST = 16
 
 
-def ends(limits: Limits, is_whole: bool) -> list[float]:
+def ends(allowed: Range, is_whole: bool) -> list[float]:
     """The outermost values that a tiny run can be asked for, and those that are allowed besides."""
-    low = limits.least if limits.least is not None else (limits.above or 0) + 1e-9
-    high = limits.most if limits.most is not None else (limits.below or 0) * (1 - 1e-9)
-    found = [low, min(high, LARGEST) if is_whole else high, *limits.also]
+    low = allowed.least if allowed.least is not None else (allowed.above or 0) + 1e-9
+    high = allowed.most if allowed.most is not None else (allowed.below or 0) * (1 - 1e-9)
+    found = [low, min(high, LARGEST) if is_whole else high, *allowed.also]
     return [round(value) for value in found] if is_whole else found
 
 
 def cases(*groups: str) -> Iterator[tuple[str, ...]]:
     """Overrides that set one number of a group's options to one of its ends."""
     for group in groups:
-        for name, part in GROUPS.get(group, {group: NODES.get(group)}).items():
-            for column in columns(part) if part else ():
-                key = f"{'run' if group == 'budget' else group}.{column.name}"
-                chosen = [f"{group}={name}"] if len(GROUPS.get(group, ())) > 1 else []
-                for value in ends(column.limits, column.is_whole) if column.limits else ():
+        for title, (part, _) in sections().items():
+            for column in columns(part) if title.partition("=")[0] == group else ():
+                key = f"{group}.{column.name}"
+                chosen = [title] if "=" in title else []
+                for value in ends(column.range, column.is_whole) if column.range else ():
                     yield (*chosen, f"{key}={value!r}")
 
 
@@ -94,7 +94,7 @@ def test_every_end_of_every_algorithm_and_correction(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("overrides", list(cases("budget", "mode", "optim", "checkpoint")))
+@pytest.mark.parametrize("overrides", list(cases("run", "mode", "optim", "checkpoint")))
 def test_every_end_of_a_run(make_config: MakeConfig, overrides: tuple[str, ...]) -> None:
     if not overrides[0].startswith(WILD) or "1e-09" in overrides[0]:
         runs_or_is_refused(make_config, *SUMS, "algo=rloo", *overrides)

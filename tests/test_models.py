@@ -14,8 +14,7 @@ import transformers
 from conftest import MakeConfig
 from examples import FACTS
 
-from rlhf_lab.cli import commands
-from rlhf_lab.experiment import build
+from rlhf_lab.experiment import build, lifecycle
 from rlhf_lab.experiment.checks import check
 from rlhf_lab.models.batching import collate
 from rlhf_lab.models.causal_lm import load_policy, load_tokenizer, save_policy
@@ -28,9 +27,10 @@ from rlhf_lab.rewards.model import row_scores
 from rlhf_lab.rollout.generators.hf import HFGenerator, HFSampling
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.tasks.tldr_nano import TldrNano
-from rlhf_lab.types.data import Chunk, Weights
+from rlhf_lab.types.data import Weights
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.randomness import uniforms
+from rlhf_lab.types.rollouts import Chunk
 from rlhf_lab.types.samples import Example, Prompt
 
 WEIGHTS = "model.safetensors"
@@ -316,7 +316,7 @@ def test_a_folder_of_ones_own_is_trained(make_config: MakeConfig, tmp_path: Path
         "run.updates=2",
         "optim.lr=1e-2",
     )
-    run = commands.train(config, Console(quiet=True), FACTS)
+    run = lifecycle.train(config, Console(quiet=True), FACTS)
     before, after = load(tmp_path / "llama"), load(run / "policy")
     assert not is_tied(after)
     moved = {

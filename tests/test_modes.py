@@ -14,17 +14,22 @@ from examples import FACTS
 from in_memory import run_in_memory
 from survival import outcome
 
-from rlhf_lab.cli import commands
-from rlhf_lab.experiment.config import ALGORITHMS, CORRECTIONS
+from rlhf_lab.experiment import lifecycle
+from rlhf_lab.experiment.registry import classes
+from rlhf_lab.rollout.background import ThreadExecutor
 from rlhf_lab.rollout.budget import StalenessBudget
-from rlhf_lab.rollout.executor import InlineExecutor, ThreadExecutor
+from rlhf_lab.rollout.executor import InlineExecutor
 from rlhf_lab.rollout.mode import ExecutorKind, Mode
 from rlhf_lab.rollout.pipeline import Pipeline
 from rlhf_lab.rollout.worker import RolloutWorker
 from rlhf_lab.runs.trackers.console import Console
-from rlhf_lab.types.data import Chunk, Weights
+from rlhf_lab.types.data import Weights
 from rlhf_lab.types.protocols import WeightFeed
+from rlhf_lab.types.rollouts import Chunk
 from rlhf_lab.types.samples import Example, Finish, Group, Prompt, Sample
+
+ALGORITHMS = classes("algo")
+CORRECTIONS = classes("correction")
 
 SHORT = ("run.updates=6", "eval=none", "eval.snapshots=0", "sft.steps=4")
 
@@ -122,7 +127,7 @@ def test_a_run_in_memory_is_the_run_in_a_folder(
 ) -> None:
     """The other tests here train without a folder: the loop is the same, and so are its rows."""
     options = (*SHORT, "mode=lagged", "mode.max_staleness=2")
-    folder = commands.train(make_config(*options), Console(quiet=True), FACTS)
+    folder = lifecycle.train(make_config(*options), Console(quiet=True), FACTS)
     assert outcome(folder) == finished(*options)
 
 
@@ -234,7 +239,7 @@ def test_a_rollouts_error_stops_the_run_with_its_own_message(
     folder = tmp_path / "broken"
     options = (*SHORT, f"mode={mode}", f"mode.executor={executor}", f"output.dir={folder}")
     with pytest.raises(OSError, match="the generator broke"):
-        commands.train(make_config(*options), Console(quiet=True), FACTS)
+        lifecycle.train(make_config(*options), Console(quiet=True), FACTS)
     manifest = json.loads((folder / "manifest.json").read_text())
     assert manifest["state"] == "failed"
     assert "the generator broke" in manifest["error"]

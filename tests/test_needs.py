@@ -23,9 +23,10 @@ from rlhf_lab.models.value_model import value_model_from, value_model_like
 from rlhf_lab.rewards.model import last_token_scores
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.training.engines.engine import TrainingEngine
-from rlhf_lab.training.loop import informative_first
-from rlhf_lab.types.data import Batch, Chunk, Weights
+from rlhf_lab.training.round_rows import informative_first
+from rlhf_lab.types.data import Batch, Weights
 from rlhf_lab.types.errors import StopRequested, UserError
+from rlhf_lab.types.rollouts import Chunk
 from rlhf_lab.types.samples import Sample, Split
 
 SHORT = ("run.updates=8", "eval=none", "eval.snapshots=0", "sft.steps=4")

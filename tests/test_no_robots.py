@@ -18,8 +18,7 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
 from transformers import GPTNeoXConfig, GPTNeoXForCausalLM, PreTrainedTokenizerFast
 
-from rlhf_lab.cli import commands
-from rlhf_lab.experiment import build
+from rlhf_lab.experiment import build, lifecycle
 from rlhf_lab.experiment.checks import check, require_readable_splits
 from rlhf_lab.experiment.prepare import Artifacts
 from rlhf_lab.models.causal_lm import save_policy
@@ -246,7 +245,7 @@ def test_a_run_on_chats_is_judged_and_leaves_long_prompts_out(
         config = make_config(*options, *where)
         check(config)
         require_readable_splits(config)
-        folder = commands.train(config, Console(quiet=False), FACTS)
+        folder = lifecycle.train(config, Console(quiet=False), FACTS)
         last = metrics(folder)[-1]
         assert last["total/prompts"] == 16
         asked = [request.parts for request in judge.server.asked]

@@ -16,25 +16,25 @@ from examples import FACTS, group
 from in_memory import memory_of, run_in_memory
 from survival import outcome
 
-from rlhf_lab.cli import commands
-from rlhf_lab.experiment import build
+from rlhf_lab.experiment import build, lifecycle
 from rlhf_lab.experiment.checks import check, require_readable_splits
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.experiment.prepare import Artifacts, read_pairs
 from rlhf_lab.models.batching import collate
 from rlhf_lab.models.scratch import ScratchModel, scratch
 from rlhf_lab.rewards.preference import PreferenceScorer
+from rlhf_lab.rollout.chunk_states import QueuedChunk
 from rlhf_lab.rollout.generators.hf import HFGenerator, HFSampling
 from rlhf_lab.rollout.generators.pairs import PairsGenerator
-from rlhf_lab.rollout.pipeline import Queued
 from rlhf_lab.rollout.worker import RolloutWorker
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.tasks.pairs import pair_examples
 from rlhf_lab.tasks.tldr_nano import word_tokenizer
-from rlhf_lab.training.checkpoint import as_row, from_row
-from rlhf_lab.training.loop import with_reference
-from rlhf_lab.types.data import Chunk, Weights
+from rlhf_lab.training.checkpoint_rows import as_row, from_row
+from rlhf_lab.training.round_rows import with_reference
+from rlhf_lab.types.data import Weights
 from rlhf_lab.types.errors import StopRequested, UserError
+from rlhf_lab.types.rollouts import Chunk
 from rlhf_lab.types.samples import Example, Finish, Prompt
 
 OFFLINE = ("generator=pairs", "algo=online_dpo", "sft.steps=4", "eval=none", "eval.snapshots=0")
@@ -131,7 +131,7 @@ def test_what_the_tokenizer_shows_to_be_wrong_is_refused_before_the_first_step(
     write(path, ROW, {**ROW, **change})
     config = make_config(*OFFLINE, f"generator.path={path}", f"output.dir={folder}")
     with pytest.raises(UserError) as refused:
-        commands.train(config, Console(quiet=True), FACTS)
+        lifecycle.train(config, Console(quiet=True), FACTS)
     for part in parts:
         assert part in str(refused.value)
     assert not (folder / "metrics.jsonl").exists()
@@ -183,7 +183,7 @@ def test_a_generator_that_finds_no_numbers_does_not_pass_for_an_unknown_writer(
 def test_a_checkpoint_keeps_an_unknown_writer_unknown() -> None:
     worker = RolloutWorker(PairsGenerator(word_tokenizer(), 3), PreferenceScorer(), is_model=False)
     chunk = chunk_of(Example("1", A, B, {"rejected": f"{A} {B}"}))
-    row = as_row(Queued(0, 0, False, worker.run(Weights(0, {}), chunk)))
+    row = as_row(QueuedChunk(0, 0, False, worker.run(Weights(0, {}), chunk)))
     back = from_row(json.loads(json.dumps(row)), lambda _: chunk).rollout
     assert back is not None
     assert all(sample.is_offline for sample in back.groups[0].samples)
@@ -239,7 +239,7 @@ def test_an_offline_run_on_a_users_file_is_evaluated_like_any(
 ) -> None:
     options = ("generator=pairs", "reward=task_rule", "sft.steps=4", "algo=proximal_rloo")
     config = make_config(*options, f"generator.path={pairs_file}", "mode=async", "run.updates=4")
-    folder = commands.train(config, Console(quiet=True), FACTS)
+    folder = lifecycle.train(config, Console(quiet=True), FACTS)
     rows, _ = outcome(folder)
     # Two words against one, and the end: 3 and 2 tokens for each of four prompts.
     assert [row["total/generated_tokens"] for row in rows] == [20, 40, 60, 80]

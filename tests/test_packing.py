@@ -68,16 +68,16 @@ def uneven() -> Texts:
 
 
 def everything(
-    actor: PolicyWithValues, reads: PassKind, chunks: int
+    networks: PolicyWithValues, kind: PassKind, chunks: int
 ) -> tuple[list[Tensor], list[Tensor]]:
     """What is read of the uneven groups, and the gradients of its weighted sum."""
-    found = actor(uneven(), reads, PassLayout(chunks, is_packed=True))
+    found = networks(uneven(), kind, PassLayout(chunks, is_packed=True))
     given = [part for part in found if part is not None]
-    actor.zero_grad()
+    networks.zero_grad()
     place_BT = torch.arange(given[0].numel()).view_as(given[0]) + 1.0
     loss = torch.stack([(p * place_BT).sum() for p in given if p.requires_grad]).sum()
     loss.backward()  # type: ignore[no-untyped-call]
-    gradients = [p.grad for p in actor.parameters() if p.grad is not None]
+    gradients = [p.grad for p in networks.parameters() if p.grad is not None]
     return [part.detach() for part in given], gradients
 
 
@@ -90,13 +90,13 @@ def test_packed_rows_say_what_plain_rows_say(kind: str, attention: str, values: 
     if network is not None:
         for parameter in network.score.parameters():
             torch.nn.init.normal_(parameter)
-    actors = [
+    both = [
         PolicyWithValues(*copy.deepcopy((policy, network)), 0.7, shares) for shares in (True, False)
     ]
-    assert [actor.is_packable for actor in actors] == [True, False]
-    reads = PassKind.policy if network is None else PassKind.both
+    assert [networks.is_packable for networks in both] == [True, False]
+    kind = PassKind.policy if network is None else PassKind.both
     for chunks in (1, 3):
-        (mine, gradients), (plain, expected) = (everything(a, reads, chunks) for a in actors)
+        (mine, gradients), (plain, expected) = (everything(a, kind, chunks) for a in both)
         for one, other in zip([*mine, *gradients], [*plain, *expected], strict=True):
             assert torch.allclose(one, other, rtol=1e-4, atol=2e-5 * float(other.abs().max()))
 

@@ -12,29 +12,32 @@ import torch
 from conftest import Finished, MakeConfig
 from examples import FACTS
 
-from rlhf_lab.cli import commands
-from rlhf_lab.experiment import build
+from rlhf_lab.experiment import build, lifecycle
 from rlhf_lab.experiment.checks import check
 from rlhf_lab.experiment.planning.timing import settings_of
 from rlhf_lab.models.batching import collate
 from rlhf_lab.models.causal_lm import load_policy
-from rlhf_lab.models.forward import load_weights, response_output
+from rlhf_lab.models.forward import response_output
 from rlhf_lab.models.scratch import ScratchModel
+from rlhf_lab.models.weights import load_weights
+from rlhf_lab.rollout.background import ThreadExecutor
 from rlhf_lab.rollout.budget import StalenessBudget
-from rlhf_lab.rollout.executor import Executor, InlineExecutor, ThreadExecutor
+from rlhf_lab.rollout.chunk_states import RoundRollouts
+from rlhf_lab.rollout.executor import Executor, InlineExecutor
 from rlhf_lab.rollout.generators.hf import HFGenerator, HFSampling
 from rlhf_lab.rollout.mode import ExecutorKind, Mode
 from rlhf_lab.rollout.partial_rollout import segments_of
-from rlhf_lab.rollout.pipeline import Pipeline, Taken
+from rlhf_lab.rollout.pipeline import Pipeline
 from rlhf_lab.rollout.worker import RolloutWorker
 from rlhf_lab.runs.jsonl import read_rows
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.tasks.tldr_nano import TldrNano
 from rlhf_lab.training.ledger import Ledger
-from rlhf_lab.types.data import Chunk, Weights
+from rlhf_lab.types.data import Weights
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.protocols import WeightFeed
 from rlhf_lab.types.randomness import uniforms
+from rlhf_lab.types.rollouts import Chunk
 from rlhf_lab.types.samples import Example, Finish, Group, Prompt, Sample
 
 # Answers of up to eight tokens, which the sampled ones mostly are.
@@ -93,7 +96,7 @@ def pipeline(writer: Lengths, staleness: int, tokens: int) -> Pipeline:
     return Pipeline(executor, budget, one_prompt, 1, mode)
 
 
-def rounds(pipe: Pipeline) -> Iterator[Taken]:
+def rounds(pipe: Pipeline) -> Iterator[RoundRollouts]:
     with pipe:
         for version in range(ROUNDS):
             yield pipe.take(Weights(version, {}))
@@ -309,7 +312,7 @@ def test_partial_runs_are_neither_replayed_nor_planned_from(
     folder = tmp_path / "partial"
     two = ("run.updates=2", "mode.segment_tokens=2")
     partial = make_config(*SHORT, "mode=lagged", *two, f"output.dir={folder}")
-    commands.train(partial, Console(quiet=True), FACTS)
+    lifecycle.train(partial, Console(quiet=True), FACTS)
     assert {row["segment_tokens"] for row in read_rows(folder / "schedule.jsonl")} == {2}
     replay = make_config(*SHORT, "run.updates=2", "mode=replay", f"mode.schedule={folder}")
     with pytest.raises(UserError, match="repeats it bit for bit"):

@@ -10,7 +10,7 @@ from conftest import MakeConfig
 from examples import FACTS
 from survival import exact_rows, outcome
 
-from rlhf_lab.cli import commands
+from rlhf_lab.experiment import lifecycle
 from rlhf_lab.experiment.checks import check
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.runs.jsonl import read_rows
@@ -29,7 +29,7 @@ QUIET = Console(quiet=True)
 
 
 def run(config: Config) -> None:
-    commands.train(config, QUIET, FACTS)
+    lifecycle.train(config, QUIET, FACTS)
 
 
 def state(folder: Path) -> str:

@@ -11,11 +11,13 @@ from torch import Tensor
 
 from rlhf_lab.algos.common import sequence_weight
 from rlhf_lab.algos.ppo import PPO
-from rlhf_lab.experiment.config import ALGORITHMS
+from rlhf_lab.experiment.registry import classes
 from rlhf_lab.models.batching import collate, micro_batches, rewards_of, token_weights
 from rlhf_lab.types.data import Batch, Objective, PolicyOutput
 from rlhf_lab.types.protocols import Algorithm
 from rlhf_lab.types.samples import Group
+
+ALGORITHMS = classes("algo")
 
 NAMES = list(ALGORITHMS)
 # Those whose gradient on-policy is the sum over a response's tokens; the others' is a token mean.

@@ -169,14 +169,15 @@ def test_a_verifier_that_raises_is_an_error_with_the_prompts_name_and_no_reward(
 ) -> None:
     task = ReasoningGym()
     stream = PromptStream(task.examples(Split.train), lambda text: [1], 1, 10)
-    row = stream[0].example
+    prompt = stream[0]
+    row = prompt.example
     cause = KeyError("oops")
     monkeypatch.setattr(module, "generator_of", lambda task, split: Broken(cause))
     sample = Sample((5,), (0.0,), 0, Finish.eos, "Answer: 3")
     with pytest.raises(
         RuntimeError, match=rf"^{row.uid}: the verifier .*KeyError: .* '3'$"
     ) as told:
-        RuleScorer(task).score([Group(stream[0], (sample,))])
+        RuleScorer(task).score([Group(prompt, (sample,))])
     assert told.value.__cause__ is cause
     assert str(pickle.loads(pickle.dumps(told.value))) == str(told.value)
 

@@ -27,7 +27,7 @@ from analysis.report.series import FEWEST, POINTS
 from analysis.statistics.results import Basis, Estimate, Options
 from analysis.tables.store import save
 from rlhf_lab.cli.main import run_command
-from rlhf_lab.cli.report import show
+from rlhf_lab.cli.report import COMMAND
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
 
@@ -304,7 +304,7 @@ def test_saved_tables_give_the_same_page_as_their_runs(folders: Path) -> None:
     pages = []
     for source in (runs, saved):
         out = folders / f"{source.name}.html"
-        show([str(source), "--out", str(out), "--title", "t"], QUIET)
+        COMMAND.run([str(source), "--out", str(out), "--title", "t"], QUIET)
         pages.append(out.read_text())
     assert pages[0] == pages[1]
 
@@ -319,7 +319,7 @@ def test_saved_tables_give_the_same_page_as_their_runs(folders: Path) -> None:
 )
 def test_what_cannot_be_is_refused(folders: Path, options: list[str], said: str) -> None:
     with pytest.raises(UserError, match=re.escape(said)):
-        show([str(folders / "runs"), *options], QUIET)
+        COMMAND.run([str(folders / "runs"), *options], QUIET)
 
 
 def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -327,4 +327,4 @@ def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPat
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "scipy", None)
     with pytest.raises(UserError, match=re.escape("pip install 'rlhf-lab[analysis]'")):
-        show(["runs"], QUIET)
+        COMMAND.run(["runs"], QUIET)

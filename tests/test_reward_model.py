@@ -18,8 +18,8 @@ from examples import FACTS, group
 from torch import Tensor
 
 from analysis.studies import calibration as curve
-from rlhf_lab.cli import commands
-from rlhf_lab.experiment import build
+from rlhf_lab.cli.reward_model import train_reward_models
+from rlhf_lab.experiment import build, lifecycle
 from rlhf_lab.experiment.prepare import STRENGTH, Artifacts, read_pairs
 from rlhf_lab.models.causal_lm import load_policy
 from rlhf_lab.models.reward_model import chosen_label, load_reward_model, reward_model_from
@@ -29,7 +29,7 @@ from rlhf_lab.rewards.ensemble import EnsembleReward
 from rlhf_lab.rewards.model import ModelReward, row_scores
 from rlhf_lab.rewards.steps import StepsReward
 from rlhf_lab.runs.trackers.console import Console
-from rlhf_lab.tasks.pairs import exchanged
+from rlhf_lab.tasks.pairs import swap_sides
 from rlhf_lab.tasks.tldr_nano import TldrNano
 from rlhf_lab.training.stages.calibration import (
     Bin,
@@ -148,7 +148,7 @@ STRENGTH_P = torch.tensor([-2.0, 1.0, 0.5, 3.0])
 
 
 def test_a_flipped_pair_has_the_other_answer_and_the_other_strength() -> None:
-    assert exchanged(ROWS[0]) == {
+    assert swap_sides(ROWS[0]) == {
         "uid": "0",
         "chosen": "b",
         "chosen_gold": 0.0,
@@ -179,7 +179,7 @@ def test_what_is_made_of_weak_labels() -> None:
 
 def test_pair_losses_by_hand() -> None:
     def loss(gap: float, target: float = 1.0, margin: float = 0.0) -> float:
-        return float(pair_loss(torch.tensor(gap), torch.tensor(target), torch.tensor(margin)))
+        return float(pair_loss(torch.tensor([gap]), torch.tensor([target]), torch.tensor([margin])))
 
     assert loss(1.0) == pytest.approx(math.log(1 + math.exp(-1)))
     assert loss(1.0, target=0.9) == pytest.approx(
@@ -248,7 +248,7 @@ def labelled(count: int, wrong_every: int, shift: int) -> list[Row]:
         for place in range(count)
     ]
     return [
-        exchanged(row) if wrong_every and place % wrong_every == 0 else row
+        swap_sides(row) if wrong_every and place % wrong_every == 0 else row
         for place, row in enumerate(rows)
     ]
 
@@ -337,7 +337,7 @@ def test_the_curve_of_a_reward_model_is_shown_and_drawn(
     make_config: MakeConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = make_config(*SMALL)
-    commands.reward_model(config, Console(quiet=False))
+    train_reward_models(config, Console(quiet=False))
     assert "calibration on held-out pairs" in capsys.readouterr().out
     product = Artifacts(config, Console(quiet=True)).reward_model()
     assert product.folder == Artifacts(config, Console(quiet=True)).folders()[-1], (
@@ -491,7 +491,7 @@ def test_a_run_is_rewarded_by_an_encoder_with_two_labels(
     assert values is not None
     head = values.score.get_parameter("weight")
     assert not head.any(), "a reward of a whole text is no value of a state"
-    folder = commands.train(config, Console(quiet=True), FACTS)
+    folder = lifecycle.train(config, Console(quiet=True), FACTS)
     rows = [json.loads(line) for line in (folder / "evals.jsonl").read_text().splitlines()]
     assert len(rows) == 2
     assert all(math.isfinite(row["proxy/mean"]) for row in rows)

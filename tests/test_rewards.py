@@ -11,8 +11,7 @@ import pytest
 from conftest import MakeConfig
 from examples import group
 
-from rlhf_lab.cli import commands
-from rlhf_lab.experiment import build
+from rlhf_lab.experiment import build, lifecycle
 from rlhf_lab.experiment.config import Config, plain
 from rlhf_lab.experiment.prepare import Artifacts
 from rlhf_lab.rewards.build import num_proxies
@@ -177,7 +176,7 @@ def test_a_term_of_unknown_shape_is_refused(
 
 def train(config: Config) -> Path:
     facts = {"manifest": {}, "config_yaml": "", "resolved": plain(config)}
-    return commands.train(config, Console(quiet=True), facts)
+    return lifecycle.train(config, Console(quiet=True), facts)
 
 
 class Patchy:

@@ -16,7 +16,7 @@ from conftest import MakeConfig
 from examples import FACTS
 from survival import finish, killed_at, outcome, start, wait_until
 
-from rlhf_lab.cli import commands
+from rlhf_lab.experiment import lifecycle
 from rlhf_lab.runs import folder as runs
 from rlhf_lab.runs import forkserver, locks, run_lock
 from rlhf_lab.runs.extents import EMPTY, Extent, GrowingFile, cut_all, extent_of
@@ -196,7 +196,7 @@ def test_a_run_is_resumed_with_a_complete_record_or_not_at_all(
         shutil.copytree(whole, folder)
         damage(folder / name)
         with pytest.raises(UserError, match=rf"{name} is not complete: .* of round 4 counts on"):
-            commands.train(config, Console(quiet=True), FACTS)
+            lifecycle.train(config, Console(quiet=True), FACTS)
         assert runs.state_in(json.loads((folder / "manifest.json").read_text())) == "failed"
     # The remedy: the rows of the first two rounds are there.
     shutil.rmtree(folder / "checkpoints" / "00000004")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rlhf_lab.cli import runs_table
+from rlhf_lab.cli.runs import COMMAND
 from rlhf_lab.runs import folder as runs
 from rlhf_lab.runs import forkserver, provenance
 from rlhf_lab.runs.folder import RunDirectory, RunSummary
@@ -118,7 +118,7 @@ def test_damaged_metrics_are_told_in_the_list(
     broken, cut = runs.list_runs(tmp_path)
     assert "line 1: it is not JSON" in broken.problem
     assert (cut.rounds, cut.problem) == (1, "the last line of metrics.jsonl was cut")
-    runs_table.show(tmp_path, Console(quiet=False, is_terminal=False))
+    COMMAND.run([str(tmp_path)], Console(quiet=False, is_terminal=False))
     assert "cut: the last line of metrics.jsonl was cut" in capsys.readouterr().out
 
 
@@ -127,14 +127,14 @@ def test_the_table_has_a_line_per_run(tmp_path: Path, capsys: pytest.CaptureFixt
     row = {"step": 0, "reward/mean": 0.5, "kl/sampled_reference_k1": 3}
     write_rows(record.folder, "metrics.jsonl", json.dumps(row) + "\n")
     record.finish("finished")
-    assert runs_table.show(tmp_path, Console(quiet=False, is_terminal=False)) == 0
+    assert COMMAND.run([str(tmp_path)], Console(quiet=False, is_terminal=False)) == 0
     line = capsys.readouterr().out.splitlines()[-1]
     facts = "run finished train tldr_nano online_dpo async 3 1/8 0.500 3.000"
     assert line.split() == facts.split()
 
 
 def test_a_root_without_runs_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert runs_table.show(tmp_path, Console(quiet=False, is_terminal=False)) == 0
+    assert COMMAND.run([str(tmp_path)], Console(quiet=False, is_terminal=False)) == 0
     assert f"no runs in {tmp_path}" in capsys.readouterr().out
     with pytest.raises(UserError, match="is not a folder"):
-        runs_table.show(tmp_path / "absent", Console(quiet=True))
+        COMMAND.run([str(tmp_path / "absent")], Console(quiet=True))

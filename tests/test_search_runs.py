@@ -13,7 +13,7 @@ from survival import outcome
 
 from analysis.comparison.selection import cells
 from analysis.tables.gather import gather
-from rlhf_lab.cli.main import conf_folder
+from rlhf_lab.experiment.registry import conf_folder
 from rlhf_lab.sweeps.options import SweeperOptions
 from rlhf_lab.sweeps.search.options import SearchOptions
 from rlhf_lab.sweeps.search.space import split

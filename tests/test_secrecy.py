@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from conftest import MakeConfig
 
-from rlhf_lab.cli.commands import end_early
 from rlhf_lab.cli.main import main
 from rlhf_lab.experiment.checks import check
+from rlhf_lab.experiment.lifecycle import end_early
 from rlhf_lab.rewards.endpoint import EndpointReward
 from rlhf_lab.runs.folder import RunDirectory
 from rlhf_lab.runs.secrets import masked, secret_in

@@ -13,7 +13,7 @@ from conftest import MakeConfig
 from examples import FACTS
 from survival import UNTIMED, outcome
 
-from rlhf_lab.cli import commands
+from rlhf_lab.experiment import lifecycle
 from rlhf_lab.experiment.checks import check
 from rlhf_lab.experiment.config import plain
 from rlhf_lab.rewards.shaping import (
@@ -186,7 +186,7 @@ def test_a_run_trains_on_shaped_rewards_and_is_judged_by_plain_ones(
     }.items():
         judged = "eval=none" if name == "async" else "eval.snapshots=1"
         config = make_config(*SUMS, *rest, judged, f"output.dir={tmp_path}/{name}")
-        commands.train(config, Console(quiet=True), {**FACTS, "resolved": plain(config)})
+        lifecycle.train(config, Console(quiet=True), {**FACTS, "resolved": plain(config)})
         ends[name] = outcome(tmp_path / name)
     assert ends["on"] == ends["async"]
     assert all(abs(row["reward/mean"]) < 0.00101 for row in ends["on"][0])

@@ -16,10 +16,10 @@ from rlhf_lab.evaluation.evaluator import EvalOptions
 from rlhf_lab.evaluation.measures.intervals import wilson
 from rlhf_lab.experiment import build
 from rlhf_lab.experiment.prepare import Artifacts, read_pairs
-from rlhf_lab.models import forward
 from rlhf_lab.models.batching import collate
 from rlhf_lab.models.causal_lm import load_policy
 from rlhf_lab.models.pretrained import PretrainedModel
+from rlhf_lab.models.weights import weights_digest
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.tasks.references import reference_groups
 from rlhf_lab.training.stages.cache import cached
@@ -171,6 +171,6 @@ def test_a_run_can_be_judged_again_with_other_options(
     assert [row["version"] for row in rows] == [0, 4]
     exported, _ = load_policy(PretrainedModel("exported", f"{folder}/policy"), None, 1)
     assert (
-        forward.weights_digest(Weights(4, dict(exported.named_parameters())))
+        weights_digest(Weights(4, dict(exported.named_parameters())))
         == json.loads((folder / "manifest.json").read_text())["weights_digest"]
     )

@@ -21,7 +21,7 @@ from rlhf_lab.algos.ma_ppo import MacroPPO
 from rlhf_lab.algos.ppo import PPO
 from rlhf_lab.algos.reinforce_plus_plus import ReinforcePlusPlus
 from rlhf_lab.algos.rloo import RLOO
-from rlhf_lab.cli import commands
+from rlhf_lab.experiment import lifecycle
 from rlhf_lab.experiment.checks import check
 from rlhf_lab.models.batching import collate, rewards_of
 from rlhf_lab.models.causal_lm import load_policy
@@ -33,14 +33,14 @@ from rlhf_lab.rewards.model import last_token_scores
 from rlhf_lab.rewards.rule import RuleReward
 from rlhf_lab.rewards.shaping import ShapedScorer, ShapingOptions
 from rlhf_lab.rewards.steps import Refine, StepsReward, StepsScorer, refined, step_ends
-from rlhf_lab.rollout.pipeline import Queued
+from rlhf_lab.rollout.chunk_states import QueuedChunk
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.tasks.arithmetic import character_tokenizer
 from rlhf_lab.tasks.tldr_nano import TldrNano, word_tokenizer
-from rlhf_lab.training.checkpoint import as_row, from_row
-from rlhf_lab.types.data import Chunk, Rollout
+from rlhf_lab.training.checkpoint_rows import as_row, from_row
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.protocols import Algorithm
+from rlhf_lab.types.rollouts import Chunk, Rollout
 from rlhf_lab.types.samples import Example, Finish, Group, Prompt, Sample
 
 pytestmark = pytest.mark.usefixtures("costly")
@@ -245,7 +245,7 @@ def test_steps_of_queued_samples_are_saved_with_all_their_bits() -> None:
     (one,) = stepped(True)
     chunk = Chunk(0, 0, (one.prompt,), 2)
     rollout = Rollout(chunk, (one,), ((0, 0),), {"generated_tokens": 6})
-    row = json.loads(json.dumps(as_row(Queued(0, 0, False, rollout))))
+    row = json.loads(json.dumps(as_row(QueuedChunk(0, 0, False, rollout))))
     assert from_row(row, lambda _: chunk).rollout == rollout
 
 
@@ -280,7 +280,7 @@ def test_ppo_on_steps_is_the_same_in_every_mode_and_after_a_resume(
         "process": ["mode=async", "mode.executor=process"],
     }.items():
         config = make_config(*short, *mode, f"output.dir={tmp_path}/{name}")
-        commands.train(config, Console(quiet=True), FACTS)
+        lifecycle.train(config, Console(quiet=True), FACTS)
     whole = outcome(tmp_path / "lagged")
     assert outcome(tmp_path / "process") == whole
     cut = tmp_path / "cut"
@@ -297,5 +297,5 @@ def test_ppo_on_steps_is_the_same_in_every_mode_and_after_a_resume(
     ]
     assert any(len(of_sample) > 1 for of_group in steps for of_sample in of_group)
     again = make_config(*short, "mode=lagged", f"output.dir={cut}", "output.resume=true")
-    commands.train(again, Console(quiet=True), FACTS)
+    lifecycle.train(again, Console(quiet=True), FACTS)
     assert outcome(cut) == whole

@@ -34,13 +34,12 @@ from forked import (
 )
 from survival import exact_rows, finish, is_running, killed_at, outcome, start, wait_until
 
-from rlhf_lab.cli import commands
-from rlhf_lab.cli.main import REQUEUE
-from rlhf_lab.experiment import build
+from rlhf_lab.cli.endings import REQUEUE
+from rlhf_lab.experiment import build, lifecycle
 from rlhf_lab.models.causal_lm import load_policy
-from rlhf_lab.rollout.executor import ProcessExecutor
+from rlhf_lab.rollout.background import ProcessExecutor
+from rlhf_lab.rollout.chunk_states import QueuedChunk
 from rlhf_lab.rollout.mode import OnFailure
-from rlhf_lab.rollout.pipeline import Queued
 from rlhf_lab.rollout.process import FailurePolicy, GeneratorFailure, GeneratorProcess
 from rlhf_lab.rollout.shared import SharedWeights
 from rlhf_lab.runs import atomic_folder, forkserver, memory
@@ -48,8 +47,9 @@ from rlhf_lab.runs.folder import list_runs
 from rlhf_lab.runs.jsonl import read_rows
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.training.checkpoint import CheckpointOptions, Checkpoints, Snapshot
-from rlhf_lab.types.data import Rollout, Span, Weights
+from rlhf_lab.types.data import Weights
 from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.rollouts import Rollout, Span
 from rlhf_lab.types.samples import Finish, Group, Sample
 
 pytestmark = pytest.mark.usefixtures("processes")
@@ -102,7 +102,7 @@ def test_a_damaged_newest_checkpoint_gives_way_to_the_one_before(
 ) -> None:
     options = (*UNJUDGED, "mode=lagged", "checkpoint.keep=3")
     whole, broken = tmp_path / "whole", tmp_path / "broken"
-    commands.train(make_config(*options, f"output.dir={whole}"), Console(quiet=True), FACTS)
+    lifecycle.train(make_config(*options, f"output.dir={whole}"), Console(quiet=True), FACTS)
     shutil.copytree(whole, broken)
     manifest = json.loads((broken / "manifest.json").read_text())
     digest = manifest.pop("weights_digest")
@@ -113,7 +113,7 @@ def test_a_damaged_newest_checkpoint_gives_way_to_the_one_before(
     optimizer.write_bytes(optimizer.read_bytes()[:-1])
     (saved[-2] / "queue.jsonl").unlink()
     resuming = make_config(*options, f"output.dir={broken}", "output.resume=true")
-    commands.train(resuming, Console(quiet=False), FACTS)
+    lifecycle.train(resuming, Console(quiet=False), FACTS)
     said = capsys.readouterr().out
     assert "optimizer.safetensors was cut short or changed: using the one before it" in said
     assert "lacks its file queue.jsonl: using the one before it" in said
@@ -217,16 +217,16 @@ def test_resuming_a_run_that_goes_on_or_is_finished(
     process = start(config, Moment("update", 1, Note(tmp_path / "stays")))
     wait_until((tmp_path / "stays").exists)
     with pytest.raises(UserError, match=r"is in use by process \d+ on"):
-        commands.train(config, Console(quiet=True), FACTS)
+        lifecycle.train(config, Console(quiet=True), FACTS)
     process.kill()
     process.join()
     with pytest.raises(UserError, match=r"pass output\.dir"):
-        commands.train(make_config("output.resume=true"), Console(quiet=True), FACTS)
+        lifecycle.train(make_config("output.resume=true"), Console(quiet=True), FACTS)
     done = tmp_path / "done"
     config = make_config(*UNJUDGED, f"output.dir={done}", "output.resume=true")
-    commands.train(config, Console(quiet=True), FACTS)
+    lifecycle.train(config, Console(quiet=True), FACTS)
     before = (done / "metrics.jsonl").read_text()
-    commands.train(config, Console(quiet=False), FACTS)
+    lifecycle.train(config, Console(quiet=False), FACTS)
     assert "has finished already" in capsys.readouterr().out
     assert (done / "metrics.jsonl").read_text() == before
 
@@ -249,9 +249,9 @@ def test_a_free_run_is_repeated_by_its_schedule(
     free, replay = tmp_path / "free", tmp_path / "replay"
     common = (*UNJUDGED, "run.updates=24")
     config = make_config(*common, "mode=free", *options, f"output.dir={free}")
-    commands.train(config, Console(quiet=True), FACTS)
+    lifecycle.train(config, Console(quiet=True), FACTS)
     bound = [o for o in options if o.startswith(("mode.at_bound", "mode.max_s", "mode.ahead"))]
-    commands.train(
+    lifecycle.train(
         make_config(
             *common, "mode=replay", f"mode.schedule={free}", *bound, f"output.dir={replay}"
         ),
@@ -290,12 +290,12 @@ def test_a_schedule_that_does_not_fit_is_refused(make_config: MakeConfig, tmp_pa
     free = tmp_path / "lagged"
     common = UNJUDGED
     options = ("mode=lagged", "mode.max_staleness=2", f"output.dir={free}")
-    commands.train(make_config(*common, *options), Console(quiet=True), FACTS)
+    lifecycle.train(make_config(*common, *options), Console(quiet=True), FACTS)
 
     def refuse(*options: str) -> str:
         with pytest.raises(UserError) as caught:
             config = make_config(*common, "mode=replay", *options)
-            commands.train(config, Console(quiet=True), FACTS)
+            lifecycle.train(config, Console(quiet=True), FACTS)
         return str(caught.value)
 
     assert "pass mode.max_staleness=2" in refuse(f"mode.schedule={free}", "mode.max_staleness=1")
@@ -507,7 +507,7 @@ def snapshot(round_: int) -> Snapshot:
         spans=(Span("generate", 1.0, 2.0),),
         worker=1,
     )
-    queue = [Queued(7, 3, True, rollout), Queued(8, 4, False, None)]
+    queue = [QueuedChunk(7, 3, True, rollout), QueuedChunk(8, 4, False, None)]
     versions = {version: weights(version) for version in (round_ - 1, round_)}
     optimizer = {"a/exp_avg": torch.randn(3, 2)}
     return Snapshot(round_, versions, optimizer, {"taken_tokens": 5}, queue, {"wall": 1.5})
@@ -527,7 +527,7 @@ def test_a_checkpoint_comes_back_with_all_its_bits(tmp_path: Path) -> None:
     assert sorted(found.weights) == [4, 5]
     assert torch.equal(found.weights[5].state["a"], weights(5).state["a"])
     done, running = found.queue
-    assert running == Queued(8, 4, False, None)
+    assert running == QueuedChunk(8, 4, False, None)
     assert done.rollout is not None and saved[-1].queue[0].rollout is not None
     assert done.rollout.groups == saved[-1].queue[0].rollout.groups
     assert done.rollout.segments == ((0, 3), (1, 4))
@@ -600,7 +600,7 @@ def test_a_folder_that_cannot_be_written_to_is_refused_before_the_first_step(
 
     monkeypatch.setattr(os, "open", read_only)
     with pytest.raises(UserError, match=r"output\.dir=.*Read-only file system.*choose another"):
-        commands.train(make_config(*SHORT, f"output.dir={tmp_path}/x"), Console(quiet=True), FACTS)
+        lifecycle.train(make_config(*SHORT, f"output.dir={tmp_path}/x"), Console(quiet=True), FACTS)
 
 
 # --- numbers that are none ----------------------------------------------------------------------
@@ -626,7 +626,7 @@ def test_a_reward_that_is_no_number_stops_the_run_and_its_batch_is_kept(
     folder = tmp_path / "spoiled"
     config = make_config(*SHORT, "generator.chunk_groups=8", f"output.dir={folder}")
     with pytest.raises(FloatingPointError, match=rf"got reward {value}: no update was made"):
-        commands.train(config, Console(quiet=True), FACTS)
+        lifecycle.train(config, Console(quiet=True), FACTS)
     kept = json.loads((folder / "failed_batch.json").read_text())
     assert f"reward {value}" in kept["why"]
     assert kept["groups"][0]["rewards"][0] == repr(value)
@@ -652,7 +652,7 @@ def test_a_loss_that_is_no_number_is_not_applied(
     folder = tmp_path / "spoiled"
     config = make_config(*SHORT, f"output.dir={folder}")
     with pytest.raises(FloatingPointError, match="the loss is nan: the update was not applied"):
-        commands.train(config, Console(quiet=True), FACTS)
+        lifecycle.train(config, Console(quiet=True), FACTS)
     kept = json.loads((folder / "failed_batch.json").read_text())
     assert kept["why"].startswith("update 3 of round 1: the loss is nan")
     # The last checkpoint is of the round before, and whole.

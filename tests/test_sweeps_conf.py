@@ -16,9 +16,9 @@ from composed import by_hydra, composed
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig
 
-from rlhf_lab.cli.main import conf_folder
 from rlhf_lab.experiment.checks import check
 from rlhf_lab.experiment.config import Config, plain, typed
+from rlhf_lab.experiment.registry import conf_folder
 from rlhf_lab.runs.folder import config_hash
 
 pytestmark = pytest.mark.usefixtures("costly")

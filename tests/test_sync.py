@@ -12,8 +12,8 @@ from wandb_server import WandbServer, serving
 from rlhf_lab.cli import wandb_sync
 from rlhf_lab.runs.provenance import provenance
 from rlhf_lab.runs.trackers.console import Console
-from rlhf_lab.runs.trackers.identity import Tracked
-from rlhf_lab.runs.trackers.mirrors import mirrors
+from rlhf_lab.runs.trackers.identity import TrackedRun
+from rlhf_lab.runs.trackers.mirrors import open_mirrors
 from rlhf_lab.runs.trackers.options import TrackerOptions, WandbMode
 from rlhf_lab.types.errors import UserError
 
@@ -39,14 +39,14 @@ def write(folder: Path, run_id: str, steps: range, state: str = "finished") -> N
     manifest = {"state": state, "run_id": run_id, **provenance()}
     (folder / "manifest.json").write_text(json.dumps(manifest))
     options = TrackerOptions(wandb=WandbMode.offline)
-    (tracker,) = mirrors(options, Tracked(folder, {}, run_id), steps.start, print)
+    (tracker,) = open_mirrors(options, TrackedRun(folder, {}, run_id), steps.start, print)
     for step in range(steps.stop):
         tracker.log({"reward/mean": step / 8, "total/updates": 2 * step + 2}, step)
     tracker.close()
 
 
 def call(*arguments: str | Path) -> int:
-    return wandb_sync.sync([str(argument) for argument in arguments], Console(quiet=False))
+    return wandb_sync.COMMAND.run([str(argument) for argument in arguments], Console(quiet=False))
 
 
 def test_a_resumed_run_is_sent_in_order_and_only_once(
@@ -55,7 +55,7 @@ def test_a_resumed_run_is_sent_in_order_and_only_once(
     folder = tmp_path / "runs" / "cut"
     write(folder, "r1", range(0, 2), state="stopped")
     write(folder, "r1", range(2, 3))
-    assert call(tmp_path / "runs", wandb_sync.DRY) == 0
+    assert call(tmp_path / "runs", "--dry") == 0
     assert f"to be sent: {folder} (2 files)" in capsys.readouterr().out
     assert server.history == {}
     assert call(tmp_path / "runs") == 0
@@ -98,7 +98,7 @@ def test_without_a_key_it_says_how_to_log_in(
 def test_bad_input_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UserError, match="absent is no folder"):
         call(tmp_path / "absent")
-    with pytest.raises(UserError, match="--all is no option: the only one is --dry"):
+    with pytest.raises(UserError, match="--all: rlhf-lab sync"):
         call(tmp_path, "--all")
     monkeypatch.setattr(wandb_sync, "find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"pip install 'rlhf-lab\[wandb\]'"):

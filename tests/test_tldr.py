@@ -19,10 +19,10 @@ from transformers import PreTrainedTokenizerFast
 from rlhf_lab.experiment import build
 from rlhf_lab.models.causal_lm import with_padding
 from rlhf_lab.tasks.prompts import PromptStream
+from rlhf_lab.tasks.protocols import Shortening
 from rlhf_lab.tasks.references import reference_sample
 from rlhf_lab.tasks.tldr import RowKind, Tldr
 from rlhf_lab.types.errors import UserError
-from rlhf_lab.types.protocols import Shortening
 from rlhf_lab.types.samples import Example, Finish, Prompt, Split
 
 RAW = {"subreddit": "cats", "title": "My cat", "post": "one\ntwo\nthree", "summary": "  it purrs "}

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from rlhf_lab.runs import folder as runs
-from rlhf_lab.runs.trackers.identity import Tracked
+from rlhf_lab.runs.trackers.identity import TrackedRun
 from rlhf_lab.runs.trackers.jsonl import JsonlFile, JsonlTracker
-from rlhf_lab.runs.trackers.mirrors import Mirror, mirrors
+from rlhf_lab.runs.trackers.mirrors import Mirror, open_mirrors
 from rlhf_lab.runs.trackers.options import TrackerOptions, WandbMode
 from rlhf_lab.types.data import Metrics
 from rlhf_lab.types.errors import UserError
@@ -54,7 +54,7 @@ def test_a_number_that_is_none_stops_the_run_by_its_name(
 
 
 def opened(options: TrackerOptions, folder: Path, config: dict[str, object]) -> list[Tracker]:
-    return mirrors(options, Tracked(folder, config, "r1"), start=0, say=print)
+    return open_mirrors(options, TrackedRun(folder, config, "r1"), start=0, warn=print)
 
 
 class Broken:

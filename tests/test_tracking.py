@@ -15,8 +15,8 @@ from conftest import MakeConfig
 
 from rlhf_lab.experiment.config import plain
 from rlhf_lab.runs.trackers.evaluations import mirror_evaluation
-from rlhf_lab.runs.trackers.identity import Tracked, env_id, exp_name, group, run_name, tags
-from rlhf_lab.runs.trackers.mirrors import mirrors
+from rlhf_lab.runs.trackers.identity import TrackedRun, env_id, exp_name, group, run_name, tags
+from rlhf_lab.runs.trackers.mirrors import open_mirrors
 from rlhf_lab.runs.trackers.options import TrackerOptions, WandbMode
 from rlhf_lab.types.errors import UserError
 
@@ -42,17 +42,17 @@ ROWS = [
 
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tracked:
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TrackedRun:
     for name in ("WANDB_CONFIG_DIR", "WANDB_CACHE_DIR", "WANDB_DATA_DIR"):
         monkeypatch.setenv(name, str(tmp_path / name))
     folder = tmp_path / "ladder" / "seed=3"
     folder.mkdir(parents=True)
-    return Tracked(folder, CONFIG, "r1", commit="0123abcd")
+    return TrackedRun(folder, CONFIG, "r1", commit="0123abcd")
 
 
-def trained(run: Tracked) -> None:
+def trained(run: TrackedRun) -> None:
     """Two rounds of two updates."""
-    (tracker,) = mirrors(OPTIONS, run, 0, print)
+    (tracker,) = open_mirrors(OPTIONS, run, 0, print)
     for step in range(2):
         tracker.log({"reward/mean": step / 2, "total/updates": 2 * step + 2}, step)
     tracker.close()
@@ -77,23 +77,23 @@ def told(folder: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     return heads, rows
 
 
-def test_names_tell_the_environment_and_the_condition_apart(run: Tracked) -> None:
+def test_names_tell_the_environment_and_the_condition_apart(run: TrackedRun) -> None:
     assert env_id(run) == "tldr_nano-nano_s"
     assert exp_name(run, CONDITION) == "ppo-sync-run.updates_per_round=2"
     assert exp_name(run, "") == exp_name(run, "seed=4,model=nano_m") == "ppo-sync"
     masked = {**CONFIG, "correction": {"name": "icepop"}}
-    assert exp_name(Tracked(run.folder, masked, "r"), "correction=icepop") == "ppo-sync-icepop"
+    assert exp_name(TrackedRun(run.folder, masked, "r"), "correction=icepop") == "ppo-sync-icepop"
     # Values with commas are one value, and nothing in a name ends a filter.
     odd = 'mode.lag_probabilities="0.5,0.5",optim.lr=1e-4'
     assert exp_name(run, odd) == "ppo-sync-mode.lag_probabilities=_0.5_0.5_-optim.lr=1e-4"
 
 
-def test_a_run_is_named_after_its_folder_or_as_a_job_of_its_sweep(run: Tracked) -> None:
+def test_a_run_is_named_after_its_folder_or_as_a_job_of_its_sweep(run: TrackedRun) -> None:
     assert run_name(run, TrackerOptions()) == "seed=3"
     assert run_name(run, OPTIONS) == "ppo-sync-run.updates_per_round=2-seed3"
 
 
-def test_group_and_tags(run: Tracked) -> None:
+def test_group_and_tags(run: TrackedRun) -> None:
     assert group(run, OPTIONS) == "ladder"
     assert group(run, TrackerOptions()) == "ladder", "the folder above the run's"
     assert group(run, TrackerOptions(sweep="a", wandb_group="b")) == "b"
@@ -107,7 +107,7 @@ def test_group_and_tags(run: Tracked) -> None:
 
 # Of its own dependencies: what they still use of older Pythons.
 @pytest.mark.filterwarnings("ignore")
-def test_open_rl_benchmark_finds_the_run_and_its_win_rate(run: Tracked) -> None:
+def test_open_rl_benchmark_finds_the_run_and_its_win_rate(run: TrackedRun) -> None:
     trained(run)
     mirror_evaluation(OPTIONS, run, ROWS, print)
     heads, rows = told(run.folder)
@@ -154,13 +154,13 @@ def rlops_curve(head: dict[str, Any], rows: list[dict[str, Any]], exp: str, tag:
     return curves[0].df if len(curves) else None
 
 
-def test_an_evaluation_is_told_once_and_another_one_as_a_run_of_its_own(run: Tracked) -> None:
+def test_an_evaluation_is_told_once_and_another_one_as_a_run_of_its_own(run: TrackedRun) -> None:
     mirror_evaluation(OPTIONS, run, ROWS, print)
     first = list(files(run.folder))
     slower = [{**row, "timing/seconds": 9.0} for row in ROWS]
     mirror_evaluation(OPTIONS, run, slower, print)
     assert list(files(run.folder)) == first, "nothing but the clock differs"
-    again = Tracked(run.folder, CONFIG, "r1", "evaluate")
+    again = TrackedRun(run.folder, CONFIG, "r1", "evaluate")
     better = [{**row, "gold/win_rate": 0.875} for row in ROWS]
     for _ in range(2):
         mirror_evaluation(OPTIONS, again, better, print)
@@ -174,7 +174,7 @@ def test_an_evaluation_is_told_once_and_another_one_as_a_run_of_its_own(run: Tra
     assert not any("sample/length" in row or "timing/seconds" in row for row in rows)
 
 
-def test_nothing_is_told_of_an_evaluation_unless_asked(run: Tracked) -> None:
+def test_nothing_is_told_of_an_evaluation_unless_asked(run: TrackedRun) -> None:
     mirror_evaluation(TrackerOptions(), run, ROWS, print)
     assert list(run.folder.iterdir()) == []
 
@@ -183,6 +183,6 @@ def test_a_composed_config_has_the_names_that_runs_go_by(
     config_of: MakeConfig, tmp_path: Path
 ) -> None:
     config = config_of("algo=grpo", "mode=lagged", "correction=icepop", "model=nano_m")
-    run = Tracked(tmp_path, plain(config), "r")
+    run = TrackedRun(tmp_path, plain(config), "r")
     assert env_id(run) == "tldr_nano-nano_m"
     assert exp_name(run, config.tracker.condition) == "grpo-lagged-icepop"

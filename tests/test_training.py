@@ -8,12 +8,12 @@ import pytest
 from conftest import MakeConfig
 from examples import FACTS
 
-from rlhf_lab.cli import commands
+from rlhf_lab.experiment import lifecycle
 from rlhf_lab.experiment.prepare import Artifacts
 from rlhf_lab.models import causal_lm, reward_model
 from rlhf_lab.models.reward_model import load_reward_model, reward_model_shape
+from rlhf_lab.models.weights import num_parameters
 from rlhf_lab.runs.trackers.console import Console
-from rlhf_lab.types.data import num_parameters
 
 
 def test_a_run_reads_no_model_that_it_has(
@@ -30,7 +30,7 @@ def test_a_run_reads_no_model_that_it_has(
             return true(kind, *rest, **options)
 
         monkeypatch.setattr(module, "load_weights_of", counted)
-    commands.train(config, Console(quiet=True), FACTS)
+    lifecycle.train(config, Console(quiet=True), FACTS)
     # Training starts from the policy, the trained one is saved, and an evaluation begins anew.
     assert read.count("AutoModelForCausalLM") == 3
     # The scorer of the rollouts, and that of the evaluation.

@@ -21,6 +21,7 @@ from test_generation import stream, tiny, weights
 from rlhf_lab.experiment.checks import check
 from rlhf_lab.models.causal_lm import load_policy
 from rlhf_lab.rollout.budget import StalenessBudget
+from rlhf_lab.rollout.chunk_states import QueuedChunk, RoundRollouts
 from rlhf_lab.rollout.executor import InlineExecutor
 from rlhf_lab.rollout.generators.vllm import weights as weight_files
 from rlhf_lab.rollout.generators.vllm.generator import VLLMGenerator, batch_effect
@@ -39,13 +40,14 @@ from rlhf_lab.rollout.generators.vllm.requests import (
 from rlhf_lab.rollout.generators.vllm.servers import Servers
 from rlhf_lab.rollout.generators.vllm.weights import WeightFiles
 from rlhf_lab.rollout.mode import Mode
-from rlhf_lab.rollout.pipeline import Pipeline, Queued, Taken
+from rlhf_lab.rollout.pipeline import Pipeline
 from rlhf_lab.rollout.ports import require_free
 from rlhf_lab.rollout.worker import RolloutWorker
-from rlhf_lab.training.checkpoint import as_row, from_row
-from rlhf_lab.training.loop import told_measures
-from rlhf_lab.types.data import Chunk, Rollout, Told, Weights
+from rlhf_lab.training.checkpoint_rows import as_row, from_row
+from rlhf_lab.training.round_metrics import generator_metrics
+from rlhf_lab.types.data import Weights
 from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.rollouts import Chunk, GeneratorReport, Rollout
 from rlhf_lab.types.samples import Finish, Group, Sample
 
 pytestmark = pytest.mark.usefixtures("costly")
@@ -167,12 +169,12 @@ def test_samples_carry_what_the_trainer_needs() -> None:
             assert len(sample.tokens) == len(sample.logps)
             assert (sample.finish is Finish.eos) == (sample.tokens[-1] == tokenizer.eos_token_id)
             assert sample.text == tokenizer.decode(sample.tokens, skip_special_tokens=True)
-    told = generator.told()
-    assert told.measures["generator/proof_gap_max"] < 1e-4
-    assert told.measures["generator/batch_changed"] == 0
-    assert len(told.notes) == 1
+    report = generator.report()
+    assert report.measures["generator/proof_gap_max"] < 1e-4
+    assert report.measures["generator/batch_changed"] == 0
+    assert len(report.notes) == 1
     generator.generate(weights(), chunk())
-    assert "generator/batch_changed" not in generator.told().measures, "measured once"
+    assert "generator/batch_changed" not in generator.report().measures, "measured once"
 
 
 def test_a_version_is_loaded_once_and_proved_as_often_as_asked() -> None:
@@ -184,7 +186,7 @@ def test_a_version_is_loaded_once_and_proved_as_often_as_asked() -> None:
             given = Weights(version, perturbed(weights()).state)
             for _ in range(2):
                 generator.generate(given, chunk())
-            proved.append("generator/proof_gap_mean" in generator.told().measures)
+            proved.append("generator/proof_gap_mean" in generator.report().measures)
         assert backend.loaded == ["proof", "0", "1"]
         assert proved == expected
 
@@ -451,21 +453,21 @@ def test_notes_reach_the_user_measures_the_round_and_the_engine_its_end() -> Non
         taken = pipeline.take(replace(weights(), version=0))
     assert backend.is_closed
     assert len(notes) == 1 and "from its own seed" in notes[0]
-    measures = told_measures(taken)
+    measures = generator_metrics(taken)
     assert measures["generator/proof_gap_mean"] < 1e-5
     assert measures["timing/generator_sync_seconds"] > 0
-    kept = as_row(Queued(0, 0, False, taken.rollouts[0]))
+    kept = as_row(QueuedChunk(0, 0, False, taken.rollouts[0]))
     again = from_row(json.loads(json.dumps(kept)), lambda number: chunk()).rollout
     assert again is not None
-    assert again.told == taken.rollouts[0].told
+    assert again.report == taken.rollouts[0].report
 
 
 def test_a_rounds_measures_are_means_over_those_that_measured() -> None:
     rollouts = [
-        Rollout(chunk(), (), ((0, 0),), {}, told=Told(measures))
+        Rollout(chunk(), (), ((0, 0),), {}, report=GeneratorReport(measures))
         for measures in ({"a": 1.0, "b": 5.0}, {"a": 3.0}, {})
     ]
-    assert told_measures(Taken(rollouts, [], [])) == {"a": 2.0, "b": 5.0}
+    assert generator_metrics(RoundRollouts(rollouts, [], [])) == {"a": 2.0, "b": 5.0}
 
 
 class Lengths:

@@ -28,8 +28,8 @@ from survival import (
 )
 from test_survival import MODES, ROUNDS, generators, rows_of, weights
 
-from rlhf_lab.cli.main import conf_folder
 from rlhf_lab.experiment.config import Config, register, typed
+from rlhf_lab.experiment.registry import conf_folder
 from rlhf_lab.rollout.mode import OnFailure
 from rlhf_lab.rollout.process import FailurePolicy, GeneratorProcess
 from rlhf_lab.rollout.shared import SharedWeights

@@ -39,12 +39,12 @@ def run(given: argparse.Namespace, console: Console) -> None:
     selection = cells(tables)
     found = answers_of(selection, criteria)
     for one in found.every:
-        console.say(f"{one.verdict}: {one.claim} ({one.setting}) {one.evidence}")
+        console.print(f"{one.verdict}: {one.claim} ({one.setting}) {one.evidence}")
     if given.docs:
         before, after = split_at_markers(given.docs)
         lines = page(tables, selection, found, criteria)
         given.docs.write_text("\n".join([before, *lines, after.lstrip("\n")]), encoding="utf-8")
-        console.say(f"wrote {given.docs}")
+        console.print(f"wrote {given.docs}")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

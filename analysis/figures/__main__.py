@@ -91,7 +91,7 @@ def draw_all(
     names = options.only or list(FIGURES)
     lacking = {name: text for name in names if (text := missing(name, selection))}
     for name, text in lacking.items():
-        console.say(f"not drawn: {name}: {printable(text)}")
+        console.print(f"not drawn: {name}: {printable(text)}")
     if len(lacking) == len(names):
         raise UserError("no figure can be drawn of these runs: the lines above say what they lack")
     options.out.mkdir(parents=True, exist_ok=True)
@@ -101,7 +101,7 @@ def draw_all(
             save(drawn, options.out / name, formats)
             count = len(drawn.warnings)
             warned = f", {count} warnings in its caption" if count else ""
-            console.say(f"drew {options.out / name}: {FIGURES[name].title}{warned}")
+            console.print(f"drew {options.out / name}: {FIGURES[name].title}{warned}")
 
 
 def run(options: argparse.Namespace, console: Console) -> None:
@@ -111,13 +111,13 @@ def run(options: argparse.Namespace, console: Console) -> None:
         spec_of(name)
     if options.list:
         for spec in FIGURES.values():
-            console.say(f"{spec.name}: {spec.title}")
+            console.print(f"{spec.name}: {spec.title}")
         return
     tables = read(options.sources, options.cache)
-    console.say(tables.overview)
+    console.print(tables.overview)
     selection = cells(tables)
     for line in selection.left_out:
-        console.say(printable(line))
+        console.print(printable(line))
     draw_all(selection, options, formats, console)
 
 

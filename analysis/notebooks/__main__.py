@@ -7,4 +7,4 @@ from rlhf_lab.runs.trackers.console import Console
 
 if __name__ == "__main__":
     for made in map(write, scripts()):
-        Console(quiet=False).say(f"wrote {made}")
+        Console(quiet=False).print(f"wrote {made}")

@@ -78,19 +78,19 @@ def run(given: argparse.Namespace, console: Console) -> None:
     options = options_of(given)
     tables = gather(given.sources, by=given.by)
     selection = selected(tables)
-    console.say(tables.overview)
+    console.print(tables.overview)
     warned: dict[str, None] = {}
     for name in given.only or TABLES:
         made = TABLES[name](tables, selection, options)
         if not made:
-            console.say(f"{name}: these runs have nothing to put in it")
+            console.print(f"{name}: these runs have nothing to put in it")
         for table in made:
             paths = save(table, given.out)
             endings = ", ".join(path.suffix[1:] for path in paths)
-            console.say(f"wrote {given.out / table.name} ({endings}): {len(table.rows)} rows")
+            console.print(f"wrote {given.out / table.name} ({endings}): {len(table.rows)} rows")
             warned |= dict.fromkeys(table.warnings)
     for warning in warned:
-        console.say(f"  {warning}")
+        console.print(f"  {warning}")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

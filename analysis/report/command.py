@@ -1,9 +1,8 @@
-"""rlhf-lab report RUNS...: one page about any mix of runs."""
+"""`rlhf-lab report RUNS...`: one page about any mix of runs."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from pathlib import Path
 
 from analysis.report.make import Options, html
@@ -12,10 +11,9 @@ from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
 
 
-def parser() -> argparse.ArgumentParser:
-    """The command's options."""
-    found = argparse.ArgumentParser(prog="rlhf-lab report", description="One page about runs.")
-    add, own = found.add_argument, Options()
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's options."""
+    add, own = parser.add_argument, Options()
     add("sources", nargs="+", metavar="RUNS", help="folders, saved FILE.parquet, or KIND:PLACE")
     add("--out", type=Path, default=Path("report.html"), help="the page (report.html)")
     add("--title", default="", help="what it is called")
@@ -29,7 +27,6 @@ def parser() -> argparse.ArgumentParser:
         help="a config key that also tells conditions apart (repeat)",
     )
     add("--cache", type=Path, help="folder to keep what wandb's server sent")
-    return found
 
 
 def check(given: argparse.Namespace) -> None:
@@ -42,17 +39,16 @@ def check(given: argparse.Namespace) -> None:
         )
 
 
-def run(arguments: Sequence[str], console: Console) -> int:
-    """Write the page and say what is in it. Returns 0."""
-    given = parser().parse_args(arguments)
+def run(given: argparse.Namespace, console: Console) -> int:
+    """Write the page and print what is in it. Returns 0."""
     check(given)
     tables = gather(given.sources, by=given.by, cache=given.cache)
     title = given.title or f"Report: {', '.join(Path(text).name or text for text in given.sources)}"
     text = html(tables, Options(title, given.metric, given.margin, given.out.parent))
     given.out.parent.mkdir(parents=True, exist_ok=True)
     given.out.write_text(text, encoding="utf-8")
-    console.say(tables.overview)
+    console.print(tables.overview)
     if tables.findings:
-        console.say(f"{len(tables.findings)} findings, which the page lists")
-    console.say(f"wrote {given.out} ({len(text.encode()) / 1e6:.2f} MB)")
+        console.print(f"{len(tables.findings)} findings, which the page lists")
+    console.print(f"wrote {given.out} ({len(text.encode()) / 1e6:.2f} MB)")
     return 0

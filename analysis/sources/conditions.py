@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.sources.record import Record, as_seed, cell, look_up
-from rlhf_lab.runs.trackers.identity import Tracked, env_id, exp_name
+from rlhf_lab.runs.trackers.identity import TrackedRun, env_id, exp_name
 from rlhf_lab.sweeps.search.jobs import TEST, TRIAL
 
 PARTS = ("task", "model", "algo", "mode", "correction", "reward", "proxy")
@@ -52,7 +52,7 @@ def place_of(record: Record, by: Sequence[str] = ()) -> Place:
         numbers["max_staleness"] = 0
     extra = {key: plain(look_up(config, key)) for key in by}
     # A config's own names are left to it; what rlhf_lab tells no tracker is worked out.
-    tracked = Tracked(Path(), config, record.run, job_type_of(record))
+    tracked = TrackedRun(Path(), config, record.run, job_type_of(record))
     env = str(look_up(config, "env_id") or env_id(tracked))
     experiment = str(look_up(config, "exp_name") or exp_name(tracked, facts.swept))
     told = [f"{LETTERS[name]}={value}" for name, value in numbers.items() if value is not None]

@@ -15,7 +15,7 @@ from rlhf_lab.runs.folder import EVALS, METRICS, VALIDATION, RunSummary, kernels
 from rlhf_lab.runs.jsonl import Rows, read_rows
 from rlhf_lab.runs.provenance import short_commit
 from rlhf_lab.runs.reading import Unreadable, checked, read_yaml
-from rlhf_lab.runs.trackers.identity import Tracked, tags
+from rlhf_lab.runs.trackers.identity import TrackedRun, tags
 from rlhf_lab.runs.trackers.options import TrackerOptions
 from rlhf_lab.sweeps.record import RECORD, read_record
 from rlhf_lab.types.errors import UserError
@@ -127,7 +127,7 @@ def facts_of(
     sweep, commit = str(tracker.get("sweep", "")), short_commit(manifest)
     own = [str(tag) for tag in tracker.get("wandb_tags") or ()]
     # As a mirror would have them, so that a filter finds the run wherever it lies.
-    tagged = Tracked(Path(), config, str(manifest.get("run_id", "")), commit=commit)
+    tagged = TrackedRun(Path(), config, str(manifest.get("run_id", "")), commit=commit)
     return Facts(
         state=state,
         seed=as_seed(manifest.get("seed")),

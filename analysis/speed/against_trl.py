@@ -55,7 +55,7 @@ def in_turns(
         for name in [*names[first:], *names[:first]]:
             run = sides[name](spec, folder / f"{spec.name} {name} {repeat}".replace(" ", "-"))
             found[name].append(run)
-            console.say(
+            console.print(
                 f"{spec.name}, {name}, repeat {repeat + 1}: "
                 f"{run.completions_per_second:.1f} completions/s in {run.seconds:.1f} s"
             )
@@ -105,7 +105,7 @@ def measured(given: argparse.Namespace, console: Console) -> Found:
     ]
     found = Found([spec for own in whole for spec in own], busy_cores=busy_cores())
     if text := note(found.busy_cores, usable_cores()):
-        console.say(text)
+        console.print(text)
     if not found.specs:
         raise UserError(
             f"--algorithms={' '.join(given.algorithms)}: none of the models is measured with "
@@ -133,7 +133,7 @@ def report(found: Found, out: Path, page: Path | None, console: Console) -> None
         part_table(found.parts),
     ]
     publish(caption(found), (), tables, page, console)
-    console.say(f"wrote {out / 'bench.json'}")
+    console.print(f"wrote {out / 'bench.json'}")
 
 
 def run(given: argparse.Namespace, console: Console) -> None:

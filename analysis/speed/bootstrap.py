@@ -102,7 +102,7 @@ def run(given: argparse.Namespace, console: Console) -> None:
     shown = table([measured(work, repetitions, given.slow_repetitions) for work in works()])
     console.table(shown.title, shown.columns, shown.rows)
     for line in shown.markdown:
-        console.say(line)
+        console.print(line)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -24,14 +24,15 @@ from analysis.speed import program, transformers_loop
 from analysis.speed.clock import Spread
 from rlhf_lab.models.batching import pad_left
 from rlhf_lab.models.causal_lm import load_policy
-from rlhf_lab.models.forward import torch_threads
+from rlhf_lab.models.devices import torch_threads
 from rlhf_lab.models.pretrained import PretrainedModel
 from rlhf_lab.rollout.generators.decoders import Decode
 from rlhf_lab.rollout.generators.hf import HFGenerator, HFSampling
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.tasks.tldr_nano import TldrNano
-from rlhf_lab.types.data import Chunk, Weights
+from rlhf_lab.types.data import Weights
 from rlhf_lab.types.randomness import uniforms
+from rlhf_lab.types.rollouts import Chunk
 from rlhf_lab.types.samples import Prompt, Split
 
 TEMPERATURE = 0.7
@@ -196,7 +197,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     console.table("generation, batch 64", COLUMNS, [row(speed) for speed in found])
     path = given.out / "bench_generation.json"
     path.write_text(json.dumps([asdict(speed) for speed in found], indent=1), encoding="utf-8")
-    console.say(f"wrote {path}")
+    console.print(f"wrote {path}")
     return 0
 
 

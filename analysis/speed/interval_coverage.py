@@ -126,7 +126,7 @@ def run(given: argparse.Namespace, console: Console) -> None:
         f"simulations with {given.repetitions} draws each; after ±, the Monte Carlo error."
     )
     publish(caption, (), tables(rows), given.docs, console)
-    console.say(f"Took {time.perf_counter() - begin:.0f} s.")
+    console.print(f"Took {time.perf_counter() - begin:.0f} s.")
 
 
 if __name__ == "__main__":

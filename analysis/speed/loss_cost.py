@@ -20,10 +20,10 @@ import torch
 from hydra import compose, initialize_config_dir
 
 from analysis.speed.clock import seconds_of
-from rlhf_lab.cli.main import conf_folder
 from rlhf_lab.experiment import build
 from rlhf_lab.experiment.checks import response_tokens
-from rlhf_lab.experiment.config import ALGORITHMS, Config, register, typed
+from rlhf_lab.experiment.config import Config, register, typed
+from rlhf_lab.experiment.registry import classes, conf_folder
 from rlhf_lab.models.batching import collate, micro_batches, minibatches, rewards_of
 from rlhf_lab.models.causal_lm import load_policy
 from rlhf_lab.models.value_model import value_model_like
@@ -97,7 +97,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     torch.set_num_threads(1)
     table = []
     with initialize_config_dir(str(conf_folder()), version_base="1.3"):
-        for name in ALGORITHMS:
+        for name in classes("algo"):
             options = ["model=nano_m", "reward=task_rule", "generator=hf", f"algo={name}"]
             config = typed(compose("config", [*options, "run.group_size=4"]))
             loss, update = share(config, given.repeats)

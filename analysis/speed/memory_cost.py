@@ -25,7 +25,7 @@ from rlhf_lab.training.engines.distributed import Processes
 from rlhf_lab.training.engines.engine import TrainingEngine
 from rlhf_lab.training.engines.options import SingleEngineOptions
 from rlhf_lab.training.engines.policy_with_values import PolicyWithValues
-from rlhf_lab.training.engines.single import SingleHolder
+from rlhf_lab.training.engines.single import SingleBackend
 from rlhf_lab.training.optim import Optim
 from rlhf_lab.types.data import Batch
 from rlhf_lab.types.samples import Example, Finish, Group, Prompt, Sample
@@ -70,8 +70,8 @@ def peak_of_update(logit_tokens: int, num_groups: int, tokens: int) -> tuple[int
     model = GPTNeoXForCausalLM(config).eval()
     dtypes = {name: parameter.dtype for name, parameter in model.named_parameters()}
     options = SingleEngineOptions(micro_rows=2 * num_groups, logit_tokens=logit_tokens)
-    holder = SingleHolder(PolicyWithValues(model, None, 1.0), Optim(lr=1e-4), CPU)
-    engine = TrainingEngine(holder, dtypes, options, Processes(), config.hidden_size)
+    backend = SingleBackend(PolicyWithValues(model, None, 1.0), Optim(lr=1e-4), CPU)
+    engine = TrainingEngine(backend, dtypes, options, Processes(), config.hidden_size)
     before = peak_bytes(CPU)["resident_bytes"]
     batch = long_rows(num_groups, tokens)
     engine.update(batch, OnlineDPO(), NoCorrection(), 1e-4)

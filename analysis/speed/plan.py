@@ -68,10 +68,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         errors.append(abs(found.wall / real.wall - 1))
         took = (real.wall, real.trainer_wait / real.wall)
         rows.append(row(other, (found.wall, found.trainer_wait), took))
-        console.say(f"{other}: predicted {found.wall:.1f} s, took {real.wall:.1f} s")
+        console.print(f"{other}: predicted {found.wall:.1f} s, took {real.wall:.1f} s")
     title = "predicted from one async run, against real runs"
     report(Table(title, COLUMNS, rows), given.out / "bench_plan.json", console)
-    console.say(f"mean absolute error {statistics.fmean(errors):.1%}, largest {max(errors):.1%}")
+    console.print(f"mean absolute error {statistics.fmean(errors):.1%}, largest {max(errors):.1%}")
     return 0
 
 

@@ -26,4 +26,4 @@ def report(table: Table, path: Path, console: Console) -> None:
     console.table(table.title, table.columns, table.rows)
     rows = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
     path.write_text(json.dumps(rows, indent=1), encoding="utf-8")
-    console.say(f"wrote {path}")
+    console.print(f"wrote {path}")

@@ -26,13 +26,15 @@ from rlhf_lab.models.causal_lm import load_policy
 from rlhf_lab.models.forward import response_output
 from rlhf_lab.models.pretrained import PretrainedModel
 from rlhf_lab.models.reward_model import reward_model_from
+from rlhf_lab.models.weights import num_parameters
 from rlhf_lab.rewards.model import scores_of
 from rlhf_lab.rollout.generators.hf import HFGenerator, HFSampling
 from rlhf_lab.rollout.shared import SharedWeights
 from rlhf_lab.runs.memory import keep_freed_memory
 from rlhf_lab.training.checkpoint import CheckpointOptions, Checkpoints, Snapshot
-from rlhf_lab.types.data import Batch, Chunk, Weights, num_parameters
+from rlhf_lab.types.data import Batch, Weights
 from rlhf_lab.types.randomness import stable_hash, uniforms
+from rlhf_lab.types.rollouts import Chunk
 from rlhf_lab.types.samples import Example, Group, Prompt
 
 TRIALS = 5

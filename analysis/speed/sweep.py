@@ -138,7 +138,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     columns = ["workers", "wall s", "s of a run", "overhead s a job"]
     whole = Table(f"a sweep of {JOBS} jobs", columns, rows)
     program.report(whole, out / "bench_sweep.json", console)
-    console.say(f"two workers against one: {wholes[0].wall / wholes[1].wall:.2f}x")
+    console.print(f"two workers against one: {wholes[0].wall / wholes[1].wall:.2f}x")
     alone = min(timed(one_job(out, f"alone-{n}", given.updates)) for n in range(given.stops))
     stopped = [
         Stopped(sent.name, alone, cut_off(out, f"{sent.name}-{n}", given.updates, sent))

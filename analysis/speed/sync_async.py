@@ -149,10 +149,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     console = Console(quiet=False)
     busy = note(busy_cores(), usable_cores())
     if busy:
-        console.say(busy)
+        console.print(busy)
     rows = []
     for ratio in given.ratios:
-        console.say(f"ratio {ratio}: {given.repeats} times {', '.join(SETTINGS)}")
+        console.print(f"ratio {ratio}: {given.repeats} times {', '.join(SETTINGS)}")
         rows.append(row(ratio, trials(given.out, ratio, given.repeats, given.rounds)))
     title = f"async against sync [smallest, largest of the repeats] {busy}".rstrip()
     program.report(Table(title, COLUMNS, rows), given.out / "bench_async.json", console)

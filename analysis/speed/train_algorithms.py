@@ -17,7 +17,7 @@ from itertools import product
 from pathlib import Path
 
 from analysis.speed import program
-from rlhf_lab.experiment.config import ALGORITHMS
+from rlhf_lab.experiment.registry import group_options
 from rlhf_lab.runs.trackers.console import Console
 
 COMMON = (
@@ -67,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, default=Path("runs/learning"))
     parser.add_argument("--jobs", type=int, default=2, help="processes at a time")
     parser.add_argument("--seeds", default="1,2,3")
-    parser.add_argument("--algos", default=",".join(sorted(ALGORITHMS)))
+    parser.add_argument("--algos", default=",".join(sorted(group_options()["algo"])))
     given = parser.parse_args(arguments)
     console = Console(quiet=False)
     cache = f"output.cache={given.out}/.cache"
@@ -77,7 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with ThreadPoolExecutor(given.jobs) as pool:
         errors = pool.map(lambda one: train(given.out, one[0], one[1], given.seeds), names)
         for (algo, condition), error in zip(names, errors, strict=True):
-            console.say(f"{algo} {condition}: {error or 'trained'}")
+            console.print(f"{algo} {condition}: {error or 'trained'}")
             failed += bool(error)
     return int(failed > 0)
 

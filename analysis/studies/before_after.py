@@ -117,7 +117,7 @@ def report(folders: Sequence[Path], console: Console) -> None:
                 changes += changes_of(tables, cell, seed)
             except UserError as error:
                 refused = f"{cell.runs[seed]['place']} ({error})"
-                console.say(f"left out: {refused}")
+                console.print(f"left out: {refused}")
     if not changes:
         raise UserError(refused)
     console.table("before and after", COLUMNS, rows_of(changes))

@@ -51,7 +51,7 @@ def figure_of(bins: Sequence[Bin]) -> Figure:
 def report(folder: Path, file: Path, console: Console) -> None:
     """Draw the curve of a reward model's folder."""
     figure_of(read_calibration(folder)).savefig(file, dpi=150)
-    console.say(f"wrote {file}")
+    console.print(f"wrote {file}")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

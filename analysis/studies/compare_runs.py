@@ -128,11 +128,11 @@ def print_over_seeds(tables: Tables, selection: Selection, console: Console) -> 
     """Print the publication tables of these conditions, with intervals over seeds."""
     for name in OVER_SEEDS:
         for table in TABLES[name](tables, selection, TableOptions()):
-            console.say(f"\n{table.caption}")
+            console.print(f"\n{table.caption}")
             rows = [[plain(entry) for entry in row] for row in table.rows]
             console.table(table.name, table.columns, rows)
             for warning in table.warnings:
-                console.say(f"  {warning}")
+                console.print(f"  {warning}")
 
 
 def draw(selection: Selection, out: Path, console: Console) -> None:
@@ -141,7 +141,7 @@ def draw(selection: Selection, out: Path, console: Console) -> None:
     for name in FIGURES:
         if not missing(name, selection):
             write(draw_selection(name, selection).figure, out / name, ["png", "pdf"])
-            console.say(f"wrote {out / name}.png and .pdf")
+            console.print(f"wrote {out / name}.png and .pdf")
 
 
 def report(folders: Sequence[Path], out: Path, console: Console) -> None:

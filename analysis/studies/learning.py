@@ -131,9 +131,9 @@ def is_learned(grid: Grid, margin: float, console: Console) -> bool:
     """Whether every algorithm gained enough in sync and async. Prints which did not."""
     failures = shortfalls(grid, margin)
     for line in failures:
-        console.say(line)
+        console.print(line)
     if not failures:
-        console.say(
+        console.print(
             f"all {len(rows_of(grid))} algorithms gained at least {margin:g} in sync and async"
         )
     return not failures
@@ -144,7 +144,7 @@ def scored(cells: Sequence[Cell], console: Console) -> list[Cell]:
     found = []
     for cell in cells:
         if missing := [column for column in (WIN_RATE, REWARD, KL) if not cell.has(column)]:
-            console.say(f"left out: {cell.condition} (a run has no {', '.join(missing)}, or NaN)")
+            console.print(f"left out: {cell.condition} (a run has no {', '.join(missing)}, or NaN)")
         else:
             found.append(cell)
     if not found:

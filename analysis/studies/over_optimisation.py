@@ -174,16 +174,16 @@ def report(folders: Sequence[Path], page: Path | None, file: Path, console: Cons
     curves = curves_of(selection)
     tables, note = tables_of(curves), peak_note(curves)
     for line in (caption(curves), note):
-        console.say(line)
+        console.print(line)
     for table in tables:
         console.table(table.title, table.columns, table.rows)
     file.parent.mkdir(parents=True, exist_ok=True)
     write(draw_selection(FIGURE, selection).figure, file.with_suffix(""), [file.suffix[1:]])
-    console.say(f"wrote {file}")
+    console.print(f"wrote {file}")
     if page:
         link = f"![gold and proxy against KL]({os.path.relpath(file, page.parent)})"
         write_between_markers(page, f"{link}\n\n{caption(curves)}", [note], tables)
-        console.say(f"wrote {page}")
+        console.print(f"wrote {page}")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -24,7 +24,7 @@ def selected(folders: Sequence[Path], console: Console) -> tuple[Tables, Selecti
     tables = gather([str(folder) for folder in folders])
     selection = cells(tables)
     for line in selection.left_out:
-        console.say(line)
+        console.print(line)
     if not selection.cells:
         raise UserError(
             f"no finished, evaluated run in {', '.join(map(str, folders))}: `rlhf-lab runs` lists "

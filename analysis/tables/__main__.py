@@ -87,22 +87,22 @@ def run(given: argparse.Namespace, console: Console) -> None:
         files(given.out)
     queries = queries_of(given.filters, given.env_ids)
     metrics = [*given.metric, *(name for query in queries for name in query.where.metrics)]
-    reading = read(given.sources, queries, given.cache, console.say)
+    reading = read(given.sources, queries, given.cache, console.print)
     if given.compact is not None:
         reading = compact(reading, given.compact)
     tables = make_tables(reading, queries, metrics, given.by)
     show(tables, console)
     if given.out:
         for path in save(tables, given.out):
-            console.say(f"wrote {path}")
+            console.print(f"wrote {path}")
     if given.export:
         chosen = [one.record for one in in_order(select(reading, queries)[0], given.by)]
         runs = exported(chosen, given.by)
         written = write_benchmark(runs, given.export, given.entity, given.project)
-        console.say(f"wrote {len(written)} runs to {given.export}/{given.entity}/{given.project}")
+        console.print(f"wrote {len(written)} runs to {given.export}/{given.entity}/{given.project}")
         if twice := len(chosen) - len(runs):
-            console.say(f"left out {twice} that have the settings and the seed of another one")
-        console.say(f"where rlops finds them: {link(given.export, given.entity)}")
+            console.print(f"left out {twice} that have the settings and the seed of another one")
+        console.print(f"where rlops finds them: {link(given.export, given.entity)}")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -18,15 +18,15 @@ NO_SEED = "none"
 
 def show(tables: Tables, console: Console) -> None:
     """Print the selection and its findings."""
-    console.say(tables.overview)
+    console.print(tables.overview)
     rows = [[printable(text) for text in row] for row in condition_rows(tables.runs)]
     console.table("runs", COLUMNS, rows)
     if not tables.findings:
-        console.say("no findings")
+        console.print("no findings")
         return
-    console.say(f"{len(tables.findings)} findings:")
+    console.print(f"{len(tables.findings)} findings:")
     for line in finding_lines(tables.findings):
-        console.say(printable(line))
+        console.print(printable(line))
 
 
 def printable(text: str) -> str:

@@ -15,7 +15,8 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from rlhf_lab.types.data import Chunk, Weights
+from rlhf_lab.types.data import Weights
+from rlhf_lab.types.rollouts import Chunk
 from rlhf_lab.types.samples import Example, Prompt
 
 VOCABULARY = 96

@@ -7,6 +7,7 @@ from enum import StrEnum
 
 from torch import Tensor
 
+from rlhf_lab.algos import fields
 from rlhf_lab.algos.advantages import centred
 from rlhf_lab.algos.common import (
     log_ratio_of_responses,
@@ -30,16 +31,19 @@ class RatioOf(StrEnum):
 
 @dataclass(frozen=True)
 class ALoL(limits.Limited, key="algo"):
-    """clip: importance weights stay within 1 +- it. ratio_of: sequence, token or none.
+    """Likelihood of the samples that are better than their group's mean, which stands for the
+    paper's value of the reference policy."""
 
-    The paper's value of the reference policy is here the mean of the group; samples that are no
-    better are not trained on, as there.
-    """
-
-    name: str = "a_lol"
-    clip: float = limits.share(0.9)
-    ratio_of: RatioOf = RatioOf.sequence
-    reduction: Reduction = Reduction.sequence_mean
+    name: str = limits.name("a_lol")
+    clip: float = limits.share(0.9, about="Importance weights are cut to 1 - clip to 1 + clip.")
+    ratio_of: RatioOf = limits.option(
+        RatioOf.sequence,
+        about=(
+            "What the importance weight is the ratio of: whole responses (A-LoL), single tokens "
+            "(A-LoL sequence) or nothing (A-LoL reference free)."
+        ),
+    )
+    reduction: Reduction = fields.reduction(Reduction.sequence_mean)
 
     @property
     def objective(self) -> Objective:

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from rlhf_lab.algos import fields
 from rlhf_lab.algos.common import credited_likelihood, kl_penalty
 from rlhf_lab.algos.pairs import best_credit
 from rlhf_lab.types import limits
@@ -15,12 +16,11 @@ from rlhf_lab.types.data import Batch, Credit, LossOutput, Needs, Objective, Pol
 
 @dataclass(frozen=True)
 class BestOfN(limits.Limited, key="algo"):
-    """The paper's Best-of-2 when run.group_size=2. kl_coef: weight of a KL penalty (k3 to the
-    reference, per token); 0 is the paper's, which has none."""
+    """Likelihood of each group's best sample; run.group_size=2 is the paper's Best-of-2."""
 
-    name: str = "best_of_n"
-    kl_coef: float = limits.number(0.0, least=0, most=100)
-    reduction: Reduction = Reduction.sequence_mean
+    name: str = limits.name("best_of_n")
+    kl_coef: float = fields.kl_in_loss(0.0, source="the paper has none")
+    reduction: Reduction = fields.reduction(Reduction.sequence_mean)
     objective: ClassVar[Objective] = Objective.comparison
     needs: ClassVar[Needs] = Needs(group_size=2)
 

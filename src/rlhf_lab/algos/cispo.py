@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from rlhf_lab.algos import fields
 from rlhf_lab.algos.advantages import standardised
 from rlhf_lab.algos.common import keep_all, per_token, ratio_to_proximal
 from rlhf_lab.types import limits
@@ -15,14 +16,23 @@ from rlhf_lab.types.data import Batch, Credit, LossOutput, Needs, Objective, Pol
 
 @dataclass(frozen=True)
 class CISPO(limits.Limited, key="algo"):
-    """clip_high: token ratios weigh at most 1 + it (5 in all, as ScaleRL found, arXiv:2510.13786).
-    clip_low: and at least 1 - it; 1 is no bound, the paper's."""
+    """CISPO: log-likelihood weighted by credit and by a clipped token ratio without gradient."""
 
-    name: str = "cispo"
-    clip_low: float = limits.share(1.0)
-    clip_high: float = limits.number(4.0, least=0, most=1000)
-    epsilon: float = limits.number(1e-4, least=1e-12, most=1)
-    reduction: Reduction = Reduction.token_mean
+    name: str = limits.name("cispo")
+    clip_low: float = limits.share(
+        1.0,
+        about="A token weighs at least 1 - clip_low; 1 is no lower bound.",
+        source="arXiv:2506.13585, eq. 5",
+    )
+    clip_high: float = limits.number(
+        4.0,
+        least=0,
+        most=1000,
+        about="A token weighs at most 1 + clip_high.",
+        source="5 in all: ScaleRL, arXiv:2510.13786",
+    )
+    epsilon: float = fields.epsilon()
+    reduction: Reduction = fields.reduction(Reduction.token_mean)
     objective: ClassVar[Objective] = Objective.token_ratio
     needs: ClassVar[Needs] = Needs(group_size=2)
 

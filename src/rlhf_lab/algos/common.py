@@ -1,4 +1,4 @@
-"""Pieces that losses share: sums over responses, ratios, KL estimators. Credits: advantages.py."""
+"""What losses share: sums over responses, ratios, clipping, KL estimators, value errors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def sequence_sum(value_BT: Tensor, batch: Batch) -> Tensor:
 
 
 def sequence_value(value_BT: Tensor, batch: Batch) -> Tensor:
-    """The value that a whole row carries, shape B: the mean over its response tokens."""
+    """Mean over the response tokens of each row, shape B."""
     return sequence_sum(value_BT, batch) / batch.mask_BT.sum(dim=1).clamp(min=1)
 
 
@@ -25,12 +25,12 @@ def sequence_weight(batch: Batch) -> Tensor:
 
 
 def per_token(value_PG: Tensor, batch: Batch) -> Tensor:
-    """Give every response token its row's value, shape BT."""
+    """The value of each sample at all of its response tokens, shape BT."""
     return value_PG.reshape(-1, 1).to(batch.mask_BT.dtype) * batch.mask_BT
 
 
 def grouped(value_B: Tensor, batch: Batch) -> Tensor:
-    """A row for each group, PG. Every group of the batch must have equally many rows."""
+    """Values of rows as PG. Every group of the batch must have the same number of rows."""
     num_groups = 1 + int((batch.group_B.diff() != 0).sum())
     return value_B.view(num_groups, -1)
 
@@ -41,36 +41,37 @@ def keep_all(reward_PG: Tensor) -> Tensor:
 
 
 def ratio_to_proximal(policy: PolicyOutput, batch: Batch) -> Tensor:
-    """Policy over proximal policy per token, BT; exactly one where the two agree, pads included."""
+    """pi / pi_proximal of each token, BT; exactly one where both agree and on padding."""
     return (policy.logp_BT - batch.proximal_logp_BT).exp()
 
 
 def log_ratio_of_responses(policy: PolicyOutput, batch: Batch) -> Tensor:
-    """Log of policy over proximal policy of whole responses, B."""
+    """log pi / pi_proximal of whole responses, B."""
     return sequence_sum(policy.logp_BT - batch.proximal_logp_BT, batch)
 
 
 def k1(logp_BT: Tensor, other_logp_BT: Tensor) -> Tensor:
-    """Per-token log p - log q; unbiased for KL(p || q) on samples of p."""
+    """log p - log q per token: unbiased for KL(p || q) on samples of p, high variance."""
     return logp_BT - other_logp_BT
 
 
 def k3(logp_BT: Tensor, other_logp_BT: Tensor) -> Tensor:
-    """Per-token q/p - 1 - log(q/p): unbiased, never negative, less noise than k1."""
+    """q/p - 1 - log(q/p) per token: unbiased on samples of p, never negative, less variance."""
     return k3_terms(other_logp_BT - logp_BT)
 
 
 def clipped_surrogate(
     ratio: Tensor, advantage: Tensor, low: float, high: float
 ) -> tuple[Tensor, Tensor]:
-    """PPO's pessimistic objective to minimise, and where the clip cut the gradient."""
+    """-min(r A, clip(r, 1 - low, 1 + high) A) (arXiv:1707.06347, eq. 7), and 1 where the clip
+    removes the gradient."""
     clipped = ratio.clamp(1 - low, 1 + high)
     loss = -torch.minimum(ratio * advantage, clipped * advantage)
     return loss, ((clipped * advantage) < (ratio * advantage)).to(ratio.dtype)
 
 
 def token_surrogate(policy: PolicyOutput, batch: Batch, low: float, high: float) -> LossOutput:
-    """PPO's clipped objective per token (arXiv:1707.06347, eq. 7) under the token weights."""
+    """The clipped surrogate with a ratio and an advantage per token."""
     surrogate_BT, clipped_BT = clipped_surrogate(
         ratio_to_proximal(policy, batch), batch.credit_BT, low, high
     )
@@ -78,28 +79,28 @@ def token_surrogate(policy: PolicyOutput, batch: Batch, low: float, high: float)
 
 
 def response_surrogate(ratio_B: Tensor, batch: Batch, low: float, high: float) -> LossOutput:
-    """The same with one ratio and one credit per response."""
+    """The clipped surrogate with one ratio and one advantage per response."""
     loss_B, clipped_B = clipped_surrogate(
         ratio_B, sequence_value(batch.credit_BT, batch), low, high
     )
     loss = (loss_B * sequence_weight(batch)).sum()
-    return LossOutput(loss, clipped_BT=per_token(clipped_B, batch))
+    return LossOutput(loss, clipped_BT=clipped_B.unsqueeze(1) * batch.mask_BT)
 
 
 def kl_penalty(policy: PolicyOutput, batch: Batch, coef: float) -> Tensor:
-    """coef times KL(policy || reference) per token (k3), a scalar."""
+    """coef * KL(policy || reference), by k3 per token under the token weights; a scalar."""
     return coef * (k3(policy.logp_BT, batch.reference_logp_BT) * batch.weight_BT).sum()
 
 
 def credited_likelihood(policy: PolicyOutput, batch: Batch) -> LossOutput:
-    """REINFORCE: minus the log-probs of whole responses, each token times its credit."""
+    """REINFORCE: -sum_t A_t log pi(y_t), a weighted mean over responses."""
     credited_B = sequence_sum(policy.logp_BT * batch.credit_BT, batch)
     return LossOutput(-(credited_B * sequence_weight(batch)).sum())
 
 
 def value_error(policy: PolicyOutput, batch: Batch, clip: float) -> Tensor:
-    """Half the squared error of the values, BT; the worse of it and of the value that moved at most
-    `clip` from what it was before the round (N+, arXiv:2403.17031; 0 does not clip)."""
+    """Half the squared error of the values, BT, clipped as in arXiv:2403.17031 (N+): the larger of
+    the error and of that of the value moved at most `clip` from before the round. 0: no clip."""
     if policy.value_BT is None:
         raise ValueError("a value model is needed, and the engine has none")
     error_BT = (policy.value_BT - batch.target_BT).square()

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from rlhf_lab.algos import fields
 from rlhf_lab.algos.advantages import leave_one_out
 from rlhf_lab.algos.common import (
     grouped,
@@ -22,15 +23,14 @@ from rlhf_lab.types.data import Batch, Credit, LossOutput, Needs, Objective, Pol
 
 @dataclass(frozen=True)
 class CoPG(limits.Limited, key="algo"):
-    """beta: reward lost per nat of the present policy's log-ratio to the reference.
+    """The gradient is that of the mean squared difference of regularised rewards over pairs,
+    divided by 4 beta; its optimum does not depend on the policy that wrote the samples."""
 
-    The gradient is that of the mean squared difference of regularised rewards over pairs, over 4
-    beta; its optimum does not depend on who wrote the samples.
-    """
-
-    name: str = "copg"
-    beta: float = limits.number(0.1, least=1e-6, most=100)
-    reduction: Reduction = Reduction.sequence_mean
+    name: str = limits.name("copg")
+    beta: float = fields.beta(
+        "Reward subtracted for each nat of the policy's log-ratio to the reference."
+    )
+    reduction: Reduction = fields.reduction(Reduction.sequence_mean)
     objective: ClassVar[Objective] = Objective.comparison
     needs: ClassVar[Needs] = Needs(group_size=2)
 

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from rlhf_lab.algos import fields
 from rlhf_lab.algos.advantages import is_informative, standardised
 from rlhf_lab.algos.common import per_token, token_surrogate
 from rlhf_lab.types import limits
@@ -15,22 +16,38 @@ from rlhf_lab.types.data import Batch, Credit, LossOutput, Needs, Objective, Pol
 
 @dataclass(frozen=True)
 class DAPO(limits.Limited, key="algo"):
-    """clip_low, clip_high: token ratio within 1 - clip_low and 1 + clip_high.
+    """DAPO: a wider upper clip, groups of unequal rewards only, and a penalty on long responses."""
 
-    overlong_share: the last share of the response limit, over which the punishment of length rises
-    from 0 to overlong_penalty (eq. 13; the paper's is a fifth). oversample: groups generated for
-    each that is trained on; those with unequal rewards are taken first, in order. It bounds what
-    dynamic sampling (eq. 11) may cost, and leaves tied groups out if there are still too few.
-    """
-
-    name: str = "dapo"
-    clip_low: float = limits.share(0.2)
-    clip_high: float = limits.number(0.28, least=0, most=100)
-    epsilon: float = limits.number(1e-4, least=1e-12, most=1)
-    overlong_share: float = limits.share(0.2)
-    overlong_penalty: float = limits.number(1.0, least=0, most=100)
-    oversample: float = limits.number(1.5, least=1, most=100)
-    reduction: Reduction = Reduction.token_mean
+    name: str = limits.name("dapo")
+    clip_low: float = fields.clip_low(0.2)
+    clip_high: float = fields.clip_high(0.28)
+    epsilon: float = fields.epsilon()
+    overlong_share: float = limits.share(
+        0.2,
+        about=(
+            "Last share of the response limit, over which the penalty on length rises from 0 to "
+            "overlong_penalty."
+        ),
+        source="arXiv:2503.14476, eq. 13",
+    )
+    overlong_penalty: float = limits.number(
+        1.0,
+        least=0,
+        most=100,
+        about="Reward subtracted from a response that reaches the response limit.",
+        source="arXiv:2503.14476, eq. 13",
+    )
+    oversample: float = limits.number(
+        1.5,
+        least=1,
+        most=100,
+        about=(
+            "Groups generated for each group trained on: those with unequal rewards are taken "
+            "first, in order, and equal ones are left out."
+        ),
+        source="arXiv:2503.14476, eq. 11",
+    )
+    reduction: Reduction = fields.reduction(Reduction.token_mean)
     objective: ClassVar[Objective] = Objective.token_ratio
 
     @property

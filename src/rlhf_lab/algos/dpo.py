@@ -9,6 +9,7 @@ from typing import ClassVar
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
+from rlhf_lab.algos import fields
 from rlhf_lab.algos.common import credited_likelihood
 from rlhf_lab.algos.pairs import best_credit, compared, ipo, pair_credit, pair_output
 from rlhf_lab.types import limits
@@ -25,16 +26,22 @@ class PairLoss(StrEnum):
 
 @dataclass(frozen=True)
 class DPO(limits.Limited, key="algo"):
-    """beta: strength of the pull to the reference, 1 / nats. pair_loss: what a pair teaches.
+    """Offline preference learning; algo=dpo also sets generator=pairs. pair_loss=sft and then
+    sigmoid, from the first run's policy, are dSFT and dDPO (Zephyr, arXiv:2310.16944)."""
 
-    `algo=dpo` also sets generator=pairs. pair_loss=sft and then sigmoid, from the policy of the
-    first run, are dSFT and dDPO (Zephyr, arXiv:2310.16944).
-    """
-
-    name: str = "dpo"
-    beta: float = limits.number(0.1, least=1e-6, most=100)
-    pair_loss: PairLoss = PairLoss.sigmoid
-    reduction: Reduction = Reduction.sequence_mean
+    name: str = limits.name("dpo")
+    beta: float = fields.beta(
+        "Strength of the pull to the reference, in 1 / nats.", "arXiv:2305.18290, eq. 7"
+    )
+    pair_loss: PairLoss = limits.option(
+        PairLoss.sigmoid,
+        about=(
+            "Loss of a pair: sigmoid is DPO, ipo draws the log-ratios a fixed margin apart, sft "
+            "learns the chosen response alone."
+        ),
+        source="ipo: arXiv:2310.12036, eq. 17",
+    )
+    reduction: Reduction = fields.reduction(Reduction.sequence_mean)
     objective: ClassVar[Objective] = Objective.comparison
     needs: ClassVar[Needs] = Needs(group_size=2)
 

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from rlhf_lab.algos import fields
 from rlhf_lab.algos.advantages import centred
 from rlhf_lab.algos.common import keep_all, kl_penalty, per_token, token_surrogate
 from rlhf_lab.types import limits
@@ -15,15 +16,12 @@ from rlhf_lab.types.data import Batch, Credit, LossOutput, Needs, Objective, Pol
 
 @dataclass(frozen=True)
 class DrGRPO(limits.Limited, key="algo"):
-    """clip: token ratio within 1 +- it. kl_coef: as in grpo; the paper has none.
+    """GRPO without the division by the group's deviation and by the response's length."""
 
-    Tokens count alike whatever their row's length: reduction=per_limit divides by the limit.
-    """
-
-    name: str = "dr_grpo"
-    clip: float = limits.share(0.2)
-    kl_coef: float = limits.number(0.0, least=0, most=100)
-    reduction: Reduction = Reduction.per_limit
+    name: str = limits.name("dr_grpo")
+    clip: float = fields.clip(0.2)
+    kl_coef: float = fields.kl_in_loss(0.0, source="the paper has none")
+    reduction: Reduction = fields.reduction(Reduction.per_limit)
     objective: ClassVar[Objective] = Objective.token_ratio
     needs: ClassVar[Needs] = Needs(group_size=2)
 

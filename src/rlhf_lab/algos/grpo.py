@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from rlhf_lab.algos import fields
 from rlhf_lab.algos.advantages import standardised
 from rlhf_lab.algos.common import keep_all, kl_penalty, per_token, token_surrogate
 from rlhf_lab.types import limits
@@ -15,13 +16,13 @@ from rlhf_lab.types.data import Batch, Credit, LossOutput, Needs, Objective, Pol
 
 @dataclass(frozen=True)
 class GRPO(limits.Limited, key="algo"):
-    """clip: token ratio within 1 +- it. kl_coef: weight of KL(policy || reference), per token."""
+    """GRPO: rewards standardised within each group, PPO's clip, and KL as a term of the loss."""
 
-    name: str = "grpo"
-    clip: float = limits.share(0.2)
-    kl_coef: float = limits.number(0.04, least=0, most=100)
-    epsilon: float = limits.number(1e-4, least=1e-12, most=1)
-    reduction: Reduction = Reduction.sequence_mean
+    name: str = limits.name("grpo")
+    clip: float = fields.clip(0.2)
+    kl_coef: float = fields.kl_in_loss(0.04, source="arXiv:2402.03300, eq. 4")
+    epsilon: float = fields.epsilon()
+    reduction: Reduction = fields.reduction(Reduction.sequence_mean)
     objective: ClassVar[Objective] = Objective.token_ratio
     needs: ClassVar[Needs] = Needs(group_size=2)
 

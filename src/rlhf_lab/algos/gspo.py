@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from rlhf_lab.algos import fields
 from rlhf_lab.algos.advantages import standardised
 from rlhf_lab.algos.common import keep_all, per_token, response_surrogate, sequence_value
 from rlhf_lab.types import limits
@@ -15,13 +16,13 @@ from rlhf_lab.types.data import Batch, Credit, LossOutput, Needs, Objective, Pol
 
 @dataclass(frozen=True)
 class GSPO(limits.Limited, key="algo"):
-    """clip_low, clip_high: the ratio's bounds, 1 - clip_low and 1 + clip_high (the paper's)."""
+    """GSPO: PPO's clip on the geometric mean of a response's token ratios."""
 
-    name: str = "gspo"
-    clip_low: float = limits.share(3e-4)
-    clip_high: float = limits.number(4e-4, least=0, most=100)
-    epsilon: float = limits.number(1e-4, least=1e-12, most=1)
-    reduction: Reduction = Reduction.sequence_mean
+    name: str = limits.name("gspo")
+    clip_low: float = fields.clip_low(3e-4, of="mean token")
+    clip_high: float = fields.clip_high(4e-4, of="mean token")
+    epsilon: float = fields.epsilon()
+    reduction: Reduction = fields.reduction(Reduction.sequence_mean)
     objective: ClassVar[Objective] = Objective.sequence_ratio
     needs: ClassVar[Needs] = Needs(group_size=2)
 

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from rlhf_lab.algos import fields
 from rlhf_lab.algos.advantages import centred
 from rlhf_lab.algos.common import keep_all, per_token, token_surrogate
 from rlhf_lab.types import limits
@@ -15,12 +16,12 @@ from rlhf_lab.types.data import Batch, Credit, LossOutput, Needs, Objective, Pol
 
 @dataclass(frozen=True)
 class LitePPO(limits.Limited, key="algo"):
-    """PPO's loss without a value model. clip: token ratio within 1 +- it."""
+    """PPO's clipped loss without a value model."""
 
-    name: str = "lite_ppo"
-    clip: float = limits.share(0.2)
-    epsilon: float = limits.number(1e-4, least=1e-12, most=1)
-    reduction: Reduction = Reduction.token_mean
+    name: str = limits.name("lite_ppo")
+    clip: float = fields.clip(0.2)
+    epsilon: float = fields.epsilon("round")
+    reduction: Reduction = fields.reduction(Reduction.token_mean)
     objective: ClassVar[Objective] = Objective.token_ratio
     needs: ClassVar[Needs] = Needs(group_size=2)
 

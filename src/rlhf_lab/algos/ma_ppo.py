@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from rlhf_lab.algos import fields
 from rlhf_lab.algos.advantages import gae, token_rewards, whitened
 from rlhf_lab.algos.common import clipped_surrogate, keep_all, value_error
 from rlhf_lab.types import limits
@@ -26,21 +27,22 @@ from rlhf_lab.types.data import (
 
 @dataclass(frozen=True)
 class MacroPPO(limits.Limited, key="algo"):
-    """macro_tokens: tokens of one macro action (n-gram termination); 1 is ppo. The rest as in ppo.
+    """PPO whose actions are runs of tokens with one advantage, ratio and value each."""
 
-    A macro action has one advantage, one ratio (the product of its tokens') and one value, that of
-    the state before its first token.
-    """
-
-    name: str = "ma_ppo"
-    macro_tokens: int = limits.count(5, most=10**6)
-    kl_coef: float = limits.number(0.05, least=0, most=100)
-    gamma: float = limits.share(1.0)
-    lam: float = limits.share(0.95)
-    clip: float = limits.share(0.2)
-    value_clip: float = limits.number(0.2, least=0, most=1e6)
-    value_coef: float = limits.number(0.1, least=0, most=1e3)
-    reduction: Reduction = Reduction.token_mean
+    name: str = limits.name("ma_ppo")
+    macro_tokens: int = limits.count(
+        5,
+        most=10**6,
+        about="Tokens of one macro action (n-gram termination); 1 is PPO.",
+        source="arXiv:2410.02743, section 3",
+    )
+    kl_coef: float = fields.kl_in_reward(0.05)
+    gamma: float = fields.gamma()
+    lam: float = fields.lam()
+    clip: float = fields.clip(0.2, of="macro action's")
+    value_clip: float = fields.value_clip()
+    value_coef: float = fields.value_coef()
+    reduction: Reduction = fields.reduction(Reduction.token_mean)
     needs: ClassVar[Needs] = Needs(values=ValueModel.own)
 
     @property

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from rlhf_lab.algos import fields
 from rlhf_lab.algos.advantages import centred
 from rlhf_lab.algos.common import (
     keep_all,
@@ -22,15 +23,18 @@ from rlhf_lab.types.data import Batch, Credit, LossOutput, Needs, Objective, Pol
 
 @dataclass(frozen=True)
 class MDPO(limits.Limited, key="algo"):
-    """tau: strength of the pull to the policy that wrote the samples, in reward per nat.
+    """Mirror descent towards each round's own behaviour policy: nothing keeps the policy near SFT
+    over a whole run."""
 
-    The pull is to each round's own behaviour policy, not to the first one: nothing here keeps the
-    policy near SFT over a whole run.
-    """
-
-    name: str = "mdpo"
-    tau: float = limits.number(0.1, least=0, most=1000)
-    reduction: Reduction = Reduction.sequence_mean
+    name: str = limits.name("mdpo")
+    tau: float = limits.number(
+        0.1,
+        least=0,
+        most=1000,
+        about="Strength of the pull to the policy that wrote the samples, in reward per nat.",
+        source="arXiv:2501.12599, eq. 3",
+    )
+    reduction: Reduction = fields.reduction(Reduction.sequence_mean)
     objective: ClassVar[Objective] = Objective.comparison
     needs: ClassVar[Needs] = Needs(group_size=2)
 

@@ -1,13 +1,13 @@
-"""How far the rows of an update are from the policy that trains on them.
+"""Measures of off-policyness: how far the rows of an update are from the policy trained on them.
 
-Three distances that are often called "the KL" and mean different things:
+Three distances that are all called "the KL" in the literature:
 
-    behaviour -> policy     how off-policy the samples are, by whatever cause
-    policy -> reference     how far training has come from its start
-    the three gaps          what the first one is made of (see `gaps`)
+    behaviour -> policy     how off-policy the samples are, whatever the cause
+    policy -> reference     how far training has moved the policy
+    the three gaps          the first one, split by cause (see `gaps`)
 
-All are per token, weighted as in the loss, with natural logarithms. k1 and k3 are the estimators of
-algos/common.py on the rows' own samples. Ratios are policy over behaviour.
+All are in nats per token, weighted as in the loss. k1 and k3 are estimators of the KL on the rows'
+own samples (http://joschu.net/blog/kl-approx.html). Ratios are policy over behaviour.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Rows = Mapping[str, Tensor]
 
 
 def is_anchored(algo: Algorithm, correction: Correction) -> bool:
-    """Whether the loss's ratios begin at the policy of the round's start, not at the behaviour."""
+    """Whether the loss's ratios are against the policy at the round's start, not the behaviour."""
     takes_ratios = algo.objective in (Objective.token_ratio, Objective.sequence_ratio)
     return correction.anchors_at_start and takes_ratios
 
@@ -43,20 +43,20 @@ def is_anchored(algo: Algorithm, correction: Correction) -> bool:
 def corrected(
     logp_BT: Tensor, batch: Batch, algo: Algorithm, correction: Correction
 ) -> tuple[Batch, Tensor]:
-    """The batch with its credit weighed for where the samples come from, and the weights, BT.
+    """The batch with the correction's weights multiplied into its credit, and the weights, BT.
 
-    The weight bridges from the behaviour to where the loss's own ratio begins: the proximal policy,
-    or the policy itself where the loss takes none. It multiplies the credit, so that KL penalties
-    and value errors stay as they are.
+    The weights cover the distance from the behaviour to the denominator of the loss's own ratio:
+    the anchored proximal policy, or else the policy itself. They multiply the credit alone, so that
+    KL penalties and value errors stay as they are.
     """
-    begin_BT = batch.proximal_logp_BT if is_anchored(algo, correction) else logp_BT.detach()
-    log_ratio_BT = (begin_BT - batch.behavior_logp_BT) * batch.mask_BT
+    denominator_BT = batch.proximal_logp_BT if is_anchored(algo, correction) else logp_BT.detach()
+    log_ratio_BT = (denominator_BT - batch.behavior_logp_BT) * batch.mask_BT
     factor_BT = correction.weight(log_ratio_BT, batch)
     return replace(batch, credit_BT=batch.credit_BT * factor_BT), factor_BT
 
 
 def k3_terms(log_ratio: Tensor) -> Tensor:
-    """r - 1 - log r of each log-ratio: the k3 estimator's terms, never negative."""
+    """r - 1 - log r of log-ratios log r: terms of the k3 estimator, never negative."""
     return torch.expm1(log_ratio) - log_ratio
 
 
@@ -64,11 +64,10 @@ def measure(
     logp_BT: Tensor, batch: Batch, clipped_BT: Tensor | None, factor_BT: Tensor | None = None
 ) -> dict[str, Tensor]:
     """Measures of every row, B each: token-weighted sums, the largest ratio, the log-ratio of the
-    whole sequence. clipped_BT: 1 where the clip took the gradient away. factor_BT: what a
-    correction multiplied the credit with."""
+    whole response. clipped_BT: see LossOutput. factor_BT: the weights of `corrected`."""
     with torch.no_grad():
         log_ratio_BT = (logp_BT - batch.behavior_logp_BT) * batch.mask_BT
-        away_BT = (
+        drift_BT = (
             (logp_BT - batch.reference_logp_BT) * batch.mask_BT * batch.has_reference_B.unsqueeze(1)
         )
         ratio_BT = log_ratio_BT.exp()
@@ -83,8 +82,8 @@ def measure(
             "zeroed": (factor_BT == 0).to(ratio_BT.dtype),
             "behavior_k1": -log_ratio_BT,
             "behavior_k3": k3_terms(log_ratio_BT),
-            "reference_k1": away_BT,
-            "reference_k3": k3_terms(-away_BT),
+            "reference_k1": drift_BT,
+            "reference_k3": k3_terms(-drift_BT),
         }
         rows = {name: (term * batch.weight_BT).sum(dim=1) for name, term in terms.items()}
         rows["ratio_max"] = (ratio_BT * batch.mask_BT).amax(dim=1)
@@ -116,13 +115,13 @@ def means(rows: Rows) -> dict[str, float]:
     """
     weight = rows["weight"].sum().clamp(min=1e-30)
     known = rows["known"].sum()
-    # No metric stands for rows that the reference was not asked about.
+    # Rows without reference log-probs are left out of the metrics of the reference.
     of = {name: known if name.startswith("reference") else weight for name in SUMS}
-    found = {m: float(rows[name].sum() / of[name]) for name, m in SUMS.items() if of[name] > 0}
+    metrics = {m: float(rows[name].sum() / of[name]) for name, m in SUMS.items() if of[name] > 0}
     ratio = rows["ratio"].sum() / weight
     log_ratio_B = rows["log_ratio_sequence"]
     sequence_B = (log_ratio_B - log_ratio_B.max()).exp()
-    return found | {
+    return metrics | {
         "ratio/max": float(rows["ratio_max"].max()),
         "ratio/ess": float(ratio.square() / (rows["ratio_squared"].sum() / weight)),
         "ratio/ess_sequences": float(
@@ -134,12 +133,12 @@ def means(rows: Rows) -> dict[str, float]:
 def gaps(
     batch: Batch, writer_BT: Tensor, start_BT: Tensor, end_BT: Tensor, lag_B: Tensor
 ) -> Metrics:
-    """What lies between behaviour and policy, taken apart on a round's probe rows.
+    """The distance from behaviour to policy, split by cause on a round's probe rows.
 
-    mismatch: same weights, generator's log-probs against the trainer's (writer_BT).
+    mismatch: the generator's log-probs against the trainer's, same weights (writer_BT).
     staleness: the weights that wrote against those at the round's start (start_BT).
-    drift: the round's start against its end (end_BT), after all of its updates.
-    For each: k1 and k3 per token, and the largest ratio; also by lag in rounds.
+    drift: the weights at the round's start against those at its end (end_BT).
+    Each has k1 and k3 per token and its largest ratio, overall and by lag in rounds (lag_B).
     """
     mask_BT = batch.mask_BT
     chain = {
@@ -147,17 +146,17 @@ def gaps(
         "staleness": (writer_BT, start_BT),
         "drift": (start_BT, end_BT),
     }
-    found: Metrics = {}
+    metrics: Metrics = {}
     for name, (old_BT, new_BT) in chain.items():
         log_ratio_BT = (new_BT - old_BT) * mask_BT
         terms = {"k1": -log_ratio_BT, "k3": k3_terms(log_ratio_BT)}
         for estimator, term_BT in terms.items():
             sum_B = (term_BT * mask_BT).sum(dim=1)
             metric = f"gap/{name}_{estimator}"
-            found[metric] = float(sum_B.sum() / mask_BT.sum())
-            found[f"by_lag/{metric}"] = {
+            metrics[metric] = float(sum_B.sum() / mask_BT.sum())
+            metrics[f"by_lag/{metric}"] = {
                 str(lag): float(sum_B[lag_B == lag].sum() / mask_BT[lag_B == lag].sum())
                 for lag in sorted(set(lag_B.tolist()))
             }
-        found[f"gap/{name}_ratio_max"] = float(log_ratio_BT.exp().max())
-    return found
+        metrics[f"gap/{name}_ratio_max"] = float(log_ratio_BT.exp().max())
+    return metrics

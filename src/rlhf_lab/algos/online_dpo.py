@@ -8,27 +8,34 @@ from typing import ClassVar
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from rlhf_lab.algos.pairs import Pairs, compared, pair_credit, pair_output
+from rlhf_lab.algos import fields
+from rlhf_lab.algos.pairs import Pairs, compared, pair_choice, pair_credit, pair_output
 from rlhf_lab.types import limits
 from rlhf_lab.types.data import Batch, Credit, LossOutput, Needs, Objective, PolicyOutput, Reduction
 
 
 @dataclass(frozen=True)
 class OnlineDPO(limits.Limited, key="algo"):
-    """beta: strength of the pull to the reference, 1 / nats.
+    """DPO on pairs of the policy's own samples, ordered by the reward."""
 
-    smoothing: share of preferences taken to be wrong (cDPO). pairs: best against worst of K, or all
-    pairs of unequal reward. refresh_every: rounds after which the policy becomes the reference
-    (iterative DPO with the hard update of TR-DPO, arXiv:2404.09656); 0 keeps the first one, as RLHF
-    Workflow does (arXiv:2405.07863).
-    """
-
-    name: str = "online_dpo"
-    beta: float = limits.number(0.1, least=1e-6, most=100)
-    smoothing: float = limits.share(0.0, most=0.5)
-    pairs: Pairs = Pairs.best_worst
-    refresh_every: int = limits.count(0, least=0, most=10**6)
-    reduction: Reduction = Reduction.sequence_mean
+    name: str = limits.name("online_dpo")
+    beta: float = fields.beta(
+        "Strength of the pull to the reference, in 1 / nats.", "arXiv:2305.18290, eq. 7"
+    )
+    smoothing: float = limits.share(
+        0.0,
+        most=0.5,
+        about="Share of preferences assumed to be wrong (conservative DPO).",
+    )
+    pairs: Pairs = pair_choice()
+    refresh_every: int = limits.count(
+        0,
+        least=0,
+        most=10**6,
+        about="Rounds after which the policy becomes the reference; 0 keeps the first reference.",
+        source="arXiv:2404.09656 (hard update); 0: arXiv:2405.07863",
+    )
+    reduction: Reduction = fields.reduction(Reduction.sequence_mean)
     objective: ClassVar[Objective] = Objective.comparison
 
     @property

@@ -7,19 +7,20 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from rlhf_lab.algos.pairs import Pairs, compared, ipo, pair_credit, pair_output
+from rlhf_lab.algos import fields
+from rlhf_lab.algos.pairs import Pairs, compared, ipo, pair_choice, pair_credit, pair_output
 from rlhf_lab.types import limits
 from rlhf_lab.types.data import Batch, Credit, LossOutput, Needs, Objective, PolicyOutput, Reduction
 
 
 @dataclass(frozen=True)
 class OnlineIPO(limits.Limited, key="algo"):
-    """beta: log-ratios are drawn 1 / (2 beta) nats apart. pairs: as in online_dpo."""
+    """IPO on pairs of the policy's own samples, ordered by the reward."""
 
-    name: str = "online_ipo"
-    beta: float = limits.number(0.1, least=1e-6, most=100)
-    pairs: Pairs = Pairs.best_worst
-    reduction: Reduction = Reduction.sequence_mean
+    name: str = limits.name("online_ipo")
+    beta: float = fields.beta("The loss draws the log-ratios of a pair 1 / (2 beta) nats apart.")
+    pairs: Pairs = pair_choice()
+    reduction: Reduction = fields.reduction(Reduction.sequence_mean)
     objective: ClassVar[Objective] = Objective.comparison
     needs: ClassVar[Needs] = Needs(group_size=2)
 

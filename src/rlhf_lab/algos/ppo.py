@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from rlhf_lab.algos import fields
 from rlhf_lab.algos.advantages import gae, token_rewards, whitened
 from rlhf_lab.algos.common import keep_all, token_surrogate, value_error
 from rlhf_lab.types import limits
@@ -24,28 +25,32 @@ from rlhf_lab.types.data import (
 
 @dataclass(frozen=True)
 class PPO(limits.Limited, key="algo"):
-    """kl_coef: reward lost per nat of a token's k1 to the reference; steered so that a sequence is
-    kl_target nats away (0: fixed), within kl_horizon samples (arXiv:1909.08593, section 2.2).
-    gamma, lam: of GAE. clip, value_clip: how far ratio and value may move (value_clip=0: freely).
-    shared_trunk: values from a head on the policy. reference_decay: of the reference as a moving
-    average of the policy (1: it stays); with whitening and large batches what PPO needs
-    (arXiv:2404.10719, section 5).
-    """
+    """PPO with advantages from a value model and a KL penalty in each token's reward."""
 
-    name: str = "ppo"
-    kl_coef: float = limits.number(0.05, least=0, most=100)
-    kl_target: float = limits.number(0.0, least=0, most=1e6)
-    kl_horizon: int = limits.count(10_000, most=10**12)
-    gamma: float = limits.share(1.0)
-    lam: float = limits.share(0.95)
-    clip: float = limits.share(0.2)
-    value_clip: float = limits.number(0.2, least=0, most=1e6)
-    value_coef: float = limits.number(0.1, least=0, most=1e3)
-    whiten_advantages: bool = True
-    whiten_rewards: bool = False
-    shared_trunk: bool = False
-    reference_decay: float = limits.share(1.0)
-    reduction: Reduction = Reduction.token_mean
+    name: str = limits.name("ppo")
+    kl_coef: float = fields.kl_in_reward(0.05)
+    kl_target: float = fields.kl_target()
+    kl_horizon: int = fields.kl_horizon()
+    gamma: float = fields.gamma()
+    lam: float = fields.lam()
+    clip: float = fields.clip(0.2)
+    value_clip: float = fields.value_clip()
+    value_coef: float = fields.value_coef()
+    whiten_advantages: bool = limits.option(
+        True, about="Whether advantages are scaled to mean 0 and variance 1 over the round."
+    )
+    whiten_rewards: bool = limits.option(
+        False, about="Whether token rewards are scaled to variance 1 before GAE."
+    )
+    shared_trunk: bool = limits.option(
+        False, about="Whether values come from a head on the policy, not a model of their own."
+    )
+    reference_decay: float = limits.share(
+        1.0,
+        about="Share of the reference kept each round while it moves to the policy; 1 fixes it.",
+        source="arXiv:2404.10719, section 5",
+    )
+    reduction: Reduction = fields.reduction(Reduction.token_mean)
     objective: ClassVar[Objective] = Objective.token_ratio
 
     @property

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from rlhf_lab.algos import fields
 from rlhf_lab.algos.advantages import leave_one_out, less_kl
 from rlhf_lab.algos.common import keep_all, log_ratio_of_responses, per_token, response_surrogate
 from rlhf_lab.types import limits
@@ -15,12 +16,12 @@ from rlhf_lab.types.data import Batch, Credit, LossOutput, Needs, Objective, Pol
 
 @dataclass(frozen=True)
 class ProximalRLOO(limits.Limited, key="algo"):
-    """kl_coef: reward lost per nat of KL to the reference (k1). clip: ratio within 1 +- it."""
+    """RLOO's credit under a clipped ratio of whole responses."""
 
-    name: str = "proximal_rloo"
-    kl_coef: float = limits.number(0.05, least=0, most=100)
-    clip: float = limits.share(0.2)
-    reduction: Reduction = Reduction.sequence_mean
+    name: str = limits.name("proximal_rloo")
+    kl_coef: float = fields.kl_in_reward(0.05)
+    clip: float = fields.clip(0.2, of="response's")
+    reduction: Reduction = fields.reduction(Reduction.sequence_mean)
     objective: ClassVar[Objective] = Objective.sequence_ratio
     needs: ClassVar[Needs] = Needs(group_size=2)
 

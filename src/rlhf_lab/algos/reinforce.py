@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from rlhf_lab.algos import fields
 from rlhf_lab.algos.advantages import less_kl
 from rlhf_lab.algos.common import credited_likelihood, keep_all, per_token
 from rlhf_lab.types import limits
@@ -15,15 +16,14 @@ from rlhf_lab.types.data import Batch, Credit, LossOutput, Needs, Objective, Pol
 
 @dataclass(frozen=True)
 class REINFORCE(limits.Limited, key="algo"):
-    """kl_coef: reward lost per nat of KL to the reference (k1).
+    """REINFORCE with one reward per response and an optional mean baseline."""
 
-    baseline: subtract the mean over the round's samples; false is the estimator without one.
-    """
-
-    name: str = "reinforce"
-    kl_coef: float = limits.number(0.05, least=0, most=100)
-    baseline: bool = True
-    reduction: Reduction = Reduction.sequence_mean
+    name: str = limits.name("reinforce")
+    kl_coef: float = fields.kl_in_reward(0.05)
+    baseline: bool = limits.option(
+        True, about="Whether the mean reward of the round's samples is subtracted."
+    )
+    reduction: Reduction = fields.reduction(Reduction.sequence_mean)
     objective: ClassVar[Objective] = Objective.likelihood
     needs: ClassVar[Needs] = Needs()
 

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from rlhf_lab.algos import fields
 from rlhf_lab.algos.advantages import to_go, token_rewards, whitened
 from rlhf_lab.algos.common import keep_all, token_surrogate
 from rlhf_lab.types import limits
@@ -15,12 +16,12 @@ from rlhf_lab.types.data import Batch, Credit, LossOutput, Needs, Objective, Pol
 
 @dataclass(frozen=True)
 class ReinforcePlusPlus(limits.Limited, key="algo"):
-    """kl_coef: reward lost per nat of a token's k1 to the reference. clip: ratio within 1 +- it."""
+    """REINFORCE++: rewards-to-go of tokens, whitened over the round, under PPO's clip."""
 
-    name: str = "reinforce_plus_plus"
-    kl_coef: float = limits.number(0.01, least=0, most=100)
-    clip: float = limits.share(0.2)
-    reduction: Reduction = Reduction.token_mean
+    name: str = limits.name("reinforce_plus_plus")
+    kl_coef: float = fields.kl_in_reward(0.01)
+    clip: float = fields.clip(0.2)
+    reduction: Reduction = fields.reduction(Reduction.token_mean)
     objective: ClassVar[Objective] = Objective.token_ratio
     needs: ClassVar[Needs] = Needs()
 

@@ -8,6 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from rlhf_lab.algos import fields
 from rlhf_lab.algos.advantages import less_kl
 from rlhf_lab.algos.common import credited_likelihood, per_token
 from rlhf_lab.types import limits
@@ -16,15 +17,12 @@ from rlhf_lab.types.data import Batch, Credit, LossOutput, Needs, Objective, Pol
 
 @dataclass(frozen=True)
 class ReMax(limits.Limited, key="algo"):
-    """kl_coef: reward lost per nat of KL to the reference (k1).
+    """ReMax: the last sample of each group is greedy and the baseline of the others;
+    run.group_size=2 is the paper's setting."""
 
-    The last sample of each group is the greedy one, so that run.group_size=2 is the paper's one
-    sample and its baseline.
-    """
-
-    name: str = "remax"
-    kl_coef: float = limits.number(0.05, least=0, most=100)
-    reduction: Reduction = Reduction.sequence_mean
+    name: str = limits.name("remax")
+    kl_coef: float = fields.kl_in_reward(0.05)
+    reduction: Reduction = fields.reduction(Reduction.sequence_mean)
     objective: ClassVar[Objective] = Objective.likelihood
     needs: ClassVar[Needs] = Needs(group_size=2, greedy=True)
 

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from rlhf_lab.algos import fields
 from rlhf_lab.algos.advantages import leave_one_out, less_kl
 from rlhf_lab.algos.common import credited_likelihood, keep_all, per_token
 from rlhf_lab.types import limits
@@ -15,11 +16,11 @@ from rlhf_lab.types.data import Batch, Credit, LossOutput, Needs, Objective, Pol
 
 @dataclass(frozen=True)
 class RLOO(limits.Limited, key="algo"):
-    """kl_coef: reward lost per nat of KL to the reference (k1)."""
+    """RLOO: the baseline of a sample is the mean reward of the others of its group."""
 
-    name: str = "rloo"
-    kl_coef: float = limits.number(0.05, least=0, most=100)
-    reduction: Reduction = Reduction.sequence_mean
+    name: str = limits.name("rloo")
+    kl_coef: float = fields.kl_in_reward(0.05)
+    reduction: Reduction = fields.reduction(Reduction.sequence_mean)
     objective: ClassVar[Objective] = Objective.likelihood
     needs: ClassVar[Needs] = Needs(group_size=2)
 

@@ -2,79 +2,54 @@
 
 from __future__ import annotations
 
-import dataclasses
-import inspect
 import sys
-from collections.abc import Iterator
-from enum import Enum
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, get_type_hints
 
-import yaml
+from rlhf_lab.experiment.keys import (
+    OVERLAYS,
+    Key,
+    options_of,
+    sections,
+    single_keys,
+    summary,
+)
+from rlhf_lab.experiment.registry import CLASSES
 
-from rlhf_lab.cli.main import conf_folder
-from rlhf_lab.experiment.config import GROUPS, Config, OutputOptions, has_default
-from rlhf_lab.rewards.shaping import ShapingOptions
-from rlhf_lab.runs.kernels import Kernels
-from rlhf_lab.tasks.audit import DataOptions
-from rlhf_lab.training.stages.labels import LabelOptions
-from rlhf_lab.training.stages.reward_model import RewardModelOptions
-from rlhf_lab.training.stages.sft import SFTOptions
-from rlhf_lab.types.limits import limits_of
-
-# Where a group's values live in the composed config, if not under the group's own name.
-MOUNTED = {"budget": "run", "model": "model (and proxy)", "reward": "reward (and judge)"}
-NODES = {
-    "sft": SFTOptions,
-    "labels": LabelOptions,
-    "reward_model": RewardModelOptions,
-    "shaping": ShapingOptions,
-    "data": DataOptions,
-    "output": OutputOptions,
-}
-HEAD = "| key | type | default | allowed |"
-OVERLAYS = ("experiment", "launcher", "debug")
+# Groups that are composed at a second node too.
+ALSO_AT = {"model": " (and `proxy`)", "reward": " (and `judge`)"}
+HEAD = ("| key | type | default | allowed | description |", "|---|---|---|---|---|")
 
 
-def type_text(kind: Any) -> str:
-    """A type as a user would pass it."""
-    if isinstance(kind, type) and issubclass(kind, Enum):
-        return " \\| ".join(str(member.value) for member in kind)
-    return str(getattr(kind, "__name__", kind))
-
-
-def keys(part: type, prefix: str) -> Iterator[str]:
-    """A table row for every value of a part."""
-    hints = get_type_hints(part)
-    for column in dataclasses.fields(part):
-        made = column.default_factory
-        default = column.default if made is dataclasses.MISSING else made()
-        default = getattr(default, "value", default)
-        shown = f"`{default!r}`" if has_default(column) else "required"
-        allowed = limits_of(part, column.name) or ""
-        kind = type_text(hints[column.name])
-        yield f"| `{prefix}.{column.name}` | {kind} | {shown} | {allowed} |"
-
-
-def section(part: type, prefix: str) -> Iterator[str]:
-    """A part: what it is and its values."""
-    yield from (inspect.getdoc(part) or "", "", HEAD, "|---|---|---|---|")
-    yield from keys(part, prefix)
+def table(keys: Sequence[Key]) -> Iterator[str]:
+    """A row for every key."""
+    yield from HEAD
+    for key in keys:
+        about = f"{key.about} ({key.source})" if key.source else key.about
+        cells = (f"`{key.name}`", key.kind, default(key), key.allowed, about)
+        yield " | ".join(("", *(cell.replace("|", r"\|") for cell in cells), "")).strip()
     yield ""
 
 
+def default(key: Key) -> str:
+    return key.default if key.default == "required" else f"`{key.default}`"
+
+
 def options(group: str) -> Iterator[str]:
-    """The YAML options of a group: what each is for, and what it sets."""
-    for path in sorted((conf_folder() / group).glob("*.yaml")):
-        text = path.read_text(encoding="utf-8")
-        comments = [
-            line[2:]
-            for line in text.splitlines()
-            if line.startswith("# ") and not line.startswith("# @package")
-        ]
-        values = {k: v for k, v in yaml.safe_load(text).items() if k not in ("defaults", "name")}
-        sets = f" Sets `{values}`." if values else ""
-        yield f"- `{path.stem}`: {' '.join(comments)}{sets}".rstrip().removesuffix(":")
+    """The options of a group: what each is for, and what it sets."""
+    for option in options_of(group):
+        sets = f" Sets `{option.values}`." if option.values else ""
+        yield f"- `{option.name}`: {option.about}{sets}".rstrip().removesuffix(":")
+
+
+def group_section(group: str) -> Iterator[str]:
+    """A group: its options, and the keys of each of its classes."""
+    where = f"`{group}`{ALSO_AT.get(group, '')}"
+    yield from (f"## {group}", "", f"Values under {where}. Options:", "", *options(group), "")
+    for title, (part, keys) in sections().items():
+        if title.partition("=")[0] == group:
+            yield from ([f"### {title}", ""] if "=" in title else [])
+            yield from (summary(part), "", *table(keys))
 
 
 def reference() -> str:
@@ -83,30 +58,26 @@ def reference() -> str:
         "# Config reference",
         "",
         "Generated from the schema by `make docs`; do not edit. Choose an option with",
-        "`group=option`, a value with `key=value`; `rlhf-lab train --cfg job` shows the result.",
+        "`group=option`, a value with `key=value`; `rlhf-lab train --cfg job` shows the result,",
+        "`rlhf-lab explain KEY` one key.",
         "",
+        "## Single keys",
+        "",
+        *table(single_keys()),
     ]
-    for group, parts in GROUPS.items():
-        prefix = MOUNTED.get(group, group)
-        lines += [f"## {group}", "", f"Values under `{prefix}`. Options:", "", *options(group), ""]
-        for name, part in parts.items():
-            if len(parts) > 1:
-                lines += [f"### {group}: {name}", ""]
-            lines += section(part, prefix.split()[0])
-    for name, part in NODES.items():
-        lines += [f"## {name}", "", *section(part, name)]
+    for group in CLASSES:
+        lines += group_section(group)
+    for title, (part, keys) in sections().items():
+        if title.partition("=")[0] not in CLASSES:
+            lines += [f"## {title}", "", summary(part), "", *table(keys)]
     lines += ["## Overlays", ""]
     for group in OVERLAYS:
         lines += [f"`{group}=`", "", *options(group), ""]
-    seeds = limits_of(Config, "seed")
-    about = f"`seed` (int, default `1`, {seeds}) keys all randomness of a run."
-    lines += ["## seed", "", about, "", "## kernels", "", inspect.getdoc(Kernels) or "", ""]
-    lines += [f"`kernels` ({type_text(Kernels)}, default `{Kernels.native.value}`).", ""]
     return "\n".join(lines)
 
 
 def is_current(path: Path) -> bool:
-    """Whether a written page is what the schema says now."""
+    """Whether a written page is what the schema is now."""
     return path.is_file() and path.read_text(encoding="utf-8") == reference()
 
 

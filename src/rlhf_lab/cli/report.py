@@ -1,22 +1,51 @@
-"""The door to analysis.report, which the packages that train know nothing of."""
+"""`rlhf-lab report`: one page about runs. What makes it is analysis.report, which the packages that
+train know nothing of."""
 
 from __future__ import annotations
 
+import argparse
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rlhf_lab.cli.command import OptionsCommand
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
 
 # What the extra brings; any other missing module is an error of ours.
-BROUGHT = ("matplotlib", "pandas", "pyarrow", "scipy", "wandb", "tensorboard")
+PACKAGES = ("matplotlib", "pandas", "pyarrow", "scipy", "wandb", "tensorboard")
 
 
-def show(arguments: list[str], console: Console) -> int:
-    """Write the page of `rlhf-lab report RUNS...`. Raises UserError without the extra."""
+@contextmanager
+def extra_needed() -> Iterator[None]:
+    """Around the import of analysis: raises UserError without the extra."""
     try:
-        from analysis.report.command import run
+        yield
     except ModuleNotFoundError as error:
-        if (error.name or "").split(".")[0] not in BROUGHT:
+        if (error.name or "").split(".")[0] not in PACKAGES:
             raise
         raise UserError(
             f"it needs the package {error.name}: pip install 'rlhf-lab[analysis]'"
         ) from error
-    return run(arguments, console)
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    with extra_needed():
+        from analysis.report import command
+    command.add_options(parser)
+
+
+def show(options: argparse.Namespace, console: Console) -> int:
+    """Write the page. Returns 0."""
+    from analysis.report import command
+
+    return command.run(options, console)
+
+
+COMMAND = OptionsCommand(
+    "report",
+    "one page about runs, to read anywhere",
+    "runs --out report.html",
+    usage="RUNS... [--out report.html] [--title TEXT] [--metric NAME] [--margin NUMBER] [--by KEY]",
+    add_options=add_options,
+    action=show,
+)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -9,14 +10,13 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
+from rlhf_lab.cli.command import OptionsCommand
 from rlhf_lab.runs.folder import RunSummary, list_runs
 from rlhf_lab.runs.secrets import masked
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.runs.trackers.wandb import FILES
 from rlhf_lab.types.errors import UserError
 
-DRY = "--dry"
-DEFAULT = "runs"
 OFFLINE = "offline-run-*/run-*.wandb"
 # wandb's own mark of a file that a server has taken whole.
 SENT = ".synced"
@@ -26,8 +26,7 @@ LAST_CHARACTERS = 600
 
 @dataclass(frozen=True)
 class Outbox:
-    """What a run has for the server: its files, oldest first, so that a resumed run goes on where
-    it was cut off."""
+    """A run and its files for the server, oldest first: a resumed run adds to the end."""
 
     run: RunSummary
     files: tuple[Path, ...]
@@ -45,39 +44,42 @@ class Outbox:
         return str(self.run.folder)
 
 
-def sync(arguments: Sequence[str], console: Console) -> int:
+def add_options(parser: argparse.ArgumentParser) -> None:
+    text = "runs, or folders with runs below them (runs)"
+    parser.add_argument("folders", nargs="*", type=Path, default=[Path("runs")], help=text)
+    parser.add_argument("--dry", action="store_true", help="only list what would be sent")
+
+
+def sync(options: argparse.Namespace, console: Console) -> int:
     """Send the files of every run below the folders that no server has yet. Returns 1 if some
     could not be sent; the others are."""
-    folders, is_dry = asked(arguments)
-    found = [outbox for folder in folders for outbox in outboxes(folder)]
-    growing = [outbox for outbox in found if outbox.is_growing]
-    ended = [outbox for outbox in found if not outbox.is_growing]
+    folders = sendable(options.folders)
+    is_dry: bool = options.dry
+    runs = [outbox for folder in folders for outbox in outboxes(folder)]
+    growing = [outbox for outbox in runs if outbox.is_growing]
+    ended = [outbox for outbox in runs if not outbox.is_growing]
     waiting = [outbox for outbox in ended if outbox.unsent]
     for outbox in waiting if is_dry else ():
-        console.say(f"to be sent: {outbox.name} ({files_text(outbox.unsent)})")
-    failed = [] if is_dry else [o.name for o in waiting if not sent(o, console)]
-    counts = {
+        console.print(f"to be sent: {outbox.name} ({files_text(outbox.unsent)})")
+    failed = [] if is_dry else [o.name for o in waiting if not send(o, console)]
+    summary = {
         f"{len(waiting) - len(failed)} {'to be sent' if is_dry else 'sent'}": [],
         f"{len(ended) - len(waiting)} sent before": [],
         f"{len(growing)} still going on": [outbox.name for outbox in growing],
         f"{len(failed)} failed": failed,
     }
-    console.say(", ".join(listed(text, names) for text, names in counts.items()))
+    console.print(", ".join(listed(text, names) for text, names in summary.items()))
     return int(bool(failed))
 
 
-def asked(arguments: Sequence[str]) -> tuple[list[Path], bool]:
-    """The folders, and whether nothing is to be sent."""
-    folders = [Path(text) for text in arguments if not text.startswith("-")] or [Path(DEFAULT)]
-    for text in arguments:
-        if text.startswith("-") and text != DRY:
-            raise UserError(f"{text} is no option: the only one is {DRY}")
+def sendable(folders: Sequence[Path]) -> list[Path]:
+    """The folders, each once. Raises UserError for what is no folder, and without wandb."""
     for folder in folders:
         if not folder.is_dir():
             raise UserError(f"{folder} is no folder: pass a run, or a folder with runs below it")
     if find_spec("wandb") is None:
         raise UserError("it needs the package wandb: pip install 'rlhf-lab[wandb]'")
-    return list(dict.fromkeys(folders)), DRY in arguments
+    return list(dict.fromkeys(folders))
 
 
 def outboxes(folder: Path) -> Iterator[Outbox]:
@@ -87,21 +89,22 @@ def outboxes(folder: Path) -> Iterator[Outbox]:
             yield Outbox(run, files)
 
 
-def sent(outbox: Outbox, console: Console) -> bool:
-    """Send a run's files and say how it went. Raises UserError if nobody is logged in, since then
-    no other run can be sent either."""
+def send(outbox: Outbox, console: Console) -> bool:
+    """Send a run's files and print the result. Raises UserError if nobody is logged in, since then
+    no other run can be sent either. Returns whether all were sent."""
     files = outbox.unsent
     command = [sys.executable, "-m", "wandb", "sync", *map(str, files)]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
-    words = masked(done.stdout + done.stderr)
-    if any(text in words for text in NO_KEY):
+    output = masked(done.stdout + done.stderr)
+    if any(text in output for text in NO_KEY):
         raise UserError("no key for the server: run `wandb login`, or set WANDB_API_KEY")
-    # wandb ends with 0 where it gave a run up, so what counts is its mark.
+    # wandb exits with 0 where it gave a run up, so what counts is its mark.
     if missing := outbox.unsent:
-        console.say(f"failed: {outbox.name} ({files_text(missing)})")
-        console.say(words[-LAST_CHARACTERS:].strip() or f"wandb sync ended with {done.returncode}")
+        console.print(f"failed: {outbox.name} ({files_text(missing)})")
+        end = output[-LAST_CHARACTERS:].strip()
+        console.print(end or f"wandb sync ended with {done.returncode}")
         return False
-    console.say(f"sent: {outbox.name} ({files_text(files)})")
+    console.print(f"sent: {outbox.name} ({files_text(files)})")
     return True
 
 
@@ -111,3 +114,13 @@ def files_text(files: Sequence[Path]) -> str:
 
 def listed(text: str, names: Sequence[str]) -> str:
     return f"{text} ({', '.join(names)})" if names else text
+
+
+COMMAND = OptionsCommand(
+    "sync",
+    "send what runs of tracker=wandb_offline wrote to Weights & Biases",
+    "runs --dry",
+    usage="[FOLDER|RUN ...] [--dry]",
+    add_options=add_options,
+    action=sync,
+)

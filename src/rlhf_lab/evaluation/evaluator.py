@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
@@ -17,11 +17,14 @@ from rlhf_lab.evaluation.measures.score_gap import Scored, gap_metrics
 from rlhf_lab.evaluation.measures.sft_distance import distance_metrics
 from rlhf_lab.evaluation.measures.verdicts import Judged, by_comparison, by_score, win_metrics
 from rlhf_lab.models.batching import collate
-from rlhf_lab.models.forward import load_weights, torch_threads
+from rlhf_lab.models.devices import torch_threads
+from rlhf_lab.models.weights import load_weights
+from rlhf_lab.tasks.protocols import Answering
 from rlhf_lab.types import limits
-from rlhf_lab.types.data import Chunk, Metrics, Weights
+from rlhf_lab.types.data import Metrics, Weights
 from rlhf_lab.types.errors import UserError
-from rlhf_lab.types.protocols import Answering, Comparing, Generator, Metered, Reward
+from rlhf_lab.types.protocols import Comparing, Generator, Metered, Reward
+from rlhf_lab.types.rollouts import Chunk
 from rlhf_lab.types.samples import Finish, Group, Prompt, Sample, Split
 
 
@@ -38,32 +41,54 @@ LABEL = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)?")
 
 @dataclass(frozen=True)
 class EvalOptions(limits.Limited, key="eval"):
-    """Config group `eval`.
+    """Which saved versions are judged, on which prompts, and how."""
 
-    prompts: how many of the split. snapshots: saved versions of a run to evaluate, spread evenly,
-    the last always among them (0: none). temperature: of the judged samples; 0 takes
-    generator.temperature, so that one set of samples serves win-rate and KL (the paper judges at
-    0.01). samples: of each prompt, for pass@k and maj@k at the ks (1 and samples if empty).
-    chunk_groups: prompts decoded together, divided by samples. label: writes evals-LABEL.jsonl
-    beside evals.jsonl. table_rows: sample texts kept. validate: who reads the version at which a
-    run pauses or ends, for validation.jsonl: nobody, the proxy alone (what a search for
-    hyperparameters selects by), or the judge too.
-    """
-
-    name: str = "quick"
-    split: Split = Split.validation
-    prompts: int = limits.count(512)
-    snapshots: int = limits.count(5, least=0, most=10**6)
-    temperature: float = limits.number(
-        0.0, least=0.01, most=10, also={0: "for generator.temperature"}
+    name: str = limits.name("quick")
+    split: Split = limits.option(Split.validation, about="Split whose prompts are answered.")
+    prompts: int = limits.count(512, about="Prompts of the split that are answered.")
+    snapshots: int = limits.count(
+        5,
+        least=0,
+        most=10**6,
+        about=(
+            "Saved versions of a run that are evaluated, evenly spread with the last always among "
+            "them; 0 is none."
+        ),
     )
-    samples: int = limits.count(1, most=10**5)
-    ks: list[int] = field(default_factory=list, metadata=limits.within(least=1, most=10**5))
-    chunk_groups: int = limits.rows(256)
-    label: str = ""
-    table_rows: int = limits.count(8, least=0, most=10**6)
-    threads: int = limits.threads(2)
-    validate: Validate = Validate.none
+    temperature: float = limits.number(
+        0.0,
+        least=0.01,
+        most=10,
+        also={0: "for generator.temperature"},
+        about=(
+            "Sampling temperature of judged responses; 0 takes generator.temperature, so that the "
+            "same samples give win-rate and KL."
+        ),
+        source="the paper judges at 0.01",
+    )
+    samples: int = limits.count(1, most=10**5, about="Responses per prompt, for pass@k and maj@k.")
+    ks: list[int] = limits.collection(
+        list, about="The k of pass@k and maj@k; empty takes 1 and samples.", least=1, most=10**5
+    )
+    chunk_groups: int = limits.rows(256, about="Prompts decoded together, divided by samples.")
+    label: str = limits.option(
+        "",
+        about=(
+            "Writes evals-LABEL.jsonl beside evals.jsonl, for a second evaluation of a run; empty "
+            "writes evals.jsonl."
+        ),
+    )
+    table_rows: int = limits.count(
+        8, least=0, most=10**6, about="Prompts whose responses are kept as texts and shown."
+    )
+    threads: int = limits.threads(2, about="CPU threads of each operation of evaluation.")
+    validate: Validate = limits.option(
+        Validate.none,
+        about=(
+            "Who scores the version at which a run pauses or ends, for validation.jsonl: nobody, "
+            "the proxy (what searches select by), or the judge too."
+        ),
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()

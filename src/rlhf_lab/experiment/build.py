@@ -22,14 +22,15 @@ from rlhf_lab.models.causal_lm import load_policy, load_tokenizer, policy_shape
 from rlhf_lab.models.devices import chosen
 from rlhf_lab.models.pretrained import PretrainedModel
 from rlhf_lab.models.reward_model import load_reward_model
-from rlhf_lab.models.sampling import Written
+from rlhf_lab.models.sampling import GenerationSettings
 from rlhf_lab.models.value_model import ValueNetwork, value_model_from, value_model_like
 from rlhf_lab.rewards.build import RewardContext, model_paths, reading_paths, scorer
 from rlhf_lab.rewards.model import reads_last_token
 from rlhf_lab.rewards.preference import PreferenceScorer
 from rlhf_lab.rewards.shaping import shaped
+from rlhf_lab.rollout.background import ProcessExecutor, ThreadExecutor
 from rlhf_lab.rollout.budget import StalenessBudget
-from rlhf_lab.rollout.executor import Executor, InlineExecutor, ProcessExecutor, ThreadExecutor
+from rlhf_lab.rollout.executor import Executor, InlineExecutor
 from rlhf_lab.rollout.feeds import Segments
 from rlhf_lab.rollout.generators.hf import HFGenerator, HFSampling
 from rlhf_lab.rollout.generators.pairs import PairsGenerator, PairsSampling
@@ -45,18 +46,20 @@ from rlhf_lab.runs.jsonl import read_rows
 from rlhf_lab.tasks import chat
 from rlhf_lab.tasks.lazy_rows import LazyRows
 from rlhf_lab.tasks.pairs import pair_examples
-from rlhf_lab.tasks.prompts import Encode, PromptStream, Render, Shorten, as_it_is
+from rlhf_lab.tasks.prompts import Encode, PromptStream, Render, Shorten, never_shorter
+from rlhf_lab.tasks.protocols import Answering, Shortening, Task
 from rlhf_lab.tasks.references import reference_groups
 from rlhf_lab.training.engines.distributed import Processes, current, world_size
 from rlhf_lab.training.engines.engine import TrainingEngine
 from rlhf_lab.training.engines.options import DeepSpeedOptions, FSDPOptions
 from rlhf_lab.training.engines.parameter_backend import ParameterBackend
 from rlhf_lab.training.engines.policy_with_values import PolicyWithValues
-from rlhf_lab.training.engines.single import SingleHolder
-from rlhf_lab.types.data import Chunk, PolicyOutput, ValueModel
+from rlhf_lab.training.engines.single import SingleBackend
+from rlhf_lab.types.data import PolicyOutput, ValueModel
 from rlhf_lab.types.errors import UserError
-from rlhf_lab.types.protocols import Adaptive, Answering, Generator, Reward, Shortening, Task
+from rlhf_lab.types.protocols import Adaptive, Generator, Reward
 from rlhf_lab.types.randomness import stable_hash, uniforms
+from rlhf_lab.types.rollouts import Chunk
 from rlhf_lab.types.run_options import RunOptions
 from rlhf_lab.types.samples import Example, Finish, Group, Prompt, Sample, Split
 
@@ -130,7 +133,7 @@ def prompt_encoder(tokenizer: Any) -> Encode:
 
 def shortening(task: Task) -> Shorten:
     """What the task does about prompts that are too long: nothing, for most."""
-    return task.shorter if isinstance(task, Shortening) else as_it_is
+    return task.shorter if isinstance(task, Shortening) else never_shorter
 
 
 def rendering(task: Task, tokenizer: Any) -> Render:
@@ -234,9 +237,9 @@ def lengths(config: Config) -> Lengths:
     return Lengths(config.task.max_prompt_tokens, response_tokens(config))
 
 
-def written(config: Config) -> Written:
+def written(config: Config) -> GenerationSettings:
     """How a run's policy writes."""
-    return Written(config.generator.temperature, response_tokens(config))
+    return GenerationSettings(config.generator.temperature, response_tokens(config))
 
 
 def executor(
@@ -362,13 +365,13 @@ def engine(config: Config, model: Any, values: ValueNetwork | None = None) -> Tr
     dtypes = {name: parameter.dtype for name, parameter in model.named_parameters()}
     if config.model.lora_rank:
         model = with_adapters(model, config.model.lora, config.seed)
-    actor = PolicyWithValues(
+    networks = PolicyWithValues(
         model, values, config.generator.temperature, config.engine.share_prompts
     )
     if config.engine.gradient_checkpointing:
-        actor.save_activations()
+        networks.save_activations()
     return TrainingEngine(
-        holder(config, actor, processes),
+        backend(config, networks, processes),
         dtypes,
         config.engine,
         processes,
@@ -376,19 +379,19 @@ def engine(config: Config, model: Any, values: ValueNetwork | None = None) -> Tr
     )
 
 
-def holder(config: Config, actor: PolicyWithValues, processes: Processes) -> ParameterBackend:
+def backend(config: Config, networks: PolicyWithValues, processes: Processes) -> ParameterBackend:
     """Whoever holds the parameters; DeepSpeed is imported only where it is asked for."""
     options = config.engine
     place = training_device(options.device, processes)
     if isinstance(options, DeepSpeedOptions):
-        from rlhf_lab.training.engines.deepspeed import DeepSpeedHolder
+        from rlhf_lab.training.engines.deepspeed import DeepSpeedBackend
 
-        return DeepSpeedHolder(actor, config.optim, options, place, processes)
+        return DeepSpeedBackend(networks, config.optim, options, place, processes)
     if isinstance(options, FSDPOptions):
-        from rlhf_lab.training.engines.fsdp import FSDPHolder
+        from rlhf_lab.training.engines.fsdp import FSDPBackend
 
-        return FSDPHolder(actor, config.optim, options, place, processes)
-    return SingleHolder(actor, config.optim, place)
+        return FSDPBackend(networks, config.optim, options, place, processes)
+    return SingleBackend(networks, config.optim, place)
 
 
 def training_device(asked: str, processes: Processes) -> torch.device:

@@ -29,15 +29,15 @@ from rlhf_lab.runs.kernels import Kernels
 from rlhf_lab.runs.kernels import require as require_kernels
 from rlhf_lab.runs.secrets import secret_in
 from rlhf_lab.runs.trackers.jsonl import leaves
-from rlhf_lab.tasks.extras import require
+from rlhf_lab.tasks.extras import require_package as require
 from rlhf_lab.tasks.gsm8k import Gsm8k, Verify
 from rlhf_lab.tasks.pairs import pair_examples
+from rlhf_lab.tasks.protocols import Verifiable
 from rlhf_lab.tasks.reasoning_gym import HASH_ORDERED, ReasoningGym
 from rlhf_lab.training.engines.distributed import world_size
 from rlhf_lab.training.engines.options import DeepSpeedOptions, Precision, SingleEngineOptions
 from rlhf_lab.types.data import Objective, ValueModel
 from rlhf_lab.types.errors import UserError
-from rlhf_lab.types.protocols import Verifiable
 from rlhf_lab.types.samples import Split
 
 

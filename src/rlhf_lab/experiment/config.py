@@ -15,68 +15,18 @@ from typing import Any, get_type_hints
 from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING, DictConfig, OmegaConf
 
-from rlhf_lab.algos.a_lol import ALoL
-from rlhf_lab.algos.best_of_n import BestOfN
-from rlhf_lab.algos.cispo import CISPO
-from rlhf_lab.algos.copg import CoPG
-from rlhf_lab.algos.corrections.decoupled import Decoupled
-from rlhf_lab.algos.corrections.ess_scaled import ESSScaled
-from rlhf_lab.algos.corrections.geometric_mask import GeometricMask
-from rlhf_lab.algos.corrections.icepop import IcePop
-from rlhf_lab.algos.corrections.none import NoCorrection
-from rlhf_lab.algos.corrections.opsm import OPSM
-from rlhf_lab.algos.corrections.recompute import Recompute
-from rlhf_lab.algos.corrections.sequence_is import SequenceIS
-from rlhf_lab.algos.corrections.truncated_is import TruncatedIS
-from rlhf_lab.algos.dapo import DAPO
-from rlhf_lab.algos.dpo import DPO
-from rlhf_lab.algos.dr_grpo import DrGRPO
-from rlhf_lab.algos.grpo import GRPO
-from rlhf_lab.algos.gspo import GSPO
-from rlhf_lab.algos.lite_ppo import LitePPO
-from rlhf_lab.algos.ma_ppo import MacroPPO
-from rlhf_lab.algos.mdpo import MDPO
-from rlhf_lab.algos.online_dpo import OnlineDPO
-from rlhf_lab.algos.online_ipo import OnlineIPO
-from rlhf_lab.algos.online_slic import OnlineSLiC
-from rlhf_lab.algos.ppo import PPO
-from rlhf_lab.algos.proximal_rloo import ProximalRLOO
-from rlhf_lab.algos.reinforce import REINFORCE
-from rlhf_lab.algos.reinforce_plus_plus import ReinforcePlusPlus
-from rlhf_lab.algos.remax import ReMax
-from rlhf_lab.algos.rloo import RLOO
 from rlhf_lab.evaluation.evaluator import EvalOptions
+from rlhf_lab.experiment.registry import CLASSES, classes, plain_options
 from rlhf_lab.models.pretrained import PretrainedModel
 from rlhf_lab.models.scratch import ScratchModel
-from rlhf_lab.rewards.combined import CombinedReward
-from rlhf_lab.rewards.endpoint import EndpointReward
-from rlhf_lab.rewards.ensemble import EnsembleReward
-from rlhf_lab.rewards.function import FunctionReward
-from rlhf_lab.rewards.model import ModelReward
-from rlhf_lab.rewards.rule import RuleReward
 from rlhf_lab.rewards.shaping import ShapingOptions
-from rlhf_lab.rewards.steps import StepsReward
 from rlhf_lab.rollout.generators.hf import HFSampling
-from rlhf_lab.rollout.generators.pairs import PairsSampling
-from rlhf_lab.rollout.generators.vllm.options import VLLMSampling, VLLMServerSampling
 from rlhf_lab.rollout.mode import Mode
 from rlhf_lab.runs.kernels import Kernels
 from rlhf_lab.runs.trackers.options import TrackerOptions
-from rlhf_lab.tasks.arithmetic import Arithmetic
 from rlhf_lab.tasks.audit import DataOptions
-from rlhf_lab.tasks.gsm8k import Gsm8k
-from rlhf_lab.tasks.instructions import Instructions
-from rlhf_lab.tasks.no_robots import NoRobots
-from rlhf_lab.tasks.reasoning_gym import ReasoningGym
-from rlhf_lab.tasks.tldr import Tldr
-from rlhf_lab.tasks.tldr_nano import TldrNano
 from rlhf_lab.training.checkpoint import CheckpointOptions
-from rlhf_lab.training.engines.options import (
-    DeepSpeedOptions,
-    EngineOptions,
-    FSDPOptions,
-    SingleEngineOptions,
-)
+from rlhf_lab.training.engines.options import EngineOptions
 from rlhf_lab.training.optim import Optim
 from rlhf_lab.training.stages.labels import LabelOptions
 from rlhf_lab.training.stages.reward_model import RewardModelOptions
@@ -85,110 +35,46 @@ from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.run_options import RunOptions
 
-# Adding an algorithm: one file, one line here, one YAML, one golden test.
-ALGORITHMS: dict[str, type] = {
-    "ppo": PPO,
-    "ma_ppo": MacroPPO,
-    "reinforce": REINFORCE,
-    "reinforce_plus_plus": ReinforcePlusPlus,
-    "remax": ReMax,
-    "rloo": RLOO,
-    "proximal_rloo": ProximalRLOO,
-    "copg": CoPG,
-    "grpo": GRPO,
-    "dr_grpo": DrGRPO,
-    "dapo": DAPO,
-    "gspo": GSPO,
-    "cispo": CISPO,
-    "lite_ppo": LitePPO,
-    "mdpo": MDPO,
-    "online_dpo": OnlineDPO,
-    "online_ipo": OnlineIPO,
-    "online_slic": OnlineSLiC,
-    "best_of_n": BestOfN,
-    "a_lol": ALoL,
-    "dpo": DPO,
-}
-CORRECTIONS: dict[str, type] = {
-    "none": NoCorrection,
-    "recompute": Recompute,
-    "truncated_is": TruncatedIS,
-    "sequence_is": SequenceIS,
-    "icepop": IcePop,
-    "geometric_mask": GeometricMask,
-    "decoupled": Decoupled,
-    "opsm": OPSM,
-    "ess_scaled": ESSScaled,
-}
-TASKS: dict[str, type] = {
-    "tldr_nano": TldrNano,
-    "arithmetic": Arithmetic,
-    "gsm8k": Gsm8k,
-    "instructions": Instructions,
-    "no_robots": NoRobots,
-    "reasoning_gym": ReasoningGym,
-    "tldr": Tldr,
-}
-REWARDS: dict[str, type] = {
-    "reward_model": ModelReward,
-    "ensemble": EnsembleReward,
-    "task_rule": RuleReward,
-    "function": FunctionReward,
-    "steps": StepsReward,
-    "combined": CombinedReward,
-    "endpoint": EndpointReward,
-}
-MODELS: dict[str, type] = {"scratch": ScratchModel, "pretrained": PretrainedModel}
-GROUPS: dict[str, dict[str, type]] = {
-    "algo": ALGORITHMS,
-    "correction": CORRECTIONS,
-    "task": TASKS,
-    "reward": REWARDS,
-    "model": MODELS,
-    "budget": {"recipe": RunOptions},
-    "mode": {"mode": Mode},
-    "generator": {
-        "hf": HFSampling,
-        "pairs": PairsSampling,
-        "vllm": VLLMSampling,
-        "vllm_server": VLLMServerSampling,
-    },
-    "engine": {
-        "single": SingleEngineOptions,
-        "fsdp": FSDPOptions,
-        "deepspeed": DeepSpeedOptions,
-    },
-    "optim": {"adamw": Optim},
-    "eval": {"eval": EvalOptions},
-    "tracker": {"tracker": TrackerOptions},
-    "checkpoint": {"checkpoint": CheckpointOptions},
-}
+# Nodes that no option of a group is chosen for.
+NODES = ("sft", "labels", "reward_model", "data", "shaping", "output")
 
 
 @dataclass(frozen=True)
 class OutputOptions:
-    """Config node `output`: where a run writes and how much it says.
+    """Where a run writes and how much it prints."""
 
-    dir: the run's folder; empty makes a new one below `root`, named after the run and the time.
-    cache: where products of the stages are kept, by the hash of what made them.
-    resume: go on with the run in `dir`, if there is one that ended early.
-    log: the file that the run's output goes to; a sweep says so, for `rlhf-lab runs`.
-    """
+    root: str = limits.option("runs", about="Folder below which new runs get folders.")
+    dir: str = limits.option(
+        "",
+        about=(
+            "The run's folder; empty makes a new one below root, named after the run and the time."
+        ),
+    )
+    resume: bool = limits.option(
+        False, about="Whether the run in dir is continued, if there is one that ended early."
+    )
+    log: str = limits.option(
+        "", about="File that the run's output goes to, for `rlhf-lab runs`; a sweep sets it."
+    )
+    cache: str = limits.option(
+        ".cache/rlhf_lab",
+        about="Folder of the stages' results, each under the hash of what produced it.",
+    )
+    quiet: bool = limits.option(False, about="Whether the run prints nothing but errors.")
 
-    root: str = "runs"
-    dir: str = ""
-    resume: bool = False
-    log: str = ""
-    cache: str = ".cache/rlhf_lab"
-    quiet: bool = False
 
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Config(limits.Limited):
-    """A whole run, resolved and checked."""
+    """A whole run, resolved and checked: its fields are the nodes of the config, in their order."""
 
-    seed: int = field(metadata=limits.within(least=0, most=limits.LARGEST_SEED))
-    kernels: Kernels
+    seed: int = limits.seed(1, about="Keys all randomness of a run.")
+    kernels: Kernels = limits.option(
+        Kernels.native,
+        about=(
+            "CPU kernels: the fastest ones of the processor, or those whose bits do not depend on "
+            "the processor (x86 with AVX2, CPU only)."
+        ),
+    )
     run: RunOptions
     algo: Any
     correction: Any
@@ -207,8 +93,8 @@ class Config(limits.Limited):
     sft: SFTOptions
     labels: LabelOptions
     reward_model: RewardModelOptions
-    shaping: ShapingOptions
     data: DataOptions
+    shaping: ShapingOptions
     output: OutputOptions
 
 
@@ -234,45 +120,32 @@ def has_default(column: dataclasses.Field[Any]) -> bool:
 
 def tree() -> type:
     """The schema of the whole config. Group nodes are typed by the option that is chosen."""
-    stages = {
-        "sft": SFTOptions,
-        "labels": LabelOptions,
-        "reward_model": RewardModelOptions,
-        "data": DataOptions,
-    }
-    columns: list[Any] = [
-        ("seed", int, field(default=1)),
-        ("kernels", Kernels, field(default=Kernels.native)),
-    ]
-    for name in (
-        "run",
-        "algo",
-        "correction",
-        "mode",
-        "task",
-        "model",
-        "proxy",
-        "reward",
-        "judge",
-        "generator",
-    ):
-        columns.append((name, Any, field(default=MISSING)))
-    for name in ("engine", "optim", "eval", "tracker", "checkpoint"):
-        columns.append((name, Any, field(default=MISSING)))
-    for name, part in (stages | {"shaping": ShapingOptions, "output": OutputOptions}).items():
-        schema = schema_of(part)
-        columns.append((name, schema, field(default_factory=schema)))
+    hints = get_type_hints(Config)
+    columns: list[Any] = []
+    for column in dataclasses.fields(Config):
+        kind: Any = Any
+        default = field(default=MISSING)
+        if has_default(column):
+            kind, default = hints[column.name], default_of(column)
+        elif column.name in NODES:
+            kind = schema_of(hints[column.name])
+            default = field(default_factory=kind)
+        columns.append((column.name, kind, default))
     return dataclasses.make_dataclass("ConfigTree", columns)
 
 
 @functools.cache
 def register() -> None:
-    """Tell Hydra every schema: `schema` for the tree, `<group>/schema/<option>` for parts."""
+    """Give Hydra every schema, `schema` for the tree and `GROUP/schema/NAME` for parts, and every
+    option that is a class with its defaults."""
     store = ConfigStore.instance()
     store.store(name="schema", node=tree())
-    for group, options in GROUPS.items():
-        for name, part in options.items():
-            store.store(group=f"{group}/schema", name=name, node=schema_of(part))
+    for group in CLASSES:
+        schemas = {name: schema_of(part) for name, part in classes(group).items()}
+        for name, schema in schemas.items():
+            store.store(group=f"{group}/schema", name=name, node=schema)
+        for name, of in plain_options(group).items():
+            store.store(group=group, name=name, node=schemas[of])
 
 
 def live(node: Any, key: str) -> Any:

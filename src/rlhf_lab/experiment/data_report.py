@@ -16,7 +16,9 @@ from rlhf_lab.experiment.config import Config
 from rlhf_lab.models.causal_lm import load_tokenizer
 from rlhf_lab.runs.atomic_folder import atomic_folder
 from rlhf_lab.runs.trackers.console import Console
-from rlhf_lab.tasks.audit import Limits, Overlap, Repeats, SplitAudit, audit_split, overlap
+from rlhf_lab.tasks.audit import Limits, SplitAudit, audit_split
+from rlhf_lab.tasks.lengths import Repeats
+from rlhf_lab.tasks.overlap import Overlap, overlap
 from rlhf_lab.tasks.prompts import Render, text_of
 from rlhf_lab.tasks.tables import NoSuchFile, TableExamples
 from rlhf_lab.types.errors import UserError
@@ -58,7 +60,7 @@ def readable_splits(config: Config, console: Console) -> Splits:
         try:
             found[split] = config.task.examples(split)
         except NoSuchFile as error:
-            console.say(f"{split.value}: left out ({error})")
+            console.print(f"{split.value}: left out ({error})")
     return found
 
 
@@ -92,11 +94,11 @@ def show_prompts(config: Config, console: Console) -> None:
     for cursor in range(config.data.start, config.data.start + config.data.show):
         prompt = stream[cursor]
         epoch, place = divmod(cursor, len(stream))
-        console.say(
+        console.print(
             f"prompt {cursor}: epoch {epoch}, {place + 1} of {len(stream)}, "
             f"{prompt.example.uid}, {len(prompt.tokens)} tokens"
         )
-        console.say("\n".join(f"  | {line}" for line in prompt.example.prompt.splitlines()))
+        console.print("\n".join(f"  | {line}" for line in prompt.example.prompt.splitlines()))
 
 
 def report(
@@ -138,7 +140,7 @@ def report(
             ],
         )
     told = [*(line for a in audits for line in remarks(config, a)), *named(overlaps)]
-    console.say("\n".join(["", *told]))
+    console.print("\n".join(["", *told]))
 
 
 def repeated(audit: SplitAudit, repeats: Repeats) -> str:
@@ -260,7 +262,7 @@ def write_copy(
             assert isinstance(examples, TableExamples)
             without = dropped if split is Split.train else set()
             append_rows(draft / f"{examples.split_file}.jsonl", examples, without)
-    console.say(
+    console.print(
         f"\nwrote {out}: {counts['kept']:,} of {counts['rows']:,} train rows (left out: "
         f"{counts['repeated']:,} repeated, {counts['overlapping']:,} overlapping, "
         f"{counts['too_long']:,} too long); validation and test as they were"
@@ -272,7 +274,7 @@ def append_rows(path: Path, examples: TableExamples, without: set[int]) -> None:
     with path.open("a", encoding="utf-8") as out:
         for index in range(len(examples)):
             if index not in without:
-                out.write(as_line(examples.row(index), examples.table.place(index)) + "\n")
+                out.write(as_line(examples.row(index), examples.table.row_name(index)) + "\n")
 
 
 def as_line(row: Mapping[str, Any], place: str) -> str:

@@ -48,7 +48,7 @@ def evaluate_run(
     write_rows(folder / f"evals{label}.jsonl", rows)
     write_rows(folder / f"samples{label}.jsonl", table)
     last = rows[-1]
-    console.say(
+    console.print(
         f"gold win-rate {with_bounds(last, 'gold/win_rate')} against references, "
         f"KL to SFT {last['kl/sft_k1']:.2f} nats a sequence (version {last['version']})"
     )

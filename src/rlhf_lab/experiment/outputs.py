@@ -21,9 +21,9 @@ from rlhf_lab.runs.reading import checked
 from rlhf_lab.runs.recorded import Amount
 from rlhf_lab.runs.saved_tensors import WEIGHTS
 from rlhf_lab.runs.trackers.console import Bar, Console
-from rlhf_lab.runs.trackers.identity import Tracked
+from rlhf_lab.runs.trackers.identity import TrackedRun
 from rlhf_lab.runs.trackers.jsonl import JsonlFile, JsonlTracker
-from rlhf_lab.runs.trackers.mirrors import mirrors
+from rlhf_lab.runs.trackers.mirrors import open_mirrors
 from rlhf_lab.training.checkpoint import Checkpoints
 from rlhf_lab.training.loop import Hooks
 from rlhf_lab.types.data import Batch, Metrics, Weights
@@ -52,7 +52,7 @@ class FolderOutput:
         self._config = config
         self._folder = folder
         self._console = console
-        self._run = Tracked(folder, facts["resolved"], facts["run_id"], commit=facts["commit"])
+        self._run = TrackedRun(folder, facts["resolved"], facts["run_id"], commit=facts["commit"])
         refuse_occupied(folder)
         self.checkpoints = Checkpoints(folder / CHECKPOINTS, config.checkpoint, RECORDS)
 
@@ -64,7 +64,7 @@ class FolderOutput:
         self.checkpoints.cut_records(begin)
         with ExitStack() as stack:
             trackers: list[Tracker] = [JsonlTracker(folder / METRICS)]
-            trackers += mirrors(config.tracker, self._run, mirrored, console.say)
+            trackers += open_mirrors(config.tracker, self._run, mirrored, console.print)
             for tracker in trackers:
                 stack.callback(tracker.close)
             bar = stack.enter_context(console.stage(title(config), total=config.run.num_rounds))

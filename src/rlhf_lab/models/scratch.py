@@ -8,33 +8,47 @@ from typing import Any, NoReturn
 import torch
 from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
 
-from rlhf_lab.models.lora import ALL_LINEAR, Lora
+from rlhf_lab.models import fields
+from rlhf_lab.models.lora import Lora
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
 
 
 @dataclass(frozen=True)
 class ScratchModel(limits.Limited, key="model"):
-    """A GPTNeoX with random weights, drawn from the run's seed; the task brings the tokenizer.
+    """A GPTNeoX with random weights, drawn from the run's seed; the task brings the tokenizer."""
 
-    hidden_size, num_layers, num_heads: its shape. max_positions: its context in tokens.
-    init_std: about 1/sqrt(hidden_size); at the usual 0.02 a model this narrow does not learn to
-    copy words within a thousand steps. rotary_dims: of each head, the rest is without position.
-    lora_rank, lora_alpha, lora_targets: adapters that the run trains instead of the weights, once
-    the SFT stage has trained all of them.
-    """
-
-    name: str
-    hidden_size: int = field(metadata=limits.within(least=1, most=10**6))
-    num_layers: int = field(metadata=limits.within(least=1, most=10**5))
-    num_heads: int = field(metadata=limits.within(least=1, most=10**5))
-    max_positions: int = limits.count(128, most=2 * limits.MOST_TOKENS)
-    init_std: float = limits.number(0.08, least=0, most=10)
-    tie_embeddings: bool = True
-    rotary_dims: int = limits.count(8, least=2, most=10**6)
-    lora_rank: int = limits.count(0, most=10**5, also={0: "for no adapters"})
-    lora_alpha: float = limits.number(16.0, above=0, most=1e6)
-    lora_targets: list[str] = field(default_factory=lambda: [ALL_LINEAR])
+    name: str = field(metadata=limits.NAME)
+    hidden_size: int = field(
+        metadata=limits.within(least=1, most=10**6, about="Width of the model.")
+    )
+    num_layers: int = field(metadata=limits.within(least=1, most=10**5, about="Number of layers."))
+    num_heads: int = field(
+        metadata=limits.within(
+            least=1, most=10**5, about="Attention heads of a layer; they divide hidden_size."
+        )
+    )
+    max_positions: int = limits.count(
+        128, most=2 * limits.MOST_TOKENS, about="Longest sequence in tokens."
+    )
+    init_std: float = limits.number(
+        0.08,
+        least=0,
+        most=10,
+        about=(
+            "Standard deviation of the initial weights, about 1/sqrt(hidden_size): at the usual "
+            "0.02 so narrow a model does not learn to copy words within a thousand steps."
+        ),
+    )
+    tie_embeddings: bool = limits.option(
+        True, about="Whether output and input embeddings are the same weights."
+    )
+    rotary_dims: int = limits.count(
+        8, least=2, most=10**6, about="Dimensions of each head that carry positions."
+    )
+    lora_rank: int = fields.lora_rank()
+    lora_alpha: float = fields.lora_alpha()
+    lora_targets: list[str] = fields.lora_targets()
 
     def __post_init__(self) -> None:
         super().__post_init__()

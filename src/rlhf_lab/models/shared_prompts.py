@@ -1,7 +1,7 @@
-"""A group as one row: its prompt once, then its responses, none of which sees another.
+"""Prompt sharing: a group as one row, its prompt once, then its responses.
 
-Responses of one prompt share the work of reading it, in the forward and in the backward pass. What
-comes out is what rows of their own would give, up to rounding.
+An attention mask keeps each response from seeing the others. The prompt is computed once per group,
+forward and backward; results equal those of separate rows up to rounding.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ PADDING, PROMPT, FIRST_RESPONSE = 0, 1, 2
 
 
 class Packed(NamedTuple):
-    """What a model reads of groups, P rows of L tokens; and where, for each of the N response
-    tokens in the order of their rows, the state lies from which it is said.
+    """Arguments of a model for P packed rows of L tokens.
 
-    may_see_P1LL: whether a token (third dimension) attends to another (fourth).
+    may_see_P1LL: whether a token (third dimension) attends to another (fourth). row_N, column_N:
+    where the hidden state before each of the N response tokens is, in the order of the batch.
     """
 
     token_PL: Tensor
@@ -33,7 +33,7 @@ class Packed(NamedTuple):
 
 
 def packed(texts: Texts) -> Packed:
-    """Consecutive rows of one group as one row."""
+    """Pack the consecutive rows of each group into one row."""
     row_B = rows_of(texts)
     is_first_B = row_B.diff(prepend=row_B.new_full((1,), -1)) > 0
     length_B = texts.mask_BT.sum(dim=1).long()
@@ -41,28 +41,28 @@ def packed(texts: Texts) -> Packed:
     start_B = before_B - before_B[is_first_B][row_B]
     prompt_PS, mask_PS = texts.prompt_BS[is_first_B], texts.prompt_mask_BS[is_first_B]
     width = prompt_PS.shape[1]
-    number_N, place_N = texts.mask_BT.nonzero(as_tuple=True)
-    row_N, column_N = row_B[number_N], width + start_B[number_N] + place_N
+    number_N, index_N = texts.mask_BT.nonzero(as_tuple=True)
+    row_N, column_N = row_B[number_N], width + start_B[number_N] + index_N
     rest = prompt_PS.new_zeros(len(prompt_PS), int((start_B + length_B).max()))
     token_PL = torch.cat([prompt_PS, rest], dim=1)
-    token_PL[row_N, column_N] = texts.response_BT[number_N, place_N]
+    token_PL[row_N, column_N] = texts.response_BT[number_N, index_N]
     position_PL = torch.cat([positions(mask_PS), rest], dim=1)
-    position_PL[row_N, column_N] = mask_PS.sum(dim=1)[row_N] + place_N
+    position_PL[row_N, column_N] = mask_PS.sum(dim=1)[row_N] + index_N
     segment_PL = torch.cat([mask_PS * PROMPT, rest], dim=1)
     segment_PL[row_N, column_N] = FIRST_RESPONSE + number_N
-    before_N = torch.where(place_N == 0, width - 1, column_N - 1)
+    before_N = torch.where(index_N == 0, width - 1, column_N - 1)
     return Packed(token_PL, position_PL, visible(segment_PL), row_N, before_N)
 
 
 def rows_of(texts: Texts) -> Tensor:
-    """The number of each row's group among those that are there, B."""
+    """Index of each row's packed row, B."""
     return (texts.group_B.diff(prepend=texts.group_B[:1]) != 0).cumsum(dim=0)
 
 
 def visible(segment_PL: Tensor) -> Tensor:
-    """What each token attends to, P1LL: what precedes it of its prompt and of its own response.
+    """The attention mask, P1LL: each token sees earlier tokens of its prompt and own response.
 
-    Padding attends to itself, since a row of a softmax must have something to sum up.
+    Padding sees itself, because a softmax over nothing is not a number.
     """
     length = segment_PL.shape[1]
     mine_PL1, theirs_P1L = segment_PL.unsqueeze(2), segment_PL.unsqueeze(1)
@@ -74,11 +74,11 @@ def visible(segment_PL: Tensor) -> Tensor:
 
 
 def packed_states(body: Any, texts: Texts) -> Tensor:
-    """The states from which the response tokens are said, ND, each prompt read once."""
+    """The hidden states before the response tokens, ND, each prompt computed once."""
     pack = packed(texts)
     mask: Tensor = pack.may_see_P1LL
     if body.config._attn_implementation == "eager":
-        # It adds the mask to the scores.
+        # Eager attention adds its mask to the scores.
         mask = torch.zeros(mask.shape, device=mask.device).masked_fill(
             ~mask, torch.finfo(torch.float32).min
         )
@@ -93,10 +93,10 @@ def packed_states(body: Any, texts: Texts) -> Tensor:
 
 
 def saves(texts: Texts, hidden_size: int) -> bool:
-    """Whether packing costs less than rows of their own: it reads fewer tokens, and looks at more
-    pairs of them.
+    """Whether packing costs less than separate rows: fewer tokens, but more pairs in attention.
 
-    A layer takes about 24 h^2 operations a token and 4 h a pair (h: hidden_size), padding included.
+    A layer takes about 24 h^2 operations per token and 4 h per pair (h: hidden_size), padding
+    included.
     """
     rows, width = len(texts.mask_BT), texts.prompt_BS.shape[1] + texts.response_BT.shape[1]
     row_B = rows_of(texts)
@@ -115,8 +115,10 @@ def saves(texts: Texts, hidden_size: int) -> bool:
 
 
 def is_packable(body: Any) -> bool:
-    """Whether a model reads packed rows as it reads plain ones. Asked of the model itself, on two
-    responses to a prompt of three tokens; windows of attention are longer than these and refused.
+    """Whether a model computes the same for packed rows as for separate ones.
+
+    Tested on two responses to a prompt of three tokens. Sliding windows, which are longer, are
+    excluded by the config.
     """
     if not attends_to_all(body.config) or body.config._attn_implementation not in MASKABLE:
         return False

@@ -18,10 +18,10 @@ class ValueNetwork(torch.nn.Module):
         self.score = score
         self._offset = offset
 
-    def forward(self, hidden_BTD: Tensor) -> Tensor:
-        """Values, BT."""
-        value_BT: Tensor = self.score(hidden_BTD).squeeze(-1).float() - self._offset
-        return value_BT
+    def forward(self, hidden: Tensor) -> Tensor:
+        """The value of every hidden state: BTD -> BT, or ND -> N."""
+        value: Tensor = self.score(hidden).squeeze(-1).float() - self._offset
+        return value
 
 
 def value_model_from(reward_model: Any, offset: float) -> ValueNetwork:

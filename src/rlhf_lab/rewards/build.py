@@ -25,9 +25,10 @@ from rlhf_lab.rewards.model import CPU, Encode, ModelReward, ModelScorer, reads_
 from rlhf_lab.rewards.rule import RuleReward, RuleScorer
 from rlhf_lab.rewards.steps import StepsReward, StepsScorer
 from rlhf_lab.tasks import chat
+from rlhf_lab.tasks.protocols import Task
 from rlhf_lab.tasks.references import reference_sample
 from rlhf_lab.types.errors import UserError
-from rlhf_lab.types.protocols import Reward, Task
+from rlhf_lab.types.protocols import Reward
 from rlhf_lab.types.samples import Group, Sample
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
@@ -30,20 +30,34 @@ class How(StrEnum):
 
 @dataclass(frozen=True)
 class CombinedReward(limits.Limited, key="reward"):
-    """Config option `reward=combined`. Name a term with +reward@reward.terms.NAME=OPTION.
+    """Several rewards as one; add a term with +reward@reward.terms.NAME=OPTION."""
 
-    weights: of the terms in a sum, 1 where none is given. gates: least score of a term by its name;
-    a sample below it gets `closed` and the terms' scores are not looked at. calibrated: terms that
-    become sigmoid(score - score of the reference answer), between 0 and 1.
-    """
-
-    name: str = "combined"
-    how: How = How.sum
-    terms: dict[str, Any] = field(default_factory=dict)
-    weights: dict[str, float] = field(default_factory=dict, metadata=limits.SCORE)
-    gates: dict[str, float] = field(default_factory=dict, metadata=limits.SCORE)
-    closed: float = limits.score(0.0)
-    calibrated: list[str] = field(default_factory=list)
+    name: str = limits.name("combined")
+    how: How = limits.option(
+        How.sum, about="Whether the scores of terms are added, with weights, or multiplied."
+    )
+    terms: dict[str, Any] = limits.collection(
+        dict, about="The rewards that are combined, by a name of your choice."
+    )
+    weights: dict[str, float] = limits.collection(
+        dict,
+        about="Weights of terms in the sum, by their names; 1 where none is given.",
+        **limits.SCORES,
+    )
+    gates: dict[str, float] = limits.collection(
+        dict,
+        about="Least score of terms, by their names: a sample below one of them scores `closed`.",
+        **limits.SCORES,
+    )
+    closed: float = limits.score(0.0, about="Score of a sample that does not pass a gate.")
+    calibrated: list[str] = limits.collection(
+        list,
+        about=(
+            "Names of terms that become sigmoid(score - score of the reference answer), between 0 "
+            "and 1."
+        ),
+        source="CGPO, arXiv:2409.20370",
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()

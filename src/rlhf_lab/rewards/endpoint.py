@@ -32,41 +32,81 @@ class TokenLimit(StrEnum):
 
 @dataclass(frozen=True)
 class EndpointReward(limits.Limited, key="reward"):
-    """Config option `reward=endpoint`: a language model that compares or rates (docs/judges.md).
+    """A language model behind an OpenAI-compatible endpoint compares or rates responses
+    (docs/rewards.md)."""
 
-    key_variable: environment variable with the key; empty sends none. style: pairwise against the
-    reference answer, or a rating of 1 to 10. both_orders: ask twice with the answers swapped; the
-    win is the mean. template: of the question, empty for the style's own; with {prompt}, {first}
-    and {second} (pairwise) or {prompt} and {answer}, and {reference} if wanted (rating). system:
-    a message before it. extra: more fields of the request, a JSON object as text; null takes one
-    out. concurrency: requests at once of each generator. timeout_s: of one request, as a whole.
-    retries: of one question, after pauses of backoff_s, twice that and so on, or as long as
-    Retry-After says, at most max_backoff_s. group_retries: of a group of which a question failed.
-    input_price, output_price: dollars per million tokens. cache: folder of answers, empty for
-    output.cache/judge.
-    """
-
-    name: str = "endpoint"
-    base_url: str = "https://api.openai.com/v1"
-    model: str = ""
-    key_variable: str = "OPENAI_API_KEY"
-    style: Style = Style.pairwise
-    both_orders: bool = True
-    template: str = ""
-    system: str = ""
-    max_tokens: int = limits.tokens(512)
-    token_limit: TokenLimit = TokenLimit.max_tokens
-    temperature: float = limits.number(0.0, least=0, most=100)
-    extra: str = ""
-    concurrency: int = limits.count(8, most=1024)
-    timeout_s: float = limits.seconds(60.0)
-    retries: int = limits.count(4, least=0, most=1000)
-    backoff_s: float = limits.pause(1.0)
-    max_backoff_s: float = limits.pause(60.0)
-    group_retries: int = limits.count(1, least=0, most=1000)
-    input_price: float = limits.number(0.0, least=0, most=1e9)
-    output_price: float = limits.number(0.0, least=0, most=1e9)
-    cache: str = ""
+    name: str = limits.name("endpoint")
+    base_url: str = limits.option(
+        "https://api.openai.com/v1", about="Address of the endpoint, up to and with /v1."
+    )
+    model: str = limits.option("", about="Name of the model that the endpoint is asked for.")
+    key_variable: str = limits.option(
+        "OPENAI_API_KEY", about="Environment variable that holds the API key; empty sends no key."
+    )
+    style: Style = limits.option(
+        Style.pairwise,
+        about=(
+            "Whether the model compares the response with the reference answer, or rates it from "
+            "1 to 10."
+        ),
+    )
+    both_orders: bool = limits.option(
+        True,
+        about=(
+            "Whether each comparison is repeated with the answers swapped; the win is the mean of "
+            "both."
+        ),
+    )
+    template: str = limits.option(
+        "",
+        about=(
+            "Text of the question, empty for the style's own: {prompt}, {first} and {second} for "
+            "pairwise, {prompt}, {answer} and if wanted {reference} for rating."
+        ),
+    )
+    system: str = limits.option("", about="System message before the question; empty sends none.")
+    max_tokens: int = limits.tokens(512, about="Most tokens of the model's answer.")
+    token_limit: TokenLimit = limits.option(
+        TokenLimit.max_tokens,
+        about="Name of the request's field for max_tokens, which differs between models.",
+    )
+    temperature: float = limits.number(
+        0.0, least=0, most=100, about="Sampling temperature of the model's answers."
+    )
+    extra: str = limits.option(
+        "",
+        about=(
+            "Further fields of the request, a JSON object as text; a field that is null is left "
+            "out."
+        ),
+    )
+    concurrency: int = limits.count(
+        8, most=1024, about="Requests in flight at once, of each generator."
+    )
+    timeout_s: float = limits.seconds(60.0, about="Seconds for one request as a whole.")
+    retries: int = limits.count(
+        4, least=0, most=1000, about="Further attempts at a question whose request failed."
+    )
+    backoff_s: float = limits.pause(
+        1.0,
+        about=(
+            "Seconds before the first further attempt, doubled each time; a Retry-After header "
+            "overrides it."
+        ),
+    )
+    max_backoff_s: float = limits.pause(60.0, about="Longest pause between attempts in seconds.")
+    group_retries: int = limits.count(
+        1, least=0, most=1000, about="Further attempts at a group of which a question failed."
+    )
+    input_price: float = limits.number(
+        0.0, least=0, most=1e9, about="Dollars per million input tokens, for the reported cost."
+    )
+    output_price: float = limits.number(
+        0.0, least=0, most=1e9, about="Dollars per million output tokens, for the reported cost."
+    )
+    cache: str = limits.option(
+        "", about="Folder of recorded answers; empty takes output.cache/judge."
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()

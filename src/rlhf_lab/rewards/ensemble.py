@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 
+from rlhf_lab.rewards import fields
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.protocols import Reward
@@ -23,23 +24,41 @@ class Combine(StrEnum):
 
 @dataclass(frozen=True)
 class EnsembleReward(limits.Limited, key="reward"):
-    """Config option `reward=ensemble`.
+    """Several reward models as one."""
 
-    members: proxies that the pipeline trains, each from a head and an order of pairs of its own;
-    ignored where paths names the members (hub names or folders).
-    combine: the mean, the lowest, or the mean less uncertainty_coef times the variance over members
-    (arXiv:2310.02743, equations 2 to 4). label, chat, missing_eos, micro_rows: of each member.
-    """
-
-    name: str = "ensemble"
-    combine: Combine = Combine.mean
-    members: int = limits.count(4, least=0, most=1000)
-    paths: list[str] = field(default_factory=list)
-    uncertainty_coef: float = limits.coefficient(1.0)
-    label: int = limits.count(-1, least=0, also={-1: "for the only one"})
-    chat: bool = False
-    missing_eos: float = limits.score(-1.0)
-    micro_rows: int = limits.rows(32)
+    name: str = limits.name("ensemble")
+    combine: Combine = limits.option(
+        Combine.mean,
+        about=(
+            "Score over members: the mean, the lowest, or the mean minus uncertainty_coef times "
+            "the variance."
+        ),
+        source="arXiv:2310.02743, eq. 2 to 4",
+    )
+    members: int = limits.count(
+        4,
+        least=0,
+        most=1000,
+        about=(
+            "Proxies that the pipeline trains, each with a head and an order of pairs of its own; "
+            "not used with paths."
+        ),
+    )
+    paths: list[str] = limits.collection(
+        list,
+        about=(
+            "Hub names or folders of the members; empty takes the proxies that the pipeline trains."
+        ),
+    )
+    uncertainty_coef: float = limits.coefficient(
+        1.0,
+        about="Weight of the variance over members, with combine=uncertainty.",
+        source="arXiv:2310.02743, eq. 4",
+    )
+    label: int = fields.label()
+    chat: bool = fields.chat()
+    missing_eos: float = fields.missing_eos()
+    micro_rows: int = fields.micro_rows()
 
     def __post_init__(self) -> None:
         super().__post_init__()

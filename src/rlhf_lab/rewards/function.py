@@ -9,10 +9,11 @@ import inspect
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rlhf_lab.rewards import fields
 from rlhf_lab.rewards.limited import ChildJudge, OnError
 from rlhf_lab.rewards.limited_child import finite
 from rlhf_lab.runs.foreign.boundary import ForeignFailure, call, on_sample
@@ -29,20 +30,17 @@ SIGNATURE = (
 
 @dataclass(frozen=True)
 class FunctionReward(limits.Limited, key="reward"):
-    """Config option `reward=function`: called once for every sample.
+    """A Python function of your own, called once for every sample (docs/rewards.md)."""
 
-    path: dotted name of the function; modules of the working folder can be imported. arguments:
-    further keyword arguments. time_limit_s: of one sample; above 0 it runs in a process of its own,
-    which is killed when time is up; 0 is none. on_error: a sample for which it raises, returns no
-    finite number, does what it must not (docs/rewards.md) or runs out of time stops the run, or
-    leaves its group unscored and is counted.
-    """
-
-    name: str = "function"
-    path: str = ""
-    arguments: dict[str, Any] = field(default_factory=dict)
-    time_limit_s: float = limits.seconds(0.0, also={0: "for none"})
-    on_error: OnError = OnError.stop
+    name: str = limits.name("function")
+    path: str = limits.option(
+        "", about="Dotted name of the function; modules of the working folder can be imported."
+    )
+    arguments: dict[str, Any] = limits.collection(
+        dict, about="Further keyword arguments of the function."
+    )
+    time_limit_s: float = fields.time_limit_s()
+    on_error: OnError = fields.on_error()
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from rlhf_lab.models.batching import pad_right
-from rlhf_lab.models.devices import device_of
-from rlhf_lab.models.forward import positions, torch_threads
+from rlhf_lab.models.devices import device_of, torch_threads
+from rlhf_lab.models.forward import positions
+from rlhf_lab.rewards import fields
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.samples import Finish, Group, Sample
@@ -21,21 +22,20 @@ Encode = Callable[[Group, Sample], Sequence[int]]
 
 @dataclass(frozen=True)
 class ModelReward(limits.Limited, key="reward"):
-    """Config option `reward=reward_model`.
+    """A classification model reads prompt and response and scores them."""
 
-    path: a hub name or folder; empty takes the proxy that the pipeline trains.
-    label: number of the label whose logit is the reward; -1 takes the only one.
-    chat: prompt and response are read as messages, through the reward model's own chat template.
-    missing_eos: replaces the score of a sample that did not write the end token (N+ detail 23.3).
-    micro_rows: rows of one forward pass.
-    """
-
-    name: str = "reward_model"
-    path: str = ""
-    label: int = limits.count(-1, least=0, also={-1: "for the only one"})
-    chat: bool = False
-    missing_eos: float = limits.score(-1.0)
-    micro_rows: int = limits.rows(32)
+    name: str = limits.name("reward_model")
+    path: str = limits.option(
+        "",
+        about=(
+            "Hub name or folder of the reward model; empty takes the proxy that the pipeline "
+            "trains."
+        ),
+    )
+    label: int = fields.label()
+    chat: bool = fields.chat()
+    missing_eos: float = fields.missing_eos()
+    micro_rows: int = fields.micro_rows()
 
 
 CPU = torch.device("cpu")

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rlhf_lab.rewards import fields
 from rlhf_lab.rewards.limited import OnError, SampleScorer
+from rlhf_lab.tasks.protocols import Task
 from rlhf_lab.types import limits
-from rlhf_lab.types.protocols import Task
 
 
 @dataclass(frozen=True)
 class RuleReward(limits.Limited, key="reward"):
-    """Config option `reward=task_rule`: no model, no penalty beyond the rule's own.
+    """The task's own rule scores responses, without a model."""
 
-    time_limit_s: of one sample; above 0 the rule runs in a process of its own, which is killed when
-    time is up; 0 is none. on_error: a sample for which the rule raises or runs out of time stops
-    the run, or leaves its group unscored and is counted.
-    """
-
-    name: str = "task_rule"
-    time_limit_s: float = limits.seconds(0.0, also={0: "for none"})
-    on_error: OnError = OnError.stop
+    name: str = limits.name("task_rule")
+    time_limit_s: float = fields.time_limit_s()
+    on_error: OnError = fields.on_error()
 
 
 class RuleScorer(SampleScorer):

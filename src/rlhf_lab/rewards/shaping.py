@@ -22,26 +22,56 @@ class MissingEos(StrEnum):
 
 @dataclass(frozen=True)
 class ShapingOptions(limits.Limited, key="shaping"):
-    """Config node `shaping`: of the training reward alone, never of the judge. Off by default, and
-    applied in this order.
+    """Changes to the training reward, in the order of these options; the judge's scores stay as
+    they are."""
 
-    clip: min(reward - eta, 0), as in arXiv:2410.15115, section 4. bound: then to -bound .. bound
-    (0: no bound). missing_eos: a sample without the end token gets missing_eos_value (fixed) or
-    loses it (penalty). length_weight: times the length reward of Kimi k1.5 (arXiv:2501.12599,
-    section 2.3.3) within the group; correct are rewards of correct_from or more, before shaping.
-    overlong_buffer: tokens below the response limit over which the punishment of length rises from
-    0 to overlong_penalty (DAPO, arXiv:2503.14476, eq. 13); 0 is none.
-    """
-
-    clip: bool = False
-    eta: float = limits.score(0.0)
-    bound: float = limits.coefficient(0.0)
-    missing_eos: MissingEos = MissingEos.keep
-    missing_eos_value: float = limits.score(0.0)
-    length_weight: float = limits.coefficient(0.0)
-    correct_from: float = limits.score(1.0)
-    overlong_buffer: int = limits.tokens(0, least=0)
-    overlong_penalty: float = limits.coefficient(1.0)
+    clip: bool = limits.option(
+        False,
+        about="Whether the reward becomes min(reward - eta, 0).",
+        source="arXiv:2410.15115, section 4",
+    )
+    eta: float = limits.score(
+        0.0, about="Threshold of shaping.clip.", source="arXiv:2410.15115, section 4"
+    )
+    bound: float = limits.coefficient(
+        0.0, about="Rewards are cut to -bound to bound; 0 is no bound."
+    )
+    missing_eos: MissingEos = limits.option(
+        MissingEos.keep,
+        about=(
+            "Reward of a sample without the end token: as it is, replaced by missing_eos_value "
+            "(fixed), or reduced by it (penalty)."
+        ),
+    )
+    missing_eos_value: float = limits.score(
+        0.0, about="The value for missing_eos=fixed or penalty."
+    )
+    length_weight: float = limits.coefficient(
+        0.0,
+        about="Weight of a reward for being shorter than others of the group; 0 is none.",
+        source="Kimi k1.5, arXiv:2501.12599, section 2.3.3",
+    )
+    correct_from: float = limits.score(
+        1.0,
+        about=(
+            "Least reward, before shaping, of a response that counts as correct for the length "
+            "reward."
+        ),
+    )
+    overlong_buffer: int = limits.tokens(
+        0,
+        least=0,
+        about=(
+            "Tokens below the response limit over which a penalty rises from 0 to "
+            "overlong_penalty; 0 is none."
+        ),
+        source="DAPO, arXiv:2503.14476, eq. 13",
+    )
+    overlong_penalty: float = limits.coefficient(
+        1.0,
+        about="Reward subtracted at the response limit, with overlong_buffer.",
+        source="DAPO, arXiv:2503.14476, eq. 13",
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()

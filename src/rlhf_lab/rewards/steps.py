@@ -18,7 +18,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlhf_lab.models.forward import torch_threads
+from rlhf_lab.models.devices import torch_threads
+from rlhf_lab.rewards import fields
 from rlhf_lab.rewards.model import CPU, token_scores
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
@@ -41,20 +42,34 @@ class Refine(StrEnum):
 
 @dataclass(frozen=True)
 class StepsReward(limits.Limited, key="reward"):
-    """Config option `reward=steps`: the sum of what a sample's steps earn.
+    """The reward of a sample is the sum of what its steps earn (arXiv:2410.15115)."""
 
-    path: a sequence-classification model with one label, whose score's sigmoid is the probability
-    that the step it has just read is right. separator: what ends a step (`\\n` is a line's end).
-    max_steps: further ones belong to the last. refine: none, clip (by eta), delta or both.
-    """
-
-    name: str = "steps"
-    path: str = ""
-    separator: str = "\\n"
-    max_steps: int = limits.count(32, most=10**6)
-    refine: Refine = Refine.clip_delta
-    eta: float = limits.share(0.5)
-    micro_rows: int = limits.rows(32)
+    name: str = limits.name("steps")
+    path: str = limits.option(
+        "",
+        about=(
+            "A sequence-classification model with one label: the sigmoid of its score is the "
+            "probability that the step it has just read is right."
+        ),
+    )
+    separator: str = limits.option("\\n", about="Text that ends a step; \\n is the end of a line.")
+    max_steps: int = limits.count(
+        32, most=10**6, about="Most steps of a response; what follows belongs to the last step."
+    )
+    refine: Refine = limits.option(
+        Refine.clip_delta,
+        about=(
+            "What is made of step scores: nothing, clipped by eta, differences to the next step "
+            "(delta), or both."
+        ),
+        source="arXiv:2410.15115, section 4",
+    )
+    eta: float = limits.share(
+        0.5,
+        about="Threshold of the clip: a step earns min(score - eta, 0).",
+        source="arXiv:2410.15115, section 4",
+    )
+    micro_rows: int = fields.micro_rows()
 
     def __post_init__(self) -> None:
         super().__post_init__()

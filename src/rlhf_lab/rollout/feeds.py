@@ -1,4 +1,4 @@
-"""Which weights write a chunk, if not those of its admission: the newest, or recorded ones."""
+"""Feeds of weights for a chunk, besides a fixed version: the latest one, or a recorded schedule."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ Segments = tuple[tuple[int, int], ...]
 
 
 @dataclass
-class Newest:
-    """The newest weights when the chunk starts, and at every later token if in_sequence."""
+class LatestWeights:
+    """The latest weights: those at the chunk's first token, or at every token if per_token."""
 
     read: Callable[[], Weights]
-    in_sequence: bool
-    _first: Weights | None = None
+    per_token: bool
+    _current: Weights | None = None
 
     def at(self, step: int) -> Weights:
-        if self._first is None or self.in_sequence:
-            self._first = self.read()
-        return self._first
+        if self._current is None or self.per_token:
+            self._current = self.read()
+        return self._current
 
 
 @dataclass(frozen=True)
-class Recorded:
-    """The weights of a recorded schedule, from the versions that the trainer still has."""
+class RecordedWeights:
+    """The versions of a recorded schedule. history: versions that the trainer still has."""
 
     segments: Segments
     history: Mapping[int, Weights]
@@ -37,8 +37,9 @@ class Recorded:
         return self.history[version]
 
 
-class Recorder:
-    """Passes weights through, notes from which step on each version wrote, and tells `pulse`."""
+class SegmentRecorder:
+    """Wraps a feed and records from which token on each version wrote. pulse: called per token, as
+    a heartbeat."""
 
     def __init__(self, feed: WeightFeed, pulse: Callable[[], None]) -> None:
         self._feed = feed

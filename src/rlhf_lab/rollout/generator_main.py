@@ -18,7 +18,7 @@ from typing import Any
 
 from torch import Tensor
 
-from rlhf_lab.rollout.feeds import Newest
+from rlhf_lab.rollout.feeds import LatestWeights
 from rlhf_lab.rollout.shared import SharedWeights
 from rlhf_lab.rollout.worker import RolloutWorker
 from rlhf_lab.runs.memory import keep_freed_memory
@@ -56,7 +56,7 @@ def serve(
         source, chunk = request
         try:
             if isinstance(source, bool):
-                feed: WeightFeed = Newest(lambda: newest(shared), source)
+                feed: WeightFeed = LatestWeights(lambda: newest(shared), source)
             else:
                 if held is None or held.version != source:
                     held = shared.read(source)

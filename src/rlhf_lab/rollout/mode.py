@@ -18,8 +18,8 @@ class ExecutorKind(StrEnum):
 
 
 class WeightPolicy(StrEnum):
-    """Which weights write a chunk: those of its admission (exact), the newest when it starts, the
-    newest at every token, or those of a recorded schedule."""
+    """Which version writes a chunk: the one at its admission (reproducible), the latest one at its
+    first token, the latest one at every token, or that of a recorded schedule."""
 
     admission = "admission"
     newest = "newest"
@@ -28,14 +28,14 @@ class WeightPolicy(StrEnum):
 
 
 class AtBound(StrEnum):
-    """What keeps samples within max_staleness: waiting to generate, or dropping what is older."""
+    """How max_staleness is enforced: generators wait, or samples that are too old are dropped."""
 
     wait = "wait"
     drop = "drop"
 
 
 class OnFailure(StrEnum):
-    """What follows when a generator process is killed, hangs or raises."""
+    """What happens when a generator process is killed, hangs or raises."""
 
     stop = "stop"
     restart = "restart"
@@ -43,35 +43,82 @@ class OnFailure(StrEnum):
 
 @dataclass(frozen=True)
 class Mode(limits.Limited, key="mode"):
-    """max_staleness (S): largest lag in rounds. num_generators: workers of a background executor.
+    """How stale samples may be and who generates them; executor, num_generators and prefetch
+    change no bit of the result while weights=admission."""
 
-    Neither the executor, the number of generators nor prefetch (chunks handed to each generator
-    ahead of time) changes a single bit of the result while weights=admission.
-
-    lag_probabilities: comma-separated shares of chunks that are 0, 1, ... S rounds old, drawn with
-    the run's seed; empty makes all of them S rounds old.
-    at_bound=drop (weights=newest only) lets generators run `ahead` rounds beyond the bound and
-    drops what has become too old. schedule: the folder of the run that weights=recorded repeats.
-    segment_tokens (0: off): partial rollouts. A sample that has not ended after so many tokens is
-    continued by the next version, so many tokens each, and by its own round's to the end.
-    hang_seconds: a generator process without progress for so long has failed; it is reported after
-    5 s. max_restarts: of one generator, within a run.
-    """
-
-    name: str = "sync"
-    max_staleness: int = limits.count(0, least=0, most=1024, why="rounds; 0 is synchronous")
-    executor: ExecutorKind = ExecutorKind.inline
-    num_generators: int = limits.count(1, most=1024)
-    prefetch: int = limits.count(2, most=10**6)
-    weights: WeightPolicy = WeightPolicy.admission
-    lag_probabilities: str = ""
-    at_bound: AtBound = AtBound.wait
-    ahead: int = limits.count(1, most=10**6)
-    schedule: str = ""
-    segment_tokens: int = limits.tokens(0, also={0: "for whole samples"})
-    on_generator_failure: OnFailure = OnFailure.stop
-    hang_seconds: float = limits.seconds(60.0)
-    max_restarts: int = limits.count(3, least=0, most=10**6)
+    name: str = limits.name("sync")
+    max_staleness: int = limits.count(
+        0,
+        least=0,
+        most=1024,
+        why="rounds; 0 is synchronous",
+        about="S: rounds that samples may be older than the policy that trains on them.",
+        source="arXiv:2410.18252",
+    )
+    executor: ExecutorKind = limits.option(
+        ExecutorKind.inline,
+        about=(
+            "Where samples are generated: in the trainer's own time (inline), in a thread, or in "
+            "processes beside it."
+        ),
+    )
+    num_generators: int = limits.count(
+        1, most=1024, about="Generators that run beside the trainer."
+    )
+    prefetch: int = limits.count(2, most=10**6, about="Chunks given to each generator in advance.")
+    weights: WeightPolicy = limits.option(
+        WeightPolicy.admission,
+        about=(
+            "Which version writes a chunk: that of its admission (reproducible), the newest at "
+            "its start, the newest at every token, or that of a recorded schedule."
+        ),
+    )
+    lag_probabilities: str = limits.option(
+        "",
+        about=(
+            "Comma-separated shares of chunks that are 0, 1, ... S rounds old, drawn with the "
+            "run's seed; empty makes all of them S rounds old."
+        ),
+    )
+    at_bound: AtBound = limits.option(
+        AtBound.wait,
+        about=(
+            "What keeps samples within max_staleness when weights are the newest: generators "
+            "wait, or samples that became too old are dropped."
+        ),
+    )
+    ahead: int = limits.count(
+        1, most=10**6, about="Rounds that generators run beyond max_staleness, with at_bound=drop."
+    )
+    schedule: str = limits.option(
+        "", about="Folder of the run whose schedule weights=recorded repeats."
+    )
+    segment_tokens: int = limits.tokens(
+        0,
+        also={0: "for whole samples"},
+        about=(
+            "Tokens after which an unfinished sample is continued by the next version (partial "
+            "rollouts); 0 is whole samples."
+        ),
+        source="Kimi k1.5, arXiv:2501.12599",
+    )
+    on_generator_failure: OnFailure = limits.option(
+        OnFailure.stop,
+        about=(
+            "What follows when a generator process is killed, hangs or raises: the run stops, or "
+            "the process is restarted."
+        ),
+    )
+    hang_seconds: float = limits.seconds(
+        60.0,
+        about=(
+            "Seconds without progress after which a generator process has failed; it is reported "
+            "after 5 s."
+        ),
+    )
+    max_restarts: int = limits.count(
+        3, least=0, most=10**6, about="Restarts of one generator within a run."
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()

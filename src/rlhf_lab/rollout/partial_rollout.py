@@ -1,7 +1,8 @@
-"""Partial rollouts (arXiv:2501.12599, section 2.6.2): a chunk written by one version after another.
+"""Partial rollouts (arXiv:2501.12599, section 2.6.2): each version writes one segment.
 
-Version v0 + j writes segment j, at most `segment_tokens` tokens a row, and the version of the
-chunk's own round writes whatever is left. So the version of a token is a function of its position.
+A chunk that is admitted at version v0 gets segment j from version v0 + j, at most `segment_tokens`
+tokens per sample; the version of the chunk's own round writes the rest. The version of a token is
+thus a function of its position.
 """
 
 from __future__ import annotations
@@ -11,14 +12,15 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import replace
 
-from rlhf_lab.types.data import Chunk, Rollout, Told, Weights
+from rlhf_lab.types.data import Weights
+from rlhf_lab.types.rollouts import Chunk, GeneratorReport, Rollout
 
 Submit = Callable[[Weights, Chunk], Future[Rollout]]
 
 
-class Relay:
-    """Hands a chunk over again whenever its next version is there and its last segment is done,
-    whichever comes last and whichever thread brings it. `future` is the whole rollout's."""
+class PartialRollout:
+    """Submits the next segment of a chunk as soon as its version is published and the segment
+    before is finished, in whichever thread that happens. `future`: the whole rollout."""
 
     def __init__(self, chunk: Chunk, first: int, segment_tokens: int, submit: Submit) -> None:
         self._chunk = chunk
@@ -28,25 +30,25 @@ class Relay:
         self._lock = threading.Lock()
         self._ready: dict[int, Weights] = {}
         self._parts: list[Rollout] = []
-        self._is_at_work = False
+        self._is_running = False
         self.future: Future[Rollout] = Future()
 
     def publish(self, weights: Weights) -> None:
-        """These weights are there now. Versions come in order; one may come again."""
+        """Offer a version. Versions come in order; the same one may come twice."""
         with self._lock:
-            if weights.version >= self._first + len(self._parts) + self._is_at_work:
+            if weights.version >= self._first + len(self._parts) + self._is_running:
                 self._ready[weights.version] = weights
-        self._go_on()
+        self._advance()
 
-    def _go_on(self) -> None:
+    def _advance(self) -> None:
         with self._lock:
             version = self._first + len(self._parts)
-            if self.future.done() or self._is_at_work or version not in self._ready:
+            if self.future.done() or self._is_running or version not in self._ready:
                 return
-            self._is_at_work = True
+            self._is_running = True
             weights = self._ready.pop(version)
             chunk = self._next(version)
-        # Not under the lock: a chunk that is written in this very thread is done when this returns.
+        # Without the lock: an inline executor has finished the segment when this returns.
         self._submit(weights, chunk).add_done_callback(self._finish)
 
     def _next(self, version: int) -> Chunk:
@@ -58,22 +60,22 @@ class Relay:
         )
 
     def _finish(self, done: Future[Rollout]) -> None:
-        # What is raised in a future's callback would be lost.
+        # Errors in a callback of a future would be lost.
         try:
             part = done.result()
             with self._lock:
                 self._parts.append(part)
-                self._is_at_work = False
+                self._is_running = False
             if part.is_finished:
-                self.future.set_result(joined(self._chunk, self._parts))
+                self.future.set_result(join_segments(self._chunk, self._parts))
             else:
-                self._go_on()
+                self._advance()
         except BaseException as error:
             self.future.set_exception(error)
 
 
-def joined(chunk: Chunk, parts: list[Rollout]) -> Rollout:
-    """One rollout of a chunk's segments: the last one's groups, and the tokens and time of all."""
+def join_segments(chunk: Chunk, parts: list[Rollout]) -> Rollout:
+    """The rollout of a chunk from its segments: the groups of the last, tokens and time of all."""
     tokens: dict[str, int] = {}
     for part in parts:
         for name, amount in part.tokens.items():
@@ -89,14 +91,14 @@ def joined(chunk: Chunk, parts: list[Rollout]) -> Rollout:
             for span in part.spans
         ),
         worker=parts[-1].worker,
-        told=Told(
-            {name: value for part in parts for name, value in part.told.measures.items()},
-            tuple(note for part in parts for note in part.told.notes),
+        report=GeneratorReport(
+            {name: value for part in parts for name, value in part.report.measures.items()},
+            tuple(note for part in parts for note in part.report.notes),
         ),
     )
 
 
 def segments_of(round_: int, first: int, segment_tokens: int, count: int) -> list[tuple[int, int]]:
-    """The (step, version) pairs of a chunk of `count` segments, by the closed form."""
+    """The (step, version) pairs that a chunk of `count` segments must have."""
     versions = range(first, round_ + 1)
     return [(segment_tokens * j, version) for j, version in enumerate(versions)][:count]

@@ -1,79 +1,38 @@
-"""Rounds of groups in order: fill what the budget admits, then wait for the oldest."""
+"""The pipeline between trainer and generators: submit what the budget admits, take what is due.
+
+`fill(weights)` hands over every chunk that these weights may write; `take(weights)` waits for the
+next round's chunks, oldest first. Each chunk's lag is checked against what the mode promises.
+"""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotYet
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
 from rlhf_lab.rollout.budget import StalenessBudget
+from rlhf_lab.rollout.chunk_states import PendingChunk, QueuedChunk, RoundRollouts
 from rlhf_lab.rollout.executor import Executor
-from rlhf_lab.rollout.feeds import Recorded, Segments
-from rlhf_lab.rollout.mode import AtBound, Mode
-from rlhf_lab.rollout.partial_rollout import Relay, segments_of
-from rlhf_lab.rollout.prefetch import ChunksAhead
-from rlhf_lab.types.data import Chunk, Rollout, Weights
+from rlhf_lab.rollout.feeds import RecordedWeights, Segments
+from rlhf_lab.rollout.mode import AtBound, Mode, WeightPolicy
+from rlhf_lab.rollout.partial_rollout import PartialRollout, segments_of
+from rlhf_lab.rollout.prefetch import ChunkPrefetcher
+from rlhf_lab.types.data import Weights
 from rlhf_lab.types.errors import StopRequested
 from rlhf_lab.types.protocols import WeightFeed
-from rlhf_lab.types.samples import Group
+from rlhf_lab.types.rollouts import Chunk, Rollout
 
 POLL_SECONDS = 0.25
 
 
-@dataclass
-class Pending:
-    """A chunk that was admitted. version: of the weights of its admission. is_refunded: it was
-    found too old, and another one was admitted in its place. relay: of a partial rollout."""
-
-    number: int
-    version: int
-    future: Future[Rollout]
-    is_refunded: bool = False
-    relay: Relay | None = None
-
-
-@dataclass(frozen=True)
-class Queued:
-    """A pending chunk as a checkpoint keeps it; no rollout if it was still at work."""
-
-    number: int
-    version: int
-    is_refunded: bool
-    rollout: Rollout | None
-
-
-@dataclass(frozen=True)
-class Taken:
-    """A round's rollouts in order, what was dropped on the way, and every chunk's schedule."""
-
-    rollouts: list[Rollout]
-    dropped: list[Rollout]
-    schedule: list[dict[str, Any]]
-
-    @property
-    def groups(self) -> list[Group]:
-        """The round's groups that have rewards, in order."""
-        return [group for group in self._all if group.rewards]
-
-    @property
-    def unscored(self) -> list[Group]:
-        """Those that no reward could be found for."""
-        return [group for group in self._all if not group.rewards]
-
-    @property
-    def _all(self) -> Iterator[Group]:
-        return (group for rollout in self.rollouts for group in rollout.groups)
-
-
 class Pipeline:
-    """chunk(number) gives the run's n-th chunk; it must not depend on when it is asked.
+    """chunk(number): the run's n-th chunk, the same whenever it is called.
 
-    recorded: the schedule to repeat, by chunk number. should_stop is asked while waiting. report
-    gets what generators have to tell the user.
+    recorded: the schedule to repeat, by chunk number (replay mode). should_stop: read while it
+    waits. report: receives the generators' notes for the user.
     """
 
     def __init__(
@@ -90,12 +49,12 @@ class Pipeline:
         self._report = report
         self._executor = executor
         self._budget = budget
-        self._chunk = ChunksAhead(chunk, 2 * chunks_per_round)
+        self._chunk = ChunkPrefetcher(chunk, 2 * chunks_per_round)
         self._chunks_per_round = chunks_per_round
         self._mode = mode
         self._recorded = recorded
         self._should_stop = should_stop
-        self._pending: list[Pending] = []
+        self._pending: list[PendingChunk] = []
         self._history: dict[int, Weights] = {}
         self._lock = threading.Lock()
         self._finished: dict[tuple[int, int], int] = {}
@@ -122,11 +81,11 @@ class Pipeline:
 
     @property
     def restarts(self) -> int:
-        """How often a generator had to be started again."""
+        """How often a generator process was restarted."""
         return self._executor.restarts
 
     def tokens(self) -> tuple[int, int]:
-        """Response tokens generated so far, and those of them that wait to be taken."""
+        """Response tokens generated so far, and those among them that have not been taken yet."""
         with self._lock:
             return self._generated, sum(self._finished.values())
 
@@ -137,58 +96,58 @@ class Pipeline:
             self._finished[key] = self._finished.get(key, 0) + rollout.response_tokens
 
     def weights_of(self, version: int) -> Weights:
-        """A version that samples of the present round may come from."""
+        """A version that wrote samples of the present round."""
         return self._history[version]
 
     def fill(self, weights: Weights) -> None:
-        """Hand over every chunk that these weights may write."""
+        """Submit every chunk that may be generated now that these weights exist."""
         self._history[weights.version] = weights
-        # One more than this version's samples need: the round just trained is still looked at.
+        # One more than samples still to come need: the gap probe reads the round just trained.
         oldest = weights.version - self._mode.max_lag - 1
         self._history = {v: w for v, w in self._history.items() if v >= oldest}
         if self._mode.uses_latest_weights:
             self._executor.publish(weights)
         for pending in self._pending:
-            if pending.relay is not None:
-                pending.relay.publish(weights)
+            if pending.partial is not None:
+                pending.partial.publish(weights)
         for number in self._budget.admit(weights.version):
             self._submit(number, weights)
 
-    def _submit(self, number: int, weights: Weights) -> Pending:
-        chunk, relay = self._chunk(number), None
+    def _submit(self, number: int, weights: Weights) -> PendingChunk:
+        chunk, partial = self._chunk(number), None
         if self._mode.segment_tokens:
             tokens = self._mode.segment_tokens
-            relay = Relay(chunk, weights.version, tokens, self._executor.submit)
-            relay.publish(weights)
-            future = relay.future
+            partial = PartialRollout(chunk, weights.version, tokens, self._executor.submit)
+            partial.publish(weights)
+            future = partial.future
         else:
             future = self._executor.submit(self._feed(number, weights), chunk)
-        pending = Pending(number, weights.version, future, relay=relay)
+        pending = PendingChunk(number, weights.version, future, partial=partial)
         self._pending.append(pending)
-        # A chunk with a small lag is admitted after younger ones, and yet is the next to be taken.
+        # With random lags, a chunk may be admitted after younger ones and yet be due before them.
         self._pending.sort(key=lambda pending: pending.number)
         return pending
 
     def _feed(self, number: int, weights: Weights) -> WeightFeed:
         if self._recorded is not None:
-            return Recorded(self._recorded[number], self._history)
+            return RecordedWeights(self._recorded[number], self._history)
         if self._mode.uses_latest_weights:
-            return self._executor.newest(self._mode.weights.value == "newest_in_sequence")
+            return self._executor.latest(self._mode.weights is WeightPolicy.newest_in_sequence)
         return weights
 
-    def take(self, weights: Weights) -> Taken:
-        """The rollouts of the next round, oldest first. Re-raises what a worker raised.
+    def take(self, weights: Weights) -> RoundRollouts:
+        """Wait for the rollouts of the next round, oldest first; raises what a worker raised.
 
-        Nothing is taken before all of it is there: a run that stops while it waits loses nothing.
+        Nothing is taken before all of them are finished: a run that stops meanwhile loses nothing.
         """
         self.fill(weights)
         chosen: list[Rollout] = []
         dropped: list[Rollout] = []
-        place = 0
+        count = 0
         while len(chosen) < self._chunks_per_round:
-            pending = self._pending[place]
+            pending = self._pending[count]
             rollout = self._wait(pending.future)
-            place += 1
+            count += 1
             if not self._is_too_old(rollout, weights.version):
                 chosen.append(rollout)
                 continue
@@ -197,22 +156,22 @@ class Pipeline:
                 pending.is_refunded = True
                 self._budget.refund()
                 self.fill(weights)
-        taken, self._pending = self._pending[:place], self._pending[place:]
+        taken, self._pending = self._pending[:count], self._pending[count:]
         return self._account(weights.version, taken, chosen, dropped)
 
     def _account(
         self,
         version: int,
-        taken: Sequence[Pending],
+        taken: Sequence[PendingChunk],
         chosen: list[Rollout],
         dropped: list[Rollout],
-    ) -> Taken:
-        gone = set(map(id, dropped))
+    ) -> RoundRollouts:
+        dropped_ids = set(map(id, dropped))
         schedule = []
         for pending in taken:
             rollout = pending.future.result()
             self._check(pending, rollout, version)
-            for note in rollout.told.notes:
+            for note in rollout.report.notes:
                 self._report(note)
             with self._lock:
                 del self._finished[rollout.chunk.round, rollout.chunk.index]
@@ -220,24 +179,24 @@ class Pipeline:
                 "round": version,
                 "chunk": pending.number,
                 "segments": [list(segment) for segment in rollout.segments],
-                "dropped": id(rollout) in gone,
+                "dropped": id(rollout) in dropped_ids,
             }
             if self._mode.segment_tokens:
                 row["segment_tokens"] = self._mode.segment_tokens
             schedule.append(row)
-        return Taken(chosen, dropped, schedule)
+        return RoundRollouts(chosen, dropped, schedule)
 
     def _is_too_old(self, rollout: Rollout, version: int) -> bool:
         is_older = version - rollout.version > self._mode.max_staleness
         return is_older and self._mode.at_bound is AtBound.drop
 
-    def _check(self, pending: Pending, rollout: Rollout, version: int) -> None:
-        """Off-policyness is promised exactly, so it is asserted for every chunk."""
+    def _check(self, pending: PendingChunk, rollout: Rollout, version: int) -> None:
+        """Raise if the chunk's lag is not exactly what the mode promises."""
         lag = version - rollout.version
         allowed = range(self._mode.max_staleness + 1)
         if not (self._mode.uses_latest_weights or self._mode.is_replay):
-            lag_asked = version - self._budget.version_of(pending.number)
-            allowed = range(lag_asked, lag_asked + 1)
+            expected = version - self._budget.version_of(pending.number)
+            allowed = range(expected, expected + 1)
             if rollout.chunk.round != version:
                 allowed = range(0)
         if not self._follows_its_segments(pending, rollout):
@@ -249,8 +208,8 @@ class Pipeline:
                 f"must be in {list(allowed)}"
             )
 
-    def _follows_its_segments(self, pending: Pending, rollout: Rollout) -> bool:
-        """Whether a partial rollout was written by the versions of the closed form."""
+    def _follows_its_segments(self, pending: PendingChunk, rollout: Rollout) -> bool:
+        """Whether the expected versions wrote the segments of a partial rollout."""
         tokens, count = self._mode.segment_tokens, len(rollout.segments)
         if not tokens:
             return True
@@ -258,7 +217,7 @@ class Pipeline:
         return list(rollout.segments) == promised and rollout.is_finished
 
     def _wait(self, future: Future[Rollout]) -> Rollout:
-        """Wait for one chunk, while listening for a failed generator and for a wish to stop."""
+        """Wait for one chunk; raises if a generator fails or the run is asked to stop meanwhile."""
         while True:
             try:
                 return future.result(timeout=None if future.done() else POLL_SECONDS)
@@ -268,26 +227,31 @@ class Pipeline:
                 if self._should_stop():
                     raise StopRequested from None
 
-    def state(self) -> tuple[dict[str, Any], list[Queued]]:
-        """Counters as JSON, and every chunk admitted but not taken."""
+    def state(self) -> tuple[dict[str, Any], list[QueuedChunk]]:
+        """What a checkpoint stores: counters, and every chunk that is admitted but not taken."""
         queued = []
         for pending in self._pending:
             is_done = pending.future.done() and pending.future.exception() is None
             rollout = pending.future.result() if is_done else None
-            queued.append(Queued(pending.number, pending.version, pending.is_refunded, rollout))
+            queued.append(
+                QueuedChunk(pending.number, pending.version, pending.is_refunded, rollout)
+            )
         generated, in_flight = self.tokens()
         counters = {"budget": self._budget.state(), "taken_tokens": generated - in_flight}
         return counters, queued
 
     def history(self) -> dict[int, Weights]:
-        """Every version that a sample still to be taken may come from."""
+        """Every version that may have written samples still to be taken."""
         oldest = max(self._history) - self._mode.max_lag
         return {version: w for version, w in self._history.items() if version >= oldest}
 
     def restore(
-        self, counters: Mapping[str, Any], queued: Sequence[Queued], weights: Mapping[int, Weights]
+        self,
+        counters: Mapping[str, Any],
+        queued: Sequence[QueuedChunk],
+        weights: Mapping[int, Weights],
     ) -> None:
-        """Go on where `state` was taken: finished chunks are there, others are started again."""
+        """Continue from a checkpoint: finished chunks are kept, the others generated again."""
         self._budget.restore(counters["budget"])
         self._generated = counters["taken_tokens"]
         self._history = dict(weights)
@@ -296,14 +260,14 @@ class Pipeline:
         for chunk in queued:
             if chunk.rollout is None:
                 pending = self._submit(chunk.number, weights[chunk.version])
-                # A partial rollout is written anew, by the versions that have come since.
+                # A partial rollout is repeated by the versions that have come since.
                 for version in sorted(v for v in weights if v > chunk.version):
-                    if pending.relay is not None:
-                        pending.relay.publish(weights[version])
+                    if pending.partial is not None:
+                        pending.partial.publish(weights[version])
             else:
                 future: Future[Rollout] = Future()
                 future.set_result(chunk.rollout)
-                pending = Pending(chunk.number, chunk.version, future)
+                pending = PendingChunk(chunk.number, chunk.version, future)
                 self._pending.append(pending)
                 self._count(chunk.rollout)
             pending.is_refunded = chunk.is_refunded

@@ -1,4 +1,4 @@
-"""Ports of this machine: whether one is free, and a free one."""
+"""TCP ports of this machine: checking one, and finding a free one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LOOPBACK = "127.0.0.1"
 def require_free(
     key: str, port: int, host: str = LOOPBACK, remedy: str = "pass another one"
 ) -> None:
-    """Refuse a port that somebody listens on, or that this user may not have. key: the option."""
+    """Raise UserError if a port is in use, or not permitted to this user. key: the option."""
     with socket.socket() as listener:
         # As servers do, so that connections of one that has just ended do not count.
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -29,7 +29,7 @@ def require_free(
 
 
 def free_port(host: str = LOOPBACK) -> int:
-    """A port that nobody listens on now."""
+    """A port that is free now."""
     with socket.socket() as listener:
         listener.bind((host, 0))
         port: int = listener.getsockname()[1]

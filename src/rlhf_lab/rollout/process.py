@@ -19,15 +19,16 @@ from typing import Any, TextIO
 
 import torch
 
-from rlhf_lab.rollout.feeds import Newest
+from rlhf_lab.rollout.feeds import LatestWeights
 from rlhf_lab.rollout.generator_main import serve
 from rlhf_lab.rollout.mode import OnFailure
 from rlhf_lab.rollout.shared import SharedWeights, shared_zeros
 from rlhf_lab.rollout.worker import RolloutWorker
 from rlhf_lab.runs import forkserver
 from rlhf_lab.runs.memory import count_as_child
-from rlhf_lab.types.data import Chunk, Rollout, Weights
+from rlhf_lab.types.data import Weights
 from rlhf_lab.types.protocols import WeightFeed
+from rlhf_lab.types.rollouts import Chunk, Rollout
 
 NOTICE_SECONDS = 5.0
 TRACE_SECONDS = 0.5
@@ -120,8 +121,8 @@ class GeneratorProcess:
         """Hand a chunk over, with the version that the process shall read."""
         if isinstance(feed, Weights):
             source: Any = feed.version
-        elif isinstance(feed, Newest):
-            source = feed.in_sequence
+        elif isinstance(feed, LatestWeights):
+            source = feed.per_token
         else:
             raise TypeError(f"{type(feed).__name__} cannot be handed to another process")
         with self._sending:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 import torch
 from torch import Tensor
 
-from rlhf_lab.models.forward import weights_digest
+from rlhf_lab.models.weights import weights_digest
 from rlhf_lab.types.data import Weights
 
 BEING_WRITTEN = -1

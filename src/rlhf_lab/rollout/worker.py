@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from time import perf_counter
 
-from rlhf_lab.rollout.feeds import Recorder
-from rlhf_lab.types.data import Chunk, Clock, Rollout, Span, Told
+from rlhf_lab.rollout.feeds import SegmentRecorder
+from rlhf_lab.types.data import Clock
 from rlhf_lab.types.heartbeat import nothing, watched
 from rlhf_lab.types.protocols import (
     Closing,
@@ -18,6 +18,7 @@ from rlhf_lab.types.protocols import (
     WeightFeed,
     scored_groups,
 )
+from rlhf_lab.types.rollouts import Chunk, GeneratorReport, Rollout, Span
 from rlhf_lab.types.samples import Finish, Group
 
 
@@ -37,7 +38,7 @@ class RolloutWorker:
 
     def run(self, feed: WeightFeed, chunk: Chunk, pulse: Callable[[], None] = nothing) -> Rollout:
         """Generate and score. Whatever the generator or the reward raises stops the run."""
-        recorder = Recorder(feed, pulse)
+        recorder = SegmentRecorder(feed, pulse)
         start = self._clock()
         with watched(pulse):
             unscored = self._generator.generate(recorder, chunk)
@@ -50,10 +51,16 @@ class RolloutWorker:
             recorder.segments,
             tokens,
             (Span("generate", start, generated),),
-            told=self._generator.told() if isinstance(self._generator, Reporting) else Told(),
+            report=self._generator.report()
+            if isinstance(self._generator, Reporting)
+            else GeneratorReport(),
         )
         # A reward is of whole samples: the segment that finishes the chunk scores it.
         return self._scored(rollout, pulse) if rollout.is_finished else rollout
+
+    def _report(self) -> GeneratorReport:
+        generator = self._generator
+        return generator.report() if isinstance(generator, Reporting) else GeneratorReport()
 
     def _scored(self, rollout: Rollout, pulse: Callable[[], None]) -> Rollout:
         start = rollout.spans[-1].end

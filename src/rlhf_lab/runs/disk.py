@@ -9,11 +9,12 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-
-from safetensors import torch as safetensors
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from rlhf_lab.types.errors import UserError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
 CLOSED = {
@@ -35,7 +36,7 @@ def fault_of(error: BaseException) -> OSError | None:
     return None
 
 
-def told(fault: OSError) -> str:
+def fault_text(fault: OSError) -> str:
     """The fault in a line: the path, what is wrong with it, and what to do."""
     where = fault.filename2 or fault.filename
     remedy = (
@@ -56,7 +57,7 @@ def refusing(option: str) -> Iterator[None]:
     except OSError as error:
         if error.errno not in CLOSED:
             raise
-        raise UserError(f"{option}: {told(error)}") from error
+        raise UserError(f"{option}: {fault_text(error)}") from error
 
 
 @contextmanager
@@ -68,13 +69,15 @@ def writing(path: Path) -> Iterator[None]:
     except OSError:
         raise
     except Exception as error:
-        if not (found := OF_SYSTEM.search(str(error))):
+        if not (match := OF_SYSTEM.search(str(error))):
             raise
-        raise OSError(int(found[1]), os.strerror(int(found[1])), str(path)) from error
+        raise OSError(int(match[1]), os.strerror(int(match[1])), str(path)) from error
 
 
 def save_file(tensors: Mapping[str, Tensor], path: Path) -> None:
     """Tensors as a file of safetensors, in one step."""
+    from safetensors import torch as safetensors  # here, so that readers of runs start without it
+
     with writing(path):
         safetensors.save_file(dict(tensors), path)
     follow_umask(path)
@@ -99,7 +102,7 @@ def umask() -> int:
         lines = STATUS.read_text(encoding="utf-8").splitlines()
         return next(int(line.split()[1], 8) for line in lines if line.startswith("Umask:"))
     except (OSError, StopIteration):
-        # Other systems can only be asked by a change, which other threads may see.
+        # Other systems show it only when it is changed, which other threads may see.
         mask = os.umask(0o022)
         os.umask(mask)
         return mask

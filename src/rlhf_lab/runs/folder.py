@@ -20,6 +20,7 @@ from typing import Any, Literal
 from uuid import uuid4
 
 from rlhf_lab.runs.atomic_folder import discard
+from rlhf_lab.runs.former_names import as_first_recorded
 from rlhf_lab.runs.jsonl import Rows, read_rows
 from rlhf_lab.runs.kernels import label
 from rlhf_lab.runs.provenance import is_alive, provenance
@@ -308,8 +309,11 @@ def error_of(manifest: Mapping[str, Any]) -> str:
 
 
 def config_hash(config: Mapping[str, Any]) -> str:
-    """16 hex digits of SHA-256 over the values, whatever the order of the keys."""
-    text = json.dumps(config, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    """16 hex digits of SHA-256 over the values, whatever the order of the keys and under the names
+    that they were first recorded by."""
+    text = json.dumps(
+        as_first_recorded(config), sort_keys=True, separators=(",", ":"), allow_nan=False
+    )
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

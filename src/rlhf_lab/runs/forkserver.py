@@ -29,7 +29,7 @@ from rlhf_lab.types.errors import UserError
 
 METHOD = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
 # Everything that a job or a generator imports.
-PRELOAD = [__name__, "rlhf_lab.cli.main"]
+PRELOAD = [__name__, "rlhf_lab.cli.main", "rlhf_lab.cli.compose", "rlhf_lab.experiment.lifecycle"]
 # What schedulers and terminals send to everybody. Held back in the server and in a child until it
 # knows what to do with them, so that none is lost.
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)

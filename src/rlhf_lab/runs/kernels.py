@@ -15,8 +15,6 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from rlhf_lab.types.errors import UserError
 
 # Read once, when torch and its libraries are loaded. MKL's compatible code is the same on every
@@ -72,6 +70,8 @@ def require(kernels: Kernels, world_size: int) -> None:
 
 def facts() -> dict[str, Any]:
     """What decides the bits that this process computes on the CPU, for a run's manifest."""
+    import torch  # here, so that commands that only read runs start without it
+
     return {
         "capability": torch.backends.cpu.get_cpu_capability(),
         "libraries": [*dict.fromkeys(VERSION.findall(torch.__config__.show()))],

@@ -44,19 +44,19 @@ def tell_plan(
     """Say what there is to do, and what it will take."""
     done = Counter(state.name for state in states.values() if state.name != "new")
     before = ", ".join(f"{number} {name}" for name, number in sorted(done.items()))
-    console.say(f"{len(planned)} jobs, {len(todo)} to run{f' ({before})' if before else ''}")
+    console.print(f"{len(planned)} jobs, {len(todo)} to run{f' ({before})' if before else ''}")
     if not todo:
         return
     stages = {stage for one in todo for stage in one.job.stages if not stage.exists()}
     if stages:
         kinds = Counter(stage.parent.name for stage in stages)
         listed = ", ".join(f"{number} {kind}" for kind, number in kinds.items())
-        console.say(f"stages to make first, in no prediction: {listed}")
+        console.print(f"stages to make first, in no prediction: {listed}")
     root, side = Path(context.config.output.root), side_by_side(context)
     found = forecast([one.wanted for one in todo], Rates(root))
-    console.say(told(found, len(todo), side.number))
+    console.print(told(found, len(todo), side.number))
     for warning in warnings(found, todo, side, root):
-        console.say(warning)
+        console.print(warning)
 
 
 def told(found: Forecast, number: int, side: int) -> str:
@@ -95,4 +95,4 @@ def show_jobs(console: Console, planned: Sequence[Planned], states: Mapping[str,
     """All jobs, with the command of each."""
     for one in planned:
         job = one.job
-        console.say(f"{job.name} [{states[job.name].name}]\n  rlhf-lab {shlex.join(job.words)}")
+        console.print(f"{job.name} [{states[job.name].name}]\n  rlhf-lab {shlex.join(job.words)}")

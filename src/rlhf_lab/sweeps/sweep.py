@@ -29,7 +29,7 @@ from rlhf_lab.sweeps.record import Sweep, check_record, write_record
 from rlhf_lab.sweeps.stopping import stoppable
 from rlhf_lab.sweeps.task import JobStopped, JobTask
 from rlhf_lab.sweeps.words import PRIMARY
-from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.errors import JobsFailed, UserError
 
 # Commands whose jobs are runs with a folder.
 OF_RUNS = ("train", "pipeline")
@@ -37,10 +37,6 @@ OF_RUNS = ("train", "pipeline")
 ASIDE = ("output.", "hydra.", "tracker", "checkpoint", "launcher")
 # conf/config.yaml puts what no sweep of runs has a use for into a hidden folder.
 UNNAMED = ".multirun"
-
-
-class JobsFailed(Exception):
-    """Some jobs of a sweep failed, or their stages did; the others are done."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +68,7 @@ def sweep(
     states = {one.job.name: state_of(one.job) for one in planned}
     check_code(planned, states, code, options)
     todo = [one for one in planned if is_to_do(states[one.job.name], options)]
-    console.say(f"sweep {folder}, code {code}")
+    console.print(f"sweep {folder}, code {code}")
     tell_plan(context, console, planned, states, todo)
     if options.dry:
         show_jobs(console, planned, states)
@@ -205,11 +201,11 @@ def conclude(console: Console, jobs: Sequence[Job], ended: Sequence[Ended]) -> l
     finished = sum(state == "finished" for state in states.values())
     elsewhere = sum(one.state == "elsewhere" for one in ended)
     others = f"; {elsewhere} are another launcher's" if elsewhere else ""
-    console.say(f"{finished} of {len(jobs)} jobs finished{others}")
+    console.print(f"{finished} of {len(jobs)} jobs finished{others}")
     bad = [job for job in jobs if states[job.name] == "failed" or problem_of(here, job)]
     for job in bad:
         said = problem_of(here, job) or "failed before, and was not run again"
-        console.say(f"  {job.name}: {said}\n    log {job.log}")
+        console.print(f"  {job.name}: {said}\n    log {job.log}")
     if bad:
         again = any(states[job.name] == "failed" for job in bad)
         option = " with hydra.sweeper.rerun=failed (make sweep ... RERUN=failed)" if again else ""

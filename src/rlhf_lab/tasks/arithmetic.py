@@ -1,4 +1,4 @@
-"""`task=arithmetic`: sums, differences and products, made on demand, learned in seconds."""
+"""`task=arithmetic`: generated sums, differences and products; a policy learns them in seconds."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from rlhf_lab.tasks.lazy_rows import LazyRows
+from rlhf_lab.tasks import fields
+from rlhf_lab.tasks.task_options import GeneratedTask
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.randomness import stable_hash
@@ -23,32 +24,30 @@ MAX_DRAWS = 2000
 
 
 @dataclass(frozen=True)
-class Arithmetic(limits.Limited, key="task"):
-    """A prompt such as `12+7*3=`; products come first, as usual. Only the exact answer counts.
+class Arithmetic(GeneratedTask):
+    """A prompt such as `12+7*3=`, products first; only the exact answer counts."""
 
-    operations: which of +-* are drawn from. digits: of every number, at most. terms: numbers in a
-    prompt. reference_accuracy: chance that a reference answer is right; the others are off by one
-    in one digit's place, so a policy can beat at most 1 - reference_accuracy of the references.
-    """
-
-    name: str = "arithmetic"
-    operations: str = "+-"
-    digits: int = limits.count(1, most=50)
-    terms: int = limits.count(2, least=2, most=50)
-    reference_accuracy: float = limits.share(0.7)
-    world_seed: int = limits.seed(0)
-    train_size: int = limits.count(65536)
-    validation_size: int = limits.count(2048)
-    test_size: int = limits.count(2048)
-    max_prompt_tokens: int = limits.tokens(16)
-    max_response_tokens: int = limits.tokens(8)
-    has_rule: ClassVar[bool] = True
+    name: str = limits.name("arithmetic")
+    operations: str = limits.option(
+        "+-", about="Operators that the terms of a prompt are joined by, drawn from +, - and *."
+    )
+    digits: int = limits.count(1, most=50, about="Most digits of a number in a prompt.")
+    terms: int = limits.count(2, least=2, most=50, about="Numbers in a prompt.")
+    reference_accuracy: float = limits.share(
+        0.7,
+        about=(
+            "Chance that a reference answer is right: the others have one wrong digit, so that a "
+            "policy can beat at most 1 - reference_accuracy of the references."
+        ),
+    )
+    max_prompt_tokens: int = fields.prompt_tokens(16)
+    max_response_tokens: int = fields.response_tokens(8)
     is_verifiable: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        drawn = set(self.operations)
-        if not drawn or not drawn <= set(OPERATIONS) or len(drawn) < len(self.operations):
+        used = set(self.operations)
+        if not used or not used <= set(OPERATIONS) or len(used) < len(self.operations):
             raise UserError(
                 f"task.operations={self.operations!r}: choose some of {OPERATIONS}, each once"
             )
@@ -69,44 +68,39 @@ class Arithmetic(limits.Limited, key="task"):
                     f"task.terms={self.terms} there are up to {tokens} tokens; choose that or more"
                 )
 
-    def examples(self, split: Split) -> Sequence[Example]:
-        """Rows made on demand, the same whenever they are asked for."""
-        return LazyRows(getattr(self, f"{split.value}_size"), functools.partial(row, self, split))
+    def row(self, split: Split, index: int) -> Example:
+        """One row of a split. Rows may repeat, but never those of other splits."""
+        rng = random.Random(stable_hash(self.world_seed, "arithmetic", split.value, index))
+        numbers, operations = draw_prompt(self, split, rng)
+        answer = value(numbers, operations)
+        is_right = rng.random() < self.reference_accuracy
+        reference = answer if is_right else near_miss(answer, rng)
+        return Example(
+            f"arithmetic/{split.value}/{index}",
+            render(numbers, operations),
+            str(reference),
+            {"answer": str(answer)},
+        )
 
     def tokenizer(self) -> PreTrainedTokenizerFast:
         """One token a character."""
         return character_tokenizer()
 
     def judge(self, example: Example, text: str, finished: bool) -> float:
-        """1 if the text is the answer, digit by digit, and was ended; else 0."""
+        """1 if the text is the answer, digit by digit, and ended with the end token; else 0."""
         return float(finished and text == example.hidden["answer"])
 
     def answer(self, text: str) -> str | None:
-        """The whole text, as in the rule."""
+        """The whole text, as `judge` reads it."""
         return text or None
 
     def is_same_answer(self, one: str, other: str) -> bool:
-        """Digit by digit, as in the rule."""
+        """Whether they are the same digits, as `judge` compares them."""
         return one == other
 
 
-def row(task: Arithmetic, split: Split, index: int) -> Example:
-    """One row of a split. Rows may repeat, but never those of other splits."""
-    rng = random.Random(stable_hash(task.world_seed, "arithmetic", split.value, index))
-    numbers, operations = draw_prompt(task, split, rng)
-    answer = value(numbers, operations)
-    is_right = rng.random() < task.reference_accuracy
-    reference = answer if is_right else near_miss(answer, rng)
-    return Example(
-        f"arithmetic/{split.value}/{index}",
-        render(numbers, operations),
-        str(reference),
-        {"answer": str(answer)},
-    )
-
-
 def draw_prompt(task: Arithmetic, split: Split, rng: random.Random) -> tuple[list[int], str]:
-    """Numbers and the operations between them, drawn until the prompt falls in the split."""
+    """Numbers and the operations between them, drawn until the prompt belongs to the split."""
     for _ in range(MAX_DRAWS):
         numbers = [rng.randrange(10**task.digits) for _ in range(task.terms)]
         operations = "".join(rng.choice(task.operations) for _ in range(task.terms - 1))
@@ -125,13 +119,13 @@ def render(numbers: Sequence[int], operations: str) -> str:
 
 
 def split_of(prompt: str) -> Split:
-    """The split of a prompt, whatever the sizes and seeds: 90, 5 and 5 percent."""
-    place = stable_hash("arithmetic", prompt) % 20
-    return {18: Split.validation, 19: Split.test}.get(place, Split.train)
+    """The split of a prompt, independent of sizes and seeds: 90, 5 and 5 percent."""
+    bucket = stable_hash("arithmetic", prompt) % 20
+    return {18: Split.validation, 19: Split.test}.get(bucket, Split.train)
 
 
 def value(numbers: Sequence[int], operations: str) -> int:
-    """What the prompt comes to, products first."""
+    """The value of the prompt, products first."""
     summands = [numbers[0]]
     for sign, number in zip(operations, numbers[1:], strict=True):
         if sign == "*":
@@ -142,9 +136,9 @@ def value(numbers: Sequence[int], operations: str) -> int:
 
 
 def near_miss(answer: int, rng: random.Random) -> int:
-    """Another number, off by one in the place of one of the answer's digits."""
-    place = rng.randrange(len(str(abs(answer))))
-    return answer + int(rng.choice((-1, 1)) * 10**place)
+    """Another number: one of the answer's digits is off by one."""
+    position = rng.randrange(len(str(abs(answer))))
+    return answer + int(rng.choice((-1, 1)) * 10**position)
 
 
 @functools.cache
@@ -153,13 +147,13 @@ def character_tokenizer() -> PreTrainedTokenizerFast:
 
     There is no unknown token: any other character is refused by the tokenizer itself.
     """
-    # Not for the rule alone, which a time limit has in a process of its own.
+    # The process of a time-limited rule imports this module, but no tokenizer.
     from tokenizers import Regex, Tokenizer, decoders, pre_tokenizers
     from tokenizers.models import WordLevel
     from transformers import PreTrainedTokenizerFast
 
     symbols = [*SPECIAL, *"0123456789", *OPERATIONS, "="]
-    tokenizer = Tokenizer(WordLevel({symbol: place for place, symbol in enumerate(symbols)}))
+    tokenizer = Tokenizer(WordLevel({symbol: number for number, symbol in enumerate(symbols)}))
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex("."), "isolated")
     tokenizer.decoder = decoders.Fuse()
     return PreTrainedTokenizerFast(

@@ -1,4 +1,4 @@
-"""Chats: told as text for whoever reads them, and as tokens by a model's own chat template."""
+"""Chats as plain text for judges, and as tokens in a model's own chat template."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.samples import Example
 
 Messages = Sequence[tuple[str, str]]
-# Stands for an answer when a template is tried out.
+# The answer by which a template is tested.
 ANSWER = "An answer."
 
 
-def told(messages: Messages) -> str:
-    """A chat as text that goes on with the next answer."""
-    turns = "".join(f"{role}: {said}\n\n" for role, said in messages)
+def as_text(messages: Messages) -> str:
+    """A chat as plain text, up to the start of the next answer."""
+    turns = "".join(f"{role}: {content}\n\n" for role, content in messages)
     return f"{turns}assistant: "
 
 
 def text(tokenizer: Any, template: str, example: Example) -> str:
-    """What a model reads of a prompt: its messages as the template has them, else its text.
+    """The text that a model reads: the prompt's messages in the template, or its plain text.
 
     template: a file, or empty for the tokenizer's own.
     """
@@ -33,14 +33,14 @@ def text(tokenizer: Any, template: str, example: Example) -> str:
 
 
 def encode(tokenizer: Any, template: str, example: Example) -> list[int]:
-    """The tokens of that."""
-    read = text(tokenizer, template, example)
-    return list(tokenizer(read, add_special_tokens=False)["input_ids"])
+    """The tokens of `text`."""
+    whole = text(tokenizer, template, example)
+    return list(tokenizer(whole, add_special_tokens=False)["input_ids"])
 
 
 def check_end(tokenizer: Any, template: str, example: Example) -> None:
-    """Refuse a template whose answers do not end in the tokenizer's end token: a model that knows
-    it would write on, and one that is trained on references would learn another end."""
+    """Refuse a template whose answers do not end in the tokenizer's end token: a model trained with
+    the template would not stop, and one trained on references would learn another end."""
     if not example.messages:
         return
     answered = [*example.messages, ("assistant", ANSWER)]
@@ -65,7 +65,7 @@ def rendered(
             "task.chat_template=<file of a Jinja template>, or a model that is made for chats "
             "such as model=smollm2_135m"
         )
-    turns = [{"role": role, "content": said} for role, said in messages]
+    turns = [{"role": role, "content": content} for role, content in messages]
     try:
         return str(
             tokenizer.apply_chat_template(
@@ -76,7 +76,7 @@ def rendered(
                 strftime_now=fixed_day,
             )
         )
-    except Exception as error:  # a template may raise whatever it likes
+    except Exception as error:  # a template may raise anything
         raise UserError(
             f"prompt {example.uid} does not fit the chat template ({error}): correct the row, or "
             "pass task.chat_template=<file of another template>"
@@ -84,13 +84,13 @@ def rendered(
 
 
 def fixed_day(form: str) -> str:
-    """Today for templates that ask: always the same, or a run would change with its date."""
+    """The date that templates print: fixed, so that runs do not depend on the day."""
     return datetime(2024, 7, 26).strftime(form)
 
 
 @functools.cache
 def read_template(path: str) -> str:
-    """A template of the user's own."""
+    """The text of a template file."""
     try:
         return Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

@@ -1,4 +1,4 @@
-"""Packages that only some options need: imported where they are used, refused by name if absent."""
+"""Packages that only some options need: imported where they are used."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from importlib.util import find_spec
 from rlhf_lab.types.errors import UserError
 
 
-def require(module: str, extra: str, option: str, otherwise: str = "") -> None:
-    """Refuse the option if its module is not installed; say which extra brings it, or what to do
-    without."""
+def require_package(module: str, extra: str, option: str, otherwise: str = "") -> None:
+    """Refuse an option whose module is not installed. extra: the extra that installs it.
+    otherwise: another remedy."""
     if find_spec(module) is None:
         raise UserError(
             f"{option} needs the package {module.replace('_', '-')}: "

@@ -1,4 +1,4 @@
-"""Texts as numbers, so that equal and overlapping ones are found without holding any of them."""
+"""64-bit hashes of texts, by which equal and overlapping texts are found without storing them."""
 
 from __future__ import annotations
 
@@ -6,29 +6,29 @@ import hashlib
 import re
 from collections.abc import Iterator
 
-# Signs of arithmetic carry meaning, other punctuation does not.
+# Arithmetic signs carry meaning, other punctuation does not.
 WORD = re.compile(r"[^\W_]+|[+\-*/=<>^%]")
 
 
 def words(text: str) -> list[str]:
-    """The text without case, spacing and punctuation."""
+    """The words of a text, without case and punctuation."""
     return WORD.findall(text.casefold())
 
 
 def fingerprint(text: str) -> int:
-    """64 bits of a text, the same in every process."""
+    """The hash of a text, the same in every process."""
     digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8)
     return int.from_bytes(digest.digest(), "little")
 
 
 def normalised(text: str) -> int:
-    """64 bits that texts share which differ only in case, spacing and punctuation."""
+    """The hash of a text regardless of case, spacing and punctuation."""
     return fingerprint(" ".join(words(text)) or text)
 
 
 def ngrams(text: str, n: int) -> Iterator[tuple[int, str]]:
-    """Every run of n words: its 64 bits, and the words."""
-    found = words(text)
-    for start in range(len(found) - n + 1):
-        gram = " ".join(found[start : start + n])
+    """Every n-gram of words: its hash and its text."""
+    every = words(text)
+    for start in range(len(every) - n + 1):
+        gram = " ".join(every[start : start + n])
         yield fingerprint(gram), gram

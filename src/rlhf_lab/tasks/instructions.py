@@ -6,57 +6,88 @@ verifiable rewards (arXiv:2411.15124).
 
 from __future__ import annotations
 
-import functools
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from rlhf_lab.tasks.constraints.catalogue import KINDS, Types, kinds_of
+from rlhf_lab.tasks import fields
+from rlhf_lab.tasks.constraints.catalogue import TYPES, Types, types_of
 from rlhf_lab.tasks.constraints.compose import draw
-from rlhf_lab.tasks.constraints.kinds import Constraint, Kind
+from rlhf_lab.tasks.constraints.constraint_types import Constraint
 from rlhf_lab.tasks.constraints.lexicon import ANGLES, FORMS, READERS, TOPICS
 from rlhf_lab.tasks.constraints.scoring import Score, Scoring, score
-from rlhf_lab.tasks.lazy_rows import LazyRows
+from rlhf_lab.tasks.task_options import GeneratedTask
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.randomness import stable_hash
 from rlhf_lab.types.samples import Example, Split
 
 MOST_CONSTRAINTS = 5
-PLACES = ("{request}", "{instructions}")
+PLACEHOLDERS = ("{request}", "{instructions}")
 
 
 @dataclass(frozen=True)
-class Instructions(limits.Limited, key="task"):
-    """min_constraints, max_constraints: drawn for each prompt, of kinds of train_types (or
-    validation_types, test_types: of its split), which are held_out by default in test alone.
+class Instructions(GeneratedTask):
+    """Generated requests with constraints that programs check, as IFEval has (arXiv:2311.07911)."""
 
-    score: 1 for keeping all constraints, or the share that is kept. scoring: strict, or the most
-    lenient of a few variants of the text. unfinished_cost: taken from the score of a response that
-    was cut. template: the prompt around {request} and {instructions}. chat: the prompt is a user's
-    message, in the form of the model's chat template, or that of the file chat_template.
-    """
-
-    name: str = "instructions"
-    world_seed: int = limits.seed(0)
-    train_size: int = limits.count(65536)
-    validation_size: int = limits.count(2048)
-    test_size: int = limits.count(2048)
-    train_types: Types = Types.train
-    validation_types: Types = Types.train
-    test_types: Types = Types.held_out
-    min_constraints: int = limits.count(1, most=MOST_CONSTRAINTS)
-    max_constraints: int = limits.count(3, most=MOST_CONSTRAINTS)
-    score: Score = Score.all
-    scoring: Scoring = Scoring.strict
-    unfinished_cost: float = limits.coefficient(0.0)
-    chat: bool = False
-    chat_template: str = ""
-    template: str = "{request}\n\nFollow these instructions:\n{instructions}\n\nAnswer:"
-    max_prompt_tokens: int = limits.tokens(256)
-    max_response_tokens: int = limits.tokens(192)
-    has_rule: ClassVar[bool] = True
+    name: str = limits.name("instructions")
+    train_types: Types = limits.option(
+        Types.train,
+        about=(
+            "Types of constraints in train prompts: those of training, the held-out ones, or all."
+        ),
+    )
+    validation_types: Types = limits.option(
+        Types.train,
+        about=(
+            "Types of constraints in validation prompts: those of training, the held-out ones, or "
+            "all."
+        ),
+    )
+    test_types: Types = limits.option(
+        Types.held_out,
+        about="Types of constraints in test prompts: those of training, the held-out ones, or all.",
+    )
+    min_constraints: int = limits.count(
+        1,
+        most=MOST_CONSTRAINTS,
+        about="Least constraints of a prompt; their number is drawn for each prompt.",
+    )
+    max_constraints: int = limits.count(
+        3,
+        most=MOST_CONSTRAINTS,
+        about="Most constraints of a prompt; their number is drawn for each prompt.",
+    )
+    score: Score = limits.option(
+        Score.all,
+        about=(
+            "Score of a response: 1 if all constraints are satisfied and else 0, or the share of "
+            "those satisfied."
+        ),
+    )
+    scoring: Scoring = limits.option(
+        Scoring.strict,
+        about=(
+            "Whether a constraint must hold for the response as it is (strict) or for any of a "
+            "few variants of it (loose)."
+        ),
+    )
+    unfinished_cost: float = limits.coefficient(
+        0.0, about="Subtracted from the score of a response that reached the response limit."
+    )
+    chat: bool = limits.option(
+        False, about="Whether the prompt is a user's message in the model's chat template."
+    )
+    chat_template: str = limits.option(
+        "", about="File with the Jinja template for chat=true; empty takes the tokenizer's own."
+    )
+    template: str = limits.option(
+        "{request}\n\nFollow these instructions:\n{instructions}\n\nAnswer:",
+        about="Text of the prompt, with {request} and {instructions} in it.",
+    )
+    max_prompt_tokens: int = fields.prompt_tokens(256)
+    max_response_tokens: int = fields.response_tokens(192)
     is_verifiable: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -66,57 +97,50 @@ class Instructions(limits.Limited, key="task"):
                 f"task.max_constraints={self.max_constraints} is out of range: choose "
                 f"task.min_constraints={self.min_constraints} to {MOST_CONSTRAINTS}"
             )
-        for place in PLACES:
-            if self.template.count(place) != 1:
+        for placeholder in PLACEHOLDERS:
+            if self.template.count(placeholder) != 1:
                 raise UserError(
-                    f"task.template={self.template!r} must hold {place} once: say where it goes"
+                    f"task.template={self.template!r} must hold {placeholder} once: add it where "
+                    "it belongs"
                 )
 
-    def examples(self, split: Split) -> Sequence[Example]:
-        """Rows made on demand, the same whenever they are asked for."""
-        kinds = kinds_of(getattr(self, f"{split.value}_types"))
-        return LazyRows(
-            getattr(self, f"{split.value}_size"), functools.partial(row, self, split, kinds)
-        )
+    def row(self, split: Split, index: int) -> Example:
+        """One row: a request with constraints, and a reference answer that satisfies them."""
+        types = types_of(getattr(self, f"{split.value}_types"))
+        rng = random.Random(stable_hash(self.world_seed, "instructions", split.value, index))
+        request, topic = draw_request(rng)
+        while split_of(request) is not split:
+            request, topic = draw_request(rng)
+        num = rng.randint(self.min_constraints, self.max_constraints)
+        constraints, reference = draw(rng, types, num, request, topic)
+        prompt = self._prompt(request, constraints)
+        hidden = [{"kind": c.type.name, "params": dict(c.params)} for c in constraints]
+        uid = f"instructions/{split.value}/{index}"
+        if self.chat:
+            return Example(uid, prompt, reference, {"constraints": hidden}, (("user", prompt),))
+        return Example(uid, prompt, f" {reference}", {"constraints": hidden})
 
-    def tokenizer(self) -> Any | None:
-        """None: the model brings its own."""
-        return None
+    def _prompt(self, request: str, constraints: Sequence[Constraint]) -> str:
+        listed = "\n".join(f"- {constraint.instruction()}" for constraint in constraints)
+        before, after = self.template.split("{instructions}")
+        return before.replace("{request}", request) + listed + after.replace("{request}", request)
 
     def judge(self, example: Example, text: str, finished: bool) -> float:
-        """How well the text keeps the constraints; an empty text keeps none."""
+        """The score of the text by its constraints; an empty text satisfies none."""
         constraints = [
-            Constraint(KINDS[row["kind"]], row["params"]) for row in example.hidden["constraints"]
+            Constraint(TYPES[row["kind"]], row["params"]) for row in example.hidden["constraints"]
         ]
         points = score(constraints, text, self.score, self.scoring)
         return points - (0.0 if finished else self.unfinished_cost)
 
 
-def row(task: Instructions, split: Split, kinds: Sequence[Kind], index: int) -> Example:
-    """One row of a split, with constraints of these kinds."""
-    rng = random.Random(stable_hash(task.world_seed, "instructions", split.value, index))
-    request, topic = draw_request(rng)
-    while split_of(request) is not split:
-        request, topic = draw_request(rng)
-    num = rng.randint(task.min_constraints, task.max_constraints)
-    constraints, reference = draw(rng, kinds, num, request, topic)
-    told = "\n".join(f"- {constraint.instruction()}" for constraint in constraints)
-    before, after = task.template.split("{instructions}")
-    prompt = before.replace("{request}", request) + told + after.replace("{request}", request)
-    rows = [{"kind": c.kind.name, "params": dict(c.params)} for c in constraints]
-    uid = f"instructions/{split.value}/{index}"
-    if task.chat:
-        return Example(uid, prompt, reference, {"constraints": rows}, (("user", prompt),))
-    return Example(uid, prompt, f" {reference}", {"constraints": rows})
-
-
 def draw_request(rng: random.Random) -> tuple[str, str]:
-    """What to write about, where it plays and to whom it is told; and its topic alone."""
+    """A request: form, topic, angle and reader; and its topic alone."""
     topic = rng.choice(TOPICS)
     form = rng.choice(FORMS)
     return form.format(topic=topic, angle=rng.choice(ANGLES), reader=rng.choice(READERS)), topic
 
 
 def split_of(request: str) -> Split:
-    """The split of a request, whatever the sizes and seeds: 80, 10 and 10 percent."""
+    """The split of a request, independent of sizes and seeds: 80, 10 and 10 percent."""
     return {8: Split.validation, 9: Split.test}.get(stable_hash(request) % 10, Split.train)

@@ -1,4 +1,4 @@
-"""Splits whose rows are made when they are asked for."""
+"""Splits whose rows are generated when they are read."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from rlhf_lab.types.samples import Example
 
 
 class LazyRows(Sequence[Example]):
-    """`size` rows, indexable without being held; make(i) must give the same row at any time."""
+    """`size` rows, none of them stored; make(i) must return the same row at any time."""
 
     def __init__(self, size: int, make: Callable[[int], Example]) -> None:
         self._size = size

@@ -1,4 +1,4 @@
-"""Whether a final answer equals a number, by math-verify, in bounded time and in any thread."""
+"""Compare final answers by math-verify, in bounded time and in any thread."""
 
 from __future__ import annotations
 
@@ -21,31 +21,31 @@ ANSWER = re.compile(
 ONE_AT_A_TIME = threading.Lock()
 
 
-def equals(text: str, answer: str) -> bool:
+def is_correct(text: str, answer: str) -> bool:
     """Whether the first final answer of a solution is mathematically equal to a number.
 
     A final answer is `####` and then a number, a LaTeX fraction of two, or up to eight numbers
-    joined by + - * /; words may follow. What else the package reads is not offered to it: nested
+    joined by + - * /; words may follow. The package reads more, but gets no more than that: nested
     brackets and powers can occupy it for hours, and its own time limit is a signal, which works in
     main threads only.
     """
-    given = found(text)
-    return given is not None and are_equal(answer, given)
+    final = answer_of(text)
+    return final is not None and are_equal(answer, final)
 
 
-def found(text: str) -> str | None:
+def answer_of(text: str) -> str | None:
     """The first final answer of a solution, commas removed; None if it has none."""
     match = ANSWER.search(text)
     return match.group(1).replace(",", "") if match else None
 
 
-def are_equal(answer: str, given: str) -> bool:
+def are_equal(answer: str, other: str) -> bool:
     """Whether two final answers are mathematically equal."""
     with ONE_AT_A_TIME:
         from math_verify import verify
 
-        read = parsed(answer), parsed(given)
-        return call("math_verify.verify", lambda: bool(verify(*read, timeout_seconds=None)))
+        expressions = parsed(answer), parsed(other)
+        return call("math_verify.verify", lambda: bool(verify(*expressions, timeout_seconds=None)))
 
 
 @functools.lru_cache(maxsize=4096)
@@ -53,7 +53,7 @@ def parsed(expression: str) -> list[Any]:
     """The expression as math-verify reads it; empty if it cannot."""
     from math_verify import LatexExtractionConfig, parse
 
-    # It warns once that no time limit is set; `equals` sees to that.
+    # It warns once that no time limit is set; ANSWER bounds the time.
     logging.getLogger("math_verify").setLevel(logging.ERROR)
     config = [LatexExtractionConfig()]
     read: list[Any] = call(

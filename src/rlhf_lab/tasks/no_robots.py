@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from rlhf_lab.tasks.chat import told
+from rlhf_lab.tasks import fields
+from rlhf_lab.tasks.chat import as_text
 from rlhf_lab.tasks.hub import read_split
-from rlhf_lab.tasks.tables import NoSuchFile, RequiredFields, Table, TableExamples
+from rlhf_lab.tasks.tables import NoSuchFile, RequiredFields, Table, check_rows, split_examples
+from rlhf_lab.tasks.task_options import TaskOptions
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.samples import Example, Split
@@ -20,68 +22,51 @@ REMEDY = "correct or delete the row"
 
 
 @dataclass(frozen=True)
-class NoRobots(limits.Limited, key="task"):
-    """path: a folder with train and test as .jsonl or .parquet, one such file, or a hub name; rows
-    have the field messages, a list of {role, content} that ends with the assistant's answer.
+class NoRobots(TaskOptions):
+    """Chats written by people: rows have `messages`, a list of {role, content} that ends with the
+    assistant's answer."""
 
-    validation_size: rows held out from the end of train. drop_long: leave prompts of more than
-    max_prompt_tokens out, as the paper does, instead of refusing them. chat_template: a file of a
-    Jinja template, empty for the tokenizer's own. Lengths are the paper's.
-    """
-
-    name: str = "no_robots"
-    path: str = "HuggingFaceH4/no_robots"
-    validation_size: int = limits.count(500)
-    drop_long: bool = True
-    chat_template: str = ""
-    max_prompt_tokens: int = limits.tokens(512)
-    max_response_tokens: int = limits.tokens(1024)
-    has_rule: ClassVar[bool] = False
+    name: str = limits.name("no_robots")
+    path: str = limits.option(
+        "HuggingFaceH4/no_robots",
+        about="A folder with train and test as .jsonl or .parquet, one such file, or a hub name.",
+    )
+    validation_size: int = fields.held_out(500)
+    drop_long: bool = limits.option(
+        True,
+        about="Whether prompts of more than max_prompt_tokens are left out instead of refused.",
+        source="arXiv:2410.18252",
+    )
+    chat_template: str = limits.option(
+        "", about="File with the Jinja template of prompts; empty takes the tokenizer's own."
+    )
+    max_prompt_tokens: int = fields.prompt_tokens(512, source="arXiv:2410.18252")
+    max_response_tokens: int = fields.response_tokens(1024, source="arXiv:2410.18252")
+    other_judges: ClassVar[str] = (
+        "reward@judge=endpoint judge.model=<name>, or reward@judge=reward_model judge.path=<hub "
+        "name or folder>"
+    )
 
     def examples(self, split: Split) -> Sequence[Example]:
         """All rows of a split; validation is the end of the training rows."""
-        if split is Split.test:
-            if Path(self.path).is_file():
-                raise NoSuchFile(
-                    f"task.path={self.path} is one file, which holds no test split: pass a folder "
-                    "with train and test, or eval.split=validation"
-                )
-            return TableExamples(load(self.path, "test"), "test", example)
-        table = load(self.path, "train")
-        kept = len(table) - self.validation_size
-        if kept < 1:
-            raise UserError(
-                f"task.validation_size={self.validation_size}, but {self.path} has only "
-                f"{len(table)} training rows: lower it"
+        if split is Split.test and Path(self.path).is_file():
+            raise NoSuchFile(
+                f"task.path={self.path} is one file, which holds no test split: pass a folder "
+                "with train and test, or eval.split=validation"
             )
-        if split is Split.train:
-            return TableExamples(table, "train", example, last=kept)
-        return TableExamples(table, "train", example, first=kept)
-
-    def tokenizer(self) -> Any | None:
-        """None: the model brings its own."""
-        return None
-
-    def judge(self, example: Example, text: str, finished: bool) -> float:
-        """Refused: another model judges this task."""
-        raise UserError(
-            "task=no_robots has no rule of its own: pass reward@judge=endpoint judge.model=<name>, "
-            "or reward@judge=reward_model judge.path=<hub name or folder>"
-        )
+        load_file = functools.partial(load, self.path)
+        return split_examples(split, load_file, example, self.validation_size, self.path)
 
 
 @functools.cache
 def load(path: str, split: str) -> Table:
-    """Rows of one file or hub split, each of them looked at once."""
-    demand = RequiredFields((), columns=("messages",), remedy=REMEDY)
-    table = read_split(path, split, {"split": split}, demand)
-    for index, row in enumerate(table):
-        example(row, f"{table.source}:{table.number(index)}")
-    return table
+    """Checked rows of one file or hub split."""
+    required = RequiredFields((), columns=("messages",), remedy=REMEDY)
+    return check_rows(read_split(path, split, {"split": split}, required), example)
 
 
 def example(row: Mapping[str, Any], uid: str) -> Example:
-    """One row: its last message is the reference, all before it are the prompt."""
+    """One row: its last message is the reference answer, the messages before it are the prompt."""
     messages = row.get("messages")
     if not isinstance(messages, Sequence) or isinstance(messages, str) or len(messages) < 2:
         raise UserError(
@@ -97,16 +82,16 @@ def example(row: Mapping[str, Any], uid: str) -> Example:
         )
     if any(role == "system" for role, _ in turns[1:]):
         raise UserError(f"{uid} has a system message that is not the first: {REMEDY}")
-    return Example(uid, told(before), answer.strip(), messages=tuple(before))
+    return Example(uid, as_text(before), answer.strip(), messages=tuple(before))
 
 
-def turn(message: Any, place: str) -> tuple[str, str]:
-    """One message as role and text."""
+def turn(message: Any, name: str) -> tuple[str, str]:
+    """Role and text of a message. Raises UserError, with its name, if it has none."""
     if not isinstance(message, Mapping):
-        raise UserError(f"{place} is no object with role and content: {REMEDY}")
+        raise UserError(f"{name} is no object with role and content: {REMEDY}")
     role, text = message.get("role"), message.get("content")
     if role not in ROLES:
-        raise UserError(f"{place} has role {role!r}, none of {', '.join(ROLES)}: {REMEDY}")
+        raise UserError(f"{name} has role {role!r}, none of {', '.join(ROLES)}: {REMEDY}")
     if not isinstance(text, str) or not text.strip():
-        raise UserError(f"{place} has no text in field 'content': {REMEDY}")
+        raise UserError(f"{name} has no text in field 'content': {REMEDY}")
     return role, text

@@ -1,4 +1,4 @@
-"""Fixed preference pairs: a JSONL file of two answers to each prompt, the better one known."""
+"""Preference pairs from a JSONL file: a prompt, a chosen answer and a rejected one per row."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ PARTS = ("prompt", *SIDES)
 
 
 def pair_table(path: Path, key: str = KEY) -> JsonLines:
-    """The rows of a file of pairs, each of them looked at. key: the option that named the file."""
+    """The checked rows of a file of pairs. key: the option that names the file."""
     table = JsonLines(path, RequiredFields(("prompt", *SIDES), ("prompt",), key, "add it"))
     for index, row in enumerate(table):
-        pair_example(row, table.place(index), "")
+        pair_example(row, table.row_name(index), "")
     return table
 
 
@@ -34,86 +34,86 @@ def pair_examples(path: Path) -> list[Example]:
     """
     table = pair_table(path)
     return [
-        pair_example(row, table.place(index), f"{path.name}:{table.number(index)}")
+        pair_example(row, table.row_name(index), f"{path.name}:{table.number(index)}")
         for index, row in enumerate(table)
     ]
 
 
-def pair_example(row: Row, place: str, uid: str) -> Example:
-    """One row, or the reason why nothing can be learned from it."""
+def pair_example(row: Row, row_name: str, uid: str) -> Example:
+    """The example of a row. Raises UserError if it holds no preference."""
     every = {name: row[name] for part in PARTS if (name := f"{part}_tokens") in row}
-    for name, given in every.items():
-        is_list = isinstance(given, list) and all(type(token) is int for token in given)
-        if not is_list or not given:
+    for name, tokens in every.items():
+        is_list = isinstance(tokens, list) and all(type(token) is int for token in tokens)
+        if not is_list or not tokens:
             raise UserError(
-                f"{place} has no list of token ids in field {name!r}: correct it, or leave it out "
-                "so that the text is encoded"
+                f"{row_name} has no list of token ids in field {name!r}: correct it, or leave it "
+                "out so that the text is encoded"
             )
-    tokens = {name: given for name, given in every.items() if not name.startswith("prompt")}
-    if "chosen_tokens" not in tokens and not row["chosen"].strip():
-        raise UserError(f"{place} has an empty field 'chosen': write the answer, or delete it")
-    chosen, rejected = (tokens.get(f"{side}_tokens", row[side]) for side in SIDES)
+    answers = {name: every[name] for name in every if not name.startswith("prompt")}
+    if "chosen_tokens" not in answers and not row["chosen"].strip():
+        raise UserError(f"{row_name} has an empty field 'chosen': write the answer, or delete it")
+    chosen, rejected = (answers.get(f"{side}_tokens", row[side]) for side in SIDES)
     if chosen == rejected:
         raise UserError(
-            f"{place} has equal fields 'chosen' and 'rejected': no preference is in it; correct or "
-            "delete the row"
+            f"{row_name} has equal fields 'chosen' and 'rejected': no preference is in it; correct "
+            "or delete the row"
         )
     return Example(
         str(row.get("uid", uid)),
         row["prompt"],
         row["chosen"],
-        {"rejected": row["rejected"], **tokens},
-        messages_of(row, place),
+        {"rejected": row["rejected"], **answers},
+        messages_of(row, row_name),
     )
 
 
-def messages_of(row: Row, place: str) -> tuple[tuple[str, str], ...]:
-    """The chat that the prompt is, if it is one."""
-    given = row.get("prompt_messages", [])
-    if not isinstance(given, list) or not all(
+def messages_of(row: Row, row_name: str) -> tuple[tuple[str, str], ...]:
+    """The messages of a prompt that is a chat; none of any other."""
+    messages = row.get("prompt_messages", [])
+    if not isinstance(messages, list) or not all(
         isinstance(turn, list) and len(turn) == 2 and all(isinstance(part, str) for part in turn)
-        for turn in given
+        for turn in messages
     ):
         raise UserError(
-            f"{place} has a field 'prompt_messages' that is no list of [role, text]: correct it, "
-            "or leave it out so that the prompt is taken as it stands"
+            f"{row_name} has a field 'prompt_messages' that is no list of [role, text]: correct "
+            "it, or leave it out so that the prompt is taken as it stands"
         )
-    return tuple((role, said) for role, said in given)
+    return tuple((role, content) for role, content in messages)
 
 
 def with_tokens(row: Row, tokenizer: Any) -> Row:
-    """The row with its texts as this tokenizer reads them.
+    """The row with the tokens of its texts.
 
-    Tokens that the row has are kept where they are the tokenizer's own spelling of its text; an
-    answer gets the end token unless the row says that it was never finished.
+    Tokens of the row itself are used if this tokenizer decodes them to its text; an answer gets the
+    end token unless the row has chosen_finished or rejected_finished false.
     """
     sides = {f"{side}_tokens": answer_tokens(row, side, tokenizer) for side in SIDES}
-    given = row.get("prompt_tokens")
+    tokens = row.get("prompt_tokens")
     if (messages := messages_of(row, row["prompt"])) and tokenizer.chat_template:
-        given = chat.encode(tokenizer, "", Example("", row["prompt"], "", {}, messages))
-    elif given is None or not spells(given, row["prompt"], tokenizer):
-        given = list(tokenizer(row["prompt"], add_special_tokens=False)["input_ids"])
-    return {**row, "prompt_tokens": given, **sides}
+        tokens = chat.encode(tokenizer, "", Example("", row["prompt"], "", {}, messages))
+    elif tokens is None or not decodes_to(tokens, row["prompt"], tokenizer):
+        tokens = list(tokenizer(row["prompt"], add_special_tokens=False)["input_ids"])
+    return {**row, "prompt_tokens": tokens, **sides}
 
 
 def answer_tokens(row: Row, side: str, tokenizer: Any) -> list[int]:
-    """One answer, ended."""
-    given = row.get(f"{side}_tokens")
-    if given is not None and spells(given, row[side], tokenizer):
-        return list(given)
+    """The tokens of one answer, with the end token if it was finished."""
+    own = row.get(f"{side}_tokens")
+    if own is not None and decodes_to(own, row[side], tokenizer):
+        return list(own)
     tokens = list(tokenizer(row[side], add_special_tokens=False)["input_ids"])
     return [*tokens, tokenizer.eos_token_id] if row.get(f"{side}_finished", True) else tokens
 
 
-def spells(tokens: Sequence[int], text: str, tokenizer: Any) -> bool:
-    """Whether the tokens are this text to the tokenizer."""
+def decodes_to(tokens: Sequence[int], text: str, tokenizer: Any) -> bool:
+    """Whether the tokenizer decodes the tokens to the text."""
     known = range(len(tokenizer))
     is_known = all(token in known for token in tokens)
     return is_known and bool(tokenizer.decode(tokens, skip_special_tokens=True) == text)
 
 
-def exchanged(row: Mapping[str, Any]) -> dict[str, Any]:
-    """The pair with its sides exchanged, and with them all fields that belong to one."""
+def swap_sides(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The pair with chosen and rejected swapped, in all fields that belong to one of them."""
     first, second = SIDES
     other = {first: second, second: first}
 

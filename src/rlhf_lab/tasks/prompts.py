@@ -1,4 +1,4 @@
-"""The endless stream of prompts of a run: every epoch in an order of its own."""
+"""The stream of prompts of a run: endless, each epoch in its own order."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ Shorten = Callable[[Example, int], Example | None]
 
 
 def text_of(example: Example) -> str:
-    """What most policies read of a prompt: its text."""
+    """The plain text of a prompt, which policies without a chat template read."""
     return example.prompt
 
 
-def as_it_is(example: Example, excess: int) -> Example | None:
-    """None: most tasks have nothing in a prompt that could be left out."""
+def never_shorter(example: Example, excess: int) -> Example | None:
+    """None: the prompts of most tasks cannot be shortened."""
     return None
 
 
-def fitted(
+def fit(
     example: Example, encode: Encode, shorten: Shorten, limit: int, render: Render = text_of
 ) -> tuple[Example, tuple[int, ...]]:
-    """The example and its tokens, shortened until they are `limit` or nothing can be cut."""
+    """The example and its tokens, shortened until they fit the limit or cannot be shortened."""
     tokens = encode(render(example))
     while len(tokens) > limit and (shorter := shorten(example, len(tokens) - limit)) is not None:
         example, tokens = shorter, encode(render(shorter))
@@ -36,12 +36,11 @@ def fitted(
 
 
 class PromptStream(Sequence[Prompt]):
-    """stream[i] is the i-th prompt of the run, whoever asks and whenever.
+    """stream[i] is the i-th prompt of the run, the same at any time: a run resumes at an index.
 
-    So a cursor is just i: to go on after i prompts is to ask for i. examples are indexed lazily, so
-    that a large split costs nothing to open. The order within epoch e is keyed by (seed, e);
-    without shuffle it is the order of the split. shorten: see types.Shortening. num_dropped: how
-    many examples were left out before.
+    examples are read lazily, so that a large split opens at once. The order within epoch e is keyed
+    by (seed, e); without shuffle it is the order of the split. shorten: see
+    types.protocols.Shortening. num_dropped: how many examples were left out before.
     """
 
     def __init__(
@@ -51,7 +50,7 @@ class PromptStream(Sequence[Prompt]):
         seed: int,
         max_prompt_tokens: int,
         shuffle: bool = True,
-        shorten: Shorten = as_it_is,
+        shorten: Shorten = never_shorter,
         render: Render = text_of,
         num_dropped: int = 0,
     ) -> None:
@@ -68,14 +67,14 @@ class PromptStream(Sequence[Prompt]):
         self._orders: dict[int, np.ndarray] = {}
 
     def __len__(self) -> int:
-        """Prompts of one epoch; indices may go beyond."""
+        """Prompts of one epoch; indices may be larger."""
         return len(self._examples)
 
     def __getitem__(self, index: int) -> Prompt:  # type: ignore[override]
-        epoch, place = divmod(index, len(self._examples))
-        given = self._examples[int(self._order(epoch)[place])]
-        example, tokens = fitted(
-            given, self._encode, self._shorten, self._max_prompt_tokens, self._render
+        epoch, position = divmod(index, len(self._examples))
+        whole = self._examples[int(self._order(epoch)[position])]
+        example, tokens = fit(
+            whole, self._encode, self._shorten, self._max_prompt_tokens, self._render
         )
         if len(tokens) > self._max_prompt_tokens:
             raise UserError(
@@ -86,9 +85,9 @@ class PromptStream(Sequence[Prompt]):
         return Prompt(index, tokens, example)
 
     def require_fit(self, count: int) -> None:
-        """Refuse now what would be refused when its turn comes among the first `count` prompts.
+        """Refuse now what `stream[i]` would refuse for one of the first `count` prompts.
 
-        No tokenizer makes more tokens than bytes, so short texts need no second look.
+        No tokenizer makes more tokens than bytes, so short texts need not be encoded.
         """
         for index in range(min(count, len(self))):
             example = self._examples[int(self._order(0)[index])]

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import difflib
 import functools
 import json
 import random
 import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
 from rlhf_lab.runs.foreign.arguments import copied
 from rlhf_lab.runs.foreign.boundary import ForeignFailure, call, on_sample
-from rlhf_lab.tasks.extras import require
-from rlhf_lab.tasks.lazy_rows import LazyRows
+from rlhf_lab.tasks import fields
+from rlhf_lab.tasks.extras import require_package
+from rlhf_lab.tasks.task_options import GeneratedTask, require_placeholder
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.randomness import stable_hash
@@ -35,51 +37,59 @@ ONE_AT_A_TIME = threading.Lock()
 
 
 @dataclass(frozen=True)
-class ReasoningGym(limits.Limited, key="task"):
-    """dataset: name of the generator. config: its settings, a JSON object as text.
+class ReasoningGym(GeneratedTask):
+    """Generated reasoning problems of the package reasoning-gym."""
 
-    template: the prompt around {question}; {answer_tag} may stand in it. answer_tag: what follows
-    it, where it last begins a line, is the answer; the whole text if it begins none, or is ''.
-    """
-
-    name: str = "reasoning_gym"
-    dataset: str = "leg_counting"
-    config: str = "{}"
-    template: str = "{question}\nEnd with a line that begins with '{answer_tag}'.\n"
-    answer_tag: str = "Answer:"
-    world_seed: int = limits.seed(0)
-    train_size: int = limits.count(4096, most=MOST_ROWS)
-    validation_size: int = limits.count(256, most=MOST_ROWS)
-    test_size: int = limits.count(256, most=MOST_ROWS)
-    max_prompt_tokens: int = limits.tokens(512)
-    max_response_tokens: int = limits.tokens(128)
-    has_rule: ClassVar[bool] = True
+    name: str = limits.name("reasoning_gym")
+    dataset: str = limits.option(
+        "leg_counting", about="Name of reasoning-gym's generator of problems."
+    )
+    config: str = limits.option("{}", about="Settings of the generator, a JSON object as text.")
+    template: str = limits.option(
+        "{question}\nEnd with a line that begins with '{answer_tag}'.\n",
+        about="Text of the prompt, with {question} and, if wanted, {answer_tag} in it.",
+    )
+    answer_tag: str = limits.option(
+        "Answer:",
+        about=(
+            "The answer follows this tag where it last begins a line; without the tag, or if it "
+            "is empty, the whole response is the answer."
+        ),
+    )
+    train_size: int = fields.size(4096, "train", most=MOST_ROWS)
+    validation_size: int = fields.size(256, "validation", most=MOST_ROWS)
+    test_size: int = fields.size(256, "test", most=MOST_ROWS)
+    max_prompt_tokens: int = fields.prompt_tokens(512)
+    max_response_tokens: int = fields.response_tokens(128)
     is_verifiable: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if "{question}" not in self.template:
-            raise UserError(
-                f"task.template={self.template!r} has no {{question}}: say where the question goes"
-            )
+        require_placeholder(self.template, "{question}")
         settings_of(self.config)
 
     def examples(self, split: Split) -> Sequence[Example]:
-        """Rows made on demand, the same whenever they are asked for."""
-        generator = generator_of(self, split)
-        return LazyRows(
-            getattr(self, f"{split.value}_size"), functools.partial(row, self, split, generator)
-        )
+        """The rows of a split; its generator is made now, so that bad settings fail now."""
+        generator_of(self, split)
+        return super().examples(split)
 
-    def tokenizer(self) -> Any | None:
-        """None: the model brings its own."""
-        return None
+    def row(self, split: Split, index: int) -> Example:
+        """One row of the generator of a split."""
+        uid = f"reasoning_gym/{self.dataset}/{split.value}/{index}"
+        generator = generator_of(self, split)
+        with ONE_AT_A_TIME, seeded_globals(stable_hash(self.world_seed, uid)):
+            entry = call(f"task.dataset={self.dataset}", generator.__getitem__, index)
+        prompt = self.template.replace("{answer_tag}", self.answer_tag)
+        prompt = prompt.replace("{question}", entry["question"].strip())
+        # Some generators have no answer, only a verifier.
+        answer = "" if entry["answer"] is None else str(entry["answer"])
+        return Example(uid, prompt, f"{self.answer_tag} {answer}".strip(), {"entry": entry})
 
     def judge(self, example: Example, text: str, finished: bool) -> float:
-        """What the generator's verifier says of the answer in the text; its errors are raised."""
+        """The score of the answer by the generator's verifier, whose errors are raised."""
         answer = answer_of(text, self.answer_tag)
         verifier = generator_of(self, Split.train)
-        # What a verifier makes of its entry is seen by no other answer.
+        # A verifier may change its entry: each answer gets a copy.
         entry = copied(example.hidden["entry"])
         try:
             with ONE_AT_A_TIME:
@@ -91,35 +101,23 @@ class ReasoningGym(limits.Limited, key="task"):
             raise on_sample(failure, example.uid, answer) from failure.__cause__
 
     def answer(self, text: str) -> str | None:
-        """What the verifier is given; None for nothing."""
+        """The answer that the verifier reads; None if it is empty."""
         return answer_of(text, self.answer_tag) or None
 
     def is_same_answer(self, one: str, other: str) -> bool:
-        """The same string: what else is equal only the verifier of each generator knows."""
+        """Whether they are the same string: only the verifiers know what else is equal."""
         return one == other
 
 
-def row(task: ReasoningGym, split: Split, generator: Any, index: int) -> Example:
-    """One row of a split of the generator."""
-    uid = f"reasoning_gym/{task.dataset}/{split.value}/{index}"
-    with ONE_AT_A_TIME, seeded_globals(stable_hash(task.world_seed, uid)):
-        entry = call(f"task.dataset={task.dataset}", generator.__getitem__, index)
-    prompt = task.template.replace("{answer_tag}", task.answer_tag)
-    prompt = prompt.replace("{question}", entry["question"].strip())
-    # Some generators know no answer, only how to verify one.
-    answer = "" if entry["answer"] is None else str(entry["answer"])
-    return Example(uid, prompt, f"{task.answer_tag} {answer}".strip(), {"entry": entry})
-
-
 def answer_of(text: str, tag: str) -> str:
-    """What follows the last line-beginning tag, to the end; the whole text if there is none."""
-    found = f"\n{text}".rfind(f"\n{tag}") if tag else -1
-    return (text if found < 0 else text[found + len(tag) :]).strip()
+    """The text after the last tag at the start of a line; the whole text if there is none."""
+    start = f"\n{text}".rfind(f"\n{tag}") if tag else -1
+    return (text if start < 0 else text[start + len(tag) :]).strip()
 
 
 @contextlib.contextmanager
 def seeded_globals(seed: int) -> Iterator[None]:
-    """Global generators of numbers seeded for one row, and then left as they were found."""
+    """Seed the global random number generators for one row; restore their state afterwards."""
     state, state_numpy = random.getstate(), np.random.get_state()
     random.seed(seed)
     np.random.seed(seed % 2**32)
@@ -131,7 +129,7 @@ def seeded_globals(seed: int) -> Iterator[None]:
 
 
 def settings_of(config: str) -> dict[str, Any]:
-    """The settings in task.config, which names neither seed nor size."""
+    """The settings in task.config. Raises UserError if it sets the seed or the size."""
     try:
         settings = json.loads(config)
     except (ValueError, RecursionError) as error:
@@ -141,16 +139,16 @@ def settings_of(config: str) -> dict[str, Any]:
         ) from error
     if not isinstance(settings, dict):
         raise UserError(f"task.config={config} is not a JSON object: write it in braces")
-    for key, ours in (("seed", "task.world_seed"), ("size", "task.train_size and its like")):
+    for key, option in (("seed", "task.world_seed"), ("size", "task.train_size and its like")):
         if key in settings:
-            raise UserError(f"task.config={config} sets {key!r}: set {ours} instead")
+            raise UserError(f"task.config={config} sets {key!r}: set {option} instead")
     return settings
 
 
 @functools.cache
 def generator_of(task: ReasoningGym, split: Split) -> Any:
-    """The package's generator for a split, or the reason why there is none."""
-    require("reasoning_gym", "reasoning", f"task={task.name}")
+    """The package's generator for a split. Raises UserError if there is none."""
+    require_package("reasoning_gym", "reasoning", f"task={task.name}")
     from reasoning_gym.factory import DATASETS, create_dataset
 
     settings = settings_of(task.config)
@@ -162,7 +160,7 @@ def generator_of(task: ReasoningGym, split: Split) -> Any:
             f"task.dataset={task.dataset} is not a generator of reasoning-gym: near names are "
             f"{', '.join(near)}"
         )
-    known = [column.name for column in fields(DATASETS[task.dataset][1])]
+    known = [column.name for column in dataclasses.fields(DATASETS[task.dataset][1])]
     for key in settings:
         if key not in known:
             raise UserError(

@@ -9,7 +9,7 @@ from rlhf_lab.types.samples import Finish, Group, Prompt, Sample
 
 
 def reference_groups(prompts: Sequence[Prompt], tokenizer: Any, max_tokens: int) -> list[Group]:
-    """References as if they were samples, ended by the end token, cut at the response length."""
+    """References as groups of one sample, cut at the response length."""
     return [Group(prompt, (reference_sample(prompt, tokenizer, max_tokens),)) for prompt in prompts]
 
 

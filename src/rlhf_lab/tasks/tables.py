@@ -1,29 +1,32 @@
-"""Rows of a task's data, held as bytes or columns and made into objects when they are asked for."""
+"""Rows of a task's data: checked once, held as bytes or columns, converted when they are read."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from rlhf_lab.runs.reading import parsing
 from rlhf_lab.types.errors import UserError
-from rlhf_lab.types.samples import Example
+from rlhf_lab.types.samples import Example, Split
 
 Row = dict[str, Any]
+# From a row and its uid. Raises UserError for a row that cannot be used.
+MakeExample = Callable[[Row, str], Example]
 
 
 class NoSuchFile(UserError):
-    """The rows are not where the option says."""
+    """The option names no file that can be read."""
 
 
 @dataclass(frozen=True)
 class RequiredFields:
-    """What every row must have. text: fields of type text; filled: those not blank either;
-    columns: fields of another type, which a table of columns must have.
+    """The fields that every row must have. text: those of type text; filled: those that must not be
+    blank; columns: those of another type, which a table of columns must have.
 
-    key: the option that named the source. remedy: what to do about a field that is not there.
+    key: the option that names the source. remedy: ends the message about a missing field.
     """
 
     text: tuple[str, ...]
@@ -32,37 +35,49 @@ class RequiredFields:
     remedy: str = "add it, or name the column that holds it in the task's options"
     columns: tuple[str, ...] = ()
 
-    def check(self, row: Row, place: str) -> Row:
-        """The row itself, or the reason why it cannot be used."""
+    def no_such_file(self, path: Path, reason: str) -> NoSuchFile:
+        """The error of a source that cannot be read."""
+        return NoSuchFile(
+            f"{self.key}: {path} cannot be read ({reason}): pass {self.key}=<where the rows are>"
+        )
+
+    def check(self, row: Row, row_name: str) -> Row:
+        """The row itself. Raises UserError if a field is missing or blank."""
         for field in self.text:
             if not isinstance(row.get(field), str):
                 problem = "no text in" if field in row else "no"
                 raise UserError(
-                    f"{place} has {problem} field {field!r} (fields found: "
+                    f"{row_name} has {problem} field {field!r} (fields found: "
                     f"{', '.join(sorted(row))}): {self.remedy}"
                 )
         for field in self.filled:
             if not row[field].strip():
                 raise UserError(
-                    f"{place} has an empty field {field!r}: write the text, or delete the row"
+                    f"{row_name} has an empty field {field!r}: write the text, or delete the row"
                 )
         return row
 
 
 class Table(Sequence[Row]):
-    """Checked rows. source: what they were read from; number(i) is what a user calls row i."""
+    """Checked rows. source: where they were read from."""
 
     source: str
 
     @abstractmethod
-    def number(self, index: int) -> int: ...
+    def number(self, index: int) -> int:
+        """The number of a row as editors show it, from 1."""
 
     @abstractmethod
-    def place(self, index: int) -> str: ...
+    def row_name(self, index: int) -> str:
+        """A row's name in error messages."""
+
+    def uid(self, index: int) -> str:
+        """A row's name in run folders."""
+        return f"{self.source}:{self.number(index)}"
 
 
 class ColumnTable(Table):
-    """A table of columns: of a Parquet file, or of a hub dataset."""
+    """The columns of a Parquet file or of a hub dataset."""
 
     def __init__(
         self,
@@ -70,62 +85,60 @@ class ColumnTable(Table):
         names: Sequence[str],
         scan: Callable[[list[str]], Iterable[Row]],
         get: Callable[[int], Row],
-        demand: RequiredFields,
+        required: RequiredFields,
     ) -> None:
         """Check the columns, then every row once. scan: all rows, with these columns alone."""
         self.source = source
         self._get = get
-        self._demand = demand
-        needed = list(dict.fromkeys((*demand.text, *demand.columns)))
+        self._required = required
+        needed = list(dict.fromkeys((*required.text, *required.columns)))
         missing = [name for name in needed if name not in names]
         if missing:
             raise UserError(
-                f"{demand.key}: {source} lacks the column {', '.join(missing)} (columns found: "
-                f"{', '.join(sorted(names)) or 'none'}): {demand.remedy}"
+                f"{required.key}: {source} lacks the column {', '.join(missing)} (columns found: "
+                f"{', '.join(sorted(names)) or 'none'}): {required.remedy}"
             )
         self._size = 0
         rows = iter(scan(needed))
         while (row := self._converted(lambda: next(rows, None), self._size)) is not None:
-            demand.check(row, self.place(self._size))
+            required.check(row, self.row_name(self._size))
             self._size += 1
         if not self._size:
-            raise UserError(f"{demand.key}: {source} has no rows: it must hold one or more")
+            raise UserError(f"{required.key}: {source} has no rows: it must hold one or more")
 
     def __len__(self) -> int:
         return self._size
 
     def __getitem__(self, index: int) -> Row:  # type: ignore[override]
-        place = range(self._size)[index]
-        row = self._converted(lambda: self._get(place), place)
+        position = range(self._size)[index]
+        row = self._converted(lambda: self._get(position), position)
         assert row is not None, "a row of the table"
         return row
 
     def _converted(self, read: Callable[[], Row | None], index: int) -> Row | None:
-        """What another package makes of a row, or of one behind the last: it may hold a text or a
-        time that Python has none of."""
-        with parsing(f"{self._demand.key}: {self.source}", "table", f"row {self.number(index)}"):
+        """A row from another package, or None after the last. Raises Unreadable for a text or
+        time that Python cannot represent."""
+        with parsing(f"{self._required.key}: {self.source}", "table", f"row {self.number(index)}"):
             return read()
 
     def number(self, index: int) -> int:
-        """Rows count from 1."""
         return index + 1
 
-    def place(self, index: int) -> str:
-        """How a message names a row."""
-        return f"{self._demand.key}: {self.source}, row {self.number(index)}"
+    def row_name(self, index: int) -> str:
+        return f"{self._required.key}: {self.source}, row {self.number(index)}"
 
 
 class TableExamples(Sequence[Example]):
-    """The rows of a table from `first` up to `last`, made into examples one at a time.
+    """The rows of a table from `first` up to `last`, converted to examples when they are read.
 
-    split_file: the name without suffix under which a task reads these rows from a folder.
+    split_file: the name, without suffix, of the file in a folder that holds these rows.
     """
 
     def __init__(
         self,
         table: Table,
         split_file: str,
-        make: Callable[[Row, str], Example],
+        make: MakeExample,
         first: int = 0,
         last: int | None = None,
     ) -> None:
@@ -138,13 +151,41 @@ class TableExamples(Sequence[Example]):
         return len(self._range)
 
     def __getitem__(self, index: int) -> Example:  # type: ignore[override]
-        place = self._range[index]
-        return self._make(self.table[place], f"{self.table.source}:{self.table.number(place)}")
+        position = self._range[index]
+        return self._make(self.table[position], self.table.uid(position))
 
     def row(self, index: int) -> Row:
-        """The row as it stands in the table."""
+        """The row of the table, unconverted."""
         return self.table[self._range[index]]
 
-    def number(self, index: int) -> int:
-        """What a user calls the row."""
-        return self.table.number(self._range[index])
+    def row_name(self, index: int) -> str:
+        """The row's file and number."""
+        return f"{Path(self.table.source).name}:{self.table.number(self._range[index])}"
+
+
+def check_rows(table: Table, make: MakeExample) -> Table:
+    """The table, with every row converted once so that bad ones are refused."""
+    for index, row in enumerate(table):
+        make(row, table.uid(index))
+    return table
+
+
+def split_examples(
+    split: Split, load: Callable[[str], Table], make: MakeExample, validation_size: int, path: str
+) -> TableExamples:
+    """A split of data without a validation file: validation is the end of the train rows.
+
+    load: reads the table `train` or `test`.
+    """
+    if split is Split.test:
+        return TableExamples(load("test"), "test", make)
+    table = load("train")
+    num_train = len(table) - validation_size
+    if num_train < 1:
+        raise UserError(
+            f"task.validation_size={validation_size}, but {path} has only {len(table)} training "
+            "rows: lower it"
+        )
+    if split is Split.train:
+        return TableExamples(table, "train", make, last=num_train)
+    return TableExamples(table, "train", make, first=num_train)

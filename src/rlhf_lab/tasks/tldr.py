@@ -1,4 +1,4 @@
-"""`task=tldr`: the real TL;DR of the N+ paper, from the hub or from a user's own files."""
+"""`task=tldr`: TL;DR summaries as in the N+ paper (arXiv:2403.17031), from the hub or files."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any, ClassVar
+from typing import ClassVar
 
+from rlhf_lab.tasks import fields
 from rlhf_lab.tasks.hub import read_split
 from rlhf_lab.tasks.tables import RequiredFields, Row, TableExamples
+from rlhf_lab.tasks.task_options import TaskOptions, require_placeholder
 from rlhf_lab.types import limits
-from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.samples import Example, Split
 
 HUB = "vwxyzjn/summarize_from_feedback_tldr_3_filtered_oai_preprocessing_1706381144"
@@ -21,103 +22,111 @@ TEMPLATE = "SUBREDDIT: r/{subreddit}\n\nTITLE: {title}\n\nPOST: {post}\n\nTL;DR:
 
 
 class RowKind(StrEnum):
-    """What a row holds: a finished query, or the post that a query is made of."""
+    """prepared: a row holds a finished query; raw: the parts that the template makes a query of."""
 
     prepared = "prepared"
     raw = "raw"
 
 
 @dataclass(frozen=True)
-class Tldr(limits.Limited, key="task"):
-    """path: a folder with train, validation and test as .jsonl or .parquet, a file, or a hub name.
+class Tldr(TaskOptions):
+    """Reddit posts and their summaries; a post is cut at its last newline until the query fits,
+    and a response begins with one space."""
 
-    rows: prepared ones have a query that ends in "TL;DR:" (prompt_column) and a response
-    (reference_column), as on the hub. Of raw ones the query is made by `template` from
-    subreddit_column, title_column and post_column; a post is cut at its last newline until the
-    query fits, and the response is summary_column. A response begins with one space.
-    max_response_tokens: 53 as in all published configs; the paper's table says 128.
-    """
-
-    name: str = "tldr"
-    path: str = HUB
-    rows: RowKind = RowKind.prepared
-    prompt_column: str = "query"
-    reference_column: str = "reference_response"
-    subreddit_column: str = "subreddit"
-    title_column: str = "title"
-    post_column: str = "post"
-    summary_column: str = "summary"
-    template: str = TEMPLATE
-    max_prompt_tokens: int = limits.tokens(512)
-    max_response_tokens: int = limits.tokens(53)
-    has_rule: ClassVar[bool] = False
+    name: str = limits.name("tldr")
+    path: str = limits.option(
+        HUB,
+        about=(
+            "A folder with train, validation and test as .jsonl or .parquet, one such file, or a "
+            "hub name."
+        ),
+    )
+    rows: RowKind = limits.option(
+        RowKind.prepared,
+        about=(
+            "Whether rows have finished queries that end in TL;DR: (prepared), or posts that "
+            "template makes queries of (raw)."
+        ),
+    )
+    prompt_column: str = limits.option("query", about="Column of the query, with rows=prepared.")
+    reference_column: str = limits.option(
+        "reference_response", about="Column of the reference response, with rows=prepared."
+    )
+    subreddit_column: str = limits.option(
+        "subreddit", about="Column of the subreddit, with rows=raw."
+    )
+    title_column: str = limits.option("title", about="Column of the title, with rows=raw.")
+    post_column: str = limits.option("post", about="Column of the post, with rows=raw.")
+    summary_column: str = limits.option(
+        "summary", about="Column of the reference summary, with rows=raw."
+    )
+    template: str = limits.option(
+        TEMPLATE,
+        about="Text of the query, with {subreddit}, {title} and {post} in it, for rows=raw.",
+    )
+    max_prompt_tokens: int = fields.prompt_tokens(512)
+    max_response_tokens: int = fields.response_tokens(
+        53, source="published configs of arXiv:2410.18252; its table has 128"
+    )
+    other_judges: ClassVar[str] = (
+        "reward@judge=paper_gold, or reward@judge=reward_model judge.path=<folder>"
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if "{post}" not in self.template:
-            raise UserError(
-                f"task.template={self.template!r} has no {{post}}: say where the post goes"
-            )
+        require_placeholder(self.template, "{post}")
 
     def examples(self, split: Split) -> Sequence[Example]:
         """All rows of a split."""
         return load(self, split.value)
 
-    def tokenizer(self) -> Any | None:
-        """None: the model brings its own."""
-        return None
-
     def shorter(self, example: Example, excess: int) -> Example | None:
-        """The post cut at its last newline; without one, by a character for each token too many."""
+        """Cut the post at its last newline; without one, by a character for each excess token."""
         post = example.hidden.get("post", "")
         if not post:
             return None
         cut = post.rfind("\n")
-        kept = post[:cut] if cut >= 0 else post[:-excess]
-        return posed(replace(example, hidden={**example.hidden, "post": kept}), self.template)
-
-    def judge(self, example: Example, text: str, finished: bool) -> float:
-        """Refused: a reward model judges this task."""
-        raise UserError(
-            "task=tldr has no rule of its own: pass reward@judge=paper_gold, or "
-            "reward@judge=reward_model judge.path=<folder>"
-        )
+        shorter = post[:cut] if cut >= 0 else post[:-excess]
+        hidden = {**example.hidden, "post": shorter}
+        return with_prompt(replace(example, hidden=hidden), self.template)
 
 
 @functools.cache
 def load(task: Tldr, split: str) -> TableExamples:
     """Rows of one file or hub split as examples."""
     if task.rows is RowKind.prepared:
-        demand = RequiredFields((task.prompt_column, task.reference_column), (task.prompt_column,))
+        required = RequiredFields(
+            (task.prompt_column, task.reference_column), (task.prompt_column,)
+        )
         make = functools.partial(prepared, task)
     else:
         parts = (task.subreddit_column, task.title_column, task.post_column)
-        demand = RequiredFields((*parts, task.summary_column), (task.post_column,))
+        required = RequiredFields((*parts, task.summary_column), (task.post_column,))
         make = functools.partial(raw, task)
-    return TableExamples(read_split(task.path, split, {"split": split}, demand), split, make)
+    return TableExamples(read_split(task.path, split, {"split": split}, required), split, make)
 
 
 def prepared(task: Tldr, row: Row, uid: str) -> Example:
-    """A row whose query is there already."""
+    """The example of a row with a query."""
     return Example(uid, row[task.prompt_column], response(row[task.reference_column]))
 
 
 def raw(task: Tldr, row: Row, uid: str) -> Example:
-    """A row whose query is yet to be made; its parts are kept so that the post can be cut."""
+    """The example of a row of parts; they are stored so that the post can be cut."""
     hidden = {
         "subreddit": row[task.subreddit_column],
         "title": row[task.title_column],
         "post": row[task.post_column],
     }
-    return posed(Example(uid, "", response(row[task.summary_column]), hidden), task.template)
+    return with_prompt(Example(uid, "", response(row[task.summary_column]), hidden), task.template)
 
 
-def posed(example: Example, template: str) -> Example:
-    """The example with the query that the template makes of its parts, in one pass over it."""
+def with_prompt(example: Example, template: str) -> Example:
+    """The example with a query: the template with the example's parts, substituted in one pass."""
     prompt = re.sub(r"\{(subreddit|title|post)\}", lambda m: example.hidden[m[1]], template)
     return replace(example, prompt=prompt)
 
 
 def response(text: str) -> str:
-    """One leading space and no end token: the stages append the policy's own (N+ detail 3)."""
+    """The text with one leading space, without an end token: stages append it (N+ detail 3)."""
     return f" {text.strip().removesuffix('<|endoftext|>').strip()}"

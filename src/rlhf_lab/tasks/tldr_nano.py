@@ -1,4 +1,4 @@
-"""`task=tldr_nano`: a procedurally generated TL;DR that keeps the paper's controlled experiment.
+"""`task=tldr_nano`: a generated TL;DR for the controlled experiments of arXiv:2410.18252.
 
 Run as a module it writes rows as JSONL: python -m rlhf_lab.tasks.tldr_nano --help
 """
@@ -11,10 +11,10 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
-from rlhf_lab.tasks import tldr_nano_judge
-from rlhf_lab.tasks.lazy_rows import LazyRows
+from rlhf_lab.tasks import fields, tldr_nano_judge
+from rlhf_lab.tasks.task_options import GeneratedTask
 from rlhf_lab.tasks.tldr_nano_world import (
     MAX_PROMPT,
     MAX_RESPONSE,
@@ -35,57 +35,53 @@ SPECIAL = ("<pad>", "<eos>", "<unk>")
 
 
 @dataclass(frozen=True)
-class TldrNano(limits.Limited, key="task"):
-    """A post tells seven hidden facts among other people's; its reference summary is imperfect.
+class TldrNano(GeneratedTask):
+    """A generated post mentions seven hidden facts among other people's; its reference summary is
+    imperfect."""
 
-    drop_rate, garble_rate: chance that a reference leaves out a minor fact, or tells one wrongly.
-    num_distractors: sentences about others, as far as they fit into 64 words.
-    """
-
-    name: str = "tldr_nano"
-    world_seed: int = limits.seed(0)
-    train_size: int = limits.count(65536)
-    validation_size: int = limits.count(2048)
-    test_size: int = limits.count(2048)
-    drop_rate: float = limits.share(0.65)
-    garble_rate: float = limits.share(0.01)
-    num_distractors: int = limits.count(2, least=0, most=1000)
+    name: str = limits.name("tldr_nano")
+    drop_rate: float = limits.share(
+        0.65, about="Chance that a reference summary leaves out a minor fact."
+    )
+    garble_rate: float = limits.share(
+        0.01, about="Chance that a reference summary states a fact wrongly."
+    )
+    num_distractors: int = limits.count(
+        2,
+        least=0,
+        most=1000,
+        about="Sentences about other people in a post, as far as they fit into 64 words.",
+    )
     max_prompt_tokens: int = limits.count(
         MAX_PROMPT,
         least=MAX_PROMPT,
         most=limits.MOST_TOKENS,
         why="posts have up to as many as the least",
+        about="Longest prompt in tokens.",
     )
-    max_response_tokens: int = limits.tokens(MAX_RESPONSE)
-    has_rule: ClassVar[bool] = True
+    max_response_tokens: int = fields.response_tokens(MAX_RESPONSE)
 
-    def examples(self, split: Split) -> Sequence[Example]:
-        """Rows made on demand, the same whenever they are asked for."""
-        return LazyRows(getattr(self, f"{split.value}_size"), functools.partial(row, self, split))
+    def row(self, split: Split, index: int) -> Example:
+        """One row: a post, its reference summary, and the facts that the judge knows."""
+        facts, rng = facts_of(self.world_seed, split, index)
+        post = render_post(facts, self.num_distractors, rng)
+        imperfection = Imperfection(self.drop_rate, self.garble_rate)
+        reference = render_reference(facts, imperfection, rng)
+        return Example(f"tldr_nano/{split.value}/{index}", post, f" {reference}", facts)
 
     def tokenizer(self) -> PreTrainedTokenizerFast:
         """One token a word of the closed vocabulary."""
         return word_tokenizer()
 
     def judge(self, example: Example, text: str, finished: bool) -> float:
-        """Gold points; see tldr_nano_judge."""
+        """The gold score; see tldr_nano_judge."""
         return tldr_nano_judge.score(example.hidden, text, finished)
-
-
-def row(task: TldrNano, split: Split, index: int) -> Example:
-    """One row of a world."""
-    facts, rng = facts_of(task.world_seed, split, index)
-    post = render_post(facts, task.num_distractors, rng)
-    imperfection = Imperfection(task.drop_rate, task.garble_rate)
-    reference = render_reference(facts, imperfection, rng)
-    uid = f"tldr_nano/{split.value}/{index}"
-    return Example(uid, post, f" {reference}", facts)
 
 
 @functools.cache
 def word_tokenizer() -> PreTrainedTokenizerFast:
     """A word-level tokenizer whose padding and end tokens differ."""
-    # Not for the judge alone, which a time limit has in a process of its own.
+    # The process of a time-limited judge imports this module, but no tokenizer.
     from tokenizers import Tokenizer
     from tokenizers.models import WordLevel
     from tokenizers.pre_tokenizers import WhitespaceSplit
@@ -121,8 +117,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--num", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0, help="task.world_seed")
     parser.add_argument("--out", type=Path, required=True)
-    given = parser.parse_args(arguments)
-    write_jsonl(TldrNano(world_seed=given.seed), given.split, given.num, given.out)
+    options = parser.parse_args(arguments)
+    write_jsonl(TldrNano(world_seed=options.seed), options.split, options.num, options.out)
 
 
 if __name__ == "__main__":

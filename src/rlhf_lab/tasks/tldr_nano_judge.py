@@ -1,4 +1,4 @@
-"""The gold judge of tldr_nano: it knows the facts. It plays the 6.9B gold reward model."""
+"""The gold judge of tldr_nano, which knows the facts: the 6.9B gold reward model of the paper."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def grammar_pairs() -> set[tuple[str, str]]:
     optional = ("place", "time", "feeling", "ask")
     pairs = set()
     for bits in range(2 ** len(optional)):
-        told = [slot for number, slot in enumerate(optional) if bits >> number & 1]
-        facts = {slot: f"<{slot}>" for slot in ("who", "event", "object", *told)}
+        included = [slot for number, slot in enumerate(optional) if bits >> number & 1]
+        facts = {slot: f"<{slot}>" for slot in ("who", "event", "object", *included)}
         for opener in OPENERS:
             words = ["<start>", *(opener + render_summary(facts)).split(), "<end>"]
             pairs |= set(itertools.pairwise(words))

@@ -1,4 +1,4 @@
-"""The world of tldr_nano: hidden facts, posts that tell them, references that nearly do."""
+"""The generator of tldr_nano: facts, posts that state them, and imperfect reference summaries."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ SLOTS: dict[str, tuple[str, ...]] = {
     ),
 }
 
-# What a judge cares for, in points; the first three make the core of a story.
+# Points of the judge for each fact; the first three facts are the core of a story.
 IMPORTANCE: dict[str, float] = {
     "who": 1.0,
     "event": 1.0,
@@ -60,7 +60,7 @@ CORE = ("who", "event", "object")
 
 SUBREDDITS = ("r/relationships", "r/advice", "r/family", "r/work", "r/stories")
 
-# One sentence per line of facts; the author's own are told in the first person.
+# Sentences of a post by the facts that they state, in the first person.
 SENTENCES: dict[str, tuple[str, ...]] = {
     "core": (
         "my {who} {event} my {object} .",
@@ -91,7 +91,7 @@ MAX_RESPONSE = 24
 
 @dataclass(frozen=True)
 class Imperfection:
-    """How human a reference is: chances that it drops or garbles a fact, per fact."""
+    """Probabilities, per fact, that a reference omits it or states it wrongly."""
 
     drop_rate: float
     garble_rate: float
@@ -103,15 +103,15 @@ def draw_facts(rng: random.Random) -> Facts:
 
 
 def split_of(facts: Mapping[str, str]) -> Split:
-    """The split that these facts belong to, whatever the sizes and seeds: 90, 5 and 5 percent."""
-    place = stable_hash(*(facts[slot] for slot in SLOTS)) % 20
-    return {18: Split.validation, 19: Split.test}.get(place, Split.train)
+    """The split of these facts, independent of sizes and seeds: 90, 5 and 5 percent."""
+    bucket = stable_hash(*(facts[slot] for slot in SLOTS)) % 20
+    return {18: Split.validation, 19: Split.test}.get(bucket, Split.train)
 
 
 def facts_of(world_seed: int, split: Split, index: int) -> tuple[Facts, random.Random]:
-    """The facts of row `index` of a split, and the generator that goes on to render them.
+    """The facts of row `index` of a split, and the generator of random numbers to render them with.
 
-    Draws until the facts fall in the split; the row depends on nothing but its arguments.
+    Facts are drawn until they belong to the split; the row depends on its arguments alone.
     """
     rng = random.Random(stable_hash(world_seed, "tldr_nano", split.value, index))
     facts = draw_facts(rng)
@@ -121,7 +121,7 @@ def facts_of(world_seed: int, split: Split, index: int) -> tuple[Facts, random.R
 
 
 def render_post(facts: Facts, num_distractors: int, rng: random.Random) -> str:
-    """A post of at most MAX_PROMPT words that tells all facts, in any order, among others'."""
+    """A post of at most MAX_PROMPT words that states all facts, in any order, among distractors."""
     sentences = [rng.choice(options).format(**facts) for options in SENTENCES.values()]
     fixed = f"{rng.choice(SUBREDDITS)} post :", "tl;dr :"
     room = MAX_PROMPT - sum(len(text.split()) for text in (*sentences, *fixed))
@@ -135,17 +135,17 @@ def render_post(facts: Facts, num_distractors: int, rng: random.Random) -> str:
 
 
 def others(facts: Facts, rng: random.Random) -> Facts:
-    """Facts about somebody else: every value differs from the author's."""
+    """Facts of a distractor: every value differs from the author's."""
     return {slot: other_value(slot, facts[slot], rng) for slot in SLOTS}
 
 
 def other_value(slot: str, value: str, rng: random.Random) -> str:
-    """Any value of the slot but this one."""
+    """A random value of the slot, other than this one."""
     return rng.choice([candidate for candidate in SLOTS[slot] if candidate != value])
 
 
 def render_summary(facts: Mapping[str, str]) -> str:
-    """The plain summary of the facts that are given; the core must be there."""
+    """The summary of these facts, which include the core."""
     first = "my {who} {event} my {object}".format(**facts)
     if "place" in facts:
         first += f" in the {facts['place']}"
@@ -160,21 +160,21 @@ def render_summary(facts: Mapping[str, str]) -> str:
 
 
 def render_reference(facts: Facts, imperfection: Imperfection, rng: random.Random) -> str:
-    """What a person might have written: facts missing, facts wrong, words to spare."""
-    kept = {
+    """A human-like summary: some facts missing, some wrong, an opener in front."""
+    included = {
         slot: value
         for slot, value in facts.items()
         if slot in CORE or rng.random() >= imperfection.drop_rate
     }
-    told = {
+    stated = {
         slot: other_value(slot, value, rng) if rng.random() < imperfection.garble_rate else value
-        for slot, value in kept.items()
+        for slot, value in included.items()
     }
-    return rng.choice(OPENERS) + render_summary(told)
+    return rng.choice(OPENERS) + render_summary(stated)
 
 
 def vocabulary() -> list[str]:
-    """Every word that a post or a summary can hold, in a fixed order."""
+    """Every word of posts and summaries, in a fixed order."""
     texts = [*SUBREDDITS, "post : tl;dr :", *OPENERS, *DISTRACTORS]
     texts += [text for options in SENTENCES.values() for text in options]
     texts += [render_summary({slot: "" for slot in SLOTS})]

@@ -1,7 +1,8 @@
-"""Everything that is state, saved together: weights, optimizer, queue, budget, ledger.
+"""Checkpoints: weights, optimizer, queue, budget and ledger of a run between two rounds.
 
-A checkpoint is a sealed folder, checkpoints/<rounds done>, of safetensors and JSON alone. There are
-no random states to keep: every random number is keyed by what it is for.
+A checkpoint is the folder checkpoints/<rounds done>, which appears in one step with digests of its
+files, all of them safetensors or JSON. There is no random state to save: every random number is
+keyed by what it is used for.
 """
 
 from __future__ import annotations
@@ -10,16 +11,15 @@ import json
 import re
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from time import perf_counter
 from typing import Any, NotRequired
 
 from torch import Tensor
 from typing_extensions import TypedDict
 
-from rlhf_lab.rollout.pipeline import Queued
+from rlhf_lab.rollout.chunk_states import QueuedChunk
 from rlhf_lab.runs.atomic_folder import CorruptFolder, atomic_folder, flush, remove_drafts, verify
 from rlhf_lab.runs.disk import save_file
 from rlhf_lab.runs.extents import EMPTY, Extent, GrowingFile, cut_all
@@ -27,10 +27,11 @@ from rlhf_lab.runs.jsonl import read_rows
 from rlhf_lab.runs.reading import Unreadable, read_json
 from rlhf_lab.runs.recorded import Count
 from rlhf_lab.runs.saved_tensors import read_tensors
+from rlhf_lab.training.checkpoint_rows import as_row, from_row
 from rlhf_lab.types import limits
-from rlhf_lab.types.data import Chunk, Clock, Rollout, Span, Told, Weights
+from rlhf_lab.types.data import Clock, Weights
 from rlhf_lab.types.errors import UserError
-from rlhf_lab.types.samples import Finish, Group, Sample, Steps
+from rlhf_lab.types.rollouts import Chunk
 
 OPTIMIZER = "optimizer.safetensors"
 STATE = "state.json"
@@ -40,7 +41,7 @@ WEIGHTS = re.compile(r"weights-([0-9]{8,15})\.safetensors")
 
 
 class State(TypedDict):
-    """state.json."""
+    """The content of state.json."""
 
     round: Count
     counters: dict[str, Any]
@@ -50,18 +51,25 @@ class State(TypedDict):
 
 @dataclass(frozen=True)
 class CheckpointOptions(limits.Limited, key="checkpoint"):
-    """Config group `checkpoint`: save every so many rounds and minutes (0: not by that measure).
+    """When a run saves what it can go on from; a run that is stopped or loses a generator saves
+    too, unless rounds and minutes are both 0."""
 
-    keep: checkpoints that stay. A run that is asked to stop, or loses a generator, saves one too,
-    unless both are 0. pause_round: rounds after which the run saves one and ends for now (0: none);
-    resumed with a later one or none, it ends with the bits of a run that never paused.
-    """
-
-    name: str = "minutes"
-    rounds: int = limits.count(0, least=0)
-    minutes: float = limits.number(10.0, least=0, most=1e7)
-    keep: int = limits.count(2, most=10**6)
-    pause_round: int = limits.count(0, least=0)
+    name: str = limits.name("minutes")
+    rounds: int = limits.count(
+        0, least=0, about="Rounds between checkpoints; 0 does not count rounds."
+    )
+    minutes: float = limits.number(
+        10.0, least=0, most=1e7, about="Minutes between checkpoints; 0 does not count minutes."
+    )
+    keep: int = limits.count(2, most=10**6, about="Checkpoints that stay on disk.")
+    pause_round: int = limits.count(
+        0,
+        least=0,
+        about=(
+            "Rounds after which the run saves a checkpoint and ends for now; 0 is none. Resumed "
+            "without it, the run ends with the bits of one that never paused."
+        ),
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -78,17 +86,17 @@ class CheckpointOptions(limits.Limited, key="checkpoint"):
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A run between two rounds.
+    """The state of a run between two rounds.
 
-    round: rounds done, which is also the newest version. weights: it, and all older versions that
-    samples still to be trained on come from.
+    round: rounds done, which is also the number of the latest version. weights: that version, and
+    the older ones that wrote samples still to be trained on.
     """
 
     round: int
     weights: Mapping[int, Weights]
     optimizer: Mapping[str, Tensor]
     counters: Mapping[str, Any]
-    queue: Sequence[Queued]
+    queue: Sequence[QueuedChunk]
     ledger: Mapping[str, Any]
 
 
@@ -129,11 +137,11 @@ class Checkpoints:
         return min(self._options.pause_round or num_rounds, num_rounds)
 
     def save(self, snapshot: Snapshot) -> None:
-        """Seal a checkpoint, then remove the oldest ones. On an error the others are untouched."""
+        """Write a checkpoint, then delete the oldest ones. After an error the others are intact."""
         for name in self._records:
             path = self._folder.parent / name
             if path.exists():
-                flush(path)  # what the checkpoint counts on must reach the disk before it does
+                flush(path)  # on disk before the checkpoint that counts its rows
         records = {name: asdict(file.extent()) for name, file in self._records.items()}
         folder = self._folder / f"{snapshot.round:08d}"
         if folder.exists():
@@ -157,7 +165,7 @@ class Checkpoints:
             shutil.rmtree(old)
 
     def newest(self, chunk: Callable[[int], Chunk], say: Callable[[str], None]) -> Snapshot | None:
-        """The newest checkpoint that is whole, None if there is none. Damaged ones are named."""
+        """The newest intact checkpoint, None if there is none. `say` reports damaged ones."""
         for folder in reversed(self._folders()):
             try:
                 verify(folder, (STATE, OPTIMIZER, QUEUE))
@@ -170,8 +178,8 @@ class Checkpoints:
         return None
 
     def cut_records(self, round_: int) -> None:
-        """Remove the rows that were written after round `round_`, at which the run goes on. Raises
-        UserError if rows are missing that its checkpoint counts on."""
+        """Delete rows written after round `round_`, from which the run continues. Raises UserError
+        if rows are missing that its checkpoint counted."""
         folder = self._folder / f"{round_:08d}"
         wanted = dict.fromkeys(self._records, EMPTY)
         if round_:
@@ -184,13 +192,13 @@ class Checkpoints:
         cut_all(self._folder.parent, wanted, folder)
 
     def _folders(self) -> list[Path]:
-        """Oldest first. What a person put beside them is none."""
+        """Folders of checkpoints, oldest first; others beside them are ignored."""
         found = self._folder.glob("[0-9]*")
         return sorted(path for path in found if NAME.fullmatch(path.name) and path.is_dir())
 
 
 def read(folder: Path, chunk: Callable[[int], Chunk]) -> Snapshot:
-    """A verified checkpoint; chunk(number) gives back the prompts of a chunk."""
+    """Read a verified checkpoint. chunk(number): the chunk with its prompts."""
     state = read_json(folder / STATE, State)
     found = [(WEIGHTS.fullmatch(path.name), path) for path in sorted(folder.glob("weights-*"))]
     weights = {int(match[1]): owned(read_tensors(path)) for match, path in found if match}
@@ -207,83 +215,5 @@ def read(folder: Path, chunk: Callable[[int], Chunk]) -> Snapshot:
 
 
 def owned(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Copies with memory of their own: kernels may round differently on a file's unaligned one."""
+    """Copies in memory of their own: kernels may round differently on a file's unaligned memory."""
     return {name: tensor.clone() for name, tensor in tensors.items()}
-
-
-def as_row(queued: Queued) -> dict[str, Any]:
-    """A queued chunk as JSON. Prompts are left out: the chunk's number gives them back."""
-    row: dict[str, Any] = {
-        "number": queued.number,
-        "version": queued.version,
-        "is_refunded": queued.is_refunded,
-    }
-    if queued.rollout is not None:
-        row["rollout"] = {
-            "segments": queued.rollout.segments,
-            "tokens": dict(queued.rollout.tokens),
-            "spans": [asdict(shifted(span, -perf_counter())) for span in queued.rollout.spans],
-            "worker": queued.rollout.worker,
-            "told": asdict(queued.rollout.told),
-            "groups": [
-                {
-                    "rewards": group.rewards,
-                    "step_rewards": group.step_rewards,
-                    "samples": [asdict(s) for s in group.samples],
-                }
-                for group in queued.rollout.groups
-            ],
-        }
-    return row
-
-
-def from_row(row: Mapping[str, Any], chunk: Callable[[int], Chunk]) -> Queued:
-    """The queued chunk of a row; numbers come back with all their bits."""
-    rollout = None
-    if saved := row.get("rollout"):
-        whole = chunk(row["number"])
-        rollout = Rollout(
-            chunk=whole,
-            groups=tuple(
-                Group(
-                    prompt,
-                    tuple(samples(group["samples"])),
-                    tuple(group["rewards"]),
-                    tuple(map(steps, group.get("step_rewards", ()))),
-                )
-                for prompt, group in zip(whole.prompts, saved["groups"], strict=True)
-            ),
-            segments=tuple((step, version) for step, version in saved["segments"]),
-            tokens=saved["tokens"],
-            spans=tuple(shifted(Span(**span), perf_counter()) for span in saved["spans"]),
-            worker=saved["worker"],
-            told=told(saved.get("told", {})),
-        )
-    return Queued(row["number"], row["version"], row["is_refunded"], rollout)
-
-
-def told(row: Mapping[str, Any]) -> Told:
-    """What a generator said of itself; nothing in checkpoints of before it could."""
-    return Told(row.get("measures", {}), tuple(row.get("notes", ())))
-
-
-def shifted(span: Span, seconds: float) -> Span:
-    """Clocks of two processes differ: a span is kept by how long ago it was."""
-    return replace(span, start=span.start + seconds, end=span.end + seconds)
-
-
-def steps(rows: Sequence[Sequence[Any]]) -> Steps:
-    """The steps of a sample, which JSON holds as lists."""
-    return tuple((int(place), float(reward)) for place, reward in rows)
-
-
-def samples(rows: Sequence[Mapping[str, Any]]) -> Iterator[Sample]:
-    for row in rows:
-        yield Sample(
-            tokens=tuple(row["tokens"]),
-            logps=tuple(row["logps"]),
-            version=row["version"],
-            finish=Finish(row["finish"]),
-            text=row["text"],
-            versions=tuple(row["versions"]),
-        )

@@ -1,12 +1,12 @@
-"""What a run has cost so far. Every x-axis of every figure comes from here.
+"""The ledger: seconds, tokens and FLOPs of a run so far, the x-axes of all figures.
 
-Seconds are split by phase and lane. The trainer's lane: `take` (getting a round's groups),
-`reference` (collating them and their reference log-probs), `update`, `probe`, `sync`, `track`,
-`save`, `checkpoint`; `train` is reference and update together. The generators' lane: `generate` and
-`score`, reported by whoever did them. With generators in the background, `wait` is the trainer's
-`take`, and `generator_wait` what the generators did not work; without, the trainer generates by
-itself and neither waits. `other` is the trainer's wall-clock that went neither into training,
-generating, scoring nor waiting. `lost` is wall-clock of work that a kill undid.
+Seconds are split by phase. Phases of the trainer: `take` (waiting for a round's groups),
+`reference` (collating them, and log-probs and values before the updates), `update`, `probe`,
+`sync`, `track`, `save`, `checkpoint`; `train` is reference plus update. Phases of generators:
+`generate`, `score`.
+With generators in the background, `wait` is `take`, and `generator_wait` their idle time; otherwise
+the trainer generates by itself and both are 0. `other` is wall-clock of the trainer outside of
+training, generating, scoring and waiting. `lost` is wall-clock of work lost by a kill.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ from contextlib import contextmanager
 from time import perf_counter
 from typing import Any
 
-from rlhf_lab.types.data import Clock, Rollout
+from rlhf_lab.types.data import Clock
+from rlhf_lab.types.rollouts import Rollout
 
 PHASES = (
     *("generate", "score", "take", "reference", "update"),
     *("probe", "sync", "track", "save", "checkpoint"),
 )
-# Forward passes of models of the policy's size.
-READ_BY_POLICY = ("prefill_tokens", "generated_tokens", "reference_tokens", "reread_tokens")
-ENDS = ("kept", "tied", "left_out", "unscored", "dropped")
+# Tokens of forward passes through models of the policy's size.
+POLICY_FORWARD = ("prefill_tokens", "generated_tokens", "reference_tokens", "reread_tokens")
+FATES = ("kept", "tied", "left_out", "unscored", "dropped")
 Event = dict[str, Any]
 
 
 class Ledger:
-    """Sums of seconds, counts and FLOPs of the rounds; evaluation comes after them.
+    """Sums over the rounds; evaluation is not among them.
 
-    num_devices: cores or accelerators that the run holds, for device-seconds.
-    num_background: generators that run beside the trainer.
-    policy_parameters, reward_parameters, value_parameters: model sizes, for FLOPs.
-    FLOPs are 2 per parameter and token forward and 6 for training (forward and backward), the
-    usual estimate (arXiv:2001.08361, section 2.1); attention over the context is left out.
-    generated_tokens has the offline_tokens of fixed pairs among it, which cost no FLOPs to have.
+    num_devices: cores or accelerators of the run, for device-seconds. num_background: generators
+    beside the trainer. policy_parameters, reward_parameters, value_parameters: model sizes.
+    FLOPs are 2 per parameter and token for a forward pass and 6 for training, the usual estimate
+    (arXiv:2001.08361, section 2.1), without attention over the context. generated_tokens includes
+    the offline_tokens of fixed pairs, which cost no FLOPs.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Ledger:
 
     @contextmanager
     def span(self, phase: str, round_: int, version: int) -> Iterator[None]:
-        """Add the seconds spent inside to a phase, and note when that was."""
+        """Add the seconds spent inside to a phase, and record them as an event."""
         start = self._clock()
         try:
             yield
@@ -87,8 +87,8 @@ class Ledger:
         self._events.append({"lane": lane, "phase": phase, **times, **where})
 
     def drain(self) -> list[Event]:
-        """What happened since the last call: lane, phase, start and end in seconds of the run,
-        round, version, and number of the chunk within its round (None in the trainer's phases)."""
+        """Events since the last call: lane, phase, start and end in seconds of the run, round,
+        version, and index of the chunk within its round (None for phases of the trainer)."""
         events, self._events = self._events, []
         return events
 
@@ -97,7 +97,7 @@ class Ledger:
         self._counts.update(amounts)
 
     def count_rollout(self, rollout: Rollout) -> None:
-        """Charge a rollout: prompts, completions, tokens and its worker's seconds."""
+        """Add a rollout: its prompts, completions, tokens and seconds."""
         for span in rollout.spans:
             worker = rollout.worker if span.worker is None else span.worker
             version = rollout.version if span.version is None else span.version
@@ -112,23 +112,23 @@ class Ledger:
         )
 
     def check_tokens(self, generated: int, in_flight: int) -> None:
-        """Every generated response token is trained on, without credit, left out for groups that
-        say more (run.oversample), unscored, dropped as too old, or still in flight."""
-        ends = {name: self._counts[f"{name}_tokens"] for name in ENDS} | {"in flight": in_flight}
-        if generated != sum(ends.values()):
-            parts = " + ".join(f"{amount} {name}" for name, amount in ends.items())
+        """Raise unless every generated response token is accounted for: trained on (kept), without
+        credit (tied), left out (run.oversample), unscored, dropped as too old, or in flight."""
+        fates = {name: self._counts[f"{name}_tokens"] for name in FATES} | {"in flight": in_flight}
+        if generated != sum(fates.values()):
+            parts = " + ".join(f"{amount} {name}" for name, amount in fates.items())
             raise RuntimeError(
-                f"token ledger broken: {generated} generated, but {parts} = {sum(ends.values())}"
+                f"token ledger broken: {generated} generated, but {parts} = {sum(fates.values())}"
             )
 
     def state(self) -> dict[str, Any]:
-        """Everything that `restore` needs to go on counting."""
+        """The sums for `restore`."""
         spent = {"seconds": dict(self._seconds), "counts": dict(self._counts)}
         return spent | {"wall": self.wall, "lost": self.lost}
 
     def restore(self, state: Mapping[str, Any], wall: float) -> None:
-        """Go on from a saved state. wall: seconds that had passed when the run was cut off; what
-        lies between the saved state and it was done in vain, and is kept as seconds/lost."""
+        """Continue from saved sums. wall: seconds that had passed when the run was interrupted; the
+        time between the saved state and then is counted as seconds/lost."""
         self._seconds = defaultdict(float, state["seconds"])
         self._counts = Counter(state["counts"])
         self.lost = state["lost"] + max(0.0, wall - state["wall"])
@@ -143,7 +143,7 @@ class Ledger:
         """Estimated floating-point operations of generation, scoring, reading and training."""
         counts = self._counts
         trained = 6 * counts["trained_tokens"]
-        read = sum(counts[name] for name in READ_BY_POLICY) - counts["offline_tokens"]
+        read = sum(counts[name] for name in POLICY_FORWARD) - counts["offline_tokens"]
         return (
             (2 * read + trained) * self._policy_parameters
             + 2 * counts["scored_tokens"] * self._reward_parameters
@@ -151,9 +151,9 @@ class Ledger:
         )
 
     def totals(self, seconds_in_caller: float) -> dict[str, float | int]:
-        """Everything so far. Keys under `seconds/` are measured, all others are exact.
+        """All sums so far. Keys under `seconds/` are measured; all others are exact.
 
-        seconds_in_caller: generation and scoring that the trainer did by itself inside `take`.
+        seconds_in_caller: generation and scoring by the trainer itself, within `take`.
         """
         wall = self.wall
         spent = self._seconds

@@ -26,21 +26,36 @@ class Per(StrEnum):
 
 @dataclass(frozen=True)
 class Optim(limits.Limited, key="optim"):
-    """AdamW. Defaults are the paper's for Pythia on TL;DR (arXiv:2410.18252, table of TL;DR).
+    """AdamW, with the defaults of arXiv:2410.18252 for Pythia on TL;DR."""
 
-    schedule_per=round repeats the published code, in which the last round trains at rate zero, so
-    a large N also means a smaller learning-rate budget; the default does not mix the two.
-    """
-
-    lr: float = limits.number(3e-6, above=0, below=1)
-    beta1: float = limits.number(0.9, least=0, below=1)
-    beta2: float = limits.number(0.999, least=0, below=1)
-    eps: float = limits.number(1e-8, least=1e-30, most=1)
-    weight_decay: float = limits.number(0.0, least=0, most=1000)
-    max_grad_norm: float = limits.number(1.0, above=0, most=1e9)
-    warmup_updates: int = limits.count(0, least=0)
-    schedule: Schedule = Schedule.linear
-    schedule_per: Per = Per.update
+    lr: float = limits.number(3e-6, above=0, below=1, about="Largest learning rate.")
+    beta1: float = limits.number(0.9, least=0, below=1, about="AdamW's decay of the mean gradient.")
+    beta2: float = limits.number(
+        0.999, least=0, below=1, about="AdamW's decay of the mean squared gradient."
+    )
+    eps: float = limits.number(
+        1e-8, least=1e-30, most=1, about="AdamW's term against division by zero."
+    )
+    weight_decay: float = limits.number(
+        0.0, least=0, most=1000, about="AdamW's decoupled weight decay."
+    )
+    max_grad_norm: float = limits.number(
+        1.0, above=0, most=1e9, about="Norm to which larger gradients are scaled down."
+    )
+    warmup_updates: int = limits.count(
+        0, least=0, about="Updates over which the learning rate rises from 0 to lr."
+    )
+    schedule: Schedule = limits.option(
+        Schedule.linear, about="How the learning rate falls to 0 over the run, if it does."
+    )
+    schedule_per: Per = limits.option(
+        Per.update,
+        about=(
+            "Whether the schedule moves with every update or every round; with round the last "
+            "round trains at rate 0, so that a large N also means less learning rate in all."
+        ),
+        source="round: published code of arXiv:2410.18252",
+    )
 
     def learning_rate(self, update: int, round_: int, num_updates: int, num_rounds: int) -> float:
         """Rate of update number `update` (from 0) in round `round_` (from 0)."""

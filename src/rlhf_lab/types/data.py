@@ -1,26 +1,22 @@
-"""Tensors and values that travel between the rooms of the lab.
-
-torch is imported for its types alone, so that what reads runs starts without it.
+"""Tensors and values that the rooms pass to each other: batches, credit, losses, weights.
 
 Tensor names end in their shape:
 
     P prompts (groups)   G samples of one group   B rows = P * G
     S prompt tokens, left-padded   T response tokens, right-padded   V vocabulary
 
-A sample written at weight version w and trained on in round v is v - w rounds old (its lag).
+A sample written by weight version w and trained on in round v has a lag of v - w rounds.
+torch is imported for its types alone, so that programs which only read runs start without it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from rlhf_lab.types.samples import UNBEGUN, Finish, Group, Prompt, Sample
-
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
 
 Clock = Callable[[], float]
@@ -28,10 +24,11 @@ Metrics = dict[str, Any]
 
 
 class Reduction(StrEnum):
-    """How token terms become one number.
+    """How the terms of single tokens are weighted in the loss of an update.
 
-    Weights sum to one per update, but for per_limit: every token counts 1 / (rows * response
-    limit), so that neither a row's length nor the update's changes it (Dr. GRPO, arXiv:2503.20783).
+    sequence_mean: a mean over rows of means over tokens. token_mean: a mean over tokens. per_limit:
+    every token counts 1 / (rows * response limit), whatever the lengths (Dr. GRPO,
+    arXiv:2503.20783); the other two have weights that sum to one.
     """
 
     sequence_mean = "sequence_mean"
@@ -40,11 +37,11 @@ class Reduction(StrEnum):
 
 
 class Objective(StrEnum):
-    """What a loss makes of the policy's log-probs; it decides which corrections make sense.
+    """What a loss computes from the policy's log-probs; corrections apply to some of these.
 
-    token_ratio, sequence_ratio: policy over proximal policy, per token or of many at once.
-    likelihood: the plain log-prob, weighted by credit. comparison: samples of a prompt against each
-    other, with no ratio to whoever wrote them.
+    token_ratio, sequence_ratio: policy over proximal policy, per token or per response. likelihood:
+    plain log-probs weighted by credit. comparison: samples of a prompt against each other, without
+    a ratio to the behaviour policy.
     """
 
     token_ratio = "token_ratio"
@@ -54,7 +51,7 @@ class Objective(StrEnum):
 
 
 class ValueModel(StrEnum):
-    """Where values come from: nowhere, a network of its own, or a head on the policy's trunk."""
+    """Where values come from: no value model, a network of its own, or a head on the policy."""
 
     none = "none"
     own = "own"
@@ -63,11 +60,11 @@ class ValueModel(StrEnum):
 
 @dataclass(frozen=True)
 class Needs:
-    """What an algorithm asks of a run besides samples and rewards.
+    """What an algorithm requires of a run besides samples and rewards.
 
-    group_size: least samples per prompt. greedy: the last sample of each group is drawn greedily.
-    oversample: groups generated per group trained on; those with unequal rewards are preferred.
-    reference_every: rounds after which the reference moves (0: never), to
+    group_size: minimum of samples per prompt. greedy: the last sample of each group is decoded
+    greedily. oversample: groups generated per group trained on; those with unequal rewards are
+    preferred. reference_every: rounds after which the reference moves (0: never), to
     reference_decay * reference + (1 - reference_decay) * policy.
     """
 
@@ -81,125 +78,28 @@ class Needs:
 
 @dataclass(frozen=True)
 class Weights:
-    """One immutable version of the policy: number and tensors travel as one object."""
+    """One immutable version of the policy. version: rounds of training done. state: by name."""
 
     version: int
     state: Mapping[str, Tensor]
 
     def at(self, step: int) -> Weights:
-        """Whatever the step: one version is the simplest feed of weights."""
+        """A single version is the simplest `WeightFeed`: these weights write every token."""
         return self
 
 
 @dataclass(frozen=True)
-class Chunk:
-    """The unit of generation: a fixed list of prompts of one round, the same in every mode.
-
-    greedy: the last sample of each group takes the likeliest token at every step. stop_at: response
-    tokens at which to stop for now (0: the response limit). begun: samples of an earlier stop, in
-    the order of their prompts; those that are unfinished are continued.
-    """
-
-    round: int
-    index: int
-    prompts: tuple[Prompt, ...]
-    group_size: int
-    greedy: bool = False
-    stop_at: int = 0
-    begun: tuple[Sample, ...] = ()
-
-    @property
-    def samples(self) -> tuple[Sample, ...]:
-        """All samples as they are before it is drawn from, group by group."""
-        return self.begun or (UNBEGUN,) * (len(self.prompts) * self.group_size)
-
-    def stop(self, limit: int) -> int:
-        """Response tokens at which to stop now, where `limit` is the response limit."""
-        return min(self.stop_at or limit, limit)
-
-    def grouped(self, samples: Sequence[Sample]) -> tuple[Group, ...]:
-        """Samples of all prompts, in their order, by prompt."""
-        size = self.group_size
-        return tuple(
-            Group(prompt, tuple(samples[place * size : (place + 1) * size]))
-            for place, prompt in enumerate(self.prompts)
-        )
-
-
-@dataclass(frozen=True)
-class Span:
-    """A stretch of one lane's time, in seconds of the host's monotonic clock.
-
-    worker, version: whose it was, where a rollout was written in segments; None says the rollout's.
-    """
-
-    phase: str
-    start: float
-    end: float
-    worker: int | None = None
-    version: int | None = None
-
-
-@dataclass(frozen=True)
-class Told:
-    """What a generator says of itself: measures for the round's metrics, and notes for the user."""
-
-    measures: Mapping[str, float] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Rollout:
-    """A generated and scored chunk.
-
-    segments: (step, version) pairs: which version wrote the tokens from that step on. spans: when
-    its worker did what. worker: number of the generator, or -1 for the trainer itself. told: what
-    the generator found out about itself meanwhile.
-    """
-
-    chunk: Chunk
-    groups: tuple[Group, ...]
-    segments: tuple[tuple[int, int], ...]
-    tokens: Mapping[str, int]
-    spans: tuple[Span, ...] = ()
-    worker: int = -1
-    told: Told = field(default_factory=Told)
-
-    @property
-    def version(self) -> int:
-        """The oldest version that wrote in it."""
-        return self.segments[0][1]
-
-    @property
-    def seconds(self) -> float:
-        """Seconds that its worker spent."""
-        return sum(span.end - span.start for span in self.spans)
-
-    @property
-    def response_tokens(self) -> int:
-        """Tokens written, over all samples."""
-        return self.tokens["generated_tokens"]
-
-    @property
-    def samples(self) -> tuple[Sample, ...]:
-        """All samples, in the order of their prompts."""
-        return tuple(sample for group in self.groups for sample in group.samples)
-
-    @property
-    def is_finished(self) -> bool:
-        """Whether no sample waits to be continued."""
-        return all(sample.finish is not Finish.unfinished for sample in self.samples)
-
-
-@dataclass(frozen=True)
 class Batch:
-    """Rows of whole groups, in group order, as tensors on the engine's device.
+    """Rows of whole groups, in group order, as tensors. Padding is 0 in every mask and weight.
 
-    proximal_logp_BT: what ratios are taken against, the behaviour's log-probs unless a correction
-    says otherwise. value_BT: the value model's word before the round's updates; target_BT: what it
-    should have said. step_reward_BT: what each step earned, at its last token, as a part of the
-    row's reward. limit_B: longest response that was allowed, in tokens. known_B: whether the
-    reference was asked about the row; where it was not, its log-probs are those of the behaviour.
+    Log-probs are natural, of the response tokens, at the sampling temperature: behavior (the policy
+    that wrote them), proximal (the denominator of the loss's ratios: the behaviour, or the policy
+    at the round's start), reference. credit_BT: advantages, or whatever `Algorithm.credit` gives.
+    weight_BT: weight of each token in the loss (see Reduction). value_BT: values before the round's
+    updates; target_BT: their regression targets. step_reward_BT: reward of each step at its last
+    token, a part of the row's reward. group_B: number of the row's group. version_B: oldest weight
+    version that wrote the row. max_response_B: response limit in tokens. has_reference_B: False
+    where the reference was not run; its log-probs are then those of the behaviour.
     """
 
     prompt_BS: Tensor
@@ -229,9 +129,9 @@ class Batch:
 
 @dataclass(frozen=True)
 class Credit:
-    """What an algorithm thinks of each row: a value per token, and whether to train on it.
+    """An algorithm's credit: a number per token (an advantage), and which rows to train on.
 
-    target_BT: what the value model should say; None without one.
+    target_BT: regression targets of the value model; None without one.
     """
 
     value_BT: Tensor
@@ -241,8 +141,8 @@ class Credit:
 
 @dataclass(frozen=True)
 class PolicyOutput:
-    """What a forward pass tells a loss: log-probs of the response tokens at the temperature, and
-    the value of the state before each of them where the algorithm needs values."""
+    """A forward pass of the policy: log-probs of the response tokens at the temperature, entropy of
+    each token's distribution, and the value of the state before it where there is a value model."""
 
     logp_BT: Tensor
     entropy_BT: Tensor
@@ -251,9 +151,10 @@ class PolicyOutput:
 
 @dataclass(frozen=True)
 class LossOutput:
-    """A scalar to minimise, metrics that add up over micro-batches, and where a clip cut.
+    """A scalar to minimise, and metrics that add up over micro-batches.
 
-    clipped_BT: 1 where the ratio's clip took a token's gradient away; None if nothing clips.
+    clipped_BT: 1 where the clip of the ratio removes a token's gradient; None if the loss clips
+    nothing.
     """
 
     loss: Tensor
@@ -263,9 +164,10 @@ class LossOutput:
 
 @dataclass(frozen=True)
 class Verdict:
-    """A sample against its reference answer. win: 1, 0.5 for a tie, 0, or the mean of both orders.
+    """A judge's comparison of a sample with the reference answer.
 
-    agrees: whether both orders said the same; None where there are no orders (scores).
+    win: 1, 0.5 for a tie, 0, or the mean over both orders of presentation. agrees: whether both
+    orders gave the same verdict; None where the judge scores instead of comparing.
     """
 
     win: float
@@ -273,13 +175,8 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class Updated:
-    """What an update reports: token-weighted metrics, and off-policy measures per row (B each)."""
+class UpdateResult:
+    """The result of an optimizer update: metrics, and off-policy measures of every row (B each)."""
 
     metrics: Metrics
     rows: Mapping[str, Tensor]
-
-
-def num_parameters(model: torch.nn.Module) -> int:
-    """Parameters of a model, tied ones counted once."""
-    return sum(parameter.numel() for parameter in model.parameters())

@@ -1,11 +1,15 @@
-"""What goes wrong, or ends early, in words that every part of the lab knows."""
+"""The exceptions that every room may raise. Without torch: children of rewards import this."""
 
 from __future__ import annotations
 
 
 class UserError(ValueError):
-    """Something the user can mend. The message names the key, the value and the remedy."""
+    """An error that the user can correct. The message names the key, the value and the remedy."""
 
 
 class StopRequested(BaseException):
-    """The run was asked to stop (SIGTERM, SIGUSR1). Like KeyboardInterrupt, it is no error."""
+    """The run was asked to stop (SIGTERM, SIGUSR1). Not an error, like KeyboardInterrupt."""
+
+
+class JobsFailed(Exception):
+    """Some jobs of a sweep failed, or their stages did; the others are done."""

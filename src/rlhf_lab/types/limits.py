@@ -1,20 +1,21 @@
-"""The range of every number of the config: declared beside the field, checked in one place.
+"""Options of the config: each is declared with its default, its range and one sentence about it.
 
-It imports no torch: what a time-limited reward runs in a process of its own has numbers too.
+The metadata of a dataclass field holds range, sentence and source: `Limited` checks the ranges,
+`rlhf-lab explain` and docs/config.md show all three.
 """
 
 from __future__ import annotations
 
 import functools
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, TypeVar, get_args, get_origin, get_type_hints
 
-from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.ranges import Range, items, require, require_finite
 
 Value = TypeVar("Value")
-KEY = "limits"
+Metadata = dict[str, Any]
+RANGE, ABOUT, SOURCE = "range", "about", "source"
 # What no run comes near, and what indices and products of two still count exactly.
 MOST = 10**9
 MOST_TOKENS = 10**7
@@ -26,125 +27,104 @@ LARGEST_SCORE = 1e6
 LONGEST_SECONDS = 1e7
 # What fits the 64 bits that torch, JSON readers and Parquet give a whole number.
 LARGEST_SEED = 2**63 - 1
+# Bounds of `within`.
+SCORES: Metadata = {"least": -LARGEST_SCORE, "most": LARGEST_SCORE}
+SEEDS: Metadata = {"least": 0, "most": LARGEST_SEED}
 
 
-@dataclass(frozen=True)
-class Limits:
-    """What a number may be: between two bounds, of which `least` and `most` are allowed, `above`
-    and `below` are not; or one of `also`, by what it stands for. why: ends a refusal."""
-
-    least: float | None = None
-    above: float | None = None
-    most: float | None = None
-    below: float | None = None
-    also: Mapping[float, str] = field(default_factory=dict)
-    why: str = ""
-
-    def __post_init__(self) -> None:
-        assert (self.least is None) != (self.above is None), "one lower bound"
-        assert (self.most is None) != (self.below is None), "one upper bound"
-
-    def allow(self, value: float) -> bool:
-        """Whether a number is within; nan never is."""
-        if value in self.also:
-            return True
-        is_high = value >= self.least if self.least is not None else value > (self.above or 0)
-        is_low = value <= self.most if self.most is not None else value < (self.below or 0)
-        return is_high and is_low
-
-    def __str__(self) -> str:
-        """The range as a person would say it: `0 or more and below 1`, `1 to 5, or 0 for none`."""
-        if self.least is not None and self.most is not None:
-            text = f"{shown(self.least)} to {shown(self.most)}"
-        else:
-            low = f"above {shown(self.above)}" if self.least is None else shown(self.least)
-            low = low if self.least is None else f"{low} or more"
-            high = (
-                "below " + shown(self.below) if self.most is None else "up to " + shown(self.most)
-            )
-            text = f"{low} and {high}"
-        return "".join((text, *(f", or {shown(n)} {what}" for n, what in self.also.items())))
-
-
-def shown(bound: float | None) -> str:
-    """A bound as it can be passed."""
-    if isinstance(bound, float):
-        return f"{bound:g}".replace("e+0", "e").replace("e-0", "e-")
-    return str(bound)
+def described(about: str, source: str = "") -> Metadata:
+    """The metadata of a field. about: one sentence on what the value changes, its unit and its
+    special values. source: paper and equation."""
+    return {ABOUT: about, SOURCE: source}
 
 
 def within(
     *,
+    about: str,
+    source: str = "",
     least: float | None = None,
     above: float | None = None,
     most: float | None = None,
     below: float | None = None,
     also: Mapping[float, str] | None = None,
     why: str = "",
-) -> dict[str, Limits]:
+) -> Metadata:
     """The metadata of a field that holds a number, or a list or mapping of numbers."""
-    return {KEY: Limits(least, above, most, below, also or {}, why)}
+    return described(about, source) | {RANGE: Range(least, above, most, below, also or {}, why)}
+
+
+NAME = described("Name of the option, by which lists and tables of runs call it.")
+
+
+def name(default: str) -> str:
+    """The field `name` of an option of a group."""
+    return field(default=default, metadata=NAME)
+
+
+def option(default: Value, about: str, source: str = "") -> Value:
+    """A field that holds no number."""
+    return field(default=default, metadata=described(about, source))
+
+
+def collection(make: Callable[[], Value], about: str, source: str = "", **bounds: Any) -> Value:
+    """A field with a list or mapping. bounds: of the numbers in it."""
+    found = within(about=about, source=source, **bounds) if bounds else described(about, source)
+    return field(default_factory=make, metadata=found)
 
 
 def number(default: Value, **bounds: Any) -> Value:
-    """A field with a default and the bounds of `within`."""
+    """A field with a default and the bounds, sentence and source of `within`."""
     return field(default=default, metadata=within(**bounds))
 
 
-def count(default: int, least: int = 1, most: int = MOST, **rest: Any) -> int:
+def count(default: int, *, about: str, least: int = 1, most: int = MOST, **rest: Any) -> int:
     """A field that counts something."""
-    return number(default, least=least, most=most, **rest)
+    return number(default, about=about, least=least, most=most, **rest)
 
 
-def share(default: float, most: float = 1) -> float:
+def share(default: float, *, about: str, most: float = 1, source: str = "") -> float:
     """A field from nothing to all."""
-    return number(default, least=0, most=most)
+    return number(default, about=about, source=source, least=0, most=most)
 
 
-SCORE = within(least=-LARGEST_SCORE, most=LARGEST_SCORE)
-
-
-def score(default: float) -> float:
+def score(default: float, *, about: str, source: str = "") -> float:
     """A field in points of a reward."""
-    return number(default, least=-LARGEST_SCORE, most=LARGEST_SCORE)
+    return number(default, about=about, source=source, **SCORES)
 
 
-def coefficient(default: float) -> float:
+def coefficient(default: float, *, about: str, source: str = "") -> float:
     """A field that weighs a score or costs so much of it; 0 is none."""
-    return number(default, least=0, most=LARGEST_SCORE)
+    return number(default, about=about, source=source, least=0, most=LARGEST_SCORE)
 
 
-def seconds(default: float, **rest: Any) -> float:
+def seconds(default: float, *, about: str, **rest: Any) -> float:
     """A field of seconds, after which something is given up."""
-    return number(default, above=0, most=LONGEST_SECONDS, **rest)
+    return number(default, about=about, above=0, most=LONGEST_SECONDS, **rest)
 
 
-def pause(default: float) -> float:
+def pause(default: float, *, about: str) -> float:
     """A field of seconds that are waited for, if at all."""
-    return number(default, least=0, most=LONGEST_SECONDS)
+    return number(default, about=about, least=0, most=LONGEST_SECONDS)
 
 
-def tokens(default: int, least: int = 1, **rest: Any) -> int:
+def tokens(default: int, *, about: str, least: int = 1, **rest: Any) -> int:
     """A field of tokens of one sample."""
-    return count(default, least, MOST_TOKENS, **rest)
+    return count(default, about=about, least=least, most=MOST_TOKENS, **rest)
 
 
-def rows(default: int) -> int:
+def rows(default: int, *, about: str) -> int:
     """A field of rows that a model reads at a time."""
-    return count(default, most=MOST_ROWS_AT_ONCE)
+    return count(default, about=about, most=MOST_ROWS_AT_ONCE)
 
 
-def threads(default: int) -> int:
+def threads(default: int, *, about: str) -> int:
     """A field of torch threads per operation."""
-    return count(default, most=MOST_THREADS)
+    return count(default, about=about, most=MOST_THREADS)
 
 
-def seed(default: int) -> int:
+def seed(default: int, *, about: str) -> int:
     """A field that keys randomness."""
-    return count(default, least=0, most=LARGEST_SEED)
-
-
-SEEDS = within(least=0, most=LARGEST_SEED)
+    return number(default, about=about, **SEEDS)
 
 
 class Limited:
@@ -162,24 +142,27 @@ class Limited:
 
 @dataclass(frozen=True)
 class Column:
-    """A field of a part. limits: None where it holds no number by its type. is_many: it holds a
+    """A field of a part. range: None where it holds no number by its type. is_many: it holds a
     list or mapping of them."""
 
     name: str
-    limits: Limits | None
+    range: Range | None
+    about: str
+    source: str
     is_whole: bool
     is_many: bool
 
 
 @functools.cache
 def columns(part: type) -> tuple[Column, ...]:
-    """The fields of a part. One that holds numbers by its type must have limits: a test sees to
-    that."""
+    """The fields of a part. Tests require a sentence for each, and a range for numbers."""
     hints = get_type_hints(part)
     return tuple(
         Column(
             f.name,
-            f.metadata.get(KEY),
+            f.metadata.get(RANGE),
+            f.metadata.get(ABOUT, ""),
+            f.metadata.get(SOURCE, ""),
             is_whole=int in types_of(hints[f.name]),
             is_many=get_origin(hints[f.name]) in (list, dict),
         )
@@ -187,9 +170,9 @@ def columns(part: type) -> tuple[Column, ...]:
     )
 
 
-def limits_of(part: type, name: str) -> Limits | None:
-    """The limits of one field."""
-    return next(column.limits for column in columns(part) if column.name == name)
+def column_of(part: type, name: str) -> Column:
+    """One field of a part."""
+    return next(column for column in columns(part) if column.name == name)
 
 
 def types_of(hint: Any) -> Iterator[Any]:
@@ -203,39 +186,10 @@ def check(values: Any, part: type, key: str) -> None:
     """Refuse what is out of the range that the part's fields declare. values: the part or its
     composed twin, mounted at `key`."""
     for column in columns(part):
-        place = f"{key}.{column.name}" if key else column.name
+        name = f"{key}.{column.name}" if key else column.name
         value = getattr(values, column.name)
-        if column.limits is None:
-            require_finite(place, value)
+        if column.range is None:
+            require_finite(name, value)
             continue
-        for name, one in held(place, value) if column.is_many else [(place, value)]:
-            require(name, one, column.limits, column.is_whole)
-
-
-def held(place: str, value: Any) -> list[tuple[str, Any]]:
-    """What a list or mapping holds, with the place of each; any other value by itself."""
-    if isinstance(value, Mapping):
-        return [(f"{place}.{name}", inner) for name, inner in value.items()]
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return [(f"{place}[{index}]", inner) for index, inner in enumerate(value)]
-    return [(place, value)]
-
-
-def require_finite(key: str, value: Any) -> None:
-    """Refuse nan and infinity in what may be anything: no file of a run can hold them."""
-    for name, inner in held(key, value):
-        if inner is not value:
-            require_finite(name, inner)
-        elif isinstance(inner, float) and not math.isfinite(inner):
-            raise UserError(f"{name}={inner} is no finite number: choose one")
-
-
-def require(key: str, value: Any, limits: Limits, is_whole: bool) -> None:
-    """Refuse a value that is no number, or none within the limits."""
-    why = f" ({limits.why})" if limits.why else ""
-    is_number = isinstance(value, int if is_whole else int | float) and value is not True
-    if not is_number or value is False:
-        kind = "whole number" if is_whole else "number"
-        raise UserError(f"{key}={value!r} is no {kind}: choose {limits}{why}")
-    if not limits.allow(value):
-        raise UserError(f"{key}={value} is out of range: choose {limits}{why}")
+        for inner_name, inner in items(name, value) if column.is_many else [(name, value)]:
+            require(inner_name, inner, column.range, column.is_whole)

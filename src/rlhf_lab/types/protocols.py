@@ -1,16 +1,15 @@
-"""What each part of a run offers to the others: algorithms, rewards, generators, engines, trackers.
+"""The interfaces between the parts of a run: algorithms, rewards, generators, engines, trackers.
 
-Protocols with one method are optional: a part that has the method gets what it serves.
+Protocols marked `runtime_checkable` are optional: a part that implements one is used accordingly.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from rlhf_lab.types.data import (
     Batch,
-    Chunk,
     Credit,
     LossOutput,
     Metrics,
@@ -18,25 +17,30 @@ from rlhf_lab.types.data import (
     Objective,
     PolicyOutput,
     Reduction,
-    Told,
-    Updated,
+    UpdateResult,
     Verdict,
     Weights,
 )
-from rlhf_lab.types.samples import Example, Group, Split
+from rlhf_lab.types.rollouts import Chunk, GeneratorReport
+from rlhf_lab.types.samples import Group
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
 class WeightFeed(Protocol):
-    """Says which weights write token `step` (from 0) of a chunk; asked once per step, in order."""
+    """The weights that write token `step` (from 0) of a chunk; read once per step, in order."""
 
     def at(self, step: int) -> Weights: ...
 
 
 class Algorithm(Protocol):
-    """Two pure methods. Never sees a model, a device, a clock or a random number."""
+    """Two pure functions of tensors; it sees no model, device, clock or random number.
+
+    credit: an advantage (or preference) per token, and which rows to train on. loss: a scalar from
+    the policy's log-probs; a sum weighted by `batch.weight_BT`, so that the losses of micro-batches
+    add up. objective, reduction, needs: what the run must prepare for it.
+    """
 
     @property
     def reduction(self) -> Reduction: ...
@@ -54,29 +58,30 @@ class Algorithm(Protocol):
 
 @runtime_checkable
 class Adaptive(Protocol):
-    """An algorithm that is another one after every round, by the KL that it sees."""
+    """An algorithm whose KL coefficient changes after every round, by the KL that was measured."""
 
     @property
     def kl_coef(self) -> float: ...
 
     def adapted(self, kl: float, num_samples: int) -> Algorithm:
-        """The algorithm of the next round. kl: nats per sequence to the reference."""
+        """The algorithm for the next round. kl: nats per sequence to the reference."""
         ...
 
     def with_kl_coef(self, kl_coef: float) -> Algorithm:
-        """The algorithm that a checkpoint was saved with."""
+        """The algorithm with a coefficient from a checkpoint."""
         ...
 
 
 class Correction(Protocol):
-    """What is done about samples of another policy than the one that trains. Pure, like algorithms.
+    """A correction for samples that another policy wrote than the one that trains on them. Pure.
 
-    corrects: the objectives that it makes sense for. anchors_at_start: ratios are taken against the
-    policy at the round's start, which costs one forward pass a sample. warning: told once a run.
+    corrects: objectives that it applies to. anchors_at_start: ratios of the loss are taken against
+    the policy at the round's start, at the cost of one more forward pass per sample. warning: shown
+    once a run.
 
-    `weight` turns log-ratios of the policy to the behaviour (of the policy at the round's start,
-    where the loss's own ratio begins there) into factors of the credit, BT, none negative.
-    `step` is a factor of the learning rate, from the whole-sequence log-ratios of an update's rows.
+    weight(log_ratio_BT, batch): factors of the credit, BT, none negative. The log-ratio is policy
+    (or, if anchored, policy at the round's start) over behaviour. step(log_ratio_B): a factor of
+    the learning rate, from the whole-sequence log-ratios of an update's rows.
     """
 
     @property
@@ -96,69 +101,11 @@ class Correction(Protocol):
     def step(self, log_ratio_B: Tensor) -> float: ...
 
 
-class Task(Protocol):
-    """Prompts, reference answers and the task's own rule of what is good.
-
-    `tokenizer()` is the tokenizer that the task brings for models trained from nothing, else None.
-    `judge` scores one answer (`finished` says whether the end token was written); a task without
-    a rule of its own (`has_rule` is False) is judged by a reward model instead.
-    """
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def max_prompt_tokens(self) -> int: ...
-
-    @property
-    def max_response_tokens(self) -> int: ...
-
-    @property
-    def has_rule(self) -> bool: ...
-
-    def examples(self, split: Split) -> Sequence[Example]: ...
-
-    def tokenizer(self) -> Any | None: ...
-
-    def judge(self, example: Example, text: str, finished: bool) -> float: ...
-
-
-@runtime_checkable
-class Shortening(Protocol):
-    """A task that can leave out some of a prompt that is too long."""
-
-    def shorter(self, example: Example, excess: int) -> Example | None:
-        """The next shorter form, for a prompt `excess` tokens too long; None if there is none."""
-        ...
-
-
-@runtime_checkable
-class Verifiable(Protocol):
-    """A task that can tell right from wrong: where `is_verifiable`, a text that `judge` gives 1 or
-    more is right, and any other is wrong."""
-
-    @property
-    def is_verifiable(self) -> bool: ...
-
-
-@runtime_checkable
-class Answering(Protocol):
-    """A task whose texts hold an answer that samples of a prompt can vote on."""
-
-    def answer(self, text: str) -> str | None:
-        """The answer in a text; None if it has none."""
-        ...
-
-    def is_same_answer(self, one: str, other: str) -> bool:
-        """Whether two answers are one and the same vote."""
-        ...
-
-
 class Reward(Protocol):
-    """Scores groups: one float per sample, in order. A judge is one too.
+    """Scores groups: one float per sample, in order. Judges are rewards too.
 
-    An empty tuple says that a group could not be scored (a judge that fails, a verifier that takes
-    too long). Such a group is dropped and counted: a failure is never a reward.
+    An empty tuple: the group could not be scored (a judge failed, a verifier took too long). Such a
+    group is dropped and counted; a failure is never turned into a number.
     """
 
     def score(self, groups: Sequence[Group]) -> list[tuple[float, ...]]: ...
@@ -166,7 +113,7 @@ class Reward(Protocol):
 
 @runtime_checkable
 class Stepwise(Protocol):
-    """A reward that also says what each step of a sample earned."""
+    """A reward that also scores the single steps of a sample (process rewards)."""
 
     def scored(self, groups: Sequence[Group]) -> list[Group]:
         """The groups with their rewards (those of `score`) and step rewards."""
@@ -174,7 +121,7 @@ class Stepwise(Protocol):
 
 
 def scored_groups(reward: Reward, groups: Sequence[Group]) -> list[Group]:
-    """The groups with all that a reward says of them."""
+    """The groups with their rewards, and with step rewards where the reward has them."""
     if isinstance(reward, Stepwise):
         return reward.scored(groups)
     rows = reward.score(groups)
@@ -183,7 +130,7 @@ def scored_groups(reward: Reward, groups: Sequence[Group]) -> list[Group]:
 
 @runtime_checkable
 class Metered(Protocol):
-    """A reward that costs something, or that can fail."""
+    """A reward with counts for the ledger, such as calls of a judge and their failures."""
 
     def drain(self) -> Mapping[str, int]:
         """Counts since the last call, under names for the ledger, such as judge_calls."""
@@ -192,7 +139,7 @@ class Metered(Protocol):
 
 @runtime_checkable
 class Comparing(Protocol):
-    """A judge that compares texts instead of scoring each by itself."""
+    """A judge that compares two texts instead of scoring one."""
 
     def compare(
         self, groups: Sequence[Group], references: Sequence[Group]
@@ -203,33 +150,33 @@ class Comparing(Protocol):
 
 
 class Generator(Protocol):
-    """A function of its arguments: the same weights and chunk give the same groups."""
+    """Writes samples. Pure: the same weights and chunk give the same groups."""
 
     def generate(self, feed: WeightFeed, chunk: Chunk) -> tuple[Group, ...]: ...
 
 
 @runtime_checkable
 class Reporting(Protocol):
-    """A generator that has something to tell of itself."""
+    """A generator with metrics of its own, or notes for the user."""
 
-    def told(self) -> Told:
-        """What it found out since the last call."""
+    def report(self) -> GeneratorReport:
+        """Metrics and notes since the last call."""
         ...
 
 
 @runtime_checkable
 class Closing(Protocol):
-    """Something that outlives its last use unless it is closed: a process, a server."""
+    """Something that holds a process or a server until it is closed."""
 
     def close(self) -> None: ...
 
 
 class Engine(Protocol):
-    """The only owner of trainable state.
+    """Owns everything that is trained. Log-probs and values are BT, of the response tokens.
 
-    `logp` reads given weights without touching the policy; `values` asks the value model; `state`
-    and `restore` carry optimizer, value model and a moved reference through a checkpoint.
-    `peak_memory` is in bytes, of the process that took most.
+    logp: under given weights, without changing the policy. values: by the value model. weights: an
+    immutable copy of the policy. state, restore: optimizer, value model and moved reference of a
+    checkpoint. peak_memory: bytes, of the process that took most.
     """
 
     def reference_logp(self, batch: Batch) -> Tensor: ...
@@ -240,7 +187,7 @@ class Engine(Protocol):
 
     def update(
         self, batch: Batch, algo: Algorithm, correction: Correction, learning_rate: float
-    ) -> Updated: ...
+    ) -> UpdateResult: ...
 
     def move_reference(self, decay: float) -> None: ...
 
@@ -254,7 +201,7 @@ class Engine(Protocol):
 
 
 class Tracker(Protocol):
-    """Where metrics go. JSONL is the record, the others are mirrors."""
+    """A destination of metrics. The JSONL file is the record; the others mirror it."""
 
     def log(self, metrics: Metrics, step: int) -> None: ...
 

@@ -11,25 +11,36 @@ from rlhf_lab.types.errors import UserError
 
 @dataclass(frozen=True)
 class RunOptions(limits.Limited, key="run"):
-    """Config group `budget`, mounted at `run`.
+    """How much is trained, and how much of it on samples of one round (N, T, K; S is
+    mode.max_staleness)."""
 
-    updates: optimizer updates of the whole run, N*T per round.
-    groups_per_update: prompts in one minibatch.
-    updates_per_round (N): minibatches that one round of generation holds.
-    passes (T): sweeps over a round's rows.
-    group_size (K): completions per prompt.
-    oversample: groups generated for each that is trained on; those with unequal rewards are taken
-    first, in order. 0 leaves it to the algorithm, which is 1 for all but dapo.
-    (S, the maximum staleness in rounds, belongs to the mode.)
-    """
-
-    updates: int = limits.count(256)
-    groups_per_update: int = limits.count(64)
-    updates_per_round: int = limits.count(1)
-    passes: int = limits.count(1)
-    group_size: int = limits.count(2, most=10**6)
+    updates: int = limits.count(
+        256, about="Optimizer updates of the whole run, N * T in each round."
+    )
+    groups_per_update: int = limits.count(64, about="Prompts of one update (a minibatch).")
+    updates_per_round: int = limits.count(
+        1,
+        about="N: minibatches of samples that one round generates.",
+        source="arXiv:2410.18252",
+    )
+    passes: int = limits.count(
+        1, about="T: passes over the samples of a round.", source="arXiv:2410.18252"
+    )
+    group_size: int = limits.count(
+        2,
+        most=10**6,
+        about="K: responses generated per prompt.",
+        source="arXiv:2410.18252",
+    )
     oversample: float = limits.number(
-        0.0, least=1, most=100, also={0: "to leave it to the algorithm"}
+        0.0,
+        least=1,
+        most=100,
+        also={0: "to leave it to the algorithm"},
+        about=(
+            "Groups generated for each that is trained on: those with unequal rewards are taken "
+            "first, in order; 0 leaves it to the algorithm (1 for all but dapo)."
+        ),
     )
 
     def __post_init__(self) -> None:

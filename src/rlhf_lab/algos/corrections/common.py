@@ -1,19 +1,37 @@
-"""Pieces that corrections share: what each may be combined with, and log-ratios of responses."""
+"""What corrections share: the objectives they apply to, defaults, log-ratios of responses."""
 
 from __future__ import annotations
 
+from typing import ClassVar
+
+import torch
 from torch import Tensor
 
 from rlhf_lab.types.data import Batch, Objective
 from rlhf_lab.types.errors import UserError
 
 EVERY = frozenset(Objective)
-# A pair or a best of K is no draw from the behaviour policy: no ratio to it can correct the loss.
+# A pair or a best of K is not a draw from the behaviour policy: no ratio corrects such a loss.
 CREDITED = EVERY - {Objective.comparison}
-# A factor per token would be averaged away where the loss takes one credit per response.
+# A loss with one credit per response would average factors of single tokens.
 PER_TOKEN = CREDITED - {Objective.sequence_ratio}
-# Anchoring means another denominator, so there must be a ratio.
+# Losses with a ratio, whose denominator anchoring replaces.
 RATIOS = frozenset({Objective.token_ratio, Objective.sequence_ratio})
+
+
+class CorrectionDefaults:
+    """Ratios anchored at the round's start, credit and learning rate as they are."""
+
+    anchors_at_start: ClassVar[bool] = True
+    warning: ClassVar[str] = ""
+
+    def weight(self, log_ratio_BT: Tensor, batch: Batch) -> Tensor:
+        """One everywhere: credit is not changed."""
+        return torch.ones_like(log_ratio_BT)
+
+    def step(self, log_ratio_B: Tensor) -> float:
+        """One: the learning rate is not changed."""
+        return 1.0
 
 
 def response_sum(log_ratio_BT: Tensor, batch: Batch) -> Tensor:

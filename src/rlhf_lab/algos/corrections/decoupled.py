@@ -8,28 +8,30 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from rlhf_lab.algos.corrections.common import RATIOS
+from rlhf_lab.algos.corrections.common import RATIOS, CorrectionDefaults
 from rlhf_lab.types import limits
 from rlhf_lab.types.data import Batch, Objective
 
 
 @dataclass(frozen=True)
-class Decoupled(limits.Limited, key="correction"):
-    """The loss clips policy over proximal, the policy at the round's start; each token also weighs
-    proximal over behaviour. cap: a token weighs at most so much; 0 is no bound, as in the paper.
+class Decoupled(CorrectionDefaults, limits.Limited, key="correction"):
+    """The loss clips policy over proximal policy (that of the round's start), and each token
+    weighs proximal over behaviour policy."""
 
-    truncated_is with a cap of two is the same with a bound that is meant to bite.
-    """
-
-    name: str = "decoupled"
-    cap: float = limits.number(0.0, above=0, most=1e9, also={0: "for none"})
+    name: str = limits.name("decoupled")
+    cap: float = limits.number(
+        0.0,
+        above=0,
+        most=1e9,
+        also={0: "for none"},
+        about=(
+            "Largest weight of a token; 0 is no bound, as in the paper. truncated_is is the same "
+            "with a bound that acts."
+        ),
+        source="arXiv:2110.00641",
+    )
     corrects: ClassVar[frozenset[Objective]] = RATIOS - {Objective.sequence_ratio}
-    anchors_at_start: ClassVar[bool] = True
-    warning: ClassVar[str] = ""
 
     def weight(self, log_ratio_BT: Tensor, batch: Batch) -> Tensor:
         """The token's ratio of proximal to behaviour."""
         return log_ratio_BT.exp().clamp(max=self.cap or math.inf)
-
-    def step(self, log_ratio_B: Tensor) -> float:
-        return 1.0

@@ -5,28 +5,30 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
 from torch import Tensor
 
-from rlhf_lab.algos.corrections.common import EVERY
+from rlhf_lab.algos.corrections.common import EVERY, CorrectionDefaults
 from rlhf_lab.types import limits
-from rlhf_lab.types.data import Batch, Objective
+from rlhf_lab.types.data import Objective
 
 
 @dataclass(frozen=True)
-class ESSScaled(limits.Limited, key="correction"):
-    """power: the learning rate is multiplied by (effective / actual responses) ** power; a half is
-    what suits AdamW, whose steps do not shrink with the gradient."""
+class ESSScaled(CorrectionDefaults, limits.Limited, key="correction"):
+    """The learning rate of an update shrinks with the effective sample size of its responses."""
 
-    name: str = "ess_scaled"
-    power: float = limits.number(0.5, above=0, most=100)
+    name: str = limits.name("ess_scaled")
+    power: float = limits.number(
+        0.5,
+        above=0,
+        most=100,
+        about=(
+            "The learning rate is multiplied by (effective / actual responses) to this power; a "
+            "half suits AdamW, whose steps do not shrink with the gradient."
+        ),
+        source="arXiv:2602.17616",
+    )
     corrects: ClassVar[frozenset[Objective]] = EVERY
     anchors_at_start: ClassVar[bool] = False
-    warning: ClassVar[str] = ""
-
-    def weight(self, log_ratio_BT: Tensor, batch: Batch) -> Tensor:
-        """One everywhere: the loss stays as it is."""
-        return torch.ones_like(log_ratio_BT)
 
     def step(self, log_ratio_B: Tensor) -> float:
         """(sum w)^2 / (n sum w^2) of the responses' ratios, to the power."""

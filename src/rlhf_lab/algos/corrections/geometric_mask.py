@@ -7,21 +7,35 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from rlhf_lab.algos.corrections.common import CREDITED, require_interval, response_mean, within
+from rlhf_lab.algos.corrections.common import (
+    CREDITED,
+    CorrectionDefaults,
+    require_interval,
+    response_mean,
+    within,
+)
 from rlhf_lab.types import limits
 from rlhf_lab.types.data import Batch, Objective
 
 
 @dataclass(frozen=True)
-class GeometricMask(limits.Limited, key="correction"):
-    """low, high: the interval of the geometric mean of a response's token ratios."""
+class GeometricMask(CorrectionDefaults, limits.Limited, key="correction"):
+    """Responses whose geometric mean of token ratios is outside an interval are left out."""
 
-    name: str = "geometric_mask"
-    low: float = limits.number(0.99, least=0, most=1e9)
-    high: float = limits.number(1.01, above=0, most=1e9)
+    name: str = limits.name("geometric_mask")
+    low: float = limits.number(
+        0.99,
+        least=0,
+        most=1e9,
+        about="Smallest geometric mean of a response's token ratios that is trained on.",
+    )
+    high: float = limits.number(
+        1.01,
+        above=0,
+        most=1e9,
+        about="Largest geometric mean of a response's token ratios that is trained on.",
+    )
     corrects: ClassVar[frozenset[Objective]] = CREDITED
-    anchors_at_start: ClassVar[bool] = True
-    warning: ClassVar[str] = ""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -32,6 +46,3 @@ class GeometricMask(limits.Limited, key="correction"):
         mean_B1 = response_mean(log_ratio_BT, batch).exp()
         keep_B1 = within(mean_B1, self.low, self.high)
         return keep_B1.to(log_ratio_BT.dtype).expand_as(log_ratio_BT)
-
-    def step(self, log_ratio_B: Tensor) -> float:
-        return 1.0

@@ -7,21 +7,28 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from rlhf_lab.algos.corrections.common import PER_TOKEN, require_interval, within
+from rlhf_lab.algos.corrections.common import (
+    PER_TOKEN,
+    CorrectionDefaults,
+    require_interval,
+    within,
+)
 from rlhf_lab.types import limits
 from rlhf_lab.types.data import Batch, Objective
 
 
 @dataclass(frozen=True)
-class IcePop(limits.Limited, key="correction"):
-    """low, high: the interval of ratios that are believed."""
+class IcePop(CorrectionDefaults, limits.Limited, key="correction"):
+    """Tokens weigh their ratio of proximal to behaviour policy; outside an interval, nothing."""
 
-    name: str = "icepop"
-    low: float = limits.number(0.5, least=0, most=1e9)
-    high: float = limits.number(5.0, above=0, most=1e9)
+    name: str = limits.name("icepop")
+    low: float = limits.number(
+        0.5, least=0, most=1e9, about="Smallest token ratio that is trained on."
+    )
+    high: float = limits.number(
+        5.0, above=0, most=1e9, about="Largest token ratio that is trained on."
+    )
     corrects: ClassVar[frozenset[Objective]] = PER_TOKEN
-    anchors_at_start: ClassVar[bool] = True
-    warning: ClassVar[str] = ""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -31,6 +38,3 @@ class IcePop(limits.Limited, key="correction"):
         """The token's ratio, or zero."""
         ratio_BT = log_ratio_BT.exp()
         return ratio_BT * within(ratio_BT, self.low, self.high)
-
-    def step(self, log_ratio_B: Tensor) -> float:
-        return 1.0

@@ -7,26 +7,31 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from rlhf_lab.algos.corrections.common import CREDITED, response_mean
+from rlhf_lab.algos.corrections.common import CREDITED, CorrectionDefaults, response_mean
 from rlhf_lab.types import limits
 from rlhf_lab.types.data import Batch, Objective
 
 
 @dataclass(frozen=True)
-class OPSM(limits.Limited, key="correction"):
-    """delta: nats per token, on average, by which the policy may find a response less likely than
-    its writer did. What is worse than that and was bad is not learned from; what was good is."""
+class OPSM(CorrectionDefaults, limits.Limited, key="correction"):
+    """Responses of negative credit that the policy has become unlikely to write are left out; good
+    ones stay."""
 
-    name: str = "opsm"
-    delta: float = limits.number(0.05, above=0, most=1e6)
+    name: str = limits.name("opsm")
+    delta: float = limits.number(
+        0.05,
+        above=0,
+        most=1e6,
+        about=(
+            "Nats per token by which a response may have become less likely than when it was "
+            "written."
+        ),
+        source="arXiv:2512.02556",
+    )
     corrects: ClassVar[frozenset[Objective]] = CREDITED
     anchors_at_start: ClassVar[bool] = False
-    warning: ClassVar[str] = ""
 
     def weight(self, log_ratio_BT: Tensor, batch: Batch) -> Tensor:
         """Zero on negative credit in responses that have become unlikely, one elsewhere."""
         is_far_B1 = -response_mean(log_ratio_BT, batch) > self.delta
         return 1.0 - (is_far_B1 & (batch.credit_BT < 0)).to(log_ratio_BT.dtype)
-
-    def step(self, log_ratio_B: Tensor) -> float:
-        return 1.0

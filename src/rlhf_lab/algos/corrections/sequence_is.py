@@ -7,25 +7,25 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from rlhf_lab.algos.corrections.common import CREDITED, response_sum
+from rlhf_lab.algos.corrections.common import CREDITED, CorrectionDefaults, response_sum
 from rlhf_lab.types import limits
 from rlhf_lab.types.data import Batch, Objective
 
 
 @dataclass(frozen=True)
-class SequenceIS(limits.Limited, key="correction"):
-    """cap: largest weight of a response. Unbiased below it, at the price of variance."""
+class SequenceIS(CorrectionDefaults, limits.Limited, key="correction"):
+    """Each response weighs its ratio of proximal to behaviour policy, up to a cap."""
 
-    name: str = "sequence_is"
-    cap: float = limits.number(5.0, above=0, most=1e9)
+    name: str = limits.name("sequence_is")
+    cap: float = limits.number(
+        5.0,
+        above=0,
+        most=1e9,
+        about="Largest weight of a response; a higher cap has less bias and more variance.",
+    )
     corrects: ClassVar[frozenset[Objective]] = CREDITED
-    anchors_at_start: ClassVar[bool] = True
-    warning: ClassVar[str] = ""
 
     def weight(self, log_ratio_BT: Tensor, batch: Batch) -> Tensor:
         """The response's ratio, cut at the cap, at each of its tokens."""
         weight_B1 = response_sum(log_ratio_BT, batch).exp().clamp(max=self.cap)
         return weight_B1.expand_as(log_ratio_BT)
-
-    def step(self, log_ratio_B: Tensor) -> float:
-        return 1.0

@@ -7,24 +7,19 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from rlhf_lab.algos.corrections.common import PER_TOKEN
+from rlhf_lab.algos.corrections.common import PER_TOKEN, CorrectionDefaults
 from rlhf_lab.types import limits
 from rlhf_lab.types.data import Batch, Objective
 
 
 @dataclass(frozen=True)
-class TruncatedIS(limits.Limited, key="correction"):
-    """cap: largest weight of a token."""
+class TruncatedIS(CorrectionDefaults, limits.Limited, key="correction"):
+    """Each token of the loss weighs its ratio of proximal to behaviour policy, up to a cap."""
 
-    name: str = "truncated_is"
-    cap: float = limits.number(2.0, above=0, most=1e9)
+    name: str = limits.name("truncated_is")
+    cap: float = limits.number(2.0, above=0, most=1e9, about="Largest weight of a token.")
     corrects: ClassVar[frozenset[Objective]] = PER_TOKEN
-    anchors_at_start: ClassVar[bool] = True
-    warning: ClassVar[str] = ""
 
     def weight(self, log_ratio_BT: Tensor, batch: Batch) -> Tensor:
         """The token's ratio, cut at the cap."""
         return log_ratio_BT.exp().clamp(max=self.cap)
-
-    def step(self, log_ratio_B: Tensor) -> float:
-        return 1.0

@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from rlhf_lab.evaluation.measures.intervals import mean, with_interval
+from rlhf_lab.tasks.protocols import Answering
 from rlhf_lab.types.data import Metrics
-from rlhf_lab.types.protocols import Answering
 from rlhf_lab.types.randomness import stable_hash, uniforms
 from rlhf_lab.types.samples import Group
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from rlhf_lab.algos.off_policy import k3_terms
-from rlhf_lab.models.batching import micro_batches, moved
+from rlhf_lab.models.batching import micro_batches, to_device
 from rlhf_lab.models.devices import device_of
 from rlhf_lab.models.forward import response_output
 from rlhf_lab.types.data import Batch, Metrics
@@ -57,5 +57,5 @@ def perplexity(reference: Any, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
 
 def response_logp(model: Any, part: Batch, temperature: float) -> Tensor:
     """Log-probs of the response tokens, BT, from wherever the model is."""
-    output = response_output(model, moved(part, device_of(model)), temperature)
+    output = response_output(model, to_device(part, device_of(model)), temperature)
     return output.logp_BT.cpu()

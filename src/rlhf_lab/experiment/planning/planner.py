@@ -13,7 +13,6 @@ from itertools import cycle, islice, product
 from pathlib import Path
 from typing import Any
 
-from rlhf_lab.experiment.arguments import is_option
 from rlhf_lab.experiment.planning import ideal_timeline, steady_state
 from rlhf_lab.experiment.planning.timing import Measurement, Round, Settings, measured
 from rlhf_lab.runs.trackers.console import Console
@@ -62,20 +61,14 @@ class Prediction:
     lag_updates_max: int
 
 
-def show(arguments: list[str], console: Console) -> int:
-    """RUN [key=value,value ...]: print what the run took, and every setting's prediction."""
-    if not arguments or is_option(arguments[0]):
-        raise UserError(
-            "rlhf-lab plan needs a run's folder: rlhf-lab plan RUN [run.passes=1,2 mode=async ...]"
-        )
-    folder = Path(arguments[0])
+def show(folder: Path, changes: Sequence[str], console: Console) -> None:
+    """Print what a run took, and the prediction for every combination of KEY=VALUE,VALUE."""
     measurement = measured(folder)
     own = measurement.settings
-    plans = {label: changed(own, change) for label, change in grid(arguments[1:])}
+    plans = {label: changed(own, change) for label, change in grid(changes)}
     console.table(f"plan from {folder}", COLUMNS, table(measurement, plans))
     if measurement.is_whole:
-        console.say(advice(measurement))
-    return 0
+        console.print(advice(measurement))
 
 
 def advice(measurement: Measurement) -> str:

@@ -1,11 +1,11 @@
-"""What a run's folder tells of its seconds: manifest.json and timeline.jsonl, round by round."""
+"""A run's settings and its seconds, round by round, from manifest.json and timeline.jsonl."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +14,13 @@ from typing_extensions import TypedDict
 from rlhf_lab.rollout.generators.hf import HFSampling
 from rlhf_lab.rollout.mode import Mode
 from rlhf_lab.runs.folder import TIMELINE, manifest_path
-from rlhf_lab.runs.jsonl import read_rows
 from rlhf_lab.runs.reading import Unreadable, checked
 from rlhf_lab.runs.recorded import Amount, Count, read_manifest
+from rlhf_lab.runs.timeline import GENERATION, TRAINER, WAITING, LaneSpan, read_spans
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.ranges import require
 from rlhf_lab.types.run_options import RunOptions
-
-GENERATION = ("generate", "score")
-TRAINER = "trainer"
 
 
 @dataclass(frozen=True)
@@ -49,9 +47,9 @@ class Settings:
             ("mode.num_generators", Mode, self.num_generators or 1),
             ("mode.max_staleness", Mode, self.max_staleness),
         ):
-            limit = limits.limits_of(part, key.partition(".")[2])
+            limit = limits.column_of(part, key.partition(".")[2]).range
             assert limit is not None, "numbers have limits"
-            limits.require(key, value, limit, is_whole=True)
+            require(key, value, limit, is_whole=True)
         if self.compares and self.group_size < 2:
             raise UserError(
                 f"run.group_size={self.group_size}: the run's algorithm compares the samples of a "
@@ -108,32 +106,12 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Span:
-    """A row of timeline.jsonl."""
-
-    lane: str
-    phase: str
-    start: float
-    end: float
-    round: int
-    chunk: int | None
-
-    @property
-    def seconds(self) -> float:
-        return self.end - self.start
-
-    @property
-    def is_generation(self) -> bool:
-        return self.phase in GENERATION
-
-
-@dataclass(frozen=True)
 class Window:
     """The trainer's lane from the start of a round to the start of the next."""
 
     start: float
     end: float
-    spans: tuple[Span, ...]
+    spans: tuple[LaneSpan, ...]
 
     def seconds(self, *phases: str) -> float:
         return sum(span.seconds for span in self.spans if span.phase in phases)
@@ -143,10 +121,10 @@ class Window:
         """Seconds in spans; generation of one's own lies inside `take`."""
         return sum(span.seconds for span in self.spans if not span.is_generation)
 
-    def waiting(self, generation: Sequence[Span]) -> float:
+    def waiting(self, generation: Sequence[LaneSpan]) -> float:
         """Seconds of `take` until the last generator was done with the round."""
         done = max((span.end for span in generation if span.lane != TRAINER), default=0.0)
-        takes = [span for span in self.spans if span.phase == "take"]
+        takes = [span for span in self.spans if span.phase == WAITING]
         return sum(max(0.0, min(span.end, done) - span.start) for span in takes)
 
 
@@ -223,14 +201,14 @@ def measured(folder: Path) -> Measurement:
     return Measurement(settings, tuple(rounds), wall, sum(waits), idle)
 
 
-def chunks_of_rounds(generation: Sequence[Span]) -> defaultdict[int, list[Span]]:
-    found: defaultdict[int, list[Span]] = defaultdict(list)
+def chunks_of_rounds(generation: Sequence[LaneSpan]) -> defaultdict[int, list[LaneSpan]]:
+    chunks: defaultdict[int, list[LaneSpan]] = defaultdict(list)
     for span in generation:
-        found[span.round].append(span)
-    return found
+        chunks[span.round].append(span)
+    return chunks
 
 
-def windows(spans: Sequence[Span], trained: set[int]) -> dict[int, Window]:
+def windows(spans: Sequence[LaneSpan], trained: set[int]) -> dict[int, Window]:
     """The trainer's lane cut where rounds begin. Rounds that were not trained are left out."""
     last = max(trained)
     lane = [s for s in spans if s.lane == TRAINER and (s.is_generation or s.round <= last)]
@@ -241,7 +219,7 @@ def windows(spans: Sequence[Span], trained: set[int]) -> dict[int, Window]:
     numbers = sorted(trained)
     starts = [first[number] for number in numbers]
     ends = [*starts[1:], max(span.end for span in own)]
-    parts: list[list[Span]] = [[] for _ in numbers]
+    parts: list[list[LaneSpan]] = [[] for _ in numbers]
     for span in lane:
         if span.start < ends[-1]:
             parts[max(0, bisect_right(starts, span.start) - 1)].append(span)
@@ -254,14 +232,15 @@ def windows(spans: Sequence[Span], trained: set[int]) -> dict[int, Window]:
 def settings_of(folder: Path) -> Settings:
     path = manifest_path(folder)
     try:
-        given = checked(read_manifest(path), Planned, path)["settings"]
-        if given.get("segment_tokens"):
+        settings = checked(read_manifest(path), Planned, path)["settings"]
+        if settings.get("segment_tokens"):
             raise UserError(
-                f"{folder} has partial rollouts (mode.segment_tokens={given['segment_tokens']}), "
-                "whose timeline follows from the lengths of its samples: pass a run of mode=async"
+                f"{folder} has partial rollouts (mode.segment_tokens="
+                f"{settings['segment_tokens']}), whose timeline follows from the lengths of its "
+                "samples: pass a run of mode=async"
             )
         # Runs from before groups could be oversampled did not.
-        whole = checked({"oversample": 1.0, **given}, SettingsRow, path, "key settings")
+        whole = checked({"oversample": 1.0, **settings}, SettingsRow, path, "key settings")
     except Unreadable as error:
         raise UserError(
             f"{error}: it has no settings to plan from (it is damaged, or older than this "
@@ -270,22 +249,19 @@ def settings_of(folder: Path) -> Settings:
     return Settings(**whole)
 
 
-def spans_of(folder: Path) -> list[Span]:
-    path = folder / TIMELINE
-    rows = read_rows(path)
-    if not rows:
-        raise UserError(
-            f"{path} is missing or empty: train again, a few rounds suffice, or pass another run"
-        )
-    names = [field.name for field in fields(Span)]
-    known: list[dict[str, Any]] = [{name: row.get(name) for name in names} for row in rows]
-    found = [Span(**one) for one in known]
-    if any(span.is_generation and span.chunk is None for span in found):
+def spans_of(folder: Path) -> list[LaneSpan]:
+    """The spans of a run, generation with its chunks. Raises UserError without any."""
+    spans, path = read_spans(folder), folder / TIMELINE
+    if not spans:
+        raise UserError(f"{path} is empty: train again, a few rounds suffice, or pass another run")
+    if any(span.is_generation and span.chunk is None for span in spans):
         raise UserError(f"{path} has generation that is of no chunk: train again")
-    return found
+    return spans
 
 
-def round_of(settings: Settings, window: Window, generation: Sequence[Span], wait: float) -> Round:
+def round_of(
+    settings: Settings, window: Window, generation: Sequence[LaneSpan], wait: float
+) -> Round:
     """A round's seconds, waiting and generation in the trainer's lane left out."""
     chunks: dict[int, float] = {}
     for span in generation:

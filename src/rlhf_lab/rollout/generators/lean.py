@@ -64,15 +64,16 @@ class LeanDecoder:
         """Read prompts of similar length into the buffers; the last hidden states, PE."""
         token_PS, mask_PS = (t.to(self._device) for t in pad_left([prompts[n] for n in part], 0))
         width = token_PS.shape[1]
-        hidden_PSE = self._stack.embed(token_PS)
-        cos, sin = self._stack.rotary(hidden_PSE, positions(mask_PS))
+        # P rows of S tokens of E numbers; after the last layer of the last token alone.
+        hidden = self._stack.embed(token_PS)
+        cos, sin = self._stack.rotary(hidden, positions(mask_PS))
         cos, sin = cos.unsqueeze(1), signed(sin).unsqueeze(1)
         # A pad looks at itself, so that no row of the softmax is empty.
         sees = torch.ones(width, width, dtype=torch.bool, device=self._device)
         sees = sees.tril() & (mask_PS[:, None, None] > 0) | sees.diag().diag()
         place = torch.tensor(part, device=self._device)
         for number, block in enumerate(self._stack.blocks):
-            query, key, value = block.project(hidden_PSE)
+            query, key, value = block.project(hidden)
             query, key = turned(query, cos, sin), turned(key, cos, sin)
             for buffers, given in ((self._read_keys, key), (self._read_values, value)):
                 if number == len(buffers):
@@ -80,12 +81,12 @@ class LeanDecoder:
                     buffers.append(key.new_zeros(size))
                 buffers[number][place, :, self._width - width :] = given
             if number == len(self._stack.blocks) - 1:
-                query, sees, hidden_PSE = query[:, :, -1:], sees[:, :, -1:], hidden_PSE[:, -1:]
+                query, sees, hidden = query[:, :, -1:], sees[:, :, -1:], hidden[:, -1:]
             found = scaled_dot_product_attention(
                 query, key, value, sees, scale=self._stack.scaling, enable_gqa=True
             )
-            hidden_PSE = block.merge(hidden_PSE, found.transpose(1, 2).flatten(2))
-        return hidden_PSE[:, -1]
+            hidden = block.merge(hidden, found.transpose(1, 2).flatten(2))
+        return hidden[:, -1]
 
     def step(self, token_B: Tensor) -> Tensor:
         """Write a token to every row; logits BV of what comes next."""

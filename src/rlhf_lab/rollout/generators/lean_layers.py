@@ -20,13 +20,13 @@ FIXED_ROTARY = ("default", "linear", "llama3", "yarn")
 
 
 class Block(Protocol):
-    """A layer without its attention: B rows of T tokens with E numbers each."""
+    """A layer without its attention: B rows of T tokens with E numbers each, A in its heads."""
 
     def project(self, hidden_BTE: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values before rotation, B heads T D each."""
         ...
 
-    def merge(self, hidden_BTE: Tensor, attended_BTE: Tensor) -> Tensor:
+    def merge(self, hidden_BTE: Tensor, attended_BTA: Tensor) -> Tensor:
         """The layer's output from its input and what attention found."""
         ...
 
@@ -57,9 +57,9 @@ class NeoXBlock:
         query, key, value = both.chunk(3, dim=-1)
         return query, key, value
 
-    def merge(self, hidden_BTE: Tensor, attended_BTE: Tensor) -> Tensor:
+    def merge(self, hidden_BTE: Tensor, attended_BTA: Tensor) -> Tensor:
         layer = self.layer
-        found: Tensor = layer.attention.dense(attended_BTE)
+        found: Tensor = layer.attention.dense(attended_BTA)
         if layer.use_parallel_residual:
             thought: Tensor = layer.mlp(layer.post_attention_layernorm(hidden_BTE))
             return thought + found + hidden_BTE
@@ -84,8 +84,8 @@ class LlamaBlock:
         )
         return query, key, value
 
-    def merge(self, hidden_BTE: Tensor, attended_BTE: Tensor) -> Tensor:
-        hidden_BTE = hidden_BTE + self.layer.self_attn.o_proj(attended_BTE)
+    def merge(self, hidden_BTE: Tensor, attended_BTA: Tensor) -> Tensor:
+        hidden_BTE = hidden_BTE + self.layer.self_attn.o_proj(attended_BTA)
         thought: Tensor = self.layer.mlp(self.layer.post_attention_layernorm(hidden_BTE))
         return hidden_BTE + thought
 

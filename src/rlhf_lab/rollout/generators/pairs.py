@@ -8,24 +8,26 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlhf_lab.rollout.generators.hf import HFSampling
-from rlhf_lab.types.data import Chunk
+from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.protocols import WeightFeed
+from rlhf_lab.types.rollouts import Chunk
 from rlhf_lab.types.samples import Example, Finish, Group, Sample
 
 
 @dataclass(frozen=True)
 class PairsSampling(HFSampling):
-    """Config option `generator=pairs`: train on the same pairs in every epoch, chosen first.
+    """Fixed preference pairs instead of samples, the same in every epoch: the chosen response has
+    reward 1, the rejected one 0. Labels and evaluation are sampled as by generator=hf."""
 
-    path: JSON lines with the text fields prompt, chosen and rejected, where prompt + chosen is a
-    full text; empty takes the pairs of the pipeline's own label stage. The reward is 1 for chosen
-    and 0 for rejected, whatever `reward=` says. The other values are those of generator=hf, with
-    which labels and evaluation are sampled; answers are cut at max_new_tokens.
-    """
-
-    name: str = "pairs"
-    path: str = ""
+    name: str = limits.name("pairs")
+    path: str = limits.option(
+        "",
+        about=(
+            "JSON lines with the text fields prompt, chosen and rejected, where prompt + chosen "
+            "is a full text; empty takes the pairs of the label stage."
+        ),
+    )
 
 
 class PairsGenerator:

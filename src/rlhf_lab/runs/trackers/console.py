@@ -1,4 +1,4 @@
-"""What a command says while it works: live bars on a terminal, plain lines elsewhere."""
+"""What a command prints while it works: live bars on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ LINE_SHARE = 0.05
 
 
 class Bar(Protocol):
-    """How a stage tells its progress, with a few numbers of the moment."""
+    """Shows how far a stage has come, with its latest numbers."""
 
     def advance(self, amount: int = 1, **numbers: float) -> None: ...
 
 
 class Console:
-    """Speaks to standard output. quiet silences everything; stages do not nest.
+    """Prints to standard output. quiet: nothing at all. Stages do not nest.
 
-    is_terminal: None finds out by itself. clock: tests pass their own.
+    is_terminal: None detects it. clock: tests pass their own.
     """
 
     def __init__(
@@ -58,14 +58,14 @@ class Console:
         yield bar
         bar.close()
 
-    def say(self, text: str) -> None:
+    def print(self, text: str) -> None:
         """Print a line; above the bar, if there is one."""
         self._rich.print(text, soft_wrap=True)
 
     def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         """Print rows of texts. Outside a terminal nothing is cut and every row is one line."""
         if not self._is_live:
-            self.say("\n".join([title, *aligned([columns, *rows])]))
+            self.print("\n".join([title, *aligned([columns, *rows])]))
             return
         table = Table(title=title, title_justify="left")
         for column in columns:
@@ -76,7 +76,7 @@ class Console:
 
 
 def live_progress(console: rich.console.Console, clock: Clock) -> Progress:
-    """A bar with the counts, the time gone, the time left and the numbers."""
+    """A bar with the counts, the time elapsed, the time left and the numbers."""
     return Progress(
         TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=24),
@@ -112,31 +112,31 @@ class LineBar:
         self._description = description
         self._total = total
         self._clock = clock
-        self._started = self._said_at = clock()
-        self._said = self._done = 0
+        self._started = self._printed_at = clock()
+        self._printed = self._done = 0
         self._numbers: dict[str, float] = {}
 
     def advance(self, amount: int = 1, **numbers: float) -> None:
         self._done += amount
         self._numbers |= numbers
-        is_far = self._done - self._said >= LINE_SHARE * self._total
-        if is_far and self._clock() - self._said_at >= LINE_SECONDS:
-            self._say()
+        is_far = self._done - self._printed >= LINE_SHARE * self._total
+        if is_far and self._clock() - self._printed_at >= LINE_SECONDS:
+            self._print()
 
     def close(self) -> None:
-        """Say where the work ended, unless the last line did."""
-        if not self._said or self._said < self._done:
-            self._say()
+        """Print where the work ended, unless the last line did."""
+        if not self._printed or self._printed < self._done:
+            self._print()
 
-    def _say(self) -> None:
-        self._said_at, self._said = self._clock(), self._done
-        passed = self._said_at - self._started
-        times = f"{seconds_text(passed)} gone"
+    def _print(self) -> None:
+        self._printed_at, self._printed = self._clock(), self._done
+        passed = self._printed_at - self._started
+        times = f"{seconds_text(passed)} elapsed"
         if 0 < self._done < self._total:
             left = passed / self._done * (self._total - self._done)
             times += f", {seconds_text(left)} left"
         line = f"{self._description}: {self._done}/{self._total}, {times}"
-        self._console.say("  ".join(filter(None, [line, numbers_text(self._numbers)])))
+        self._console.print("  ".join(filter(None, [line, numbers_text(self._numbers)])))
 
 
 def numbers_text(numbers: dict[str, float]) -> str:
@@ -156,7 +156,7 @@ def seconds_text(seconds: float) -> str:
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     """Rows as lines with columns of equal width."""
     flat = [[" ".join(cell.split()) for cell in row] for row in rows]
-    widths = [max(len(row[place]) for row in flat) for place in range(len(flat[0]))]
+    widths = [max(len(row[column]) for row in flat) for column in range(len(flat[0]))]
     return [
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
         for row in flat

@@ -65,7 +65,7 @@ def leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
         for key, inner in value.items():
             yield from leaves(inner, f"{name}.{key}" if name else str(key))
     elif isinstance(value, list | tuple):
-        for place, inner in enumerate(value):
-            yield from leaves(inner, f"{name}[{place}]")
+        for index, inner in enumerate(value):
+            yield from leaves(inner, f"{name}[{index}]")
     else:
         yield name, value

@@ -1,31 +1,30 @@
-"""The mirrors that a run's options ask for."""
+"""Opens the trackers that mirror a run's JSONL record, as its options choose them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
-from rlhf_lab.runs.trackers.identity import Tracked, group, run_name, tags, told
+from rlhf_lab.runs.trackers.identity import TrackedRun, group, run_name, tags, tracker_config
 from rlhf_lab.runs.trackers.options import TrackerOptions, WandbMode
 from rlhf_lab.runs.trackers.tensorboard import TensorBoardTracker
 from rlhf_lab.runs.trackers.wandb import WandbOptions, WandbTracker
 from rlhf_lab.types.data import Metrics
 from rlhf_lab.types.protocols import Tracker
 
-Say = Callable[[str], None]
+Warn = Callable[[str], None]
 
 
 class Mirror:
-    """A tracker that may be lost without the run: its first error is told, and it is left alone.
+    """A tracker that the run can do without: it is dropped at its first error, with a warning.
 
-    Steps below `start` are there already, from before the run was resumed.
+    start: steps below it were sent before the run was resumed.
     """
 
-    def __init__(self, name: str, tracker: Tracker, start: int, say: Say) -> None:
+    def __init__(self, name: str, tracker: Tracker, start: int, warn: Warn) -> None:
         self._name = name
         self._tracker: Tracker | None = tracker
         self._start = start
-        self._say = say
+        self._warn = warn
 
     def log(self, metrics: Metrics, step: int) -> None:
         if self._tracker is None or step < self._start:
@@ -45,29 +44,29 @@ class Mirror:
 
     def _give_up(self, error: Exception) -> None:
         self._tracker = None
-        self._say(
-            f"tracker {self._name} failed and is left alone from here on; metrics.jsonl has every "
-            f"round ({type(error).__name__}: {error})"
+        self._warn(
+            f"tracker {self._name} failed and gets no more rows; metrics.jsonl has every round "
+            f"({type(error).__name__}: {error})"
         )
 
 
-def mirrors(options: TrackerOptions, run: Tracked, start: int, say: Say) -> list[Tracker]:
+def open_mirrors(options: TrackerOptions, run: TrackedRun, start: int, warn: Warn) -> list[Tracker]:
     """Open every chosen mirror of the run; none by default. start: first step to send."""
     opened: list[Tracker] = []
     if options.tensorboard:
         board = TensorBoardTracker(run.folder / "tensorboard")
-        opened.append(Mirror("tensorboard", board, start, say))
+        opened.append(Mirror("tensorboard", board, start, warn))
     if options.wandb is not WandbMode.off:
-        opened.append(Mirror("wandb", wandb_run(options, run), start, say))
+        opened.append(Mirror("wandb", open_wandb(options, run), start, warn))
     return opened
 
 
-def wandb_run(options: TrackerOptions, run: Tracked, id_: str = "") -> WandbTracker:
-    """The run at Weights & Biases; its id lets a resumed one go on there.
+def open_wandb(options: TrackerOptions, run: TrackedRun, id_: str = "") -> WandbTracker:
+    """Open the run at Weights & Biases; its id lets a resumed run go on there.
 
-    id_: of another run about the same folder.
+    id_: of another run at Weights & Biases about the same folder.
     """
-    named = WandbOptions(
+    wandb_options = WandbOptions(
         mode="online" if options.wandb is WandbMode.online else "offline",
         project=options.wandb_project,
         entity=options.wandb_entity,
@@ -77,9 +76,4 @@ def wandb_run(options: TrackerOptions, run: Tracked, id_: str = "") -> WandbTrac
         id=id_ or run.run_id,
         job_type=run.job_type,
     )
-    return WandbTracker(named, run.folder, told(run, options))
-
-
-def as_evaluation(run: Tracked) -> Tracked:
-    """The same run, judged again after its end."""
-    return replace(run, job_type="evaluate")
+    return WandbTracker(wandb_options, run.folder, tracker_config(run, options))

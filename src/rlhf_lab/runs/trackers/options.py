@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 
 from rlhf_lab.types import limits
@@ -22,27 +22,52 @@ class WandbMode(StrEnum):
 
 @dataclass(frozen=True)
 class TrackerOptions(limits.Limited, key="tracker"):
-    """wandb_* name the run there; an empty wandb_group is the sweep, or else the folder above the
-    run's. wandb_tags: besides those that every run has (docs/tracking.md). sweep, condition: the
-    sweep that the run is a job of, and its swept keys, KEY=VALUE,...; a sweep sets both.
+    """Where metrics go besides the run's own files, and which extra ones are measured."""
 
-    probe_groups: groups per round on which the three gaps between behaviour and policy are
-    measured, by up to three forward passes (0: not at all). reference_groups: groups per round
-    whose KL to the reference is measured where the algorithm itself does not ask for it, which
-    costs a forward pass (-1: all).
-    """
-
-    name: str = "jsonl"
-    tensorboard: bool = False
-    wandb: WandbMode = WandbMode.off
-    wandb_project: str = "rlhf_lab"
-    wandb_entity: str = ""
-    wandb_group: str = ""
-    wandb_tags: list[str] = field(default_factory=list)
-    sweep: str = ""
-    condition: str = ""
-    probe_groups: int = limits.count(1, least=0)
-    reference_groups: int = limits.count(-1, also={-1: "for all"})
+    name: str = limits.name("jsonl")
+    tensorboard: bool = limits.option(
+        False, about="Whether metrics are written for TensorBoard too."
+    )
+    wandb: WandbMode = limits.option(
+        WandbMode.off,
+        about=(
+            "Whether metrics are sent to Weights & Biases, written for a later `rlhf-lab sync` "
+            "(offline), or neither."
+        ),
+    )
+    wandb_project: str = limits.option("rlhf_lab", about="Project in Weights & Biases.")
+    wandb_entity: str = limits.option(
+        "", about="User or team in Weights & Biases; empty takes the user's default."
+    )
+    wandb_group: str = limits.option(
+        "",
+        about=(
+            "Group in Weights & Biases; empty takes the sweep, or else the folder above the run's."
+        ),
+    )
+    wandb_tags: list[str] = limits.collection(
+        list, about="Tags besides those that every run has (docs/tracking.md)."
+    )
+    sweep: str = limits.option("", about="Sweep that the run is a job of; the sweep sets it.")
+    condition: str = limits.option(
+        "", about="Swept keys of the job, KEY=VALUE,...; the sweep sets it."
+    )
+    probe_groups: int = limits.count(
+        1,
+        least=0,
+        about=(
+            "Groups per round on which the three gaps between behaviour policy and policy are "
+            "measured, by up to three forward passes; 0 is none."
+        ),
+    )
+    reference_groups: int = limits.count(
+        -1,
+        also={-1: "for all"},
+        about=(
+            "Groups per round whose KL to the reference is measured where the algorithm does not "
+            "need it, by one forward pass; -1 is all."
+        ),
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -12,7 +12,7 @@ from rlhf_lab.types.errors import UserError
 
 # A run waits no longer than this for a server that does not answer, before its first step.
 INIT_SECONDS = 60.0
-# The folder in a run's that wandb writes to, whatever its name here.
+# The folder in a run's folder that wandb writes to.
 FILES = "wandb"
 # The axis that Open RL Benchmark reads unless told otherwise: optimizer updates.
 STEP = "global_step"
@@ -21,7 +21,7 @@ UPDATES = "total/updates"
 
 @dataclass(frozen=True)
 class WandbOptions:
-    """Where and as what a run appears. Empty texts leave the choice to wandb."""
+    """Where a run appears, and under which name. Empty texts leave the choice to wandb."""
 
     mode: Literal["online", "offline"]
     project: str

@@ -1,5 +1,5 @@
-"""`rlhf-lab launch`: the commands of a run over several devices and nodes, printed, as a Slurm
-script, or run on this machine.
+"""The commands of a run over several devices and nodes: as text, as a Slurm script, or run on this
+machine.
 
 Trainers are ranks under torchrun, generators are vLLM servers of their own. Nothing here starts
 processes elsewhere: ssh, Slurm or a person does.
@@ -7,7 +7,6 @@ processes elsewhere: ssh, Slurm or a person does.
 
 from __future__ import annotations
 
-import argparse
 import os
 import re
 import shlex
@@ -18,18 +17,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
 
-from rlhf_lab.rollout.ports import LOOPBACK, require_free
+from rlhf_lab.rollout.ports import LOOPBACK
 from rlhf_lab.runs.signals import listening
 from rlhf_lab.runs.trackers.console import Console
-from rlhf_lab.sweeps.launchers.layout import Layout, Node, parsed
+from rlhf_lab.sweeps.launchers.layout import Layout, Node
 from rlhf_lab.types.errors import StopRequested, UserError
 
-USAGE = (
-    "rlhf-lab launch layout=NODESxDEVICES:TRAINERS+GENERATORS [--run | --slurm] [--hosts A,B] "
-    "[--port N] [--server-port N] [--cpu] [key=value ...]"
-)
 POLL_SECONDS = 0.5
 # What is asked to end saves a checkpoint first, at the end of its round.
 SHUTDOWN_SECONDS = 600
@@ -196,10 +190,10 @@ def run(found: Sequence[Command], folder: Path, console: Console) -> int:
         with listening():
             for command in servers:
                 log = folder / f"{command.name}.log"
-                console.say(f"{command.name}: {command.text()} > {log}")
+                console.print(f"{command.name}: {command.text()} > {log}")
                 with log.open("wb") as file:
                     started[command.name] = start(command, file.fileno())
-            console.say(f"{trainer.name}: {trainer.text()}")
+            console.print(f"{trainer.name}: {trainer.text()}")
             started[trainer.name] = start(trainer, None)
             return watched(started, trainer.name, folder)
     except (StopRequested, KeyboardInterrupt):
@@ -249,32 +243,6 @@ def stop(process: subprocess.Popen[bytes]) -> None:
         process.wait()
 
 
-class Parser(argparse.ArgumentParser):
-    """Complains as the other commands do."""
-
-    def error(self, message: str) -> NoReturn:
-        raise UserError(f"{message}: {USAGE}")
-
-
-def options(arguments: Sequence[str]) -> tuple[argparse.Namespace, Layout, list[str]]:
-    """Flags, the layout, and the overrides that are left."""
-    parser = Parser(prog="rlhf-lab launch", usage=USAGE, allow_abbrev=False)
-    way = parser.add_mutually_exclusive_group()
-    way.add_argument("--run", action="store_true")
-    way.add_argument("--slurm", action="store_true")
-    parser.add_argument("--hosts", default="")
-    parser.add_argument("--port", type=int, default=29500)
-    parser.add_argument("--server-port", type=int, default=8100)
-    parser.add_argument("--cpu", action="store_true")
-    parser.add_argument("words", nargs="*")
-    given = parser.parse_intermixed_args(arguments)
-    layouts = [word.removeprefix("layout=") for word in given.words if word.startswith("layout=")]
-    if len(layouts) != 1:
-        raise UserError(f"pass one layout, such as layout=1x8:7+1: {USAGE}")
-    overrides = [word for word in given.words if not word.startswith("layout=")]
-    return given, parsed(layouts[0]), overrides
-
-
 def hosts_of(layout: Layout, text: str) -> list[str]:
     """One name for each node: those given, or this machine for a single node."""
     hosts = [name for name in text.split(",") if name]
@@ -286,31 +254,3 @@ def hosts_of(layout: Layout, text: str) -> list[str]:
             "names, separated by commas (or --slurm, which asks Slurm for them)"
         )
     return hosts
-
-
-def show(
-    arguments: Sequence[str], console: Console, check: Callable[[Sequence[str], int], None]
-) -> int:
-    """Print or run the commands. check: composes a config from overrides and refuses one that so
-    many trainers could not start with."""
-    given, layout, overrides = options(arguments)
-    ports = Ports(given.port, given.server_port)
-    shared = [*overrides, *(["generator=vllm_server"] if layout.generators else [])]
-    check(shared, layout.trainers)
-    if given.slurm:
-        sys.stdout.write(slurm_script(layout, ports, overrides, given.cpu))
-        return 0
-    hosts = hosts_of(layout, given.hosts)
-    found = commands(layout, hosts, ports, overrides, given.cpu)
-    if not given.run:
-        sys.stdout.write(printed(found, hosts))
-        return 0
-    if layout.nodes > 1:
-        raise UserError(
-            f"layout={layout} with --run: only this machine's processes can be started; leave "
-            "--run out and give the commands on each host, or pass --slurm"
-        )
-    require_free("--port", given.port)
-    for place in range(layout.generators):
-        require_free("--server-port", given.server_port + place)
-    return run(found, Path("runs") / f"launch-{time.strftime('%Y%m%d-%H%M%S')}", console)

@@ -28,8 +28,8 @@ from rlhf_lab.sweeps.search.report import Found
 from rlhf_lab.sweeps.search.search import Search
 from rlhf_lab.sweeps.search.space import split, written
 from rlhf_lab.sweeps.search.tuning import bracket_cost, num_brackets
-from rlhf_lab.sweeps.sweep import Ended, JobsFailed, folder_of, run_jobs, settle
-from rlhf_lab.types.errors import UserError
+from rlhf_lab.sweeps.sweep import Ended, folder_of, run_jobs, settle
+from rlhf_lab.types.errors import JobsFailed, UserError
 
 
 def search(
@@ -55,9 +55,9 @@ def search(
     wanted = Search(folder, fixed, space, options, base, code_version(), keeps)
     runs = Runs(context, wanted, sweeper)
     runs.check_values()
-    console.say(f"search {folder}, code {wanted.code}")
+    console.print(f"search {folder}, code {wanted.code}")
     for line in [*wanted.plan(runs.rounds), *runs.predicted()]:
-        console.say(line)
+        console.print(line)
     if sweeper.dry:
         return None
     make_folder(folder, "output.root")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 
 from rlhf_lab.types import limits
@@ -36,37 +36,68 @@ class Source(StrEnum):
 
 @dataclass(frozen=True)
 class SearchOptions(limits.Limited, key="hydra.sweeper"):
-    """Options of `hydra/sweeper=rlhf_lab_search`, under hydra.sweeper.
+    """Options of hydra/sweeper=rlhf_lab_search, under hydra.sweeper."""
 
-    trials: settings that are drawn. tuning_seeds: runs of each; test_seeds: runs of the chosen
-    setting and of the default one (none: no test). metric, measured_on, direction: what a setting
-    is worth; of the training rounds, the mean of the last `last_rounds`. allow_gold: the metric may
-    be the judge's. sampler, sampler_seed; startup: trials drawn at random before tpe learns.
-    rungs, reduction: a run is looked at after 1/reduction^(rungs-1), ..., 1/reduction and all of
-    its rounds, and 1/reduction of the settings go on. bracket: settings drawn together and compared
-    with each other (0: as few as end with one). max_runs: budget of tuning in whole runs (0: none).
-    tuning_overrides, test_overrides: overrides of those runs alone. keep: leave the checkpoints and
-    weights of tuning runs on disk.
-    """
-
-    trials: int = limits.count(16, most=10**6)
-    tuning_seeds: list[int] = field(default_factory=lambda: [101, 102], metadata=limits.SEEDS)
-    test_seeds: list[int] = field(default_factory=lambda: [1, 2, 3, 4, 5], metadata=limits.SEEDS)
-    metric: str = "proxy/mean"
-    measured_on: Source = Source.validation
-    last_rounds: int = limits.count(1)
-    direction: Direction = Direction.maximize
-    allow_gold: bool = False
-    sampler: Sampler = Sampler.tpe
-    sampler_seed: int = limits.seed(0)
-    startup: int = limits.count(8, most=10**6)
-    rungs: int = limits.count(3, most=64)
-    reduction: int = limits.count(2, least=2, most=1024)
-    bracket: int = limits.count(0, least=0, most=10**6)
-    max_runs: float = limits.number(0.0, least=0, most=1e9)
-    tuning_overrides: list[str] = field(default_factory=list)
-    test_overrides: list[str] = field(default_factory=lambda: ["eval.split=test"])
-    keep: bool = False
+    trials: int = limits.count(16, most=10**6, about="Settings that are drawn.")
+    tuning_seeds: list[int] = limits.collection(
+        lambda: [101, 102], about="Seeds of the runs of each setting.", **limits.SEEDS
+    )
+    test_seeds: list[int] = limits.collection(
+        lambda: [1, 2, 3, 4, 5],
+        about="Seeds of the runs of the chosen and the default setting; empty makes no test.",
+        **limits.SEEDS,
+    )
+    metric: str = limits.option("proxy/mean", about="Metric that settings are chosen by.")
+    measured_on: Source = limits.option(
+        Source.validation,
+        about="Where the metric is measured: on validation prompts, or in the training rounds.",
+    )
+    last_rounds: int = limits.count(
+        1, about="Last training rounds whose mean counts, with measured_on=training."
+    )
+    direction: Direction = limits.option(
+        Direction.maximize, about="Whether larger or smaller values of the metric are better."
+    )
+    allow_gold: bool = limits.option(False, about="Whether the metric may be one of the judge.")
+    sampler: Sampler = limits.option(
+        Sampler.tpe,
+        about=(
+            "Who draws settings: tpe learns from earlier trials (Tree-structured Parzen "
+            "Estimator), random and grid do not."
+        ),
+    )
+    sampler_seed: int = limits.seed(0, about="Seed of the sampler.")
+    startup: int = limits.count(8, most=10**6, about="Settings drawn at random before tpe learns.")
+    rungs: int = limits.count(
+        3,
+        most=64,
+        about=(
+            "Times that a run is compared: after 1/reduction^(rungs-1), ..., 1/reduction and all "
+            "of its rounds."
+        ),
+        source="successive halving, arXiv:1502.07943",
+    )
+    reduction: int = limits.count(
+        2, least=2, most=1024, about="1/reduction of the settings go on from one rung to the next."
+    )
+    bracket: int = limits.count(
+        0,
+        least=0,
+        most=10**6,
+        about=(
+            "Settings drawn together and compared with each other; 0 takes as few as end with one."
+        ),
+    )
+    max_runs: float = limits.number(
+        0.0, least=0, most=1e9, about="Budget of tuning in whole runs; 0 is no limit."
+    )
+    tuning_overrides: list[str] = limits.collection(list, about="Overrides of tuning runs alone.")
+    test_overrides: list[str] = limits.collection(
+        lambda: ["eval.split=test"], about="Overrides of test runs alone."
+    )
+    keep: bool = limits.option(
+        False, about="Whether checkpoints and weights of tuning runs stay on disk."
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -61,10 +61,10 @@ def write(found: Found, console: Console) -> None:
         draft.write_text(text, encoding="utf-8")
         draft.replace(path)
     for line in [*of_choice(found), *of_importance(found), *of_budget(found)]:
-        console.say(line)
+        console.print(line)
     for line in of_means(found):
-        console.say(line)
-    console.say(f"report: {found.folder / NAME}.md and .json")
+        console.print(line)
+    console.print(f"report: {found.folder / NAME}.md and .json")
 
 
 def as_json(found: Found) -> str:

@@ -16,7 +16,7 @@ import numpy as np
 from rlhf_lab.runs.reading import Unreadable, file_size, parsing
 from rlhf_lab.sweeps.search.options import Sampler, SearchOptions
 from rlhf_lab.sweeps.search.space import Dimension, Value, grid
-from rlhf_lab.tasks.extras import require
+from rlhf_lab.tasks.extras import require_package
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.randomness import stable_hash
 
@@ -153,7 +153,9 @@ def opened(
     spec: what must be the same when the search is gone on with, as JSON; its code only if it is
     there.
     """
-    require("optuna", "search", "hydra/sweeper=rlhf_lab_search", "search by a grid: train -m")
+    require_package(
+        "optuna", "search", "hydra/sweeper=rlhf_lab_search", "search by a grid: train -m"
+    )
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)

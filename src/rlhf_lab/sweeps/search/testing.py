@@ -85,7 +85,7 @@ def tested(
     outcomes = dict(zip(runs, run_jobs(list(runs.values())), strict=True)) if runs else {}
     for key, outcome in outcomes.items():
         if outcome.state in UNFINISHED:
-            console.say(f"{runs[key].name} was stopped; the search goes on when started again")
+            console.print(f"{runs[key].name} was stopped; the search goes on when started again")
             raise StopRequested
     first, second = (arm_of(arm, options, folder, runs, outcomes) for arm in settings)
     return first, second

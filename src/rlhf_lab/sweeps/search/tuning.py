@@ -66,7 +66,7 @@ class Tuning:
             for number in alive:
                 self._decide(number, values.get(number), is_last, number in kept)
             told = f"bracket {bracket + 1} of {num_brackets(self.options)}, rung {rung + 1}"
-            self.console.say(f"{told}: {outline(alive, values, kept, is_last)}")
+            self.console.print(f"{told}: {outline(alive, values, kept, is_last)}")
             alive = [number for number in alive if number in kept]
         for number in numbers:
             self._discard(number)
@@ -104,7 +104,7 @@ class Tuning:
             num_rounds = self.rounds([*own, *rung_overrides(self.options, 0, 0)])
             pause = Halving.of(self.options).pauses(num_rounds)[rung]
         except UserError as error:
-            self.console.say(f"trial {trial.number} cannot be run: {error}")
+            self.console.print(f"trial {trial.number} cannot be run: {error}")
             return [], 0
         own += rung_overrides(self.options, pause, num_rounds)
         first = f"{self._first(trial.setting):03d}"
@@ -133,7 +133,7 @@ class Tuning:
         for name, outcome in ended.items():
             value = value_at(self.folder / name, self.options, rounds_of[name])
             if value is None and outcome.state in UNFINISHED:
-                self.console.say(f"{name} was stopped; the search goes on when started again")
+                self.console.print(f"{name} was stopped; the search goes on when started again")
                 raise StopRequested
         return ended
 

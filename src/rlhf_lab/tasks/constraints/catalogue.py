@@ -1,4 +1,4 @@
-"""All kinds by name, and which of them no training prompt has."""
+"""All constraint types by name, and those that are held out from training prompts."""
 
 from __future__ import annotations
 
@@ -13,26 +13,27 @@ from rlhf_lab.tasks.constraints import (
     length,
     letters,
     punctuation,
-    structure,
     vocabulary,
 )
-from rlhf_lab.tasks.constraints.kinds import Kind
+from rlhf_lab.tasks.constraints.constraint_types import ConstraintType
 
-PARTS = (
-    length,
-    structure,
-    keywords,
-    vocabulary,
-    letters,
-    boundaries,
-    edges,
-    formats,
-    data,
-    punctuation,
-)
-KINDS: dict[str, Kind] = {kind.name: kind for part in PARTS for kind in part.KINDS}
+# Prompts are drawn in this order: a change of it changes all of them.
+TYPES: dict[str, ConstraintType] = {
+    one.name: one
+    for one in (
+        *length.TYPES,
+        *keywords.TYPES,
+        *vocabulary.TYPES,
+        *letters.TYPES,
+        *boundaries.TYPES,
+        *edges.TYPES,
+        *formats.TYPES,
+        *data.TYPES,
+        *punctuation.TYPES,
+    )
+}
 
-# Fixed, so that results compare: something of every part is new at the test.
+# Fixed, so that results compare; some of every module, so that the test has new types of each.
 HELD_OUT = frozenset(
     "words_exactly words_multiple sentences_exactly sentence_words_at_most growing_lines "
     "keywords_in_order keyword_in_sentence word_at_position unique_words palindromes "
@@ -43,17 +44,17 @@ HELD_OUT = frozenset(
 
 
 class Types(StrEnum):
-    """Which kinds of constraints a split's prompts have."""
+    """Which constraint types the prompts of a split have."""
 
     train = "train"
     held_out = "held_out"
     all = "all"
 
 
-def kinds_of(types: Types) -> tuple[Kind, ...]:
-    """The kinds, in a fixed order."""
+def types_of(types: Types) -> tuple[ConstraintType, ...]:
+    """These types, in a fixed order."""
     return tuple(
-        kind
-        for name, kind in KINDS.items()
+        one
+        for name, one in TYPES.items()
         if types is Types.all or (name in HELD_OUT) == (types is Types.held_out)
     )

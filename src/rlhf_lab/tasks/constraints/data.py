@@ -1,13 +1,13 @@
-"""Kinds that want data for a program: JSON, CSV, a table."""
+"""Constraints that demand data which a program can read: JSON, CSV, a Markdown table."""
 
 from __future__ import annotations
 
 import csv
 import json
+import random
 import re
-from typing import Any
 
-from rlhf_lab.tasks.constraints.kinds import Kind, Params, Stage, aspects
+from rlhf_lab.tasks.constraints.constraint_types import ConstraintType, Params, Stage
 from rlhf_lab.tasks.constraints.reference_writer import ReferenceWriter
 from rlhf_lab.tasks.constraints.text import WORD, lines
 
@@ -19,29 +19,29 @@ RULE = re.compile(r"^\|?(?:\s*:?-+:?\s*\|)+(?:\s*:?-+:?\s*)?$")
 
 def unfenced(text: str) -> str:
     """The text without a code block around all of it."""
-    found = FENCED.fullmatch(text)
-    return found.group(1) if found else text
+    match = FENCED.fullmatch(text)
+    return match.group(1) if match else text
 
 
 def is_object(text: str, keys: list[str]) -> bool:
-    """Whether it is a JSON object with just these keys, and a text at each."""
+    """Whether the text is a JSON object with exactly these keys and a text at each."""
     try:
-        found = json.loads(unfenced(text))
+        value = json.loads(unfenced(text))
     except (ValueError, RecursionError):
         return False
     return (
-        isinstance(found, dict)
-        and set(found) == set(keys)
-        and all(isinstance(value, str) and WORD.search(value) for value in found.values())
+        isinstance(value, dict)
+        and set(value) == set(keys)
+        and all(isinstance(part, str) and WORD.search(part) for part in value.values())
     )
 
 
-def to_object(text: str, pen: ReferenceWriter, keys: list[str]) -> str:
-    return json.dumps(dict(zip(keys, pen.parts(text, len(keys)), strict=True)))
+def write_object(text: str, writer: ReferenceWriter, keys: list[str]) -> str:
+    return json.dumps(dict(zip(keys, writer.parts(text, len(keys)), strict=True)))
 
 
-def is_filled(rows: list[list[str]], columns: list[str], n: int) -> bool:
-    """Whether a header and n rows are there, with no empty cell."""
+def has_rows(rows: list[list[str]], columns: list[str], n: int) -> bool:
+    """Whether there are a header and n rows, without empty cells."""
     return (
         len(rows) == n + 1
         and [cell.strip().lower() for cell in rows[0]] == columns
@@ -54,66 +54,68 @@ def is_csv(text: str, columns: list[str], n: int) -> bool:
         rows = [row for row in csv.reader(unfenced(text).splitlines(), strict=True) if row]
     except csv.Error:
         return False
-    return is_filled(rows, columns, n)
+    return has_rows(rows, columns, n)
 
 
 def is_table(text: str, columns: list[str], n: int) -> bool:
-    found = lines(unfenced(text))
-    if len(found) < 2 or not RULE.match(found[1]):
+    every = lines(unfenced(text))
+    if len(every) < 2 or not RULE.match(every[1]):
         return False
-    rows = [line.strip("|").split("|") for line in found[:1] + found[2:]]
-    return is_filled(rows, columns, n)
+    rows = [line.strip("|").split("|") for line in every[:1] + every[2:]]
+    return has_rows(rows, columns, n)
 
 
-def cells(pen: ReferenceWriter, columns: list[str], n: int) -> list[list[str]]:
-    return [[f"{pen.word('adjective')} {pen.word('noun')}" for _ in columns] for _ in range(n)]
+def write_cells(writer: ReferenceWriter, columns: list[str], n: int) -> list[list[str]]:
+    return [
+        [f"{writer.word('adjective')} {writer.word('noun')}" for _ in columns] for _ in range(n)
+    ]
 
 
-def to_csv(text: str, pen: ReferenceWriter, columns: list[str], n: int) -> str:
-    return "\n".join(",".join(row) for row in [columns, *cells(pen, columns, n)])
+def write_csv(text: str, writer: ReferenceWriter, columns: list[str], n: int) -> str:
+    return "\n".join(",".join(row) for row in [columns, *write_cells(writer, columns, n)])
 
 
-def to_table(text: str, pen: ReferenceWriter, columns: list[str], n: int) -> str:
-    rows = [columns, ["---"] * len(columns), *cells(pen, columns, n)]
+def write_table(text: str, writer: ReferenceWriter, columns: list[str], n: int) -> str:
+    rows = [columns, ["---"] * len(columns), *write_cells(writer, columns, n)]
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
-def draw_columns(rng: Any) -> Params:
+def draw_columns(rng: random.Random) -> Params:
     return {"columns": rng.sample(COLUMNS, rng.randint(2, 3)), "n": rng.randint(2, 4)}
 
 
-WHOLE = aspects(
+WHOLE = (
     "layout lines start end case wrap sentences question exclamation initials comma semicolon "
     "repeat keyword digits highlights placeholders parentheses"
 )
-KINDS = (
-    Kind(
+TYPES = (
+    ConstraintType(
         "json_object",
         "Answer with a JSON object only, with a text at each of these keys: {keys}.",
-        lambda rng: {"keys": rng.sample(JSON_KEYS, 2)},
         is_object,
-        to_object,
+        write_object,
+        lambda rng: {"keys": rng.sample(JSON_KEYS, 2)},
         Stage.layout,
         WHOLE,
         brings_words=True,
-        pieces=lambda keys: 4,
+        draft_sentences=lambda keys: 4,
     ),
-    Kind(
+    ConstraintType(
         "csv_rows",
         "Answer with CSV only: a header with the columns {columns}, then exactly {n} rows.",
-        draw_columns,
         is_csv,
-        to_csv,
+        write_csv,
+        draw_columns,
         Stage.layout,
         WHOLE,
         brings_words=True,
     ),
-    Kind(
+    ConstraintType(
         "markdown_table",
         "Answer with a Markdown table only: the columns {columns}, and exactly {n} rows.",
-        draw_columns,
         is_table,
-        to_table,
+        write_table,
+        draw_columns,
         Stage.layout,
         WHOLE,
         brings_words=True,

@@ -1,153 +1,147 @@
-"""Kinds about the form of a text: lists, sections, parts, marked spans."""
+"""Constraints on the form of a text: lists, sections, parts, marked words."""
 
 from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable
-from typing import Any
 
-from rlhf_lab.tasks.constraints.kinds import Kind, Stage, aspects
-from rlhf_lab.tasks.constraints.length import draw_n
+from rlhf_lab.tasks.constraints.constraint_types import (
+    ConstraintType,
+    Count,
+    Stage,
+    at_least,
+    draw_n,
+    exactly,
+)
 from rlhf_lab.tasks.constraints.reference_writer import ReferenceWriter
-from rlhf_lab.tasks.constraints.structure import joined
 from rlhf_lab.tasks.constraints.text import lines
 
 BULLET = re.compile(r"^[-*+]\s+\S")
 NUMBERED = re.compile(r"^(\d{1,3})[.)]\s+\S")
-HEADER = re.compile(r"^##\s+\S")
+HEADING = re.compile(r"^##\s+\S")
 HIGHLIGHT = re.compile(r"(?<!\*)(\*{1,2})[^\s*](?:[^*\n]*[^\s*])?\1(?!\*)")
 PLACEHOLDER = re.compile(r"\[[^\[\]\n]*\w[^\[\]\n]*\]")
 PARENTHESES = re.compile(r"\([^()\n]*\w[^()\n]*\)")
 
 
-def matching(pattern: re.Pattern[str], text: str) -> list[str]:
-    return [line for line in lines(text) if pattern.match(line)]
+def num_bullets(text: str) -> int:
+    return sum(bool(BULLET.match(line)) for line in lines(text))
+
+
+def write_bullets(text: str, writer: ReferenceWriter, low: int, high: int) -> str:
+    return "\n".join(f"- {part}" for part in writer.parts(text, low))
 
 
 def is_numbered(text: str, n: int) -> bool:
-    found = [NUMBERED.match(line) for line in lines(text)]
-    return [int(item.group(1)) for item in found if item] == list(range(1, n + 1))
+    matches = [NUMBERED.match(line) for line in lines(text)]
+    return [int(item.group(1)) for item in matches if item] == list(range(1, n + 1))
 
 
-def to_numbered(text: str, pen: ReferenceWriter, n: int) -> str:
-    parts = enumerate(pen.parts(text, n), start=1)
+def write_numbered(text: str, writer: ReferenceWriter, n: int) -> str:
+    parts = enumerate(writer.parts(text, n), start=1)
     return "\n".join(f"{number}. {part}" for number, part in parts)
 
 
-def num_sections(text: str) -> int:
-    """Headings with a line of their own below them that is no heading."""
-    found = [bool(HEADER.match(line)) for line in lines(text)]
-    return sum(one and not other for one, other in itertools.pairwise(found))
+def has_sections(text: str, n: int) -> bool:
+    """Whether there are n headings, each with a line below it that is no heading."""
+    headings = [bool(HEADING.match(line)) for line in lines(text)]
+    with_text = sum(one and not other for one, other in itertools.pairwise(headings))
+    return with_text == n == sum(headings)
 
 
-def to_sections(text: str, pen: ReferenceWriter, n: int) -> str:
-    heading = [f"## {pen.word('adjective').capitalize()} {pen.word('noun')}" for _ in range(n)]
-    parts = zip(heading, pen.parts(text, n), strict=True)
-    return "\n\n".join(f"{head}\n{part}" for head, part in parts)
+def write_sections(text: str, writer: ReferenceWriter, n: int) -> str:
+    headings = [f"{writer.word('adjective').capitalize()} {writer.word('noun')}" for _ in range(n)]
+    parts = zip(headings, writer.parts(text, n), strict=True)
+    return "\n\n".join(f"## {heading}\n{part}" for heading, part in parts)
 
 
-def parted(text: str, rule: str) -> list[str]:
-    """The parts between lines that are just the rule."""
+def split_at(text: str, rule: str) -> list[str]:
+    """The parts between lines that hold only the rule."""
     parts = re.split(rf"^[ \t]*{re.escape(rule)}[ \t]*$", text, flags=re.MULTILINE)
     return [part.strip() for part in parts]
 
 
-def add_marked(pattern: re.Pattern[str], around: str) -> Callable[..., str]:
-    """Mend by putting marks around words until n of them match."""
+def is_divided(text: str, n: int) -> bool:
+    return len(parts := split_at(text, "---")) == n and all(parts)
 
-    def repair(text: str, pen: ReferenceWriter, n: int) -> str:
-        while len(list(pattern.finditer(text))) < n:
-            start, end = pen.spot(text)
-            text = text[:start] + around.format(text[start:end]) + text[end:]
+
+def has_two_answers(text: str) -> bool:
+    parts = split_at(text, "******")
+    return len(parts) == 2 and all(parts) and parts[0] != parts[1]
+
+
+def marked(pattern: re.Pattern[str], form: str, aspect: str) -> Count:
+    """Matches of a pattern; the repair puts words into its form."""
+
+    def count(text: str) -> int:
+        return len(list(pattern.finditer(text)))
+
+    def repair(text: str, writer: ReferenceWriter, low: int, high: int) -> str:
+        while count(text) < low:
+            start, end = writer.draw_span(text)
+            text = text[:start] + form.format(text[start:end]) + text[end:]
         return text
 
-    return repair
+    return Count(count, repair, Stage.marks, aspect)
 
 
-def marked(name: str, say: str, pattern: re.Pattern[str], around: str) -> Kind:
-    """A kind that wants at least n matches."""
-    return Kind(
-        name,
-        say,
-        draw_n(2, 3),
-        lambda text, n: len(list(pattern.finditer(text))) >= n,
-        add_marked(pattern, around),
-        Stage.marks,
-        aspects(name),
-    )
-
-
-def layout(name: str, say: str, check: Any, repair: Any, touches: str = "", low: int = 2) -> Kind:
-    return Kind(
-        name,
-        say,
-        draw_n(low, low + 3),
-        check,
-        repair,
-        Stage.layout,
-        aspects(f"layout {touches}"),
-        pieces=lambda n: n,
-    )
-
-
-KINDS = (
-    layout(
+BULLETS = Count(num_bullets, write_bullets, Stage.layout, "layout quotes", is_part_count=True)
+TYPES = (
+    BULLETS.limited(
         "bullets",
         'Write a list of exactly {n} bullet points, each on a line that begins with "- ".',
-        lambda text, n: len(matching(BULLET, text)) == n,
-        lambda text, pen, n: "- " + "\n- ".join(pen.parts(text, n)),
-        "quotes",
+        exactly(2, 5),
     ),
-    layout(
+    ConstraintType(
         "numbered",
         'Write a numbered list of exactly {n} items: "1. ", "2. " and so on.',
         is_numbered,
-        to_numbered,
-        "quotes start digits letters",
+        write_numbered,
+        draw_n(2, 5),
+        Stage.layout,
+        "layout quotes start digits letters",
+        draft_sentences=lambda n: n,
     ),
-    layout(
+    ConstraintType(
         "sections",
         'Write exactly {n} sections, each with a heading line that begins with "## ".',
-        lambda text, n: num_sections(text) == n == len(matching(HEADER, text)),
-        to_sections,
-        "quotes sentences",
+        has_sections,
+        write_sections,
+        draw_n(2, 5),
+        Stage.layout,
+        "layout quotes sentences",
+        draft_sentences=lambda n: n,
     ),
-    Kind(
+    ConstraintType(
         "two_answers",
         "Give exactly two different answers with a line of six asterisks, ******, between them.",
-        lambda rng: {},
-        lambda text: (
-            len(parts := parted(text, "******")) == 2 and all(parts) and parts[0] != parts[1]
-        ),
-        lambda text, pen: joined("\n******\n")(text, pen, 2),
-        Stage.layout,
-        aspects("layout lines highlights"),
-        pieces=lambda: 2,
+        has_two_answers,
+        lambda text, writer: "\n******\n".join(writer.parts(text, 2)),
+        stage=Stage.layout,
+        aspects="layout lines highlights",
+        draft_sentences=lambda: 2,
     ),
-    layout(
+    ConstraintType(
         "divided",
         "Write exactly {n} parts with a line of three hyphens, ---, between them.",
-        lambda text, n: len(parts := parted(text, "---")) == n and all(parts),
-        joined("\n---\n"),
-        "lines",
+        is_divided,
+        lambda text, writer, n: "\n---\n".join(writer.parts(text, n)),
+        draw_n(2, 5),
+        Stage.layout,
+        "layout lines",
+        draft_sentences=lambda n: n,
     ),
-    marked(
+    marked(HIGHLIGHT, "*{}*", "highlights").limited(
         "highlights",
         "Highlight at least {n} parts with asterisks, as in *highlighted*.",
-        HIGHLIGHT,
-        "*{}*",
+        at_least(2, 3),
     ),
-    marked(
+    marked(PLACEHOLDER, "[{}]", "placeholders").limited(
         "placeholders",
         "Use at least {n} placeholders in square brackets, as in [name].",
-        PLACEHOLDER,
-        "[{}]",
+        at_least(2, 3),
     ),
-    marked(
-        "parentheses",
-        "Use at least {n} remarks in parentheses.",
-        PARENTHESES,
-        "({})",
+    marked(PARENTHESES, "({})", "parentheses").limited(
+        "parentheses", "Use at least {n} remarks in parentheses.", at_least(2, 3)
     ),
 )

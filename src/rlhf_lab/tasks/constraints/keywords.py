@@ -1,150 +1,138 @@
-"""Kinds about given words: whether they are used, how often and where."""
+"""Constraints on given words: whether they are used, how often and where."""
 
 from __future__ import annotations
 
-from typing import Any
+import random
 
-from rlhf_lab.tasks.constraints.kinds import Kind, Params, Stage, aspects
+from rlhf_lab.tasks.constraints.constraint_types import ConstraintType, Params, Stage, each_word
 from rlhf_lab.tasks.constraints.lexicon import FORBIDDEN, KEYWORDS
 from rlhf_lab.tasks.constraints.reference_writer import ReferenceWriter, Stuck, swap
-from rlhf_lab.tasks.constraints.text import sentences, spans, words
+from rlhf_lab.tasks.constraints.text import sentences, spans
+from rlhf_lab.tasks.constraints.text import words as words_of
 
 
-def draw_words(rng: Any) -> Params:
+def draw_words(rng: random.Random) -> Params:
     return {"words": rng.sample(KEYWORDS, rng.randint(1, 3))}
 
 
-def draw_count(rng: Any) -> Params:
+def draw_count(rng: random.Random) -> Params:
     return {"word": rng.choice(KEYWORDS), "n": rng.randint(2, 4)}
 
 
-def add_words(text: str, pen: ReferenceWriter, words: list[str]) -> str:
+def count(text: str, word: str) -> int:
+    return words_of(text).count(word)
+
+
+def add_missing(text: str, writer: ReferenceWriter, words: list[str]) -> str:
     for word in words:
-        if not has(text, word):
-            text = pen.keep(text, word)
+        if word not in words_of(text):
+            text = writer.insert_and_keep(text, word)
     return text
 
 
-def has(text: str, *wanted: str) -> bool:
-    return set(wanted) <= set(words(text))
-
-
-def add_word(text: str, pen: ReferenceWriter, word: str, n: int) -> str:
-    while words(text).count(word) < n:
-        text = pen.keep(text, word)
+def add_word(text: str, writer: ReferenceWriter, word: str, n: int) -> str:
+    while count(text, word) < n:
+        text = writer.insert_and_keep(text, word)
     return text
 
 
 def are_in_order(text: str, words: list[str]) -> bool:
-    found = split(text)
-    return all(word in found for word in words) and sorted(words, key=found.index) == list(words)
+    present = words_of(text)
+    return set(words) <= set(present) and sorted(words, key=present.index) == list(words)
 
 
-def split(text: str) -> list[str]:
-    return words(text)
-
-
-def put_in_order(text: str, pen: ReferenceWriter, words: list[str]) -> str:
-    """In places that follow each other; where they stood out of order, other words go."""
+def put_in_order(text: str, writer: ReferenceWriter, words: list[str]) -> str:
+    """Replace the words by others wherever they stand, then insert them in their order."""
     for start, end in reversed(spans(text)):
         if text[start:end].lower() in words:
-            text = swap(text, (start, end), pen.word("noun"))
-    places = pen.spots(text)
-    if len(places) < len(words):
+            text = swap(text, (start, end), writer.word("noun"))
+    free = writer.replaceable(text)
+    if len(free) < len(words):
         raise Stuck
-    chosen = sorted(pen.rng.sample(places, len(words)))
+    chosen = sorted(writer.rng.sample(free, len(words)))
     for span, word in reversed(list(zip(chosen, words, strict=True))):
         text = swap(text, span, word)
     return text
 
 
 def is_in_sentence(text: str, word: str, n: int) -> bool:
-    found = sentences(text)
-    return len(found) >= n and has(found[n - 1], word)
+    return word in words_of(" ".join(sentences(text)[n - 1 : n]))
 
 
-def put_in_sentence(text: str, pen: ReferenceWriter, word: str, n: int) -> str:
+def put_in_sentence(text: str, writer: ReferenceWriter, word: str, n: int) -> str:
     while len(sentences(text)) < n:
-        text = pen.add_sentence(text)
+        text = writer.add_sentence(text)
     sentence = sentences(text)[n - 1]
     start = text.index(sentence)
-    found = [span for span in pen.spots(text) if start <= span[0] < start + len(sentence)]
-    return swap(text, pen.choose(found), word)
+    inside = [s for s in writer.replaceable(text) if start <= s[0] < start + len(sentence)]
+    return swap(text, writer.choose(inside), word)
 
 
-def put_at(text: str, pen: ReferenceWriter, word: str, n: int) -> str:
-    while len(words(text)) < n:
-        text = pen.grow(text)
+def put_at(text: str, writer: ReferenceWriter, word: str, n: int) -> str:
+    while len(words_of(text)) < n:
+        text = writer.add_word(text)
     return swap(text, spans(text)[n - 1], word)
 
 
-KINDS = (
-    Kind(
+TYPES = (
+    ConstraintType(
         "keywords_present",
         "Use each of these words: {words}.",
+        lambda text, words: set(words) <= set(words_of(text)),
+        add_missing,
         draw_words,
-        lambda text, words: has(text, *words),
-        add_words,
-        Stage.words,
         brings_words=True,
     ),
-    Kind(
+    each_word(
         "keywords_forbidden",
         "Use none of these words: {words}.",
         lambda rng: {"words": rng.sample(FORBIDDEN, rng.randint(2, 4))},
-        lambda text, words: not set(split(text)) & set(words),
-        lambda text, pen, words: text,
-        Stage.words,
-        allows=lambda word, words: word not in words,
+        lambda word, words: word not in words,
     ),
-    Kind(
+    ConstraintType(
         "keyword_at_least",
         'Use the word "{word}" at least {n} times.',
-        draw_count,
-        lambda text, word, n: words(text).count(word) >= n,
+        lambda text, word, n: count(text, word) >= n,
         add_word,
-        Stage.words,
-        aspects("keyword repeat"),
+        draw_count,
+        aspects="keyword repeat",
         brings_words=True,
     ),
-    Kind(
+    ConstraintType(
         "keyword_exactly",
         'Use the word "{word}" exactly {n} times.',
-        draw_count,
-        lambda text, word, n: words(text).count(word) == n,
+        lambda text, word, n: count(text, word) == n,
         add_word,
-        Stage.words,
-        aspects("keyword repeat"),
+        draw_count,
+        aspects="keyword repeat",
         brings_words=True,
     ),
-    Kind(
+    ConstraintType(
         "keywords_in_order",
         "Use these words, the first time that each is used in this order: {words}.",
-        lambda rng: {"words": rng.sample(KEYWORDS, 3)},
         are_in_order,
         put_in_order,
-        Stage.words,
-        aspects("keyword"),
+        lambda rng: {"words": rng.sample(KEYWORDS, 3)},
+        aspects="keyword",
         brings_words=True,
     ),
-    Kind(
+    ConstraintType(
         "keyword_in_sentence",
         'Use the word "{word}" in sentence number {n}.',
-        lambda rng: {"word": rng.choice(KEYWORDS), "n": rng.randint(2, 3)},
         is_in_sentence,
         put_in_sentence,
-        Stage.words,
-        aspects("keyword sentences layout lines start"),
+        lambda rng: {"word": rng.choice(KEYWORDS), "n": rng.randint(2, 3)},
+        aspects="keyword sentences layout lines start",
         brings_words=True,
     ),
-    Kind(
+    ConstraintType(
         "word_at_position",
         'Word number {n} must be "{word}".',
-        lambda rng: {"word": rng.choice(KEYWORDS), "n": rng.randint(3, 8)},
-        lambda text, word, n: words(text)[n - 1 : n] == [word],
+        lambda text, word, n: words_of(text)[n - 1 : n] == [word],
         put_at,
+        lambda rng: {"word": rng.choice(KEYWORDS), "n": rng.randint(3, 8)},
         Stage.counts,
-        aspects("keyword start layout lines sentences"),
+        "keyword start layout lines sentences",
         brings_words=True,
     ),
 )

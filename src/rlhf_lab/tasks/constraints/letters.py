@@ -1,11 +1,19 @@
-"""Kinds about letters, the length of words, and capitals."""
+"""Constraints on letters, the length of words, and capitals."""
 
 from __future__ import annotations
 
 import itertools
-from typing import Any
 
-from rlhf_lab.tasks.constraints.kinds import Kind, Params, Stage, aspects
+from rlhf_lab.tasks.constraints.constraint_types import (
+    ConstraintType,
+    Count,
+    Draw,
+    Stage,
+    at_least,
+    draw_n,
+    each_word,
+    unchanged,
+)
 from rlhf_lab.tasks.constraints.reference_writer import (
     ReferenceWriter,
     begins_in,
@@ -15,17 +23,18 @@ from rlhf_lab.tasks.constraints.reference_writer import (
 from rlhf_lab.tasks.constraints.text import WORD, spans, words
 
 VOWELS = frozenset("aeiou")
+VOWEL_SETS = ("a, e and o", "a, e and i", "e, i and o", "a, i and e")
 
 
-def draw_letter(letters: str, low: int, high: int) -> Any:
-    """A letter and how often."""
+def draw_letter(letters: str, low: int, high: int) -> Draw:
+    """A letter, and how often it must or may occur."""
     return lambda rng: {"letter": rng.choice(letters), "n": rng.randint(low, high)}
 
 
-def add_letter(text: str, pen: ReferenceWriter, letter: str, n: int) -> str:
+def add_letter(text: str, writer: ReferenceWriter, letter: str, n: int) -> str:
     while text.lower().count(letter) < n:
-        word = pen.word("noun", lambda word: letter in word)
-        text = pen.put(text, word, lambda word: letter not in word)
+        word = writer.word("noun", lambda word: letter in word)
+        text = writer.insert(text, word, lambda word: letter not in word)
     return text
 
 
@@ -35,18 +44,18 @@ def has_run(text: str, letter: str, n: int) -> bool:
     return any(begins and len(list(run)) >= n for begins, run in runs)
 
 
-def add_run(text: str, pen: ReferenceWriter, letter: str, n: int) -> str:
-    """Neighbouring words are replaced."""
-    spots = pen.spots(text)
-    places = [
-        spots[i : i + n]
-        for i in range(len(spots) - n + 1)
-        if all(a[1] + 1 == b[0] for a, b in itertools.pairwise(spots[i : i + n]))
+def write_run(text: str, writer: ReferenceWriter, letter: str, n: int) -> str:
+    """Replace n neighbouring words by such that begin with the letter."""
+    free = writer.replaceable(text)
+    runs = [
+        free[i : i + n]
+        for i in range(len(free) - n + 1)
+        if all(a[1] + 1 == b[0] for a, b in itertools.pairwise(free[i : i + n]))
     ]
-    chosen = pen.choose(places)
+    chosen = writer.choose(runs)
     parts = ("adjective", "noun", "verb", "noun")
     for part, span in reversed(list(zip(parts, chosen, strict=False))):
-        text = swap(text, span, pen.word(part, begins_in(letter)))
+        text = swap(text, span, writer.word(part, begins_in(letter)))
     return text
 
 
@@ -54,157 +63,130 @@ def neighbours_differ(text: str) -> bool:
     return all(one[0] != other[0] for one, other in itertools.pairwise(words(text)))
 
 
-def part_neighbours(text: str, pen: ReferenceWriter) -> str:
-    """A word that begins as the one before it is replaced."""
+def replace_like_neighbours(text: str, writer: ReferenceWriter) -> str:
+    """Replace every word that begins like the one before it."""
     for index in range(1, len(spans(text))):
-        found = words(text)
-        if found[index][0] == found[index - 1][0]:
-            near = {found[index - 1][0], (found[index + 1] if index + 1 < len(found) else " ")[0]}
-            word = pen.word("adjective", begins_outside(near))
+        present = words(text)
+        if present[index][0] == present[index - 1][0]:
+            near = {word[0] for word in (present[index - 1], *present[index + 1 : index + 2])}
+            word = writer.word("adjective", begins_outside(near))
             text = swap(text, spans(text)[index], word)
     return text
 
 
-def is_title(word: str) -> bool:
-    return word[0] == word[0].upper() and word[1:] == word[1:].lower()
+def is_title(text: str) -> bool:
+    found = WORD.findall(text)
+    return all(w[0] == w[0].upper() and w[1:] == w[1:].lower() for w in found)
 
 
-def to_title(text: str, pen: ReferenceWriter) -> str:
+def to_title(text: str, writer: ReferenceWriter) -> str:
     return WORD.sub(lambda found: found[0][0].upper() + found[0][1:].lower(), text)
 
 
-def capitals(text: str) -> int:
+def num_capital_words(text: str) -> int:
     return sum(len(word) > 1 and word.isupper() for word in WORD.findall(text))
 
 
-def add_capitals(text: str, pen: ReferenceWriter, n: int) -> str:
-    while capitals(text) < n:
-        plain = [(start, end) for start, end in pen.spots(text) if not text[start:end].isupper()]
-        start, end = pen.choose(plain)
+def capitalise_words(text: str, writer: ReferenceWriter, low: int, high: int) -> str:
+    while num_capital_words(text) < low:
+        plain = [(a, b) for a, b in writer.replaceable(text) if not text[a:b].isupper()]
+        start, end = writer.choose(plain)
         text = text[:start] + text[start:end].upper() + text[end:]
     return text
 
 
-def case_of(name: str, say: str, check: Any, repair: Any, params: Any = lambda rng: {}) -> Kind:
-    return Kind(name, say, params, check, repair, Stage.case, aspects("case"))
-
-
-def draw_vowels(rng: Any) -> Params:
-    return {"vowels": rng.choice(("a, e and o", "a, e and i", "e, i and o", "a, i and e"))}
-
-
-def other_vowels(word: str, vowels: str) -> set[str]:
-    """Vowels of a text that are not among the given ones."""
-    return (set(word.lower()) & VOWELS) - set(vowels.replace("and", ""))
-
-
-KINDS = (
-    Kind(
+LIMITS_LETTERS = {"aspects": "letters", "limits_words": True}
+TYPES = (
+    ConstraintType(
         "letter_at_least",
         'Use the letter "{letter}" at least {n} times.',
-        draw_letter("bcdfghklmpvw", 4, 8),
         lambda text, letter, n: text.lower().count(letter) >= n,
         add_letter,
-        Stage.words,
-        aspects("letters"),
+        draw_letter("bcdfghklmpvw", 4, 8),
+        aspects="letters",
     ),
-    Kind(
+    ConstraintType(
         "letter_at_most",
         'Use the letter "{letter}" at most {n} times.',
-        draw_letter("acdghilmnou", 1, 4),
         lambda text, letter, n: text.lower().count(letter) <= n,
-        lambda text, pen, letter, n: text,
-        Stage.words,
-        aspects("letters"),
+        unchanged,
+        draw_letter("acdghilmnou", 1, 4),
+        aspects="letters",
         limits_words=True,
         allows=lambda word, letter, n: letter not in word,
     ),
-    Kind(
+    each_word(
         "letter_forbidden",
         'Do not use the letter "{letter}" anywhere.',
         lambda rng: {"letter": rng.choice("abcdfghiklmopuvwy")},
-        lambda text, letter: letter not in text.lower(),
-        lambda text, pen, letter: text,
-        Stage.words,
-        aspects("letters"),
-        limits_words=True,
-        allows=lambda word, letter: letter not in word,
+        lambda word, letter: letter not in word,
+        **LIMITS_LETTERS,
     ),
-    Kind(
+    each_word(
         "three_vowels",
         "Of the vowels a, e, i, o, u use only {vowels}.",
-        draw_vowels,
-        lambda text, vowels: not other_vowels(text, vowels),
-        lambda text, pen, vowels: text,
-        Stage.words,
-        aspects("letters"),
-        limits_words=True,
-        allows=lambda word, vowels: not other_vowels(word, vowels),
+        lambda rng: {"vowels": rng.choice(VOWEL_SETS)},
+        lambda word, vowels: not set(word) & VOWELS - set(vowels.replace("and", "")),
+        **LIMITS_LETTERS,
     ),
-    Kind(
+    each_word(
         "word_length_at_most",
         "No word may have more than {n} letters.",
-        lambda rng: {"n": rng.randint(5, 8)},
-        lambda text, n: all(len(word) <= n for word in words(text)),
-        lambda text, pen, n: text,
-        Stage.words,
-        aspects("letters"),
-        limits_words=True,
-        allows=lambda word, n: len(word) <= n,
+        draw_n(5, 8),
+        lambda word, n: len(word) <= n,
+        **LIMITS_LETTERS,
     ),
-    Kind(
+    each_word(
         "word_length_at_least",
         "No word may have fewer than {n} letters.",
-        lambda rng: {"n": rng.randint(3, 5)},
-        lambda text, n: all(len(word) >= n for word in words(text)),
-        lambda text, pen, n: text,
-        Stage.words,
-        aspects("letters"),
-        limits_words=True,
-        allows=lambda word, n: len(word) >= n,
+        draw_n(3, 5),
+        lambda word, n: len(word) >= n,
+        **LIMITS_LETTERS,
     ),
-    Kind(
+    ConstraintType(
         "alliteration",
         'Use at least {n} words in a row that begin with the letter "{letter}".',
-        draw_letter("bcfgmpst", 3, 4),
         has_run,
-        add_run,
-        Stage.words,
-        aspects("initials letters"),
+        write_run,
+        draw_letter("bcfgmpst", 3, 4),
+        aspects="initials letters",
     ),
-    Kind(
+    ConstraintType(
         "neighbours_differ",
         "No two neighboring words may begin with the same letter.",
-        lambda rng: {},
         neighbours_differ,
-        part_neighbours,
-        Stage.counts,
-        aspects("initials letters repeat"),
+        replace_like_neighbours,
+        stage=Stage.counts,
+        aspects="initials letters repeat",
         limits_words=True,
     ),
-    case_of(
+    ConstraintType(
         "all_lower",
         "Write in lower case only, without capital letters.",
         lambda text: text == text.lower(),
-        lambda text, pen: text.lower(),
+        lambda text, writer: text.lower(),
+        stage=Stage.case,
+        aspects="case",
     ),
-    case_of(
+    ConstraintType(
         "all_upper",
         "Write in CAPITAL LETTERS only.",
         lambda text: text == text.upper(),
-        lambda text, pen: text.upper(),
+        lambda text, writer: text.upper(),
+        stage=Stage.case,
+        aspects="case",
     ),
-    case_of(
+    ConstraintType(
         "title_case",
         "Begin Every Word With A Capital Letter, And Use No Other Capital Letters.",
-        lambda text: all(is_title(word) for word in WORD.findall(text)),
+        is_title,
         to_title,
+        stage=Stage.case,
+        aspects="case",
     ),
-    case_of(
+    Count(num_capital_words, capitalise_words, Stage.case, "case").limited(
         "capital_words",
         "Write at least {n} words of two or more letters in CAPITAL LETTERS.",
-        lambda text, n: capitals(text) >= n,
-        add_capitals,
-        lambda rng: {"n": rng.randint(2, 4)},
+        at_least(2, 4),
     ),
 )

@@ -37,7 +37,7 @@ LEXICON: dict[str, tuple[str, ...]] = {
 NOUNS = frozenset(LEXICON["noun"])
 ADJECTIVES = frozenset(LEXICON["adjective"])
 
-# A sentence of so many words; longer ones are two of these with a link between them.
+# Sentences by their number of words; longer ones are two of these with a link between them.
 PATTERNS = {
     1: "noun",
     2: "noun verb",
@@ -49,7 +49,7 @@ PATTERNS = {
     8: "adjective noun verb adjective noun place adjective noun",
 }
 
-# Asked for, forbidden, and everything else: three sets without a word in common.
+# Required words, forbidden words and LEXICON: three sets without a word in common.
 KEYWORDS = tuple(
     "window engine harvest mirror ladder signal copper lantern bridge pepper canvas pocket thunder "
     "velvet anchor marble compass blanket feather kettle orchard puzzle ribbon saddle timber "

@@ -1,122 +1,88 @@
-"""Kinds about punctuation marks and digits."""
+"""Constraints on punctuation marks and digits."""
 
 from __future__ import annotations
 
 import re
-from typing import Any
 
-from rlhf_lab.tasks.constraints.kinds import Kind, Stage, aspects
-from rlhf_lab.tasks.constraints.length import draw_n
+from rlhf_lab.tasks.constraints.constraint_types import ConstraintType, Count, Stage, exactly
 from rlhf_lab.tasks.constraints.reference_writer import ReferenceWriter
 from rlhf_lab.tasks.constraints.text import STOP
 
 
-def insert(mark: str) -> Any:
-    """Mend by writing the mark after words until there are n of it, or striking it out."""
+def inner_mark(mark: str, aspect: str) -> Count:
+    """A mark after words: inserted where there are too few, removed where there are too many."""
 
-    def repair(text: str, pen: ReferenceWriter, n: int) -> str:
-        while text.count(mark) < n:
-            free = [end for _, end in pen.spots(text) if text[end : end + 1] == " "]
-            end = pen.choose(free)
+    def repair(text: str, writer: ReferenceWriter, low: int, high: int) -> str:
+        while text.count(mark) < low:
+            free = [end for _, end in writer.replaceable(text) if text[end : end + 1] == " "]
+            end = writer.choose(free)
             text = f"{text[:end]}{mark}{text[end:]}"
-        while text.count(mark) > n:
+        while text.count(mark) > high:
             text = text.replace(mark, "", 1)
         return text
 
-    return repair
+    return Count(lambda text: text.count(mark), repair, Stage.marks, aspect)
 
 
-def set_ends(mark: str) -> Any:
-    """Mend by ending n sentences with the mark, and the others as before or with a full stop."""
+def end_mark(mark: str, aspect: str) -> Count:
+    """A mark at the end of sentences, exchanged for full stops where the count demands it."""
 
-    def repair(text: str, pen: ReferenceWriter, n: int) -> str:
-        while text.count(mark) > n:
+    def repair(text: str, writer: ReferenceWriter, low: int, high: int) -> str:
+        while text.count(mark) > high:
             text = text.replace(mark, ".", 1)
-        while text.count(mark) < n:
-            plain = [stop.start() for stop in STOP.finditer(text) if stop[0] == "."]
-            if plain:
-                place = pen.rng.choice(plain)
-                text = text[:place] + mark + text[place + 1 :]
+        while text.count(mark) < low:
+            stops = [stop.start() for stop in STOP.finditer(text) if stop[0] == "."]
+            if stops:
+                stop = writer.rng.choice(stops)
+                text = text[:stop] + mark + text[stop + 1 :]
             else:
-                text = pen.add_sentence(text, mark)
+                text = writer.add_sentence(text, mark)
         return text
 
-    return repair
+    return Count(lambda text: text.count(mark), repair, Stage.marks, aspect)
 
 
 def num_digits(text: str) -> int:
     return len(re.findall(r"[0-9]", text))
 
 
-def to_digits(text: str, pen: ReferenceWriter, n: int) -> str:
-    """A number of as many digits as are missing; too many are struck out from the front."""
-    while num_digits(text) > n:
+def set_digits(text: str, writer: ReferenceWriter, low: int, high: int) -> str:
+    """Insert one number with all missing digits, or remove digits from the front."""
+    while num_digits(text) > high:
         text = re.sub(r"[0-9]", "", text, count=1)
-    missing = n - num_digits(text)
+    missing = low - num_digits(text)
     if not missing:
         return text
-    return pen.keep(text, str(pen.rng.randrange(10 ** (missing - 1), 10**missing)))
+    number = writer.rng.randrange(10 ** (missing - 1), 10**missing)
+    return writer.insert_and_keep(text, str(number))
 
 
-def ends(name: str, mark: str, say: str, aspect: str) -> Kind:
-    return Kind(
-        name,
-        say,
-        draw_n(2, 3),
-        lambda text, n: text.count(mark) == n,
-        set_ends(mark),
-        Stage.marks,
-        aspects(aspect),
-    )
-
-
-KINDS = (
-    Kind(
+COMMAS = inner_mark(",", "comma")
+SEMICOLONS = inner_mark(";", "semicolon")
+DIGITS = Count(num_digits, set_digits, Stage.words, "digits", brings_words=True)
+QUESTIONS = end_mark("?", "question")
+EXCLAMATIONS = end_mark("!", "exclamation")
+TYPES = (
+    ConstraintType(
         "no_commas",
         "Use no commas.",
-        lambda rng: {},
         lambda text: "," not in text,
-        lambda text, pen: text.replace(",", ""),
-        Stage.marks,
-        aspects("comma"),
+        lambda text, writer: text.replace(",", ""),
+        stage=Stage.marks,
+        aspects="comma",
     ),
-    Kind(
-        "commas_exactly",
-        "Use exactly {n} commas.",
-        draw_n(2, 4),
-        lambda text, n: text.count(",") == n,
-        insert(","),
-        Stage.marks,
-        aspects("comma"),
-    ),
-    Kind(
-        "semicolons_exactly",
-        "Use exactly {n} semicolons.",
-        draw_n(2, 3),
-        lambda text, n: text.count(";") == n,
-        insert(";"),
-        Stage.marks,
-        aspects("semicolon"),
-    ),
-    Kind(
+    COMMAS.limited("commas_exactly", "Use exactly {n} commas.", exactly(2, 4)),
+    SEMICOLONS.limited("semicolons_exactly", "Use exactly {n} semicolons.", exactly(2, 3)),
+    ConstraintType(
         "no_digits",
         "Use no digits.",
-        lambda rng: {},
         lambda text: num_digits(text) == 0,
-        lambda text, pen: to_digits(text, pen, 0),
-        Stage.words,
-        aspects("digits"),
+        lambda text, writer: set_digits(text, writer, 0, 0),
+        aspects="digits",
     ),
-    Kind(
-        "digits_exactly",
-        "Use exactly {n} digits.",
-        draw_n(3, 6),
-        lambda text, n: num_digits(text) == n,
-        to_digits,
-        Stage.words,
-        aspects("digits"),
-        brings_words=True,
+    DIGITS.limited("digits_exactly", "Use exactly {n} digits.", exactly(3, 6)),
+    QUESTIONS.limited("questions_exactly", "Use exactly {n} question marks.", exactly(2, 3)),
+    EXCLAMATIONS.limited(
+        "exclamations_exactly", "Use exactly {n} exclamation marks.", exactly(2, 3)
     ),
-    ends("questions_exactly", "?", "Use exactly {n} question marks.", "question"),
-    ends("exclamations_exactly", "!", "Use exactly {n} exclamation marks.", "exclamation"),
 )

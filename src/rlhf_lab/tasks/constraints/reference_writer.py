@@ -1,7 +1,8 @@
-"""Writes and mends reference answers out of the words that the constraints allow."""
+"""Write and repair reference answers with the words that the constraints allow."""
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Callable, Iterable, Sequence
 from string import ascii_lowercase
@@ -12,15 +13,15 @@ from rlhf_lab.tasks.constraints.text import BEFORE_HEAD, STOP, sentences, spans,
 
 Span = tuple[int, int]
 Fits = Callable[[str], bool]
-Place = TypeVar("Place")
+Item = TypeVar("Item")
 
 
 class Stuck(Exception):
-    """No word and no place is left: these constraints get no reference, and are drawn anew."""
+    """No word, or no position for it, is left: these constraints are drawn again."""
 
 
 class ReferenceWriter:
-    """allows: the words that may be used. kept: words, in lower case, that are not replaced."""
+    """Draws words that `allows` accepts, and edits texts. kept: words that no edit replaces."""
 
     def __init__(self, rng: random.Random, allows: Fits, kept: set[str]) -> None:
         self.rng = rng
@@ -33,19 +34,19 @@ class ReferenceWriter:
         self._used: set[str] = set()
 
     def word(self, part: str, fits: Fits = bool) -> str:
-        """A word of a part of speech, of any if none fits; one that is not used yet, if any."""
+        """A word of a part of speech, of another part if none fits; an unused one if possible."""
         every = [word for words in self._words.values() for word in words]
         for pool in (self._words[part], every):
-            found = [word for word in pool if fits(word)]
-            if found:
-                fresh = [word for word in found if word not in self._used]
-                chosen = self.rng.choice(fresh or found)
+            fitting = [word for word in pool if fits(word)]
+            if fitting:
+                unused = [word for word in fitting if word not in self._used]
+                chosen = self.rng.choice(unused or fitting)
                 self._used.add(chosen)
                 return chosen
         raise Stuck
 
     def sentence(self, num_words: int, mark: str = ".") -> str:
-        """A sentence of so many words."""
+        """A sentence with this number of words."""
         text = " ".join(self._phrase(num_words))
         return text[0].upper() + text[1:] + mark
 
@@ -57,26 +58,26 @@ class ReferenceWriter:
         return [*self._phrase(head), self.word("link"), *self._phrase(rest)]
 
     def draft(self, num_words: int, num_sentences: int, topic: str) -> str:
-        """About so many words in so many sentences, the first of them on the topic if it may be."""
+        """A text of about this size; its first sentence names the topic if that word is allowed."""
         sizes = [num_words // num_sentences] * num_sentences
         for index in range(num_words % num_sentences):
             sizes[index] += 1
-        found = [self.sentence(max(1, size)) for size in sizes]
+        first, *others = [self.sentence(max(1, size)) for size in sizes]
         if self._allows(topic):
-            subject = next(s for s in spans(found[0]) if found[0][slice(*s)].lower() in NOUNS)
-            found[0] = swap(found[0], subject, topic)
-        return " ".join(found)
+            subject = next(s for s in spans(first) if first[slice(*s)].lower() in NOUNS)
+            first = swap(first, subject, topic)
+        return " ".join([first, *others])
 
     def parts(self, text: str, num: int) -> list[str]:
-        """The sentences of a text in so many parts; short of sentences, new ones are written."""
-        found = sentences(text)
-        while len(found) < num:
-            found.append(self.sentence(self.rng.randint(4, 6)))
-        edges = [round(index * len(found) / num) for index in range(num + 1)]
-        return [" ".join(found[edges[i] : edges[i + 1]]) for i in range(num)]
+        """The sentences of a text, with new ones if there are too few, divided into parts."""
+        every = sentences(text)
+        while len(every) < num:
+            every.append(self.sentence(self.rng.randint(4, 6)))
+        edges = [round(index * len(every) / num) for index in range(num + 1)]
+        return [" ".join(every[start:end]) for start, end in itertools.pairwise(edges)]
 
-    def spots(self, text: str) -> list[Span]:
-        """Words that may be replaced: between spaces, not at a sentence's head, and not kept."""
+    def replaceable(self, text: str) -> list[Span]:
+        """Where words may be replaced: between spaces, not first in a sentence, and not kept."""
         return [
             (start, end)
             for start, end in spans(text)
@@ -86,64 +87,70 @@ class ReferenceWriter:
             and not BEFORE_HEAD.search(text[:start])
         ]
 
-    def spot(self, text: str, fits: Fits = bool) -> Span:
-        """Any of them."""
-        return self.choose([span for span in self.spots(text) if fits(text[slice(*span)].lower())])
+    def draw_span(self, text: str, fits: Fits = bool) -> Span:
+        """Where any one of these words stands."""
+        return self.choose([s for s in self.replaceable(text) if fits(text[slice(*s)].lower())])
 
-    def choose(self, places: Sequence[Place]) -> Place:
-        """Any of the places."""
-        if not places:
+    def choose(self, items: Sequence[Item]) -> Item:
+        """Any of the items; raises Stuck if there is none."""
+        if not items:
             raise Stuck
-        return self.rng.choice(places)
+        return self.rng.choice(items)
 
-    def put(self, text: str, word: str, fits: Fits = bool) -> str:
-        """The word in place of another."""
-        return swap(text, self.spot(text, fits), word)
+    def insert(self, text: str, word: str, fits: Fits = bool) -> str:
+        """Replace any fitting word by this one."""
+        return swap(text, self.draw_span(text, fits), word)
 
-    def keep(self, text: str, word: str) -> str:
-        """The same, and the word stays."""
-        text = self.put(text, word)
+    def insert_and_keep(self, text: str, word: str) -> str:
+        """Replace any word by this one, which no later edit replaces."""
+        text = self.insert(text, word)
         self.kept.add(word.lower())
         return text
 
-    def grow(self, text: str) -> str:
-        """One word more."""
-        start, _ = self.spot(text)
+    def add_word(self, text: str) -> str:
+        """Add an adjective."""
+        start, _ = self.draw_span(text)
         return f"{text[:start]}{self.word('adjective')} {text[start:]}"
 
-    def cut(self, text: str) -> str:
-        """One word fewer, an adjective if there is one."""
+    def remove_word(self, text: str) -> str:
+        """Remove an adjective, or another word if there is none."""
         try:
-            start, end = self.spot(text, ADJECTIVES.__contains__)
+            start, end = self.draw_span(text, ADJECTIVES.__contains__)
         except Stuck:
-            start, end = self.spot(text)
+            start, end = self.draw_span(text)
         return text[: start - 1] + text[end:]
 
     def add_sentence(self, text: str, mark: str = ".") -> str:
-        """One sentence more, after the first."""
+        """Add a sentence after the first."""
         first = self.choose(list(STOP.finditer(text))[:1])
         sentence = self.sentence(self.rng.randint(4, 7), mark)
         return f"{text[: first.end()]} {sentence}{text[first.end() :]}"
 
     def add_ending(self, text: str, phrase: str) -> str:
-        """The phrase after the last word."""
+        """Add the phrase after the last word."""
         body, tail = split_tail(text)
         return f"{body} {self.word('link')} {phrase}{tail}"
 
 
 def begins_in(letters: Iterable[str]) -> Fits:
-    """Whether a word begins with one of the letters."""
+    """The test whether a word begins with one of the letters."""
     allowed = frozenset(letters)
     return lambda word: word[0] in allowed
 
 
 def begins_outside(letters: Iterable[str]) -> Fits:
-    """Whether a word begins with none of the letters."""
+    """The test whether a word begins with none of the letters."""
     return begins_in(set(ascii_lowercase) - set(letters))
 
 
+def is_none_of(words: Iterable[str]) -> Fits:
+    """The test whether a word is none of these."""
+    excluded = frozenset(words)
+    return lambda word: word not in excluded
+
+
 def swap(text: str, span: Span, word: str) -> str:
-    """The word at a place, written with a capital if the one before it was."""
+    """Replace what stands at the span by the word, capitalised if the span was."""
     start, end = span
     if text[start].isupper():
         word = word[0].upper() + word[1:]

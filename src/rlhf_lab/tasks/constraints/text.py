@@ -18,12 +18,12 @@ def words(text: str) -> list[str]:
 
 
 def spans(text: str) -> list[tuple[int, int]]:
-    """Where the words are."""
+    """Start and end of every word."""
     return [found.span() for found in WORD.finditer(text)]
 
 
 def lines(text: str) -> list[str]:
-    """Lines that are not blank."""
+    """All lines that are not blank."""
     return [line.strip() for line in text.splitlines() if line.strip()]
 
 
@@ -33,27 +33,27 @@ def paragraphs(text: str) -> list[str]:
 
 
 def sentences(text: str) -> list[str]:
-    """Pieces with a word that end in . ! or ? or with their line; list and heading marks go."""
-    found = []
+    """All sentences, which end in . ! or ? or with their line; without list and heading marks."""
+    pieces = []
     for line in lines(text):
         hidden = re.sub(r"\bP\.\s?S\.", lambda ps: ps[0].replace(".", "\0"), line, flags=re.I)
-        found += [piece.replace("\0", ".") for piece in SENTENCE.findall(MARKER.sub("", hidden))]
-    return [piece.strip() for piece in found if WORD.search(piece)]
+        pieces += [piece.replace("\0", ".") for piece in SENTENCE.findall(MARKER.sub("", hidden))]
+    return [piece.strip() for piece in pieces if WORD.search(piece)]
 
 
 def heads(text: str) -> list[tuple[int, int]]:
-    """Where the first word of each sentence is."""
-    found, place = [], 0
+    """Start and end of the first word of each sentence."""
+    found, position = [], 0
     for sentence in sentences(text):
-        place = text.index(sentence, place)
-        first = WORD.search(text, place)
+        position = text.index(sentence, position)
+        first = WORD.search(text, position)
         assert first is not None
         found.append(first.span())
-        place += len(sentence)
+        position += len(sentence)
     return found
 
 
 def split_tail(text: str) -> tuple[str, str]:
-    """The text up to its last word, and what comes after it."""
+    """The text up to the end of its last word, and the rest."""
     end = spans(text)[-1][1]
     return text[:end], text[end:]

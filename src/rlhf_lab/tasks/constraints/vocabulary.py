@@ -1,28 +1,15 @@
-"""Kinds about words that repeat, and words of a certain make."""
+"""Constraints on repeated words, and on words with a certain spelling."""
 
 from __future__ import annotations
 
-from collections import Counter
-from functools import partial
-
-from rlhf_lab.tasks.constraints.kinds import Kind, Stage, aspects
+from rlhf_lab.tasks.constraints.constraint_types import ConstraintType, Count, Stage, at_least
 from rlhf_lab.tasks.constraints.lexicon import PALINDROMES
-from rlhf_lab.tasks.constraints.reference_writer import ReferenceWriter, swap
+from rlhf_lab.tasks.constraints.reference_writer import ReferenceWriter, Span, is_none_of, swap
 from rlhf_lab.tasks.constraints.text import spans, words
 
 
-def replace_repeated(text: str, pen: ReferenceWriter) -> str:
-    """The second of two equal words is replaced by one that the text has not."""
-    while (again := first_repeated(text)) is not None:
-        text = swap(text, again, pen.word("adjective", partial(is_absent, set(words(text)))))
-    return text
-
-
-def is_absent(present: set[str], word: str) -> bool:
-    return word not in present
-
-
-def first_repeated(text: str) -> tuple[int, int] | None:
+def first_repeated(text: str) -> Span | None:
+    """Where the first word stands that was used before."""
     seen: set[str] = set()
     for start, end in spans(text):
         word = text[start:end].lower()
@@ -32,66 +19,61 @@ def first_repeated(text: str) -> tuple[int, int] | None:
     return None
 
 
-def unique_share(text: str) -> float:
-    return len(Counter(words(text))) / len(words(text))
+def replace_repeated(text: str, writer: ReferenceWriter) -> str:
+    """Replace every repeated word by one that is not in the text."""
+    while (repeated := first_repeated(text)) is not None:
+        text = swap(text, repeated, writer.word("adjective", is_none_of(words(text))))
+    return text
 
 
 def palindromes(text: str) -> set[str]:
     return {word for word in words(text) if len(word) > 2 and word == word[::-1]}
 
 
-def add_palindromes(text: str, pen: ReferenceWriter, n: int) -> str:
-    while len(palindromes(text)) < n:
-        fresh = sorted(set(PALINDROMES) - palindromes(text))
-        text = pen.keep(text, pen.rng.choice(fresh))
+def add_palindromes(text: str, writer: ReferenceWriter, low: int, high: int) -> str:
+    while len(palindromes(text)) < low:
+        unused = sorted(set(PALINDROMES) - palindromes(text))
+        text = writer.insert_and_keep(text, writer.rng.choice(unused))
     return text
 
 
-def hyphenated(text: str) -> list[str]:
-    return [word for word in words(text) if "-" in word]
+def num_hyphenated(text: str) -> int:
+    return sum("-" in word for word in words(text))
 
 
-def add_hyphenated(text: str, pen: ReferenceWriter, n: int) -> str:
-    while len(hyphenated(text)) < n:
-        text = pen.keep(text, f"{pen.word('adjective')}-{pen.word('noun')}")
+def add_hyphenated(text: str, writer: ReferenceWriter, low: int, high: int) -> str:
+    while num_hyphenated(text) < low:
+        word = f"{writer.word('adjective')}-{writer.word('noun')}"
+        text = writer.insert_and_keep(text, word)
     return text
 
 
-KINDS = (
-    Kind(
+PALINDROMES_USED = Count(
+    lambda text: len(palindromes(text)), add_palindromes, Stage.words, brings_words=True
+)
+HYPHENATED = Count(num_hyphenated, add_hyphenated, Stage.words, brings_words=True)
+TYPES = (
+    ConstraintType(
         "no_word_repeated",
         "Use no word twice.",
-        lambda rng: {},
         lambda text: first_repeated(text) is None,
         replace_repeated,
-        Stage.words,
-        aspects("repeat"),
+        aspects="repeat",
     ),
-    Kind(
+    ConstraintType(
         "unique_words",
         "At least {percent}% of the words must be new, that is, not used earlier in the text.",
+        lambda text, percent: 100 * (len(set(words(text))) / len(words(text))) >= percent,
+        lambda text, writer, percent: replace_repeated(text, writer),
         lambda rng: {"percent": rng.choice((80, 85, 90))},
-        lambda text, percent: 100 * unique_share(text) >= percent,
-        lambda text, pen, percent: replace_repeated(text, pen),
-        Stage.words,
-        aspects("repeat"),
+        aspects="repeat",
     ),
-    Kind(
+    PALINDROMES_USED.limited(
         "palindromes",
         "Use at least {n} different palindromes of three or more letters.",
-        lambda rng: {"n": rng.randint(2, 3)},
-        lambda text, n: len(palindromes(text)) >= n,
-        add_palindromes,
-        Stage.words,
-        brings_words=True,
+        at_least(2, 3),
     ),
-    Kind(
-        "hyphenated_words",
-        "Use at least {n} words with a hyphen inside.",
-        lambda rng: {"n": rng.randint(2, 4)},
-        lambda text, n: len(hyphenated(text)) >= n,
-        add_hyphenated,
-        Stage.words,
-        brings_words=True,
+    HYPHENATED.limited(
+        "hyphenated_words", "Use at least {n} words with a hyphen inside.", at_least(2, 4)
     ),
 )

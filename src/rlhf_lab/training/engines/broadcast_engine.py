@@ -1,4 +1,4 @@
-"""An engine over several processes: the lead says what is to be done, and all of them do it."""
+"""An engine over several processes: rank 0 broadcasts each call, and every rank makes it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from rlhf_lab.training.engines.distributed import Processes, together
-from rlhf_lab.types.data import Batch, Updated, Weights
+from rlhf_lab.types.data import Batch, UpdateResult, Weights
 from rlhf_lab.types.protocols import Algorithm, Correction, Engine
 
 STOP = "stop"
@@ -17,58 +17,59 @@ STOP = "stop"
 
 @dataclass(frozen=True)
 class BroadcastEngine:
-    """The lead's engine. Of weights and states only their place crosses as a word: the tensors
-    follow one by one, where they are needed."""
+    """The engine of rank 0. Calls are broadcast without the tensors of weights and states; the
+    engines broadcast those one by one where they need them."""
 
     engine: Engine
     processes: Processes
 
-    def _all(self, name: str, said: tuple[Any, ...], own: tuple[Any, ...]) -> Any:
+    def _call(self, name: str, sent: tuple[Any, ...], own: tuple[Any, ...]) -> Any:
+        """Call a method with `own` here, and with `sent` on the other ranks."""
         with together(self.processes):
-            self.processes.broadcast_object((name, said))
+            self.processes.broadcast_object((name, sent))
             return getattr(self.engine, name)(*own)
 
     def reference_logp(self, batch: Batch) -> Tensor:
-        found: Tensor = self._all("reference_logp", (batch,), (batch,))
-        return found
+        result: Tensor = self._call("reference_logp", (batch,), (batch,))
+        return result
 
     def logp(self, batch: Batch, weights: Weights) -> Tensor:
-        said = (batch, Weights(weights.version, {}))
-        found: Tensor = self._all("logp", said, (batch, weights))
-        return found
+        sent = (batch, Weights(weights.version, {}))
+        result: Tensor = self._call("logp", sent, (batch, weights))
+        return result
 
     def values(self, batch: Batch) -> Tensor:
-        found: Tensor = self._all("values", (batch,), (batch,))
-        return found
+        result: Tensor = self._call("values", (batch,), (batch,))
+        return result
 
     def update(
         self, batch: Batch, algo: Algorithm, correction: Correction, learning_rate: float
-    ) -> Updated:
-        given = (batch, algo, correction, learning_rate)
-        found: Updated = self._all("update", given, given)
-        return found
+    ) -> UpdateResult:
+        arguments = (batch, algo, correction, learning_rate)
+        result: UpdateResult = self._call("update", arguments, arguments)
+        return result
 
     def move_reference(self, decay: float) -> None:
-        self._all("move_reference", (decay,), (decay,))
+        self._call("move_reference", (decay,), (decay,))
 
     def weights(self, version: int) -> Weights:
-        found: Weights = self._all("weights", (version,), (version,))
-        return found
+        result: Weights = self._call("weights", (version,), (version,))
+        return result
 
     def state(self) -> dict[str, Tensor]:
-        found: dict[str, Tensor] = self._all("state", (), ())
-        return found
+        result: dict[str, Tensor] = self._call("state", (), ())
+        return result
 
     def restore(self, weights: Weights, state: Mapping[str, Tensor]) -> None:
-        self._all("restore", (Weights(weights.version, {}), {}), (weights, state))
+        self._call("restore", (Weights(weights.version, {}), {}), (weights, state))
 
     def peak_memory(self) -> Mapping[str, int]:
-        found: Mapping[str, int] = self._all("peak_memory", (), ())
-        return found
+        result: Mapping[str, int] = self._call("peak_memory", (), ())
+        return result
 
 
 def follow(engine: Engine, processes: Processes) -> None:
-    """Take part in whatever the lead says, until it says stop."""
-    while (word := processes.broadcast_object(None)) != STOP:
-        name, said = word
-        getattr(engine, name)(*said)
+    """Make every call that rank 0 broadcasts, until it broadcasts STOP."""
+    while (call := processes.broadcast_object(None)) != STOP:
+        name, arguments = call
+        getattr(engine, name)(*arguments)

@@ -1,8 +1,7 @@
-"""The processes of one run under torchrun: one leads, the others follow.
+"""The processes of one run under torchrun: rank 0 runs everything, worker ranks follow it.
 
-The lead runs everything; the others wait for its word, for hours if need be, and take part in what
-only all of them can do. Between two words they are connected, so that either side notices the
-other's death. A process that was started alone is a lead without followers.
+Worker ranks wait for the next broadcast call, for hours if need be. All stay connected, so that
+each side notices when the other dies. A process without torchrun is rank 0 of one.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.rendezvous import rendezvous
 
-# How long a follower waits for the lead's next word: stages before the training take hours.
+# How long a worker rank waits for the next call: stages before the training take hours.
 PATIENCE = timedelta(days=30)
-# How long the lead looks for the reason of a follower whose connection broke, in seconds.
+# Seconds for which rank 0 looks for the traceback of a rank whose connection broke.
 SEARCH = 5.0
-# What torchrun sets; children of the lead must not take themselves for members of the group.
+# Set by torchrun. Removed, so that children of rank 0 do not believe to be members of the group.
 VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "ROLE_RANK")
 LOST = ("connection closed", "connection reset", "broken pipe", "timed out", "gloo")
 FAILURE = "rlhf_lab/failure"
@@ -38,10 +37,10 @@ class FollowerFailed(RuntimeError):
 
 @dataclass
 class Processes:
-    """This process and the others. All methods but the properties are called by all of them.
+    """The process group. All ranks must call the collective methods together.
 
-    local_rank: number of this process on its host. group: for words and tensors on the host.
-    is_broken: an error came while the others were at work, so they may no longer listen.
+    local_rank: number of this process on its host. group: of gloo, for objects and tensors in host
+    memory. is_broken: an error interrupted a call, so other ranks may no longer listen.
     """
 
     rank: int = 0
@@ -56,15 +55,15 @@ class Processes:
         return self.rank == 0
 
     def broadcast_object(self, value: Any) -> Any:
-        """The lead's value, whatever the others hold."""
+        """Rank 0's value, on every rank."""
         if self.size == 1:
             return value
         box = [value if self.is_main else None]
         dist.broadcast_object_list(box, src=0, group=self.group)
         return box[0]
 
-    def gathered(self, value: Any) -> list[Any]:
-        """Everyone's value, by rank."""
+    def all_gather_object(self, value: Any) -> list[Any]:
+        """The values of all ranks, by rank."""
         if self.size == 1:
             return [value]
         box: list[Any] = [None] * self.size
@@ -72,9 +71,9 @@ class Processes:
         return box
 
     def broadcast_tensors(self, state: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
-        """The lead's tensors one after the other, on the host; of the others' state nothing."""
-        told = self.broadcast_object([(name, t.shape, t.dtype) for name, t in state.items()])
-        for name, shape, dtype in told:
+        """Rank 0's tensors, one by one, in host memory; the `state` of other ranks is not used."""
+        layout = self.broadcast_object([(name, t.shape, t.dtype) for name, t in state.items()])
+        for name, shape, dtype in layout:
             if self.is_main:
                 tensor = state[name].detach().cpu().contiguous()
             else:
@@ -84,11 +83,11 @@ class Processes:
             yield name, tensor
 
     def report(self, error: BaseException) -> None:
-        """Leave the reason of this process's end where the lead looks for it."""
+        """Store the traceback with which this process ends, for rank 0 to read."""
         self.store.set(f"{FAILURE}/{self.rank}", "".join(traceback.format_exception(error)))
 
     def failure(self, seconds: float = SEARCH) -> str | None:
-        """The traceback that a follower left, if one did."""
+        """The traceback that a failed worker rank stored; None if there is none."""
         if self.store is None:
             return None
         until = time.monotonic() + seconds
@@ -106,7 +105,7 @@ _joined = Processes()
 
 
 def current() -> Processes:
-    """What this process has joined; itself alone before that."""
+    """The process group that this process has joined; a group of one before that."""
     return _joined
 
 
@@ -121,7 +120,7 @@ def rank() -> int:
 
 
 def join() -> Processes:
-    """Meet the other processes. Returns when all have come."""
+    """Join the process group; returns when all processes have joined."""
     global _joined
     local = int(os.environ.get("LOCAL_RANK", "0"))
     has_devices = torch.cuda.is_available()
@@ -142,7 +141,7 @@ def join() -> Processes:
 
 
 def require_group() -> None:
-    """A group for libraries that ask for one, also where this process is alone."""
+    """A torch process group, of one process if need be: FSDP and DeepSpeed require one."""
     if not dist.is_initialized():
         backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
         store = dist.HashStore()  # type: ignore[attr-defined]
@@ -151,7 +150,7 @@ def require_group() -> None:
 
 @contextlib.contextmanager
 def main_rank(stop: Any) -> Iterator[None]:
-    """Join as the lead while the block runs, then send the followers home with the word `stop`."""
+    """Join as rank 0 for the block, then broadcast `stop` to end the worker ranks."""
     if world_size() == 1:
         yield
         return
@@ -159,7 +158,7 @@ def main_rank(stop: Any) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        # torchrun ends the survivors of a failure; this one ends by itself and has to say why.
+        # torchrun terminates the survivors of a failure; rank 0 must live to report the reason.
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         raise
     finally:
@@ -169,7 +168,7 @@ def main_rank(stop: Any) -> Iterator[None]:
 
 @contextlib.contextmanager
 def together(processes: Processes) -> Iterator[None]:
-    """Around what all processes do: if another one failed, its reason is raised."""
+    """A context for collective calls: if another rank failed, its traceback is raised."""
     try:
         yield
     except BaseException as error:
@@ -177,20 +176,20 @@ def together(processes: Processes) -> Iterator[None]:
         if is_lost(error) and (reason := processes.failure()):
             raise FollowerFailed(reason) from error
         if is_lost(error):
-            error.add_note("another process of the run ended without a word: was it killed?")
+            error.add_note("another process of the run ended without a traceback: was it killed?")
         raise
 
 
 def is_lost(error: BaseException) -> bool:
-    """Whether an error means that another process is gone."""
+    """Whether an error means that a connection to another process is lost."""
     text = str(error).lower()
     return isinstance(error, RuntimeError) and any(part in text for part in LOST)
 
 
 def leave(processes: Processes, error: BaseException | None) -> NoReturn:
-    """End a follower; with an error its reason is left for the lead, which alone speaks."""
+    """End a worker rank; an error is stored for rank 0, which alone reports."""
     if error is not None and not is_lost(error):
-        with contextlib.suppress(RuntimeError):  # the store may be gone with the lead
+        with contextlib.suppress(RuntimeError):  # the store may have ended with rank 0
             processes.report(error)
-    # At once: what waits for this process must see its connections close.
+    # At once, so that ranks waiting for this one see its connections close.
     os._exit(0 if error is None else 1)

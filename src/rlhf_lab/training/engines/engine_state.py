@@ -1,9 +1,9 @@
-"""What an engine carries through a checkpoint besides the policy's weights, as whole tensors.
+"""The state of an engine in a checkpoint, besides the policy's weights, as whole tensors.
 
 Keys are `<name of the parameter>/<part>`: the optimizer's own parts (exp_avg, exp_avg_sq, step),
 `values` for the value model and adapters, `reference` for a reference that has moved, and `master`
-where the optimizer works in another precision than the weights have. Nothing in them tells how many
-processes saved them, or with which engine.
+where the optimizer works in another precision than the weights have. The tensors are the same for
+every engine and number of processes, so a run may be resumed with another one.
 """
 
 from __future__ import annotations
@@ -23,68 +23,68 @@ MASTER = "master"
 
 
 class EngineState:
-    """Reads and writes the tensors of a holder. has_moved: the reference is not the first policy.
+    """Reads and writes the tensors of a ParameterBackend.
 
-    dtypes: of the policy's weights; other trained parameters are those of a value model or of
-    adapters.
+    has_moved: whether the reference is no longer the policy that the run started from. dtypes:
+    of the policy's weights; any other trained parameter belongs to a value model or to adapters.
     """
 
     def __init__(
-        self, holder: ParameterBackend, processes: Processes, dtypes: Mapping[str, torch.dtype]
+        self, backend: ParameterBackend, processes: Processes, dtypes: Mapping[str, torch.dtype]
     ) -> None:
         self.has_moved = False
-        self._holder = holder
+        self._backend = backend
         self._processes = processes
         self._dtypes = dtypes
 
     def state(self) -> dict[str, Tensor]:
-        """All of it on the lead; the other processes only take part in reading it."""
-        found: dict[str, Tensor] = {}
-        parts = list(self._holder.optimizer_parts())
-        for name in self._holder.shapes():
+        """All of it on the main rank; the other ranks only take part in reading it."""
+        state: dict[str, Tensor] = {}
+        parts = list(self._backend.optimizer_parts())
+        for name in self._backend.shapes():
             for part in parts:
-                self._keep(found, f"{name}/{part}", self._holder.read(name, part))
+                self._add(state, f"{name}/{part}", self._backend.read(name, part))
             if self.has_moved and name in self._dtypes:
-                reference = self._holder.read(name, REFERENCE)
-                self._keep(found, f"{name}/{REFERENCE}", reference)
-            weight = self._holder.read(name, WEIGHT)
+                reference = self._backend.read(name, REFERENCE)
+                self._add(state, f"{name}/{REFERENCE}", reference)
+            weight = self._backend.read(name, WEIGHT)
             if name not in self._dtypes:
-                self._keep(found, f"{name}/{VALUES}", weight)
+                self._add(state, f"{name}/{VALUES}", weight)
             elif weight.dtype != self._dtypes[name]:
-                self._keep(found, f"{name}/{MASTER}", weight)
-        return found
+                self._add(state, f"{name}/{MASTER}", weight)
+        return state
 
-    def _keep(self, found: dict[str, Tensor], key: str, tensor: Tensor) -> None:
+    def _add(self, state: dict[str, Tensor], key: str, tensor: Tensor) -> None:
         if self._processes.is_main:
-            found[key] = tensor
+            state[key] = tensor
 
     def restore(self, weights: Weights, state: Mapping[str, Tensor]) -> None:
         """Write weights and state. Refuses those of another model before anything is written."""
         self._refuse(self._processes.broadcast_object(self._differences(weights, state)))
-        trained = self._holder.shapes()
+        trained = self._backend.shapes()
         for name, tensor in self._processes.broadcast_tensors(weights.state):
             # Weights below adapters never change; the adapters are in the state.
             if name in trained:
-                self._holder.write(name, WEIGHT, tensor)
+                self._backend.write(name, WEIGHT, tensor)
         self.has_moved = False
         for key, tensor in self._processes.broadcast_tensors(state):
             name, _, part = key.rpartition("/")
             self.has_moved = self.has_moved or part == REFERENCE
-            self._holder.write(name, WEIGHT if part in (VALUES, MASTER) else part, tensor)
+            self._backend.write(name, WEIGHT if part in (VALUES, MASTER) else part, tensor)
 
     def _differences(self, weights: Weights, state: Mapping[str, Tensor]) -> list[str]:
-        shapes = self._holder.shapes()
-        found = sorted(set(weights.state) ^ set(self._dtypes))
+        shapes = self._backend.shapes()
+        differences = sorted(set(weights.state) ^ set(self._dtypes))
         trained = {f"{name}/": t for name, t in weights.state.items() if name in shapes}
         whole = {**trained, **state}
         for key, tensor in whole.items():
             name = key.rpartition("/")[0]
             if name not in shapes:
-                found.append(name)
+                differences.append(name)
             elif tensor.dim() and tensor.shape != shapes[name]:
-                found.append(f"{name} ({list(tensor.shape)}, here {list(shapes[name])})")
+                differences.append(f"{name} ({list(tensor.shape)}, here {list(shapes[name])})")
         values = {f"{name}/{VALUES}" for name in set(shapes) - set(self._dtypes)}
-        return list(dict.fromkeys([*found, *sorted(values - set(state))]))
+        return list(dict.fromkeys([*differences, *sorted(values - set(state))]))
 
     def _refuse(self, differences: list[str]) -> None:
         if differences:

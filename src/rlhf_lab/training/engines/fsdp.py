@@ -1,4 +1,4 @@
-"""Every process holds a part of every tensor: PyTorch's FSDP2."""
+"""The backend of PyTorch's FSDP2: every process has a shard of every tensor."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from rlhf_lab.training.optim import Optim
 from rlhf_lab.types.data import PolicyOutput
 
 
-class FSDPHolder:
-    """See Holder."""
+class FSDPBackend:
+    """See ParameterBackend."""
 
     def __init__(
         self,
-        actor: PolicyWithValues,
+        networks: PolicyWithValues,
         optim: Optim,
         options: FSDPOptions,
         device: torch.device,
@@ -37,12 +37,12 @@ class FSDPHolder:
         self._size = processes.size
         self._max_grad_norm = optim.max_grad_norm
         mesh = init_device_mesh(device.type, (processes.size,))
-        actor = actor.float().to(device)
-        reference = actor.reference(copy.deepcopy(actor.policy))
+        networks = networks.float().to(device)
+        reference = networks.reference(copy.deepcopy(networks.policy))
         dtype = getattr(torch, options.dtype.value)
         self._reference = sharded(reference, mesh, dtype)
-        self._actor = sharded(actor, mesh, dtype)
-        self._tensors = Tensors(self._actor, self._reference, optim)
+        self._networks = sharded(networks, mesh, dtype)
+        self._tensors = Tensors(self._networks, self._reference, optim)
         self.shapes = self._tensors.shapes
         self.is_finite = self._tensors.is_finite
         self.move_reference = self._tensors.move_reference
@@ -50,32 +50,32 @@ class FSDPHolder:
         self.read = self._tensors.read
         self.write = self._tensors.write
 
-    def output(self, texts: Texts, reads: PassKind, way: PassLayout) -> PolicyOutput:
-        return PolicyOutput(*self._actor(texts, reads, way))
+    def output(self, texts: Texts, kind: PassKind, layout: PassLayout) -> PolicyOutput:
+        return PolicyOutput(*self._networks(texts, kind, layout))
 
-    def reference(self, texts: Texts, way: PassLayout) -> PolicyOutput:
-        return PolicyOutput(*self._reference(texts, PassKind.policy, way))
+    def reference(self, texts: Texts, layout: PassLayout) -> PolicyOutput:
+        return PolicyOutput(*self._reference(texts, PassKind.policy, layout))
 
     @contextmanager
-    def reading(self) -> Iterator[None]:
+    def no_gradients(self) -> Iterator[None]:
         with torch.no_grad():
             yield
-        # Whole tensors stay with the root after a pass without a backward pass: they would be
-        # read again after the parts have changed.
-        reshard(self._actor)
+        # After a pass without backward, the root keeps whole tensors, which would be stale once the
+        # shards have changed.
+        reshard(self._networks)
         reshard(self._reference)
 
     @contextmanager
-    def under(self, weights: Iterable[tuple[str, Tensor]]) -> Iterator[None]:
-        kept = {}
+    def with_weights(self, weights: Iterable[tuple[str, Tensor]]) -> Iterator[None]:
+        before = {}
         for name, tensor in weights:
-            kept[name] = local(self._tensors.trained[name].detach()).clone()
+            before[name] = local(self._tensors.trained[name].detach()).clone()
             fill(self._tensors.trained[name], tensor)
         try:
             yield
         finally:
             with torch.no_grad():
-                for name, part in kept.items():
+                for name, part in before.items():
                     local(self._tensors.trained[name]).copy_(part)
 
     def begin(self) -> None:
@@ -86,22 +86,22 @@ class FSDPHolder:
         (loss * self._size).backward()  # type: ignore[no-untyped-call]
 
     def step(self, learning_rate: float) -> dict[str, float]:
-        norms = clipped_norms(self._actor, self._max_grad_norm)
+        norms = clipped_norms(self._networks, self._max_grad_norm)
         if all(map(math.isfinite, norms.values())):
             self._tensors.step(learning_rate)
         return norms
 
 
-def sharded(actor: PolicyWithValues, mesh: DeviceMesh, dtype: torch.dtype) -> PolicyWithValues:
-    """Shard every layer by itself, and what is left together, so that a pass has one layer whole at
-    a time."""
+def sharded(networks: PolicyWithValues, mesh: DeviceMesh, dtype: torch.dtype) -> PolicyWithValues:
+    """Shard each layer by itself and the rest together, so that a pass gathers one layer at a
+    time."""
     precision = MixedPrecisionPolicy(
         param_dtype=dtype, reduce_dtype=torch.float32, cast_forward_inputs=False
     )
-    for layer in layers(actor):
+    for layer in layers(networks):
         fully_shard(layer, mesh=mesh, mp_policy=precision)
-    fully_shard(actor, mesh=mesh, mp_policy=precision, reshard_after_forward=False)
-    return actor
+    fully_shard(networks, mesh=mesh, mp_policy=precision, reshard_after_forward=False)
+    return networks
 
 
 def layers(module: torch.nn.Module) -> Iterator[torch.nn.Module]:
@@ -113,7 +113,7 @@ def layers(module: torch.nn.Module) -> Iterator[torch.nn.Module]:
             yield from layers(child)
 
 
-def reshard(actor: PolicyWithValues) -> None:
-    """Give up the whole tensors of the root."""
-    if isinstance(actor, FSDPModule):
-        actor.reshard()
+def reshard(networks: PolicyWithValues) -> None:
+    """Free the whole tensors of the root."""
+    if isinstance(networks, FSDPModule):
+        networks.reshard()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from rlhf_lab.models.devices import check_name
@@ -19,17 +19,51 @@ class Precision(StrEnum):
 
 @dataclass(frozen=True)
 class EngineOptions(limits.Limited, key="engine"):
-    """What all engines share; SingleEngineOptions says what the values mean."""
+    """What all engines have, each value per process."""
 
-    name: str
-    threads: int = limits.threads(1)
-    micro_rows: int = limits.rows(32)
-    micro_tokens: int = limits.count(0, also={0: "for no such limit"})
-    logit_tokens: int = limits.count(1024, also={0: "for all"})
-    gradient_checkpointing: bool = False
-    share_prompts: bool = True
-    device: str = "auto"
-    dtype: Precision = Precision.float32
+    name: str = field(metadata=limits.NAME)
+    threads: int = limits.threads(1, about="CPU threads of each operation of the trainer.")
+    micro_rows: int = limits.rows(
+        32,
+        about=(
+            "Rows of one forward and backward pass; changes memory, and gradients by rounding "
+            "alone."
+        ),
+    )
+    micro_tokens: int = limits.count(
+        0,
+        also={0: "for no such limit"},
+        about=(
+            "Padded tokens of one pass at most, with groups of like length together; 0 is no such "
+            "limit."
+        ),
+    )
+    logit_tokens: int = limits.count(
+        1024,
+        also={0: "for all"},
+        about="Response tokens whose logits are in memory at a time; 0 is all of them.",
+    )
+    gradient_checkpointing: bool = limits.option(
+        False, about="Whether activations are computed again in the backward pass, to save memory."
+    )
+    share_prompts: bool = limits.option(
+        True,
+        about=(
+            "Whether a prompt is read once for all of its responses, where the model's attention "
+            "can and where that costs less."
+        ),
+    )
+    device: str = limits.option(
+        "auto",
+        about="cpu, cuda, cuda:1, ...; auto takes a GPU if there is one, each process its own.",
+    )
+    dtype: Precision = limits.option(
+        Precision.float32,
+        about=(
+            "Type of forward and backward passes; master weights and sums of gradients are "
+            "float32, and engine=single takes float32 alone."
+        ),
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -38,19 +72,9 @@ class EngineOptions(limits.Limited, key="engine"):
 
 @dataclass(frozen=True)
 class SingleEngineOptions(EngineOptions):
-    """One process holds everything. threads: torch threads per operation of the trainer.
+    """One process holds everything."""
 
-    micro_rows: rows of one forward and backward pass. micro_tokens: if above 0, groups of like
-    length go together, at most so many padded tokens a pass. logit_tokens: response tokens whose
-    logits are in memory at a time (0: all). gradient_checkpointing: activations are computed again
-    in the backward pass. share_prompts: a prompt is read once for all of its responses where the
-    model's attention can and where it costs less. Gradients depend on none of them beyond rounding;
-    memory does.
-    device: cpu, cuda, cuda:1, ...; auto takes a GPU if there is one, each process its own.
-    dtype: float32 alone; the weights themselves are of model.dtype.
-    """
-
-    name: str = "single"
+    name: str = limits.name("single")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -63,23 +87,25 @@ class SingleEngineOptions(EngineOptions):
 
 @dataclass(frozen=True)
 class FSDPOptions(EngineOptions):
-    """Every process holds a part of every tensor (PyTorch's FSDP2, after arXiv:2304.11277).
+    """Every process holds a part of every tensor (PyTorch's FSDP2, after arXiv:2304.11277)."""
 
-    dtype: of forward and backward passes; masters and gradients' sums are float32. The other
-    values are those of engine=single, per process.
-    """
-
-    name: str = "fsdp"
+    name: str = limits.name("fsdp")
 
 
 @dataclass(frozen=True)
 class DeepSpeedOptions(EngineOptions):
-    """DeepSpeed ZeRO (arXiv:1910.02054). stage 0: all processes hold everything; 1: each a part of
-    the optimizer; 2: of the gradients too; 3: of the weights too.
+    """DeepSpeed ZeRO (arXiv:1910.02054); the gradients of policy and value model are clipped
+    jointly."""
 
-    The gradients of policy and value model are clipped jointly. The other values are those of
-    engine=fsdp.
-    """
-
-    name: str = "deepspeed"
-    stage: int = limits.count(2, least=0, most=3, why="ZeRO stages")
+    name: str = limits.name("deepspeed")
+    stage: int = limits.count(
+        2,
+        least=0,
+        most=3,
+        why="ZeRO stages",
+        about=(
+            "What each process holds only a part of: 0 nothing, 1 the optimizer's state, 2 "
+            "gradients too, 3 weights too."
+        ),
+        source="arXiv:1910.02054",
+    )

@@ -1,4 +1,4 @@
-"""What an engine needs of whoever holds the parameters, in one process or in parts in many."""
+"""The interface of a parameter backend: parameters whole in one process, or sharded over many."""
 
 from __future__ import annotations
 
@@ -19,46 +19,47 @@ REFERENCE = "reference"
 
 
 class ParameterBackend(Protocol):
-    """Policy, value model, reference and optimizer. Where there are several processes, all of them
-    make the same calls in the same order.
+    """Policy, value model, reference and optimizer. Several processes make the same calls, in the
+    same order.
 
-    `read` gives a whole tensor on the host, in the precision that is trained; `write` takes one.
+    read, write: one whole tensor on the host, in the precision that is trained. part: WEIGHT,
+    REFERENCE, or a tensor of the optimizer's state.
     """
 
     @property
     def device(self) -> torch.device: ...
 
     def shapes(self) -> dict[str, torch.Size]:
-        """Everything that is trained, by name."""
+        """Shapes of everything that is trained, by name."""
         ...
 
-    def output(self, texts: Texts, reads: PassKind, way: PassLayout) -> PolicyOutput: ...
+    def output(self, texts: Texts, kind: PassKind, layout: PassLayout) -> PolicyOutput: ...
 
-    def reference(self, texts: Texts, way: PassLayout) -> PolicyOutput: ...
+    def reference(self, texts: Texts, layout: PassLayout) -> PolicyOutput: ...
 
-    def reading(self) -> AbstractContextManager[None]:
-        """Around passes that no gradient is asked of."""
+    def no_gradients(self) -> AbstractContextManager[None]:
+        """A context for passes without gradients."""
         ...
 
-    def under(self, weights: Iterable[tuple[str, Tensor]]) -> AbstractContextManager[None]:
-        """Inside, `output` reads these weights of the policy; afterwards its own, bit for bit."""
+    def with_weights(self, weights: Iterable[tuple[str, Tensor]]) -> AbstractContextManager[None]:
+        """Inside, `output` uses these policy weights; afterwards its own again, bit for bit."""
         ...
 
     def begin(self) -> None:
-        """Forget the gradients."""
+        """Zero the gradients."""
         ...
 
     def backward(self, loss: Tensor, is_last: bool) -> None:
-        """Add a gradient; the gradients of all processes are summed by the last one."""
+        """Accumulate gradients; the last call also sums them over the processes."""
         ...
 
     def step(self, learning_rate: float) -> dict[str, float]:
-        """Clip, apply, and tell the norms. Nothing is applied if a norm is not finite, except by
-        DeepSpeed, which has no way to ask before."""
+        """Clip, make an optimizer step, return the gradient norms. No step is made if a norm is not
+        finite, except by DeepSpeed, which computes the norm within the step."""
         ...
 
     def is_finite(self) -> bool:
-        """Whether this process's part of the weights is."""
+        """Whether this process's part of the weights is finite."""
         ...
 
     def move_reference(self, decay: float) -> None: ...

@@ -1,4 +1,4 @@
-"""Policy and value model under one root, so that what wraps modules sees one forward pass."""
+"""Policy and value model as one module: FSDP and DeepSpeed wrap a module with one forward pass."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ POLICY = "policy."
 
 
 class PassKind(StrEnum):
-    """What a forward pass is asked for."""
+    """What a forward pass computes."""
 
     policy = "policy"
     values = "values"
@@ -34,9 +34,10 @@ class PassKind(StrEnum):
 
 
 class PassLayout(NamedTuple):
-    """How a pass is made. All processes make theirs alike, since parameters may travel in it.
+    """How a pass is made, the same in all processes, because sharded parameters travel in it.
 
-    num_chunks: of the logits. is_packed: prompts are read once for their responses, if models can.
+    num_chunks: of the logits (forward.response_output). is_packed: each prompt is read once for all
+    of its responses, if the models can (shared_prompts).
     """
 
     num_chunks: int
@@ -44,8 +45,8 @@ class PassLayout(NamedTuple):
 
 
 class PolicyWithValues(torch.nn.Module):
-    """values: a network of its own, a head on the policy (no body), or None. shares_prompts:
-    responses of one prompt may be read together, where models can."""
+    """values: a ValueNetwork with its own body, a head on the policy (no body), or None.
+    shares_prompts: whether passes may be packed, where the models can."""
 
     def __init__(
         self, policy: Any, values: Any | None, temperature: float, shares_prompts: bool = False
@@ -62,37 +63,37 @@ class PolicyWithValues(torch.nn.Module):
         )
 
     def _bodies(self) -> list[Any]:
-        """The networks that read texts."""
+        """The networks that read tokens."""
         own = [] if self.values is None or self.values.body is None else [self.values.body]
         return [body(self.policy), *own]
 
     def reference(self, policy: Any) -> PolicyWithValues:
-        """An actor without values for a frozen policy of the same kind."""
+        """The same for a frozen policy, without values."""
         return PolicyWithValues(
             policy.requires_grad_(False), None, self.temperature, self.is_packable
         )
 
     def forward(
-        self, texts: Texts, reads: PassKind, way: PassLayout
+        self, texts: Texts, kind: PassKind, layout: PassLayout
     ) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Log-prob and entropy of the response tokens, and the values before them, BT each; zeros
-        where they were not asked for."""
-        is_packed = way.is_packed and self.is_packable
-        num_chunks = way.num_chunks if self.is_splittable else 1
-        if reads is PassKind.policy or self.values is None:
-            found = self._said(texts, None, num_chunks, is_packed)
+        """Log-probs and entropy of the response tokens, and values before them, BT each. Zeros or
+        None for what `kind` does not include."""
+        is_packed = layout.is_packed and self.is_packable
+        num_chunks = layout.num_chunks if self.is_splittable else 1
+        if kind is PassKind.policy or self.values is None:
+            output = self._policy_output(texts, None, num_chunks, is_packed)
         elif self.values.body is None:
-            found = self._said(texts, self.values, num_chunks, is_packed)
-        elif reads is PassKind.values:
-            # The policy is asked only where its own hidden states are what is read.
+            output = self._policy_output(texts, self.values, num_chunks, is_packed)
+        elif kind is PassKind.values:
+            # The policy need not run: the value model has a body of its own.
             none_BT = torch.zeros_like(texts.mask_BT)
-            found = PolicyOutput(none_BT, none_BT, self._valued(texts, is_packed))
+            output = PolicyOutput(none_BT, none_BT, self._values(texts, is_packed))
         else:
-            found = self._said(texts, None, num_chunks, is_packed)
-            found = replace(found, value_BT=self._valued(texts, is_packed))
-        return found.logp_BT, found.entropy_BT, found.value_BT
+            output = self._policy_output(texts, None, num_chunks, is_packed)
+            output = replace(output, value_BT=self._values(texts, is_packed))
+        return output.logp_BT, output.entropy_BT, output.value_BT
 
-    def _said(
+    def _policy_output(
         self, texts: Texts, values: Any | None, num_chunks: int, is_packed: bool
     ) -> PolicyOutput:
         if not is_packed:
@@ -100,16 +101,15 @@ class PolicyWithValues(torch.nn.Module):
         hidden_ND = packed_states(body(self.policy), texts)
         return states_output(self.policy, texts, hidden_ND, self.temperature, values, num_chunks)
 
-    def _valued(self, texts: Texts, is_packed: bool) -> Tensor:
+    def _values(self, texts: Texts, is_packed: bool) -> Tensor:
         values: Any = self.values
         if not is_packed:
             return response_values(values, texts)
         return in_rows(values(packed_states(values.body, texts)), texts.mask_BT)
 
     def trained(self) -> Iterator[tuple[str, torch.nn.Parameter]]:
-        """What is to be trained by name, the policy's first: they have the names that the policy
-        gives them, those of the value model begin with `values.`. Of a policy with adapters, these
-        alone are."""
+        """Trained parameters by name: the policy's (only its adapters, if it has any) as the policy
+        names them, then those of the value model, which begin with `values.`."""
         for name, parameter in self.tensors():
             if parameter.requires_grad:
                 yield name, parameter
@@ -120,13 +120,13 @@ class PolicyWithValues(torch.nn.Module):
             yield name.removeprefix(POLICY), parameter
 
     def save_activations(self) -> None:
-        """Keep only the inputs of the layers for the backward pass, and no dropout with it.
+        """Gradient checkpointing: store only the inputs of layers, and never enable dropout.
 
-        transformers recomputes in layers that are in training mode alone; all that they hold stays
-        in eval mode, and dropout rates of their own become zero.
+        transformers recomputes only in layers that are in training mode. Their submodules stay in
+        eval mode, and their own dropout rates become zero.
         """
         bodies = [self.policy, getattr(self.values, "body", None)]
-        for network in (found for found in bodies if found is not None):
+        for network in (output for output in bodies if output is not None):
             network.gradient_checkpointing_enable({"use_reentrant": False})
             layers = (m for m in network.modules() if getattr(m, "gradient_checkpointing", False))
             for layer in layers:

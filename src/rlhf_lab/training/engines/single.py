@@ -1,4 +1,4 @@
-"""One process holds all parameters on one device."""
+"""The backend of one process with all parameters on one device."""
 
 from __future__ import annotations
 
@@ -25,57 +25,57 @@ from rlhf_lab.training.optim import Optim
 from rlhf_lab.types.data import PolicyOutput
 
 
-class SingleHolder:
-    """See Holder. A policy with adapters is its own reference, with them off, and its weights are
-    read as merged ones."""
+class SingleBackend:
+    """See ParameterBackend. A policy with adapters is its own reference, with the adapters off; its
+    weights are read with the adapters merged in."""
 
-    def __init__(self, actor: PolicyWithValues, optim: Optim, device: torch.device) -> None:
+    def __init__(self, networks: PolicyWithValues, optim: Optim, device: torch.device) -> None:
         self.device = device
-        self._actor = actor.to(device)
-        self._merged = plain_names(actor.policy) if has_adapters(actor.policy) else {}
+        self._networks = networks.to(device)
+        self._merged = plain_names(networks.policy) if has_adapters(networks.policy) else {}
         own = None
         if not self._merged:
-            own = actor.reference(copy.deepcopy(actor.policy))
-        self._reference = own or actor
+            own = networks.reference(copy.deepcopy(networks.policy))
+        self._reference = own or networks
         self._max_grad_norm = optim.max_grad_norm
-        self._given: dict[str, Tensor] = {}
-        self._tensors = Tensors(self._actor, own, optim)
+        self._other_weights: dict[str, Tensor] = {}
+        self._tensors = Tensors(self._networks, own, optim)
         self.shapes = self._tensors.shapes
         self.is_finite = self._tensors.is_finite
         self.move_reference = self._tensors.move_reference
         self.optimizer_parts = self._tensors.optimizer_parts
         self.write = self._tensors.write
 
-    def output(self, texts: Texts, reads: PassKind, way: PassLayout) -> PolicyOutput:
-        if self._given:
-            asked = (texts, reads, way)
-            return PolicyOutput(*functional_call(self._actor, self._given, asked))
-        return PolicyOutput(*self._actor(texts, reads, way))
+    def output(self, texts: Texts, kind: PassKind, layout: PassLayout) -> PolicyOutput:
+        if self._other_weights:
+            arguments = (texts, kind, layout)
+            return PolicyOutput(*functional_call(self._networks, self._other_weights, arguments))
+        return PolicyOutput(*self._networks(texts, kind, layout))
 
-    def reference(self, texts: Texts, way: PassLayout) -> PolicyOutput:
+    def reference(self, texts: Texts, layout: PassLayout) -> PolicyOutput:
         with adapters_off(self._reference.policy):
-            return PolicyOutput(*self._reference(texts, PassKind.policy, way))
+            return PolicyOutput(*self._reference(texts, PassKind.policy, layout))
 
     @contextmanager
-    def reading(self) -> Iterator[None]:
+    def no_gradients(self) -> Iterator[None]:
         with torch.inference_mode():
             yield
 
     @contextmanager
-    def under(self, weights: Iterable[tuple[str, Tensor]]) -> Iterator[None]:
-        self._given = {
+    def with_weights(self, weights: Iterable[tuple[str, Tensor]]) -> Iterator[None]:
+        self._other_weights = {
             f"{POLICY}{self._merged.get(name, name)}": tensor.to(self.device)
             for name, tensor in weights
         }
         try:
-            with adapters_off(self._actor.policy):
+            with adapters_off(self._networks.policy):
                 yield
         finally:
-            self._given = {}
+            self._other_weights = {}
 
     def read(self, name: str, part: str) -> Tensor:
         if part == WEIGHT and name in self._merged:
-            return merged_weight(self._actor.policy, self._merged[name]).cpu()
+            return merged_weight(self._networks.policy, self._merged[name]).cpu()
         return self._tensors.read(name, part)
 
     def begin(self) -> None:
@@ -85,7 +85,7 @@ class SingleHolder:
         loss.backward()  # type: ignore[no-untyped-call]
 
     def step(self, learning_rate: float) -> dict[str, float]:
-        norms = clipped_norms(self._actor, self._max_grad_norm)
+        norms = clipped_norms(self._networks, self._max_grad_norm)
         if all(map(math.isfinite, norms.values())):
             self._tensors.step(learning_rate)
         return norms

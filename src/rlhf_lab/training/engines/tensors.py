@@ -1,4 +1,4 @@
-"""Whole tensors of a torch module and its AdamW, of which a process may hold a part alone."""
+"""Parameters, reference and AdamW state as whole tensors, also where each process has a shard."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from rlhf_lab.training.optim import Optim
 
 
 class Tensors:
-    """Trained parameters, the reference if it is a model of its own, and AdamW's state by name."""
+    """Trained parameters, the reference if it is a separate model, and AdamW's state, by name."""
 
     def __init__(
-        self, actor: PolicyWithValues, reference: PolicyWithValues | None, optim: Optim
+        self, networks: PolicyWithValues, reference: PolicyWithValues | None, optim: Optim
     ) -> None:
-        self.trained = dict(actor.trained())
+        self.trained = dict(networks.trained())
         self._reference = dict(reference.tensors()) if reference else {}
         self.optimizer = adamw(self.trained.values(), optim)
 
@@ -28,7 +28,7 @@ class Tensors:
         return {name: parameter.shape for name, parameter in self.trained.items()}
 
     def is_finite(self) -> bool:
-        """A sum is finite only if all of its terms are (overflow aside, which is no better)."""
+        """Sums are finite only if all their terms are (or overflow, which is refused as well)."""
         sums = [local(p.detach()).float().sum() for p in self.trained.values()]
         return bool(torch.isfinite(torch.stack(sums).sum()))
 
@@ -48,23 +48,23 @@ class Tensors:
 
     def read(self, name: str, part: str) -> Tensor:
         """A copy of a whole tensor, on the host."""
-        return whole(self._held(name, part).detach()).cpu().clone()
+        return whole(self._tensor(name, part).detach()).cpu().clone()
 
     def write(self, name: str, part: str, value: Tensor) -> None:
-        """Copy a whole tensor into what is held; the optimizer's is made if it is not there."""
+        """Copy a whole tensor into a parameter or state; missing optimizer state is created."""
         parameter = self.trained[name]
         if part not in (WEIGHT, REFERENCE) and part not in self.optimizer.state[parameter]:
             fresh = torch.zeros_like(parameter.detach()) if value.dim() else value.clone()
             self.optimizer.state[parameter][part] = fresh
-        fill(self._held(name, part), value)
+        fill(self._tensor(name, part), value)
 
-    def _held(self, name: str, part: str) -> Tensor:
+    def _tensor(self, name: str, part: str) -> Tensor:
         if part == WEIGHT:
             return self.trained[name]
         if part == REFERENCE:
             return self._reference[name]
-        held: Tensor = self.optimizer.state[self.trained[name]][part]
-        return held
+        tensor: Tensor = self.optimizer.state[self.trained[name]][part]
+        return tensor
 
 
 def adamw(parameters: Iterable[torch.nn.Parameter], optim: Optim) -> torch.optim.AdamW:
@@ -79,31 +79,31 @@ def adamw(parameters: Iterable[torch.nn.Parameter], optim: Optim) -> torch.optim
 
 
 def local(tensor: Tensor) -> Tensor:
-    """This process's part of a tensor."""
+    """This process's shard of a tensor."""
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
 def whole(tensor: Tensor) -> Tensor:
-    """The tensor of which this process may hold a part; all processes ask together."""
+    """The whole of a tensor that may be sharded; all processes must call it."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
 def fill(tensor: Tensor, value: Tensor) -> None:
-    """Copy this process's part of a whole tensor."""
+    """Copy a whole tensor into one that may be sharded."""
     with torch.no_grad():
         if not isinstance(tensor, DTensor):
             tensor.copy_(value)
             return
-        given = value.to(tensor.to_local().device, tensor.dtype)
-        part = distribute_tensor(given, tensor.device_mesh, tensor.placements, src_data_rank=None)
+        source = value.to(tensor.to_local().device, tensor.dtype)
+        part = distribute_tensor(source, tensor.device_mesh, tensor.placements, src_data_rank=None)
         tensor.to_local().copy_(part.to_local())
 
 
-def clipped_norms(actor: PolicyWithValues, max_norm: float) -> dict[str, float]:
-    """Clip the gradients of policy and value model, each by itself; their norms before."""
-    networks = {"grad_norm": actor.policy, "value_grad_norm": actor.values}
+def clipped_norms(networks: PolicyWithValues, max_norm: float) -> dict[str, float]:
+    """Clip the gradients of policy and value model separately; returns the norms before."""
+    trained = {"grad_norm": networks.policy, "value_grad_norm": networks.values}
     norms = {}
-    for name, network in networks.items():
+    for name, network in trained.items():
         if network is not None:
             norm = torch.nn.utils.clip_grad_norm_(network.parameters(), max_norm)
             norms[name] = float(whole(norm))

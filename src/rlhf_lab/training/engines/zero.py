@@ -1,6 +1,6 @@
-"""Where DeepSpeed's stages keep tensors: in one piece, in flat buffers, or in parts of parameters.
+"""Where ZeRO's stages store tensors: whole, in flat buffers, or in partitions of each parameter.
 
-Only what all processes do together crosses between them; nothing is imported before it is used.
+All processes call `read` and `write` together. deepspeed is imported where it is used.
 """
 
 from __future__ import annotations
@@ -14,9 +14,8 @@ from torch import Tensor
 from rlhf_lab.training.engines.parameter_backend import WEIGHT
 
 
-class Stored(Protocol):
-    """Whole tensors by parameter, read and written by all processes together; and this process's
-    own parts, to be changed in place."""
+class ZeroStorage(Protocol):
+    """Whole tensors of a parameter, read and written; and this process's partition of it."""
 
     def optimizer_parts(self) -> Iterator[str]: ...
 
@@ -25,20 +24,20 @@ class Stored(Protocol):
     def write(self, parameter: Any, part: str, value: Tensor) -> None: ...
 
     def part(self, parameter: Any) -> Tensor:
-        """What forward passes read of the parameter, as far as this process holds it."""
+        """This process's partition of the weights that forward passes use, to change in place."""
         ...
 
     def own(self, value: Tensor, like: Tensor) -> Tensor:
-        """This process's part of a whole tensor."""
+        """This process's partition of a whole tensor."""
         ...
 
     def settle(self) -> None:
-        """Give up whole copies, which would be stale once the parts change."""
+        """Free whole copies, which would be stale once the partitions change."""
         ...
 
 
-class InOnePiece:
-    """Stage 0: every process has everything, in the optimizer that it was given."""
+class WholeStorage:
+    """Stage 0: every process has everything."""
 
     def __init__(self, engine: Any) -> None:
         self._state = engine.optimizer.state
@@ -67,8 +66,8 @@ class InOnePiece:
         pass
 
 
-class InFlatBuffers:
-    """Stages 1 and 2: the optimizer works on a part of one flat float32 copy of all weights."""
+class FlatBufferStorage:
+    """Stages 1 and 2: the optimizer has a partition of one flat float32 copy of the weights."""
 
     def __init__(self, engine: Any) -> None:
         self._optimizer = engine.optimizer
@@ -91,17 +90,17 @@ class InFlatBuffers:
     def write(self, parameter: Any, part: str, value: Tensor) -> None:
         from deepspeed.utils import safe_set_full_fp32_param, safe_set_full_optimizer_state
 
-        given = value.to(parameter.device, torch.float32)
+        source = value.to(parameter.device, torch.float32)
         if part == WEIGHT:
-            parameter.data.copy_(given)
-            safe_set_full_fp32_param(parameter, given)
+            parameter.data.copy_(source)
+            safe_set_full_fp32_param(parameter, source)
             return
-        made = make_state(self._optimizer.optimizer, self._flat(), part, value)
+        is_new = make_state(self._optimizer.optimizer, self._flat(), part, value)
         if part != "step":
-            if made:
+            if is_new:
                 self._optimizer._hp_optimizer_states_linked = False
                 self._optimizer._lazy_init_hp_params_optimizer_state()
-            safe_set_full_optimizer_state(parameter, given, part)
+            safe_set_full_optimizer_state(parameter, source, part)
 
     def part(self, parameter: Any) -> Tensor:
         return whole(parameter)
@@ -113,8 +112,8 @@ class InFlatBuffers:
         pass
 
 
-class InParts:
-    """Stage 3: of every parameter a process has an equal part, the last ones padded."""
+class PartitionedStorage:
+    """Stage 3: every process has an equal partition of each parameter, padded at the end."""
 
     def __init__(self, engine: Any, rank: int) -> None:
         self._engine = engine
@@ -150,7 +149,7 @@ class InParts:
             safe_set_local_optimizer_state(parameter, own, part)
 
     def own(self, value: Tensor, like: Tensor) -> Tensor:
-        """This process's part of a whole tensor, padded with zeros."""
+        """This process's partition of a whole tensor, padded with zeros."""
         size = like.numel()
         own = value.flatten()[self._rank * size : (self._rank + 1) * size]
         own = own.to(like.device)
@@ -170,7 +169,8 @@ def parts_of(state: Any) -> Iterator[str]:
 
 
 def make_state(optimizer: Any, flat: list[Tensor], part: str, value: Tensor) -> bool:
-    """Make a part of the optimizer's state where it is missing; whether it was. A step is set."""
+    """Create a part of the optimizer's state where it is missing; returns whether it was. The step
+    count is set."""
     is_missing = False
     for buffer in flat:
         held = optimizer.state[buffer]

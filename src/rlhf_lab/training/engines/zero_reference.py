@@ -1,4 +1,4 @@
-"""The frozen reference under DeepSpeed: whole in every process, or in parts where the policy is."""
+"""The frozen reference under DeepSpeed: replicated, or partitioned where the policy is."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlhf_lab.training.engines.zero import InParts, cloned
+from rlhf_lab.training.engines.zero import PartitionedStorage, cloned
 
 Parameters = dict[str, torch.nn.Parameter]
 
 
 class ReplicatedReference:
-    """A frozen copy that every process has whole."""
+    """A frozen copy in every process."""
 
     def __init__(self, parameters: Parameters) -> None:
         self._parameters = parameters
@@ -35,10 +35,10 @@ class ReplicatedReference:
 
 
 class PartitionedReference:
-    """A frozen copy of which every process has a part, as stage 3 cuts it."""
+    """A frozen copy that is partitioned as stage 3 partitions the policy."""
 
     def __init__(self, engine: Any, parameters: Parameters, rank: int) -> None:
-        self._stored = InParts(engine, rank)
+        self._storage = PartitionedStorage(engine, rank)
         self._parameters = parameters
 
     def read(self, name: str) -> Tensor:
@@ -49,13 +49,13 @@ class PartitionedReference:
 
     def write(self, name: str, value: Tensor) -> None:
         own = self.part(name)
-        own.copy_(self._stored.own(value, own))
+        own.copy_(self._storage.own(value, own))
 
     def part(self, name: str) -> Tensor:
-        return self._stored.part(self._parameters[name])
+        return self._storage.part(self._parameters[name])
 
     def settle(self) -> None:
-        self._stored.settle()
+        self._storage.settle()
 
     def names(self) -> list[str]:
         return list(self._parameters)

@@ -11,9 +11,10 @@ from pathlib import Path
 
 from rlhf_lab.training.stages.supervised import Bar
 from rlhf_lab.types import limits
-from rlhf_lab.types.data import Chunk, Weights
+from rlhf_lab.types.data import Weights
 from rlhf_lab.types.protocols import Comparing, Generator, Reward
 from rlhf_lab.types.randomness import uniforms
+from rlhf_lab.types.rollouts import Chunk
 from rlhf_lab.types.samples import Finish, Group, Prompt
 
 
@@ -26,23 +27,38 @@ class Noise(StrEnum):
 
 @dataclass(frozen=True)
 class LabelOptions(limits.Limited, key="labels"):
-    """Config node `labels`. temperature: of the sampled pairs; 0 takes generator.temperature.
+    """Pairs of responses of the SFT policy, ordered by the gold judge, that the proxy is trained
+    on."""
 
-    noise_scale: gold points that make the odds e : 1 under Bradley-Terry noise.
-    path: pairs of your own in the place of sampled ones: JSON lines with the text fields prompt,
-    chosen and rejected, or a folder with such a train.jsonl and held_out.jsonl. Of a single file,
-    the last held_out_pairs are held out; the other values are not used then.
-    """
-
-    path: str = ""
-    pairs: int = limits.count(2560)
-    held_out_pairs: int = limits.count(512)
-    temperature: float = limits.number(
-        0.0, least=0.01, most=10, also={0: "for generator.temperature"}
+    path: str = limits.option(
+        "",
+        about=(
+            "Pairs of your own in place of sampled ones: JSON lines with the text fields prompt, "
+            "chosen and rejected, or a folder with such a train.jsonl and held_out.jsonl."
+        ),
     )
-    noise: Noise = Noise.none
-    noise_scale: float = limits.number(1.0, least=1e-6, most=limits.LARGEST_SCORE)
-    threads: int = limits.threads(2)
+    pairs: int = limits.count(2560, about="Pairs that are sampled for training.")
+    held_out_pairs: int = limits.count(
+        512, about="Pairs that are held out to measure the proxy; of a file at path, the last ones."
+    )
+    temperature: float = limits.number(
+        0.0,
+        least=0.01,
+        most=10,
+        also={0: "for generator.temperature"},
+        about="Sampling temperature of the pairs; 0 takes generator.temperature.",
+    )
+    noise: Noise = limits.option(
+        Noise.none,
+        about="Whether the judge always prefers the higher score, or by the odds of Bradley-Terry.",
+    )
+    noise_scale: float = limits.number(
+        1.0,
+        least=1e-6,
+        most=limits.LARGEST_SCORE,
+        about="Difference of gold scores at which those odds are e : 1.",
+    )
+    threads: int = limits.threads(2, about="CPU threads of each operation of the stage.")
 
 
 def sample_pairs(

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlhf_lab.tasks.pairs import SIDES, exchanged, messages_of, pair_table, with_tokens
+from rlhf_lab.tasks.pairs import SIDES, messages_of, pair_table, swap_sides, with_tokens
+from rlhf_lab.tasks.protocols import Task
 from rlhf_lab.tasks.tables import NoSuchFile
 from rlhf_lab.training.stages.labels import pair_scores
 from rlhf_lab.training.stages.supervised import Bar
 from rlhf_lab.types.errors import UserError
-from rlhf_lab.types.protocols import Reward, Task
+from rlhf_lab.types.protocols import Reward
 from rlhf_lab.types.samples import Example, Finish, Group, Prompt, Sample, Split
 
 Row = dict[str, Any]
@@ -141,4 +142,4 @@ def ordered(row: Row, chosen: float, rejected: float) -> Row:
     scored = {**row, "chosen_gold": chosen, "rejected_gold": rejected}
     if chosen >= rejected:
         return {**scored, "is_swapped": False}
-    return {**exchanged(scored), "is_swapped": True}
+    return {**swap_sides(scored), "is_swapped": True}

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from rlhf_lab.models.forward import torch_threads
+from rlhf_lab.models.devices import torch_threads
 from rlhf_lab.rewards.model import last_token_scores, scores_of
 from rlhf_lab.training.stages.calibration import Bin, by_quarter, calibration, expected_error
 from rlhf_lab.training.stages.strength import (
@@ -31,26 +31,51 @@ SHARES = ("flip_share", "drop_share", "soft_share")
 
 @dataclass(frozen=True)
 class RewardModelOptions(limits.Limited, key="reward_model"):
-    """Config node `reward_model`: one epoch or more over the pairs (N+ details 10 to 15).
+    """Training of the proxy reward model on the labelled pairs (N+ details 10 to 15,
+    arXiv:2403.17031)."""
 
-    strength_members: reward models that vote on how strong each preference is (0: none), and
-    shares of all pairs, the weakest first (arXiv:2401.06080, section 2). flip_share: label turned
-    round. drop_share: left out. soft_share: target sigmoid(strength). margin: the gap must exceed
-    the strength. label_smoothing: share of labels taken to be wrong.
-    """
-
-    epochs: int = limits.count(1, most=10**6)
-    batch: int = limits.rows(64)
-    lr: float = limits.number(1e-3, above=0, below=1)
-    threads: int = limits.threads(2)
+    epochs: int = limits.count(1, most=10**6, about="Passes over the pairs.")
+    batch: int = limits.rows(64, about="Pairs of an optimizer step.")
+    lr: float = limits.number(1e-3, above=0, below=1, about="Largest learning rate.")
+    threads: int = limits.threads(2, about="CPU threads of each operation of the stage.")
     strength_members: int = limits.count(
-        0, least=2, most=1000, also={0: "for none"}, why="a vote needs 2 or more"
+        0,
+        least=2,
+        most=1000,
+        also={0: "for none"},
+        why="a vote needs 2 or more",
+        about=(
+            "Reward models that vote on how strong each preference is, for the options below; 0 "
+            "is none."
+        ),
+        source="arXiv:2401.06080, section 2",
     )
-    flip_share: float = limits.share(0.0)
-    drop_share: float = limits.share(0.0)
-    soft_share: float = limits.share(0.0)
-    margin: bool = False
-    label_smoothing: float = limits.share(0.0, most=0.5)
+    flip_share: float = limits.share(
+        0.0,
+        about="Share of all pairs, the weakest preferences first, whose label is reversed.",
+        source="arXiv:2401.06080, section 2",
+    )
+    drop_share: float = limits.share(
+        0.0,
+        about="Share of all pairs, the weakest preferences first, that are left out.",
+        source="arXiv:2401.06080, section 2",
+    )
+    soft_share: float = limits.share(
+        0.0,
+        about=(
+            "Share of all pairs, the weakest preferences first, with sigmoid(strength) as their "
+            "target."
+        ),
+        source="arXiv:2401.06080, section 2",
+    )
+    margin: bool = limits.option(
+        False,
+        about="Whether the difference of scores must exceed the strength of the preference.",
+        source="arXiv:2401.06080, section 2",
+    )
+    label_smoothing: float = limits.share(
+        0.0, most=0.5, about="Share of labels assumed to be wrong."
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -98,7 +123,7 @@ class RewardModelOptions(limits.Limited, key="reward_model"):
 
 
 @dataclass(frozen=True)
-class Trained:
+class RewardModelResult:
     """What training found. offset: the mean score of reference answers, which the reward subtracts
     (N+ detail 15). bins: calibration on held-out pairs."""
 
@@ -135,25 +160,26 @@ def train_reward_model(
     seed: int,
     bar: Bar,
     strength_P: Tensor | None = None,
-) -> Trained:
+) -> RewardModelResult:
     """Fit in place with the pair loss. strength_P: of each pair, where the options go by it."""
     used = treated(pairs, strength_P, options.treatment)
     losses = fit_pairs(model, used, options, seed, bar)
     with torch_threads(options.threads), torch.inference_mode():
-        gap_P = pair_gaps(model, held_out, options.batch)
-        seen_P = pair_gaps(model, used.rows[: len(held_out)], options.batch)
+        # H pairs are held out, N are trained on.
+        gap_H = pair_gaps(model, held_out, options.batch)
+        trained_gap_N = pair_gaps(model, used.rows[: len(held_out)], options.batch)
         scores = scores_of(model, references, options.batch)
-    bins = calibration(gap_P, seed)
+    bins = calibration(gap_H, seed)
     tail = losses[-20:]
-    metrics = accuracy(gap_P, held_out) | {
+    metrics = accuracy(gap_H, held_out) | {
         "calibration_error": expected_error(bins),
         # Of as many pairs as are held out, so that the two accuracies have the same spread.
-        "train_accuracy": float((seen_P > 0).float().mean()),
+        "train_accuracy": float((trained_gap_N > 0).float().mean()),
         "train_pairs": float(len(used.rows)),
         "train_loss": sum(tail) / len(tail),
         "reference_std": float(scores.std()),
     }
-    return Trained(metrics, float(scores.mean()), bins)
+    return RewardModelResult(metrics, float(scores.mean()), bins)
 
 
 def fit_pairs(

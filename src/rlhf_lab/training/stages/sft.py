@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlhf_lab.models.batching import collate, moved
-from rlhf_lab.models.devices import device_of
-from rlhf_lab.models.forward import response_output, torch_threads
+from rlhf_lab.models.batching import collate, to_device
+from rlhf_lab.models.devices import device_of, torch_threads
+from rlhf_lab.models.forward import response_output
 from rlhf_lab.tasks.references import reference_groups
 from rlhf_lab.training.stages.supervised import Bar, fit
 from rlhf_lab.types import limits
@@ -29,13 +29,17 @@ class LossOn(StrEnum):
 
 @dataclass(frozen=True)
 class SFTOptions(limits.Limited, key="sft"):
-    """Config node `sft`."""
+    """Supervised fine-tuning on reference answers, before RLHF."""
 
-    steps: int = limits.count(450)
-    batch: int = limits.rows(64)
-    lr: float = limits.number(3e-3, above=0, below=1)
-    loss_on: LossOn = LossOn.response
-    threads: int = limits.threads(2)
+    steps: int = limits.count(450, about="Optimizer steps.")
+    batch: int = limits.rows(64, about="Rows of a step.")
+    lr: float = limits.number(3e-3, above=0, below=1, about="Largest learning rate.")
+    loss_on: LossOn = limits.option(
+        LossOn.response,
+        about="Tokens that the loss counts: those of the response, or the prompt's too.",
+        source="all: N+ detail 9, arXiv:2403.17031",
+    )
+    threads: int = limits.threads(2, about="CPU threads of each operation of the stage.")
 
 
 def train_sft(
@@ -54,7 +58,7 @@ def train_sft(
 
     def batch_of(chosen: Sequence[Prompt]) -> Batch:
         batch = collate(reference_groups(chosen, tokenizer, max_response_tokens), pad)
-        return moved(batch, device)
+        return to_device(batch, device)
 
     def loss_of_step(step: int) -> Tensor:
         chosen = [prompts[step * options.batch + row] for row in range(options.batch)]

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from rlhf_lab.tasks.pairs import exchanged
+from rlhf_lab.tasks.pairs import swap_sides
 
 Row = dict[str, Any]
 
@@ -79,7 +79,7 @@ def flipped(rows: Sequence[Row], strength_P: Tensor, share: float) -> tuple[list
     """The weakest share the other way round; so is their strength."""
     is_weak_P = weakest(strength_P, share)
     turned = [
-        exchanged(row) if weak else row for row, weak in zip(rows, is_weak_P.tolist(), strict=True)
+        swap_sides(row) if weak else row for row, weak in zip(rows, is_weak_P.tolist(), strict=True)
     ]
     return turned, torch.where(is_weak_P, -strength_P, strength_P)
 

@@ -19,9 +19,10 @@ from rlhf_lab.rollout.generators.vllm.requests import (
     drawing_of,
     requests_of,
 )
-from rlhf_lab.types.data import Chunk, Told, Weights
+from rlhf_lab.types.data import Weights
 from rlhf_lab.types.protocols import WeightFeed
 from rlhf_lab.types.randomness import stable_hash
+from rlhf_lab.types.rollouts import Chunk, GeneratorReport
 from rlhf_lab.types.samples import Finish, Group, Sample
 
 CANARY = "proof"
@@ -71,7 +72,7 @@ class VLLMGenerator:
         self._prove = prove
         self._loaded: Weights | None = None
         self._has_measured = False
-        self._told = Told()
+        self._report = GeneratorReport()
 
     def generate(self, feed: WeightFeed, chunk: Chunk) -> tuple[Group, ...]:
         """Samples of every prompt of the chunk, K each, with their behaviour log-probs."""
@@ -92,10 +93,10 @@ class VLLMGenerator:
         ]
         return chunk.grouped(samples)
 
-    def told(self) -> Told:
+    def report(self) -> GeneratorReport:
         """What was measured since the last call."""
-        told, self._told = self._told, Told()
-        return told
+        report, self._report = self._report, GeneratorReport()
+        return report
 
     def close(self) -> None:
         self._backend.close()
@@ -166,8 +167,8 @@ class VLLMGenerator:
         )
 
     def _note(self, *notes: str, **measures: float) -> None:
-        told = self._told
-        self._told = Told({**told.measures, **measures}, (*told.notes, *notes))
+        report = self._report
+        self._report = GeneratorReport({**report.measures, **measures}, (*report.notes, *notes))
 
     def _continued(self, begun: Sample, version: int, answer: Answer) -> Sample:
         whole = begun.tokens + answer.tokens

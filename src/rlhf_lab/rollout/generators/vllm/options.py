@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from urllib.parse import urlsplit
 
@@ -39,27 +39,42 @@ class Sync(StrEnum):
 
 @dataclass(frozen=True)
 class VLLMSampling(HFSampling):
-    """Config option `generator=vllm`: vLLM in a process of its own. Labels and evaluation are
-    sampled by transformers, with the values that generator=hf shares.
+    """vLLM in a process of its own; labels and evaluation are sampled as by generator=hf."""
 
-    dtype: of vLLM's weights; auto takes the policy's. max_num_seqs: samples decoded at once.
-    kv_cache_gb: of a CPU; a GPU takes gpu_memory_utilization. enforce_eager: without compiled
-    graphs, which take long to make. startup_seconds: how long vLLM may take to be ready.
-    prove: every load of weights, or the first ones. prove_tolerance: largest mean difference of
-    log-probs to transformers' with the same weights; 0 takes 0.001 for float32, 0.02 for float16,
-    0.1 for bfloat16.
-    """
-
-    name: str = "vllm"
-    dtype: str = "auto"
-    tensor_parallel_size: int = limits.count(1, most=1024)
-    gpu_memory_utilization: float = limits.number(0.5, above=0, most=1)
-    kv_cache_gb: int = limits.count(1, most=10**5)
-    max_num_seqs: int = limits.rows(256)
-    enforce_eager: bool = True
-    startup_seconds: float = limits.seconds(300.0)
-    prove: Prove = Prove.first
-    prove_tolerance: float = limits.number(0.0, least=0, most=1e3)
+    name: str = limits.name("vllm")
+    dtype: str = limits.option("auto", about="Type of vLLM's weights; auto takes the policy's.")
+    tensor_parallel_size: int = limits.count(
+        1, most=1024, about="GPUs that share one copy of the model."
+    )
+    gpu_memory_utilization: float = limits.number(
+        0.5, above=0, most=1, about="Share of the GPU's memory that vLLM takes."
+    )
+    kv_cache_gb: int = limits.count(
+        1,
+        most=10**5,
+        about="Gigabytes of the KV cache on a CPU; a GPU takes gpu_memory_utilization.",
+    )
+    max_num_seqs: int = limits.rows(256, about="Samples decoded at once.")
+    enforce_eager: bool = limits.option(
+        True, about="Whether vLLM runs without compiled graphs, which take long to make."
+    )
+    startup_seconds: float = limits.seconds(300.0, about="Seconds within which vLLM must be ready.")
+    prove: Prove = limits.option(
+        Prove.first,
+        about=(
+            "Which loads of weights are checked by comparing vLLM's log-probs with those of "
+            "transformers: the first ones, or every one."
+        ),
+    )
+    prove_tolerance: float = limits.number(
+        0.0,
+        least=0,
+        most=1e3,
+        about=(
+            "Largest mean difference of log-probs in that check; 0 takes 0.001 for float32, 0.02 "
+            "for float16 and 0.1 for bfloat16."
+        ),
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -76,26 +91,46 @@ class VLLMSampling(HFSampling):
 
 @dataclass(frozen=True)
 class VLLMServerSampling(VLLMSampling):
-    """Config option `generator=vllm_server`: vLLM behind HTTP, one server or several.
+    """vLLM behind HTTP, one server or several; options of vLLM's engine hold for a server that the
+    run starts."""
 
-    urls: of servers that run already, which share each chunk's prompts; none starts a server on
-    `host`, at `port` (0: a free one), for as long as the run lasts. connect_seconds: how long to
-    wait for `urls` to answer before the run is refused. weights_folder: where weights are written
-    for the servers to read, on a file system that all of them see; empty takes this machine's
-    shared memory. sync: auto takes a file where servers are on this machine or a
-    weights_folder is named, else NCCL. nccl_host, nccl_port: by which servers reach this machine
-    for NCCL. Values of the engine are for the server that the run starts; others have their own.
-    """
-
-    name: str = "vllm_server"
-    urls: list[str] = field(default_factory=list)
-    host: str = "127.0.0.1"
-    port: int = limits.count(0, least=0, most=65535)
-    connect_seconds: float = limits.pause(0.0)
-    weights_folder: str = ""
-    sync: Sync = Sync.auto
-    nccl_host: str = ""
-    nccl_port: int = limits.count(29600, most=65535)
+    name: str = limits.name("vllm_server")
+    urls: list[str] = limits.collection(
+        list,
+        about=(
+            "Addresses of servers that run already and share each chunk's prompts; empty starts a "
+            "server for the run."
+        ),
+    )
+    host: str = limits.option(
+        "127.0.0.1", about="Address at which a server that the run starts listens."
+    )
+    port: int = limits.count(
+        0, least=0, most=65535, about="Port of a server that the run starts; 0 takes a free one."
+    )
+    connect_seconds: float = limits.pause(
+        0.0, about="Seconds to wait for urls to answer before the run is refused."
+    )
+    weights_folder: str = limits.option(
+        "",
+        about=(
+            "Folder that the servers read weights from, on a file system that all of them see; "
+            "empty takes this machine's shared memory."
+        ),
+    )
+    sync: Sync = limits.option(
+        Sync.auto,
+        about=(
+            "How weights reach the servers: by a file, by NCCL between GPUs, or auto, which takes "
+            "a file on one machine or with weights_folder."
+        ),
+    )
+    nccl_host: str = limits.option(
+        "", about="Address by which servers reach this machine for NCCL."
+    )
+    nccl_port: int = limits.count(
+        29600, most=65535, about="Port by which servers reach this machine for NCCL."
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()

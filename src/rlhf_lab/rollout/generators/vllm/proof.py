@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlhf_lab.models.forward import load_weights, torch_threads
+from rlhf_lab.models.devices import torch_threads
+from rlhf_lab.models.weights import load_weights
 from rlhf_lab.rollout.generators.vllm.requests import Answer, EngineFailure, Request
 from rlhf_lab.types.data import Weights
 from rlhf_lab.types.heartbeat import beat

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from rlhf_lab.types.data import Chunk, Weights
+from rlhf_lab.types.data import Weights
 from rlhf_lab.types.randomness import stable_hash
+from rlhf_lab.types.rollouts import Chunk
 from rlhf_lab.types.samples import Finish, Sample
 
 GREEDY_TEMPERATURE = "greedy_temperature"

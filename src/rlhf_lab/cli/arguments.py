@@ -1,0 +1,98 @@
+"""Arguments of commands: folders or options, and the overrides that a run was started with."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from itertools import takewhile
+from pathlib import Path
+
+from rlhf_lab.runs.folder import MANIFEST, manifest_path
+from rlhf_lab.runs.reading import checked
+from rlhf_lab.runs.recorded import Replayed, Started, read_manifest
+from rlhf_lab.runs.secrets import masked, secret_in
+from rlhf_lab.sweeps.words import quoted
+from rlhf_lab.types.errors import UserError
+
+
+def is_option(text: str) -> bool:
+    """Whether an argument is an override or a flag, and no folder.
+
+    A folder may have any name: one with `=` in it is recognised by the run that it holds, or by a
+    path that no override begins with. One that begins with a dash is written ./-NAME.
+    """
+    if text.startswith(("/", "./", "../")):
+        return False
+    if text.startswith(("-", "~")):
+        return True
+    # Not Path.is_file, which raises at a text that is too long for a name.
+    return "=" in text and not os.path.isfile(os.path.join(text, MANIFEST))
+
+
+def refuse_undecodable(text: str) -> None:
+    """Refuse bytes that are no UTF-8: neither a config nor a manifest could hold them."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        shown = text.encode("utf-8", "backslashreplace").decode()
+        raise UserError(f"{shown}: its bytes are no UTF-8: rename the file or folder") from error
+
+
+def refuse_secrets(arguments: Sequence[str]) -> None:
+    """Refuse secrets before Hydra sees them: it repeats the overrides of a run that is refused."""
+    for text in arguments:
+        refuse_undecodable(text)
+        if secret := secret_in(text):
+            raise UserError(
+                f"{masked(text.partition('=')[0])}: its value holds {secret}, which would be "
+                "written down: keep it in the environment and take it out"
+            )
+
+
+def leading_folders(arguments: Sequence[str]) -> list[str]:
+    """The folders that are named before the first option."""
+    return list(takewhile(lambda text: not is_option(text), arguments))
+
+
+def overrides_again(folder: Path, changes: Sequence[str], *added: str) -> list[str]:
+    """The overrides of a run that works in its own folder again: added and changed ones last."""
+    own = [text for text in recorded_overrides(folder) if not text.startswith("output.dir=")]
+    return [
+        *primary_flags(folder),
+        *merged([*own, f"output.dir={quoted(folder)}", *added], changes),
+    ]
+
+
+def overrides_to_resume(folder: Path, changes: Sequence[str]) -> list[str]:
+    """The overrides that go on with a run."""
+    return overrides_again(folder, changes, "output.resume=true")
+
+
+def overrides_of_replay(folder: Path, changes: Sequence[str]) -> list[str]:
+    """The overrides of a run in another folder that repeats the recorded schedule of this one."""
+    path = manifest_path(folder)
+    settings = checked(read_manifest(path), Replayed, path)["mode_settings"]
+    dropped = ("mode=", "mode.", "output.")
+    own = [text for text in recorded_overrides(folder) if not text.startswith(dropped)]
+    own += ["mode=replay", f"mode.schedule={quoted(folder)}"]
+    own += [f"mode.{key}={value}" for key, value in settings.items()]
+    return [*primary_flags(folder), *merged(own, changes)]
+
+
+def recorded_overrides(folder: Path) -> list[str]:
+    """The overrides that a run was started with."""
+    path = manifest_path(folder)
+    return checked(read_manifest(path), Started, path)["overrides"]
+
+
+def primary_flags(folder: Path) -> list[str]:
+    """The flags that choose a run's primary config. The file of a sweep would start the sweep
+    again, so Hydra is set to a single run."""
+    flags = read_manifest(manifest_path(folder)).get("primary_config")
+    return [*flags, "hydra.mode=RUN"] if flags else []
+
+
+def merged(own: Sequence[str], changes: Sequence[str]) -> list[str]:
+    """Overrides, without those of keys that are changed, and the changes."""
+    changed = {text.split("=")[0] for text in changes}
+    return [*(text for text in own if text.split("=")[0] not in changed), *changes]

@@ -1,0 +1,19 @@
+"""`rlhf-lab data`: what is in a task's splits, and a copy without what is wrong with them."""
+
+from __future__ import annotations
+
+from omegaconf import DictConfig
+
+from rlhf_lab.cli.command import HydraCommand
+
+
+def job(cfg: DictConfig) -> None:
+    from rlhf_lab.cli.compose import checked
+    from rlhf_lab.experiment.data_report import inspect
+
+    inspect(*checked(cfg))
+
+
+COMMAND = HydraCommand(
+    "data", "look at a task's rows: lengths, repeats, overlap of splits", "task=gsm8k", job=job
+)

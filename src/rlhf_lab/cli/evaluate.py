@@ -1,0 +1,83 @@
+"""`rlhf-lab evaluate`: evaluate the saved weights of runs, with the same options or with others."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from omegaconf import DictConfig
+
+from rlhf_lab.cli.arguments import leading_folders, overrides_again
+from rlhf_lab.cli.command import MULTIRUN, HydraCommand
+from rlhf_lab.cli.endings import BAD_INPUT, FAILED, REFUSALS, complain, message
+from rlhf_lab.runs.trackers.console import Console
+from rlhf_lab.types.errors import UserError
+
+if TYPE_CHECKING:
+    from rlhf_lab.experiment.evaluate import Evaluated
+
+
+def job(cfg: DictConfig) -> None:
+    from rlhf_lab.cli.compose import checked
+    from rlhf_lab.experiment.evaluate import show
+    from rlhf_lab.experiment.lifecycle import evaluate_again
+
+    config, console = checked(cfg)
+    show(console, [evaluate_again(config, console)])
+
+
+class EvaluateCommand(HydraCommand):
+    """The command for one run, or for several."""
+
+    def run(self, arguments: list[str]) -> int:
+        folders = leading_folders(arguments)
+        if len(folders) < 2:
+            return super().run(arguments)
+        return evaluate_each(folders, arguments[len(folders) :])
+
+
+def evaluate_each(folders: Sequence[str], changes: Sequence[str]) -> int:
+    """Evaluate several runs, each with its own config. One that fails is reported and the others go
+    on; each result is written at once."""
+    from rlhf_lab.cli.compose import checked, compose
+    from rlhf_lab.experiment import lifecycle
+    from rlhf_lab.experiment.evaluate import show
+
+    if MULTIRUN & set(changes):
+        raise UserError("rlhf-lab evaluate RUN RUN -m: sweep over one run at a time")
+    evaluated: list[Evaluated] = []
+    is_quiet: list[bool] = []
+    failures: dict[str, Exception] = {}
+
+    def evaluate(cfg: DictConfig) -> None:
+        config, console = checked(cfg)
+        is_quiet.append(config.output.quiet)
+        console.print(f"run {config.output.dir}")
+        evaluated.append(lifecycle.evaluate_again(config, console))
+
+    for folder in folders:
+        try:
+            compose(evaluate, overrides_again(Path(folder), changes))
+        except Exception as error:
+            failures[folder] = error
+            if not isinstance(error, REFUSALS):
+                traceback.print_exception(error)
+            complain("evaluate", f"{folder}: {message(error)}")
+    show(Console(quiet=all(is_quiet)), evaluated)
+    if not failures:
+        return 0
+    complain("evaluate", f"{len(failures)} of {len(folders)} runs failed: {', '.join(failures)}")
+    was_refused = all(isinstance(error, REFUSALS) for error in failures.values())
+    return BAD_INPUT if was_refused else FAILED
+
+
+COMMAND = EvaluateCommand(
+    "evaluate",
+    "evaluate the saved weights of runs",
+    "runs/RUN eval=full",
+    job=job,
+    usage="RUN [RUN ...] [eval=full ...] [-m for a sweep over one run]",
+    of_run=overrides_again,
+)

@@ -1,0 +1,109 @@
+"""`rlhf-lab explain KEY`: what a key of the config is, or which keys a node or an option has."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import textwrap
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from rlhf_lab.cli.command import OptionsCommand
+from rlhf_lab.runs.trackers.console import Console
+from rlhf_lab.types.errors import UserError
+
+if TYPE_CHECKING:
+    from rlhf_lab.experiment.keys import Key
+
+WIDTH = 88
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("key", help="mode.max_staleness; mode or algo=grpo lists their keys")
+
+
+def show(options: argparse.Namespace, console: Console) -> int:
+    """Print what is known of a key, a node, a group or an option. Returns 0."""
+    console.print("\n".join(explanation(options.key)))
+    return 0
+
+
+def explanation(name: str) -> Iterator[str]:
+    """The lines about a key, a node, a group or an option. Raises UserError for anything else."""
+    from rlhf_lab.experiment import keys
+
+    first, dot, rest = name.partition(".")
+    group = keys.MOUNTS.get(first, first)
+    titles = [title for title in keys.sections() if name == title or title.startswith(f"{group}=")]
+    if found := [key for key in keys.all_keys() if key.name in (name, f"{group}.{rest}")]:
+        yield from about_key(name, found)
+    elif not dot and (titles or group in keys.sections()):
+        yield from about_node(group, titles or [group])
+    else:
+        raise UserError(f"{name} is no key of the config: {near(name)}")
+
+
+def about_key(name: str, found: Sequence[Key]) -> Iterator[str]:
+    """A key, as every class declares it that has it."""
+    from rlhf_lab.experiment.keys import set_by
+
+    yield name
+    alike: dict[tuple[str, ...], list[Key]] = {}
+    for key in found:
+        alike.setdefault((key.about, key.default, key.allowed, key.source), []).append(key)
+    for same in alike.values():
+        if options := ", ".join(f"{key.group}={key.option}" for key in same if key.option):
+            yield f"with {options}:"
+        yield from textwrap.wrap(same[0].about, WIDTH, initial_indent="  ", subsequent_indent="  ")
+        yield from facts(same)
+    if files := sorted({text for key in found for text in set_by(key)}):
+        yield f"  set by:       {', '.join(files)}"
+
+
+def facts(same: Sequence[Key]) -> Iterator[str]:
+    """Type, default and the rest of one declaration, which several classes may share."""
+    key = same[0]
+    yield f"  type:         {key.kind}"
+    yield f"  default:      {key.default}"
+    if key.allowed:
+        yield f"  allowed:      {key.allowed}"
+    if key.source:
+        yield f"  source:       {key.source}"
+    yield f"  declared in:  {', '.join(sorted({one.part.__module__ for one in same}))}"
+
+
+def about_node(group: str, titles: Sequence[str]) -> Iterator[str]:
+    """The options of a group, and one line for each of the keys."""
+    from rlhf_lab.experiment import keys
+
+    if options := keys.options_of(group):
+        yield f"{group}=OPTION: {', '.join(option.name for option in options)}"
+    for title in titles:
+        part, own = keys.sections()[title]
+        yield f"{title}: {keys.summary(part)}"
+        for key in own:
+            yield f"  {key.name} ({key.default}): {key.about}"
+
+
+def near(name: str) -> str:
+    """Keys that were probably meant."""
+    from rlhf_lab.experiment import keys
+
+    names = list(dict.fromkeys([key.name for key in keys.all_keys()] + list(keys.sections())))
+    last = name.rpartition(".")[2]
+    same = [one for one in names if one.rpartition(".")[2] == last]
+    close = difflib.get_close_matches(name, names, n=5)
+    ends = {one.rpartition(".")[2]: one for one in names}
+    close += [ends[end] for end in difflib.get_close_matches(last, list(ends), n=3)]
+    found = list(dict.fromkeys([*same, *close]))[:6]
+    return f"did you mean {', '.join(found)}?" if found else "docs/config.md lists all keys"
+
+
+COMMAND = OptionsCommand(
+    "explain",
+    "what a key of the config is: type, default, range, description, source",
+    "mode.max_staleness",
+    usage="KEY",
+    add_options=add_options,
+    action=show,
+)

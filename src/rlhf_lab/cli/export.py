@@ -1,0 +1,58 @@
+"""`rlhf-lab export`: a version of a run as a folder that transformers loads, with its card."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from omegaconf import DictConfig
+
+from rlhf_lab.cli.arguments import is_option, overrides_again
+from rlhf_lab.cli.command import OptionsCommand
+from rlhf_lab.runs.trackers.console import Console
+from rlhf_lab.types.errors import UserError
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("words", nargs="*", metavar="RUN [FOLDER]", help="the run, and the folder to write")
+    parser.add_argument_group("version=NUMBER", "the version to export (the newest)")
+
+
+def read(words: list[str]) -> tuple[Path, Path | None, int | None]:
+    """The run, the folder to write and the version. Raises UserError for anything else."""
+    folders = [Path(text) for text in words if not is_option(text)]
+    version = None
+    for text in filter(is_option, words):
+        key, _, value = text.partition("=")
+        if key != "version" or not value.isdecimal():
+            raise UserError(f"{text} is no option of export: {COMMAND.line}")
+        version = int(value)
+    if not 1 <= len(folders) <= 2:
+        raise UserError(f"{len(folders)} folders are named: {COMMAND.line}")
+    return folders[0], folders[1] if len(folders) > 1 else None, version
+
+
+def export_run(options: argparse.Namespace, console: Console) -> int:
+    """Write the folder. Returns 0."""
+    run, folder, version = read(options.words)
+    overrides = overrides_again(run, [])
+    from rlhf_lab.cli.compose import compose
+    from rlhf_lab.experiment.config import typed
+    from rlhf_lab.experiment.export import export
+
+    def write(cfg: DictConfig) -> None:
+        export(typed(cfg), run, folder, version, console)
+
+    compose(write, overrides)
+    return 0
+
+
+COMMAND = OptionsCommand(
+    "export",
+    "write a run's policy with its model card, for transformers",
+    "runs/RUN exported version=8",
+    usage="RUN [FOLDER] [version=NUMBER]",
+    add_options=add_options,
+    action=export_run,
+)

@@ -1,0 +1,24 @@
+"""`rlhf-lab label`: pairs of samples of the SFT policy, in the order of the judge."""
+
+from __future__ import annotations
+
+from omegaconf import DictConfig
+
+from rlhf_lab.cli.command import HydraCommand
+from rlhf_lab.cli.stages import report_artifact
+
+
+def job(cfg: DictConfig) -> None:
+    from rlhf_lab.cli.compose import stage
+    from rlhf_lab.experiment.prepare import Artifacts
+
+    config, console = stage(cfg)
+    report_artifact(console, "label", Artifacts(config, console).labels())
+
+
+COMMAND = HydraCommand(
+    "label",
+    "sample pairs from the SFT policy and order them by the gold judge",
+    "task=tldr_nano labels.num_pairs=512",
+    job=job,
+)

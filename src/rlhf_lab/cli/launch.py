@@ -1,0 +1,91 @@
+"""`rlhf-lab launch`: the commands of a run over several devices and nodes, printed, as a Slurm
+script, or run on this machine."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from omegaconf import DictConfig
+
+from rlhf_lab.cli.command import OptionsCommand
+from rlhf_lab.rollout.ports import require_free
+from rlhf_lab.runs.trackers.console import Console
+from rlhf_lab.sweeps.launchers import torchrun
+from rlhf_lab.sweeps.launchers.layout import Layout, parsed
+from rlhf_lab.types.errors import UserError
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("words", nargs="*", metavar="layout=...", help="NODESxDEVICES:TRAINERS+GENERATORS")
+    action = parser.add_mutually_exclusive_group()
+    action.add_argument("--run", action="store_true", help="run the commands on this machine")
+    action.add_argument("--slurm", action="store_true", help="print a Slurm script")
+    add("--hosts", default="", metavar="A,B", help="the host of each node (this machine)")
+    add("--port", type=int, default=29500, metavar="N", help="where trainers meet (29500)")
+    text = "port of a node's first generator; others count up (8100)"
+    add("--server-port", type=int, default=8100, metavar="N", help=text)
+    add("--cpu", action="store_true", help="assign no devices")
+    parser.add_argument_group("key=value ...", "overrides of the run, as for `rlhf-lab train`")
+
+
+def read(words: Sequence[str]) -> tuple[Layout, list[str]]:
+    """The layout, and the overrides beside it."""
+    layouts = [word.removeprefix("layout=") for word in words if word.startswith("layout=")]
+    if len(layouts) != 1:
+        raise UserError(f"pass one layout, such as layout=1x8:7+1: {COMMAND.line}")
+    return parsed(layouts[0]), [word for word in words if not word.startswith("layout=")]
+
+
+def require_startable(overrides: Sequence[str], num_trainers: int) -> None:
+    """Refuse overrides that no run of so many trainers could start with."""
+    from rlhf_lab.cli.compose import checked, compose
+    from rlhf_lab.experiment.checks import check_trainers
+
+    def check(cfg: DictConfig) -> None:
+        check_trainers(checked(cfg)[0], num_trainers)
+
+    compose(check, overrides)
+
+
+def launch(options: argparse.Namespace, console: Console) -> int:
+    """Print or run the commands of a run. Returns 0, or the exit code of what was run."""
+    layout, overrides = read(options.words)
+    ports = torchrun.Ports(options.port, options.server_port)
+    shared = [*overrides, *(["generator=vllm_server"] if layout.generators else [])]
+    require_startable(shared, layout.trainers)
+    if options.slurm:
+        sys.stdout.write(torchrun.slurm_script(layout, ports, overrides, options.cpu))
+        return 0
+    hosts = torchrun.hosts_of(layout, options.hosts)
+    commands = torchrun.commands(layout, hosts, ports, overrides, options.cpu)
+    if not options.run:
+        sys.stdout.write(torchrun.printed(commands, hosts))
+        return 0
+    if layout.nodes > 1:
+        raise UserError(
+            f"layout={layout} with --run: only this machine's processes can be started; leave "
+            "--run out and give the commands on each host, or pass --slurm"
+        )
+    require_free("--port", ports.trainers)
+    for number in range(layout.generators):
+        require_free("--server-port", ports.servers + number)
+    folder = Path("runs") / f"launch-{time.strftime('%Y%m%d-%H%M%S')}"
+    return torchrun.run(commands, folder, console)
+
+
+COMMAND = OptionsCommand(
+    "launch",
+    "the commands of a run over devices and nodes",
+    "layout=1x8:7+1 algo=grpo mode=async",
+    usage=(
+        "layout=NODESxDEVICES:TRAINERS+GENERATORS [--run | --slurm] [--hosts A,B] [--port N] "
+        "[--server-port N] [--cpu] [key=value ...]"
+    ),
+    add_options=add_options,
+    action=launch,
+)

@@ -1,0 +1,39 @@
+"""`rlhf-lab pipeline`: all stages, each reported, then a run with its evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from omegaconf import DictConfig
+
+from rlhf_lab.cli.command import HydraCommand
+from rlhf_lab.cli.stages import make_stages
+from rlhf_lab.runs.trackers.console import Console
+
+if TYPE_CHECKING:
+    from rlhf_lab.experiment.config import Config
+
+
+def run_pipeline(config: Config, console: Console, facts: Mapping[str, Any]) -> None:
+    """All stages, then training and evaluation."""
+    from rlhf_lab.experiment import lifecycle
+
+    lifecycle.preload_generators(config)
+    make_stages(config, console)
+    lifecycle.train(config, console, facts)
+
+
+def job(cfg: DictConfig) -> None:
+    from rlhf_lab.cli.compose import start_run
+
+    start_run("pipeline", run_pipeline, cfg)
+
+
+COMMAND = HydraCommand(
+    "pipeline",
+    "SFT, labels, proxy, training and evaluation, each reported",
+    "task=tldr_nano algo=grpo",
+    is_distributed=True,
+    job=job,
+)

@@ -1,0 +1,21 @@
+"""`rlhf-lab relabel`: the user's own pairs, in the order of the judge."""
+
+from __future__ import annotations
+
+from omegaconf import DictConfig
+
+from rlhf_lab.cli.command import HydraCommand
+from rlhf_lab.cli.stages import report_artifact
+
+
+def job(cfg: DictConfig) -> None:
+    from rlhf_lab.cli.compose import checked
+    from rlhf_lab.experiment.prepare import Artifacts
+
+    config, console = checked(cfg)
+    report_artifact(console, "relabel", Artifacts(config, console).relabel())
+
+
+COMMAND = HydraCommand(
+    "relabel", "order preference pairs by the judge", "labels.path=FILE", job=job
+)

@@ -1,0 +1,60 @@
+"""`rlhf-lab reward-model`: the proxy reward model, or all members of an ensemble."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from omegaconf import DictConfig
+
+from rlhf_lab.cli.command import HydraCommand
+from rlhf_lab.cli.stages import report_artifact
+from rlhf_lab.runs.trackers.console import Console
+
+if TYPE_CHECKING:
+    from rlhf_lab.experiment.config import Config
+    from rlhf_lab.training.stages.calibration import Bin
+
+
+def train_reward_models(config: Config, console: Console) -> None:
+    """Train what config.reward_model describes, and show how well it is calibrated."""
+    from rlhf_lab.experiment.prepare import Artifacts
+    from rlhf_lab.training.stages.calibration import read_calibration
+
+    artifacts = Artifacts(config, console)
+    if config.reward_model.strength_members:
+        report_artifact(console, "strength of preferences", artifacts.strength())
+    for artifact in artifacts.proxies() or [artifacts.reward_model()]:
+        report_artifact(console, "reward model", artifact)
+        show_calibration(console, read_calibration(artifact.folder))
+
+
+def show_calibration(console: Console, bins: Sequence[Bin]) -> None:
+    """A table of the model's predictions for held-out pairs, and of how often they came true."""
+    console.table(
+        "calibration on held-out pairs, in random order",
+        ["probability that the first is better", "pairs", "mean prediction", "came true"],
+        [
+            [
+                f"{part.low:.1f} to {part.high:.1f}",
+                str(part.count),
+                f"{part.predicted:.3f}",
+                f"{part.observed:.3f}",
+            ]
+            for part in bins
+        ],
+    )
+
+
+def job(cfg: DictConfig) -> None:
+    from rlhf_lab.cli.compose import stage
+
+    train_reward_models(*stage(cfg))
+
+
+COMMAND = HydraCommand(
+    "reward-model",
+    "train the proxy reward model on the labelled pairs",
+    "task=tldr_nano model@proxy=nano_m",
+    job=job,
+)

@@ -1,0 +1,27 @@
+"""`rlhf-lab serve`: a vLLM server for runs on any host."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from omegaconf import DictConfig
+
+from rlhf_lab.cli.command import HydraCommand
+
+
+def job(cfg: DictConfig) -> None:
+    """Become the server of runs with this config, until it is stopped."""
+    from rlhf_lab.cli.compose import checked
+    from rlhf_lab.experiment import build
+
+    config, console = checked(cfg)
+    command = build.server(config)
+    console.print(f"starting {' '.join(command.words)}")
+    sys.stdout.flush()
+    os.execve(command.words[0], command.words, os.environ | command.variables)
+
+
+COMMAND = HydraCommand(
+    "serve", "a vLLM server for runs on any host", "generator.port=8100 model=pythia_410m", job=job
+)

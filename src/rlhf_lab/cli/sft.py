@@ -1,0 +1,21 @@
+"""`rlhf-lab sft`: fine-tune the policy on the task's reference answers."""
+
+from __future__ import annotations
+
+from omegaconf import DictConfig
+
+from rlhf_lab.cli.command import HydraCommand
+from rlhf_lab.cli.stages import report_artifact
+
+
+def job(cfg: DictConfig) -> None:
+    from rlhf_lab.cli.compose import stage
+    from rlhf_lab.experiment.prepare import Artifacts
+
+    config, console = stage(cfg)
+    report_artifact(console, "sft", Artifacts(config, console).sft(config.model))
+
+
+COMMAND = HydraCommand(
+    "sft", "fine-tune the policy on reference answers", "task=tldr_nano model=nano_m", job=job
+)

@@ -1,0 +1,214 @@
+"""The life of one run: claim its folder, train and evaluate its policy, record how it ended."""
+
+from __future__ import annotations
+
+import shlex
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from rlhf_lab.evaluation.evaluator import Validate
+from rlhf_lab.experiment import build
+from rlhf_lab.experiment.config import Config, plain
+from rlhf_lab.experiment.evaluate import Evaluated, evaluate_run
+from rlhf_lab.experiment.model_card import write_card
+from rlhf_lab.experiment.outputs import CHECKPOINTS, RECORDS, FolderOutput
+from rlhf_lab.experiment.planning import planner
+from rlhf_lab.experiment.planning.timing import measured
+from rlhf_lab.experiment.prepare import Artifacts
+from rlhf_lab.experiment.train import learn
+from rlhf_lab.experiment.validate import validate
+from rlhf_lab.models.causal_lm import load_policy, require_savable, save_policy
+from rlhf_lab.models.weights import load_weights, weights_digest
+from rlhf_lab.rollout.mode import ExecutorKind
+from rlhf_lab.runs import folder as runs
+from rlhf_lab.runs import forkserver
+from rlhf_lab.runs.disk import fault_of
+from rlhf_lab.runs.extents import extent_of
+from rlhf_lab.runs.provenance import peak_memory_bytes, short_commit
+from rlhf_lab.runs.recorded import read_manifest
+from rlhf_lab.runs.run_lock import run_lock
+from rlhf_lab.runs.secrets import masked
+from rlhf_lab.runs.signals import Stop, listening
+from rlhf_lab.runs.trackers.console import Console
+from rlhf_lab.runs.trackers.evaluations import mirror_evaluation
+from rlhf_lab.runs.trackers.identity import JobType, TrackedRun
+from rlhf_lab.types.data import Metrics, Weights
+from rlhf_lab.types.errors import StopRequested, UserError
+
+Record = Mapping[str, Any]
+
+
+def train(config: Config, console: Console, facts: Record) -> Path:
+    """One run: its folder holds the manifest, the config, metrics, weights and evaluation.
+
+    Raises StopRequested on SIGTERM or SIGUSR1, once a checkpoint is saved. A run that came to its
+    pause (checkpoint.pause_round) is left for `output.resume=true`.
+    """
+    preload_generators(config)
+    folder = claim_folder(config)
+    with run_lock(folder):
+        return train_in(folder, config, console, facts)
+
+
+def train_in(folder: Path, config: Config, console: Console, facts: Record) -> Path:
+    """Train in a folder that no other process uses."""
+    claim = runs.RunDirectory.resume if config.output.resume else runs.RunDirectory.create
+    manifest = {**facts["manifest"], "settings": build.settings(config)}
+    record = claim(folder, manifest, facts["config_yaml"])
+    if record.manifest["state"] == "finished":
+        console.print(f"run {folder} has finished already: nothing to do")
+        return folder
+    console.print(f"run {folder}")
+    with listening() as stop:
+        try:
+            state = finish_run(config, console, facts, record, stop)
+        except BaseException as error:
+            if fault_of(error):
+                error.add_note(resume_hint(folder))
+            # A scheduler that signals twice must not cut off the record of the end.
+            with stop.deferred():
+                end_early(record, error)
+            raise
+    record.finish(state, peak_memory_bytes=peak_memory_bytes())
+    return folder
+
+
+def preload_generators(config: Config) -> None:
+    """Begin the imports of generator processes now, beside the work before they start."""
+    if config.mode.executor is ExecutorKind.process:
+        forkserver.warm()
+
+
+def finish_run(
+    config: Config, console: Console, facts: Record, record: runs.RunDirectory, stop: Stop
+) -> runs.End:
+    """Train, unless the run had trained to its end before; then evaluate. Returns the state of the
+    run: it may have come to its pause only."""
+    folder, rounds = record.folder, config.run.num_rounds
+    sources = Artifacts(config, console).sources()
+    if "weights_digest" not in record.manifest:
+        code = short_commit(record.manifest)
+        facts = {**facts, "run_id": record.manifest["run_id"], "commit": code}
+        with stop.deferred():
+            weights = train_policy(
+                config, sources, folder, console, facts, lambda: stop.is_requested
+            )
+        if weights.version < rounds:
+            validate_version(config, sources, folder, console, weights.version)
+            console.print(f"paused at round {weights.version} of {rounds} (checkpoint.pause_round)")
+            return "paused"
+        # Which chunk waits for which version follows from the lengths of partial rollouts.
+        ideal = {} if config.mode.segment_tokens else report_overlap(folder, console)
+        records = {name: asdict(extent_of(folder / name)) for name in RECORDS}
+        record.update(weights_digest=weights_digest(weights), records=records, **ideal)
+    validate_version(config, sources, folder, console, rounds)
+    if config.eval.snapshots:
+        rows = evaluate_run(config, sources, folder, console)
+        send_evaluation(config, folder, "train", rows, console)
+    write_card(config, folder, folder / runs.POLICY, rounds)
+    return "finished"
+
+
+def train_policy(
+    config: Config,
+    sources: build.Sources,
+    folder: Path,
+    console: Console,
+    facts: Record,
+    should_stop: Callable[[], bool],
+) -> Weights:
+    """Train into the run's folder, and save the policy if the run came to its end. Returns the last
+    weights."""
+    output = FolderOutput(config, folder, console, facts)
+    model, tokenizer = load_policy(sources.policy, None, config.seed)
+    settings = build.written(config)
+    require_savable(model, tokenizer, sources.policy.path, settings)
+    weights = learn(config, sources, model, tokenizer, output, console.print, should_stop)
+    if weights.version == config.run.num_rounds:
+        # The engine may have cut the trained one into parts.
+        whole, _ = load_policy(sources.policy, None, config.seed)
+        load_weights(whole, weights)
+        save_policy(whole, tokenizer, folder / runs.POLICY, settings)
+    return weights
+
+
+def validate_version(
+    config: Config, sources: build.Sources, folder: Path, console: Console, version: int
+) -> None:
+    """Score a version with the rewards that eval.validate names."""
+    if config.eval.validate is not Validate.none:
+        validate(config, sources, folder, console, version)
+
+
+def send_evaluation(
+    config: Config, folder: Path, job_type: JobType, rows: Sequence[Metrics], console: Console
+) -> None:
+    """Send an evaluation to the trackers that mirror the run."""
+    manifest = read_manifest(runs.manifest_path(folder))
+    run = TrackedRun(
+        folder, plain(config), manifest.get("run_id", ""), job_type, short_commit(manifest)
+    )
+    mirror_evaluation(config.tracker, run, rows, console.print)
+
+
+def report_overlap(folder: Path, console: Console) -> dict[str, float]:
+    """Print who waited and what would help. Returns the seconds of the run and of its ideal
+    timeline."""
+    measurement = measured(folder)
+    if not measurement.is_whole:
+        return {}
+    console.print(planner.advice(measurement))
+    ideal = planner.predict(measurement, measurement.settings).wall
+    return {"wall_seconds": measurement.wall, "ideal_seconds": ideal}
+
+
+def end_early(record: runs.RunDirectory, error: BaseException) -> None:
+    """Record how a run ended. If the disk is what failed, the error itself must still be seen."""
+    ends: dict[type[BaseException], runs.End] = {
+        KeyboardInterrupt: "interrupted",
+        StopRequested: "stopped",
+    }
+    state = ends.get(type(error), "failed")
+    facts = {"error": masked(traceback.format_exc())} if state == "failed" else {}
+    try:
+        record.finish(state, **facts)
+    except OSError as second:
+        error.add_note(f"{record.folder / runs.MANIFEST} could not be updated either: {second}")
+
+
+def resume_hint(folder: Path) -> str:
+    """The newest checkpoint of a run that the disk stopped, and how to go on with it."""
+    paths = (folder / CHECKPOINTS).glob("[0-9]*") if (folder / CHECKPOINTS).is_dir() else ()
+    rounds = [int(path.name) for path in paths if path.name.isdecimal()]
+    newest = (
+        f"its newest checkpoint is of round {max(rounds)}" if rounds else "it has no checkpoint"
+    )
+    return f"the run has failed, {newest}; `rlhf-lab resume {shlex.quote(str(folder))}` goes on"
+
+
+def claim_folder(config: Config) -> Path:
+    """The folder that the user named, or a new one named after the run."""
+    if config.output.dir:
+        return Path(config.output.dir)
+    if config.output.resume:
+        raise UserError("output.resume=true goes on with a run: pass output.dir=<its folder>")
+    correction = "" if config.correction.name == "none" else f"-{config.correction.name}"
+    method = f"{config.algo.name}{correction}"
+    name = f"{config.task.name}-{method}-{config.mode.name}-{config.model.name}"
+    label_ = f"{name}-N{config.run.updates_per_round}-seed{config.seed}"
+    return runs.new_folder(Path(config.output.root), label_)
+
+
+def evaluate_again(config: Config, console: Console) -> Evaluated:
+    """Evaluate the saved weights of a run, with the eval options of this config."""
+    folder = Path(config.output.dir)
+    with run_lock(folder):
+        sources = Artifacts(config, console).sources()
+        rows = evaluate_run(config, sources, folder, console)
+        send_evaluation(config, folder, "evaluate", rows, console)
+        if (folder / runs.POLICY).is_dir():
+            write_card(config, folder, folder / runs.POLICY, config.run.num_rounds)
+    return Evaluated(str(folder), rows)

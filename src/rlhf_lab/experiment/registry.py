@@ -1,0 +1,152 @@
+"""The options of every config group: classes that carry their own defaults, and files of conf/.
+
+A class is named by its module, so that listing the options imports none of them. Adding an
+algorithm is its file, one line here, and one golden test.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from pathlib import Path
+from typing import Any
+
+from rlhf_lab.types.errors import UserError
+
+
+def by_module(room: str, *paths: str) -> dict[str, str]:
+    """Options that are named like the modules of their classes."""
+    return {path.partition(".")[0]: f"{room}.{path}" for path in paths}
+
+
+ENGINES, VLLM = "training.engines.options", "rollout.generators.vllm.options"
+# By group: the class of each option, under the name that `schema/NAME` of conf/ has for it.
+CLASSES: dict[str, dict[str, str]] = {
+    "algo": by_module(
+        "algos",
+        "ppo.PPO",
+        "ma_ppo.MacroPPO",
+        "reinforce.REINFORCE",
+        "reinforce_plus_plus.ReinforcePlusPlus",
+        "remax.ReMax",
+        "rloo.RLOO",
+        "proximal_rloo.ProximalRLOO",
+        "copg.CoPG",
+        "grpo.GRPO",
+        "dr_grpo.DrGRPO",
+        "dapo.DAPO",
+        "gspo.GSPO",
+        "cispo.CISPO",
+        "lite_ppo.LitePPO",
+        "mdpo.MDPO",
+        "online_dpo.OnlineDPO",
+        "online_ipo.OnlineIPO",
+        "online_slic.OnlineSLiC",
+        "best_of_n.BestOfN",
+        "a_lol.ALoL",
+        "dpo.DPO",
+    ),
+    "correction": by_module(
+        "algos.corrections",
+        "none.NoCorrection",
+        "recompute.Recompute",
+        "truncated_is.TruncatedIS",
+        "sequence_is.SequenceIS",
+        "icepop.IcePop",
+        "geometric_mask.GeometricMask",
+        "decoupled.Decoupled",
+        "opsm.OPSM",
+        "ess_scaled.ESSScaled",
+    ),
+    "task": by_module(
+        "tasks",
+        "tldr_nano.TldrNano",
+        "arithmetic.Arithmetic",
+        "gsm8k.Gsm8k",
+        "instructions.Instructions",
+        "no_robots.NoRobots",
+        "reasoning_gym.ReasoningGym",
+        "tldr.Tldr",
+    ),
+    "reward": {
+        "reward_model": "rewards.model.ModelReward",
+        "ensemble": "rewards.ensemble.EnsembleReward",
+        "task_rule": "rewards.rule.RuleReward",
+        "function": "rewards.function.FunctionReward",
+        "steps": "rewards.steps.StepsReward",
+        "combined": "rewards.combined.CombinedReward",
+        "endpoint": "rewards.endpoint.EndpointReward",
+    },
+    "model": {
+        "scratch": "models.scratch.ScratchModel",
+        "pretrained": "models.pretrained.PretrainedModel",
+    },
+    "run": {"run": "types.run_options.RunOptions"},
+    "mode": {"mode": "rollout.mode.Mode"},
+    "generator": {
+        "hf": "rollout.generators.hf.HFSampling",
+        "pairs": "rollout.generators.pairs.PairsSampling",
+        "vllm": f"{VLLM}.VLLMSampling",
+        "vllm_server": f"{VLLM}.VLLMServerSampling",
+    },
+    "engine": {
+        "single": f"{ENGINES}.SingleEngineOptions",
+        "fsdp": f"{ENGINES}.FSDPOptions",
+        "deepspeed": f"{ENGINES}.DeepSpeedOptions",
+    },
+    "optim": {"adamw": "training.optim.Optim"},
+    "eval": {"eval": "evaluation.evaluator.EvalOptions"},
+    "tracker": {"tracker": "runs.trackers.options.TrackerOptions"},
+    "checkpoint": {"checkpoint": "training.checkpoint.CheckpointOptions"},
+}
+# Options with a class's defaults in groups whose options are not called like their classes.
+DEFAULTS: dict[str, dict[str, str]] = {
+    "model": {},
+    "run": {},
+    "mode": {"sync": "mode"},
+    "optim": {"paper": "adamw"},
+    "eval": {"quick": "eval"},
+    "tracker": {"jsonl": "tracker"},
+    "checkpoint": {"minutes": "checkpoint"},
+}
+
+
+def conf_folder() -> Path:
+    """conf/ of the checkout that this package is installed from (editable installs)."""
+    folder = Path(__file__).resolve().parents[3] / "conf"
+    if not folder.is_dir():
+        raise UserError(f"{folder} is missing: install rlhf_lab from a checkout (pip install -e .)")
+    return folder
+
+
+def option_files(group: str) -> dict[str, Path]:
+    """The files of a group's options."""
+    return {path.stem: path for path in sorted((conf_folder() / group).glob("*.yaml"))}
+
+
+def plain_options(group: str) -> dict[str, str]:
+    """The options that have no file: their names, and the schemas whose defaults they are."""
+    files = option_files(group)
+    found = DEFAULTS.get(group, {name: name for name in CLASSES.get(group, ())})
+    return {name: schema for name, schema in found.items() if name not in files}
+
+
+def group_options() -> dict[str, list[str]]:
+    """The names of every group's options."""
+    folders = {path.name for path in conf_folder().iterdir() if path.is_dir()} - {"hydra"}
+    return {
+        group: sorted({*option_files(group), *plain_options(group)})
+        for group in sorted({*folders, *CLASSES})
+    }
+
+
+@functools.cache
+def class_of(path: str) -> Any:
+    """The class at a dotted path within rlhf_lab."""
+    module, _, name = path.rpartition(".")
+    return getattr(importlib.import_module(f"rlhf_lab.{module}"), name)
+
+
+def classes(group: str) -> dict[str, type]:
+    """The classes of a group's schemas by name."""
+    return {name: class_of(path) for name, path in CLASSES[group].items()}

@@ -1,0 +1,47 @@
+"""Fields that several rewards have, each with its range and description."""
+
+from __future__ import annotations
+
+from rlhf_lab.rewards.limited import OnError
+from rlhf_lab.types import limits
+
+
+def label() -> int:
+    """Which output of a classification model is the reward."""
+    about = "Number of the label whose logit is the reward; -1 takes the only label."
+    return limits.count(-1, least=0, also={-1: "for the only one"}, about=about)
+
+
+def chat() -> bool:
+    """How a reward model reads a sample."""
+    about = "Whether prompt and response are read as messages of the reward model's chat template."
+    return limits.option(False, about=about)
+
+
+def missing_eos() -> float:
+    """The score of a sample that was cut."""
+    about = "Score of a sample without the end token, in place of the model's."
+    return limits.score(-1.0, about=about, source="N+ detail 23.3, arXiv:2403.17031")
+
+
+def micro_rows() -> int:
+    """The batch of a reward model."""
+    return limits.rows(32, about="Rows of one forward pass of the reward model.")
+
+
+def time_limit_s() -> float:
+    """How long a program may take for a sample."""
+    about = (
+        "Seconds for one sample; above 0 the program runs in a process of its own, which is "
+        "killed when time is up, and 0 is no limit."
+    )
+    return limits.seconds(0.0, also={0: "for none"}, about=about)
+
+
+def on_error() -> OnError:
+    """What a failed sample does to the run."""
+    about = (
+        "A sample whose program raises, runs out of time or returns no finite number stops the "
+        "run, or drops its group, which is counted."
+    )
+    return limits.option(OnError.stop, about=about)

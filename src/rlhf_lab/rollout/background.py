@@ -1,0 +1,118 @@
+"""Executors whose generators run beside the trainer: in threads, or in processes of their own."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections import deque
+from collections.abc import Mapping
+from concurrent.futures import Future
+from dataclasses import replace
+
+from torch import Tensor
+
+from rlhf_lab.rollout.executor import BackgroundExecutor, MakeWorker
+from rlhf_lab.rollout.feeds import LatestWeights
+from rlhf_lab.rollout.process import FailurePolicy, GeneratorProcess
+from rlhf_lab.rollout.shared import SharedWeights
+from rlhf_lab.rollout.worker import RolloutWorker
+from rlhf_lab.types.data import Weights
+from rlhf_lab.types.protocols import WeightFeed
+from rlhf_lab.types.rollouts import Chunk, Rollout
+
+
+class ThreadWorker:
+    """A rollout worker with a model of its own, which runs in the thread that receives."""
+
+    restarts = 0
+
+    def __init__(self, make_worker: MakeWorker, number: int) -> None:
+        self._make_worker = make_worker
+        self._number = number
+        self._worker: RolloutWorker | None = None
+        self._sent: deque[tuple[WeightFeed, Chunk]] = deque()
+
+    def spawn(self) -> None:
+        self._worker = self._make_worker()
+
+    def wait_ready(self) -> None:
+        """Nothing to wait for: `spawn` has built the worker."""
+
+    def send(self, feed: WeightFeed, chunk: Chunk) -> None:
+        self._sent.append((feed, chunk))
+
+    def receive(self) -> Rollout:
+        assert self._worker is not None, "receive before spawn"
+        return replace(self._worker.run(*self._sent.popleft()), worker=self._number)
+
+    def watch(self) -> None:
+        """Nothing to watch: a thread cannot be killed, and `receive` raises its errors."""
+
+    def close(self) -> None:
+        """Close what the generator started; the thread ends by itself."""
+        if self._worker is not None:
+            self._worker.close()
+
+
+class ThreadExecutor(BackgroundExecutor):
+    """Generators in threads of the trainer's process."""
+
+    def __init__(self, make_worker: MakeWorker, num_workers: int, prefetch: int) -> None:
+        super().__init__([ThreadWorker(make_worker, n) for n in range(num_workers)], prefetch)
+
+
+class ProcessExecutor(BackgroundExecutor):
+    """Generators in processes. Each version's weights are written once, into shared memory.
+
+    make_worker: picklable, called in the new process. state: tensors with the names, shapes and
+    dtypes of the policy. num_slots: versions that can be in use at the same time.
+    """
+
+    def __init__(
+        self,
+        make_worker: MakeWorker,
+        num_workers: int,
+        prefetch: int,
+        state: Mapping[str, Tensor],
+        num_slots: int,
+        failures: FailurePolicy,
+    ) -> None:
+        self._shared = SharedWeights(state, num_slots)
+        self._lock = threading.Lock()
+        super().__init__(
+            [GeneratorProcess(make_worker, self._shared, n, failures) for n in range(num_workers)],
+            prefetch,
+        )
+
+    def publish(self, weights: Weights) -> None:
+        with self._lock:
+            if not self._shared.holds(weights.version):
+                self._shared.write(weights)
+
+    def latest(self, per_token: bool) -> WeightFeed:
+        return LatestWeights(unread, per_token)
+
+    def submit(self, feed: WeightFeed, chunk: Chunk) -> Future[Rollout]:
+        if isinstance(feed, Weights):
+            self.publish(feed)
+            with self._lock:
+                self._shared.pin(feed.version, 1)
+        return super().submit(feed, chunk)
+
+    def _done(self, feed: WeightFeed) -> None:
+        if isinstance(feed, Weights):
+            with self._lock:
+                self._shared.pin(feed.version, -1)
+
+    @property
+    def pids(self) -> list[int]:
+        """Process ids of the generators."""
+        with contextlib.suppress(AttributeError):
+            workers = [slot.worker for slot in self._slots]
+            return [w.pid for w in workers if isinstance(w, GeneratorProcess)]
+        return []
+
+
+def unread() -> Weights:
+    """The trainer's side of the feed never reads: the generator process reads shared memory."""
+    raise NotImplementedError

@@ -1,0 +1,32 @@
+"""Fields that several tasks have, each with its range and description."""
+
+from __future__ import annotations
+
+from rlhf_lab.types import limits
+
+
+def world_seed() -> int:
+    """What a generated task's rows are drawn from."""
+    return limits.seed(0, about="Seed of the generated rows; the run's seed does not change them.")
+
+
+def size(default: int, split: str, most: int = limits.MOST) -> int:
+    """How many rows of a split are generated."""
+    return limits.count(default, most=most, about=f"Rows of the {split} split.")
+
+
+def held_out(default: int) -> int:
+    """Rows of a data set without a validation split that are used as one."""
+    about = "Rows at the end of the train split that are held out as the validation split."
+    return limits.count(default, about=about)
+
+
+def prompt_tokens(default: int, source: str = "") -> int:
+    """The longest prompt."""
+    return limits.tokens(default, about="Longest prompt in tokens.", source=source)
+
+
+def response_tokens(default: int, source: str = "") -> int:
+    """The response limit."""
+    about = "Longest response in tokens, unless generator.max_new_tokens is set."
+    return limits.tokens(default, about=about, source=source)

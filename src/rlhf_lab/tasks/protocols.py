@@ -1,0 +1,65 @@
+"""What a task offers: prompts, references and a rule; and what some tasks can do besides."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol, runtime_checkable
+
+from rlhf_lab.types.samples import Example, Split
+
+
+class Task(Protocol):
+    """Prompts, reference answers, and a rule that scores answers if `has_rule`.
+
+    tokenizer(): for models trained from scratch; None if the task has none. judge: the rule's score
+    of one answer; finished: whether the end token was written. Without a rule, a reward model
+    scores.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def max_prompt_tokens(self) -> int: ...
+
+    @property
+    def max_response_tokens(self) -> int: ...
+
+    @property
+    def has_rule(self) -> bool: ...
+
+    def examples(self, split: Split) -> Sequence[Example]: ...
+
+    def tokenizer(self) -> Any | None: ...
+
+    def judge(self, example: Example, text: str, finished: bool) -> float: ...
+
+
+@runtime_checkable
+class Shortening(Protocol):
+    """A task that can shorten a prompt that is too long."""
+
+    def shorter(self, example: Example, excess: int) -> Example | None:
+        """The next shorter form, for a prompt `excess` tokens too long; None if there is none."""
+        ...
+
+
+@runtime_checkable
+class Verifiable(Protocol):
+    """A task with right and wrong answers: if `is_verifiable`, scores from 1 on are right."""
+
+    @property
+    def is_verifiable(self) -> bool: ...
+
+
+@runtime_checkable
+class Answering(Protocol):
+    """A task with final answers, by which samples of a prompt can take a majority vote."""
+
+    def answer(self, text: str) -> str | None:
+        """The final answer in a text; None if it has none."""
+        ...
+
+    def is_same_answer(self, one: str, other: str) -> bool:
+        """Whether two answers count as the same vote."""
+        ...

@@ -1,0 +1,81 @@
+"""The passes of an update, one micro-batch each, and the sums of what they measured."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+from rlhf_lab.models.batching import Microbatch
+from rlhf_lab.training.engines.policy_with_values import PassLayout
+from rlhf_lab.types.data import Batch, PolicyOutput
+
+T = TypeVar("T")
+# Sums of metrics, and measures of every row.
+MicrobatchMetrics = tuple[dict[str, float], dict[str, Tensor]]
+NORMS = {"grad_norm": "gradient norm", "value_grad_norm": "gradient norm of the value model"}
+
+
+@dataclass(frozen=True)
+class MicrobatchStep:
+    """One pass of this process, while every other process passes a micro-batch of its own.
+
+    number: of the micro-batch among all. None if none was left for this process: it passes `batch`
+    and discards the result, because all processes must make the same passes.
+    """
+
+    batch: Batch
+    number: int | None
+    layout: PassLayout
+    is_last: bool
+
+
+def zero_loss(policy: PolicyOutput) -> Tensor:
+    """A loss of zero whose gradient still passes through everything that was computed."""
+    loss = 0 * policy.logp_BT.sum()
+    return loss if policy.value_BT is None else loss + 0 * policy.value_BT.sum()
+
+
+def in_order(everyone: Sequence[Mapping[int, T]]) -> list[tuple[int, T]]:
+    """(number of the micro-batch, value) of all processes, by number."""
+    return sorted(
+        ((number, value) for mine in everyone for number, value in mine.items()),
+        key=lambda pair: pair[0],
+    )
+
+
+def sum_metrics(
+    everyone: Sequence[Mapping[int, MicrobatchMetrics]], parts: Sequence[Microbatch]
+) -> tuple[defaultdict[str, float], dict[str, Tensor]]:
+    """Sums of the metrics, and the measures of all rows in the order of the batch. everyone: the
+    metrics of each process, by number of the micro-batch."""
+    metrics: defaultdict[str, float] = defaultdict(float)
+    rows: defaultdict[str, list[Tensor]] = defaultdict(list)
+    for _, (sums, measures) in in_order(everyone):
+        for name, value in sums.items():
+            metrics[name] += value
+        for name, column in measures.items():
+            rows[name].append(column)
+    place_B = torch.cat([part.index_B for part in parts]).argsort()
+    return metrics, {name: torch.cat(columns)[place_B] for name, columns in rows.items()}
+
+
+def required(value_BT: Tensor | None) -> Tensor:
+    """The values; without them, the algorithm's `needs` and the engine disagree, which is a bug."""
+    if value_BT is None:
+        raise RuntimeError("an engine without a value model has no values to return")
+    return value_BT
+
+
+def require_finite(name: str, value: float, learning_rate: float) -> None:
+    """Refuse an update that would make the weights not finite."""
+    if not math.isfinite(value):
+        raise FloatingPointError(
+            f"the {name} is {value}: the update was not applied; lower "
+            f"optim.lr={learning_rate} or check the rewards"
+        )

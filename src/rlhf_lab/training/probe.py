@@ -1,0 +1,42 @@
+"""The gap probe: a few groups of a round, read again by the versions that are being compared."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from rlhf_lab.algos.off_policy import gaps
+from rlhf_lab.models.batching import collate, pad_right
+from rlhf_lab.rollout.pipeline import Pipeline
+from rlhf_lab.types.data import Metrics, Weights
+from rlhf_lab.types.protocols import Engine
+from rlhf_lab.types.samples import Group
+
+
+def measure_gaps(
+    engine: Engine,
+    pipeline: Pipeline,
+    groups: Sequence[Group],
+    start: Weights,
+    end: Weights,
+    pad_id: int,
+) -> Metrics:
+    """The three gaps of `off_policy.gaps` on these groups, by log-probs of the trainer's model.
+
+    start, end: the weights before and after the round's updates. Each token is also read by the
+    version that wrote it, which the pipeline still has. No groups, no metrics.
+    """
+    if not groups:
+        return {}
+    batch = collate(groups, pad_id)
+    samples = [sample for group in groups for sample in group.samples]
+    versions = [s.versions or [s.version] * len(s.tokens) for s in samples]
+    version_BT = pad_right(versions, torch.long)
+    start_BT = engine.logp(batch, start)
+    writer_BT = start_BT
+    for version in sorted(set(version_BT[batch.mask_BT > 0].tolist()) - {start.version}):
+        logp_BT = engine.logp(batch, pipeline.weights_of(version))
+        writer_BT = torch.where(version_BT == version, logp_BT, writer_BT)
+    end_BT = engine.logp(batch, end)
+    return gaps(batch, writer_BT, start_BT, end_BT, start.version - batch.version_B)

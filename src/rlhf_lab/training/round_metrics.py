@@ -1,0 +1,119 @@
+"""Metrics of one round: what its samples are like, and what its updates did."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from torch import Tensor
+
+from rlhf_lab.algos import off_policy
+from rlhf_lab.models.batching import rewards_of
+from rlhf_lab.rollout.chunk_states import RoundRollouts
+from rlhf_lab.types.data import Batch, Metrics, UpdateResult
+from rlhf_lab.types.run_options import RunOptions
+from rlhf_lab.types.samples import Finish, Group
+
+
+class UpdateMetrics:
+    """Collects the updates of one round: mean metrics, and the exact lag of every row used."""
+
+    def __init__(self, run_options: RunOptions, round_: int) -> None:
+        self._run_options = run_options
+        self._round = round_
+        self._done = 0
+        self._sums: Counter[str] = Counter()
+        self._applied: list[Mapping[str, Tensor]] = []
+        self._lags: list[Tensor] = []
+        self._lag_updates: Counter[int] = Counter()
+        self._lag_rounds: Counter[int] = Counter()
+
+    @property
+    def number(self) -> int:
+        """Number of the next update, counted over the run."""
+        return self._round * self._run_options.optimizer_steps_per_round + self._done
+
+    def add(self, part: Batch, updated: UpdateResult | None) -> None:
+        """Count an update (None: no row had credit, nothing was applied)."""
+        rounds_B = self._round - part.version_B
+        updates_B = rounds_B * self._run_options.optimizer_steps_per_round + self._done
+        self._lag_rounds.update(rounds_B.tolist())
+        self._lag_updates.update(updates_B.tolist())
+        if updated is not None:
+            self._sums.update(updated.metrics)
+            self._applied.append(updated.rows)
+            self._lags.append(updates_B)
+        self._done += 1
+
+    def metrics(self) -> Metrics:
+        """Means over the applied updates, off-policy measures, and lag in rounds and updates."""
+        means = {f"update/{name}": s / len(self._applied) for name, s in self._sums.items()}
+        lags = {
+            **histogram("lag/rounds", self._lag_rounds),
+            **histogram("lag/updates", self._lag_updates),
+        }
+        return {**means, **off_policy.summary(self._applied, self._lags), **lags}
+
+
+def sample_metrics(groups: Sequence[Group], batch: Batch, rollouts: RoundRollouts) -> Metrics:
+    """Reward, length, end token, KL per sequence (k1) and versions of the groups trained on; length
+    and age of the groups that were dropped as too old."""
+    reward_PG = rewards_of(groups)
+    reward_of_all = rewards_of(rollouts.groups)
+    samples = [sample for group in groups for sample in group.samples]
+    kl_B = (batch.behavior_logp_BT - batch.reference_logp_BT).sum(dim=1)[batch.has_reference_B]
+    metrics: Metrics = {
+        "reward/mean": float(reward_PG.mean()),
+        "reward/std": float(reward_PG.std(unbiased=False)),
+        "reward/best": float(reward_PG.amax(dim=1).mean()),
+        "reward/groups_tied": float(
+            (reward_PG.amax(dim=1) == reward_PG.amin(dim=1)).float().mean()
+        ),
+        "sample/length": float(batch.mask_BT.sum(dim=1).mean()),
+        "sample/eos_rate": sum(s.finish is Finish.eos for s in samples) / len(samples),
+        "sample/version": min(s.version for s in samples),
+        "sample/continued": sum(bool(s.versions) for s in samples),
+        "sample/version_span": sum(s.newest_version - s.version for s in samples) / len(samples),
+        "kl/sampled_reference_k1": float(kl_B.mean()),
+        "reward/mean_generated": float(reward_of_all.mean()),
+        "sample/groups_left_out": len(reward_of_all) - len(reward_PG),
+        "sample/groups_unscored": len(rollouts.unscored),
+        "dropped/groups": sum(len(rollout.groups) for rollout in rollouts.dropped),
+    }
+    dropped = [s for r in rollouts.dropped for group in r.groups for s in group.samples]
+    if dropped:
+        round_ = rollouts.schedule[0]["round"]
+        metrics["dropped/length"] = sum(len(s.tokens) for s in dropped) / len(dropped)
+        metrics |= histogram("dropped/lag_rounds", Counter(round_ - s.version for s in dropped))
+    return metrics
+
+
+def generator_metrics(rollouts: RoundRollouts) -> Metrics:
+    """Metrics of the generators' own reports, each a mean over the rollouts that have it."""
+    found: dict[str, list[float]] = {}
+    for rollout in rollouts.rollouts:
+        for name, value in rollout.report.measures.items():
+            found.setdefault(name, []).append(value)
+    return {name: sum(values) / len(values) for name, values in found.items()}
+
+
+def reward_failure_text(rollouts: RoundRollouts) -> str:
+    """The counts that the reward reported, such as judge failures, for an error message."""
+    counts: Counter[str] = Counter()
+    for rollout in rollouts.rollouts:
+        counts.update({k: v for k, v in rollout.tokens.items() if not k.endswith("_tokens")})
+    text = ", ".join(f"{name}={amount}" for name, amount in sorted(counts.items()) if amount)
+    return f" (it counted {text})" if text else ""
+
+
+def histogram(name: str, counts: Counter[int]) -> Metrics:
+    """A histogram with its smallest, mean and largest value; no metrics if it is empty."""
+    if not counts:
+        return {}
+    total = sum(counts.values())
+    return {
+        f"{name}_min": min(counts),
+        f"{name}_mean": sum(lag * count for lag, count in counts.items()) / total,
+        f"{name}_max": max(counts),
+        f"{name}_histogram": {str(lag): counts[lag] for lag in sorted(counts)},
+    }

@@ -1,0 +1,229 @@
+"""Every command that README and docs show is one that this checkout accepts.
+
+Commands of Hydra are composed and checked, sweeps are previewed, and of other programs the options
+are looked up in their own parsers. Nothing is trained.
+"""
+
+from __future__ import annotations
+
+import re
+import runpy
+import shlex
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from composed import by_hydra, composed
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.plugins import Plugins
+
+from hydra_plugins.rlhf_lab_plugin.search_sweeper import SearchSweeper
+from hydra_plugins.rlhf_lab_plugin.slurm_launcher import SlurmLauncher
+from hydra_plugins.rlhf_lab_plugin.tracked_sweeper import TrackedSweeper
+from rlhf_lab.cli import launch
+from rlhf_lab.cli.command import MULTIRUN, OptionsCommand
+from rlhf_lab.cli.main import COMMANDS, run_command
+from rlhf_lab.experiment.checks import check, check_trainers
+from rlhf_lab.experiment.config import typed
+from rlhf_lab.experiment.registry import conf_folder
+from rlhf_lab.runs.kernels import RestartNeeded
+from rlhf_lab.sweeps.grid import grid_of
+from rlhf_lab.sweeps.launchers import slurm
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PROGRAMS = ("rlhf-lab", "make", "python", "torchrun", "pip")
+# Modules of other projects, whose options are theirs.
+FOREIGN = ("openrlbenchmark",)
+# What stands for a value of the reader's, and what stands for words left out.
+PLACEHOLDERS = re.compile(r"<[a-z ]+>|\b(RUN\d?|FOLDER|MODEL|HOST|KEY|NAME)\b")
+REWARD = "def my_reward(prompt, completion, **_): return 0.0\n\n\nshort = my_reward\n"
+LEFT_OUT = {"...", "RUNS...", "SOURCE...", "…"}
+
+
+def shown() -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Page and words of each command: lines of code blocks, and code within sentences, which may
+    leave words out."""
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        blocks = re.findall(r"^```sh\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+        lines = [line for block in blocks for line in re.sub(r"\\\n\s*", "", block).splitlines()]
+        prose = re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE)
+        lines += [f"{code} ..." for code in re.findall(r"`([^`\n]+)`", prose)]
+        for line in lines:
+            if line.lstrip().startswith(tuple(f"{program} " for program in PROGRAMS)):
+                yield page.name, words_of(line)
+
+
+def words_of(line: str) -> tuple[str, ...]:
+    """The words of a line, without its comment, what it is piped to, and what was left out."""
+    words = shlex.split(PLACEHOLDERS.sub("placeholder", line), comments=True)
+    ends = [at for at, word in enumerate(words) if word in (">", "|", "&&")]
+    return tuple(words[: min(ends, default=len(words))])
+
+
+def complete(words: tuple[str, ...], others: Iterable[tuple[str, ...]]) -> bool:
+    """Whether no other page shows the same command without leaving words out."""
+    return words[-1] not in LEFT_OUT or words[:-1] not in others
+
+
+ALL_SHOWN = {words: page for page, words in shown()}
+COMMANDS_SHOWN = sorted((w, page) for w, page in ALL_SHOWN.items() if complete(w, ALL_SHOWN))
+
+
+@pytest.mark.filterwarnings("ignore:.*found in sys.modules:RuntimeWarning")
+@pytest.mark.parametrize(
+    ("words", "page"), COMMANDS_SHOWN, ids=[" ".join(words) for words, _ in COMMANDS_SHOWN]
+)
+def test_a_documented_command_is_accepted(
+    words: tuple[str, ...],
+    page: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in ("my_module", "my_rewards"):
+        (tmp_path / f"{name}.py").write_text(REWARD)
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    # Extras are installed by whoever uses them.
+    monkeypatch.setattr("rlhf_lab.tasks.extras.find_spec", lambda _: object())
+    accept(words, monkeypatch, capsys)
+
+
+def accept(
+    words: Sequence[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Raise what a reader who types these words would meet."""
+    program, *rest = words
+    if program == "pip":
+        require_extras(rest)
+    elif program == "make":
+        for line in recipe([word for word in rest if word not in LEFT_OUT]):
+            accept(line, monkeypatch, capsys)
+    elif program == "torchrun":
+        accept(["rlhf-lab", *rest[rest.index("rlhf_lab.cli.main") + 1 :]], monkeypatch, capsys)
+    elif program == "python":
+        require_options(rest, monkeypatch, capsys)
+    else:
+        require_composable(rest, capsys)
+
+
+def require_extras(words: Sequence[str]) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    named = {
+        name
+        for word in words
+        for names in re.findall(r"\[(.*)\]", word)
+        for name in names.split(",")
+    }
+    assert named <= set(project["optional-dependencies"])
+
+
+def recipe(words: Sequence[str]) -> list[list[str]]:
+    """What make would run of this project's programs."""
+    done = subprocess.run(
+        ["make", "--no-print-directory", "-n", "INSTALLED=Makefile", *words],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    lines = re.sub(r"\\\n\s*", " ", done.stdout).splitlines()
+    found = re.findall(
+        r"\.venv/bin/((?:rlhf-lab|python -m (?:analysis|rlhf_lab)).*)", "\n".join(lines)
+    )
+    return [shlex.split(line.split("||")[0].split(";")[0]) for line in found]
+
+
+def require_options(
+    words: Sequence[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The module exists, and its help lists every option that is passed."""
+    if len(words) < 2 or words[0] != "-m":
+        return
+    module = words[1]
+    if module.startswith(FOREIGN):
+        return
+    options = {word.partition("=")[0] for word in words[2:] if word.startswith("--")}
+    if not options:
+        assert (ROOT / module.replace(".", "/")).exists() or any(
+            (base / f"{module.replace('.', '/')}.py").exists() for base in (ROOT, ROOT / "src")
+        )
+        return
+    monkeypatch.setattr(sys, "argv", [module, "--help"])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+    assert not ended.value.code
+    listed = set(re.findall(r"--[\w-]+", capsys.readouterr().out))
+    assert options <= listed, f"{module} has no {options - listed}"
+
+
+def require_composable(words: Sequence[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """The command of rlhf-lab exists; its overrides compose into a config that is not refused."""
+    name, *arguments = words
+    if name == "COMMAND":
+        return
+    command = COMMANDS[name]
+    overrides = [word for word in arguments if "=" in word and not word.startswith("-")]
+    if "--help" in arguments:
+        assert run_command(name, arguments) == 0
+    elif isinstance(command, OptionsCommand):
+        require_parsable(command, arguments)
+    elif MULTIRUN & set(arguments):
+        require_a_sweep(arguments, overrides)
+    elif arguments and "=" not in arguments[0] and not arguments[0].startswith("-"):
+        # The config of the run that is named has what these overrides go with.
+        typed(composed(*overrides))
+    elif LEFT_OUT.isdisjoint(words):
+        refuse_none(overrides)
+
+
+def require_parsable(command: OptionsCommand, arguments: Sequence[str]) -> None:
+    """A command's own options; of `launch`, the run that it would start, too."""
+    if LEFT_OUT & set(arguments):
+        listed = set(re.findall(r"--[\w-]+", command.help()))
+        assert {word for word in arguments if word.startswith("--")} <= listed
+        return
+    options = command.parser().parse_intermixed_args(arguments)
+    if command is launch.COMMAND:
+        layout, shared = launch.read(options.words)
+        refuse_none([*shared, "generator=vllm_server"], layout.trainers)
+
+
+def refuse_none(overrides: Sequence[str], num_trainers: int = 1) -> None:
+    """Check the config of these overrides as a command does before it starts."""
+    config = typed(composed(*overrides))
+    with suppress(RestartNeeded):
+        check(config)
+        check_trainers(config, num_trainers)
+
+
+def require_a_sweep(arguments: Sequence[str], overrides: Sequence[str]) -> None:
+    """The first and the last job of a sweep are not refused; the whole grids of sweeps/ are
+    composed elsewhere."""
+    for plugin in (TrackedSweeper, SearchSweeper, SlurmLauncher):
+        Plugins.instance().register(plugin)
+    slurm.register()
+    folder, name = conf_folder(), "config"
+    params: Mapping[str, str] = {}
+    parts = f"hydra.searchpath=[file://{folder}]"
+    if "--config-name" in arguments:
+        folder, name = ROOT / "sweeps", arguments[list(arguments).index("--config-name") + 1]
+        node = by_hydra(folder, name, [parts], hydra=True).hydra
+        params = {} if "trials" in node.sweeper else node.sweeper.params
+    of_hydra = [word for word in overrides if "hydra." in word or "hydra/" in word]
+    of_jobs = [word for word in overrides if word not in of_hydra]
+    grid = grid_of(params, of_jobs, OverridesParser.create())
+    first, *_, last = [next(grid.points()), *grid.points()]
+    for point in (first, last):
+        values = [f"{key}={value}" for key, value in point.items()]
+        check(typed(composed(parts, *grid.fixed, *values, name=name, folder=folder)))
+    by_hydra(folder, name, [parts, *grid.fixed, *of_hydra], hydra=True)
