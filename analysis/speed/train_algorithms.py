@@ -17,7 +17,7 @@ from itertools import product
 from pathlib import Path
 
 from analysis.speed import program
-from rlhf_lab.experiment.registry import classes
+from rlhf_lab.experiment.registry import group_options
 from rlhf_lab.runs.trackers.console import Console
 
 COMMON = (
@@ -67,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, default=Path("runs/learning"))
     parser.add_argument("--jobs", type=int, default=2, help="processes at a time")
     parser.add_argument("--seeds", default="1,2,3")
-    parser.add_argument("--algos", default=",".join(sorted(classes("algo"))))
+    parser.add_argument("--algos", default=",".join(sorted(group_options()["algo"])))
     given = parser.parse_args(arguments)
     console = Console(quiet=False)
     cache = f"output.cache={given.out}/.cache"
