@@ -88,11 +88,11 @@ test-quick: $(INSTALLED)  ## functions, config and statistics: what neither trai
 	@$(PYTEST) -m quick
 
 test-slow: $(INSTALLED)  ## full products of modes and algorithms, many random examples, ten minutes of fuzzing
-	@$(BIN)/python tests/fuzz.py --seconds 600
+	@$(BIN)/python -m tests.support.fuzz --seconds 600
 	@HYPOTHESIS_PROFILE=thorough $(PYTEST) -m "slow or hypothesis"
 
 fuzz: $(INSTALLED)  ## damage every kind of file for SECONDS, and demand a value, a finding or one line
-	$(BIN)/python tests/fuzz.py --seconds $(SECONDS)
+	$(BIN)/python -m tests.support.fuzz --seconds $(SECONDS)
 
 test-all: test test-slow test-oracle test-vllm test-browser  ## every test; those on a real Slurm where this user is root
 	@if [ "$$(id -u)" = 0 ]; then $(MAKE) test-slurm; else echo "test-slurm is left out: it needs root"; fi
@@ -136,7 +136,7 @@ test-browser: $(INSTALLED)  ## the report's page in a headless Chromium, which i
 	@command -v chromium >/dev/null || command -v google-chrome >/dev/null || test -n "$$RLHF_LAB_BROWSER" \
 		|| { test "$$(id -u)" = 0 && apt-get install -y --no-install-recommends chromium; } \
 		|| { echo "no Chromium: install it (Debian: apt-get install chromium), or set RLHF_LAB_BROWSER to it" >&2; exit 1; }
-	@$(BIN)/python -m pytest -m browser -rs tests/test_report_browser.py
+	@$(BIN)/python -m pytest -m browser -rs tests/analysis/report/test_report_browser.py
 
 lint: $(INSTALLED)  ## style, format, types, import contracts and repeated statements
 	$(BIN)/ruff check .
@@ -220,13 +220,13 @@ bench-memory: $(INSTALLED)  ## peak memory with logits in chunks, padding in buc
 	$(BIN)/python -m analysis.speed.memory_cost
 
 digests: $(INSTALLED)  ## write TABLE with digests of short runs of every algorithm, or compare with it (minutes)
-	$(BIN)/python tests/run_digests.py $(TABLE)
+	$(BIN)/python -m tests.support.run_digests $(TABLE)
 
 operations: $(INSTALLED)  ## write OPERATIONS with digests of PyTorch's operations by CPU kernels; compare with OTHER machine's
-	$(BIN)/python tests/operation_digests.py $(OPERATIONS) $(OTHER)
+	$(BIN)/python -m tests.support.operation_digests $(OPERATIONS) $(OTHER)
 
 trials: $(INSTALLED)  ## kill runs at many random moments, and generators in every way (minutes)
-	$(BIN)/python tests/trials.py
+	$(BIN)/python -m tests.support.trials
 
 docs: $(INSTALLED)  ## write docs/config.md from the schema
 	$(BIN)/python -m rlhf_lab.cli.config_reference > docs/config.md

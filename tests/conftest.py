@@ -17,15 +17,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from shape_names import install
+
+from tests.support.shape_names import install
 
 # Before the modules whose tensors it checks are imported.
 install()
 
 if TYPE_CHECKING:
-    from in_memory import Result
-
     from rlhf_lab.experiment.config import Config
+    from tests.support.in_memory import Result
 
     MakeConfig = Callable[..., Config]
     Finished = Callable[..., Result]
@@ -82,7 +82,7 @@ def costly() -> None:
 @pytest.fixture(scope="session", autouse=True)
 def quick_composition() -> None:
     """Hydra merges the files of each choice of groups once a session."""
-    from quick_hydra import quicken
+    from tests.support.quick_hydra import quicken
 
     quicken()
 
@@ -127,9 +127,8 @@ def config_of(tmp_path: Path) -> MakeConfig:
 
 def tiny(*overrides: str, cache: Path, root: Path) -> Config:
     """The checked config of a run of seconds below `root`, with its stages in `cache`."""
-    from composed import composed
-
     from rlhf_lab.experiment.config import typed
+    from tests.support.composed import composed
 
     base = ["debug=tiny", f"output.cache={cache}", f"output.root={root}", "output.quiet=true"]
     return typed(composed(*base, *overrides))
@@ -138,7 +137,7 @@ def tiny(*overrides: str, cache: Path, root: Path) -> Config:
 @pytest.fixture
 def finished(make_config: MakeConfig) -> Finished:
     """finished("mode=async") -> rows and digest of a run in memory, trained once a session."""
-    from in_memory import result_of
+    from tests.support.in_memory import result_of
 
     def run(*overrides: str) -> Result:
         return result_of(make_config(*overrides))

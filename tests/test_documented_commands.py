@@ -17,7 +17,6 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from composed import by_hydra, composed
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.plugins import Plugins
 
@@ -34,6 +33,7 @@ from rlhf_lab.experiment.registry import conf_folder
 from rlhf_lab.runs.kernels import RestartNeeded
 from rlhf_lab.sweeps.grid import grid_of
 from rlhf_lab.sweeps.launchers import slurm
+from tests.support.composed import by_hydra, composed
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]

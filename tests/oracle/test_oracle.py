@@ -7,27 +7,6 @@ from typing import Any
 import pytest
 import torch
 
-from oracle.batches import (
-    LIMIT,
-    SEEDS,
-    Record,
-    agree,
-    compare,
-    first_word,
-    graded,
-    normal,
-    policy_logps,
-    ragged_batch,
-    share_clipped,
-)
-from oracle.trl_losses import (
-    grpo_advantages,
-    grpo_loss,
-    grpo_loss_and_metrics,
-    rloo_advantages,
-    rloo_loss,
-    trl,
-)
 from rlhf_lab.algos.a_lol import ALoL, RatioOf
 from rlhf_lab.algos.cispo import CISPO
 from rlhf_lab.algos.dapo import DAPO
@@ -41,6 +20,27 @@ from rlhf_lab.algos.remax import ReMax
 from rlhf_lab.algos.rloo import RLOO
 from rlhf_lab.types.data import PolicyOutput
 from rlhf_lab.types.protocols import Algorithm
+from tests.oracle.batches import (
+    LIMIT,
+    SEEDS,
+    Record,
+    agree,
+    compare,
+    first_word,
+    graded,
+    normal,
+    policy_logps,
+    ragged_batch,
+    share_clipped,
+)
+from tests.oracle.trl_losses import (
+    grpo_advantages,
+    grpo_loss,
+    grpo_loss_and_metrics,
+    rloo_advantages,
+    rloo_loss,
+    trl,
+)
 
 pytestmark = [pytest.mark.oracle, pytest.mark.parametrize("seed", SEEDS)]
 

@@ -8,7 +8,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from oracle.batches import (
+from rlhf_lab.algos.dpo import DPO, PairLoss
+from rlhf_lab.algos.online_dpo import OnlineDPO
+from rlhf_lab.algos.online_ipo import OnlineIPO
+from rlhf_lab.algos.online_slic import OnlineSLiC
+from rlhf_lab.algos.pairs import Pairs
+from rlhf_lab.types.data import Batch, PolicyOutput
+from rlhf_lab.types.protocols import Algorithm
+from tests.oracle.batches import (
     SEEDS,
     Record,
     agree,
@@ -20,14 +27,7 @@ from oracle.batches import (
     policy_logps,
     ragged_batch,
 )
-from oracle.trl_pairs import dpo_loss, online_dpo_step
-from rlhf_lab.algos.dpo import DPO, PairLoss
-from rlhf_lab.algos.online_dpo import OnlineDPO
-from rlhf_lab.algos.online_ipo import OnlineIPO
-from rlhf_lab.algos.online_slic import OnlineSLiC
-from rlhf_lab.algos.pairs import Pairs
-from rlhf_lab.types.data import Batch, PolicyOutput
-from rlhf_lab.types.protocols import Algorithm
+from tests.oracle.trl_pairs import dpo_loss, online_dpo_step
 
 pytestmark = [pytest.mark.oracle, pytest.mark.parametrize("seed", SEEDS)]
 

@@ -12,7 +12,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from oracle.batches import (
+from rlhf_lab.algos.ma_ppo import MacroPPO
+from rlhf_lab.algos.ppo import PPO
+from rlhf_lab.algos.reinforce_plus_plus import ReinforcePlusPlus
+from rlhf_lab.types.data import Batch, PolicyOutput
+from tests.oracle.batches import (
     SEEDS,
     Record,
     agree,
@@ -22,11 +26,7 @@ from oracle.batches import (
     ragged_batch,
     share_clipped,
 )
-from oracle.trl_losses import trl
-from rlhf_lab.algos.ma_ppo import MacroPPO
-from rlhf_lab.algos.ppo import PPO
-from rlhf_lab.algos.reinforce_plus_plus import ReinforcePlusPlus
-from rlhf_lab.types.data import Batch, PolicyOutput
+from tests.oracle.trl_losses import trl
 
 pytestmark = pytest.mark.oracle
 

@@ -15,8 +15,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from oracle.batches import LIMIT, advantages
 from rlhf_lab.types.data import Batch
+from tests.oracle.batches import LIMIT, advantages
 
 
 def trl(module: str, version: str = "1.16.0") -> Any:

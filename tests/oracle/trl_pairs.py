@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from oracle.trl_losses import alone, stub, trl
 from rlhf_lab.types.data import Batch
+from tests.oracle.trl_losses import alone, stub, trl
 
 
 def sequence_model(logp_BT: Tensor, batch: Batch) -> Callable[..., SimpleNamespace]:

@@ -30,7 +30,7 @@ from rlhf_lab.rollout.generators.vllm.weights import shape_of
 from rlhf_lab.types.data import Weights
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.samples import Finish, Group
-from with_vllm.models import VOCABULARY, chunk, policy, tokenizer, version
+from tests.with_vllm.models import VOCABULARY, chunk, policy, tokenizer, version
 
 pytestmark = pytest.mark.vllm
 
@@ -156,7 +156,10 @@ def test_a_tied_head_that_stays_behind_is_refused(kind: str) -> None:
     model = load_model()
     settings = engine_settings(options(), model, LENGTHS)
     backend = local_engine(
-        options(), model, {**settings, "transfer": shape_of(model.config)}, "with_vllm.stale_child"
+        options(),
+        model,
+        {**settings, "transfer": shape_of(model.config)},
+        "tests.with_vllm.stale_child",
     )
     proof = Proof(load_model, TEMPERATURE, 1e-3, 1, keep=False)
     drawing = Drawing(TEMPERATURE, LENGTHS.response, 0)

@@ -1,0 +1,272 @@
+"""Every correction against numbers worked out by hand, and what each may be combined with."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from rlhf_lab.algos.corrections.decoupled import Decoupled
+from rlhf_lab.algos.corrections.ess_scaled import ESSScaled
+from rlhf_lab.algos.corrections.geometric_mask import GeometricMask
+from rlhf_lab.algos.corrections.icepop import IcePop
+from rlhf_lab.algos.corrections.none import NoCorrection
+from rlhf_lab.algos.corrections.opsm import OPSM
+from rlhf_lab.algos.corrections.recompute import Recompute
+from rlhf_lab.algos.corrections.sequence_is import SequenceIS
+from rlhf_lab.algos.corrections.truncated_is import TruncatedIS
+from rlhf_lab.algos.grpo import GRPO
+from rlhf_lab.algos.off_policy import corrected, is_anchored
+from rlhf_lab.algos.proximal_rloo import ProximalRLOO
+from rlhf_lab.algos.rloo import RLOO
+from rlhf_lab.experiment.checks import check
+from rlhf_lab.experiment.registry import classes
+from rlhf_lab.models.batching import collate
+from rlhf_lab.types.data import Batch, Objective
+from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.protocols import Algorithm, Correction
+from tests.conftest import MakeConfig
+from tests.support.examples import group
+from tests.support.golden import (
+    AWAY,
+    BEHAVIOR,
+    POLICY,
+    PROXIMAL,
+    cells,
+    flat,
+    four_rows,
+    output_of,
+    padded,
+    pessimistic,
+)
+
+ALGORITHMS = classes("algo")
+CORRECTIONS = classes("correction")
+
+# Log-ratios of two rows, of three tokens and of two.
+LOG_RATIO = [[math.log(2), math.log(0.25), 0.0], [math.log(4), math.log(1.5)]]
+SHAPE = [3, 2]
+
+
+def two_rows() -> Batch:
+    """The same two rows as a batch with credit, negative in the first row and at one token more."""
+    batch = collate([group(0, [[-1.0] * 3, [-1.0] * 2], [0.0, 1.0])], 0)
+    return replace(batch, credit_BT=padded([[-1.0] * 3, [0.5, -0.5]], batch.mask_BT))
+
+
+def weights(correction: Correction, rows: list[list[float]] = LOG_RATIO) -> list[float]:
+    batch = two_rows()
+    weight_BT = correction.weight(padded(rows, batch.mask_BT), batch)
+    assert weight_BT.shape == batch.mask_BT.shape
+    return [float(x) for row, n in enumerate(SHAPE) for x in weight_BT[row, :n]]
+
+
+@pytest.mark.parametrize(
+    ("correction", "by_hand"),
+    [
+        (NoCorrection(), [1, 1, 1, 1, 1]),
+        (Recompute(), [1, 1, 1, 1, 1]),
+        (ESSScaled(), [1, 1, 1, 1, 1]),
+        (Decoupled(), [2, 0.25, 1, 4, 1.5]),
+        (Decoupled(cap=3.0), [2, 0.25, 1, 3, 1.5]),
+        (TruncatedIS(cap=1.75), [1.75, 0.25, 1, 1.75, 1.5]),
+        # whole rows: 2 * 0.25 * 1 and 4 * 1.5
+        (SequenceIS(cap=100.0), [0.5, 0.5, 0.5, 6, 6]),
+        (SequenceIS(cap=5.0), [0.5, 0.5, 0.5, 5, 5]),
+        (IcePop(low=0.5, high=3.0), [2, 0, 1, 0, 1.5]),
+        # geometric means: 0.5 ** (1 / 3) = 0.794 and 6 ** (1 / 2) = 2.449
+        (GeometricMask(low=0.8, high=3.0), [0, 0, 0, 1, 1]),
+        (GeometricMask(low=0.79, high=2.4), [1, 1, 1, 0, 0]),
+    ],
+)
+def test_the_weights_of_a_correction_by_hand(correction: Correction, by_hand: list[float]) -> None:
+    assert weights(correction) == pytest.approx(by_hand, abs=1e-6)
+
+
+def test_opsm_masks_only_negative_credit_of_rows_that_became_unlikely() -> None:
+    # by nats per token: row 0 by log(2) / 3 = 0.231 less likely, row 1 by log(6) / 2 more
+    assert weights(OPSM(delta=0.2)) == [0, 0, 0, 1, 1]
+    assert weights(OPSM(delta=0.25)) == [1, 1, 1, 1, 1]
+    # both rows unlikely: of the second, only the token of negative credit is masked
+    both = [[-1.0, -1.0, -1.0], [-1.0, -1.0]]
+    assert weights(OPSM(delta=0.2), both) == [0, 0, 0, 1, 0]
+    # so far off the other way that nothing is masked
+    assert weights(OPSM(delta=0.2), [[1.0, 1.0, 1.0], [1.0, 1.0]]) == [1, 1, 1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("power", "by_hand"), [(1.0, 36 / (3 * 14)), (0.5, math.sqrt(36 / (3 * 14)))]
+)
+def test_the_step_of_ess_scaled_by_hand(power: float, by_hand: float) -> None:
+    # ratios 1, 2, 3: (1 + 2 + 3)^2 over 3 (1 + 4 + 9); a common factor changes nothing
+    log_ratio_B = torch.tensor([0.0, math.log(2), math.log(3)])
+    for shift in (0.0, -70.0, 300.0):
+        step = ESSScaled(power=power).step(log_ratio_B + shift)
+        assert step == pytest.approx(by_hand, abs=1e-5)
+
+
+def test_ess_scaled_makes_full_steps_on_equal_ratios_and_small_ones_where_one_rules() -> None:
+    assert ESSScaled().step(torch.full((5,), -0.7)) == 1.0
+    assert ESSScaled().step(torch.tensor([2.0])) == 1.0
+    one_rules = torch.tensor([50.0, 0.0, 0.0, 0.0])
+    assert ESSScaled(power=1.0).step(one_rules) == pytest.approx(0.25)
+    assert ESSScaled().step(one_rules) == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("name", sorted(set(CORRECTIONS) - {"ess_scaled"}))
+def test_other_corrections_leave_the_step_alone(name: str) -> None:
+    assert CORRECTIONS[name]().step(torch.tensor([0.0, 3.0])) == 1.0
+
+
+def logp(policy: list[list[float]], batch: Batch) -> Tensor:
+    return padded(policy, batch.mask_BT).requires_grad_()
+
+
+def log_ratios(new: list[list[float]], old: list[list[float]]) -> list[float]:
+    return [x - y for x, y in zip(flat(new), flat(old), strict=True)]
+
+
+def test_where_the_loss_takes_ratios_the_weight_leads_from_behaviour_to_proximal() -> None:
+    algo, correction = GRPO(), TruncatedIS(cap=1.06)
+    batch = four_rows(algo)
+    assert is_anchored(algo, correction)
+    made, factor_BT = corrected(logp(POLICY, batch), batch, algo, correction)
+    # proximal over behaviour: 0.05, -0.05, 0.05; 0.05; -0.05, -0.05; 0.1 (cut), -0.1, -0.05
+    by_hand = [min(math.exp(x), 1.06) for x in log_ratios(PROXIMAL, BEHAVIOR)]
+    assert by_hand.count(1.06) == 1
+    found = cells(factor_BT * batch.mask_BT)
+    assert found == pytest.approx(by_hand, abs=1e-6)
+    credit = [c * w for c, w in zip(cells(batch.credit_BT), by_hand, strict=True)]
+    assert cells(made.credit_BT) == pytest.approx(credit, abs=1e-6)
+    assert not made.credit_BT.requires_grad
+
+
+def test_where_the_loss_takes_no_ratio_the_weight_leads_all_the_way_to_the_policy() -> None:
+    algo, correction = RLOO(), TruncatedIS(cap=1.4)
+    batch = four_rows(algo)
+    assert not is_anchored(algo, correction)
+    made, factor_BT = corrected(logp(POLICY, batch), batch, algo, correction)
+    # policy over behaviour: 0.4 (cut), -0.1, -0.05; 0.4 (cut); -0.35, 0.05; 0.05, -0.4, -0.1
+    by_hand = [min(math.exp(x), 1.4) for x in log_ratios(POLICY, BEHAVIOR)]
+    assert by_hand.count(1.4) == 2
+    assert cells(factor_BT * batch.mask_BT) == pytest.approx(by_hand, abs=1e-6)
+    credit = [c * w for c, w in zip(cells(batch.credit_BT), by_hand, strict=True)]
+    assert cells(made.credit_BT) == pytest.approx(credit, abs=1e-6)
+    assert not made.credit_BT.requires_grad
+
+
+def test_a_sequence_ratio_is_bridged_by_the_ratio_of_the_whole_response() -> None:
+    algo = ProximalRLOO(kl_coef=0.0)
+    batch = four_rows(algo)
+    made, _ = corrected(logp(POLICY, batch), batch, algo, SequenceIS(cap=1.04))
+    # proximal over behaviour of whole rows: 0.05 and 0.05 (cut), -0.1, -0.05
+    by_hand = [1.04, 1.04, math.exp(-0.1), math.exp(-0.05)]
+    credit = [a * w for a, w in zip([-2.0, 2.0, 1.5, -1.5], by_hand, strict=True)]
+    assert made.credit_BT[:, 0].tolist() == pytest.approx(credit, abs=1e-6)
+
+
+def test_opsm_looks_at_the_policy_even_where_the_loss_takes_ratios() -> None:
+    algo, correction = GRPO(), OPSM(delta=0.1)
+    batch = four_rows(algo)
+    assert not is_anchored(algo, correction)
+    made, _ = corrected(logp(POLICY, batch), batch, algo, correction)
+    # policy over behaviour per token: row 2 (good) -0.15, row 3 (bad) -0.15; row 0 (bad) 0.083.
+    # Proximal over behaviour would mask nothing: row 3 is at -0.017.
+    zero = [x == 0 for x in cells(made.credit_BT)]
+    assert zero == [False] * 6 + [True] * 3
+
+
+def test_the_decoupled_loss_by_hand() -> None:
+    algo = GRPO(clip=0.2, kl_coef=0.0, epsilon=1e-3)
+    batch = four_rows(algo)
+    made, _ = corrected(logp(POLICY, batch), batch, algo, Decoupled())
+    # of (1, 3) and (2, 0.5): one or three quarters, over the deviation
+    first, second = 1 / (math.sqrt(2.0) + 1e-3), 0.75 / (0.75 * math.sqrt(2.0) + 1e-3)
+    advantage = [-first, first, second, -second]
+    expected = 0.0
+    for row in range(4):
+        terms = [
+            math.exp(p - b) * pessimistic(math.exp(away), advantage[row], 0.2, 0.2)
+            for p, b, away in zip(PROXIMAL[row], BEHAVIOR[row], AWAY[row], strict=True)
+        ]
+        expected -= sum(terms) / len(terms) / 4
+    output = output_of(algo, POLICY, made)
+    assert float(output.loss) == pytest.approx(expected, abs=1e-6)
+    assert output.clipped_BT is not None
+    # the clip looks at policy over proximal, whatever the behaviour was
+    assert cells(output.clipped_BT) == [0, 0, 0, 1, 0, 0, 0, 1, 0]
+
+
+def pairs() -> list[tuple[str, str]]:
+    """Every algorithm with every correction that is for its loss."""
+    objectives = {name: algo().objective for name, algo in ALGORITHMS.items()}
+    return [
+        (algo, name)
+        for name, correction in CORRECTIONS.items()
+        for algo, objective in objectives.items()
+        if objective in correction().corrects
+    ]
+
+
+@pytest.mark.parametrize(("algo_name", "correction_name"), pairs())
+def test_a_correction_is_one_where_all_policies_agree(algo_name: str, correction_name: str) -> None:
+    algo: Algorithm = ALGORITHMS[algo_name]()
+    correction: Correction = CORRECTIONS[correction_name]()
+    batch = four_rows(algo)
+    batch = replace(batch, proximal_logp_BT=batch.behavior_logp_BT)
+    made, factor_BT = corrected(batch.behavior_logp_BT, batch, algo, correction)
+    assert torch.equal(factor_BT, torch.ones_like(batch.mask_BT))
+    assert torch.equal(made.credit_BT, batch.credit_BT)
+    assert correction.step(torch.zeros(len(batch))) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("make", "complaint"),
+    [
+        (lambda: TruncatedIS(cap=0.0), r"correction\.cap=0\.0 "),
+        (lambda: TruncatedIS(cap=math.nan), r"correction\.cap=nan "),
+        (lambda: SequenceIS(cap=-1.0), r"correction\.cap=-1\.0 "),
+        (lambda: Decoupled(cap=-1.0), r"correction\.cap=-1\.0 "),
+        (lambda: IcePop(low=-0.1), r"correction\.low=-0\.1 "),
+        (lambda: IcePop(low=2.0, high=2.0), r"correction\.high=2\.0 .*above 2"),
+        (lambda: GeometricMask(low=-1.0), r"correction\.low=-1\.0 "),
+        (lambda: GeometricMask(low=1.0, high=0.5), r"correction\.high=0\.5 .*above 1"),
+        (lambda: OPSM(delta=0.0), r"correction\.delta=0\.0 "),
+        (lambda: ESSScaled(power=0.0), r"correction\.power=0\.0 "),
+    ],
+)
+def test_options_of_corrections_out_of_range_are_refused(
+    make: Callable[[], object], complaint: str
+) -> None:
+    with pytest.raises(UserError, match=complaint):
+        make()
+
+
+def test_every_correction_says_what_it_is_for_and_has_its_own_name() -> None:
+    for name, correction in CORRECTIONS.items():
+        assert correction().name == name
+        assert correction().corrects <= frozenset(Objective)
+        assert dataclasses.is_dataclass(correction)
+
+
+def test_every_algorithm_and_correction_go_together_or_are_refused_with_a_remedy(
+    config_of: MakeConfig,
+) -> None:
+    config = config_of()
+    for algo_name, correction_name in [(a, c) for a in ALGORITHMS for c in CORRECTIONS]:
+        algo, correction = ALGORITHMS[algo_name](), CORRECTIONS[correction_name]()
+        pair = replace(config, algo=algo, correction=correction)
+        if algo.objective in correction.corrects:
+            check(pair)
+            continue
+        with pytest.raises(UserError) as refused:
+            check(pair)
+        message = str(refused.value)
+        assert f"correction={correction_name} with algo={algo_name}: " in message
+        remedy = message.split("pass correction=")[1].split()[0]
+        check(replace(pair, correction=CORRECTIONS[remedy]()))

@@ -1,0 +1,216 @@
+"""PPO and MA-PPO against numbers worked out by hand: token rewards, GAE, targets, values, KL."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from statistics import mean, pvariance
+
+import pytest
+import torch
+
+from rlhf_lab.algos.ma_ppo import MacroPPO
+from rlhf_lab.algos.ppo import PPO
+from rlhf_lab.models.batching import rewards_of
+from rlhf_lab.types.data import PolicyOutput, ValueModel
+from rlhf_lab.types.protocols import Adaptive
+from tests.support.golden import (
+    AWAY,
+    POLICY,
+    VALUE,
+    cells,
+    collated,
+    flat,
+    four_rows,
+    loss_of,
+    output_of,
+    padded,
+    pessimistic,
+    two_prompts,
+)
+
+# kl_coef 0.1 at each token's log(behaviour / reference), and the score at the last one
+TOKEN_REWARD = [
+    [-0.1 * 0.5, -0.1 * -0.2, 1 - 0.1 * 0.2],
+    [3 - 0.1 * 0.5],
+    [-0.1 * 0.25, 2 - 0.1 * -0.1],
+    [-0.1 * -0.5, -0.1 * 0.5, 0.5 - 0.1 * 0.2],
+]
+# gamma 0.9, lam 0.8, values as in golden.py; from the last token backwards:
+# row 0: 0.98 + 0.3; 0.02 - 0.27 - 0.2 + 0.72 * 1.28; -0.05 + 0.18 - 0.5 + 0.72 * 0.4716
+# row 2: 2.01 - 0.8; -0.025 + 0.72 - 0.4 + 0.72 * 1.21
+# row 3: 0.48 - 0.3; -0.05 + 0.27 + 0.2 + 0.72 * 0.18; 0.05 - 0.18 - 0.1 + 0.72 * 0.5496
+GAIN = [[-0.030448, 0.4716, 1.28], [1.95], [1.1662, 1.21], [0.165712, 0.5496, 0.18]]
+TARGET = [[0.469552, 0.6716, 0.98], [2.95], [1.5662, 2.01], [0.265712, 0.3496, 0.48]]
+# Three of these moved towards their target by more than 0.2: the clip bites. The last of row 0
+# moved as far away from it: there the plain error is the larger one.
+NEW_VALUE = [[0.45, 0.6, -0.8], [2.5], [0.5, 0.7], [0.1, 0.2, 0.3]]
+CLIPPED_VALUE = [[0.45, 0.4, -0.8], [1.2], [0.5, 0.7], [0.1, 0.0, 0.3]]
+
+
+def ppo() -> PPO:
+    return PPO(kl_coef=0.1, gamma=0.9, lam=0.8, clip=0.2, value_clip=0.2, value_coef=0.5)
+
+
+def macro_ppo(macro_tokens: int) -> MacroPPO:
+    return MacroPPO(
+        macro_tokens=macro_tokens,
+        kl_coef=0.1,
+        gamma=0.9,
+        lam=0.8,
+        clip=0.2,
+        value_clip=0.2,
+        value_coef=0.5,
+    )
+
+
+def white(values: list[float]) -> list[float]:
+    """Zero mean, unit (population) variance."""
+    return [(x - mean(values)) / math.sqrt(pvariance(values)) for x in values]
+
+
+def test_the_advantages_and_targets_of_ppo_by_hand() -> None:
+    plain = four_rows(replace(ppo(), whiten_advantages=False))
+    assert cells(plain.credit_BT) == pytest.approx(flat(GAIN), abs=1e-6)
+    assert cells(plain.target_BT) == pytest.approx(flat(TARGET), abs=1e-6)
+    batch = four_rows(ppo())
+    assert cells(batch.credit_BT) == pytest.approx(white(flat(GAIN)), abs=1e-5)
+    # targets are those of the advantages before whitening
+    assert cells(batch.target_BT) == pytest.approx(flat(TARGET), abs=1e-6)
+
+
+def test_ppo_whitens_rewards_around_their_mean() -> None:
+    algo = replace(ppo(), whiten_rewards=True, whiten_advantages=False, gamma=0.5, lam=0.0)
+    batch = four_rows(algo)
+    rewards = flat(TOKEN_REWARD)
+    shifted = [x + mean(rewards) for x in white(rewards)]
+    # with lam 0 an advantage is the reward, plus half the next value, less the present one
+    following = [0.2, -0.3, 0.0, 0.0, 0.8, 0.0, -0.2, 0.3, 0.0]
+    surprise = [
+        r + 0.5 * after - v for r, after, v in zip(shifted, following, flat(VALUE), strict=True)
+    ]
+    assert cells(batch.credit_BT) == pytest.approx(surprise, abs=1e-5)
+
+
+def test_the_loss_of_ppo_by_hand() -> None:
+    batch = four_rows(ppo())
+    advantage = white(flat(GAIN))
+    policy_loss = -sum(
+        pessimistic(math.exp(away), a, 0.2, 0.2)
+        for away, a in zip(flat(AWAY), advantage, strict=True)
+    )
+    errors = [0.5 * (v - t) ** 2 for v, t in zip(flat(CLIPPED_VALUE), flat(TARGET), strict=True)]
+    output = output_of(ppo(), POLICY, batch, NEW_VALUE)
+    expected = policy_loss / 9 + 0.5 * sum(errors) / 9
+    assert float(output.loss) == pytest.approx(expected, abs=1e-5)
+    assert float(output.metrics["ppo/value_error"]) == pytest.approx(sum(errors) / 9, abs=1e-6)
+    assert output.clipped_BT is not None
+    assert cells(output.clipped_BT) == [0, 0, 0, 1, 0, 0, 0, 1, 0]
+    freely = [0.5 * (v - t) ** 2 for v, t in zip(flat(NEW_VALUE), flat(TARGET), strict=True)]
+    loss = loss_of(replace(ppo(), value_clip=0.0), POLICY, batch, NEW_VALUE)
+    assert loss == pytest.approx(policy_loss / 9 + 0.5 * sum(freely) / 9, abs=1e-5)
+
+
+def test_a_clipped_value_is_not_moved_any_further() -> None:
+    batch = four_rows(ppo())
+    logp_BT = padded(POLICY, batch.mask_BT)
+    value_BT = padded(NEW_VALUE, batch.mask_BT).requires_grad_()
+    policy = PolicyOutput(logp_BT, torch.zeros_like(logp_BT), value_BT)
+    ppo().loss(policy, batch).loss.backward()  # type: ignore[no-untyped-call]
+    assert value_BT.grad is not None
+    clipped = [False, True, False, True, False, False, False, True, False]
+    by_hand = [
+        0.0 if is_clipped else 0.5 * (v - t) / 9
+        for is_clipped, v, t in zip(clipped, flat(NEW_VALUE), flat(TARGET), strict=True)
+    ]
+    assert cells(value_BT.grad) == pytest.approx(by_hand, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("kl", "factor"),
+    [
+        (9.0, 1 + 0.2 * 100 / 1000),
+        (6.6, 1 + 0.1 * 100 / 1000),
+        (6.0, 1.0),
+        (5.7, 1 - 0.05 * 100 / 1000),
+        (1.0, 1 - 0.2 * 100 / 1000),
+    ],
+)
+def test_the_kl_coefficient_of_ppo_follows_its_target(kl: float, factor: float) -> None:
+    algo = PPO(kl_coef=0.05, kl_target=6.0, kl_horizon=1000)
+    assert isinstance(algo, Adaptive)
+    adapted = algo.adapted(kl, num_samples=100)
+    assert adapted.kl_coef == pytest.approx(0.05 * factor)
+    assert replace(adapted, kl_coef=algo.kl_coef) == algo
+    fixed = PPO(kl_coef=0.05)
+    assert fixed.adapted(kl, num_samples=100) == fixed
+
+
+def test_ppo_asks_for_the_values_and_the_reference_that_it_is_told_to_use() -> None:
+    assert PPO().needs.values is ValueModel.own
+    assert PPO(shared_trunk=True).needs.values is ValueModel.shared
+    assert PPO().needs.reference_every == 0
+    moving = PPO(reference_decay=0.99).needs
+    assert (moving.reference_every, moving.reference_decay) == (1, 0.99)
+
+
+# Macro actions of two tokens; the last of rows 0 and 3, and all of row 1, are a single one.
+# Their rewards: 0.02 - 0.05, 0.98; 2.95; 2.01 - 0.025; 0, 0.48. Values are those of first tokens.
+# row 0: 0.98 + 0.3; -0.03 - 0.27 - 0.5 + 0.72 * 1.28
+# row 2: 1.985 - 0.4
+# row 3: 0.48 - 0.3; 0 + 0.27 - 0.1 + 0.72 * 0.18
+MACRO_GAIN = [[0.1216, 0.1216, 1.28], [1.95], [1.585, 1.585], [0.2996, 0.2996, 0.18]]
+MACRO_TARGET = [[0.6216, 0.0, 0.98], [2.95], [1.985, 0.0], [0.3996, 0.0, 0.48]]
+# The product of its tokens' ratios: 0.35 - 0.05, -0.1; 0.35; -0.3 + 0.1; -0.05 - 0.3, -0.05
+MACRO_AWAY = [[0.30, 0.30, -0.10], [0.35], [-0.20, -0.20], [-0.35, -0.35, -0.05]]
+
+
+def test_the_advantages_and_targets_of_ma_ppo_by_hand() -> None:
+    batch = four_rows(macro_ppo(2))
+    assert cells(batch.credit_BT) == pytest.approx(white(flat(MACRO_GAIN)), abs=1e-5)
+    assert cells(batch.target_BT) == pytest.approx(flat(MACRO_TARGET), abs=1e-6)
+
+
+def test_the_loss_of_ma_ppo_by_hand() -> None:
+    batch = four_rows(macro_ppo(2))
+    advantage = white(flat(MACRO_GAIN))
+    policy_loss = -sum(
+        pessimistic(math.exp(away), a, 0.2, 0.2)
+        for away, a in zip(flat(MACRO_AWAY), advantage, strict=True)
+    )
+    # first tokens only, once for each token of the macro action: value, target, tokens. New values
+    # may leave old ones by 0.2: in row 1 the clip bites; in row 0 the last one moved away.
+    error = 0.5 * sum(
+        tokens * (value - target) ** 2
+        for value, target, tokens in [
+            *((0.45, 0.6216, 2), (-0.8, 0.98, 1)),
+            (1.2, 2.95, 1),
+            (0.5, 1.985, 2),
+            *((0.1, 0.3996, 2), (0.3, 0.48, 1)),
+        ]
+    )
+    output = output_of(macro_ppo(2), POLICY, batch, NEW_VALUE)
+    assert float(output.loss) == pytest.approx(policy_loss / 9 + 0.5 * error / 9, abs=1e-5)
+    assert output.clipped_BT is not None
+    # row 1 above with positive credit, the first two of row 3 below with negative credit
+    assert cells(output.clipped_BT) == [0, 0, 0, 1, 0, 0, 1, 1, 0]
+
+
+def test_a_macro_action_longer_than_every_response_is_the_whole_response() -> None:
+    batch = four_rows(macro_ppo(100))
+    # what a row earns less its first value: 0.95 - 0.5; 2.95 - 1; 1.985 - 0.4; 0.48 - 0.1
+    by_hand = [0.45] * 3 + [1.95] + [1.585] * 2 + [0.38] * 3
+    assert cells(batch.credit_BT) == pytest.approx(white(by_hand), abs=1e-5)
+
+
+def test_macro_actions_of_one_token_are_ppo() -> None:
+    one, many = ppo(), macro_ppo(1)
+    reward_PG = rewards_of(two_prompts())
+    credits = [algo.credit(reward_PG, collated()) for algo in (one, many)]
+    assert torch.equal(credits[0].value_BT, credits[1].value_BT)
+    assert credits[0].target_BT is not None and credits[1].target_BT is not None
+    assert torch.equal(credits[0].target_BT, credits[1].target_BT)
+    outputs = [output_of(algo, POLICY, four_rows(algo), NEW_VALUE) for algo in (one, many)]
+    assert float(outputs[0].loss) == float(outputs[1].loss)
+    assert outputs[0].clipped_BT is not None and outputs[1].clipped_BT is not None
+    assert torch.equal(outputs[0].clipped_BT, outputs[1].clipped_BT)

@@ -1,0 +1,238 @@
+"""One rule of pairs, levels and verdicts; intervals that keep to their range; power."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from analysis.comparison.claims import together
+from analysis.comparison.selection import Cell, cells
+from analysis.statistics.arrays import Floats
+from analysis.statistics.contrasts import difference, in_pairs, matched
+from analysis.statistics.crossings import Target, Times
+from analysis.statistics.curves import curve_of
+from analysis.statistics.decisions import (
+    Finding,
+    Shows,
+    Verdict,
+    all_of,
+    decide,
+    finding_of,
+    options_of,
+)
+from analysis.statistics.frontiers import frontier_distance
+from analysis.statistics.intervals import ends
+from analysis.statistics.power import Aim, power, seeds_for
+from analysis.statistics.results import Basis, Estimate, Method, Options
+from analysis.statistics.targets import time_to_target, times_ratio
+from rlhf_lab.types.errors import UserError
+from tests.support.question_records import Made
+from tests.support.table_records import tables
+
+ENDS = (0.80, 0.82, 0.85)
+TARGET = Target("gold/win_rate", 0.5, "x/updates")
+
+
+def span(low: float, high: float) -> Estimate:
+    return Estimate("x", (low + high) / 2, low, high, Basis((5,), 1, Options()))
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "below", "equal", "not_worse", "finding"),
+    [
+        (-9.0, -3.0, "holds", "does not hold", "does not hold", "worse"),
+        (-9.0, -1.0, "holds", "cannot tell", "cannot tell", "not shown"),
+        (-1.5, -0.5, "holds, negligible", "holds", "holds", "equal"),
+        (-1.5, 1.5, "does not hold", "holds", "holds", "equal"),
+        (-9.0, 9.0, "cannot tell", "cannot tell", "cannot tell", "not shown"),
+        (0.5, 9.0, "does not hold", "cannot tell", "holds", "not shown"),
+        (3.0, 9.0, "does not hold", "does not hold", "holds", "better"),
+        (-3.0, -3.0, "cannot tell", "cannot tell", "cannot tell", "not shown"),
+        (0.0, 0.0, "cannot tell", "cannot tell", "cannot tell", "not shown"),
+    ],
+)
+def test_what_an_interval_decides_at_a_margin_of_2(
+    low: float, high: float, below: str, equal: str, not_worse: str, finding: str
+) -> None:
+    made = span(low, high)
+    verdicts = [decide(made, shows, 2.0) for shows in (Shows.below, Shows.equal, Shows.not_worse)]
+    assert verdicts == [below, equal, not_worse]
+    assert decide(span(-high, -low), Shows.above, 2.0) == below
+    assert finding_of(made, 2.0) is Finding(finding)
+
+
+def test_levels_are_shared_by_comparisons_that_hold_together() -> None:
+    assert options_of(Shows.below).text == options_of(Shows.above).text == "95% t"
+    assert options_of(Shows.equal).text == options_of(Shows.not_worse).text == "90% t"
+    assert [options_of(Shows.below, 4).percent, options_of(Shows.equal, 4).percent] == [
+        "98.75%", "97.5%",
+    ]  # fmt: skip
+    with pytest.raises(UserError, match=r"level=0.4: one-sided tests need more than 0.5"):
+        options_of(Shows.equal, level=0.4)
+
+
+def test_a_claim_of_parts_holds_by_each_and_fails_by_any_after_correction() -> None:
+    yes, no, open_, small = (
+        Verdict.holds, Verdict.does_not_hold, Verdict.cannot_tell, Verdict.negligible,
+    )  # fmt: skip
+    assert all_of([yes, yes], [open_, open_]) is yes
+    assert all_of([yes, small], [open_, open_]) is small
+    assert all_of([yes, no], [yes, open_]) is open_, "it failed by chance among several parts"
+    assert all_of([yes, no], [yes, no]) is no
+    assert all_of([yes, open_], [yes, open_]) is open_
+
+
+def cells_of(*conditions: Made) -> tuple[Cell, ...]:
+    runs = [run for one in conditions for run in one.runs(ENDS)]
+    by_name = {cell.condition: cell for cell in cells(tables(*runs)).cells}
+    return tuple(by_name[name] for name in by_name)
+
+
+def test_one_change_is_one_claim_under_all_algorithms_and_models() -> None:
+    def pair(after: int, **parts: str) -> tuple[Cell, Cell]:
+        found = cells_of(Made(per_round=after, **parts), Made(**parts))  # type: ignore[arg-type]
+        high, low = sorted(found, key=lambda cell: -cell.parts["updates_per_round"])
+        return high, low
+
+    ppo, dpo, large = pair(4, algo="ppo"), pair(4, algo="online_dpo"), pair(4, model="nano_l")
+    assert together([ppo, dpo, large]) == [3, 3, 3]
+    assert together([ppo, ppo]) == [1, 1], "the same comparison of two sweeps"
+    assert together([ppo, pair(16, algo="online_dpo")]) == [1, 1], "another N is another claim"
+    assert together([ppo, pair(4, algo="online_dpo", schedule="round")]) == [1, 1]
+    other = (dpo[1], ppo[1])
+    assert together([ppo, other]) == [1, 1], "a change of the algorithm is no change of N"
+
+
+def test_pairs_are_made_of_three_common_seeds_or_of_equal_ones() -> None:
+    whole = {1: 0.8, 2: 0.5, 3: 0.9, 4: 0.7}
+    lost = {seed: value + 0.01 * seed for seed, value in whole.items() if seed != 2}
+    made = matched(lost, whole)
+    assert made.is_paired and made.seeds == (1, 3, 4)
+    assert made.warnings == ("left out of the pairs, as one condition alone has them: seeds [2]",)
+    same = difference(in_pairs(lost, {s: whole[s] for s in lost}), Options(method=Method.t))
+    found = difference(made, Options(method=Method.t))
+    assert (found.low, found.high) == (same.low, same.high)
+    assert not matched({1: 0.1, 2: 0.2}, {1: 0.1, 2: 0.3, 3: 0.4}).is_paired
+    assert matched({1: 0.1, 2: 0.2}, {2: 0.1, 1: 0.3}).is_paired
+
+
+def times(reached: dict[int, float], missed: dict[int, float]) -> Times:
+    both = {**reached, **missed}
+    seeds = tuple(sorted(both))
+    arrived = np.array([seed in reached for seed in seeds])
+    return Times(TARGET, seeds, np.array([both[seed] for seed in seeds]), arrived, ())
+
+
+def test_a_lost_run_leaves_times_and_frontiers_in_pairs() -> None:
+    before = times({1: 20.0, 2: 50.0, 3: 30.0, 4: 10.0}, {})
+    after = times({1: 10.0, 2: 25.0, 3: 15.0}, {})
+    made = times_ratio(before, after, Options(method=Method.t))
+    # In pairs every seed is twice as fast: no doubt is left. Apart it would go from 1 to 4.
+    assert (made.low, made.point, made.high) == pytest.approx((2, 2, 2))
+    assert any("seeds [4]" in text for text in made.warnings)
+    curves = {
+        seed: curve_of("", [0, 1, 2], [height, height + 1, height + 2])
+        for seed, height in ((1, 0.0), (2, 5.0), (3, 1.0), (4, 3.0))
+    }
+    lower = {s: curve_of("", c.x_P, c.y_P - 1) for s, c in curves.items() if s != 2}
+    apart = frontier_distance(curves, lower, Options(method=Method.t))
+    assert apart.is_paired and (apart.mean.low, apart.mean.high) == pytest.approx((1, 1))
+    assert any("seeds [2]" in text for text in apart.warnings)
+
+
+@given(
+    st.dictionaries(st.integers(1, 4), st.floats(0.01, 100), min_size=2),
+    st.dictionaries(st.integers(5, 8), st.floats(0.01, 100), max_size=3),
+    st.sampled_from([Method.t, Method.percentile]),
+)
+def test_a_restricted_mean_lies_between_0_and_its_horizon(
+    reached: dict[int, float], missed: dict[int, float], method: Method
+) -> None:
+    held = times(reached, missed)
+    made = time_to_target(held, Options(method=method, repetitions=1000))
+    mean = made.restricted_mean
+    assert 0 < mean.low <= mean.point * (1 + 1e-12) and mean.point <= mean.high * (1 + 1e-12)
+    assert mean.high <= made.horizon
+    # The median is none that lies where some run is not known any more.
+    assert made.median.point <= held.followed or math.isinf(made.median.point)
+
+
+def test_times_are_read_no_further_than_all_runs_are_known() -> None:
+    # One of five arrives after others have ended: Kaplan and Meier would say that all do.
+    held = times({1: 90.0}, {2: 50.0, 3: 60.0, 4: 70.0, 5: 80.0})
+    made = time_to_target(held, Options(repetitions=1000))
+    assert (made.horizon, made.median.point) == (50.0, math.inf)
+    assert made.restricted_mean.point == pytest.approx(50.0)
+    with pytest.raises(UserError, match="horizon=60: pass more than 0 and at most 50"):
+        time_to_target(held, Options(repetitions=1000), horizon=60.0)
+
+
+def shares(values: list[float]) -> tuple[Floats, list[Floats]]:
+    found = np.array(values)
+    without = (found.sum() - found) / (len(found) - 1)
+    return np.array([found.mean()]), [without[:, None]]
+
+
+@given(st.lists(st.floats(0, 1), min_size=2, max_size=9))
+def test_log_odds_stay_within_0_to_1(values: list[float]) -> None:
+    point_M, without = shares(values)
+    low, high = ends(point_M, np.empty((0, 1)), without, Options(method=Method.logit))
+    assert 0 <= low[0] <= point_M[0] + 1e-12 and point_M[0] - 1e-12 <= high[0] <= 1
+
+
+def test_log_odds_are_worked_out_by_hand_and_refuse_what_is_no_share() -> None:
+    point_M, without = shares([0.7, 0.8, 0.9])
+    low, high = ends(point_M, np.empty((0, 1)), without, Options(method=Method.logit))
+    half = stats.t.ppf(0.975, 2) * 0.1 / math.sqrt(3) / (0.8 * 0.2)
+    expected = [1 / (1 + math.exp(-(math.log(4) + sign * half))) for sign in (-1, 1)]
+    assert [low[0], high[0]] == pytest.approx(expected)
+    with pytest.raises(UserError, match=r"method=logit: \[1.3\] is no share from 0 to 1"):
+        ends(np.array([1.3]), np.empty((0, 1)), without, Options(method=Method.logit))
+    assert Options(method=Method.t).for_shares([0.2, 1.2]).method is Method.t
+    assert Options(method=Method.bca).for_shares([0.2]).method is Method.bca
+
+
+@pytest.mark.parametrize(
+    ("spread", "seeds", "share", "for_80", "for_90"),
+    # An independent simulation of 40,000 draws of each: equal within 2 points, 4 together.
+    [(1.62, 5, 0.16, 11, 13), (2.39, 5, 0.04, 21, 25), (0.78, 5, 0.89, 5, 6), (0.9, 6, 0.92, 6, 6)],
+)
+def test_power_of_equality_is_that_of_a_simulation(
+    spread: float, seeds: int, share: float, for_80: int, for_90: int
+) -> None:
+    aim = Aim(Shows.equal, 2.0, together=4)
+    assert power(aim, spread, seeds) == pytest.approx(share, abs=0.006)
+    values = spread * np.array([-1.0, 1.0, -1.0, 1.0, 0.0])
+    contrast = in_pairs(dict(enumerate(values)), dict.fromkeys(range(5), 0.0))
+    for wanted, needed in ((0.8, for_80), (0.9, for_90)):
+        plan = seeds_for(contrast, aim, wanted)
+        assert (plan.needed, plan.more) == (needed, max(0, needed - 5))
+        assert plan.low <= plan.needed <= plan.high
+
+
+def test_power_of_a_difference_is_that_of_the_noncentral_t() -> None:
+    for shows, truth in ((Shows.above, 3.9), (Shows.below, -3.9)):
+        made = power(Aim(shows, 2.0, truth, together=4), 2.75, 5)
+        bound, shift = stats.t.ppf(1 - 0.05 / 8, 4), 3.9 * math.sqrt(5) / 2.75
+        assert made == pytest.approx(float(stats.nct.sf(bound, 4, shift)), abs=1e-3)
+    not_worse = power(Aim(Shows.not_worse, 2.0, 0.0, together=2), 1.9, 5)
+    bound = stats.t.ppf(1 - 0.05 / 2, 4)
+    expected = float(stats.nct.sf(bound, 4, 2.0 * math.sqrt(5) / 1.9))
+    assert not_worse == pytest.approx(expected, abs=1e-3)
+
+
+def test_what_no_number_of_seeds_shows_is_refused() -> None:
+    with pytest.raises(UserError, match=r"truth=-2: .*no number of seeds shows it"):
+        Aim(Shows.not_worse, 2.0, -2.0)
+    with pytest.raises(UserError, match=r"truth=0: .*no number of seeds"):
+        Aim(Shows.below, 2.0, 0.0)
+    flat = in_pairs({1: 1.0, 2: 1.0}, {1: 0.0, 2: 0.0})
+    with pytest.raises(UserError, match="no seed differs from another"):
+        seeds_for(flat, Aim(Shows.equal, 2.0))
+    with pytest.raises(UserError, match="power=1: pass a share"):
+        seeds_for(in_pairs({1: 1.0, 2: 2.0}, {1: 0.0, 2: 0.0}), Aim(Shows.equal, 2.0), 1)

@@ -1,0 +1,469 @@
+"""Figures: what is drawn is what was measured, looks follow from conditions, captions say n."""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import replace
+from itertools import combinations, pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from matplotlib.lines import Line2D
+
+from analysis.comparison.equal_kl import Plane, at_equal_kl
+from analysis.comparison.selection import cells
+from analysis.figures.axis_limits import limits
+from analysis.figures.catalogue import FIGURES, draw, missing
+from analysis.figures.figure_builder import DrawnFigure
+from analysis.figures.mean_curves import mean_curve
+from analysis.figures.series_style import KNOWN, value_style
+from analysis.sources.record import Record
+from analysis.tables.table import Tables
+from rlhf_lab.types.errors import UserError
+from tests.support.figure_tables import EVERY, LADDER, end_of, grid, run_of
+from tests.support.table_records import tables
+
+pytestmark = pytest.mark.usefixtures("costly")
+
+# 0.975 quantile of Student's t with 2 degrees of freedom.
+T2 = 4.302652729911275
+FIG3 = "fig3_off_policy_ladder"
+N_LADDER = [{"algo": "ppo", "updates_per_round": n} for n in (1, 4)]
+
+
+def on_log_odds(point: float, half: float) -> list[float]:
+    """The ends of a share's interval whose half is that wide on the scale of shares."""
+    moved = half / (point * (1 - point))
+    centre = math.log(point / (1 - point))
+    return [1 / (1 + math.exp(-(centre + sign * moved))) for sign in (-1, 1)]
+
+
+def samples(made: DrawnFigure) -> dict[str, Line2D]:
+    """By name without n the lines of the legend."""
+    legend = made.figure.legends[0]
+    texts = [text.get_text() for text in legend.get_texts()]
+    lines = [line for line in legend.legend_handles if isinstance(line, Line2D)]
+    return {text.partition(" (n=")[0]: line for text, line in zip(texts, lines, strict=True)}
+
+
+def with_last(made: Record, **metrics: float) -> Record:
+    """The same with other metrics of its last version."""
+    return replace(made, evals=[*made.evals[:-1], {**made.evals[-1], **metrics}])
+
+
+@functools.cache
+def of_every(name: str) -> DrawnFigure:
+    """A figure of the runs that all figures are tried on, drawn once for all that look at it."""
+    return draw(name, grid(EVERY[name]))
+
+
+@functools.cache
+def of_ladder() -> DrawnFigure:
+    """The same of the ladder of one algorithm."""
+    return draw(FIG3, grid(N_LADDER))
+
+
+def ladder_runs(seeds: tuple[int, ...] = (1, 2, 3)) -> list[Record]:
+    return [run_of(s, parts, end_of(s, 0.0), "own") for parts in N_LADDER for s in seeds]
+
+
+@pytest.mark.parametrize("name", list(FIGURES))
+def test_every_figure_draws_its_runs_and_says_which(name: str) -> None:
+    made = of_every(name)
+    assert made.figure.axes and len(made.data)
+    assert {"condition", "n", "seeds"} <= set(made.data)
+    assert (made.data["seeds"].map(lambda text: len(text.split())) == made.data["n"]).all()
+    assert "seed" in made.caption and "n = " in made.caption
+    if "low" in made.data:
+        held = made.data.dropna(subset=["low", "high"])
+        assert (held["low"] <= held["y"]).all() and (held["y"] <= held["high"]).all()
+
+
+def test_every_figure_has_runs_to_be_tried_on() -> None:
+    assert set(EVERY) == set(FIGURES)
+
+
+def test_a_band_is_the_textbooks_t_interval_of_the_runs() -> None:
+    data = of_ladder().data
+    row = data[(data.condition == "N=1") & (data.version == 4) & (data.y_name == "gold/win_rate")]
+    # Seeds end at .51, .52 and .53: mean .52, standard deviation .01.
+    half = T2 * 0.01 / math.sqrt(3)
+    first = row[row.x_name == "x/updates"].iloc[0]
+    assert first[["x", "y"]].tolist() == pytest.approx([4, 0.52])
+    assert first[["low", "high"]].tolist() == pytest.approx(on_log_odds(0.52, half))
+    assert (first["n"], first["seeds"], first["interval"]) == (3, "1 2 3", "95% logit")
+    # KL of seeds 1 to 3 is 2.1, 2.2, 2.3.
+    against_kl = row[row.x_name == "kl/sft_k1"].iloc[0]
+    assert against_kl[["x", "x_low"]].tolist() == pytest.approx([2.2, 2.2 - 10 * half])
+
+
+def test_x_is_the_ledgers_with_its_unit() -> None:
+    data = of_every("fig1_win_rate_and_cost").data
+    last = data[(data.version == 4) & data.condition.eq("sync nano_s")].set_index("x_name")["x"]
+    # Four rounds of 10 seconds on two devices, 1000 FLOPs each.
+    assert last.to_dict() == pytest.approx(
+        {"x/wall_seconds": 40, "x/device_hours": 80 / 3600, "x/flops": 4000}
+    )
+
+
+@pytest.mark.parametrize("key", list(KNOWN))
+def test_no_two_values_of_a_part_look_alike(key: str) -> None:
+    looks = [value_style(key, value) for value in KNOWN[key]]
+    for one, other in combinations(looks, 2):
+        assert one != other
+        # Where the colour is the same, marker and line both tell.
+        assert one.colour != other.colour or one.marker != other.marker
+
+
+def test_numbers_rise_on_a_ramp_and_never_reach_each_other() -> None:
+    looks = [value_style("updates_per_round", n) for n in (1, 2, 4, 8, 16, 32, 64, 128, 256)]
+    assert len({each.colour for each in looks}) == len(looks)
+    light = [sum(int(each.colour[i : i + 2], 16) for i in (1, 3, 5)) for each in looks]
+    assert light == sorted(light)
+    assert all(one.marker != other.marker for one, other in pairwise(looks))
+
+
+def test_a_condition_looks_the_same_whichever_others_are_drawn() -> None:
+    few = samples(of_ladder())
+    many = samples(
+        draw(FIG3, grid([{"algo": "ppo", "updates_per_round": n} for n in (64, 16, 4, 2, 1)]))
+    )
+    for name in ("N=1", "N=4"):
+        for told in (Line2D.get_color, Line2D.get_marker, Line2D.get_linestyle):
+            assert told(few[name]) == told(many[name])
+    by_loss = samples(of_every("fig4_losses"))
+    swapped = samples(draw("fig4_losses", grid(LADDER[::-1])))
+    assert (
+        by_loss["ppo"].get_color()
+        == swapped["ppo"].get_color()
+        == value_style("algo", "ppo").colour
+    )
+
+
+def test_an_unknown_name_has_a_look_of_its_own_that_stays() -> None:
+    assert value_style("algo", "mine") == value_style("algo", "mine")
+    assert value_style("algo", "mine") != value_style("algo", "yours")
+
+
+def test_the_legend_says_n_and_its_range() -> None:
+    runs = ladder_runs()[:-1]
+    made = draw("fig4_losses", grid(LADDER, seeds=(1, 2)))
+    texts = [text.get_text() for text in made.figure.legends[0].get_texts()]
+    assert "ppo (n=2)" in texts and "N=16 (n=2)" in texts
+    uneven = draw(FIG3, tables(*runs))
+    shown = [text.get_text() for text in uneven.figure.legends[0].get_texts()]
+    assert shown == ["N=1 (n=3)", "N=4 (n=2)"]
+    assert "n = 3 (seeds 1, 2, 3)" in uneven.caption and "n = 2 (seeds 1, 2)" in uneven.caption
+
+
+def test_the_caption_has_the_numbers_that_are_drawn() -> None:
+    caption = of_ladder().caption
+    half = T2 * 0.01 / math.sqrt(3)
+    low, high = on_log_odds(0.52, half)
+    assert f"N=1: gold win-rate 0.52 [{low:.3g}, {high:.3g}]" in caption
+    assert "6 runs of 2 conditions" in caption and "95% t" in caption and "95% logit" in caption
+    assert "kl/sft_k1" in caption and "fewer than 5" in caption
+
+
+def test_one_seed_is_drawn_without_an_interval_and_says_so() -> None:
+    made = draw(FIG3, grid(N_LADDER, seeds=(1,)))
+    assert made.data[["low", "high"]].isna().all(axis=None)
+    assert any("one seed" in text for text in made.warnings)
+    assert made.figure.get_suptitle() == "n = 1: no interval"
+    assert not [c for axes in made.figure.axes for c in axes.collections]
+
+
+def test_what_needs_intervals_is_refused_for_one_seed() -> None:
+    with pytest.raises(UserError, match="2 seeds each"):
+        draw("differences", grid(N_LADDER, seeds=(1,)))
+
+
+def test_five_seeds_are_not_called_few() -> None:
+    made = draw(FIG3, grid(N_LADDER, seeds=range(1, 6)))
+    assert made.figure.get_suptitle() == "" and not made.warnings
+
+
+def test_a_version_that_is_nan_is_left_out_for_all_seeds_and_told() -> None:
+    runs = ladder_runs()
+    runs[1] = with_last(runs[1], **{"gold/win_rate": math.nan})
+    made = draw(FIG3, tables(*runs))
+    rates = made.data[(made.data.condition == "N=1") & (made.data.y_name == "gold/win_rate")]
+    assert rates["version"].max() == 2 and made.data["version"].max() == 4
+    assert any("seed 2 at [4]" in text for text in made.warnings)
+
+
+def test_versions_that_a_seed_lacks_are_left_out_and_told() -> None:
+    runs = ladder_runs()
+    runs[0] = replace(runs[0], evals=runs[0].evals[:-1])
+    made = draw(FIG3, tables(*runs))
+    rates = made.data[(made.data.condition == "N=1") & (made.data.y_name == "gold/win_rate")]
+    # At version 2 three quarters of .51, .52 and .53.
+    assert rates["version"].max() == 2
+    assert rates.loc[rates.version == 2, "y"].iloc[0] == pytest.approx(0.75 * 0.52)
+    assert any("seed 1 at [4]" in text for text in made.warnings)
+
+
+def test_a_condition_without_numbers_is_left_out_and_named() -> None:
+    runs = ladder_runs()
+    more = run_of(1, {"algo": "ppo", "updates_per_round": 16}, {"gold/win_rate": math.nan}, "own")
+    made = draw(FIG3, tables(*runs, more))
+    assert set(made.data["condition"]) == {"N=1", "N=4"}
+    assert any("N=16" in text and "left out" in text for text in made.warnings)
+    assert "1 left out" in made.caption
+
+
+def test_runs_that_did_not_finish_are_named() -> None:
+    runs = ladder_runs()
+    died = run_of(4, N_LADDER[0], end_of(4, 0.0), "own")
+    made = draw(FIG3, tables(*runs, replace(died, facts=replace(died.facts, state="died"))))
+    assert any("its state is died" in text for text in made.warnings)
+    assert made.data["n"].max() == 3
+
+
+def test_conditions_that_differ_in_more_than_is_told_are_never_in_one_panel() -> None:
+    runs = ladder_runs()
+    for seed in (1, 2, 3):
+        for parts in N_LADDER:
+            other = run_of(seed, {**parts, "schedule_per": "round"}, end_of(seed, 0.3), "own")
+            runs.append(other)
+    data = draw(FIG3, tables(*runs)).data
+    last = data[(data.condition == "N=1") & (data.version == 4) & (data.y_name == "gold/win_rate")]
+    # Two panels of a mean each, not one of both: .52 with the one rate, .82 with the other.
+    assert sorted(set(last["y"].round(6))) == [0.52, 0.82] and (last["n"] == 3).all()
+
+
+def test_a_figure_takes_the_runs_of_its_own_sweep_first() -> None:
+    ours = [run_of(s, parts, end_of(s, 0.1), "off_policy_ladder_nano")
+            for parts in N_LADDER for s in (1, 2)]  # fmt: skip
+    made = draw(FIG3, tables(*ladder_runs((1, 2)), *ours))
+    assert set(made.data["sweep"]) == {"off_policy_ladder_nano"}
+
+
+def test_what_is_missing_names_what_varies_and_the_sweep() -> None:
+    selection = cells(grid([{"algo": "ppo"}]))
+    text = missing("staleness", selection)
+    assert "staleness bound" in text and "correction" in text and "staleness[_nano]" in text
+    with pytest.raises(UserError, match="the sweep staleness"):
+        draw("staleness", grid([{"algo": "ppo"}]))
+    with pytest.raises(UserError, match="no such figure, choose from"):
+        draw("nothing", grid(N_LADDER))
+
+
+def test_timelines_have_the_ledgers_seconds() -> None:
+    data = of_every("fig2_timelines").data
+    held = data[data.condition.str.startswith("sync nano_s")]
+    first = held[held.version == 1].set_index("part")
+    spans = {part: (row.x_low, row.x_high) for part, row in first.iterrows()}
+    assert spans == {
+        "trainer: generate": (0, 4), "trainer: score": (4, 5), "trainer: train": (5, 8),
+        "trainer: other": (8, 10),
+    }  # fmt: skip
+    held = data[data.condition.str.startswith("async nano_s")].set_index(["part", "version"])
+    # A round lasts 5.5 s, of which the trainer waits 2; S = 1 lets round 2 begin with version 1,
+    # which is there after the first round.
+    assert held.loc[("generator: generate", 2), "x_low"] == pytest.approx(5.5)
+    assert held.loc[("trainer: train", 1), "x_low"] == pytest.approx(5.5 + 2)
+
+
+def test_differences_are_in_pairs_and_judged_by_the_margin() -> None:
+    runs = [run_of(s, parts, end_of(s, 0.05 * place + 0.001 * place * s), "own")
+            for place, parts in enumerate(N_LADDER) for s in (1, 2, 3)]  # fmt: skip
+    row = draw("differences", tables(*runs)).data.iloc[0]
+    # Seeds are .051, .052 and .053 better: the interval of two one-sided tests is at 90%.
+    half = 2.919985580355516 * 0.001 / math.sqrt(3)
+    assert row[["y", "low", "high"]].tolist() == pytest.approx([0.052, 0.052 - half, 0.052 + half])
+    assert row["interval"] == "90% t"
+    assert row["verdict"] == "better by more than 2 points" and "N=4" in row["condition"]
+    alike = [run_of(s, parts, end_of(s, 0.05 * place), "own")
+             for place, parts in enumerate(N_LADDER) for s in (1, 2, 3)]  # fmt: skip
+    row = draw("differences", tables(*alike)).data.iloc[0]
+    assert row["verdict"].startswith("cannot tell: no seed differs from another")
+
+
+def test_seeds_that_one_condition_alone_has_are_left_out_of_pairs() -> None:
+    runs = ladder_runs((1, 2, 3, 4))[:-1]
+    made = draw("differences", tables(*runs))
+    row = made.data.iloc[0]
+    assert (row["part"], row["n"], row["seeds"]) == ("paired difference", 3, "1 2 3")
+    assert any("left out of the pairs" in text and "[4]" in text for text in made.warnings)
+
+
+def test_the_front_has_what_nothing_dominates() -> None:
+    cheap = {"mode": "async", "algo": "ppo"}
+    dear = {"mode": "sync", "algo": "ppo"}
+    runs = [run_of(s, parts, end_of(s, step), "own")
+            for parts, step in ((cheap, 0.1), (dear, 0.0)) for s in (1, 2)]  # fmt: skip
+    data = draw("pareto", tables(*runs)).data
+    seconds = data[data.x_name == "x/wall_seconds"].set_index("condition")
+    assert seconds["verdict"].to_dict() == {"async S=1": "on front", "sync S=0": "dominated"}
+    assert seconds.loc["async S=1", "part"] == "membership 1.000"
+
+
+def test_a_target_is_reached_on_the_way_to_the_end() -> None:
+    made = draw("targets", grid(N_LADDER))
+    data = made.data[(made.data.x_name == "x/updates") & (made.data.condition == "N=1")]
+    # From .26 to .52 in the mean: nine tenths of the way is .494. Seed 3 rises from .3975 at
+    # version 2 to .53 at version 4, and is there after 2 + 2 (.494 - .3975) / .1325 updates.
+    assert data["part"].iloc[0] == "target 0.4940"
+    assert data["x"].iloc[1] == pytest.approx(2 + 2 * (0.494 - 0.3975) / 0.1325)
+    assert data["y"].tolist() == pytest.approx([0, 1 / 3, 2 / 3, 1])
+
+
+def test_the_profile_is_the_share_of_runs_above() -> None:
+    data = draw("profile", grid(N_LADDER)).data
+    own = data[data.condition == "N=1"]
+    for x, y in zip(own["x"], own["y"], strict=True):
+        assert y == pytest.approx(np.mean([score > x for score in (0.51, 0.52, 0.53)]))
+
+
+def test_aggregates_are_over_environments_and_count_their_runs() -> None:
+    conditions = [
+        {"updates_per_round": n, "model": m} for m in ("nano_s", "nano_m") for n in (1, 4)
+    ]
+    made = draw("aggregates", grid(conditions))
+    # N=1 ends at .52 with nano_s and at .56 with nano_m; N=4 at .54 and .58.
+    means = made.data[made.data.part == "mean"].set_index("condition")["y"]
+    assert means.to_dict() == pytest.approx({"N=1": 0.54, "N=4": 0.56})
+    assert "12 runs of 4 conditions" in made.caption
+
+
+def test_distances_are_those_of_the_verdict_and_leave_version_0_out() -> None:
+    tables_ = tables(*(run_of(s, parts, end_of(s, 0.1 * place), "own")
+                       for place, parts in enumerate(N_LADDER) for s in (1, 2, 3)))  # fmt: skip
+    made = draw("frontier", tables_)
+    row = made.data[made.data["part"] == "distance at equal KL"].iloc[0]
+    first, second = cells(tables_).cells
+    apart = at_equal_kl(second, first, Plane("gold/win_rate", "kl/sft_k1"))
+    assert row["y"] == pytest.approx(np.mean([one.distance for one in apart.values()]))
+    # Seed 1: N=1 goes from (1.05, .3825) to (2.1, .51), N=4 from (1.55, .4575) on; N=4 ends at 3.1.
+    n1 = np.interp([1.55, 2.1], [1.05, 2.1], [0.3825, 0.51]).mean()
+    n4 = np.interp([1.55, 2.1], [1.55, 3.1], [0.4575, 0.61]).mean()
+    assert apart[1].distance == pytest.approx(n4 - n1) and apart[1].span == pytest.approx(0.55)
+    lines = made.data[made.data["part"] == "frontier"]
+    assert lines["x"].min() > 0 and row["n"] == 3
+
+
+def test_seeds_without_kl_in_common_have_no_distance_and_are_told() -> None:
+    runs = ladder_runs()
+    far = [replace(run, evals=[{**row, "kl/sft_k1": float(row["kl/sft_k1"]) + 9 * (seed == 1)}
+                               for row in run.evals])
+           for seed, run in enumerate(runs[3:], start=1)]  # fmt: skip
+    made = draw("frontier", tables(*runs[:3], *far))
+    row = made.data[made.data["part"] == "distance at equal KL"].iloc[0]
+    assert (row["n"], row["seeds"]) == (2, "2 3")
+    assert any("2 of 3 seeds have KL in common" in text for text in made.warnings)
+
+
+def test_a_family_spans_sweeps_and_has_each_condition_once() -> None:
+    update, each_round = ([{"updates_per_round": n, "schedule_per": s} for n in (1, 64)]
+                          for s in ("update", "round"))  # fmt: skip
+    ladder = [run_of(s, parts, end_of(s, 0.0), "off_policy_ladder_nano")
+              for parts in update for s in (1, 2)]  # fmt: skip
+    own = [run_of(s, parts, end_of(s, 0.0), "rate_schedule_nano")
+           for parts in each_round for s in (1, 2)]  # fmt: skip
+    again = [replace(run_of(s, update[0], end_of(s, 0.3), "more_nano"),
+                     evals=run_of(s, update[0], end_of(s, 0.3), "more_nano").evals[1:])
+             for s in (1, 2)]  # fmt: skip
+    data = draw("rate_schedule", tables(*ladder, *own, *again)).data
+    rates = data[data.y_name == "gold/win_rate"]
+    # Four conditions; the one that two sweeps have is of the sweep with more evaluated versions.
+    assert len(rates) == 4 and set(rates["sweep"]) == {
+        "off_policy_ladder_nano",
+        "rate_schedule_nano",
+    }
+
+
+def test_conditions_of_other_settings_are_no_family_across_sweeps() -> None:
+    shorter = [{"updates_per_round": 64, "schedule_per": "round", "group_size": 4}]
+    runs = [run_of(s, {"updates_per_round": 1, "schedule_per": "update"}, end_of(s, 0), "one")
+            for s in (1, 2)]  # fmt: skip
+    runs += [run_of(s, parts, end_of(s, 0), "two") for parts in shorter for s in (1, 2)]
+    assert missing("rate_schedule", cells(tables(*runs)))
+
+
+def many_families() -> Tables:
+    algos = ("ppo", "online_dpo", "best_of_n", "proximal_rloo", "grpo")
+    return grid([{"algo": a, "updates_per_round": n} for a in algos for n in (1, 4, 16)])
+
+
+def test_titles_verdicts_and_ticks_of_differences_lie_on_the_page() -> None:
+    figure = draw("differences", many_families()).figure
+    figure.draw_without_rendering()
+    page = figure.bbox
+    panels = figure.axes
+    assert len(panels) == 5 and figure.get_figheight() < 4
+    for panel in panels:
+        words = [panel.title, panel._left_title, *panel.texts]  # type: ignore[attr-defined]
+        boxes = [word.get_window_extent() for word in words if word.get_text()]
+        assert all(box.x0 >= page.x0 and box.x1 <= page.x1 for box in boxes)
+        assert panel.get_window_extent().width > page.width / 4
+    labels = [tick.get_window_extent() for tick in panels[-1].get_xticklabels() if tick.get_text()]
+    assert all(one.x1 < other.x0 for one, other in pairwise(labels))
+
+
+def test_members_of_a_front_stand_below_all_points() -> None:
+    figure = of_every("pareto").figure
+    figure.draw_without_rendering()
+    panels = [panel for panel in figure.axes if panel.texts]
+    assert len(panels) == 3
+    for panel in panels:
+        top = panel.texts[0].get_window_extent().y1
+        for line in panel.lines:
+            points = panel.transData.transform(np.asarray(line.get_xydata()))
+            assert points[:, 1].min() > top
+
+
+def test_no_legend_has_two_entries_that_look_the_same() -> None:
+    modes = [run_of(s, {"mode": m}, end_of(s, 0), "modes") for m in ("sync", "async")
+             for s in (1, 2)]  # fmt: skip
+    ladder = [run_of(s, parts, end_of(s, 0), "ladder") for parts in LADDER for s in (1, 2)]
+    figure = draw("pareto", tables(*modes, *ladder)).figure
+    legends = [legend for panel in figure.axes if (legend := panel.get_legend())]
+    assert len(legends) == 2 and not figure.legends
+    for legend in legends:
+        lines = [line for line in legend.legend_handles if isinstance(line, Line2D)]
+        looks = [(x.get_color(), x.get_marker(), str(x.get_linestyle())) for x in lines]
+        assert len(set(looks)) == len(looks)
+
+
+def test_panels_show_points_and_what_fits_of_intervals() -> None:
+    near: list[tuple[float, float, float]] = [(0.0, -0.1, 0.1), (1.0, 0.9, 1.1)]
+    assert limits(near, of_share=False) == (-0.1, 1.1, False)
+    low, high, is_cut = limits([(0.0, -50.0, 50.0), (1.0, -50.0, 50.0)], of_share=False)
+    assert is_cut and low == pytest.approx(-1.2) and high == pytest.approx(2.2)
+    # A share has no room beyond 0 and 1.
+    assert limits([(0.5, -3.0, 4.0), (0.9, -3.0, 4.0)], of_share=True)[1] == 1.0
+
+
+def test_intervals_are_of_t_at_any_number_of_seeds_and_of_shares_on_log_odds() -> None:
+    """By the table of coverage BCa holds less than t from 10 seeds on, too (docs/statistics.md)."""
+    for seeds in (range(1, 4), range(1, 11), range(1, 21)):
+        (cell,) = cells(grid([{"algo": "ppo"}], seeds)).cells
+        assert mean_curve(cell, "version", "kl/sft_k1").interval == "95% t"
+        assert mean_curve(cell, "version", "gold/win_rate").interval == "95% logit"
+
+
+def test_names_with_marks_are_drawn_as_they_are() -> None:
+    marks = ["a$b$_%\\", "_x^{&", "two\nlines <b>"]
+    conditions: list[dict[str, Any]] = [
+        {"algo": name, "updates_per_round": n} for name in marks for n in (1, 4)
+    ]
+    made = draw("fig4_losses", grid(conditions))
+    texts = [text.get_text() for text in made.figure.legends[0].get_texts()]
+    assert {"a$b$_%\\ (n=3)", " _x^{& (n=3)", "two lines <b> (n=3)"} <= set(texts)
+
+
+def test_rows_are_called_by_what_their_own_conditions_share() -> None:
+    """A sweep that varies the algorithm takes no algorithm from the names of other rows."""
+    ladder = ladder_runs()
+    others = [
+        run_of(seed, {"algo": algo, "updates_per_round": 1}, end_of(seed, 0.0), "others")
+        for algo in ("ppo", "online_dpo")
+        for seed in (1, 2, 3)
+    ]
+    made = draw("differences", tables(*ladder, *others))
+    titles = [" ".join(panel.get_title(loc="left").split()) for panel in made.figure.axes]
+    assert any(title.startswith("ppo nano_s, against N=1") for title in titles)
+    assert any(title.startswith("nano_s, against") for title in titles)

@@ -1,0 +1,200 @@
+"""Notebooks: the same cells as their scripts, no outputs, and every cell runs."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from analysis.notebooks import view
+from analysis.notebooks.pairing import notebook_of, notebook_text, scripts, write
+from analysis.sources.record import Record
+from analysis.tables.store import save
+from rlhf_lab.types.errors import UserError
+from tests.support.table_records import config, evals, record, rounds, tables
+
+pytestmark = pytest.mark.usefixtures("costly")
+
+SCRIPTS = scripts()
+SEEDS = (1, 2, 3)
+Condition = tuple[str, float, dict[str, dict[str, Any]]]
+
+
+def ladder(sweep: str, part: str, key: str, levels: dict[str, float]) -> list[Condition]:
+    """N = 1 and 4 at each level of something; N = 4 costs a tenth. levels: with win-rates."""
+    return [
+        (sweep, win - loss, {"run": {"updates_per_round": n}, part: {key: level}})
+        for level, win in levels.items()
+        for n, loss in ((1, 0.0), (4, 0.1))
+    ]
+
+
+def line(sweep: str, part: str, key: str, levels: dict[Any, float]) -> list[Condition]:
+    """One part at several levels, with their win-rates."""
+    return [(sweep, win, {part: {key: level}}) for level, win in levels.items()]
+
+
+def stale(rounds_old: int, correction: str, win: float) -> Condition:
+    """A staleness with a correction."""
+    mode = {"name": "lagged", "max_staleness": rounds_old}
+    return "staleness_nano", win, {"mode": mode, "correction": {"name": correction}}
+
+
+CONDITIONS: list[Condition] = [
+    *ladder("off_policy_ladder_nano", "algo", "name", {"ppo": 0.8, "online_dpo": 0.7}),
+    *ladder("policy_scale_nano", "model", "name", {"nano_s": 0.6, "nano_m": 0.7}),
+    *ladder("rate_schedule_nano", "optim", "schedule_per", {"update": 0.6, "round": 0.55}),
+    *line("sync_async_nano", "mode", "name", {"sync": 0.6, "async": 0.59}),
+    *line("passes_nano", "run", "passes", {1: 0.6, 2: 0.63}),
+    *line("samples_per_prompt_nano", "run", "group_size", {2: 0.6, 4: 0.61}),
+    *[stale(*level) for level in ((0, "none", 0.6), (1, "none", 0.57), (4, "none", 0.5))],
+    *[stale(*level) for level in ((1, "truncated_is", 0.59), (4, "truncated_is", 0.55))],
+]
+
+
+def seen_at(version: int, win: float, seed: int) -> dict[str, Any]:
+    """What is judged of a version: straight lines up to the win-rate, apart by seed."""
+    return {
+        "gold/win_rate": 0.2 + (win - 0.2) * version / 4 + seed / 100,
+        "gold/mean": 1.0 + version,
+        "proxy/mean": 2.0 * version,
+        "kl/sft_k1": version * (0.5 + win) + seed / 50,
+    }
+
+
+def of_sweep(sweep: str, seed: int, win: float, **changed: dict[str, Any]) -> Record:
+    """A run of a sweep, to this win-rate, whose config has other values in some parts."""
+    name = "-".join(f"{key}={value}" for part in changed.values() for key, value in part.items())
+    own = config(seed)
+    for part, values in changed.items():
+        own[part] = {**own.get(part, {}), **values}
+    own["tracker"] = {"sweep": sweep, "condition": f"level={name}"}
+    judged = [
+        dict(row) | seen_at(version, win, seed) for version in (0, 2, 4) for row in evals([version])
+    ]
+    place = f"runs/{sweep}/{name}/seed-{seed}"
+    return record(
+        place, seed, config=own, evals=judged, rounds=rounds(4), place=place, sweep=sweep,
+        swept=own["tracker"]["condition"],
+    )  # fmt: skip
+
+
+def some_runs() -> Iterator[Record]:
+    """Conditions of every sweep that a notebook is about, three seeds each."""
+    for seed, (sweep, win, changed) in product(SEEDS, CONDITIONS):
+        yield of_sweep(sweep, seed, win, **changed)
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("saved") / "t.parquet"
+    save(tables(*some_runs()), place)
+    return place
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
+def test_a_notebook_has_the_cells_of_its_script_and_no_outputs(script: Path) -> None:
+    text = script.with_suffix(".ipynb").read_text(encoding="utf-8")
+    assert text == notebook_text(script), "make notebooks writes it anew"
+    notebook = json.loads(text)
+    code = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    assert code and all(cell["outputs"] == [] for cell in code)
+    assert all(cell["execution_count"] is None for cell in code)
+    assert len({cell["id"] for cell in notebook["cells"]}) == len(notebook["cells"])
+
+
+def test_notebooks_are_as_their_schema_says() -> None:
+    schema = pytest.importorskip("nbformat", reason="needs pip install 'rlhf-lab[dev]'")
+    for script in SCRIPTS:
+        schema.validate(schema.from_dict(notebook_of(script)))
+
+
+def test_every_notebook_has_a_script() -> None:
+    folder = SCRIPTS[0].parent
+    assert {path.stem for path in folder.glob("*.ipynb")} == {path.stem for path in SCRIPTS}
+    assert len(SCRIPTS) == 7
+
+
+def test_a_script_in_cells(tmp_path: Path) -> None:
+    script = tmp_path / "s.py"
+    script.write_text(
+        "# ---\n# jupyter:\n#   nbformat: 4\n# ---\n"
+        "# %% [markdown]\n# # T\n#\n# a\n\n# %%\nx = 1\n\n\ny = 2\n\n# %%\nx\n"
+    )
+    assert scripts(tmp_path) == [script]
+    assert [(cell.cell_type, cell.source) for cell in notebook_of(script).cells] == [
+        ("markdown", "# T\n\na"),
+        ("code", "x = 1\n\n\ny = 2"),
+        ("code", "x"),
+    ]
+    notebook = json.loads(write(script).read_text())
+    first, second, _ = notebook["cells"]
+    assert first["source"] == ["# T\n", "\n", "a"] and second["source"][-1] == "y = 2"
+
+
+def shown_by(text: str, names: dict[str, Any]) -> Any:
+    """Run a cell; what its last line says, as a notebook shows it."""
+    body = ast.parse(text).body
+    last = body.pop() if isinstance(body[-1], ast.Expr) else None
+    exec(compile(ast.Module(body, []), "<cell>", "exec"), names)
+    if last is None:
+        return None
+    assert isinstance(last, ast.Expr)
+    return eval(compile(ast.Expression(last.value), "<cell>", "eval"), names)
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
+def test_every_cell_of_a_script_runs_and_shows_something(
+    script: Path, saved: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(view.VARIABLE, str(saved))
+    monkeypatch.setenv("MPLBACKEND", "Agg")
+    monkeypatch.setattr(view, "DPI", 40)
+    names: dict[str, Any] = {}
+    cells = notebook_of(script).cells
+    shown = [shown_by(cell.source, names) for cell in cells if cell.cell_type == "code"]
+    assert all(isinstance(one, view.Shown) and one.text for one in shown)
+    bundles = [one._repr_mimebundle_() for one in shown]
+    if script.stem != "aggregates_and_tests":
+        assert any("<img" in bundle.get("text/html", "") for bundle in bundles), "no figure"
+        assert "verdict" in script.read_text() or "**" in shown[-1].text, "no verdict"
+    assert any("| --- |" in one.text for one in shown), "no table"
+
+
+def test_a_notebook_runs_in_a_kernel(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = pytest.importorskip("nbclient", reason="needs pip install 'rlhf-lab[dev]'")
+    pytest.importorskip("ipykernel", reason="needs pip install 'rlhf-lab[dev]'")
+    import nbformat
+
+    monkeypatch.setenv(view.VARIABLE, str(saved))
+    roots = [str(path) for path in (Path("src").absolute(), Path().absolute())]
+    known = [*roots, os.environ.get("PYTHONPATH", "")]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, known)))
+    script = next(path for path in SCRIPTS if path.stem == "rate_schedule")
+    notebook = nbformat.read(script.with_suffix(".ipynb"), as_version=4)
+    client.NotebookClient(notebook, timeout=540, kernel_name="python3").execute()
+    outputs = [o for cell in notebook.cells if cell.cell_type == "code" for o in cell.outputs]
+    assert any("<img" in one.get("data", {}).get("text/html", "") for one in outputs)
+    assert not any(one.output_type == "error" for one in outputs)
+
+
+def test_what_a_figure_lacks_is_said_in_its_place() -> None:
+    alone = tables(record())
+    shown = view.figure("fig5_policy_scale", alone)
+    assert "policy_scale" in shown.text and "<img" not in shown.html
+    with pytest.raises(UserError, match="no two of 0 conditions share two seeds"):
+        view.first_pair([])
+    assert "nothing to put in it" in view.table("scales", alone).text
+    assert view.of_sweeps(alone, "passes") is alone
+
+
+def test_the_tables_of_the_benchmark_are_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(view.VARIABLE, raising=False)
+    assert view.source() == str(view.BENCHMARK)
+    assert view.BENCHMARK.parts[-3:] == ("analysis", "benchmark", "tables.parquet")

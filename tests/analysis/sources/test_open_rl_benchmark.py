@@ -1,0 +1,332 @@
+"""Open RL Benchmark, in both directions: its filters, its database, and its own plots of ours."""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+import json
+import re
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analysis.sources.filter_text import parse_query
+from analysis.sources.filters import mongo
+from analysis.sources.open_rl_benchmark import DATABASE, TABLE, read_benchmark
+from analysis.sources.record import EXACT, Record, Source
+from analysis.tables.exported import exported
+from analysis.tables.open_rl_benchmark_export import link, write_benchmark
+from analysis.tables.table import Tables
+from rlhf_lab.types.errors import UserError
+from tests.support import prepared
+from tests.support.table_records import config, evals, kinds, record, rounds, tables
+
+pytestmark = pytest.mark.usefixtures("costly")
+
+# Filters.
+
+
+def test_filters_are_parsed_as_its_readme_says() -> None:
+    query = parse_query(
+        ["?we=me&wpn=p&ceik=env_id.value&cen=exp_name&metric=a/b&xaxis=_step",
+         "ppo-sync-run.updates_per_round=4?tag=t&tag=u&user=me&seed=1&seed=2&lr=1e-4&cl=N+%3D+4\\nx"],
+        ["E", "F"],
+    )  # fmt: skip
+    where, (one,) = query.where, query.experiments
+    assert (where.entity, where.project, where.env_key) == ("me", "p", "env_id.value")
+    assert (where.metrics, where.xaxis, where.exp_key) == (("a/b",), "_step", "exp_name")
+    assert one.name == "ppo-sync-run.updates_per_round=4"
+    assert (one.tags, one.user, one.legend) == (("t", "u"), "me", "N = 4\nx")
+    assert one.values == {"seed": (1, 2), "lr": (1e-4,)} and query.env_ids == ("E", "F")
+    several = parse_query(["?metrics=a&metrics=b&metric=c"]).where.metrics
+    assert set(several) == {"a", "b", "c"}, "as rlops_multi_metrics takes them"
+
+
+@pytest.mark.parametrize(
+    ("texts", "said"),
+    [
+        ([], "a group begins with where its runs are"),
+        (["ppo?tag=a"], "'ppo[?]tag=a': a group begins with"),
+        (["?wen=me"], "wen is not one of we, wpn"),
+        (["?we=me", "ppo?tag"], "'ppo[?]tag': bad query field"),
+        (["?we=me", "ppo?user=a&user=b"], "a run has one user"),
+    ],
+)
+def test_filters_that_cannot_be_meant_are_refused(texts: list[str], said: str) -> None:
+    with pytest.raises(UserError, match=f"--filters .*{said}"):
+        parse_query(texts)
+
+
+def chosen(records: Sequence[Record], *texts: str, env_ids: Sequence[str] = ()) -> list[str]:
+    query = parse_query(["?we=me&wpn=p", *texts], env_ids)
+    return [one.run for one in records if query.holds(one)]
+
+
+def test_every_part_of_a_filter_filters() -> None:
+    """user=, several tags and config filters do not, in rlops --offline."""
+    common = {"source": Source.orb, "project": "me/p"}
+    every = [
+        record("a", 1, tags=("t", "u"), user="me", **common),
+        record("b", 2, tags=("t",), user="me", **common),
+        record("c", 1, tags=("t", "u"), user="you", **common),
+        record("d", 1, config=config(1, "lagged"), tags=("u",), user="me", **common),
+        record("e", 1, source=Source.orb, project="me/q"),
+    ]
+    assert chosen(every) == ["a", "b", "c", "d"]
+    assert chosen(every, "grpo-sync") == ["a", "b", "c"]
+    assert chosen(every, "grpo-sync?tag=t&tag=u") == ["a", "c"]
+    assert chosen(every, "grpo-sync?user=me") == ["a", "b"]
+    assert chosen(every, "grpo-sync?seed=1&user=me") == ["a"]
+    assert chosen(every, "grpo-sync?seed=1&seed=2&user=me") == ["a", "b"]
+    assert chosen(every, "?mode.name=lagged") == ["d"]
+    assert chosen(every, "?optim.lr=0.0001&seed=2") == ["b"], "written in another way"
+    assert chosen(every, "?run.passes.value=1&seed=2") == ["b"]
+    assert chosen(every, "grpo-sync?seed=2", "grpo-lagged") == ["b", "d"]
+    assert chosen(every, "?optim.lr=1") == chosen(every, "?no.such=1") == []
+    assert chosen(every, env_ids=["arithmetic-nano_s"]) == ["a", "b", "c", "d"]
+    assert chosen(every, env_ids=["tldr-nano_s"]) == []
+
+
+def test_runs_of_folders_are_chosen_by_the_same_names() -> None:
+    query = parse_query(["?we=any&wpn=where", "grpo-sync?seed=2"])
+    assert [one.run for one in (record("a"), record("b", 2)) if query.holds(one)] == ["b"]
+
+
+def test_no_match_tells_what_there_is() -> None:
+    query = parse_query(["?we=me", "ppo?tag=x"], ["E"])
+    with pytest.raises(UserError) as refused:
+        tables(record(tags=("mine",)), record("b", 2), queries=[query])
+    told = str(refused.value)
+    assert told.startswith("no run of 2 matches '?we=me' 'ppo?tag=x' in E. There are:")
+    for line in ("projects: runs", "env_id: arithmetic-nano_s", "exp_name: grpo-sync",
+                 "seed: 1, 2", "tags: mine"):  # fmt: skip
+        assert f"\n  {line}\n" in told
+    assert re.search(r"metrics: .*gold/win_rate.*reward/mean", told)
+
+
+def test_an_empty_query_asks_a_server_for_everything() -> None:
+    assert mongo(parse_query(["?we=me"])) == {}
+
+
+# The database.
+
+
+def two_conditions() -> list[Record]:
+    odd = config(2, "lagged") | {"note": 'a,b\n"c" é <&>'}
+    return [
+        record("r1", 1, tags=("t", "u"), content="one", commit="0123abcd"),
+        record(
+            "r2", 2, tags=("t",), evals=evals((0, 4), {"sample/length": 4.25, "text": "a,b\n<é>"})
+        ),
+        record("r3", 1, config=config(1, "lagged"), rounds=rounds(4, {"x y/z": 0.1 + 0.2})),
+        record("r4", 2, config=odd, rounds=rounds(4, {"x y/z": float("nan")}), name="A & B"),
+    ]
+
+
+WHERE = "?we=me&wpn=p&ceik=env_id&cen=exp_name"
+
+
+def same_numbers(made: Tables, again: Tables) -> None:
+    """Tables agree in all but their source."""
+    for part in ("points", "versions"):
+        ours, theirs = getattr(made, part), getattr(again, part)
+        columns = [name for name in ours if name != "source"]
+        assert set(columns) <= set(theirs)
+        pd.testing.assert_frame_equal(ours[columns], theirs[columns], check_exact=True)
+
+
+def test_what_is_exported_is_read_back_with_the_same_numbers(tmp_path: Path) -> None:
+    written = two_conditions()
+    folders = write_benchmark(exported(written), tmp_path, "me", "p")
+    assert folders[0] == tmp_path / "me" / "p" / "r1"
+    reading = read_benchmark(tmp_path)
+    assert reading.findings == ()
+    made, again = tables(*written), tables(*reading.records)
+    same_numbers(made, again)
+    assert again.runs["source"].unique().tolist() == ["orb"]
+    assert kinds(again) == kinds(made) == ["not_finite", "missing_metric", "other_config"]
+    by_run = {one.run: one for one in reading.records}
+    assert by_run["r1"].facts.tags == ("t", "u") and by_run["r2"].facts.tags == ("t",)
+    assert (by_run["r1"].facts.content, by_run["r1"].facts.code) == ("one", "c0de" * 4)
+    assert by_run["r4"].config["note"] == 'a,b\n"c" é <&>'
+    # Again, and out and in a second time: nothing is there twice.
+    write_benchmark(exported(written[:2]), tmp_path, "me", "p")
+    write_benchmark(exported(reading.records), tmp_path, "me", "q")
+    projects: dict[str, list[Record]] = {}
+    for one in read_benchmark(tmp_path).records:
+        projects.setdefault(one.facts.project, []).append(replace(one, place=""))
+    assert {name: len(held) for name, held in projects.items()} == {"me/p": 4, "me/q": 4}
+    same_numbers(made, tables(*projects["me/q"]))
+
+
+NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1).filter(
+    lambda name: name[0] != "_" and name not in ("label", "version", "global_step")
+)
+NUMBERS = st.floats() | st.integers(-EXACT, EXACT)
+
+
+@given(st.lists(st.dictionaries(NAMES, NUMBERS, max_size=4), min_size=1, max_size=4))
+def test_any_name_and_number_comes_back(rows: list[dict[str, float]]) -> None:
+    whole = record(rounds=[{**row, **own} for row, own in zip(rows, rounds(), strict=False)])
+    with tempfile.TemporaryDirectory() as folder:
+        write_benchmark(exported([whole]), Path(folder), "me", "p")
+        (again,) = read_benchmark(Path(folder)).records
+    for row, theirs in zip(whole.rounds, again.rounds, strict=True):
+        for name, value in row.items():
+            assert repr(float(theirs[name])) == repr(float(value)), name
+
+
+def test_names_that_make_no_folder_are_refused_or_made_safe(tmp_path: Path) -> None:
+    for entity in ("", "a/b", "..", ".hidden"):
+        with pytest.raises(UserError, match=f"entity='{entity}' names no folder"):
+            write_benchmark(exported([record()]), tmp_path, entity, "p")
+    (folder,) = write_benchmark(exported([record("../../a b/ü<>")]), tmp_path, "me", "p")
+    assert folder.parent == tmp_path / "me" / "p" and folder.is_dir()
+    assert read_benchmark(tmp_path).records[0].run == folder.name
+
+
+def test_damaged_databases_and_curves_are_findings(tmp_path: Path) -> None:
+    write_benchmark(exported(two_conditions()), tmp_path, "me", "p")
+    (tmp_path / "me/p/r2" / TABLE).unlink()
+    (tmp_path / "me/q").mkdir()
+    (tmp_path / "me/q" / DATABASE).write_text("no database, but long enough to be looked at" * 9)
+    reading = read_benchmark(tmp_path)
+    assert [one.run for one in reading.records] == ["r1", "r3", "r4"]
+    (curve, base) = reading.findings
+    assert (
+        curve.run == "r2"
+        and curve.place.endswith("r2/run_df.csv")
+        and curve.what == "it is missing"
+    )
+    assert base.place.endswith("offline.sqlite") and "it is no database" in base.what
+    with closing(sqlite3.connect(tmp_path / "me/p" / DATABASE)) as database:
+        kept = database.execute("SELECT count(*) FROM offlinerun").fetchone()
+    assert kept == (4,), "reading changes nothing"
+
+
+def test_the_command_that_links_an_export_is_one_line(tmp_path: Path) -> None:
+    told = link(tmp_path / "a b", "me")
+    assert "\n" not in told and f"'{tmp_path}/a b/me'" in told
+
+
+# Its own command.
+
+
+def copy_of_package(folder: Path) -> Path:
+    """openrlbenchmark in a folder of its own: it keeps its data inside itself."""
+    found = importlib.util.find_spec("openrlbenchmark")
+    assert found is not None and found.submodule_search_locations
+    source = Path(next(iter(found.submodule_search_locations)))
+    shutil.copytree(source, folder / source.name, ignore=shutil.ignore_patterns("dataset"))
+    return folder / source.name
+
+
+def rlops(site: Path, module: str, *arguments: str) -> str:
+    """What a command of Open RL Benchmark says. Its dependencies warn of much."""
+    names = ("WANDB_DIR", "WANDB_CONFIG_DIR", "WANDB_CACHE_DIR")
+    own = {name: str(site / "own") for name in names}
+    script = f"import runpy; runpy.run_module('openrlbenchmark.{module}', None, '__main__', True)"
+    done = prepared.run(script, *arguments, folder=site, surroundings=own, path=(site,))
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+def row_of(path: Path) -> dict[str, str]:
+    """The only row of a CSV by column, the environment's name aside."""
+    with path.open() as file:
+        (row,) = csv.DictReader(file)
+    row.pop("")
+    return row
+
+
+def of_other_sweeps(first: Record) -> list[Record]:
+    """A run of the same name, condition and seed with another setting, and the same run again."""
+    changed = {**first.config, "optim": {"lr": 1e-3}}
+    low = [{**row, "gold/win_rate": 0.01} for row in first.evals]
+    other = replace(first, run="r5", place="runs/r5", config=changed, evals=low)
+    again = replace(first, run="r6", place="runs/r6", evals=first.evals[1:])
+    return [other, again]
+
+
+def test_what_is_exported_is_each_run_once_under_names_that_tell_settings_apart() -> None:
+    first, second, *_ = two_conditions()
+    other, again = of_other_sweeps(first)
+    renamed = replace(again, config={**first.config, "exp_name": "another sweep's name for it"})
+    made = {one.record.run: one.condition for one in exported([renamed, first, second, other])}
+    assert list(made) == ["r1", "r2", "r5"], "of the same run that with more evaluations stays"
+    assert made["r1"] == made["r2"] != made["r5"]
+    assert made["r5"] == "grpo-sync N=1 T=1 K=2 S=0 optim.lr=0.001"
+    bare = replace(first, facts=replace(first.facts, seed=None), config={"seed": None})
+    seedless = [replace(bare, run=run) for run in "ab"]
+    assert len(exported(seedless)) == 2
+    alone = exported([first, second], by=["optim.lr"])
+    assert {one.condition for one in alone} == {made["r1"]}
+
+
+def test_rlops_plots_what_is_exported_with_our_numbers(tmp_path: Path) -> None:
+    written = two_conditions()
+    package = copy_of_package(tmp_path)
+    held = exported([*written, *of_other_sweeps(written[0])])
+    write_benchmark(held, package / "dataset", "me", "p")
+    made, out = tables(*written), tmp_path / "out" / "cmp"
+    names = {one.record.run: one.condition for one in held}
+    # Of equal name and seed are runs of other settings: the key in which they differ is told.
+    assert names["r1"].endswith("N=1 T=1 K=2 S=0 optim.lr=0.0001") and "r6" not in names
+    filters = [f"{names[run]}?cl={legend}" for legend, run in (("Sync", "r1"), ("Lagged", "r3"))]
+    asked = ["--filters", f"{WHERE.replace('exp_name', 'condition')}&metric=gold/win_rate",
+             f"{filters[0]}&tag=t", filters[1], "--metric-last-n-average-window", "1",
+             "--env-ids", "arithmetic-nano_s", "--scan-history", "--offline",
+             "--pc.time-unit", "s", "--output-filename", str(out)]  # fmt: skip
+    said = rlops(tmp_path, "rlops", *asked)
+    assert "Sync has 2 runs" in said and "Lagged has 2 runs" in said
+    by_name = made.versions.groupby("exp_name")
+    for legend, name in (("Sync", "grpo-sync"), ("Lagged", "grpo-lagged")):
+        # What our tables have of a condition: the last version, not the mean over all and SFT.
+        ends = by_name.get_group(name).groupby("run")["gold/win_rate"].last()
+        assert row_of(out.with_suffix(".csv"))[legend] == f"{ends.mean():.2f} ± {np.std(ends):.2f}"
+        # Its runtime is the mean of the last tenth of the rows: here the last one.
+        walls = by_name.get_group(name).groupby("run")["x/wall_seconds"].last()
+        theirs = float(row_of(Path(f"{out}_runtimes.csv"))[legend])
+        assert theirs == pytest.approx(walls.mean())
+    for suffix in (".png", ".pdf", "-time.svg"):
+        assert Path(f"{out}{suffix}").stat().st_size > 1000
+    again = read_benchmark(package / "dataset")
+    assert len(again.records) == 5 and again.findings == ()
+    same_numbers(made, tables(*(one for one in again.records if one.run != "r5")))
+    # It writes the database anew while it reads, and its tags must still be found by it.
+    assert {one.run: one.facts.tags for one in again.records}["r1"] == ("t", "u")
+
+
+def test_its_multi_metrics_command_finds_the_keys_it_asks_for(tmp_path: Path) -> None:
+    package = copy_of_package(tmp_path)
+    write_benchmark(exported(two_conditions()), package / "dataset", "me", "p")
+    out = tmp_path / "multi"
+    rlops(
+        tmp_path, "rlops_multi_metrics",
+        "--filters", f"{WHERE}&metrics=gold/win_rate&metrics=kl/sft_k1",
+        "grpo-sync?cl=Sync", "--env-ids", "arithmetic-nano_s", "--scan-history", "--offline",
+        "--output-filename", str(out),
+    )  # fmt: skip
+    (table,) = out.rglob("*.csv") if out.is_dir() else [out.with_suffix(".csv")]
+    text = table.read_text()
+    assert "0.4500" in text and "0.5000" in text, "the means of both metrics over versions"
+
+
+def test_run_json_has_what_its_cache_reads(tmp_path: Path) -> None:
+    (folder, *_) = write_benchmark(exported(two_conditions()), tmp_path, "me", "p")
+    told: dict[str, Any] = json.loads((folder / "run.json").read_text())
+    assert told["path"] == ["me", "p", "r1"] and told["user"]["username"] == "rlhf_lab"
+    keys = {"id", "name", "state", "url", "project", "entity", "config", "tags", "path", "user"}
+    assert set(told) == keys
+    assert told["config"]["env_id.value"] == told["config"]["env_id"] == "arithmetic-nano_s"

@@ -1,0 +1,245 @@
+"""wandb's offline files, whole, cut and damaged, against its own reader."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analysis.sources.history import join
+from analysis.sources.record import flat
+from analysis.sources.wandb_files import read_offline, tell
+from analysis.sources.wandb_log import BLOCK, CHUNK, HEADER, MAGIC, Log
+from analysis.tables.table import make_tables
+from tests.support import prepared
+
+pytestmark = pytest.mark.usefixtures("costly")
+
+
+def encoded(records: Sequence[bytes]) -> bytes:
+    """A file as LevelDB's log format lays it out, written from its description."""
+    data = bytearray(HEADER.pack(*MAGIC))
+    for record in records:
+        rest, begun = record, False
+        while True:
+            left = BLOCK - len(data) % BLOCK
+            if left < CHUNK.size:
+                data += bytes(left)
+                continue
+            part, rest = rest[: left - CHUNK.size], rest[left - CHUNK.size :]
+            kind = (3 if begun else 2) if rest else (4 if begun else 1)
+            checksum = zlib.crc32(bytes([kind]) + part)
+            data += CHUNK.pack(checksum, len(part), kind) + part
+            begun = True
+            if not rest:
+                break
+    return bytes(data)
+
+
+# Lengths around those where a record, or a chunk's head, ends at a block's end.
+SIZES = st.one_of(
+    st.integers(0, 200), st.integers(BLOCK - 40, BLOCK + 10), st.integers(2 * BLOCK, 3 * BLOCK)
+)
+
+
+@given(st.lists(SIZES, max_size=5), st.data())
+def test_records_are_read_back_and_a_cut_file_up_to_the_cut(
+    sizes: list[int], draw: st.DataObject
+) -> None:
+    records = [bytes([n % 251]) * size for n, size in enumerate(sizes, start=1)]
+    data = encoded(records)
+    log = Log(data)
+    assert list(log) == records and log.stop is None
+    cut = draw.draw(st.integers(0, len(data)))
+    log = Log(data[:cut])
+    ends = [len(encoded(records[: n + 1])) for n in range(len(records))]
+    whole = sum(end <= cut for end in ends)
+    assert list(log) == records[:whole]
+    begins = [HEADER.size, *ends][whole]
+    # A cut between records, or in the zeros that end a block, takes nothing away.
+    if log.stop is None:
+        assert cut >= HEADER.size and cut - begins < CHUNK.size
+    else:
+        assert log.stop.offset <= cut
+
+
+@given(st.data())
+def test_a_changed_byte_ends_the_reading_where_its_chunk_begins(draw: st.DataObject) -> None:
+    records = [b"one" * 40, b"two" * 40, b"three" * 40]
+    data = bytearray(encoded(records))
+    place = draw.draw(st.integers(HEADER.size, len(data) - 1))
+    data[place] ^= draw.draw(st.integers(1, 255))
+    log = Log(bytes(data))
+    starts = [HEADER.size, *(len(encoded(records[: n + 1])) for n in range(2))]
+    hit = max(n for n, start in enumerate(starts) if start <= place)
+    assert list(log) == records[:hit]
+    assert log.stop is not None and log.stop.offset == starts[hit]
+
+
+def test_what_is_no_such_file_says_so() -> None:
+    for data, why in ((b"", "the header is cut off"), (b"PK\3\4 a zip", "the header is (b'PK")):
+        log = Log(data)
+        assert list(log) == [] and log.stop is not None
+        assert log.stop.offset == 0 and log.stop.why.startswith(why)
+    # A part of a record without its beginning: its checksum is right.
+    data = HEADER.pack(*MAGIC) + CHUNK.pack(zlib.crc32(b"\4x"), 1, 4) + b"x"
+    log = Log(data)
+    assert list(log) == [] and log.stop is not None
+    assert log.stop.why == "a chunk of type 4 where none belongs"
+
+
+def test_a_step_that_is_told_again_is_what_was_told_last() -> None:
+    first = [{"_step": n, "loss": n} for n in range(4)]
+    later = [{"_step": n, "loss": 10 * n} for n in range(2, 6)]
+    assert [row["loss"] for row in join([first, later])] == [0, 1, 20, 30, 40, 50]
+
+
+# Files of wandb itself.
+
+LOG = """
+import json, sys, wandb
+how = json.loads(sys.argv[1])
+run = wandb.init(mode="offline", dir=sys.argv[2], settings=wandb.Settings(
+    silent=True, console="off"), **how["init"])
+for step, row in how["rows"]:
+    run.log(row, step=step)
+run.config.update({"late": [1, 2]})
+run.finish(exit_code=how.get("exit", 0))
+wandb.teardown()
+"""
+ODD = {
+    "loss/a.b": 0.1,
+    "nested": {"a": {"b": 2}},
+    "nan": float("nan"),
+    "text": "é<&>",
+    "big": 2**60,
+}
+
+
+def log_run(folder: Path, **how: Any) -> None:
+    """Let wandb write an offline run in a process of its own."""
+    places = {name: str(folder / "own") for name in ("WANDB_CONFIG_DIR", "WANDB_CACHE_DIR",
+                                                     "WANDB_DATA_DIR")}  # fmt: skip
+    done = prepared.run(LOG, json.dumps(how), str(folder), folder=folder, surroundings=places)
+    assert done.returncode in (0, how.get("exit", 0)), done.stderr
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run in two files, the second of which went on from step 2."""
+    path = tmp_path_factory.mktemp("offline")
+    init = {
+        "project": "p", "entity": "me", "id": "abc", "name": "A & B", "group": "g",
+        "tags": ["one", "two"], "config": {"seed": 3, "env_id": "E", "run": {"updates": 4}},
+    }  # fmt: skip
+    wide = {f"metric/{n}/{'x' * 60}": n + 0.5 for n in range(600)}
+    rows = [[0, {"loss": 1.5, **wide}], [1, {"loss": 1.25}], [2, {"loss": 9.0}]]
+    log_run(path, init=init, rows=rows, exit=1)
+    log_run(path, init={**init, "resume": "allow"}, rows=[[2, ODD], [3, {"loss": 0.5}]])
+    return path
+
+
+def inspected(path: Path) -> list[dict[str, Any]]:
+    """A file as wandb's own reader tells it."""
+    reader = "import runpy; runpy.run_module('wandb', None, '__main__', True)"
+    asked = ("leet", "inspect", "--json", str(path))
+    done = prepared.run(reader, *asked, folder=path.parent, surroundings={})
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+
+
+def plain(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row with its values' paths as names, and NaN as something that equals itself."""
+    return {key: "NaN" if value != value else value for key, value in flat(row).items()}
+
+
+def test_every_file_is_read_as_wandbs_own_reader_reads_it(folder: Path) -> None:
+    files = sorted(folder.rglob("*.wandb"))
+    assert len(files) == 2 and files[0].stat().st_size > BLOCK, "one has more than a block"
+    for path in files:
+        theirs = inspected(path)
+        history = [one["history"]["item"] for one in theirs if one["type"] == "history"]
+        heads = [one["run"] for one in theirs if one["type"] == "run"]
+        told = tell(path)
+        assert [plain(row) for row in told.rows] == [plain(row) for row in history]
+        assert history
+        assert (told.head.run_id, told.head.project) == (heads[0]["run_id"], heads[0]["project"])
+        own = {k: v for k, v in heads[0]["config"]["update"].items() if not k.startswith("_")}
+        assert own.items() <= told.config.items() and told.config["late"] == [1, 2]
+        assert told.problems == []
+
+
+def test_the_files_of_a_resumed_run_are_one_run(folder: Path) -> None:
+    reading = read_offline(folder)
+    (run,) = reading.records
+    assert reading.findings == () and run.findings == ()
+    assert (run.run, run.facts.state, run.facts.name) == ("abc", "finished", "A & B")
+    assert (run.facts.seed, run.facts.project, run.facts.tags) == (3, "me/p", ("one", "two"))
+    assert [row["_step"] for row in run.rounds] == [0, 1, 2, 3]
+    assert run.rounds[0]["metric/599/" + "x" * 60] == 599.5
+    odd = run.rounds[2]
+    assert "loss" not in odd, "the later file says what step 2 was"
+    assert (odd["loss/a.b"], odd["nested.a.b"], odd["text"]) == (0.1, 2, "é<&>")
+    assert odd["big"] == 2.0**60 and odd["nan"] != odd["nan"]
+    made = make_tables(reading)
+    assert "nan is not finite in 1 of 4 points, first in number 3" in [
+        finding.what for finding in made.findings
+    ]
+    assert made.points["env_id"].unique().tolist() == ["E"]
+
+
+def test_the_first_file_alone_is_of_a_run_that_failed(folder: Path) -> None:
+    first, last = sorted(folder.rglob("*.wandb"))
+    assert [read_offline(path).records[0].facts.state for path in (first, last)] == [
+        "failed",
+        "finished",
+    ]
+
+
+def test_a_cut_tail_is_told_with_its_byte(folder: Path, tmp_path: Path) -> None:
+    path = sorted(folder.rglob("*.wandb"))[1]
+    data = path.read_bytes()
+    whole = tell(path).rows
+    seen = set()
+    for cut in range(len(data) - 1, HEADER.size, -97):
+        copy = tmp_path / "run-abc.wandb"
+        copy.write_bytes(data[:cut])
+        told = tell(copy)
+        assert told.rows == whole[: len(told.rows)] or any(v != v for v in told.rows[0].values())
+        seen.add(len(told.rows))
+        reading = read_offline(copy)
+        found = [*reading.findings, *(one for run in reading.records for one in run.findings)]
+        assert all(f"of {cut} of run-abc.wandb" in finding.what for finding in found)
+        # A cut between two records leaves nothing of a third to complain of.
+        assert len(found) == (0 if told.head and not told.problems else 1)
+        assert [run.facts.state for run in reading.records] == ["died"] * bool(told.head)
+    assert seen == {0, 1, 2}
+
+
+def test_a_damaged_middle_is_told_and_nothing_behind_it_is_guessed(
+    folder: Path, tmp_path: Path
+) -> None:
+    path = sorted(folder.rglob("*.wandb"))[0]
+    data = bytearray(path.read_bytes())
+    data[BLOCK + 100] ^= 1
+    copy = tmp_path / "damaged.wandb"
+    copy.write_bytes(data)
+    told = tell(copy)
+    assert told.rows == [] and f"read up to byte {BLOCK} of {len(data)}" in told.problems[0]
+    assert "the checksum does not fit" in told.problems[0]
+    (run,) = read_offline(copy).records
+    assert [finding.run for finding in run.findings] == ["abc"]
+
+
+def test_a_file_of_something_else_is_a_finding(tmp_path: Path) -> None:
+    (tmp_path / "a.wandb").write_bytes(b"rubbish, and more of it")
+    reading = read_offline(tmp_path)
+    assert reading.records == ()
+    (finding,) = reading.findings
+    assert "read up to byte 0 of 23 of a.wandb (the header is" in finding.what

@@ -1,0 +1,112 @@
+"""`rlhf-lab sync`, by wandb's own command, to a server on this machine."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rlhf_lab.cli import wandb_sync
+from rlhf_lab.runs.provenance import provenance
+from rlhf_lab.runs.trackers.console import Console
+from rlhf_lab.runs.trackers.identity import TrackedRun
+from rlhf_lab.runs.trackers.mirrors import open_mirrors
+from rlhf_lab.runs.trackers.options import TrackerOptions, WandbMode
+from rlhf_lab.types.errors import UserError
+from tests.support.wandb_server import WandbServer, serving
+
+pytestmark = pytest.mark.usefixtures("costly")
+
+KEY = "a" * 40
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[WandbServer]:
+    for name in ("WANDB_CONFIG_DIR", "WANDB_CACHE_DIR", "WANDB_DATA_DIR", "WANDB_DIR"):
+        monkeypatch.setenv(name, str(tmp_path / name))
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    with serving() as state:
+        monkeypatch.setenv("WANDB_BASE_URL", state.url)
+        monkeypatch.setenv("WANDB_API_KEY", KEY)
+        yield state
+
+
+def write(folder: Path, run_id: str, steps: range, state: str = "finished") -> None:
+    """What a run of these rounds leaves behind; again, for one that went on."""
+    folder.mkdir(parents=True, exist_ok=True)
+    manifest = {"state": state, "run_id": run_id, **provenance()}
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    options = TrackerOptions(wandb=WandbMode.offline)
+    (tracker,) = open_mirrors(options, TrackedRun(folder, {}, run_id), steps.start, print)
+    for step in range(steps.stop):
+        tracker.log({"reward/mean": step / 8, "total/updates": 2 * step + 2}, step)
+    tracker.close()
+
+
+def call(*arguments: str | Path) -> int:
+    return wandb_sync.COMMAND.run([str(argument) for argument in arguments], Console(quiet=False))
+
+
+def test_a_resumed_run_is_sent_in_order_and_only_once(
+    tmp_path: Path, server: WandbServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "runs" / "cut"
+    write(folder, "r1", range(0, 2), state="stopped")
+    write(folder, "r1", range(2, 3))
+    assert call(tmp_path / "runs", "--dry") == 0
+    assert f"to be sent: {folder} (2 files)" in capsys.readouterr().out
+    assert server.history == {}
+    assert call(tmp_path / "runs") == 0
+    assert "1 sent, 0 sent before, 0 still going on, 0 failed" in capsys.readouterr().out
+    told = [(row["_step"], row["global_step"], row["reward/mean"]) for row in server.history["r1"]]
+    assert told == [(0, 2, 0.0), (1, 4, 0.125), (2, 6, 0.25)]
+    assert call(folder) == 0
+    assert "0 sent, 1 sent before" in capsys.readouterr().out
+    # A run that goes on after it was sent: its new rows follow the old ones.
+    write(folder, "r1", range(3, 5))
+    assert call(folder) == 0
+    assert [row["_step"] for row in server.history["r1"]] == [0, 1, 2, 3, 4]
+
+
+def test_one_that_fails_does_not_stop_the_others_and_a_running_one_is_left(
+    tmp_path: Path, server: WandbServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, state in (("bad", "finished"), ("good", "finished"), ("now", "running")):
+        write(tmp_path / name, name, range(0, 1), state)
+    (file,) = (tmp_path / "bad").glob(f"wandb/{wandb_sync.OFFLINE}")
+    file.write_bytes(b"no file of wandb's")
+    assert call(tmp_path) == 1
+    said = capsys.readouterr().out
+    assert set(server.history) == {"good"}
+    assert f"1 still going on ({tmp_path / 'now'})" in said
+    assert f"1 failed ({tmp_path / 'bad'})" in said
+    assert KEY not in said
+
+
+def test_without_a_key_it_says_how_to_log_in(
+    tmp_path: Path, server: WandbServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path / "run", "r1", range(0, 1))
+    monkeypatch.delenv("WANDB_API_KEY")
+    with pytest.raises(UserError, match="wandb login"):
+        call(tmp_path)
+    assert server.history == {}
+
+
+def test_bad_input_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UserError, match="absent is no folder"):
+        call(tmp_path / "absent")
+    with pytest.raises(UserError, match="--all: rlhf-lab sync"):
+        call(tmp_path, "--all")
+    monkeypatch.setattr(wandb_sync, "find_spec", lambda name: None)
+    with pytest.raises(UserError, match=r"pip install 'rlhf-lab\[wandb\]'"):
+        call(tmp_path)
+
+
+def test_a_folder_without_offline_runs_has_nothing_to_send(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(tmp_path) == 0
+    assert "0 sent, 0 sent before" in capsys.readouterr().out

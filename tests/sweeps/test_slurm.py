@@ -1,0 +1,523 @@
+"""The launcher for Slurm without one: Slurm's commands are scripts of a few lines."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hydra.core.utils import JobReturn, JobStatus
+from hydra_plugins.hydra_submitit_launcher.config import SlurmQueueConf
+from omegaconf import OmegaConf
+from submitit.core.utils import DelayedSubmission, cloudpickle_dump
+
+from rlhf_lab.runs.child import birth, end_process
+from rlhf_lab.sweeps.job import content_of
+from rlhf_lab.sweeps.launchers import slurm, slurm_ready
+from rlhf_lab.sweeps.launchers.multinode import layout_of, overrides_of, script_of
+from rlhf_lab.sweeps.launchers.requeue import after_stop, passing_on, slurm_job
+from rlhf_lab.sweeps.launchers.slurm_jobs import (
+    LATE_SECONDS,
+    PREEMPTED_SECONDS,
+    JobsGoOn,
+    LostJob,
+    State,
+    Submitted,
+    expanded,
+    parsed,
+    wait_for,
+)
+from rlhf_lab.sweeps.launchers.slurm_ready import (
+    TARGET,
+    SlurmOptions,
+    accounting,
+    check_options,
+    check_ready,
+)
+from rlhf_lab.sweeps.run_job import JobRunner
+from rlhf_lab.sweeps.stop_jobs import StopFiles
+from rlhf_lab.types.errors import UserError
+from tests.conftest import MakeConfig
+
+Bin = Callable[..., Path]
+
+
+@pytest.fixture
+def slurm_bin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bin:
+    """Makes Slurm's commands from the bodies of shell scripts; no others are on PATH."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", str(folder))
+
+    def make(**bodies: str) -> Path:
+        usual = {
+            "sbatch": f'/bin/cp "$1" {tmp_path}/batch.sh; echo Submitted batch job 7',
+            "srun": "exit 1",
+            "scontrol": "echo AccountingStorageType = accounting_storage/slurmdbd",
+            "sacct": "exit 0",
+        }
+        for name, body in (usual | bodies).items():
+            if body:
+                (folder / name).write_text(f"#!/bin/sh\n{body}\n")
+                (folder / name).chmod(0o755)
+        return tmp_path
+
+    return make
+
+
+def test_all_options_of_the_plugin_are_kept() -> None:
+    ours = {field.name for field in dataclasses.fields(SlurmOptions)}
+    assert {field.name for field in dataclasses.fields(SlurmQueueConf)} <= ours
+
+
+def test_a_cluster_that_has_everything_is_used(slurm_bin: Bin) -> None:
+    slurm_bin()
+    check_ready()
+
+
+@pytest.mark.parametrize(
+    ("bodies", "complaint"),
+    [
+        ({"sbatch": ""}, "sbatch not on PATH.*login node.*LAUNCHER=joblib"),
+        ({"sacct": ""}, "sacct not on PATH"),
+        (
+            {"scontrol": "echo 'AccountingStorageType   = accounting_storage/none'"},
+            "no accounting.*waited for for ever.*slurmdbd",
+        ),
+        ({"scontrol": "echo 'AccountingStorageType = (null)'"}, "no accounting"),
+        ({"scontrol": "echo nobody there >&2; exit 1"}, "scontrol show config.*nobody there"),
+        ({"sacct": "echo refused >&2; exit 1"}, "sacct .* failed .refused."),
+    ],
+)
+def test_a_cluster_that_lacks_something_is_refused(
+    slurm_bin: Bin, bodies: dict[str, str], complaint: str
+) -> None:
+    slurm_bin(**bodies)
+    with pytest.raises(UserError, match=complaint):
+        check_ready()
+
+
+def test_a_missing_package_is_refused_with_the_extra(
+    slurm_bin: Bin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slurm_bin()
+    monkeypatch.setattr(slurm_ready, "find_spec", lambda name: None)
+    with pytest.raises(UserError, match=r"hydra-submitit-launcher.*pip install 'rlhf-lab\[slurm\]"):
+        check_ready()
+
+
+@pytest.mark.parametrize(
+    ("changed", "complaint"),
+    [
+        ({"signal_delay_s": 600, "timeout_min": 10}, "lower signal_delay_s below 600"),
+        ({"timeout_min": 0}, "timeout_min=0: choose 1 or more"),
+        ({"array_parallelism": 0}, "array_parallelism=0"),
+        ({"max_num_timeout": -1}, "max_num_timeout=-1: choose 0 or more"),
+        ({"tasks_per_node": 8}, "hydra.sweeper.layout"),
+    ],
+)
+def test_options_with_which_no_job_could_run_are_refused(
+    changed: dict[str, int], complaint: str
+) -> None:
+    with pytest.raises(UserError, match=complaint):
+        check_options(SlurmOptions(**changed))  # type: ignore[arg-type]
+
+
+def test_no_line_of_accounting_is_no_accounting() -> None:
+    assert accounting("SlurmUser = root") == ""
+    assert accounting("AccountingStorageType   = accounting_storage/slurmdbd") != ""
+
+
+def batch_text(folder: Path, **options: Any) -> str:
+    """What sbatch gets for two jobs."""
+    made = slurm.executor(SlurmOptions(submitit_folder=str(folder / "%j"), name="x", **options))
+    made.map_array(abs, [1, 2])
+    return (folder / "batch.sh").read_text()
+
+
+def test_options_reach_sbatch(slurm_bin: Bin) -> None:
+    text = batch_text(
+        slurm_bin(),
+        partition="long",
+        account="lab",
+        qos="low",
+        gpus_per_node=4,
+        cpus_per_task=6,
+        mem_gb=32,
+        nodes=2,
+        timeout_min=90,
+        signal_delay_s=200,
+        array_parallelism=1,
+        setup=["module load cuda", "ulimit -n 4096"],
+        additional_parameters={"mail-user": "a@b.c"},
+    ).splitlines()
+    wanted = "partition=long account=lab qos=low gpus-per-node=4 cpus-per-task=6 mem=32GB nodes=2"
+    wanted += " time=90 signal=USR2@200 array=0-1%1 mail-user=a@b.c open-mode=append"
+    assert {f"#SBATCH --{option}" for option in wanted.split()} <= set(text)
+    setup, command = text.index("module load cuda"), text.index("export SUBMITIT_EXECUTOR=slurm")
+    assert setup < text.index("ulimit -n 4096") < command
+    assert f"{sys.executable} -u -m submitit.core._submit" in text[command + 1]
+    assert "container" not in "\n".join(text)
+
+
+def test_an_image_is_given_to_srun_with_the_working_folder(slurm_bin: Bin) -> None:
+    text = batch_text(slurm_bin(), container="registry#lab/rlhf:1")
+    here = os.getcwd()
+    assert "'--container-image=registry#lab/rlhf:1'" in text
+    assert f"--container-mounts={here}:{here} --container-workdir={here}" in text
+    assert " python -u -m submitit.core._submit" in text
+    assert sys.executable not in text, "the image has a python of its own"
+
+
+def test_a_command_is_put_before_python(slurm_bin: Bin) -> None:
+    text = batch_text(slurm_bin(), container="apptainer exec --nv lab.sif")
+    assert " apptainer exec --nv lab.sif python -u -m submitit.core._submit" in text
+    assert "--container" not in text
+
+
+def test_what_slurm_does_not_take_is_refused_with_its_own_word(
+    slurm_bin: Bin, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = slurm_bin(sbatch="echo 'invalid partition specified: nope' >&2; exit 1")
+    options = SlurmOptions(submitit_folder=str(folder / "%j"), name="x", partition="nope")
+    setting = {"hydra_context": None, "task_function": abs, "config": None}
+    with pytest.raises(UserError, match=r"invalid partition specified: nope.*hydra.launcher.part"):
+        slurm.launch(options, setting, [["seed=1"]], 0)
+
+
+def job(folder: Path, number: int, result: tuple[str, Any] | None = None) -> Submitted:
+    """A submitted job, with what it left."""
+    place = folder / f"7_{number}"
+    place.mkdir(parents=True, exist_ok=True)
+    if result is not None:
+        cloudpickle_dump(result, place / "result.pkl")
+    return Submitted(f"7_{number}", place / "result.pkl", place / "out", place / "err")
+
+
+class Time:
+    """A clock that moves when somebody sleeps."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+def told(history: Sequence[tuple[float, str]], time: Time) -> Callable[..., dict[str, State]]:
+    """Accounting of job 7_0, by the seconds from which each state holds."""
+
+    def ask(ids: Sequence[str]) -> dict[str, State]:
+        return {"7_0": State([name for since, name in history if time.now >= since][-1])}
+
+    return ask
+
+
+def test_one_bad_job_does_not_sink_the_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    good = JobReturn(status=JobStatus.COMPLETED)
+    good.return_value = "finished"
+    raised = JobReturn(status=JobStatus.FAILED)
+    raised.return_value = ZeroDivisionError("in the task")
+    jobs = [
+        job(tmp_path, 0, ("success", good)),
+        job(tmp_path, 1),
+        job(tmp_path, 2, ("success", raised)),
+        job(tmp_path, 3, ("error", "Traceback of the worker")),
+    ]
+    time = Time()
+    lost = State("OUT_OF_MEMORY", "0:125", "node3")
+    states = wait_for(jobs, lambda ids: {"7_1": lost}, time, time.sleep)
+    assert time.now < 30, "a killed job is told soon"
+    assert "7_1 is OUT_OF_MEMORY" in capsys.readouterr().err
+    found = [slurm.outcome(one, states[one.id], ["seed=1"]) for one in jobs]
+    assert [one.status for one in found] == [JobStatus.COMPLETED] + 3 * [JobStatus.FAILED]
+    assert found[0].return_value == "finished"
+    message = str(found[1]._return_value)
+    for part in ("7_1", "OUT_OF_MEMORY", "0:125", "node3", "hydra.launcher.mem_gb"):
+        assert part in message
+    assert str(jobs[1].stdout) in message
+    assert str(jobs[1].stderr) in message
+    assert isinstance(found[2]._return_value, ZeroDivisionError)
+    assert "Traceback of the worker" in str(found[3]._return_value)
+    for one, place in ((found[2], "7_2"), (found[3], "7_3")):
+        assert place in one._return_value.__notes__[0]
+
+
+def test_a_result_that_cannot_be_read_is_that_jobs_failure(tmp_path: Path) -> None:
+    broken = job(tmp_path, 0)
+    broken.result.write_bytes(b"no pickle")
+    found = slurm.outcome(broken, State("COMPLETED"), ["seed=1"])
+    assert found.status is JobStatus.FAILED
+    assert list(found.overrides or []) == ["seed=1"]
+
+
+def test_a_preempted_job_is_waited_for_while_slurm_queues_it_again(tmp_path: Path) -> None:
+    time = Time()
+    one = job(tmp_path, 0)
+    history = [(0.0, "RUNNING"), (20.0, "PREEMPTED"), (100.0, "PENDING"), (140.0, "RUNNING")]
+    ask = told(history, time)
+
+    def sleep(seconds: float) -> None:
+        time.sleep(seconds)
+        if time.now >= 200:
+            cloudpickle_dump(("success", None), one.result)
+
+    assert wait_for([one], ask, time, sleep)["7_0"].name == "RUNNING"
+    assert time.now == pytest.approx(200, abs=2)
+
+
+@pytest.mark.parametrize(
+    ("end", "patience"), [("CANCELLED", LATE_SECONDS), ("PREEMPTED", PREEMPTED_SECONDS)]
+)
+def test_a_job_that_slurm_ended_is_given_up_after_the_patience_of_its_end(
+    tmp_path: Path, end: str, patience: float, capsys: pytest.CaptureFixture[str]
+) -> None:
+    time = Time()
+    ask = told([(0.0, "SUSPENDED"), (1000.0, end)], time)
+    states = wait_for([job(tmp_path, 0)], ask, time, time.sleep)
+    assert states["7_0"].name == end
+    assert 1000 + patience <= time.now <= 1000 + patience + 10
+    assert f"7_0 is {end}" in capsys.readouterr().err
+
+
+def test_accounting_that_does_not_answer_is_told_and_asked_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    time = Time()
+
+    def ask(ids: Sequence[str]) -> dict[str, State]:
+        if time.now < 30:
+            raise subprocess.CalledProcessError(1, "sacct", stderr="no route")
+        return {"7_0": State("NODE_FAIL")}
+
+    assert wait_for([job(tmp_path, 0)], ask, time, time.sleep)["7_0"].name == "NODE_FAIL"
+    assert "sacct does not answer (no route)" in capsys.readouterr().err
+
+
+def test_lines_of_accounting_name_one_job_or_many() -> None:
+    assert parsed("12_3|CANCELLED by 0|0:15|node1") == {"12_3": State("CANCELLED", "0:15", "node1")}
+    assert parsed("12_[0-1,4%2]|PENDING|0:0|None assigned") == {
+        "12_0": State("PENDING"),
+        "12_1": State("PENDING"),
+        "12_4": State("PENDING"),
+    }
+    assert expanded("12") == ["12"]
+
+
+def test_an_interrupted_launcher_leaves_the_jobs_and_says_how_to_end_them(
+    slurm_bin: Bin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = slurm_bin()
+
+    def interrupt(jobs: Sequence[Submitted]) -> dict[str, State]:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(slurm, "wait_for", interrupt)
+    options = SlurmOptions(submitit_folder=str(folder / "%j"), name="x")
+    setting = {"hydra_context": None, "task_function": abs, "config": None}
+    with pytest.raises(JobsGoOn, match=r"2 jobs go on.*scancel 7`"):
+        slurm.launch(options, setting, [["seed=1"], ["seed=2"]], 0)
+
+
+@dataclasses.dataclass
+class Task:
+    """Stops when it is asked, and has what no pickle takes."""
+
+    stopped: list[float] = dataclasses.field(default_factory=list)
+    unpicklable: Any = None
+
+    def stop(self, seconds: float) -> None:
+        self.stopped.append(seconds)
+
+
+def test_a_checkpoint_waits_for_the_run_and_gives_back_what_was_submitted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SUBMITIT_EXECUTOR", "slurm")
+    monkeypatch.setenv("SUBMITIT_FOLDER", str(tmp_path))
+    monkeypatch.setenv("SLURM_JOB_ID", "5")
+    monkeypatch.delenv("SLURM_ARRAY_JOB_ID", raising=False)
+    path = tmp_path / "5_submitted.pkl"
+    DelayedSubmission(slurm.Requeued(abs, Task(), 9.0), -3).dump(path)
+    path.with_suffix(".pkl.save_tmp").write_text("left by a job that was killed")
+    running = Task(unpicklable=threading.Lock())
+    with pytest.raises(TypeError):
+        pickle.dumps(running)
+    again = slurm.Requeued(abs, running, 9.0).checkpoint(-3)
+    assert running.stopped == [9.0]
+    again.dump(tmp_path / "new.pkl")
+    assert again.result() == 3
+    assert not path.with_suffix(".pkl.save_tmp").exists()
+
+
+def in_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This process is job 7_3 of Slurm."""
+    monkeypatch.setenv("SUBMITIT_EXECUTOR", "slurm")
+    for name, value in (("JOB_ID", "11"), ("ARRAY_JOB_ID", "7"), ("ARRAY_TASK_ID", "3")):
+        monkeypatch.setenv(f"SLURM_{name}", value)
+
+
+def test_outside_of_slurm_nobody_waits_for_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SUBMITIT_EXECUTOR", raising=False)
+
+    def fail(*arguments: Any) -> Any:
+        raise AssertionError("asked")
+
+    assert slurm_job() is None
+    after_stop(60, fail, fail, fail)
+
+
+@pytest.mark.parametrize("end", ["COMPLETING", "CANCELLED", "PREEMPTED", "PENDING"])
+def test_a_stopped_job_ends_without_a_result_when_slurm_takes_it_away(
+    monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    in_job(monkeypatch)
+    states = iter(["RUNNING", None, "RUNNING", end])
+    asked: list[str] = []
+
+    def state(number: str) -> str | None:
+        asked.append(number)
+        return next(states)
+
+    def leave(code: int) -> None:
+        raise SystemExit(code)
+
+    with pytest.raises(SystemExit, match="75"):
+        after_stop(1800, state, lambda seconds: None, leave)
+    assert asked == ["7_3"] * 4
+
+
+def test_a_stopped_job_that_slurm_does_not_end_says_so_after_a_while(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    in_job(monkeypatch)
+    time = Time()
+
+    def leave(code: int) -> None:
+        raise AssertionError("left")
+
+    after_stop(60, lambda number: "RUNNING", time.sleep, leave)
+    assert time.now == 60
+
+
+def started(code: str) -> subprocess.Popen[bytes]:
+    """A process that has said that it runs."""
+    process = subprocess.Popen(
+        [sys.executable, "-u", "-c", code], stdout=subprocess.PIPE, start_new_session=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"ready\n"
+    return process
+
+
+SAVES = """
+import signal, sys, time
+def save(*_):
+    time.sleep(0.3)
+    sys.exit(75)
+signal.signal(signal.SIGTERM, save)
+print("ready")
+time.sleep(60)
+"""
+STAYS = """
+import signal, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print("ready")
+time.sleep(60)
+"""
+
+
+def test_a_process_has_time_to_save_its_state() -> None:
+    with started(SAVES) as process:
+        assert end_process(process.pid, 120)
+        assert process.wait() == 75
+
+
+def test_a_process_that_does_not_end_is_made_to() -> None:
+    with started(STAYS) as process:
+        assert not end_process(process.pid, 0.3)
+        assert process.wait() == -signal.SIGKILL
+
+
+def test_a_process_that_has_ended_is_left_alone() -> None:
+    with started("print('ready')") as process:
+        process.wait()
+    assert birth(process.pid) is None
+    assert end_process(process.pid, 0)
+
+
+def test_in_a_slurm_job_the_signal_goes_on_to_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    in_job(monkeypatch)
+    before = signal.getsignal(signal.SIGTERM)
+    with started(SAVES) as process:
+        with passing_on(process.pid):
+            os.kill(os.getpid(), signal.SIGTERM)
+            assert process.wait(120) == 75
+        assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_lost_jobs_say_where_to_look_after_a_copy(tmp_path: Path) -> None:
+    error = LostJob(job(tmp_path, 0), State("TIMEOUT"))
+    assert str(pickle.loads(pickle.dumps(error))) == str(error)
+    assert "signal_delay_s" in str(error)
+
+
+def test_a_layout_asks_for_its_nodes_and_devices_and_has_them_alone() -> None:
+    given = {"_target_": TARGET, "gpus_per_node": 1, "additional_parameters": {"mail-user": "me"}}
+    launcher = OmegaConf.create(given)
+    layout = layout_of("2x8:8+8", launcher)
+    assert (launcher.nodes, launcher.gpus_per_node) == (2, 8)
+    assert launcher.additional_parameters == {"exclusive": True, "mail-user": "me"}
+    assert overrides_of(layout) == ["generator=vllm_server"]
+    words = ["train", "seed=1", "generator=vllm_server", "output.dir=there"]
+    script = script_of(layout, words, launcher)
+    assert script.count("rlhf-lab serve seed=1 output.dir=there generator=vllm_server") == 8
+    assert script.count("--nproc-per-node=8") == 1
+
+
+def test_a_layout_without_gpus_has_processes_of_the_cpu() -> None:
+    launcher = OmegaConf.create(
+        {"_target_": TARGET, "gpus_per_node": None, "additional_parameters": {}}
+    )
+    layout = layout_of("1x2:2+0", launcher)
+    assert launcher.gpus_per_node is None
+    assert overrides_of(layout) == []
+    assert "CUDA_VISIBLE_DEVICES" not in script_of(layout, ["train", "seed=1"], launcher)
+    assert script_of(None, ["train", "seed=1"], launcher) == ""
+
+
+def test_only_slurm_takes_a_layout() -> None:
+    launcher = OmegaConf.create({"_target_": "another"})
+    assert layout_of("", launcher) is None
+    with pytest.raises(UserError, match=r"layout=1x8:7\+1: only Slurm.*launcher=slurm"):
+        layout_of("1x8:7+1", launcher)
+
+
+def test_where_servers_are_makes_no_other_run(config_of: MakeConfig) -> None:
+    base = ["generator=vllm_server", "generator.weights_folder=shared"]
+    here, there = (
+        content_of(config_of(*base, f"generator.urls=[http://{host}:81]")) for host in "ab"
+    )
+    assert here == there == content_of(config_of(*base))
+    assert here != content_of(config_of(*base, "generator.temperature=0.5"))
+
+
+def test_on_other_nodes_of_a_job_there_is_nothing_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_job(monkeypatch)
+    monkeypatch.setenv("SLURM_PROCID", "1")
+    assert JobRunner((), "", (), StopFiles(tmp_path))(None) == "elsewhere"

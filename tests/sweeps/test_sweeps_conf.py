@@ -1,0 +1,246 @@
+"""The sweeps that the project ships: what each asks, and that its conditions are comparable."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import pytest
+import yaml
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from omegaconf import DictConfig
+
+from rlhf_lab.experiment.checks import check
+from rlhf_lab.experiment.config import Config, plain, typed
+from rlhf_lab.experiment.registry import conf_folder
+from rlhf_lab.runs.folder import config_hash
+from tests.support.composed import by_hydra, composed
+
+pytestmark = pytest.mark.usefixtures("costly")
+
+FOLDER = conf_folder().parent / "sweeps"
+# They span spaces and no grids: tests/test_search_runs.py.
+SEARCHES = ["search", "search_nano"]
+NAMES = sorted(path.stem for path in FOLDER.glob("*.yaml") if path.stem not in SEARCHES)
+NANO = "_nano"
+QUESTIONS = sorted(name.removesuffix(NANO) for name in NAMES if name.endswith(NANO))
+# A real model that a laptop trains: there is no smaller form that could follow instructions.
+OF_ONE_SIZE = ["instructions_smollm2"]
+SEEDS = ["1", "2", "3", "4", "5"]
+# Conditions that are all composed; of larger grids, a sample is.
+SMALL = 9
+
+
+PARTS = f"hydra.searchpath=[file://{conf_folder()}]"
+
+
+@functools.cache
+def asked_of_hydra(name: str) -> DictConfig:
+    """The node `hydra` of a sweep's file."""
+    cfg: DictConfig = by_hydra(FOLDER, name, [PARTS], hydra=True).hydra
+    return cfg
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """A sweep's file, and its jobs as overrides."""
+
+    name: str
+
+    @property
+    def path(self) -> Path:
+        return FOLDER / f"{self.name}.yaml"
+
+    @functools.cache  # noqa: B019  (composing is what these tests take their time for)
+    def config(self, *overrides: str) -> Config:
+        return typed(composed(PARTS, *overrides, name=self.name, folder=FOLDER))
+
+    @cached_property
+    def swept(self) -> Mapping[str, Sequence[str]]:
+        """The values of each swept key, by Hydra's own grammar."""
+        params = asked_of_hydra(self.name).sweeper.params
+        lines = [f"{key}={value}" for key, value in params.items()]
+        parsed = OverridesParser.create().parse_overrides(lines)
+        return {
+            override.get_key_element(): list(override.sweep_string_iterator())
+            for override in parsed
+        }
+
+    @property
+    def conditions(self) -> int:
+        """Jobs of one seed."""
+        return math.prod(len(values) for key, values in self.swept.items() if key != "seed")
+
+    @property
+    def sample(self) -> list[dict[str, str]]:
+        """The whole grid of one seed if it is small; else all values of each key with the first of
+        the others, and the last corner."""
+        keys = {key: values for key, values in self.swept.items() if key != "seed"}
+        if self.conditions <= SMALL:
+            grid = itertools.product(*keys.values())
+            return [dict(zip(keys, values, strict=True)) for values in grid]
+        first = {key: values[0] for key, values in keys.items()}
+        others = [first | {key: value} for key, values in keys.items() for value in values[1:]]
+        return [first, *others, {key: values[-1] for key, values in keys.items()}]
+
+    def configs(self) -> list[Config]:
+        return [self.config(*as_overrides(condition)) for condition in self.sample]
+
+
+def as_overrides(condition: Mapping[str, str]) -> list[str]:
+    return [f"{key}={value}" for key, value in condition.items()]
+
+
+def completions(config: Config) -> int:
+    return config.run.num_rounds * config.run.groups_per_round * config.run.group_size
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_condition_is_a_run_that_nothing_refuses(name: str) -> None:
+    configs = Sweep(name).configs()
+    for config in configs:
+        check(config)
+    assert len({config_hash(plain(config)) for config in configs}) == len(configs)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_sweep_says_its_question_and_pairs_its_conditions_by_seed(name: str) -> None:
+    sweep = Sweep(name)
+    question = sweep.path.read_text(encoding="utf-8").splitlines()[0]
+    assert question.startswith("# ") and question.endswith("?")
+    assert asked_of_hydra(name).mode.name == "MULTIRUN"
+    # Hydra makes the product, so that every condition has all seeds.
+    assert sweep.swept["seed"] == SEEDS
+    assert all(len(set(values)) == len(values) >= 2 for values in sweep.swept.values())
+
+
+@pytest.mark.parametrize("path", sorted(FOLDER.rglob("*.yaml")), ids=lambda path: path.stem)
+def test_where_runs_go_is_not_a_sweeps_affair(path: Path) -> None:
+    assert "output" not in yaml.safe_load(path.read_text(encoding="utf-8"))
+
+
+def test_every_question_has_a_nano_and_a_full_form_with_the_same_question() -> None:
+    assert sorted(set(NAMES) - {q + NANO for q in QUESTIONS}) == sorted(QUESTIONS + OF_ONE_SIZE)
+    for question in QUESTIONS:
+        first = [Sweep(name).path.read_text().splitlines()[0] for name in forms(question)]
+        assert len(set(first)) == 1, question
+        full, nano = (Sweep(name) for name in forms(question))
+        assert len(full.swept) == len(nano.swept)
+        for of_full, of_nano in zip(full.swept.values(), nano.swept.values(), strict=True):
+            assert len(of_nano) <= len(of_full)
+
+
+def forms(question: str) -> tuple[str, str]:
+    return question, question + NANO
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_full_forms_are_the_papers_and_nano_forms_fit_two_to_two_cores(question: str) -> None:
+    full, nano = (Sweep(name) for name in forms(question))
+    for config in full.configs():
+        assert config.task.name == "tldr" and config.model.name.startswith("pythia")
+        assert config.eval.name == "full"
+        # 512 prompts with K = 2, as docs/sweeps.md counts them.
+        per_update = config.run.groups_per_update * config.run.group_size
+        assert per_update == (1024 if config.run.updates == 256 else 2048)
+    for config in nano.configs():
+        assert config.task.name == "tldr_nano" and config.model.name.startswith("nano")
+        stages = (config.sft, config.labels, config.reward_model, config.engine, config.eval)
+        assert {part.threads for part in stages} == {1} and config.generator.threads == 1
+
+
+# Updates, and prompts with completions an update: the same in all conditions of a sweep.
+BUDGETS = {
+    "off_policy_ladder": ((256, 512 * 2), (256, 8 * 2)),
+    "kl_frontier": ((256, 512 * 2), (256, 8 * 2)),
+    "rate_schedule": ((256, 512 * 2), (256, 8 * 2)),
+    "algorithms": ((256, 256 * 4), (256, 8 * 4)),
+    "policy_scale": ((256, 512 * 2), (64, 8 * 2)),
+    "reward_scale": ((256, 512 * 2), (256, 8 * 2)),
+    "sync_async": ((256, 512 * 2), (64, 8 * 2)),
+    "staleness": ((256, 256 * 4), (256, 8 * 4)),
+    "corrections": ((256, 256 * 4), (256, 8 * 4)),
+    "lag_distribution": ((256, 256 * 4), (256, 8 * 4)),
+    "over_optimisation": ((256, 256 * 4), (160, 32 * 4)),
+}
+# What these change is the budget itself.
+OF_BUDGETS = ["passes", "samples_per_prompt"]
+
+
+def test_no_sweep_escapes_the_budgets_above() -> None:
+    assert sorted([*BUDGETS, *OF_BUDGETS]) == QUESTIONS
+
+
+@pytest.mark.parametrize("question", sorted(BUDGETS))
+def test_conditions_have_equal_updates_and_equal_completions(question: str) -> None:
+    for name, (updates, per_update) in zip(forms(question), BUDGETS[question], strict=True):
+        for config in Sweep(name).configs():
+            assert config.run.updates == updates
+            assert completions(config) == updates * per_update
+
+
+def test_the_ladder_ends_with_four_rounds_like_the_papers() -> None:
+    rounds = {c.run.updates_per_round: c.run.num_rounds for c in ladder()}
+    assert rounds == {1: 256, 2: 128, 4: 64, 8: 32, 16: 16, 32: 8, 64: 4}
+    # 256 updates of 8 prompts with 2 completions each, whatever N.
+    assert {completions(config) for config in ladder()} == {4096}
+
+
+def test_every_rung_of_the_ladder_is_judged_after_the_same_updates() -> None:
+    for config in ladder():
+        judged = [
+            v * config.run.optimizer_steps_per_round
+            for v in config.eval.versions(config.run.num_rounds)
+        ]
+        assert judged == [0, 64, 128, 192, 256]
+
+
+def ladder() -> list[Config]:
+    return Sweep("off_policy_ladder_nano").configs()
+
+
+@pytest.mark.parametrize("name", forms("samples_per_prompt"))
+def test_four_samples_in_half_the_steps_are_as_many_completions(name: str) -> None:
+    pairs = {(c.run.group_size, c.run.updates): completions(c) for c in Sweep(name).configs()}
+    groups = 512 if name == "samples_per_prompt" else 8
+    assert pairs == {(2, 256): 256 * groups * 2, (4, 128): 128 * groups * 4}
+    assert len(set(pairs.values())) == 1
+
+
+@pytest.mark.parametrize("name", forms("passes"))
+def test_t_passes_make_the_same_updates_from_a_tth_of_the_samples(name: str) -> None:
+    groups = 512 if name == "passes" else 8
+    for config in Sweep(name).configs():
+        assert config.run.updates == 256
+        assert completions(config) * config.run.passes == 256 * groups * 2
+
+
+@pytest.mark.parametrize("name", forms("staleness"))
+def test_staleness_is_corrected_only_where_there_is_some(name: str) -> None:
+    found = [(c.mode.max_staleness, c.correction.name) for c in Sweep(name).configs()]
+    stale = [(s, how) for s in (1, 2, 4, 8) for how in ("none", "truncated_is")]
+    assert found == [(0, "none"), *stale]
+    assert {c.mode.name for c in Sweep(name).configs()} == {"lagged"}
+
+
+@pytest.mark.parametrize("name", forms("lag_distribution"))
+def test_all_lags_but_none_have_the_mean_two(name: str) -> None:
+    means = []
+    for config in Sweep(name).configs():
+        shares = config.mode.lag_shares or (*[0.0] * config.mode.max_staleness, 1.0)
+        means.append(sum(lag * share for lag, share in enumerate(shares)))
+        # Several draws a round, or the lag of a round would be one.
+        assert config.run.groups_per_update // config.generator.chunk_groups >= 4
+    assert means == pytest.approx([0.0, 2.0, 2.0, 2.0])
+
+
+def test_the_overlays_are_all_in_use() -> None:
+    used = {value for name in NAMES for values in Sweep(name).swept.values() for value in values}
+    used |= {"nano", "paper"}
+    overlays = {path.stem for path in FOLDER.glob("*/*.yaml")}
+    assert overlays <= used
