@@ -1,1 +1,1 @@
-"""Figures: from tables to a matplotlib Figure, its data and its caption (docs/figures.md)."""
+"""Figures: from tables to a matplotlib Figure, its data and its caption (docs/results.md)."""

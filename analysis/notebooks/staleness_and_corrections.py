@@ -19,7 +19,7 @@
 # its concurrency, with the same bits.
 #
 # The numbers are those of the tracked benchmark, unless `RLHF_LAB_TABLES` names other ones: saved
-# tables, a folder of runs, or any other source of [tables](../../docs/tables.md).
+# tables, a folder of runs, or any other source of [tables](../../docs/results.md).
 # `view.tables("runs/mine")` reads runs of your own.
 
 # %%

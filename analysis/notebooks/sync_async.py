@@ -18,7 +18,7 @@
 # (figures 1 and 9, table 6) finds equal win-rates, 25% sooner at 2.8B and 40% at 8B.
 #
 # The numbers are those of the tracked benchmark, unless `RLHF_LAB_TABLES` names other ones: saved
-# tables, a folder of runs, or any other source of [tables](../../docs/tables.md).
+# tables, a folder of runs, or any other source of [tables](../../docs/results.md).
 # `view.tables("runs/mine")` reads runs of your own.
 
 # %%

@@ -1,1 +1,1 @@
-"""`rlhf-lab report RUNS...`: questions, curves and runs as one HTML page (docs/report.md)."""
+"""`rlhf-lab report RUNS...`: questions, curves and runs as one HTML page (docs/results.md)."""

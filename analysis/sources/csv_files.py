@@ -1,4 +1,4 @@
-"""Runs from CSV files with the columns of docs/tables.md, one row a recorded point or version.
+"""Runs from CSV files with the columns of docs/results.md, one row a recorded point or version.
 
 `run` is required. `seed`, `env_id`, `exp_name`, `state`, `version` and `label` are what they are in
 the tables, `config.KEY` is a value of the config, and axes are given in the units of their names.
@@ -64,7 +64,7 @@ def require_columns(names: Sequence[str], path: Path) -> None:
         shown = str(names)
         more = "" if len(shown) <= SHOWN else " ..."
         raise Unreadable(
-            path, f"it has no column `run` (it has {shown[:SHOWN]}{more}): see docs/tables.md"
+            path, f"it has no column `run` (it has {shown[:SHOWN]}{more}): see docs/results.md"
         )
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise Unreadable(path, f"it has the column {twice[0]} twice: rename one of them")

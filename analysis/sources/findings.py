@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class Kind(StrEnum):
-    """What a finding is about; docs/tables.md says what follows from each."""
+    """What a finding is about; docs/results.md says what follows from each."""
 
     no_seed = "no_seed"
     tuning = "tuning"
