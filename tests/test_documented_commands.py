@@ -6,8 +6,8 @@ are looked up in their own parsers. Nothing is trained.
 
 from __future__ import annotations
 
+import functools
 import re
-import runpy
 import shlex
 import subprocess
 import sys
@@ -76,7 +76,6 @@ ALL_SHOWN = {words: page for page, words in shown()}
 COMMANDS_SHOWN = sorted((w, page) for w, page in ALL_SHOWN.items() if complete(w, ALL_SHOWN))
 
 
-@pytest.mark.filterwarnings("ignore:.*found in sys.modules:RuntimeWarning")
 @pytest.mark.parametrize(
     ("words", "page"), COMMANDS_SHOWN, ids=[" ".join(words) for words, _ in COMMANDS_SHOWN]
 )
@@ -94,25 +93,21 @@ def test_a_documented_command_is_accepted(
     monkeypatch.setenv("OPENAI_API_KEY", "none")
     # Extras are installed by whoever uses them.
     monkeypatch.setattr("rlhf_lab.tasks.extras.find_spec", lambda _: object())
-    accept(words, monkeypatch, capsys)
+    accept(words, capsys)
 
 
-def accept(
-    words: Sequence[str],
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def accept(words: Sequence[str], capsys: pytest.CaptureFixture[str]) -> None:
     """Raise what a reader who types these words would meet."""
     program, *rest = words
     if program == "pip":
         require_extras(rest)
     elif program == "make":
         for line in recipe([word for word in rest if word not in LEFT_OUT]):
-            accept(line, monkeypatch, capsys)
+            accept(line, capsys)
     elif program == "torchrun":
-        accept(["rlhf-lab", *rest[rest.index("rlhf_lab.cli.main") + 1 :]], monkeypatch, capsys)
+        accept(["rlhf-lab", *rest[rest.index("rlhf_lab.cli.main") + 1 :]], capsys)
     elif program == "python":
-        require_options(rest, monkeypatch, capsys)
+        require_options(rest)
     else:
         require_composable(rest, capsys)
 
@@ -144,9 +139,16 @@ def recipe(words: Sequence[str]) -> list[list[str]]:
     return [shlex.split(line.split("||")[0].split(";")[0]) for line in found]
 
 
-def require_options(
-    words: Sequence[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+@functools.cache
+def options_of(module: str) -> set[str]:
+    """The options that `python -m MODULE --help` lists."""
+    command = [sys.executable, "-m", module, "--help"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return set(re.findall(r"--[\w-]+", done.stdout))
+
+
+def require_options(words: Sequence[str]) -> None:
     """The module exists, and its help lists every option that is passed."""
     if len(words) < 2 or words[0] != "-m":
         return
@@ -159,11 +161,7 @@ def require_options(
             (base / f"{module.replace('.', '/')}.py").exists() for base in (ROOT, ROOT / "src")
         )
         return
-    monkeypatch.setattr(sys, "argv", [module, "--help"])
-    with pytest.raises(SystemExit) as ended:
-        runpy.run_module(module, run_name="__main__", alter_sys=True)
-    assert not ended.value.code
-    listed = set(re.findall(r"--[\w-]+", capsys.readouterr().out))
+    listed = options_of(module)
     assert options <= listed, f"{module} has no {options - listed}"
 
 
