@@ -304,7 +304,7 @@ def test_a_judge_that_ends_the_process_loses_no_training(
 
 
 def test_global_random_numbers_decide_nothing_in_a_run(finished: Finished) -> None:
-    path = "reward.path=misbehaving.{}"
+    path = "reward.path=tests.support.misbehaving.{}"
     own = [text for text in RUN if not text.startswith(("reward.path", "+reward.arguments"))]
     one, other = (finished(*own, path.format(name)) for name in ("still", "drawing"))
     assert one == other

@@ -59,7 +59,7 @@ def test_no_device_has_two_tasks_and_none_is_lost(nodes: int, devices: int) -> N
     ("text", "complaint"),
     [
         ("8", "NODESxDEVICES"),
-        ("1x8:7+2", "9 devices are asked for"),
+        ("1x8:7+2", "9 devices are needed"),
         ("1x8:0+1", "at least one device must train"),
     ],
 )

@@ -223,7 +223,7 @@ def test_a_soft_label_is_learned_when_the_gap_is_the_strength() -> None:
         ({"strength_members": 4, "flip_share": 0.1, "soft_share": 0.1}, "turns a negative"),
         (
             {"strength_members": 4, "soft_share": 0.1, "label_smoothing": 0.1},
-            "both say what the target is",
+            "both set the target",
         ),
     ],
 )

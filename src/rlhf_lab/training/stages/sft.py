@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from rlhf_lab.models.batching import collate, to_device
 from rlhf_lab.models.devices import device_of, torch_threads
@@ -80,12 +81,12 @@ def token_loss(model: Any, batch: Batch, loss_on: LossOn) -> Tensor:
 
 
 def whole_sequence(batch: Batch) -> Batch:
-    """The same rows with all but the first prompt column counted as response."""
+    """The same rows with all but the first prompt column counted as response. What is known of
+    response tokens alone is 0 for the tokens of the prompt."""
     prompt_BS, mask_BS = batch.prompt_BS, batch.prompt_mask_BS
-    return replace(
-        batch,
-        prompt_BS=prompt_BS[:, :1],
-        prompt_mask_BS=mask_BS[:, :1],
-        response_BT=torch.cat([prompt_BS[:, 1:], batch.response_BT], dim=1),
-        mask_BT=torch.cat([mask_BS[:, 1:].to(batch.mask_BT.dtype), batch.mask_BT], dim=1),
-    )
+    num_moved = prompt_BS.shape[1] - 1
+    names = [field.name for field in fields(batch) if field.name.endswith("_BT")]
+    padded = {name: functional.pad(getattr(batch, name), (num_moved, 0)) for name in names}
+    padded["response_BT"] = torch.cat([prompt_BS[:, 1:], batch.response_BT], dim=1)
+    padded["mask_BT"] = torch.cat([mask_BS[:, 1:].to(batch.mask_BT.dtype), batch.mask_BT], dim=1)
+    return replace(batch, prompt_BS=prompt_BS[:, :1], prompt_mask_BS=mask_BS[:, :1], **padded)
