@@ -11,7 +11,8 @@ import pytest
 from rlhf_lab.cli.plan import COMMAND
 from rlhf_lab.experiment.planning import planner, steady_state
 from rlhf_lab.experiment.planning.planner import Prediction, changed, predict
-from rlhf_lab.experiment.planning.timing import Measurement, Round, Settings, measured
+from rlhf_lab.experiment.planning.settings import Settings
+from rlhf_lab.experiment.planning.timing import Measurement, Round, measured
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
 

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from rlhf_lab.experiment.planning import ideal_timeline, steady_state
-from rlhf_lab.experiment.planning.timing import Measurement, Round, Settings, measured
+from rlhf_lab.experiment.planning.settings import Settings
+from rlhf_lab.experiment.planning.timing import Measurement, Round, measured
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
 
