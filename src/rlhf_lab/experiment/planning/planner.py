@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import cycle, islice
 from pathlib import Path
 
-from rlhf_lab.experiment.planning import ideal_timeline, steady_state
+from rlhf_lab.experiment.planning import ideal_timeline, overlap_advice, steady_state
 from rlhf_lab.experiment.planning.changes import changed, grid
 from rlhf_lab.experiment.planning.settings import Settings
 from rlhf_lab.experiment.planning.timing import Measurement, Round, measured
@@ -60,7 +60,7 @@ def advice(measurement: Measurement) -> str:
     """How close a whole run came to the ideal timeline of its own seconds, and what would help."""
     own = measurement.settings
     work = work_of(measurement, own)
-    return ideal_timeline.advice(work, own.max_staleness, own.num_generators, measurement.wall)
+    return overlap_advice.advice(work, own.max_staleness, own.num_generators, measurement.wall)
 
 
 def work_of(measurement: Measurement, settings: Settings) -> ideal_timeline.Work:
@@ -129,7 +129,7 @@ def table(measurement: Measurement, plans: Mapping[str, Settings]) -> list[list[
     took = [
         "measured",
         str(rounds) if measurement.is_whole else f"{rounds} of {total}",
-        ideal_timeline.duration(wall),
+        overlap_advice.duration(wall),
         f"{ideal_timeline.share(wall, itself.wall):.0%}" if measurement.is_whole else "",
         percent(measurement.trainer_wait, wall * (own.num_generators > 0)),
         percent(measurement.generator_wait, wall * own.num_generators),
@@ -147,7 +147,7 @@ def predicted(label: str, found: Prediction, settings: Settings, base: float) ->
     return [
         label,
         str(found.rounds),
-        ideal_timeline.duration(found.wall),
+        overlap_advice.duration(found.wall),
         f"{ideal_timeline.share(found.wall, base):.0%}",
         percent(found.trainer_wait, float(settings.num_generators > 0)),
         percent(found.generator_wait, float(settings.num_generators > 0)),
