@@ -56,6 +56,17 @@ def show(folder: Path, changes: Sequence[str], console: Console) -> None:
         console.print(advice(measurement))
 
 
+def report_overlap(folder: Path, console: Console) -> dict[str, float]:
+    """Print who waited and what would help. Returns the seconds of the run and of its ideal
+    timeline."""
+    measurement = measured(folder)
+    if not measurement.is_whole:
+        return {}
+    console.print(advice(measurement))
+    ideal = predict(measurement, measurement.settings).wall
+    return {"wall_seconds": measurement.wall, "ideal_seconds": ideal}
+
+
 def advice(measurement: Measurement) -> str:
     """How close a whole run came to the ideal timeline of its own seconds, and what would help."""
     own = measurement.settings
