@@ -7,15 +7,16 @@ import traceback
 from pathlib import Path
 
 from rlhf_lab.experiment.outputs import CHECKPOINTS
-from rlhf_lab.runs import folder as runs
+from rlhf_lab.runs.folder import MANIFEST
+from rlhf_lab.runs.run_directory import End, RunDirectory
 from rlhf_lab.runs.secrets import masked
 from rlhf_lab.training.checkpoint import saved_checkpoints
 from rlhf_lab.types.errors import StopRequested
 
 
-def end_early(record: runs.RunDirectory, error: BaseException) -> None:
+def end_early(record: RunDirectory, error: BaseException) -> None:
     """Record how a run ended. If the disk is what failed, the error itself must still be seen."""
-    ends: dict[type[BaseException], runs.End] = {
+    ends: dict[type[BaseException], End] = {
         KeyboardInterrupt: "interrupted",
         StopRequested: "stopped",
     }
@@ -24,7 +25,7 @@ def end_early(record: runs.RunDirectory, error: BaseException) -> None:
     try:
         record.finish(state, **facts)
     except OSError as second:
-        error.add_note(f"{record.folder / runs.MANIFEST} could not be updated either: {second}")
+        error.add_note(f"{record.folder / MANIFEST} could not be updated either: {second}")
 
 
 def resume_hint(folder: Path) -> str:

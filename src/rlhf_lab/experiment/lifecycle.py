@@ -30,6 +30,7 @@ from rlhf_lab.runs.disk import disk_error
 from rlhf_lab.runs.extents import extent_of
 from rlhf_lab.runs.manifest import read_manifest
 from rlhf_lab.runs.provenance import peak_memory_bytes, short_commit
+from rlhf_lab.runs.run_directory import End, RunDirectory
 from rlhf_lab.runs.run_lock import run_lock
 from rlhf_lab.runs.signals import Stop, listening
 from rlhf_lab.runs.trackers.console import Console
@@ -59,7 +60,7 @@ def train_in(
     folder: Path, config: Config, console: Console, facts: Record, loader: PolicyLoader
 ) -> Path:
     """Train in a folder that no other process uses."""
-    claim = runs.RunDirectory.resume if config.output.resume else runs.RunDirectory.create
+    claim = RunDirectory.resume if config.output.resume else RunDirectory.create
     manifest = {**facts["manifest"], "settings": timing_settings(config)}
     record = claim(folder, manifest, facts["config_yaml"])
     if record.manifest["state"] == "finished":
@@ -90,10 +91,10 @@ def finish_run(
     config: Config,
     console: Console,
     facts: Record,
-    record: runs.RunDirectory,
+    record: RunDirectory,
     loader: PolicyLoader,
     stop: Stop,
-) -> runs.End:
+) -> End:
     """Train, unless the run had trained to its end before; then evaluate. Returns the state of the
     run: it may have come to its pause only."""
     folder, rounds = record.folder, config.run.num_rounds
