@@ -23,7 +23,8 @@ from analysis.speed.clock import seconds_of
 from rlhf_lab.experiment.build import pad_id
 from rlhf_lab.experiment.build_engine import build_engine
 from rlhf_lab.experiment.build_prompts import build_prompts
-from rlhf_lab.experiment.config import Config, register, typed
+from rlhf_lab.experiment.config import Config, typed
+from rlhf_lab.experiment.config_schema import register
 from rlhf_lab.experiment.derived import response_tokens
 from rlhf_lab.experiment.registry import classes, conf_folder
 from rlhf_lab.models.batching import collate, micro_batches, minibatches, rewards_of

@@ -17,7 +17,8 @@ from pathlib import Path
 from analysis.markdown import Table
 from analysis.speed.program import report
 from analysis.speed.sync_async import COMMON, train
-from rlhf_lab.experiment.planning.planner import changed, predict
+from rlhf_lab.experiment.planning.changes import changed
+from rlhf_lab.experiment.planning.planner import predict
 from rlhf_lab.runs.trackers.console import Console
 
 OTHERS = (

@@ -24,7 +24,7 @@ def test_every_command_shows_its_own_help_and_an_example(
 
 def test_what_only_reads_loads_no_torch(tmp_path: Path) -> None:
     program = (
-        "import sys; from rlhf_lab.cli.main import COMMANDS; import rlhf_lab.runs.folder\n"
+        "import sys; from rlhf_lab.cli.main import COMMANDS; import rlhf_lab.runs.run_directory\n"
         "helps = [command.help() for name, command in COMMANDS.items() if name != 'report']\n"
         "COMMANDS['runs'].run(['.'])\n"
         "print(sorted({'torch', 'transformers', 'safetensors'} & sys.modules.keys()))"

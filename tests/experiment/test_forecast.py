@@ -9,12 +9,12 @@ import pytest
 
 from rlhf_lab.experiment.planning.forecast import (
     Machine,
-    num_parameters,
     require_prompts,
     require_room,
     size,
     this_machine,
 )
+from rlhf_lab.experiment.planning.needs import num_parameters
 from rlhf_lab.models.causal_lm import load_policy
 from rlhf_lab.models.scratch import ScratchModel
 from rlhf_lab.tasks.arithmetic import Arithmetic

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlhf_lab.experiment.planning.ideal_timeline import Work, advice, ideal
+from rlhf_lab.experiment.planning.ideal_timeline import Work, ideal
+from rlhf_lab.experiment.planning.overlap_advice import advice
 from rlhf_lab.rollout.budget import StalenessBudget
 
 

@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 from rlhf_lab.cli.plan import COMMAND
-from rlhf_lab.experiment.planning import planner, steady_state
-from rlhf_lab.experiment.planning.planner import Prediction, changed, predict
-from rlhf_lab.experiment.planning.timing import Measurement, Round, Settings, measured
+from rlhf_lab.experiment.planning import changes, planner, steady_state
+from rlhf_lab.experiment.planning.changes import changed
+from rlhf_lab.experiment.planning.planner import Prediction, predict
+from rlhf_lab.experiment.planning.settings import Settings
+from rlhf_lab.experiment.planning.timing import Measurement, Round, measured
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
 
@@ -74,7 +76,7 @@ def sync_run(folder: Path, **settings: Any) -> Measurement:
 
 
 def planned(measurement: Measurement, *arguments: str) -> Prediction:
-    ((_, change),) = planner.grid(arguments)
+    ((_, change),) = changes.grid(arguments)
     return predict(measurement, changed(measurement.settings, change))
 
 

@@ -14,7 +14,7 @@ import pytest
 from rlhf_lab.runs import folder as runs
 from rlhf_lab.runs import provenance
 from rlhf_lab.runs.atomic_folder import file_digest
-from rlhf_lab.runs.folder import RunDirectory
+from rlhf_lab.runs.run_directory import End, RunDirectory
 from rlhf_lab.runs.summaries import RunSummary, list_runs
 from rlhf_lab.types.errors import UserError
 
@@ -76,7 +76,7 @@ def test_without_git_there_is_no_commit(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("end", ["finished", "failed", "interrupted"])
-def test_the_end_is_recorded_in_one_step_with_its_facts(tmp_path: Path, end: runs.End) -> None:
+def test_the_end_is_recorded_in_one_step_with_its_facts(tmp_path: Path, end: End) -> None:
     record = start(tmp_path / "run")
     before = manifest_of(record.folder)
     record.finish(end, error="ValueError: boom")
@@ -97,7 +97,7 @@ def test_the_manifest_stays_readable_for_others(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("end", ["finished", None])
 def test_a_folder_with_a_run_is_refused_by_key_value_and_state(
-    tmp_path: Path, end: runs.End | None
+    tmp_path: Path, end: End | None
 ) -> None:
     folder = tmp_path / "run"
     record = start(folder)

@@ -12,9 +12,10 @@ import pytest
 from rlhf_lab.cli import main as door
 from rlhf_lab.experiment.checks import check
 from rlhf_lab.experiment.prepare import Artifacts
-from rlhf_lab.runs import folder, kernels, provenance
+from rlhf_lab.runs import kernels, provenance
 from rlhf_lab.runs.kernels import PORTABLE, Kernels, RestartNeeded, label
 from rlhf_lab.runs.manifest import kernels_in
+from rlhf_lab.runs.run_directory import RunDirectory
 from rlhf_lab.runs.summaries import summary
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
@@ -115,13 +116,13 @@ def test_labels_tell_kernels_apart() -> None:
 def test_a_run_names_its_kernels_and_those_it_had_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    record = folder.RunDirectory.create(tmp_path / "run", {}, "")
+    record = RunDirectory.create(tmp_path / "run", {}, "")
     first = kernels_in(record.manifest)
     assert first == label(kernels.facts()) and kernels.facts()["capability"] in first
     record.finish("stopped")
     other = provenance.host() | {"kernels": kernels.facts() | {"capability": "NEON"}}
     monkeypatch.setattr(provenance, "host", lambda: other)
-    again = folder.RunDirectory.resume(tmp_path / "run", {}, "")
+    again = RunDirectory.resume(tmp_path / "run", {}, "")
     assert again.manifest["resumed"][-1]["kernels"] == first
     assert kernels_in(again.manifest).startswith("NEON")
 

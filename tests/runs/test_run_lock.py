@@ -18,6 +18,7 @@ from rlhf_lab.runs import folder as runs
 from rlhf_lab.runs import forkserver, locks, run_lock
 from rlhf_lab.runs.extents import EMPTY, Extent, GrowingFile, cut_all, extent_of
 from rlhf_lab.runs.manifest import state_in
+from rlhf_lab.runs.run_directory import RunDirectory
 from rlhf_lab.runs.summaries import list_runs, summary
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
@@ -130,11 +131,11 @@ def test_a_start_that_was_killed_before_its_manifest_leaves_a_folder_to_start_in
         with monkeypatch.context() as patch:
             patch.setattr(os, name, lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
             with pytest.raises(KeyboardInterrupt), run_lock.run_lock(folder):
-                runs.RunDirectory.create(folder, {}, "seed: 1\n")
+                RunDirectory.create(folder, {}, "seed: 1\n")
         assert list_runs(tmp_path) == []
     with pytest.raises(UserError, match=r"not empty and not a run \(it holds config.yaml\)"):
-        runs.RunDirectory.create(folder, {}, "seed: 2\n")
-    for claim in (runs.RunDirectory.resume, runs.RunDirectory.create):
+        RunDirectory.create(folder, {}, "seed: 2\n")
+    for claim in (RunDirectory.resume, RunDirectory.create):
         copy = tmp_path / claim.__name__
         shutil.copytree(folder, copy)
         claim(copy, {}, "seed: 1\n")

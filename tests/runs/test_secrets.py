@@ -9,9 +9,9 @@ import pytest
 
 from rlhf_lab.cli.main import main
 from rlhf_lab.experiment.checks import check
-from rlhf_lab.experiment.lifecycle import end_early
+from rlhf_lab.experiment.early_end import end_early
 from rlhf_lab.rewards.judge.options import EndpointReward
-from rlhf_lab.runs.folder import RunDirectory
+from rlhf_lab.runs.run_directory import RunDirectory
 from rlhf_lab.runs.secrets import masked, secret_in
 from rlhf_lab.types.errors import UserError
 from tests.conftest import MakeConfig

@@ -19,7 +19,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig
 
-from rlhf_lab.experiment.config import register
+from rlhf_lab.experiment.config_schema import register
 from rlhf_lab.experiment.registry import conf_folder
 
 

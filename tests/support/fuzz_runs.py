@@ -28,7 +28,7 @@ from rlhf_lab.experiment.outputs import RECORDS, progress, refuse_occupied
 from rlhf_lab.experiment.planning import planner
 from rlhf_lab.rollout.chunk_states import QueuedChunk
 from rlhf_lab.rollout.recorded_schedule import read_schedule
-from rlhf_lab.runs.folder import RunDirectory
+from rlhf_lab.runs.run_directory import RunDirectory
 from rlhf_lab.runs.summaries import list_runs
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.runs.trackers.evaluations import sent_digests

@@ -19,7 +19,8 @@ import torch
 from hydra import compose, initialize_config_dir
 
 from rlhf_lab.experiment import lifecycle
-from rlhf_lab.experiment.config import register, typed
+from rlhf_lab.experiment.config import typed
+from rlhf_lab.experiment.config_schema import register
 from rlhf_lab.experiment.registry import classes, conf_folder
 from rlhf_lab.runs.trackers.console import Console
 from tests.support.examples import FACTS

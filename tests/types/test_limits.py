@@ -18,7 +18,8 @@ from omegaconf.errors import OmegaConfBaseException
 
 from rlhf_lab.cli.endings import message
 from rlhf_lab.evaluation.options import EvalOptions
-from rlhf_lab.experiment.config import Config, live, schema_of
+from rlhf_lab.experiment.config import Config, live
+from rlhf_lab.experiment.config_schema import schema_of
 from rlhf_lab.experiment.keys import sections
 from rlhf_lab.models.scratch import ScratchModel
 from rlhf_lab.sweeps.search.options import SearchOptions

@@ -22,7 +22,8 @@ from hydra_plugins.rlhf_lab_plugin.slurm_launcher import SlurmLauncher
 from hydra_plugins.rlhf_lab_plugin.tracked_sweeper import TrackedSweeper
 from rlhf_lab.cli.endings import REFUSALS
 from rlhf_lab.experiment.checks import check, require_readable_splits, require_working_rewards
-from rlhf_lab.experiment.config import Config, plain, register, typed
+from rlhf_lab.experiment.config import Config, plain, typed
+from rlhf_lab.experiment.config_schema import register
 from rlhf_lab.experiment.former_files import read_former_names
 from rlhf_lab.experiment.planning.forecast import require_prompts, require_room
 from rlhf_lab.experiment.registry import conf_folder

@@ -1,4 +1,4 @@
-"""The typed config: every part's own dataclass as a schema, and the tree that holds them.
+"""The typed config: the frozen dataclass of a whole run, and how it is made from a composed one.
 
 Hydra composes the tree from conf/; `live` turns it into the parts' frozen dataclasses, which check
 themselves. Nothing below this module sees a config object.
@@ -7,16 +7,13 @@ themselves. Nothing below this module sees a config object.
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, get_type_hints
+from dataclasses import dataclass
+from typing import Any
 
-from hydra.core.config_store import ConfigStore
-from omegaconf import MISSING, DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf
 
 from rlhf_lab.evaluation.options import EvalOptions
-from rlhf_lab.experiment.registry import CLASSES, classes, plain_options
 from rlhf_lab.models.pretrained import PretrainedModel
 from rlhf_lab.models.scratch import ScratchModel
 from rlhf_lab.rewards.shaping import ShapingOptions
@@ -98,56 +95,6 @@ class Config(limits.Limited):
     output: OutputOptions
 
 
-def schema_of(part: type) -> type:
-    """A mutable twin of a frozen dataclass, which Hydra can override and check by type."""
-    hints = get_type_hints(part)
-    columns = [(f.name, hints[f.name], default_of(f)) for f in dataclasses.fields(part)]
-    return dataclasses.make_dataclass(part.__name__, columns, namespace={"PART": part})
-
-
-def default_of(column: dataclasses.Field[Any]) -> Any:
-    """The same default, or MISSING, for the twin's field."""
-    if column.default_factory is not dataclasses.MISSING:
-        return field(default_factory=column.default_factory)
-    return field(default=column.default if has_default(column) else MISSING)
-
-
-def has_default(column: dataclasses.Field[Any]) -> bool:
-    """Whether the part can be made without this value."""
-    missing = dataclasses.MISSING
-    return column.default is not missing or column.default_factory is not missing
-
-
-def tree() -> type:
-    """The schema of the whole config. Group nodes are typed by the option that is chosen."""
-    hints = get_type_hints(Config)
-    columns: list[Any] = []
-    for column in dataclasses.fields(Config):
-        kind: Any = Any
-        default = field(default=MISSING)
-        if has_default(column):
-            kind, default = hints[column.name], default_of(column)
-        elif column.name in NODES:
-            kind = schema_of(hints[column.name])
-            default = field(default_factory=kind)
-        columns.append((column.name, kind, default))
-    return dataclasses.make_dataclass("ConfigTree", columns)
-
-
-@functools.cache
-def register() -> None:
-    """Give Hydra every schema, `schema` for the tree and `GROUP/schema/NAME` for parts, and every
-    option that is a class with its defaults."""
-    store = ConfigStore.instance()
-    store.store(name="schema", node=tree())
-    for group in CLASSES:
-        schemas = {name: schema_of(part) for name, part in classes(group).items()}
-        for name, schema in schemas.items():
-            store.store(group=f"{group}/schema", name=name, node=schema)
-        for name, of in plain_options(group).items():
-            store.store(group=group, name=name, node=schemas[of])
-
-
 def live(node: Any, key: str) -> Any:
     """Turn a composed node, mounted at `key`, into frozen parts. Numbers are checked under their
     whole names first; a part's own complaint is passed on as it is."""
@@ -175,8 +122,8 @@ def typed(cfg: DictConfig) -> Config:
         if isinstance(nodes[name], Mapping):
             raise UserError(f"{name}={nodes[name]} has no schema: choose an option of the group")
     # What the user leaves to the algorithm is settled here, so that a run records what it did.
-    asked = nodes["run"].oversample or nodes["algo"].needs.oversample
-    nodes["run"] = dataclasses.replace(nodes["run"], oversample=asked)
+    oversample = nodes["run"].oversample or nodes["algo"].needs.oversample
+    nodes["run"] = dataclasses.replace(nodes["run"], oversample=oversample)
     return Config(**nodes)
 
 

@@ -12,7 +12,8 @@ from typing import Any, get_type_hints
 
 import yaml
 
-from rlhf_lab.experiment.config import NODES, Config, has_default
+from rlhf_lab.experiment.config import NODES, Config
+from rlhf_lab.experiment.config_schema import has_default
 from rlhf_lab.experiment.registry import CLASSES, classes, option_files, plain_options
 from rlhf_lab.types.limits import column_of
 

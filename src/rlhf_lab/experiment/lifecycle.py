@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import copy
-import shlex
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -13,11 +11,11 @@ from typing import Any
 from rlhf_lab.evaluation.options import Validate
 from rlhf_lab.experiment.config import Config, plain
 from rlhf_lab.experiment.derived import generation_settings, timing_settings
+from rlhf_lab.experiment.early_end import end_early, resume_hint
 from rlhf_lab.experiment.evaluate import Evaluated, evaluate_run
 from rlhf_lab.experiment.model_card import write_card
-from rlhf_lab.experiment.outputs import CHECKPOINTS, RECORDS, FolderOutput
+from rlhf_lab.experiment.outputs import RECORDS, FolderOutput
 from rlhf_lab.experiment.planning import planner
-from rlhf_lab.experiment.planning.timing import measured
 from rlhf_lab.experiment.policy_loader import PolicyLoader
 from rlhf_lab.experiment.prepare import Artifacts
 from rlhf_lab.experiment.sources import Sources
@@ -32,15 +30,14 @@ from rlhf_lab.runs.disk import disk_error
 from rlhf_lab.runs.extents import extent_of
 from rlhf_lab.runs.manifest import read_manifest
 from rlhf_lab.runs.provenance import peak_memory_bytes, short_commit
+from rlhf_lab.runs.run_directory import End, RunDirectory
 from rlhf_lab.runs.run_lock import run_lock
-from rlhf_lab.runs.secrets import masked
 from rlhf_lab.runs.signals import Stop, listening
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.runs.trackers.evaluations import mirror_evaluation
 from rlhf_lab.runs.trackers.identity import JobType, TrackedRun
-from rlhf_lab.training.checkpoint import saved_checkpoints
 from rlhf_lab.types.data import Metrics, Weights
-from rlhf_lab.types.errors import StopRequested, UserError
+from rlhf_lab.types.errors import UserError
 
 Record = Mapping[str, Any]
 
@@ -63,7 +60,7 @@ def train_in(
     folder: Path, config: Config, console: Console, facts: Record, loader: PolicyLoader
 ) -> Path:
     """Train in a folder that no other process uses."""
-    claim = runs.RunDirectory.resume if config.output.resume else runs.RunDirectory.create
+    claim = RunDirectory.resume if config.output.resume else RunDirectory.create
     manifest = {**facts["manifest"], "settings": timing_settings(config)}
     record = claim(folder, manifest, facts["config_yaml"])
     if record.manifest["state"] == "finished":
@@ -94,10 +91,10 @@ def finish_run(
     config: Config,
     console: Console,
     facts: Record,
-    record: runs.RunDirectory,
+    record: RunDirectory,
     loader: PolicyLoader,
     stop: Stop,
-) -> runs.End:
+) -> End:
     """Train, unless the run had trained to its end before; then evaluate. Returns the state of the
     run: it may have come to its pause only."""
     folder, rounds = record.folder, config.run.num_rounds
@@ -114,7 +111,7 @@ def finish_run(
             console.print(f"paused at round {weights.version} of {rounds} (checkpoint.pause_round)")
             return "paused"
         # Which chunk waits for which version follows from the lengths of partial rollouts.
-        ideal = {} if config.mode.segment_tokens else report_overlap(folder, console)
+        ideal = {} if config.mode.segment_tokens else planner.report_overlap(folder, console)
         records = {name: asdict(extent_of(folder / name)) for name in RECORDS}
         record.update(weights_digest=weights_digest(weights), records=records, **ideal)
     validate_version(config, sources, loader, folder, console, rounds)
@@ -172,38 +169,6 @@ def send_evaluation(
         folder, plain(config), manifest.get("run_id", ""), job_type, short_commit(manifest)
     )
     mirror_evaluation(config.tracker, run, rows, console.print)
-
-
-def report_overlap(folder: Path, console: Console) -> dict[str, float]:
-    """Print who waited and what would help. Returns the seconds of the run and of its ideal
-    timeline."""
-    measurement = measured(folder)
-    if not measurement.is_whole:
-        return {}
-    console.print(planner.advice(measurement))
-    ideal = planner.predict(measurement, measurement.settings).wall
-    return {"wall_seconds": measurement.wall, "ideal_seconds": ideal}
-
-
-def end_early(record: runs.RunDirectory, error: BaseException) -> None:
-    """Record how a run ended. If the disk is what failed, the error itself must still be seen."""
-    ends: dict[type[BaseException], runs.End] = {
-        KeyboardInterrupt: "interrupted",
-        StopRequested: "stopped",
-    }
-    state = ends.get(type(error), "failed")
-    facts = {"error": masked(traceback.format_exc())} if state == "failed" else {}
-    try:
-        record.finish(state, **facts)
-    except OSError as second:
-        error.add_note(f"{record.folder / runs.MANIFEST} could not be updated either: {second}")
-
-
-def resume_hint(folder: Path) -> str:
-    """The newest checkpoint of a run that the disk stopped, and how to resume it."""
-    rounds = [int(path.name) for path in saved_checkpoints(folder / CHECKPOINTS)]
-    newest = f"its newest checkpoint is of round {rounds[-1]}" if rounds else "it has no checkpoint"
-    return f"the run has failed, {newest}; `rlhf-lab resume {shlex.quote(str(folder))}` goes on"
 
 
 def claim_folder(config: Config) -> Path:

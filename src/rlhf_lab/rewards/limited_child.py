@@ -13,7 +13,7 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any
 
-from rlhf_lab.runs.child import die_with, ignore_group_signals
+from rlhf_lab.runs.child_side import die_with, ignore_group_signals
 from rlhf_lab.runs.foreign.boundary import ForeignFailure, shown
 from rlhf_lab.types.samples import Example
 

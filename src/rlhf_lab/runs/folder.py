@@ -1,4 +1,4 @@
-"""The folder of a run: its files, and how a process claims or resumes it.
+"""The folder of a run: its files and how they are read, new folders, the hash of a config.
 
 manifest.json   what ran, with what, and how it ended     config.yaml   the resolved config
 metrics.jsonl   one row per round                         evals.jsonl   one row per evaluation
@@ -15,16 +15,10 @@ import os
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
-from uuid import uuid4
+from typing import Any
 
-from rlhf_lab.runs.atomic_folder import DRAFT, OLD_DRAFTS, atomic_write, remove_drafts
 from rlhf_lab.runs.former_names import as_first_recorded
 from rlhf_lab.runs.jsonl import Rows, read_rows
-from rlhf_lab.runs.manifest import kernels_in, read_manifest, state_in
-from rlhf_lab.runs.provenance import provenance
-from rlhf_lab.runs.reading import Unreadable
-from rlhf_lab.runs.run_lock import LOCK
 from rlhf_lab.types.errors import UserError
 
 MANIFEST = "manifest.json"
@@ -35,72 +29,6 @@ SCHEDULE = "schedule.jsonl"
 TIMELINE = "timeline.jsonl"
 VALIDATION = "validation.jsonl"
 POLICY = "policy"
-End = Literal["finished", "failed", "interrupted", "stopped", "paused"]
-
-
-class RunDirectory:
-    """The folder of a run in progress, which this process alone writes to until `finish`."""
-
-    def __init__(self, folder: Path, manifest: dict[str, Any]) -> None:
-        self.folder = folder
-        self._manifest = manifest
-
-    @classmethod
-    def create(cls, folder: Path, manifest: Mapping[str, Any], config_yaml: str) -> RunDirectory:
-        """Claim a new or empty folder, and write the config and the manifest.
-
-        The manifest appears last, so that a folder with a manifest has a config; a process that was
-        killed before that has started no run. Raises UserError if the folder has other contents.
-        Of several processes that want the same folder, exactly one gets it.
-        """
-        make_folder(folder)
-        require_empty(folder, config_yaml)
-        start = {"state": "running", "started": now(), "run_id": uuid4().hex[:12]}
-        whole = start | dict(manifest) | provenance()
-        try:
-            atomic_write(folder / CONFIG, config_yaml)
-            atomic_write(folder / MANIFEST, as_json(whole), is_new=True)
-        except FileExistsError as error:
-            raise already_a_run(folder) from error
-        except OSError as error:
-            raise UserError(
-                f"output.dir={folder} cannot be written to ({error.strerror}): choose another"
-            ) from error
-        return cls(folder, whole)
-
-    @classmethod
-    def resume(cls, folder: Path, manifest: Mapping[str, Any], config_yaml: str) -> RunDirectory:
-        """Take over the folder of a run that ended early; a new or empty folder is claimed.
-
-        Raises UserError if the run is still running, or was started with other settings.
-        """
-        make_folder(folder)
-        remove_drafts(folder)
-        if MANIFEST not in os.listdir(folder):
-            return cls.create(folder, manifest, config_yaml)
-        before = resumable(folder)
-        check_same(folder, before, manifest)
-        whole = dict(before)
-        if whole["state"] != "finished":
-            restart = {"after": state_in(before), "at": now(), "kernels": kernels_in(whole)}
-            restarts = [*whole.get("resumed", []), restart]
-            whole |= {"state": "running", "resumed": restarts} | provenance()
-        record = cls(folder, whole)
-        record.update()
-        return record
-
-    @property
-    def manifest(self) -> Mapping[str, Any]:
-        return self._manifest
-
-    def finish(self, state: End, **facts: Any) -> None:
-        """Record how and when the run ended, in one step; facts may hold `error`."""
-        self.update(state=state, ended=now(), **facts)
-
-    def update(self, **facts: Any) -> None:
-        """Record more facts, in one step."""
-        self._manifest |= facts
-        atomic_write(self.folder / MANIFEST, as_json(self._manifest))
 
 
 def manifest_path(folder: Path) -> Path:
@@ -111,49 +39,6 @@ def manifest_path(folder: Path) -> Path:
     return path
 
 
-def require_empty(folder: Path, config_yaml: str) -> None:
-    """Refuse a folder with contents other than those of a process that was killed before its
-    manifest appeared: its lock, drafts, and the very config that is to be written."""
-    names = {name for name in os.listdir(folder) if not name.startswith((DRAFT, *OLD_DRAFTS))}
-    if MANIFEST in names:
-        raise already_a_run(folder)
-    config = folder / CONFIG
-    if config.is_file() and config.read_bytes() == config_yaml.encode():
-        names.remove(CONFIG)
-    if others := names - {LOCK}:
-        raise UserError(
-            f"output.dir={folder} is not empty and not a run (it holds {min(others)}): "
-            "choose a new folder, or leave output.dir empty"
-        )
-
-
-def resumable(folder: Path) -> Mapping[str, Any]:
-    """The manifest of a run that has ended. Raises UserError if it runs, or cannot be read."""
-    try:
-        manifest: Mapping[str, Any] = read_manifest(folder / MANIFEST)
-    except Unreadable as error:
-        raise UserError(
-            f"output.dir={folder}: {MANIFEST} is damaged: {error}: choose another folder"
-        ) from error
-    if state_in(manifest) == "running":
-        host, pid = manifest["host"]["name"], manifest["process"]["pid"]
-        raise UserError(
-            f"output.dir={folder} is a run that is still running (process {pid} on {host}): wait "
-            "for it, or stop it first; if that machine no longer exists, change its state in "
-            f"{MANIFEST} to failed"
-        )
-    return manifest
-
-
-def check_same(folder: Path, was: Mapping[str, Any], now_: Mapping[str, Any]) -> None:
-    """Refuse to resume a run with other settings than its own; output options may change."""
-    if was.get("identity") != now_.get("identity"):
-        raise UserError(
-            f"output.dir={folder} was started with other settings: `rlhf-lab resume {folder}` goes "
-            "on with its own, or choose another folder"
-        )
-
-
 def make_folder(folder: Path, key: str = "output.dir") -> None:
     """Create the folder that an option names, unless it exists. Raises UserError with the key."""
     try:
@@ -162,18 +47,6 @@ def make_folder(folder: Path, key: str = "output.dir") -> None:
         raise UserError(
             f"{key}={folder} cannot be created ({error.strerror}): choose another folder"
         ) from error
-
-
-def already_a_run(folder: Path) -> UserError:
-    """The refusal of a folder with a manifest."""
-    try:
-        state = state_in(read_manifest(folder / MANIFEST))
-    except Unreadable:
-        state = "unreadable"
-    return UserError(
-        f"output.dir={folder} already holds a run ({state}): "
-        "choose another folder, leave output.dir empty, or move that run away"
-    )
 
 
 def new_folder(root: Path, label: str) -> Path:
@@ -208,10 +81,6 @@ def config_hash(config: Mapping[str, Any]) -> str:
         as_first_recorded(config), sort_keys=True, separators=(",", ":"), allow_nan=False
     )
     return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def as_json(manifest: Mapping[str, Any]) -> str:
-    return json.dumps(manifest, indent=2) + "\n"
 
 
 def now() -> str:

@@ -11,7 +11,8 @@ from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
 
-from rlhf_lab.experiment.config import register, typed
+from rlhf_lab.experiment.config import typed
+from rlhf_lab.experiment.config_schema import register
 from rlhf_lab.runs.child import end_process, exit_text
 from rlhf_lab.runs.locks import try_lock
 from rlhf_lab.runs.manifest import error_of

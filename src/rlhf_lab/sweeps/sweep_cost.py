@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from rlhf_lab.experiment.planning import planner
-from rlhf_lab.experiment.planning.timing import Measurement, Settings, measured
+from rlhf_lab.experiment.planning.settings import Settings
+from rlhf_lab.experiment.planning.timing import Measurement, measured
 from rlhf_lab.runs.manifest import last_start
 from rlhf_lab.runs.summaries import RunSummary, list_runs
 from rlhf_lab.sweeps.job import Job

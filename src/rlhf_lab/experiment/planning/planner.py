@@ -7,35 +7,20 @@ taken not to slow it down.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from itertools import cycle, islice, product
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import cycle, islice
 from pathlib import Path
-from typing import Any
 
-from rlhf_lab.experiment.planning import ideal_timeline, steady_state
-from rlhf_lab.experiment.planning.timing import Measurement, Round, Settings, measured
+from rlhf_lab.experiment.planning import ideal_timeline, overlap_advice, steady_state
+from rlhf_lab.experiment.planning.changes import changed, grid
+from rlhf_lab.experiment.planning.settings import Settings
+from rlhf_lab.experiment.planning.timing import Measurement, Round, measured
 from rlhf_lab.runs.trackers.console import Console
-from rlhf_lab.types.errors import UserError
 
-KEYS = {
-    "run.updates": "updates",
-    "run.groups_per_update": "groups_per_update",
-    "run.updates_per_round": "updates_per_round",
-    "run.passes": "passes",
-    "run.group_size": "group_size",
-    "mode.max_staleness": "max_staleness",
-    "mode.num_generators": "num_generators",
-    "generator.chunk_groups": "chunk_groups",
-}
-MODES = {
-    "sync": {"max_staleness": 0, "num_generators": 0},
-    "lagged": {"max_staleness": 1, "num_generators": 0},
-    "async": {"max_staleness": 1, "num_generators": 1},
-}
 # Chunks of a run that are placed one by one.
 MOST_EXACT = 100_000
-# Chunks of a round, where no more of them are told apart.
+# Chunks of a round, where more of them are put together.
 MOST_CHUNKS = 2_000
 COLUMNS = (
     "settings",
@@ -71,11 +56,22 @@ def show(folder: Path, changes: Sequence[str], console: Console) -> None:
         console.print(advice(measurement))
 
 
+def report_overlap(folder: Path, console: Console) -> dict[str, float]:
+    """Print who waited and what would help. Returns the seconds of the run and of its ideal
+    timeline."""
+    measurement = measured(folder)
+    if not measurement.is_whole:
+        return {}
+    console.print(advice(measurement))
+    ideal = predict(measurement, measurement.settings).wall
+    return {"wall_seconds": measurement.wall, "ideal_seconds": ideal}
+
+
 def advice(measurement: Measurement) -> str:
     """How close a whole run came to the ideal timeline of its own seconds, and what would help."""
     own = measurement.settings
     work = work_of(measurement, own)
-    return ideal_timeline.advice(work, own.max_staleness, own.num_generators, measurement.wall)
+    return overlap_advice.advice(work, own.max_staleness, own.num_generators, measurement.wall)
 
 
 def work_of(measurement: Measurement, settings: Settings) -> ideal_timeline.Work:
@@ -135,60 +131,8 @@ def lags(num_rounds: int, max_staleness: int) -> tuple[int, int]:
     return total, min(num_rounds - 1, max_staleness)
 
 
-def grid(arguments: Sequence[str]) -> Iterator[tuple[str, dict[str, str]]]:
-    """Every combination of comma-separated values, with a label; nothing for no arguments."""
-    values: dict[str, list[str]] = {}
-    for argument in arguments:
-        key, equals, given = argument.partition("=")
-        if not equals or key not in (*KEYS, "mode"):
-            raise UserError(f"{argument}: pass KEY=VALUE with KEY one of {', '.join(KEYS)}, mode")
-        values[key] = given.split(",")
-    if values:
-        for combination in product(*values.values()):
-            change = dict(zip(values, combination, strict=True))
-            yield " ".join(f"{key}={value}" for key, value in change.items()), change
-
-
-def changed(own: Settings, change: Mapping[str, str]) -> Settings:
-    """A run's settings with other values; mode=... gives those of the mode's own config file."""
-    numbers = {KEYS[key]: integer(key, text) for key, text in change.items() if key != "mode"}
-    if numbers.get("num_generators") == 0:
-        raise UserError("mode.num_generators=0: choose 1 or more, or pass mode=sync or mode=lagged")
-    given: dict[str, Any] = asdict(own) | numbers
-    if "mode" in change:
-        given |= of_mode(change["mode"], numbers)
-    return Settings(**given)
-
-
-def of_mode(mode: str, numbers: Mapping[str, int]) -> dict[str, int]:
-    """Staleness and generators of a mode, where other numbers are given too."""
-    if mode not in MODES:
-        raise UserError(f"mode={mode} cannot be planned: choose {', '.join(MODES)}")
-    chosen = MODES[mode] | {key: numbers[key] for key in MODES[mode] if key in numbers}
-    if mode == "sync" and chosen["max_staleness"]:
-        raise UserError(
-            f"mode.max_staleness={chosen['max_staleness']} with mode=sync: sync means 0; "
-            "pass mode=lagged or mode=async"
-        )
-    if mode != "async":
-        if chosen["num_generators"] > 1:
-            raise UserError(
-                f"mode.num_generators={chosen['num_generators']} with mode={mode}: the trainer "
-                "generates by itself; pass mode=async"
-            )
-        chosen["num_generators"] = 0
-    return chosen
-
-
-def integer(key: str, text: str) -> int:
-    try:
-        return int(text)
-    except ValueError as error:
-        raise UserError(f"{key}={text}: pass a whole number, or several with commas") from error
-
-
 def table(measurement: Measurement, plans: Mapping[str, Settings]) -> list[list[str]]:
-    """What the run took, what the model says of it, and what it says of each plan."""
+    """What the run took, and what the model predicts for it and for each plan."""
     own = measurement.settings
     rounds, wall = len(measurement.rounds), measurement.wall
     itself = predict(measurement, own)
@@ -196,7 +140,7 @@ def table(measurement: Measurement, plans: Mapping[str, Settings]) -> list[list[
     took = [
         "measured",
         str(rounds) if measurement.is_whole else f"{rounds} of {total}",
-        ideal_timeline.duration(wall),
+        overlap_advice.duration(wall),
         f"{ideal_timeline.share(wall, itself.wall):.0%}" if measurement.is_whole else "",
         percent(measurement.trainer_wait, wall * (own.num_generators > 0)),
         percent(measurement.generator_wait, wall * own.num_generators),
@@ -214,7 +158,7 @@ def predicted(label: str, found: Prediction, settings: Settings, base: float) ->
     return [
         label,
         str(found.rounds),
-        ideal_timeline.duration(found.wall),
+        overlap_advice.duration(found.wall),
         f"{ideal_timeline.share(found.wall, base):.0%}",
         percent(found.trainer_wait, float(settings.num_generators > 0)),
         percent(found.generator_wait, float(settings.num_generators > 0)),

@@ -1,4 +1,4 @@
-"""A run's settings and its seconds, round by round, from manifest.json and timeline.jsonl."""
+"""A run's seconds, round by round, from timeline.jsonl."""
 
 from __future__ import annotations
 
@@ -7,103 +7,11 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from typing_extensions import TypedDict
-
-from rlhf_lab.rollout.generators.hf import HFSampling
-from rlhf_lab.rollout.mode import Mode
-from rlhf_lab.runs.folder import TIMELINE, manifest_path
-from rlhf_lab.runs.manifest import read_manifest
-from rlhf_lab.runs.reading import Unreadable, checked
-from rlhf_lab.runs.schema import Amount, Count
+from rlhf_lab.experiment.planning.settings import Settings, settings_of
+from rlhf_lab.runs.folder import TIMELINE
 from rlhf_lab.runs.timeline import GENERATION, TRAINER, WAITING, LaneSpan, read_spans
-from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
-from rlhf_lab.types.ranges import require
-from rlhf_lab.types.run_options import RunOptions
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What decides a run's time. num_generators=0: the trainer generates by itself.
-
-    compares: the algorithm trains on a fixed number of a group's rows, whatever their number.
-    """
-
-    updates: int
-    groups_per_update: int
-    updates_per_round: int
-    passes: int
-    group_size: int
-    max_staleness: int
-    num_generators: int
-    chunk_groups: int
-    compares: bool
-    oversample: float = 1.0
-
-    def __post_init__(self) -> None:
-        for key, part, value in (
-            ("generator.chunk_groups", HFSampling, self.chunk_groups),
-            ("mode.num_generators", Mode, self.num_generators or 1),
-            ("mode.max_staleness", Mode, self.max_staleness),
-        ):
-            limit = limits.column_of(part, key.partition(".")[2]).range
-            assert limit is not None, "numbers have limits"
-            require(key, value, limit, is_whole=True)
-        if self.compares and self.group_size < 2:
-            raise UserError(
-                f"run.group_size={self.group_size}: the run's algorithm compares the samples of a "
-                "prompt; choose 2 or more"
-            )
-        rounds = self.recipe.num_rounds
-        if self.max_staleness >= rounds > 1:
-            raise UserError(
-                f"mode.max_staleness={self.max_staleness} with {rounds} rounds: choose 0 to "
-                f"{max(1, rounds - 1)}, or raise run.updates"
-            )
-
-    @property
-    def recipe(self) -> RunOptions:
-        """Refuses numbers out of range, and updates that do not make whole rounds."""
-        return RunOptions(
-            self.updates,
-            self.groups_per_update,
-            self.updates_per_round,
-            self.passes,
-            self.group_size,
-            self.oversample,
-        )
-
-    @property
-    def num_chunks(self) -> int:
-        """Chunks of a round."""
-        return -(-self.recipe.groups_generated // self.chunk_groups)
-
-    @property
-    def chunk_rows(self) -> list[int]:
-        """Rows of each chunk of a round."""
-        return self.rows_by(self.chunk_groups)
-
-    def coarse_rows(self, most: int) -> list[int]:
-        """The same of larger chunks, if a round has more than so many."""
-        return self.rows_by(max(self.chunk_groups, -(-self.recipe.groups_generated // most)))
-
-    def rows_by(self, size: int) -> list[int]:
-        """Rows of each chunk of so many groups."""
-        groups = self.recipe.groups_generated
-        return [min(size, groups - start) * self.group_size for start in range(0, groups, size)]
-
-    @property
-    def rows(self) -> int:
-        """Rows generated in a round."""
-        return self.recipe.groups_generated * self.group_size
-
-    @property
-    def trained_rows(self) -> int:
-        """Rows trained on in a round, up to a constant factor where the algorithm compares."""
-        per_group = 1 if self.compares else self.group_size
-        return self.recipe.groups_per_round * self.passes * per_group
 
 
 @dataclass(frozen=True)
@@ -160,25 +68,6 @@ class Measurement:
         return len(self.rounds) == self.settings.recipe.num_rounds
 
 
-class SettingsRow(TypedDict):
-    """The settings as a manifest has them."""
-
-    updates: Count
-    groups_per_update: Count
-    updates_per_round: Count
-    passes: Count
-    group_size: Count
-    max_staleness: Count
-    num_generators: Count
-    chunk_groups: Count
-    compares: bool
-    oversample: Amount
-
-
-class Planned(TypedDict):
-    settings: dict[str, Any]
-
-
 def measured(folder: Path) -> Measurement:
     """A run's settings and seconds. Raises UserError where they were not written down."""
     settings, spans = settings_of(folder), spans_of(folder)
@@ -228,26 +117,6 @@ def windows(spans: Sequence[LaneSpan], trained: set[int]) -> dict[int, Window]:
         number: Window(start, end, tuple(part))
         for number, start, end, part in zip(numbers, starts, ends, parts, strict=True)
     }
-
-
-def settings_of(folder: Path) -> Settings:
-    path = manifest_path(folder)
-    try:
-        settings = checked(read_manifest(path), Planned, path)["settings"]
-        if settings.get("segment_tokens"):
-            raise UserError(
-                f"{folder} has partial rollouts (mode.segment_tokens="
-                f"{settings['segment_tokens']}), whose timeline follows from the lengths of its "
-                "samples: pass a run of mode=async"
-            )
-        # Runs from before groups could be oversampled did not.
-        whole = checked({"oversample": 1.0, **settings}, SettingsRow, path, "key settings")
-    except Unreadable as error:
-        raise UserError(
-            f"{error}: it has no settings to plan from (it is damaged, or older than this "
-            "command): train again, a few rounds suffice"
-        ) from error
-    return Settings(**whole)
 
 
 def spans_of(folder: Path) -> list[LaneSpan]:

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from types import FrameType, ModuleType
 from typing import Any
 
-from rlhf_lab.runs.child import GROUP_SIGNALS
+from rlhf_lab.runs.child_side import GROUP_SIGNALS
 
 HARMLESS_SIGNALS = (signal.SIGCHLD, signal.SIGCONT, signal.SIGURG, signal.SIGWINCH)
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from operator import ne
 from typing import Any
 
-from rlhf_lab.runs.child import GROUP_SIGNALS
+from rlhf_lab.runs.child_side import GROUP_SIGNALS
 
 OUTPUTS = (0, 1, 2)
 # Device and number of a file; None where a descriptor is closed.
