@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from analysis.comparison.selection import Cell, Selection
-from analysis.tables.group_checks import compared
+from analysis.tables.group_checks import compared_settings
 
 SNAPSHOTS = "eval.snapshots"
 # A part, and the keys of the config that change with it; one with a dot at its end is a group's.
@@ -43,7 +43,7 @@ def settings_of(cell: Cell) -> Settings:
     """What a condition's runs were made with, by dotted key; without seeds, and without how often
     they were evaluated, which changes nothing in them."""
     first = cell.configs[cell.seeds[0]]
-    return tuple(item for item in sorted(compared(first).items()) if item[0] != SNAPSHOTS)
+    return tuple(item for item in sorted(compared_settings(first).items()) if item[0] != SNAPSHOTS)
 
 
 def rest_of(cell: Cell, varied: Iterable[str]) -> Settings:
