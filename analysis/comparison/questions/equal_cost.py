@@ -8,7 +8,7 @@ import numpy as np
 
 from analysis.comparison.questions.answers import Criteria, Number, change
 from analysis.comparison.selection import Cell
-from analysis.statistics.curves import RunCurve, common_range, on_grid
+from analysis.statistics.curves import RunCurve, common_range, values_on_grid
 from analysis.statistics.decisions import Shows
 
 # What a cost may be counted in, and how to say it.
@@ -46,4 +46,4 @@ def at_equal_cost(
 def at(curves: Mapping[int, RunCurve], x: float) -> dict[int, float]:
     """The height of each run's curve at x."""
     grid = np.array([x])
-    return {seed: float(on_grid([curve], grid)[0, 0]) for seed, curve in curves.items()}
+    return {seed: float(values_on_grid([curve], grid)[0, 0]) for seed, curve in curves.items()}
