@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from analysis.comparison.families import Family, order, value
+from analysis.comparison.families import Family, order, value_of
 from analysis.comparison.selection import Cell
 from analysis.figures.families import grouped
 
@@ -55,7 +55,7 @@ def baseline(family: Family) -> Cell:
 
 def keys_of(family: Family) -> list[str]:
     """The parts in which the conditions of a family differ; the algorithm if there are none."""
-    differ = [key for key in KEYS if len({str(value(c, key)) for c in family.cells}) > 1]
+    differ = [key for key in KEYS if len({str(value_of(c, key)) for c in family.cells}) > 1]
     return differ or ["algo"]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from analysis.comparison.claims import together
+from analysis.comparison.claims import count_together
 from analysis.comparison.selection import Cell, Selection
 from analysis.publication_tables.baseline import Pair, pairs
 from analysis.publication_tables.entries import Entry, Measured, PublicationTable, measured
@@ -91,7 +91,7 @@ def compare(
     """The differences of all pairs that can be compared, and why the others cannot."""
     reasons = [not_compared(pair, metric) for pair in found]
     usable = [pair for pair, reason in zip(found, reasons, strict=True) if not reason]
-    counts = together([(pair.cell, pair.baseline) for pair in usable])
+    counts = count_together([(pair.cell, pair.baseline) for pair in usable])
     compared = [
         one_difference(pair, metric, options, count)
         for pair, count in zip(usable, counts, strict=True)

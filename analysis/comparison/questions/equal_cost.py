@@ -1,4 +1,4 @@
-"""Two conditions at equal cost, on any axis of the ledger."""
+"""Compare two conditions at equal cost, on any axis of the ledger."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from analysis.comparison.selection import Cell
 from analysis.statistics.curves import RunCurve, common_range, values_on_grid
 from analysis.statistics.decisions import Shows
 
-# What a cost may be counted in, and how to say it.
+# The columns in which a cost may be counted, and their names in texts.
 AXES: Mapping[str, str] = {
     "x/updates": "updates",
     "x/completions": "completions",

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import yaml
 
-from analysis.benchmark.kept import kept
+from analysis.benchmark.kept import load_benchmark
 from analysis.comparison.families import settings_of
 from analysis.comparison.questions import asynchrony, off_policyness, robustness, staleness
 from analysis.comparison.questions.answers import Answer, Criteria
@@ -39,7 +39,7 @@ CHANGED = {"run.oversample"}
 
 @pytest.fixture(scope="module")
 def whole() -> Tables:
-    return kept()
+    return load_benchmark()
 
 
 @pytest.fixture(scope="module")
