@@ -1,4 +1,4 @@
-"""How often intervals hold the truth: a simulation of each method at a few numbers of seeds.
+"""Simulate how often each method's interval contains the true value, for few seeds.
 
 python -m analysis.speed.interval_coverage [--simulations 4000] [--docs FILE]
 """
