@@ -1,4 +1,4 @@
-"""Conditions against the freshest one: probability of improvement, difference of win-rates."""
+"""Draw conditions against the freshest one: probability of improvement, win-rate difference."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Groups of conditions that can be compared whatever they differ in, and their names."""
+"""Group conditions that can be compared whatever they differ in, and name them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from analysis.comparison.families import Family, order, value_of
 from analysis.comparison.selection import Cell
-from analysis.figures.families import grouped
+from analysis.figures.families import group_by
 
 Grouping: TypeAlias = Callable[[Sequence[Cell]], list[Family]]
 # What distinguishes conditions; colours stand for the first that does.
@@ -18,19 +18,19 @@ KEYS = (
 
 def by_sweep(cells: Sequence[Cell]) -> list[Family]:
     """All conditions of a sweep, over all its environments."""
-    return comparable(grouped(cells, lambda cell: cell.sweep))
+    return comparable(group_by(cells, lambda cell: cell.sweep))
 
 
 def by_env(cells: Sequence[Cell]) -> list[Family]:
     """All conditions of a sweep in one environment, whose scores are of one scale."""
-    return comparable(grouped(cells, lambda cell: (cell.sweep, cell.env)))
+    return comparable(group_by(cells, lambda cell: (cell.sweep, cell.env)))
 
 
 def by_algo(cells: Sequence[Cell]) -> list[Family]:
     """The same, each algorithm by itself where something else varies within algorithms."""
     parted = []
     for family in by_env(cells):
-        by_name = grouped(family.cells, lambda cell: str(cell.parts["algo"]))
+        by_name = group_by(family.cells, lambda cell: str(cell.parts["algo"]))
         parted += comparable(by_name) or [family]
     return parted
 

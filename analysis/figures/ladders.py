@@ -1,4 +1,4 @@
-"""The last version of conditions over a number such as N or S, and as rows of intervals."""
+"""Draw the last version of conditions over a number such as N or S, and as rows of intervals."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 
 from analysis.comparison.families import value_of
 from analysis.comparison.selection import Cell
-from analysis.figures.families import grouped
+from analysis.figures.families import group_by
 from analysis.figures.figure_builder import FigureBuilder
 from analysis.figures.mean_curves import mean_curve
 from analysis.figures.primitives import add_to_legend, name_of, outer, record_version, style_of
@@ -37,7 +37,7 @@ def ladder(builder: FigureBuilder, axes: Axes, cells: Sequence[Cell], spec: Ladd
     first key. x is spaced by doublings."""
     axes.set_ylabel(short_label(spec.metric))
     outer(axes, spec.over)
-    lines = grouped(cells, lambda cell: name_of(cell, spec.keys[:1]))
+    lines = group_by(cells, lambda cell: name_of(cell, spec.keys[:1]))
     for index, group in enumerate(lines):
         line(builder, axes, group, spec, (index - (len(lines) - 1) / 2) * ASIDE)
     linear = {"linthresh": 1, "base": 2} if spec.over in WITH_ZERO else {"base": 2}

@@ -1,4 +1,4 @@
-"""What panels are made of: curves with bands, paths and points with crosses."""
+"""Draw the elements of panels: curves with bands, paths, and points with crosses."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from analysis.comparison.families import order, value_of
 from analysis.comparison.selection import Cell
 from analysis.figures.figure_builder import FigureBuilder
 from analysis.figures.mean_curves import MeanCurve, mean_curve
-from analysis.figures.series_style import SeriesStyle, combined, value_style
+from analysis.figures.series_style import SeriesStyle, combine_styles, value_style
 from analysis.figures.style import GREY
 from analysis.words import KL, label, setting_text
 
@@ -20,7 +20,7 @@ from analysis.words import KL, label, setting_text
 def style_of(cell: Cell, keys: Sequence[str]) -> SeriesStyle:
     """Colour and line by the first key, the marker by the second, if there is one."""
     styles = [value_style(key, value_of(cell, key)) for key in keys[:2]]
-    return styles[0] if len(styles) == 1 else combined(*styles)
+    return styles[0] if len(styles) == 1 else combine_styles(*styles)
 
 
 def name_of(cell: Cell, keys: Sequence[str]) -> str:

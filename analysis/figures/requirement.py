@@ -1,4 +1,4 @@
-"""Which runs a figure needs, and which of the given ones it draws."""
+"""State which runs a figure needs, and choose those that it draws."""
 
 from __future__ import annotations
 
