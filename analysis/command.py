@@ -1,4 +1,4 @@
-"""How commands of the analysis end."""
+"""Turn errors of an analysis command into its message and exit code."""
 
 from __future__ import annotations
 

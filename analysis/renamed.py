@@ -1,4 +1,4 @@
-"""Commands under the names of before, for one release: each runs what replaces it."""
+"""Run a renamed command under its former name, which works for one more release."""
 
 from __future__ import annotations
 

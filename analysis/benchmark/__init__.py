@@ -1,1 +1,1 @@
-"""The tracked benchmark: the nano sweeps' runs, kept as tables, and what they say of the paper."""
+"""The tracked benchmark: tables of the nano sweeps' runs, and their verdicts on the paper."""

@@ -1,6 +1,6 @@
 """python -m analysis.benchmark [RUNS...] [--docs docs/benchmark.md]: the tracked benchmark.
 
-With RUNS their tables take the place of those that are kept; then the page is written anew.
+With RUNS, their tables replace the stored ones. With --docs, the page is written.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from analysis.benchmark.kept import TABLES, keep, kept
+from analysis.benchmark.kept import TABLES, load_benchmark, save_benchmark
 from analysis.benchmark.page import page
 from analysis.command import exit_code
 from analysis.comparison.questions.answers import Criteria
@@ -30,12 +30,12 @@ def parser() -> argparse.ArgumentParser:
 
 
 def run(given: argparse.Namespace, console: Console) -> None:
-    """Keep what is given, ask all questions, and write the page."""
+    """Store the given runs, answer all questions, and write the page."""
     if given.docs:
         split_at_markers(given.docs)
     if given.runs:
-        keep(given.runs, given.tables)
-    tables, criteria = kept(given.tables), Criteria()
+        save_benchmark(given.runs, given.tables)
+    tables, criteria = load_benchmark(given.tables), Criteria()
     selection = cells(tables)
     found = answers_of(selection, criteria)
     for one in found.every:

@@ -1,4 +1,4 @@
-"""Which numbers of the benchmark's runs are kept beside the code, and where."""
+"""Save and load the numbers of the benchmark's runs that are stored in git."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rlhf_lab.types.errors import UserError
 
 TABLES = Path(__file__).parent / "tables.parquet"
 POINTS = 16
-# Keys that sweeps vary, by which equal names of conditions are told apart.
+# Keys that sweeps vary, which distinguish conditions of equal names.
 BY = ("optim.schedule_per", "run.updates", "sft.steps", "eval.snapshots")
 JUDGED = (
     "gold/win_rate", "gold/mean", "gold/win_rate_length_controlled", "proxy/mean",
@@ -33,7 +33,7 @@ RECORDED = (
 METRICS = tuple(dict.fromkeys((*(axis.key for axis in AXES), *JUDGED, *RECORDED)))
 
 
-def keep(sources: Sequence[str], path: Path = TABLES) -> Tables:
+def save_benchmark(sources: Sequence[str], path: Path = TABLES) -> Tables:
     """Save the runs of these sources as the benchmark's tables.
 
     Raises UserError if a run did not finish, since a benchmark is whole.
@@ -49,6 +49,6 @@ def keep(sources: Sequence[str], path: Path = TABLES) -> Tables:
     return tables
 
 
-def kept(path: Path = TABLES) -> Tables:
+def load_benchmark(path: Path = TABLES) -> Tables:
     """The benchmark's tables."""
     return gather([str(path)], by=BY)

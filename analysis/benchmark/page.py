@@ -43,8 +43,8 @@ def page(tables: Tables, selection: Selection, found: Answers, criteria: Criteri
 
 
 def distinct_text(selection: Selection) -> str:
-    """How many training runs these are: sweeps share conditions, and a run of the same settings and
-    seed is the same run again, which counts once in every comparison."""
+    """How many different training runs these are: sweeps share conditions, and runs of the same
+    settings and seed count once in every comparison."""
     runs = [(cell.env, settings_of(cell), seed) for cell in selection.cells for seed in cell.seeds]
     twice = len(runs) - len({*runs})
     if not twice:
@@ -63,12 +63,12 @@ def verdicts_text(found: Answers) -> str:
 
 
 def row(one: Answer) -> tuple[str, ...]:
-    """A claim and what became of it."""
+    """The row of a claim: source, setting, verdict, evidence and runs."""
     return one.claim, one.source, one.setting, str(one.verdict), one.evidence, one.runs
 
 
 def left_out(found: Answers) -> list[str]:
-    """What was not compared, and what was not asked for want of runs."""
+    """Lines for what was not compared, and for questions that lack runs."""
     lines = [f"- {line}" for line in found.left_out]
     lines += [f"- not answered: {one.question} It takes {one.needs}" for one in found.unanswered]
     return ["## Not compared", "", *(lines or ["Nothing."]), ""]

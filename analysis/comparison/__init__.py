@@ -1,1 +1,1 @@
-"""Conditions over seeds: which may be compared, and the questions that are asked of them."""
+"""Group runs into conditions, choose which may be compared, and answer the paper's questions."""

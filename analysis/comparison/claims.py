@@ -1,4 +1,4 @@
-"""Which comparisons are one claim, so that their intervals hold together.
+"""Find comparisons that test the same claim, whose intervals are corrected for their number.
 
 A claim is one change of settings, such as N=64 against N=1. It is one claim under all algorithms
 and models that it is tested with in settings that are otherwise alike, and those intervals are
@@ -14,13 +14,13 @@ from analysis.comparison.families import Settings, settings_of
 from analysis.comparison.selection import Cell
 
 Pair: TypeAlias = tuple[Cell, Cell]
-# What a claim is tested with, and what is no other claim.
+# Settings with which a claim is tested: changing them does not make it another claim.
 TESTED_WITH = ("algo", "model")
 
 
-def together(pairs: Sequence[Pair]) -> list[int]:
-    """For each comparison of a condition with its baseline, how many of these are the same claim,
-    itself included. Sweeps share conditions: the same comparison in two of them is one."""
+def count_together(pairs: Sequence[Pair]) -> list[int]:
+    """For each comparison of a condition with its baseline, the number of comparisons that test the
+    same claim, itself included. The same comparison in two sweeps counts once."""
     claims = [claim_of(*pair) for pair in pairs]
     distinct = {(claim, *map(settings_of, pair)) for claim, pair in zip(claims, pairs, strict=True)}
     return [sum(claim == other for other, *_ in distinct) for claim in claims]

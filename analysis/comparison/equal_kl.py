@@ -1,4 +1,4 @@
-"""Two conditions at equal KL, seed by seed: the best quality that each run has at a KL."""
+"""Compare two conditions at equal KL, seed by seed, by the best quality of each run at a KL."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which conditions may be compared: those alike in every setting but the ones that are varied."""
+"""Group conditions that may be compared: those equal in every setting except the varied ones."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from analysis.comparison.selection import Cell, Selection
-from analysis.tables.group_checks import compared
+from analysis.tables.group_checks import compared_settings
 
 SNAPSHOTS = "eval.snapshots"
 # A part, and the keys of the config that change with it; one with a dot at its end is a group's.
@@ -29,8 +29,8 @@ KEYS: Mapping[str, tuple[str, ...]] = {
 Settings = tuple[tuple[str, str], ...]
 
 
-def value(cell: Cell, name: str) -> Any:
-    """A part of the condition; what tables have no column of is in the config."""
+def value_of(cell: Cell, name: str) -> Any:
+    """The value of a part of the condition, from the tables' column, else from the config."""
     return cell.parts[name] if name in cell.parts else cell.config(keys_of(name)[0])
 
 
@@ -40,10 +40,10 @@ def keys_of(name: str) -> tuple[str, ...]:
 
 
 def settings_of(cell: Cell) -> Settings:
-    """What a condition's runs were made with, by dotted key; without seeds, and without how often
-    they were evaluated, which changes nothing in them."""
+    """The settings of a condition's runs by dotted key, without seeds and without the number of
+    evaluations, which does not change the training."""
     first = cell.configs[cell.seeds[0]]
-    return tuple(item for item in sorted(compared(first).items()) if item[0] != SNAPSHOTS)
+    return tuple(item for item in sorted(compared_settings(first).items()) if item[0] != SNAPSHOTS)
 
 
 def rest_of(cell: Cell, varied: Iterable[str]) -> Settings:
@@ -58,13 +58,13 @@ def rest_of(cell: Cell, varied: Iterable[str]) -> Settings:
 
 
 def versions(cell: Cell) -> int:
-    """How many versions every run of it was evaluated at."""
+    """The number of evaluated versions that every run of the condition has."""
     return min(len(rows) for rows in cell.rows.values())
 
 
-def once(cells: Sequence[Cell]) -> list[Cell]:
-    """Each condition once where sweeps share it: of those with the same settings in the same
-    environment the one with the most evaluated versions, else the first."""
+def drop_shared(cells: Sequence[Cell]) -> list[Cell]:
+    """Each condition once if sweeps share it: of conditions with the same settings and environment,
+    the one with the most evaluated versions, else the first."""
     found: dict[tuple[str, Settings], Cell] = {}
     for cell in cells:
         key = (cell.env, settings_of(cell))
@@ -75,7 +75,7 @@ def once(cells: Sequence[Cell]) -> list[Cell]:
 
 @dataclass(frozen=True, eq=False)
 class Family:
-    """Conditions that are alike in every setting but the ones that are varied."""
+    """Conditions that are equal in every setting except the varied ones."""
 
     cells: tuple[Cell, ...]
 
@@ -94,14 +94,14 @@ class Family:
 
     def values(self, part: str) -> list[Any]:
         """The values of a part among the conditions, in order."""
-        return sorted({value(cell, part) for cell in self.cells}, key=order)
+        return sorted({value_of(cell, part) for cell in self.cells}, key=order)
 
     def line(self, part: str, **rest: Any) -> dict[Any, Cell]:
         """The conditions along one part, with the given values of the other varied parts."""
         cells = {
-            value(cell, part): cell
+            value_of(cell, part): cell
             for cell in self.cells
-            if all(value(cell, name) == wanted for name, wanted in rest.items())
+            if all(value_of(cell, name) == wanted for name, wanted in rest.items())
         }
         return {key: cells[key] for key in sorted(cells, key=order)}
 
@@ -111,20 +111,20 @@ class Family:
 
 
 def order(found: Any) -> tuple[bool, Any]:
-    """Sorts values of a part: numbers, then texts."""
+    """A key that sorts values of a part: numbers, then texts."""
     return (isinstance(found, str), found if isinstance(found, int | float | str) else str(found))
 
 
 def families(selection: Selection, varied: Sequence[str]) -> list[Family]:
-    """Groups of at least two conditions, alike in every setting that is not varied.
+    """Groups of at least two conditions that are equal in every setting that is not varied.
 
-    varied: parts of conditions. Sweeps share conditions: each counts once. Of those that differ in
-    what belongs to a varied part, but not in its value, the one with the most evaluated versions
-    counts, else the first.
+    varied: parts of conditions. A condition that several sweeps share counts once. Of conditions
+    with the same values of the varied parts, the one with the most evaluated versions counts, else
+    the first.
     """
     groups: dict[Settings, dict[tuple[Any, ...], Cell]] = {}
     for cell in selection.cells:
-        values = tuple(value(cell, name) for name in varied)
+        values = tuple(value_of(cell, name) for name in varied)
         if None in values:
             continue
         group = groups.setdefault(rest_of(cell, varied), {})

@@ -124,7 +124,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Selection:
-    """What is compared, and a line for each run that is not, with the reason."""
+    """The conditions to compare, and for each run that is left out a line with the reason."""
 
     cells: tuple[Cell, ...]
     left_out: tuple[str, ...]
@@ -150,8 +150,8 @@ class Selection:
 
 
 def cells(tables: Tables, unjudged: bool = False) -> Selection:
-    """The conditions of these tables with the runs that count. unjudged: runs that no version was
-    judged of count too, and those whose rounds are lost.
+    """The conditions of these tables with the runs that count. unjudged: runs without a judged
+    version, and those without rounds, count too.
 
     A run does not count if it did not finish, has no seed, was judged at no version, lost its
     rounds, or its condition and seed are there already; `left_out` has the reason.
@@ -206,7 +206,7 @@ def why_not(
 
 
 def has_lost_rounds(row: Mapping[Any, Any], recorded: Mapping[str, pd.DataFrame]) -> bool:
-    """Whether there should be rounds of a run; of sources other than folders nobody knows it."""
+    """Whether a run's rounds are missing; known only if the number of planned rounds is."""
     return not pd.isna(row["planned_rounds"]) and str(row["run"]) not in recorded
 
 

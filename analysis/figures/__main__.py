@@ -58,7 +58,7 @@ def draw_all(
     for name, text in lacking.items():
         console.print(f"not drawn: {name}: {printable(text)}")
     if len(lacking) == len(names):
-        raise UserError("no figure can be drawn of these runs: the lines above say what they lack")
+        raise UserError("no figure can be drawn of these runs: the lines above name what they lack")
     options.out.mkdir(parents=True, exist_ok=True)
     for name in names:
         if name not in lacking:

@@ -1,4 +1,4 @@
-"""Conditions against the freshest one: probability of improvement, difference of win-rates."""
+"""Draw conditions against the freshest one: probability of improvement, win-rate difference."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from textwrap import fill
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from analysis.comparison.claims import Pair, together
+from analysis.comparison.claims import Pair, count_together
 from analysis.comparison.families import Family
 from analysis.comparison.selection import Cell
 from analysis.figures.declaration import figure
@@ -67,7 +67,7 @@ def differences(families: Sequence[Family]) -> FigureBuilder:
         for cell in family.cells
         if cell is not first
     ]
-    counts = iter(together(pairs))
+    counts = iter(count_together(pairs))
 
     def compare(cell: Cell, first: Cell) -> Estimate:
         contrast = matched(cell.scores(WIN_RATE), first.scores(WIN_RATE))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from analysis.comparison.families import Family
 from analysis.comparison.selection import Cell
 from analysis.figures.declaration import figure
-from analysis.figures.families import grouped
+from analysis.figures.families import group_by
 from analysis.figures.figure_builder import FigureBuilder
 from analysis.figures.grouping import by_sweep, keys_of
 from analysis.figures.interval_rows import interval_rows
@@ -57,7 +57,7 @@ def by_condition(builder: FigureBuilder, family: Family) -> dict[str, list[Cell]
     environment are left out with a warning."""
     envs = {cell.env for cell in family.cells}
     keys = [key for key in keys_of(family) if key != "model"]
-    groups = grouped(family.cells, lambda cell: cell.condition)
+    groups = group_by(family.cells, lambda cell: cell.condition)
     whole = [cells for cells in groups if len(cells) == len(envs)] or groups[-1:]
     for cells in groups:
         if cells not in whole:

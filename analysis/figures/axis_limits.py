@@ -1,4 +1,4 @@
-"""The part of the plane that a panel shows: all points, and of their intervals what fits."""
+"""Set the limits of panels so that all points are shown, and of their intervals what fits."""
 
 from __future__ import annotations
 

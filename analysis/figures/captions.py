@@ -1,4 +1,4 @@
-"""Captions of figures: what is shown, of which runs, the last numbers, and what is doubtful."""
+"""Write captions of figures: what is shown, of which runs, the last numbers, and warnings."""
 
 from __future__ import annotations
 

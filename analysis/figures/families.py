@@ -1,11 +1,11 @@
-"""Which conditions a figure may put side by side: those that differ in its keys alone."""
+"""Group the conditions that a figure may compare: those that differ only in its keys."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from itertools import combinations
 
-from analysis.comparison.families import Family, once, order, rest_of, settings_of, value
+from analysis.comparison.families import Family, drop_shared, order, rest_of, settings_of, value_of
 from analysis.comparison.selection import Cell
 
 # What changes with another key: sync has S = 0, more samples a prompt come in fewer updates.
@@ -20,14 +20,14 @@ def families(cells: Sequence[Cell], keys: Sequence[str], varies: Sequence[str]) 
     which they differ, so that none is taken for another.
     """
     free = {*keys, *(name for key in keys for name in IMPLIED.get(key, ()))}
-    groups = grouped(
-        once(cells), lambda cell: ("" if "model" in free else cell.env, rest_of(cell, free))
+    groups = group_by(
+        drop_shared(cells), lambda cell: ("" if "model" in free else cell.env, rest_of(cell, free))
     )
     found = [Family(tuple(in_order(each, keys))) for group in groups for each in split(group, keys)]
     return [each for each in found if all(len(each.values(key)) > 1 for key in varies)]
 
 
-def grouped(cells: Iterable[Cell], key_of: Callable[[Cell], Hashable]) -> list[list[Cell]]:
+def group_by(cells: Iterable[Cell], key_of: Callable[[Cell], Hashable]) -> list[list[Cell]]:
     """The cells of each key, in order of the first ones."""
     groups: dict[Hashable, list[Cell]] = {}
     for cell in cells:
@@ -36,15 +36,15 @@ def grouped(cells: Iterable[Cell], key_of: Callable[[Cell], Hashable]) -> list[l
 
 
 def in_order(cells: Sequence[Cell], keys: Sequence[str]) -> list[Cell]:
-    return sorted(cells, key=lambda cell: tuple(order(value(cell, key)) for key in keys))
+    return sorted(cells, key=lambda cell: tuple(order(value_of(cell, key)) for key in keys))
 
 
 def split(cells: Sequence[Cell], keys: Sequence[str]) -> list[list[Cell]]:
     """By the settings in which cells with the same values of the keys differ."""
-    alike = grouped(cells, lambda cell: tuple(str(value(cell, key)) for key in keys))
+    alike = group_by(cells, lambda cell: tuple(str(value_of(cell, key)) for key in keys))
     pairs = (pair for group in alike for pair in combinations(group, 2))
     differing = sorted({key for one, other in pairs for key in differences(one, other)})
-    return grouped(cells, lambda cell: settings_at(cell, differing))
+    return group_by(cells, lambda cell: settings_at(cell, differing))
 
 
 def settings_at(cell: Cell, keys: Sequence[str]) -> tuple[str | None, ...]:

@@ -1,4 +1,4 @@
-"""A figure while it is drawn: what is drawn is kept as data, and described in its caption."""
+"""Build a figure, and collect its data and caption while it is drawn."""
 
 from __future__ import annotations
 

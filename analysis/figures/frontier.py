@@ -1,4 +1,4 @@
-"""Win-rate against KL: each run's frontier, and how far conditions are apart at equal KL."""
+"""Draw win-rate against KL: each run's frontier, and differences of conditions at equal KL."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What quality costs: Pareto fronts, and the time to a target."""
+"""Draw quality against cost: Pareto fronts, and the time to a target."""
 
 from __future__ import annotations
 

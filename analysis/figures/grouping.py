@@ -1,13 +1,13 @@
-"""Groups of conditions that can be compared whatever they differ in, and their names."""
+"""Group conditions that can be compared whatever they differ in, and name them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from analysis.comparison.families import Family, order, value
+from analysis.comparison.families import Family, order, value_of
 from analysis.comparison.selection import Cell
-from analysis.figures.families import grouped
+from analysis.figures.families import group_by
 
 Grouping: TypeAlias = Callable[[Sequence[Cell]], list[Family]]
 # What distinguishes conditions; colours stand for the first that does.
@@ -18,19 +18,19 @@ KEYS = (
 
 def by_sweep(cells: Sequence[Cell]) -> list[Family]:
     """All conditions of a sweep, over all its environments."""
-    return comparable(grouped(cells, lambda cell: cell.sweep))
+    return comparable(group_by(cells, lambda cell: cell.sweep))
 
 
 def by_env(cells: Sequence[Cell]) -> list[Family]:
     """All conditions of a sweep in one environment, whose scores are of one scale."""
-    return comparable(grouped(cells, lambda cell: (cell.sweep, cell.env)))
+    return comparable(group_by(cells, lambda cell: (cell.sweep, cell.env)))
 
 
 def by_algo(cells: Sequence[Cell]) -> list[Family]:
     """The same, each algorithm by itself where something else varies within algorithms."""
     parted = []
     for family in by_env(cells):
-        by_name = grouped(family.cells, lambda cell: str(cell.parts["algo"]))
+        by_name = group_by(family.cells, lambda cell: str(cell.parts["algo"]))
         parted += comparable(by_name) or [family]
     return parted
 
@@ -55,7 +55,7 @@ def baseline(family: Family) -> Cell:
 
 def keys_of(family: Family) -> list[str]:
     """The parts in which the conditions of a family differ; the algorithm if there are none."""
-    differ = [key for key in KEYS if len({str(value(c, key)) for c in family.cells}) > 1]
+    differ = [key for key in KEYS if len({str(value_of(c, key)) for c in family.cells}) > 1]
     return differ or ["algo"]
 
 

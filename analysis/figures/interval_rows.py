@@ -1,4 +1,4 @@
-"""Rows of intervals: a name on the left, an interval as a bar, its estimate as a mark in it."""
+"""Draw rows of intervals: a name on the left, an interval as a bar, its estimate as a mark."""
 
 from __future__ import annotations
 

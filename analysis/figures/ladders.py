@@ -1,4 +1,4 @@
-"""The last version of conditions over a number such as N or S, and as rows of intervals."""
+"""Draw the last version of conditions over a number such as N or S, and as rows of intervals."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from matplotlib.axes import Axes
 
-from analysis.comparison.families import value
+from analysis.comparison.families import value_of
 from analysis.comparison.selection import Cell
-from analysis.figures.families import grouped
+from analysis.figures.families import group_by
 from analysis.figures.figure_builder import FigureBuilder
 from analysis.figures.mean_curves import mean_curve
 from analysis.figures.primitives import add_to_legend, name_of, outer, record_version, style_of
@@ -37,12 +37,12 @@ def ladder(builder: FigureBuilder, axes: Axes, cells: Sequence[Cell], spec: Ladd
     first key. x is spaced by doublings."""
     axes.set_ylabel(short_label(spec.metric))
     outer(axes, spec.over)
-    lines = grouped(cells, lambda cell: name_of(cell, spec.keys[:1]))
+    lines = group_by(cells, lambda cell: name_of(cell, spec.keys[:1]))
     for index, group in enumerate(lines):
         line(builder, axes, group, spec, (index - (len(lines) - 1) / 2) * ASIDE)
     linear = {"linthresh": 1, "base": 2} if spec.over in WITH_ZERO else {"base": 2}
     axes.set_xscale("symlog" if spec.over in WITH_ZERO else "log", **linear)
-    ticks(axes, sorted({float(value(cell, spec.over)) for cell in cells}))
+    ticks(axes, sorted({float(value_of(cell, spec.over)) for cell in cells}))
 
 
 def line(
@@ -51,7 +51,7 @@ def line(
     """One line of a ladder. aside: by which share of x it is moved beside other lines."""
     curves = [mean_curve(cell, "version", spec.metric) for cell in cells]
     styles = [style_of(cell, spec.keys) for cell in cells]
-    at = np.array([float(value(cell, spec.over)) for cell in cells])
+    at = np.array([float(value_of(cell, spec.over)) for cell in cells])
     y = np.array([curve.point(-1) for curve in curves])
     # 0 cannot move by a share of itself.
     x = np.where(at > 0, at * (1 + aside), aside)

@@ -1,4 +1,4 @@
-"""Means of a condition over its seeds at each evaluated version, with intervals."""
+"""Compute means of a condition over its seeds at each evaluated version, with intervals."""
 
 from __future__ import annotations
 

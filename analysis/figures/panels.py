@@ -1,4 +1,4 @@
-"""Figures of panels: a row for each family of conditions, a column for each pair of axes."""
+"""Draw figures of panels: a row for each family of conditions, a column for each pair of axes."""
 
 from __future__ import annotations
 

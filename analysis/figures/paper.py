@@ -53,7 +53,7 @@ def sync_and_async_timelines(families: Sequence[Family]) -> FigureBuilder:
         "Seconds are the ledger's; the generator's begin is the earliest that its own seconds and "
         "the staleness bound allow."
     )
-    return timelines.draw(families, ("mode", "model"), note, timelines.measured)
+    return timelines.draw(families, ("mode", "model"), note, timelines.measured_lanes)
 
 
 @figure(
@@ -114,7 +114,7 @@ def who_waits(families: Sequence[Family]) -> FigureBuilder:
         "Seconds are the ledger's, laid out as they would be with a generator beside the trainer, "
         "one round ahead and nothing else taking time."
     )
-    return timelines.draw(families, (T, K, "model"), note, timelines.overlapped)
+    return timelines.draw(families, (T, K, "model"), note, timelines.ideal_lanes)
 
 
 @figure(

@@ -1,4 +1,4 @@
-"""What panels are made of: curves with bands, paths and points with crosses."""
+"""Draw the elements of panels: curves with bands, paths, and points with crosses."""
 
 from __future__ import annotations
 
@@ -8,35 +8,35 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
-from analysis.comparison.families import order, value
+from analysis.comparison.families import order, value_of
 from analysis.comparison.selection import Cell
 from analysis.figures.figure_builder import FigureBuilder
 from analysis.figures.mean_curves import MeanCurve, mean_curve
-from analysis.figures.series_style import SeriesStyle, combined, value_style
+from analysis.figures.series_style import SeriesStyle, combine_styles, value_style
 from analysis.figures.style import GREY
 from analysis.words import KL, label, setting_text
 
 
 def style_of(cell: Cell, keys: Sequence[str]) -> SeriesStyle:
     """Colour and line by the first key, the marker by the second, if there is one."""
-    styles = [value_style(key, value(cell, key)) for key in keys[:2]]
-    return styles[0] if len(styles) == 1 else combined(*styles)
+    styles = [value_style(key, value_of(cell, key)) for key in keys[:2]]
+    return styles[0] if len(styles) == 1 else combine_styles(*styles)
 
 
 def name_of(cell: Cell, keys: Sequence[str]) -> str:
     """A condition as its legend names it: its values of the keys in words."""
-    return " ".join(setting_text(key, value(cell, key)) for key in keys)
+    return " ".join(setting_text(key, value_of(cell, key)) for key in keys)
 
 
 def add_to_legend(builder: FigureBuilder, cell: Cell, keys: Sequence[str]) -> None:
     """Colour and line for the first key's value, a marker for the second's."""
     for index, key in enumerate(keys[:2]):
-        style = value_style(key, value(cell, key))
+        style = value_style(key, value_of(cell, key))
         marker = style.marker if index or len(keys) == 1 else ""
         line: Any = "none" if index else style.line
         colour = GREY if index else style.colour
         sample = Line2D([], [], color=colour, linestyle=line, marker=marker)
-        rank = (index, order(value(cell, key)))
+        rank = (index, order(value_of(cell, key)))
         builder.add_to_legend(name_of(cell, [key]), sample, len(cell.seeds), rank)
 
 

@@ -1,4 +1,4 @@
-"""Which runs a figure needs, and which of the given ones it draws."""
+"""State which runs a figure needs, and choose those that it draws."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from analysis.comparison.families import Family, value
+from analysis.comparison.families import Family, value_of
 from analysis.comparison.selection import Cell, Selection
 from analysis.figures.families import families
 from analysis.figures.grouping import Grouping
@@ -54,8 +54,8 @@ class Requirement:
 
     def has_values(self, cell: Cell) -> bool:
         """Whether a condition has the required values of its keys."""
-        has = all(value(cell, key) in values for key, values in self.where.items())
-        return has and all(value(cell, key) is not None for key in self.varied)
+        has = all(value_of(cell, key) in values for key, values in self.where.items())
+        return has and all(value_of(cell, key) is not None for key in self.varied)
 
     def is_measured(self, cell: Cell) -> bool:
         """Whether a condition has the required metrics of enough seeds."""

@@ -1,4 +1,4 @@
-"""Seconds of each round by phase, from the ledger's sums in tables."""
+"""Compute the seconds of each round by phase from the ledger's sums in tables."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def rounds_of(cell: Cell, seed: int) -> list[int]:
     return list(range(1, len(rows) + 1))
 
 
-def thinned(cell: Cell, seed: int) -> str:
+def thinning_note(cell: Cell, seed: int) -> str:
     """How many rounds the rows of a run stand for, if that is not one each."""
     steps = [int(step) for step in np.diff([0, *rounds_of(cell, seed)])]
     if {*steps} == {1}:

@@ -1,4 +1,4 @@
-"""One look for one condition: colour, marker and line follow from what it is and nothing else.
+"""Choose colour, marker and line of a condition from its settings alone, equal in all figures.
 
 So a condition looks the same in every figure in which the same part distinguishes conditions,
 whichever others are drawn. Colours are of Okabe and Ito (2008); numbers have ramps that rise in
@@ -74,7 +74,7 @@ def value_style(key: str, value: Any) -> SeriesStyle:
         return on_ramp(key, float(value))
     known = KNOWN.get(key, ())
     value = NONE.get(key) if value in (None, "") else value
-    index = known.index(str(value)) if str(value) in known else hashed(key, str(value))
+    index = known.index(str(value)) if str(value) in known else hash_of(key, str(value))
     # Markers go on where colours begin again, so that no two of a list look alike.
     return SeriesStyle(
         HUES[index % len(HUES)], MARKERS[index % len(MARKERS)], LINES[index % len(LINES)]
@@ -98,11 +98,11 @@ def doublings(value: float, least: float) -> float:
     return math.log2(max(value + 1, 1) if least == 0 else max(value / least, 1))
 
 
-def hashed(key: str, value: str) -> int:
+def hash_of(key: str, value: str) -> int:
     """A number for an unknown name, always the same."""
     return int.from_bytes(sha256(f"{key}={value}".encode()).digest()[:4], "big")
 
 
-def combined(first: SeriesStyle, second: SeriesStyle) -> SeriesStyle:
+def combine_styles(first: SeriesStyle, second: SeriesStyle) -> SeriesStyle:
     """Colour and line by the first style, the marker by the second."""
     return SeriesStyle(first.colour, second.marker, first.line)

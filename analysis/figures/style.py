@@ -1,4 +1,4 @@
-"""How a figure looks on paper: sizes of columns, fonts, and files that are the same every time."""
+"""Style of figures for a paper: column widths and fonts, and files that are equal bit for bit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Timelines: what trainer and generator did when, laid out from the ledger's measured seconds."""
+"""Draw timelines of trainer and generator from the ledger's measured seconds."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from analysis.figures.round_seconds import (
     bound,
     middle_rounds,
     sums_of,
-    thinned,
+    thinning_note,
 )
 from analysis.figures.series_style import BLUE, GREEN, GREY, ORANGE
 from analysis.figures.style import page, plain
@@ -83,7 +83,7 @@ def concurrent(sums: pd.DataFrame, rounds: pd.DataFrame, staleness: int) -> list
     return [replace(each, start=each.start - first, end=each.end - first) for each in spans]
 
 
-def measured(cell: Cell, sums: pd.DataFrame) -> list[LaneSpan]:
+def measured_lanes(cell: Cell, sums: pd.DataFrame) -> list[LaneSpan]:
     """A few rounds of a run in the lanes that it had."""
     rounds = middle_rounds(sums)
     if cell.parts["mode"] not in MODES_WITH_GENERATOR:
@@ -91,7 +91,7 @@ def measured(cell: Cell, sums: pd.DataFrame) -> list[LaneSpan]:
     return concurrent(sums, rounds, cell.parts["max_staleness"] or 0)
 
 
-def overlapped(_: Cell, sums: pd.DataFrame) -> list[LaneSpan]:
+def ideal_lanes(_: Cell, sums: pd.DataFrame) -> list[LaneSpan]:
     """The ideal timeline of measured seconds with a generator beside the trainer, one round
     ahead: nothing but generating, scoring and training takes time."""
     rounds = middle_rounds(sums)
@@ -125,7 +125,7 @@ def draw(
         phases |= {each.phase for each in spans if each.end > each.start}
         draw_lanes(builder, panel, f"{cell.title(keys)}: {bound(middle_rounds(sums))}", cell, spans)
         builder.seeds[f"{cell.condition} [{cell.env}]"] = (seed,)
-        builder.warn(*filter(None, [thinned(cell, seed)]))
+        builder.warn(*filter(None, [thinning_note(cell, seed)]))
     axes[-1, 0].set_xlabel("seconds since the first of these rounds")
     patches = {
         phase: Patch(color=colour, hatch=hatch, ec="white")

@@ -1,4 +1,4 @@
-"""python -m analysis.notebooks: write every notebook anew from its script."""
+"""python -m analysis.notebooks: write every notebook from its script."""
 
 from __future__ import annotations
 

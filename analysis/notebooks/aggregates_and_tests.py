@@ -14,7 +14,7 @@
 # %% [markdown]
 # # Aggregates and tests: a tour of the library
 #
-# Everything that a figure or a table says is one call of [statistics](../../docs/statistics.md)
+# Every number of a figure or a table is one call of [statistics](../../docs/statistics.md)
 # away. The steps are always the same: tables, then conditions over seeds, then numbers.
 #
 # The numbers are those of the tracked benchmark, unless `RLHF_LAB_TABLES` names other ones: saved
@@ -65,8 +65,8 @@ contrast = in_pairs(first.scores("gold/win_rate"), second.scores("gold/win_rate"
 view.lines(first.condition, second.condition, str(paired_tests(contrast)))
 
 # %% [markdown]
-# Are they equal within 2 points? Which is better in a run, and how often? How many seeds would
-# tell?
+# Are they equal within 2 points? Which is better in a run, and how often? How many seeds
+# would decide it?
 
 # %%
 verdict = equivalence(contrast, points(2))

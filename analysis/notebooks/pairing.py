@@ -1,4 +1,4 @@
-"""Notebooks are written from scripts in cells (jupytext's percent format), which are edited."""
+"""Write notebooks from scripts in jupytext's percent format; only the scripts are edited."""
 
 from __future__ import annotations
 

@@ -14,9 +14,9 @@
 # %% [markdown]
 # # Scale
 #
-# Do larger policies bear more off-policyness? Do larger reward models? The paper (figure 5) says
-# yes to the first and no to the second: with a larger reward model, there is less drift at equal
-# win-rate.
+# Do larger policies bear more off-policyness? Do larger reward models? The paper (figure 5)
+# answers yes to the first and no to the second: with a larger reward model, there is less drift
+# at equal win-rate.
 #
 # The numbers are those of the tracked benchmark, unless `RLHF_LAB_TABLES` names other ones: saved
 # tables, a folder of runs, or any other source of [tables](../../docs/results.md).

@@ -1,4 +1,4 @@
-"""Which condition each one is compared with: the same one with other values of some parts."""
+"""Find each condition's baseline: the same condition with other values of some parts."""
 
 from __future__ import annotations
 
@@ -104,13 +104,13 @@ def pairs(selection: Selection, baseline: str) -> tuple[list[Pair], tuple[str, .
                 f"{sweep or 'runs of no sweep'}: nothing varies that has a usual baseline"
             )
             continue
-        of_sweep, lacking = paired(own, chosen)
+        of_sweep, lacking = pairs_of_sweep(own, chosen)
         found += of_sweep
         warnings += [f"no condition like {cell.condition} with {chosen.text}" for cell in lacking]
     return found, unique(warnings)
 
 
-def paired(own: Selection, chosen: Baseline) -> tuple[list[Pair], list[Cell]]:
+def pairs_of_sweep(own: Selection, chosen: Baseline) -> tuple[list[Pair], list[Cell]]:
     """The pairs of a sweep, and conditions without a baseline."""
     others = [(cell, chosen.of(cell, own)) for cell in own.cells]
     found = [Pair(cell, other) for cell, other in others if other and other is not cell]

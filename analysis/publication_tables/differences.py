@@ -1,14 +1,14 @@
-"""Each condition beside its baseline, seed by seed, with what that shows."""
+"""Tabulate the difference of each condition from its baseline, seed by seed, with its verdict."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from analysis.comparison.claims import together
+from analysis.comparison.claims import count_together
 from analysis.comparison.selection import Cell, Selection
 from analysis.publication_tables.baseline import Pair, pairs
-from analysis.publication_tables.entries import Entry, Measured, PublicationTable, measured
+from analysis.publication_tables.entries import Entry, Measured, PublicationTable, table_entry
 from analysis.publication_tables.estimates import lacks
 from analysis.publication_tables.metrics import Metric, metrics_of
 from analysis.publication_tables.naming import ConditionColumns, key
@@ -91,7 +91,7 @@ def compare(
     """The differences of all pairs that can be compared, and why the others cannot."""
     reasons = [not_compared(pair, metric) for pair in found]
     usable = [pair for pair, reason in zip(found, reasons, strict=True) if not reason]
-    counts = together([(pair.cell, pair.baseline) for pair in usable])
+    counts = count_together([(pair.cell, pair.baseline) for pair in usable])
     compared = [
         one_difference(pair, metric, options, count)
         for pair, count in zip(usable, counts, strict=True)
@@ -127,7 +127,7 @@ def one_difference(pair: Pair, metric: Metric, options: TableOptions, count: int
     p = min(1.0, 2 * min(tails.more_than(0), tails.less_than(0)))
     return Difference(
         pair,
-        measured(estimate, metric.digits),
+        table_entry(estimate, metric.digits),
         estimate.basis.options.percent,
         seeds,
         p,

@@ -46,7 +46,7 @@ class PublicationTable:
     warnings: tuple[str, ...] = ()
 
 
-def measured(estimate: Estimate, digits: int = 3) -> Measured:
+def table_entry(estimate: Estimate, digits: int = 3) -> Measured:
     """An estimate of the statistics as an entry."""
     return Measured(estimate.point, estimate.low, estimate.high, digits)
 

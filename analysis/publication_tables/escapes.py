@@ -1,4 +1,4 @@
-"""Names of runs are any text: what LaTeX, Markdown and HTML would read in them is written out."""
+"""Escape texts such as names of runs for LaTeX, Markdown and HTML."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from analysis.comparison.selection import Cell
-from analysis.publication_tables.entries import Entry, Measured, measured
+from analysis.publication_tables.entries import Entry, Measured, table_entry
 from analysis.publication_tables.metrics import Metric
 from analysis.publication_tables.options import TableOptions
 from analysis.statistics.aggregates import MEASURES, aggregates, points
@@ -13,7 +13,7 @@ from analysis.statistics.results import Options
 
 SCORES = "scores"
 SAME = "where all seeds are equal, no interval is given"
-ONE_SEED = "one seed: no interval, and nothing can be said of other seeds"
+ONE_SEED = "one seed: no interval, and nothing is known of other seeds"
 
 
 def over_seeds(
@@ -31,7 +31,7 @@ def over_seeds(
     chosen = interval.for_shares(values) if is_share else interval
     measures = {measure: MEASURES[measure]}
     estimate = aggregates({SCORES: {SCORES: values}}, chosen, measures)[SCORES][measure]
-    return measured(estimate, digits), estimate.warnings
+    return table_entry(estimate, digits), estimate.warnings
 
 
 def last_scores(

@@ -10,7 +10,7 @@ from analysis.publication_tables.differences import differences
 from analysis.publication_tables.entries import PublicationTable
 from analysis.publication_tables.naming import in_order
 from analysis.publication_tables.options import TableOptions
-from analysis.publication_tables.results import aggregated, results
+from analysis.publication_tables.results import aggregate_results, results
 from analysis.publication_tables.run_list import run_list
 from analysis.publication_tables.scales import scales
 from analysis.publication_tables.settings import settings
@@ -24,7 +24,7 @@ from rlhf_lab.types.errors import UserError
 Maker = Callable[[Tables, Selection, TableOptions], list[PublicationTable]]
 TABLES: Mapping[str, Maker] = {
     "results": results,
-    "aggregates": aggregated,
+    "aggregates": aggregate_results,
     "differences": differences,
     "costs": costs,
     "times": times,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from analysis.comparison.selection import Cell, Selection
-from analysis.publication_tables.entries import Entry, PublicationTable, measured
+from analysis.publication_tables.entries import Entry, PublicationTable, table_entry
 from analysis.publication_tables.estimates import last_scores
 from analysis.publication_tables.metrics import Metric, metrics_of
 from analysis.publication_tables.naming import ConditionColumns
@@ -33,7 +33,9 @@ def results(_: Tables, selection: Selection, options: TableOptions) -> list[Publ
     return [PublicationTable("results", caption, columns, tuple(rows), unique(warnings))]
 
 
-def aggregated(_: Tables, selection: Selection, options: TableOptions) -> list[PublicationTable]:
+def aggregate_results(
+    _: Tables, selection: Selection, options: TableOptions
+) -> list[PublicationTable]:
     """Each condition over the environments that all conditions have, as tasks: all measures."""
     by_name: dict[str, dict[str, Cell]] = {}
     conditions = ConditionColumns(selection.cells)
@@ -55,7 +57,8 @@ def aggregated(_: Tables, selection: Selection, options: TableOptions) -> list[P
         interval = interval.for_shares(every)
     found = aggregates(scores, interval)
     rows: list[tuple[Entry, ...]] = [
-        (name, *(measured(found[name][measure]) for measure in MEASURES)) for name in sorted(found)
+        (name, *(table_entry(found[name][measure]) for measure in MEASURES))
+        for name in sorted(found)
     ]
     used = seeds_of([cell for cells in whole.values() for cell in cells.values()])
     caption = (

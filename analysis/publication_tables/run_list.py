@@ -1,4 +1,4 @@
-"""Every run: what it is, how it ended, on what machine, and what is wrong with it."""
+"""Tabulate every run: its condition, its end, its machine, and its findings."""
 
 from __future__ import annotations
 

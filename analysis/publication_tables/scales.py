@@ -1,9 +1,9 @@
-"""Async beside sync at each scale (arXiv:2410.18252, figures 1 and 9, table 6)."""
+"""Tabulate async against sync at each scale (arXiv:2410.18252, figures 1 and 9, table 6)."""
 
 from __future__ import annotations
 
 from analysis.comparison.selection import Selection
-from analysis.publication_tables.baseline import Baseline, paired
+from analysis.publication_tables.baseline import Baseline, pairs_of_sweep
 from analysis.publication_tables.differences import Difference, cells_of, compare
 from analysis.publication_tables.entries import Entry, PublicationTable
 from analysis.publication_tables.estimates import last_scores
@@ -21,7 +21,7 @@ def scales(_: Tables, selection: Selection, options: TableOptions) -> list[Publi
     """Quality and seconds of every asynchronous condition and of its synchronous one."""
     metric, pairs = Metric(options.quality), []
     for sweep in dict.fromkeys(cell.sweep for cell in selection.cells):
-        pairs += paired(selection.only(sweep=sweep), SYNC)[0]
+        pairs += pairs_of_sweep(selection.only(sweep=sweep), SYNC)[0]
     compared, warnings = compare(pairs, metric, options)
     if not compared:
         return []

@@ -9,7 +9,7 @@ from analysis.publication_tables.entries import Entry, PublicationTable
 from analysis.publication_tables.naming import ConditionColumns
 from analysis.publication_tables.options import TableOptions
 from analysis.sources.record import as_seed
-from analysis.tables.group_checks import compared
+from analysis.tables.group_checks import compared_settings
 from analysis.tables.table import Tables
 from analysis.words import runs_text, seeds_of
 
@@ -92,7 +92,7 @@ def values_of(cell: Cell) -> dict[str, set[str]]:
     """Every value that runs of a condition have of each setting; their seeds aside."""
     values: dict[str, set[str]] = {}
     for config in cell.configs.values():
-        for name, value in compared(config).items():
+        for name, value in compared_settings(config).items():
             values.setdefault(name, set()).add(value)
     return values
 

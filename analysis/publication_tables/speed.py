@@ -1,4 +1,4 @@
-"""What conditions cost, and how soon they reach a target, beside their baselines."""
+"""Tabulate what conditions cost and when they reach a target, compared with their baselines."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from statistics import fmean
 
 from analysis.comparison.selection import Cell, Selection
 from analysis.publication_tables.baseline import pairs
-from analysis.publication_tables.entries import Entry, Measured, PublicationTable, measured
+from analysis.publication_tables.entries import Entry, Measured, PublicationTable, table_entry
 from analysis.publication_tables.estimates import lacks, over_seeds
 from analysis.publication_tables.metrics import Metric
 from analysis.publication_tables.naming import ConditionColumns, Key, key
@@ -73,7 +73,7 @@ def cost_of(
         ratio = fmean(before.values()) / fmean(spent.values())
         return entry, Measured(ratio, digits=2), warnings
     estimate = speed_up(before, spent, options.interval)
-    return entry, measured(estimate, 2), (*warnings, *estimate.warnings)
+    return entry, table_entry(estimate, 2), (*warnings, *estimate.warnings)
 
 
 def times(_: Tables, selection: Selection, options: TableOptions) -> list[PublicationTable]:
@@ -147,7 +147,7 @@ def row_of(
         return (reached, None, None, None, None), [warning]
     result = time_to_target(times, options.interval)
     ratio, more = ratio_to(cell, times, baseline, target, options)
-    numbers = (measured(result.restricted_mean, digits), measured(result.median, digits))
+    numbers = (table_entry(result.restricted_mean, digits), table_entry(result.median, digits))
     horizon = Measured(result.horizon, digits=digits)
     return (reached, horizon, *numbers, ratio), [*result.warnings, *more]
 
@@ -163,4 +163,4 @@ def ratio_to(
         ratio = times_ratio(before, times, options.interval)
     except UserError as error:
         return None, (f"{cell.condition}: {error}",)
-    return measured(ratio, 2), ratio.warnings
+    return table_entry(ratio, 2), ratio.warnings

@@ -1,4 +1,4 @@
-"""Intervals as small drawings: where zero, the margin, the estimate and its two ends are drawn."""
+"""Compute the drawings of intervals: positions of zero, margin, estimate and ends."""
 
 from __future__ import annotations
 

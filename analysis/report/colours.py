@@ -1,4 +1,4 @@
-"""Which colour, line and marker stands for which condition: those that it has in figures too."""
+"""Choose colour, line and marker of each condition of a page, as figures do."""
 
 from __future__ import annotations
 

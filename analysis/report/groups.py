@@ -1,4 +1,4 @@
-"""The conditions of a page, under names that distinguish them."""
+"""Name the conditions of a page so that the names distinguish them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def last(frame: pd.DataFrame, column: str) -> float:
     return float(frame[column].iloc[-1]) if column in frame and len(frame) else float("nan")
 
 
-def titled(cells: Sequence[Cell]) -> list[Group]:
+def name_groups(cells: Sequence[Cell]) -> list[Group]:
     """The conditions in order, with names that distinguish them, as short as they can be."""
     groups: list[Group] = []
     for env in dict.fromkeys(cell.env for cell in cells):

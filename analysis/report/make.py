@@ -1,4 +1,4 @@
-"""The page of a report, from tables: `html(tables, options)` is all of it as text."""
+"""Make the page of a report from tables: `html(tables, options)` returns the whole page as text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from analysis.comparison.questions.answers import Criteria
 from analysis.comparison.questions.every_question import answers
 from analysis.comparison.selection import cells
 from analysis.report.colours import styles_of
-from analysis.report.groups import titled
+from analysis.report.groups import name_groups
 from analysis.report.rendering import render
 from analysis.report.results import results
 from analysis.report.run_table import configs, run_table
@@ -40,7 +40,7 @@ def html(tables: Tables, options: Options) -> str:
     """The page; the same tables and options give the same text."""
     chosen = choose(tables, options.metric)
     selection = cells(tables, unjudged=True)
-    groups, left_out = titled(selection.cells), selection.left_out
+    groups, left_out = name_groups(selection.cells), selection.left_out
     found = answers(tables, Criteria(quality=options.metric, margin=options.margin))
     remarks = [text for one in found.every for text in one.warnings]
     remarks += [line for line in found.left_out if line not in left_out]

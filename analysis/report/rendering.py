@@ -1,4 +1,4 @@
-"""The page's templates, and what they call."""
+"""Render the page's templates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each condition came to, with intervals over seeds."""
+"""Make the page's tables of results: each condition's final numbers, with intervals over seeds."""
 
 from __future__ import annotations
 

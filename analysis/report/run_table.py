@@ -1,4 +1,4 @@
-"""Every run of the page: state, seed, code, findings, and the way to its files."""
+"""Make the page's table of runs: state, seed, code, findings, and links to the run's files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the page's curves are drawn from: each run's numbers, thinned, with the axes of each."""
+"""Make the data of the page's curves: each run's numbers at fewer points, with their axes."""
 
 from __future__ import annotations
 
@@ -50,19 +50,19 @@ class Chosen:
 
 def choose(tables: Tables, metric: str) -> Chosen:
     """The metrics and axes that these runs have; the chosen metric comes first."""
-    judged, recorded = measured(unlabelled(tables.versions)), measured(tables.points)
+    judged, recorded = numeric_columns(unlabelled(tables.versions)), numeric_columns(tables.points)
     known = judged | recorded
     axes = [axis for axis in AXES if axis in (judged if axis == KL else known)]
     if UPDATES in axes and STEP in axes:
         axes.remove(STEP)
     return Chosen(
-        ordered(judged, (metric, *FIRST_VERSIONS), MOST["versions"]),
-        ordered(recorded, (metric, *FIRST_ROUNDS), MOST["rounds"]),
+        order_metrics(judged, (metric, *FIRST_VERSIONS), MOST["versions"]),
+        order_metrics(recorded, (metric, *FIRST_ROUNDS), MOST["rounds"]),
         tuple(axes),
     )
 
 
-def measured(frame: pd.DataFrame) -> set[str]:
+def numeric_columns(frame: pd.DataFrame) -> set[str]:
     """Names of the columns that hold a number, keys left out."""
     numbers = frame.select_dtypes("number").dropna(axis="columns", how="all")
     return set(map(str, numbers.columns)) - KEYS
@@ -73,7 +73,7 @@ def is_metric(name: str) -> bool:
     return not name.startswith(ASIDE) and not name.endswith(ENDS)
 
 
-def ordered(names: set[str], first: Sequence[str], most: int) -> tuple[str, ...]:
+def order_metrics(names: set[str], first: Sequence[str], most: int) -> tuple[str, ...]:
     """The metrics among the names, those that are wanted first before others."""
     wanted = [name for name in dict.fromkeys(first) if name in names]
     others = sorted(name for name in names - set(wanted) if is_metric(name))
@@ -94,8 +94,8 @@ def curve_data(
         else {},
         "axes": [{"id": a, "label": label(a), "measured": a == MEASURED_AXIS} for a in chosen.axes],
         "metrics": [
-            *named(chosen.versions, "versions"),
-            *named(chosen.rounds, "rounds"),
+            *metric_entries(chosen.versions, "versions"),
+            *metric_entries(chosen.rounds, "rounds"),
         ],
         "envs": envs,
         "groups": [
@@ -111,7 +111,7 @@ def curve_data(
     }
 
 
-def named(metrics: Sequence[str], of: str) -> list[dict[str, str]]:
+def metric_entries(metrics: Sequence[str], of: str) -> list[dict[str, str]]:
     """Metrics as the page's script knows them; of: the table that they are of."""
     return [{"id": name, "label": label(name), "of": of} for name in metrics]
 
@@ -132,7 +132,7 @@ def run_data(cell: Cell, seed: int, chosen: Chosen, points: int) -> dict[str, An
 
 
 def columns_of(frame: pd.DataFrame, names: Sequence[str], points: int) -> dict[str, list[Any]]:
-    shown = thinned(len(frame), points)
+    shown = even_indices(len(frame), points)
     return {
         name: [short(value) for value in frame[name].iloc[shown]]
         for name in dict.fromkeys(names)
@@ -164,7 +164,7 @@ def short(value: Any) -> float | int | None:
     return int(rounded) if rounded.is_integer() and abs(rounded) < 1e15 else rounded
 
 
-def thinned(length: int, most: int) -> list[int]:
+def even_indices(length: int, most: int) -> list[int]:
     """At most so many of the indices 0..length-1, evenly spread, with the first and the last."""
     if length <= most:
         return list(range(length))

@@ -1,4 +1,4 @@
-"""The questions of a page: a card for each claim, with the numbers that bear on it."""
+"""Make the page's questions: a card for each claim, with the numbers that decide it."""
 
 from __future__ import annotations
 

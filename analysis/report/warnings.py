@@ -1,4 +1,4 @@
-"""What is wrong with the runs of a page, and with what is concluded from them."""
+"""List the findings on a page's runs, and the doubts about conclusions from them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The x-axes of a table: what a run had cost when a number was recorded, units in the names."""
+"""The x-axes of a table: what a run had cost when a number was recorded. Names end in units."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Histories that were read once, as Parquet files under the run's id and the stamp they were of."""
+"""Store histories of runs as Parquet files, each under the stamp of the run's state."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NUMBERS, TEXTS = "n:", "t:"
 
 @dataclass(frozen=True)
 class Cache:
-    """A folder of histories. What is kept under another stamp than the asked one is not given."""
+    """A folder of histories. A history is returned only for the stamp that it was stored with."""
 
     folder: Path
 
@@ -45,7 +45,7 @@ class Cache:
                 kept, rows = table.schema.metadata or {}, table.to_pylist()
             if kept.get(STAMP) != stamp.encode():
                 return None
-            return [decoded(row, path) for row in checked(rows, list[dict[str, Any]], path)]
+            return [decode_row(row, path) for row in checked(rows, list[dict[str, Any]], path)]
         except Unreadable:
             return None
 
@@ -54,9 +54,9 @@ class Cache:
         import pyarrow
 
         parquet = pyarrow_parquet()
-        encoded = [encode(flat(row)) for row in rows]
+        encoded = [encode_row(flat(row)) for row in rows]
         names = list(dict.fromkeys(name for row in encoded for name in row))
-        columns = {name: typed([row.get(name) for row in encoded]) for name in names}
+        columns = {name: one_type([row.get(name) for row in encoded]) for name in names}
         # A table without columns would lose how many rows it has.
         table = pyarrow.table({"row": list(range(len(encoded))), **columns})
         table = table.replace_schema_metadata({STAMP: stamp.encode()})
@@ -74,18 +74,18 @@ def pyarrow_parquet() -> Any:
     return parquet
 
 
-def typed(values: Sequence[Cell | None]) -> list[Any]:
+def one_type(values: Sequence[Cell | None]) -> list[Any]:
     """A column of one type: whole numbers among others as those."""
     if any(isinstance(value, float) for value in values):
         return [float(value) if isinstance(value, int) else value for value in values]
     return list(values)
 
 
-def encode(row: Row) -> dict[str, Cell]:
+def encode_row(row: Row) -> dict[str, Cell]:
     return {f"{TEXTS if isinstance(v, str) else NUMBERS}{name}": v for name, v in row.items()}
 
 
-def decoded(row: Mapping[str, Any], path: Path) -> Row:
+def decode_row(row: Mapping[str, Any], path: Path) -> Row:
     """The row as it was; null is where it had nothing, NaN where it had NaN. Raises Unreadable."""
     prefixed = {name: value for name, value in row.items() if name != "row" and value is not None}
     for name, value in prefixed.items():

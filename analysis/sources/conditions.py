@@ -1,4 +1,4 @@
-"""Under which condition a run was made: what is compared, and what is repeated over seeds."""
+"""Assign each run to an environment and a condition; runs of a condition differ in their seed."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ COLUMNS = ("sweep", "env_id", "exp_name", "condition", "seed", *PARTS, *NUMBERS)
 
 @dataclass(frozen=True)
 class Place:
-    """Where a run stands. env: the environment, whose scores are of one scale. experiment: what is
-    compared in it. condition: the same with N, T, K, S and `by`, so that runs which share
-    environment and condition differ in their seed alone."""
+    """Environment, condition and seed of a run. env: the environment, whose scores are of one
+    scale. experiment: its name. condition: the experiment with N, T, K, S and `by`, so that runs
+    which share environment and condition differ in their seed alone."""
 
     env: str
     experiment: str
@@ -43,21 +43,21 @@ class Place:
 
 
 def place_of(record: Record, by: Sequence[str] = ()) -> Place:
-    """Where a run stands. by: config keys that also tell conditions apart."""
+    """Environment, condition and seed of a run. by: keys that also distinguish conditions."""
     config, facts = record.config, record.facts
     seed = facts.seed if facts.seed is not None else as_seed(look_up(config, "seed"))
-    parts = {part: named(config, part) for part in PARTS}
+    parts = {part: option_of(config, part) for part in PARTS}
     numbers = {name: as_seed(look_up(config, key)) for name, key in NUMBERS.items()}
     if parts["mode"] == "sync":
         numbers["max_staleness"] = 0
     extra = {key: plain(look_up(config, key)) for key in by}
-    # A config's own names are left to it; what rlhf_lab tells no tracker is worked out.
+    # Names in the config come first; without them they are derived as rlhf_lab's trackers do.
     tracked = TrackedRun(Path(), config, record.run, job_type_of(record))
     env = str(look_up(config, "env_id") or env_id(tracked))
     experiment = str(look_up(config, "exp_name") or exp_name(tracked, facts.swept))
-    told = [f"{LETTERS[name]}={value}" for name, value in numbers.items() if value is not None]
-    told += [f"{key}={value}" for key, value in extra.items()]
-    condition = " ".join([experiment or "(no exp_name)", *told])
+    labels = [f"{LETTERS[name]}={value}" for name, value in numbers.items() if value is not None]
+    labels += [f"{key}={value}" for key, value in extra.items()]
+    condition = " ".join([experiment or "(no exp_name)", *labels])
     return Place(env, experiment, condition, seed, parts, numbers, extra)
 
 
@@ -82,8 +82,8 @@ def job_type_of(record: Record) -> Any:
     return "evaluate" if record.facts.job_type == "evaluate" else "train"
 
 
-def named(config: Mapping[str, Any], part: str) -> str:
-    """The option that a part was chosen by, "" where the config does not say."""
+def option_of(config: Mapping[str, Any], part: str) -> str:
+    """The option chosen for a part of the config; "" where the config lacks the part."""
     chosen = config.get(part)
     if isinstance(chosen, Mapping):
         return str(chosen.get("name", ""))

@@ -1,4 +1,4 @@
-"""Runs from CSV files with the columns of docs/results.md, one row a recorded point or version.
+"""Read runs from CSV files with the columns of docs/results.md: a row is a point or a version.
 
 `run` is required. `seed`, `env_id`, `exp_name`, `state`, `version` and `label` are what they are in
 the tables, `config.KEY` is a value of the config, and axes are given in the units of their names.
@@ -14,9 +14,9 @@ from typing import Any
 
 from analysis.sources.axes import AXES, GLOBAL_STEP
 from analysis.sources.axes import STEP as X_STEP
-from analysis.sources.damage import csv_table, readable
+from analysis.sources.damage import csv_table, read_or_report
 from analysis.sources.findings import Finding, Kind
-from analysis.sources.history import facts
+from analysis.sources.history import wandb_facts
 from analysis.sources.record import Reading, Record, Row, Source, as_seed, cell, flat, joined, whole
 from rlhf_lab.runs.reading import Unreadable
 
@@ -43,7 +43,7 @@ Numbered = tuple[int, dict[str, str]]
 def read_csv(root: Path) -> Reading:
     """The runs of a file, or of those in a folder or below it. A damaged file is a finding."""
     paths = [root] if root.is_file() else sorted(root.rglob(PATTERN))
-    return joined(readable(partial(read_file, path)) for path in paths)
+    return joined(read_or_report(partial(read_file, path)) for path in paths)
 
 
 def read_file(path: Path) -> Reading:
@@ -92,7 +92,9 @@ def record_of(run: str, numbered: Sequence[Numbered], path: Path) -> Record:
             found.append(Finding(Kind.damaged, f"{path.name}:{run}", str(path), what))
             continue
         evals.append({"label": row.get("label", ""), **as_row(row), "version": version})
-    known = facts(config, points, state=states[-1] if states else "unknown", project=path.name)
+    known = wandb_facts(
+        config, points, state=states[-1] if states else "unknown", project=path.name
+    )
     return Record(
         Source.csv, f"{path.name}:{run}", str(path), known, config, points, evals, tuple(found)
     )

@@ -1,4 +1,4 @@
-"""What is damaged becomes a finding, and everything else is read all the same."""
+"""Turn damaged files into findings, and read everything that is not damaged."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ CSV_BYTES = 2**32
 FIELD = 2**27
 
 
-def readable(read: Callable[[], Reading], run: str = "") -> Reading:
-    """What is read; what cannot be is a finding about a run, or about the file where its run is
-    not known."""
+def read_or_report(read: Callable[[], Reading], run: str = "") -> Reading:
+    """The result of `read`; if it raises Unreadable, a finding about the run, or about the file if
+    the run is not known."""
     try:
         return read()
     except Unreadable as error:
-        return Reading((), (damaged(error, run),))
+        return Reading((), (damage_finding(error, run),))
 
 
-def damaged(error: Unreadable, run: str = "", place: str = "") -> Finding:
+def damage_finding(error: Unreadable, run: str = "", place: str = "") -> Finding:
     """The finding that a file, or a place in it, cannot be read. place: the run's, if known."""
     parts = (error.path.name if place else "", error.place, error.reason)
     return Finding(Kind.damaged, run, place or str(error.path), ": ".join(filter(None, parts)))
@@ -45,7 +45,7 @@ class CsvTable:
 def csv_table(path: Path) -> CsvTable:
     """A CSV file as far as it can be read. Raises Unreadable if it is no text in UTF-8, or its
     first line is none of CSV."""
-    text = decoded(content(path, CSV_BYTES), path)
+    text = decode_text(content(path, CSV_BYTES), path)
     csv.field_size_limit(FIELD)
     lines = csv.reader(io.StringIO(text, newline=""), strict=True)
     table = CsvTable([], [], [])
@@ -66,7 +66,7 @@ def csv_table(path: Path) -> CsvTable:
     return table
 
 
-def decoded(data: bytes, path: Path) -> str:
+def decode_text(data: bytes, path: Path) -> str:
     """Text in UTF-8, with or without a mark of that at its start."""
     try:
         return data.decode("utf-8-sig")

@@ -1,4 +1,4 @@
-"""Open RL Benchmark's filters, as its README writes them, as typed queries.
+"""Parse Open RL Benchmark's filters, in the syntax of its README, into typed queries.
 
     ?we=ENTITY&wpn=PROJECT&ceik=ENV_KEY&cen=EXP_KEY&metric=NAME&xaxis=KEY     where, and what
     EXP_NAME?tag=A&tag=B&user=U&seed=1&seed=2&KEY=VALUE&cl=Legend             one experiment
@@ -22,7 +22,7 @@ SOURCE_KEYS = ("we", "wpn", "ceik", "cen", "metric", "metrics", "xaxis")
 
 
 def parse_query(texts: Sequence[str], env_ids: Sequence[str] = ()) -> Query:
-    """A group of filter strings. Raises UserError on one that cannot be meant."""
+    """The query of a group of filter strings. Raises UserError on an invalid one."""
     if not texts or not texts[0].startswith("?"):
         begins = texts[0] if texts else ""
         raise UserError(
@@ -30,8 +30,8 @@ def parse_query(texts: Sequence[str], env_ids: Sequence[str] = ()) -> Query:
             "'?we=ENTITY&wpn=PROJECT' first, or '?' for any"
         )
     experiments = tuple(parse_experiment(text) for text in texts[1:])
-    told = " ".join([*(f"'{text}'" for text in texts), *(f"in {env}" for env in env_ids)])
-    return Query(parse_where(texts[0]), experiments, tuple(env_ids), told)
+    text = " ".join([*(f"'{text}'" for text in texts), *(f"in {env}" for env in env_ids)])
+    return Query(parse_where(texts[0]), experiments, tuple(env_ids), text)
 
 
 def parse_where(text: str) -> Where:

@@ -1,4 +1,4 @@
-"""Which runs are asked for: typed queries, for any source, and as wandb's server takes them."""
+"""Typed queries that select runs of any source, and their form for wandb's server."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Experiment:
             and set(self.tags) <= set(facts.tags)
             and self.user in ("", facts.user)
             and all(
-                any(same(value_of(record, key), present_value(key, one)) for one in allowed)
+                any(is_equal(value_of(record, key), present_value(key, one)) for one in allowed)
                 for key, allowed in (self.values or {}).items()
             )
         )
@@ -74,7 +74,7 @@ class Query:
     text: str = ""
 
     def holds(self, record: Record) -> bool:
-        """Whether it asks for a run."""
+        """Whether it selects a run."""
         if not self.where.holds(record):
             return False
         env = text_of(record, self.where.env_key)
@@ -85,9 +85,9 @@ class Query:
         )
 
 
-def chosen_by(record: Record, queries: Sequence[Query]) -> Record | None:
-    """The run as the first query that holds it asks for it: over its axis, under its legend. None
-    if none holds it; as it is if there is no query."""
+def select_run(record: Record, queries: Sequence[Query]) -> Record | None:
+    """The run with the axis and legend of the first query that selects it; None if no query selects
+    it; unchanged if there is no query."""
     if not queries:
         return record
     query = next((query for query in queries if query.holds(record)), None)
@@ -99,8 +99,8 @@ def chosen_by(record: Record, queries: Sequence[Query]) -> Record | None:
     return replace(record, facts=replace(record.facts, step=step, legend=legend))
 
 
-def same(found: Any, wanted: Any) -> bool:
-    """Whether a config's value is the wanted one, also where one of them was kept as text."""
+def is_equal(found: Any, wanted: Any) -> bool:
+    """Whether a config's value equals the requested one, also if one of them was stored as text."""
     if found is None:
         return wanted is None
     if isinstance(found, float) and isinstance(wanted, int | float):
@@ -125,17 +125,17 @@ def text_of(record: Record, key: str) -> str:
     return "" if found is None else str(found)
 
 
-def mongo(query: Query) -> dict[str, Any]:
-    """The query as wandb's server takes it; what it finds is filtered here once more."""
+def server_filter(query: Query) -> dict[str, Any]:
+    """The query as a filter for wandb's server; the caller filters the result once more."""
     where, conditions = query.where, list[dict[str, Any]]()
     if query.env_ids:
         conditions.append({f"config.{where.env_key}": {"$in": list(query.env_ids)}})
     if query.experiments:
-        conditions.append({"$or": [asked(one, where) for one in query.experiments]})
+        conditions.append({"$or": [run_filter(one, where) for one in query.experiments]})
     return {"$and": conditions} if conditions else {}
 
 
-def asked(experiment: Experiment, where: Where) -> dict[str, Any]:
+def run_filter(experiment: Experiment, where: Where) -> dict[str, Any]:
     each: list[dict[str, Any]] = [{"tags": {"$in": [tag]}} for tag in experiment.tags]
     if experiment.name:
         each.append({f"config.{where.exp_key}": experiment.name})

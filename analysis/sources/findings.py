@@ -1,4 +1,4 @@
-"""What is wrong with runs, or with runs as a group: told, never repaired in silence."""
+"""Findings: faults of runs that are reported instead of repaired without notice."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class Kind(StrEnum):
-    """What a finding is about; docs/results.md says what follows from each."""
+    """The kind of a fault; docs/results.md describes the consequence of each."""
 
     no_seed = "no_seed"
     tuning = "tuning"
@@ -29,7 +29,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """One fact about one run. run: its id, "" where no run could be told; place: where it is."""
+    """One fault of one run. run: its id, "" where no run is known; place: where it is."""
 
     kind: Kind
     run: str

@@ -1,4 +1,4 @@
-"""Runs from run folders, and which jobs of a sweep have none."""
+"""Read runs from run folders, and find jobs of a sweep that have no run."""
 
 from __future__ import annotations
 
@@ -33,17 +33,18 @@ class TrackerConfig(TypedDict, total=False):
 
 
 class TrackedConfig(TypedDict, total=False):
-    """What is read of config.yaml besides single values, which may be anything."""
+    """The nested values of config.yaml that are read; they must have these types."""
 
     tracker: TrackerConfig | None
 
 
-# Of a run without its config.yaml, what its manifest says too.
+# Parts of the config that the manifest has too, for a run without its config.yaml.
 NAMED = ("task", "algo", "mode", "model", "correction")
 
 
 def read_folder(root: Path) -> Reading:
-    """Every run in a folder or below it, and what its sweeps lack. A damaged run is a finding."""
+    """Every run in a folder or below it. Damaged runs, and jobs of sweeps without a run, become
+    findings."""
     runs = list_runs(root)
     sweeps = [path.parent for path in sorted(root.rglob(RECORD))]
     read = [record_of(run, root) for run in runs if run.state != "unreadable"]
@@ -52,7 +53,7 @@ def read_folder(root: Path) -> Reading:
         for run in runs
         if run.state == "unreadable"
     ]
-    lacking = [one for folder in sweeps for one in against(folder, runs)]
+    lacking = [one for folder in sweeps for one in check_sweep(folder, runs)]
     return Reading(tuple(read), (*unreadable, *lacking))
 
 
@@ -60,28 +61,32 @@ def record_of(run: RunSummary, root: Path) -> Record:
     """A run's folder as a record."""
     place, manifest = str(run.folder), run.manifest
     run_id = str(manifest.get("run_id") or place)
-    found: list[str] = [run.problem] if run.problem else []
-    found += altered(run.folder, manifest)
-    rounds = [without(row, ROW_NUMBER) for row in readable(run.folder / METRICS, found)]
-    evals = [row for path, label in evaluations(run.folder) for row in judged(path, label, found)]
-    config = config_of(run.folder, manifest, found)
-    findings = (Finding(Kind.damaged, run_id, place, what) for what in dict.fromkeys(found))
+    problems: list[str] = [run.problem] if run.problem else []
+    problems += check_rounds(run.folder, manifest)
+    rounds = [drop_key(row, ROW_NUMBER) for row in read_rows_of(run.folder / METRICS, problems)]
+    evals = [
+        row
+        for path, label in evaluation_files(run.folder)
+        for row in read_evaluation(path, label, problems)
+    ]
+    config = config_of(run.folder, manifest, problems)
+    findings = (Finding(Kind.damaged, run_id, place, what) for what in dict.fromkeys(problems))
     facts = facts_of(manifest, config, run.state, str(root))
     return Record(Source.folder, run_id, place, facts, config, rounds, evals, tuple(findings))
 
 
-def readable(path: Path, found: list[str]) -> list[Row]:
-    """The flat rows of a file; none where it is damaged, which `found` then says."""
+def read_rows_of(path: Path, problems: list[str]) -> list[Row]:
+    """The flat rows of a file; none if it is damaged, which is added to `problems`."""
     rows: Rows | Sequence[Mapping[str, Any]] = []
     try:
         rows = read_rows(path)
     except Unreadable as error:
-        found.append(str(error))
+        problems.append(str(error))
     return [flat(row) for row in rows]
 
 
-def altered(folder: Path, manifest: Mapping[str, Any]) -> list[str]:
-    """Whether the rounds are not those that the run wrote."""
+def check_rounds(folder: Path, manifest: Mapping[str, Any]) -> list[str]:
+    """A problem if the file of rounds is not the one that the run wrote."""
     wrote = manifest.get("records", {}).get(METRICS)
     if wrote is None:
         return []
@@ -91,32 +96,32 @@ def altered(folder: Path, manifest: Mapping[str, Any]) -> list[str]:
     return [] if there == wanted else [f"{path}: {difference(there, wanted)} that the run wrote"]
 
 
-def without(row: Row, name: str) -> Row:
+def drop_key(row: Row, name: str) -> Row:
     return {key: value for key, value in row.items() if key != name}
 
 
-def evaluations(folder: Path) -> list[tuple[Path, str]]:
-    """The files of a run's evaluations with the label of each; on validation prompts it is read
-    where a search pauses it."""
+def evaluation_files(folder: Path) -> list[tuple[Path, str]]:
+    """The files of a run's evaluations with the label of each, the one that a search reads where
+    it pauses the run included."""
     stem = Path(EVALS).stem
     labelled = sorted(folder.glob(f"{stem}-*.jsonl"))
     named = [(path, path.stem[len(stem) + 1 :]) for path in labelled]
     return [(folder / EVALS, ""), *named, (folder / VALIDATION, Path(VALIDATION).stem)]
 
 
-def judged(path: Path, label: str, found: list[str]) -> list[Row]:
-    return [{"label": label, **row} for row in readable(path, found)]
+def read_evaluation(path: Path, label: str, problems: list[str]) -> list[Row]:
+    return [{"label": label, **row} for row in read_rows_of(path, problems)]
 
 
-def config_of(folder: Path, manifest: Mapping[str, Any], found: list[str]) -> dict[str, Any]:
-    """The resolved config; without it, what the manifest says of it."""
+def config_of(folder: Path, manifest: Mapping[str, Any], problems: list[str]) -> dict[str, Any]:
+    """The resolved config; if it cannot be read, the parts of it that the manifest has."""
     known: dict[str, Any] = {name: {"name": manifest[name]} for name in NAMED if name in manifest}
     known |= {"run": dict(manifest.get("settings", {})), "seed": manifest.get("seed")}
     try:
         read = read_yaml(folder / CONFIG)
         checked(read, TrackedConfig, folder / CONFIG)
     except Unreadable as error:
-        found.append(str(error))
+        problems.append(str(error))
         return known
     return read
 
@@ -124,7 +129,7 @@ def config_of(folder: Path, manifest: Mapping[str, Any], found: list[str]) -> di
 def facts_of(
     manifest: Mapping[str, Any], config: Mapping[str, Any], state: str, project: str
 ) -> Facts:
-    """What a manifest says of its run, and the config of the sweep it is of."""
+    """Facts of a run from its manifest, and its sweep from its config."""
     tracker = config.get("tracker") or {}
     sweep, commit = str(tracker.get("sweep", "")), short_commit(manifest)
     own = [str(tag) for tag in tracker.get("wandb_tags") or ()]
@@ -162,22 +167,24 @@ def kernels_of(manifest: Mapping[str, Any]) -> str:
     return " then ".join(dict.fromkeys(one for one in [*before, kernels_in(manifest)] if one))
 
 
-def against(folder: Path, runs: Sequence[RunSummary]) -> list[Finding]:
-    """Jobs of a sweep that have no run, or a run of other settings than the sweep asked for."""
+def check_sweep(folder: Path, runs: Sequence[RunSummary]) -> list[Finding]:
+    """A finding for each job of a sweep without a run, or with a run of other settings."""
     try:
         sweep = read_record(folder)
     except UserError as error:
         return [Finding(Kind.damaged, "", str(folder), str(error))]
     here = {run.folder.absolute(): run for run in runs}
-    found = []
+    findings = []
     for name, content in sweep["jobs"].items():
         # A sweep's folder may have been moved since: jobs are below it by their name.
         path = folder.absolute() / name
         run = here.get(path) or here.get(Path(sweep["folders"][name]).absolute())
         if run is None:
-            found.append(Finding(Kind.absent, "", str(path), f"job {name} of {folder} has no run"))
+            findings.append(
+                Finding(Kind.absent, "", str(path), f"job {name} of {folder} has no run")
+            )
         elif content != (theirs := run.manifest.get("content")):
             what = f"content {theirs}, but its sweep asked for {content}"
             run_id = str(run.manifest.get("run_id", ""))
-            found.append(Finding(Kind.other_config, run_id, str(run.folder), what))
-    return found
+            findings.append(Finding(Kind.other_config, run_id, str(run.folder), what))
+    return findings

@@ -1,4 +1,4 @@
-"""What wandb keeps of a run, back in the form in which a run's folder has it."""
+"""Convert the history that wandb stores of a run into recorded rounds and evaluated versions."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from analysis.sources.record import Cell, Facts, Row, as_seed, flat, look_up, wh
 STEP = "_step"
 # What wandb adds for itself.
 NOISE = ("_timestamp", "_wandb")
-# Names that a round's own samples have too: trackers/evaluations.py tells them apart like this.
+# Samples of an evaluation; trackers/evaluations.py adds `eval/`, since a round has samples too.
 EVAL_SAMPLE, SAMPLE = "eval/sample/", "sample/"
 
 
-def split(history: Iterable[Mapping[str, Any]]) -> tuple[list[Row], list[Row]]:
+def split_history(history: Iterable[Mapping[str, Any]]) -> tuple[list[Row], list[Row]]:
     """Rows of history as recorded points and evaluated versions, each in the order of steps."""
     rows = sorted((flat(row) for row in history), key=step_of)
     rows = [{name: value for name, value in row.items() if name not in NOISE} for row in rows]
@@ -29,7 +29,7 @@ def step_of(row: Row) -> float:
 
 
 def is_evaluation(row: Row) -> bool:
-    """Whether a row is about a version that was judged, as rlhf_lab tells them."""
+    """Whether a row is the evaluation of a version."""
     return "version" in row and "eval/prompts" in row
 
 
@@ -42,9 +42,9 @@ def as_evaluation(row: Row) -> dict[str, Cell]:
     return {"label": "", **{names.get(name, name): value for name, value in kept.items()}}
 
 
-def join(parts: Sequence[Sequence[Mapping[str, Any]]]) -> list[Mapping[str, Any]]:
-    """The history of a run over several files, oldest first: a step told again, by a run that went
-    on from an earlier one, is what was told last."""
+def merge_histories(parts: Sequence[Sequence[Mapping[str, Any]]]) -> list[Mapping[str, Any]]:
+    """The history of a run over several files, oldest first: of a step that a resumed run logged
+    again, the last row counts."""
     rows: dict[int, Mapping[str, Any]] = {}
     for part in parts:
         for row in part:
@@ -57,20 +57,20 @@ def join(parts: Sequence[Sequence[Mapping[str, Any]]]) -> list[Mapping[str, Any]
     return [rows[step] for step in sorted(rows)]
 
 
-def facts(config: Mapping[str, Any], rows: Sequence[Row], **known: Any) -> Facts:
-    """Facts of a run that wandb keeps. known: those that it says itself."""
+def wandb_facts(config: Mapping[str, Any], rows: Sequence[Row], **known: Any) -> Facts:
+    """Facts of a run from its config and rows. known: facts that the source states itself."""
     return Facts(
         seed=as_seed(look_up(config, "seed")),
         sweep=str(look_up(config, "tracker.sweep") or ""),
         swept=str(look_up(config, "tracker.condition") or ""),
-        planned_rounds=planned(config),
+        planned_rounds=planned_rounds(config),
         step=GLOBAL_STEP if any(GLOBAL_STEP in row for row in rows) else STEP,
         **known,
     )
 
 
-def planned(config: Mapping[str, Any]) -> int | None:
-    """Rounds that a config of rlhf_lab asks for; None of any other."""
+def planned_rounds(config: Mapping[str, Any]) -> int | None:
+    """The number of rounds in a config of rlhf_lab; None for any other config."""
     keys = ("run.updates", "run.updates_per_round", "run.passes")
     updates, per_round, passes = (as_seed(look_up(config, key)) for key in keys)
     if updates is None or not per_round or not passes:

@@ -1,8 +1,7 @@
-"""Runs from wandb's server, by its own client: paged, cached, patient.
+"""Read runs from wandb's server by its own client: page by page, with a cache and with retries.
 
-A run is read by `scan_history`, which has every row; `history` has a sample of them. What was read
-is kept under the run's id and the time of its last heartbeat, so that a run that went on is read
-again.
+`scan_history` returns every row of a run, `history` only a sample. The cache stores a history under
+the run's id and the time of its last heartbeat, so that a run that has continued is read again.
 """
 
 from __future__ import annotations
@@ -14,20 +13,20 @@ from pathlib import Path
 from typing import Any
 
 from analysis.sources.cache import Cache
-from analysis.sources.filters import Query, Where, chosen_by, mongo
+from analysis.sources.filters import Query, Where, select_run, server_filter
 from analysis.sources.findings import Finding, Kind
-from analysis.sources.history import facts, split
+from analysis.sources.history import split_history, wandb_facts
 from analysis.sources.patience import Patience
 from analysis.sources.record import Reading, Record, Source, joined
 from rlhf_lab.types.errors import UserError
 
 PER_PAGE = 50
-Say = Callable[[str], None]
+Report = Callable[[str], None]
 
 
 @dataclass
 class Server:
-    """wandb's client and what reading from it took. runs: how many were read."""
+    """wandb's client, and counts of its calls. runs: how many were read."""
 
     api: Any
     cache: Cache | None
@@ -40,30 +39,30 @@ class Server:
         patience = self.patience
         return (
             f"wandb: {self.runs} runs, {self.from_cache} of them from the cache; "
-            f"{patience.asked} calls, {patience.repeated} repeated after "
+            f"{patience.calls} calls, {patience.repeated} repeated after "
             f"{patience.waited_seconds:.0f}s of waiting"
         )
 
 
-def reader(cache: Path | None, say: Say) -> Callable[[str, Sequence[Query]], Reading]:
-    """What reads ENTITY/PROJECT (or, without it, the projects of the filters) and says what that
-    took."""
+def reader(cache: Path | None, report: Report) -> Callable[[str, Sequence[Query]], Reading]:
+    """A function that reads ENTITY/PROJECT (or, without it, the projects of the filters) and
+    reports how many calls that took."""
 
     def read(text: str, queries: Sequence[Query]) -> Reading:
         named = projects(text, queries)
         server = Server(client(), Cache(cache) if cache else None)
         reading = joined(
-            read_project(server, entity, project, asked)
-            for (entity, project), asked in named.items()
+            read_project(server, entity, project, wanted)
+            for (entity, project), wanted in named.items()
         )
-        say(server.line)
+        report(server.line)
         return reading
 
     return read
 
 
 def client() -> Any:
-    """wandb's own. Raises UserError if it is not installed, or has no key."""
+    """wandb's API client. Raises UserError if wandb is not installed, or has no key."""
     try:
         import wandb
     except ImportError as error:
@@ -75,14 +74,14 @@ def client() -> Any:
 
 
 def projects(text: str, queries: Sequence[Query]) -> dict[tuple[str, str], list[Query]]:
-    """Which projects are asked, and what they are asked for. Raises UserError if none is named."""
+    """The queries for each project to read. Raises UserError if no project is named."""
     entity, _, project = text.partition("/")
     if text and (not entity or not project or "/" in project):
         raise UserError(f"wandb:{text}: pass wandb:ENTITY/PROJECT")
     found: dict[tuple[str, str], list[Query]] = {}
     for query in queries:
         where = query.where
-        if fits(where, entity, project):
+        if is_in_project(where, entity, project):
             name = (entity or where.entity, project or where.project)
             found.setdefault(name, []).append(query)
     if text and not queries:
@@ -95,38 +94,38 @@ def projects(text: str, queries: Sequence[Query]) -> dict[tuple[str, str], list[
     return found
 
 
-def fits(where: Where, entity: str, project: str) -> bool:
-    """Whether a group of filters is about a project that was named too."""
+def is_in_project(where: Where, entity: str, project: str) -> bool:
+    """Whether a group of filters can select runs of this entity and project ("" is any)."""
     return all(not b or a in ("", b) for a, b in ((where.entity, entity), (where.project, project)))
 
 
 def read_project(server: Server, entity: str, project: str, queries: Sequence[Query]) -> Reading:
-    """The runs of a project that the queries ask for; if there is none, those of its first page
-    without their histories, which tell what could be asked for. Raises UserError if there is no
-    such project."""
-    asked = [mongo(query) for query in queries]
-    filters = {"$or": asked} if asked and all(asked) else {}
-    listed = list(paged(server, f"{entity}/{project}", filters))
-    wanted = [run for run in listed if chosen_by(made(run, entity, project, ()), queries)]
+    """The runs of a project that the queries select; if there is none, the runs of its first page
+    without their histories, so that an error message can list their names. Raises UserError if
+    the project does not exist."""
+    each = [server_filter(query) for query in queries]
+    filters = {"$or": each} if each and all(each) else {}
+    listed = list(list_runs(server, f"{entity}/{project}", filters))
+    wanted = [run for run in listed if select_run(make_record(run, entity, project, ()), queries)]
     if not wanted and queries:
-        others = islice(paged(server, f"{entity}/{project}", {}), PER_PAGE)
-        return Reading(tuple(made(run, entity, project, ()) for run in others))
+        others = islice(list_runs(server, f"{entity}/{project}", {}), PER_PAGE)
+        return Reading(tuple(make_record(run, entity, project, ()) for run in others))
     return Reading(tuple(record_of(server, run, entity, project) for run in wanted))
 
 
-def paged(server: Server, path: str, filters: Mapping[str, Any]) -> Iterator[Any]:
+def list_runs(server: Server, path: str, filters: Mapping[str, Any]) -> Iterator[Any]:
     """The runs that the server finds, page by page, with their configs."""
     options = {"order": "+created_at", "per_page": PER_PAGE, "lazy": False}
     runs = server.api.runs(path, filters=dict(filters), **options)
     place = 0
-    while (run := at(runs, place, path, server.patience)) is not None:
+    while (run := run_at(runs, place, path, server.patience)) is not None:
         yield run
         place += 1
 
 
-def at(runs: Any, place: int, path: str, patience: Patience) -> Any:
-    """The run at a place of a paged list, None behind its end. (Iterating would leave a run out
-    where a page had to be asked for twice.)"""
+def run_at(runs: Any, place: int, path: str, patience: Patience) -> Any:
+    """The run at a place of a paged list, None behind its end. (Iterating would skip a run where a
+    page had to be requested twice.)"""
 
     def ask() -> Any:
         try:
@@ -143,7 +142,7 @@ def at(runs: Any, place: int, path: str, patience: Patience) -> Any:
 
 
 def record_of(server: Server, run: Any, entity: str, project: str) -> Record:
-    """One run, from the cache if it has not gone on since."""
+    """Read one run, from the cache if it has not continued since it was stored there."""
     server.runs += 1
     cache = server.cache
     key, stamp = (entity, project, str(run.id)), f"{run.state} {heartbeat(run)}"
@@ -156,19 +155,19 @@ def record_of(server: Server, run: Any, entity: str, project: str) -> Record:
         )
         if cache:
             cache.put(key, stamp, rows)
-    return made(run, entity, project, rows)
+    return make_record(run, entity, project, rows)
 
 
 def heartbeat(run: Any) -> str:
-    """When a run was last heard of; when it was made, of one that never was."""
+    """The time of a run's last heartbeat; when it was created, if it has none."""
     return str(getattr(run, "heartbeat_at", None) or getattr(run, "created_at", ""))
 
 
-def made(run: Any, entity: str, project: str, rows: Sequence[Mapping[str, Any]]) -> Record:
+def make_record(run: Any, entity: str, project: str, rows: Sequence[Mapping[str, Any]]) -> Record:
     """A run and its history as a record."""
     config = {name: value for name, value in dict(run.config).items() if not name.startswith("_")}
-    rounds, evals = split(rows)
-    known = facts(
+    rounds, evals = split_history(rows)
+    known = wandb_facts(
         config,
         rounds or evals,
         state=str(run.state),

@@ -1,4 +1,4 @@
-"""Runs from the offline database of Open RL Benchmark: DATASET/ENTITY/PROJECT/offline.sqlite."""
+"""Read runs from Open RL Benchmark's offline database: DATASET/ENTITY/PROJECT/offline.sqlite."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from analysis.sources.damage import CsvTable, csv_table, readable
+from analysis.sources.damage import CsvTable, csv_table, read_or_report
 from analysis.sources.findings import Finding, Kind
-from analysis.sources.history import facts, split
+from analysis.sources.history import split_history, wandb_facts
 from analysis.sources.record import Reading, Record, Source, joined
 from rlhf_lab.runs.reading import Unreadable, checked, file_size, parse_json
 
@@ -27,18 +27,18 @@ NEEDED = ("name", "state", "username", "project", "entity", "config")
 def read_benchmark(root: Path) -> Reading:
     """Every run of a database, or of those in a folder or below it."""
     paths = [root] if root.is_file() else sorted(root.rglob(DATABASE))
-    return joined(readable(partial(read_database, path)) for path in paths)
+    return joined(read_or_report(partial(read_database, path)) for path in paths)
 
 
 def read_database(path: Path) -> Reading:
     """The runs of one project. A run that cannot be read, or without a readable curve, is a
     finding. Raises Unreadable if the database is none."""
     try:
-        rows, tags = queried(path)
+        rows, tags = read_rows(path)
     except sqlite3.Error as error:
         raise Unreadable(path, f"it is no database that can be read ({error})") from error
     return joined(
-        readable(partial(read_run, row, tags, path, number), str(row.get("id", "")))
+        read_or_report(partial(read_run, row, tags, path, number), str(row.get("id", "")))
         for number, row in enumerate(rows, start=1)
     )
 
@@ -58,7 +58,7 @@ def read_run(
     return Reading((record_of(row, config, tags.get(run, ()), path.parent / run),))
 
 
-def queried(path: Path) -> tuple[list[dict[str, Any]], dict[str, tuple[str, ...]]]:
+def read_rows(path: Path) -> tuple[list[dict[str, Any]], dict[str, tuple[str, ...]]]:
     """The rows of the table of runs, and each run's tags."""
     links = (
         "SELECT link.offlinerun_id, tag.name FROM tag_offlinerun_through AS link "
@@ -83,8 +83,8 @@ def record_of(
 ) -> Record:
     """One run with its curve. Raises Unreadable if the curve cannot be read."""
     table = csv_table(folder / TABLE)
-    rounds, evals = split(curve(table))
-    known = facts(
+    rounds, evals = split_history(curve(table))
+    known = wandb_facts(
         config,
         rounds or evals,
         state=str(row["state"]),

@@ -1,4 +1,4 @@
-"""Asking a server again when it asks to be left alone for a moment."""
+"""Repeat calls to a server that answers that it is busy or that there are too many calls."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from rlhf_lab.types.errors import UserError
 
 ATTEMPTS = 6
 FIRST_WAIT, LONGEST_WAIT = 1.0, 60.0
-# What a server says when it is asked too often, or cannot answer just now.
+# HTTP statuses of too many calls, and of a server that cannot answer at the moment.
 LATER = (408, 429, 500, 502, 503, 504)
 T = TypeVar("T")
 
 
 @dataclass
 class Patience:
-    """Asks again where a server asks to, waiting twice as long each time; counts all of it.
+    """Calls a server, and repeats calls that fail for the moment, each time after twice the wait.
 
-    sleep: tests pass their own.
+    calls, repeated, waited_seconds: counts. sleep: tests pass their own.
     """
 
     sleep: Callable[[float], None] = time.sleep
-    asked: int = 0
+    calls: int = 0
     repeated: int = 0
     waited_seconds: float = 0.0
 
@@ -32,23 +32,23 @@ class Patience:
         """The answer. Raises UserError if the server refuses, for good or ATTEMPTS times."""
         wait = FIRST_WAIT
         for attempt in range(1, ATTEMPTS + 1):
-            self.asked += 1
+            self.calls += 1
             try:
                 return ask()
             except Exception as error:
-                if refused_for_good(error):
+                if is_final(error):
                     raise UserError(
-                        f"wandb's server refused {what} (status {answered(error)}: {error}): check "
-                        "entity and project, and what `wandb login` says"
+                        f"wandb's server refused {what} (status {status_of(error)}: {error}): "
+                        "check entity and project, and what `wandb login` prints"
                     ) from error
-                if not is_for_now(error):
+                if not is_temporary(error):
                     raise
                 if attempt == ATTEMPTS:
                     raise UserError(
                         f"wandb's server refused {what} {ATTEMPTS} times ({error}): try again "
                         "later; what was read is kept where --cache names a folder"
                     ) from error
-                pause = min(LONGEST_WAIT, asked_for(error) or wait)
+                pause = min(LONGEST_WAIT, requested_wait(error) or wait)
             self.repeated += 1
             self.waited_seconds += pause
             self.sleep(pause)
@@ -64,23 +64,23 @@ def causes(error: BaseException) -> Iterator[BaseException]:
         seen = getattr(seen, "exc", None) or seen.__cause__
 
 
-def is_for_now(error: BaseException) -> bool:
-    """Whether an error, or what caused it, asks to come back later."""
+def is_temporary(error: BaseException) -> bool:
+    """Whether an error, or its cause, is one after which a later call can succeed."""
     passing = (ConnectionError, TimeoutError)
-    return any(status(one) in LATER or isinstance(one, passing) for one in causes(error))
+    return any(own_status(one) in LATER or isinstance(one, passing) for one in causes(error))
 
 
-def refused_for_good(error: BaseException) -> bool:
-    """Whether a server answered, and not that it should be asked later."""
-    return answered(error) is not None and not is_for_now(error)
+def is_final(error: BaseException) -> bool:
+    """Whether a server answered with an error that a later call would meet again."""
+    return status_of(error) is not None and not is_temporary(error)
 
 
-def answered(error: BaseException) -> int | None:
+def status_of(error: BaseException) -> int | None:
     """The HTTP status behind an error; None if no server answered."""
-    return next((found for one in causes(error) if (found := status(one)) is not None), None)
+    return next((found for one in causes(error) if (found := own_status(one)) is not None), None)
 
 
-def status(error: BaseException) -> int | None:
+def own_status(error: BaseException) -> int | None:
     """The HTTP status that an error carries, of requests or of wandb's service."""
     response = getattr(error, "response", None)
     for holder, name in ((response, "status_code"), (response, "http_status")):
@@ -90,8 +90,8 @@ def status(error: BaseException) -> int | None:
     return None
 
 
-def asked_for(error: BaseException) -> float | None:
-    """Seconds that a server asked to wait (Retry-After), if it did."""
+def requested_wait(error: BaseException) -> float | None:
+    """Seconds to wait by the server's Retry-After header; None without one."""
     headers = getattr(getattr(error, "response", None), "headers", None)
     text = headers.get("Retry-After", "") if isinstance(headers, Mapping) else ""
     return float(text) if text.isdigit() else None

@@ -1,4 +1,4 @@
-"""One tracked run, as any source tells it."""
+"""One tracked run, in the same form from every source."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
 class Source(StrEnum):
-    """Where a run was read. The first ones know most: of a run met twice they are kept."""
+    """Where a run was read. The first ones know most: of a run in two sources the first counts."""
 
     folder = "folder"
     wandb = "wandb"
@@ -37,13 +37,13 @@ class Source(StrEnum):
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known of a run besides its numbers; "" and None where its source does not say.
+    """Facts of a run that are not measured numbers; "" and None where its source lacks one.
 
     seed: None if the run has none. sweep: the sweep it is a job of. swept: which job, as
     `key=value,key=value`. project: `entity/project` or the folder it was found below.
     planned_rounds: rounds it was to make. step: name of the axis that its source counts in.
-    machine: what its seconds are of. kernels: what its bits are of. legend: what the filter that
-    chose it calls it.
+    machine: the one that its seconds were measured on. kernels: the CPU kernels that computed it.
+    legend: its name in the filter that selected it.
     """
 
     state: str = "unknown"

@@ -1,4 +1,4 @@
-"""Runs from TensorBoard's event files, read by TensorBoard's own reader."""
+"""Read runs from TensorBoard's event files by TensorBoard's own reader."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from analysis.sources.axes import RUNTIME
-from analysis.sources.damage import readable
+from analysis.sources.damage import read_or_report
 from analysis.sources.findings import Finding, Kind
 from analysis.sources.folders import config_of, facts_of
-from analysis.sources.history import STEP, split
+from analysis.sources.history import STEP, split_history
 from analysis.sources.record import Facts, Reading, Record, Source, joined
 from rlhf_lab.runs.folder import MANIFEST
 from rlhf_lab.runs.reading import parsing
@@ -24,9 +24,9 @@ FRAME = 16
 
 
 def read_events(root: Path) -> Reading:
-    """The runs of a folder's event files, one a folder. What a run's manifest says of it counts."""
+    """The runs of a folder's event files, one a folder. A run's manifest adds facts."""
     folders = sorted({path.parent for path in root.rglob(PATTERN) if path.is_file()})
-    return joined(readable(partial(read_run, folder, root)) for folder in folders)
+    return joined(read_or_report(partial(read_run, folder, root)) for folder in folders)
 
 
 def read_run(folder: Path, root: Path) -> Reading:
@@ -35,19 +35,19 @@ def read_run(folder: Path, root: Path) -> Reading:
 
 def record_of(folder: Path, root: Path) -> Record:
     """The scalars of one folder by step. Seconds are those since its first event."""
-    rounds, evals = split(scalars(folder).values())
-    run, config, facts = about(folder, root)
+    rounds, evals = split_history(scalars(folder).values())
+    run, config, facts = describe_run(folder, root)
     found = tuple(
         Finding(Kind.damaged, run, str(folder), what)
         for path in sorted(folder.glob(PATTERN))
-        if (what := cut(path))
+        if (what := find_cut(path))
     )
     return Record(Source.tensorboard, run, str(folder), facts, config, rounds, evals, found)
 
 
-def cut(path: Path) -> str:
-    """Where a file's reading ended before its end, "" if it did not. TensorBoard's own reader stops
-    there in silence."""
+def find_cut(path: Path) -> str:
+    """The byte at which reading a file ended before its end; "" if it was read whole. TensorBoard's
+    own reader gives no error there."""
     from tensorboard.backend.event_processing.event_file_loader import RawEventFileLoader
 
     with parsing(path, "event file"):
@@ -82,8 +82,8 @@ def scalars(folder: Path) -> dict[int, dict[str, Any]]:
     return rows
 
 
-def about(folder: Path, root: Path) -> tuple[str, Mapping[str, Any], Facts]:
-    """Id, config and facts: of the run whose mirror the events are, else of the folder's path."""
+def describe_run(folder: Path, root: Path) -> tuple[str, Mapping[str, Any], Facts]:
+    """Id, config and facts of the run that wrote the events; without a run's folder, its path."""
     if not (folder.parent / MANIFEST).is_file():
         return str(folder), {}, Facts(project=str(root), step=STEP)
     found = summary(folder.parent, folder.parent.name)

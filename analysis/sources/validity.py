@@ -1,4 +1,4 @@
-"""What tables take for granted of a record, whatever its source held."""
+"""Clean records of any source so that tables can hold them, and report what is left out."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from analysis.sources.record import EXACT, Facts, Reading, Record, Row, whole
 WHOLE_FACTS = ("seed", "planned_rounds")
 
 
-def sound(reading: Reading) -> Reading:
+def clean_reading(reading: Reading) -> Reading:
     """The reading with evaluations whose versions are whole numbers, cells that are numbers or
     texts, and texts that can be written down; a finding names what was left out."""
     findings = (replace(one, place=writable(one.place)) for one in reading.findings)
-    return Reading(tuple(map(sound_record, reading.records)), tuple(findings))
+    return Reading(tuple(map(clean_record, reading.records)), tuple(findings))
 
 
-def sound_record(record: Record) -> Record:
+def clean_record(record: Record) -> Record:
     problems: list[str] = []
-    facts = sound_facts(record.facts, problems)
+    facts = clean_facts(record.facts, problems)
     rounds = [cells(row, problems) for row in record.rounds]
     judged = [cells(row, problems) for row in record.evals]
     evals = [{**row, "version": version_of(row)} for row in judged if has_version(row)]
@@ -38,7 +38,7 @@ def sound_record(record: Record) -> Record:
     )  # fmt: skip
 
 
-def sound_facts(facts: Facts, problems: list[str]) -> Facts:
+def clean_facts(facts: Facts, problems: list[str]) -> Facts:
     """Facts whose numbers fit a column and whose texts can be written down."""
     changed: dict[str, Any] = {}
     for name in WHOLE_FACTS:

@@ -1,4 +1,4 @@
-"""Runs from wandb's offline files, read without wandb's service."""
+"""Read runs from wandb's offline files, without wandb's service."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from analysis.sources.damage import damaged
+from analysis.sources.damage import damage_finding
 from analysis.sources.findings import Finding, Kind
-from analysis.sources.history import facts, join, split
+from analysis.sources.history import merge_histories, split_history, wandb_facts
 from analysis.sources.record import Reading, Record, Source
 from analysis.sources.wandb_log import Log
 from rlhf_lab.runs.reading import Unreadable, content, parse_json, parsing
@@ -23,8 +23,8 @@ DEPTH, SHOWN = 64, 8
 
 
 @dataclass
-class Told:
-    """What one file tells: of its run, its rows of history, and where reading it stopped."""
+class ParsedFile:
+    """The content of one file: its run, its rows of history, and the problems in reading it."""
 
     path: Path
     head: Any = None
@@ -38,24 +38,24 @@ def read_offline(root: Path) -> Reading:
     """Every run of a `.wandb` file, or of those in a folder or below it. Files of one id are parts
     of one run, which was resumed."""
     paths = [root] if root.is_file() else sorted(root.rglob(PATTERN))
-    told, findings = [], list[Finding]()
+    parsed, findings = [], list[Finding]()
     for path in paths:
         try:
-            told.append(tell(path))
+            parsed.append(read_file(path))
         except Unreadable as error:
-            findings.append(damaged(error))
-    runs: dict[str, list[Told]] = {}
-    for one in told:
+            findings.append(damage_finding(error))
+    runs: dict[str, list[ParsedFile]] = {}
+    for one in parsed:
         if one.head is not None:
             runs.setdefault(one.head.run_id, []).append(one)
-    for one in told:
+    for one in parsed:
         problems = one.problems or ["it names no run: nothing was read"]
         if one.head is None:
             findings += [Finding(Kind.damaged, "", str(one.path), what) for what in problems]
     return Reading(tuple(record_of(parts) for parts in runs.values()), tuple(findings))
 
 
-def tell(path: Path) -> Told:
+def read_file(path: Path) -> ParsedFile:
     """Read a file as far as it can be trusted. Raises UserError if wandb is not installed."""
     try:
         from wandb.proto.wandb_internal_pb2 import Record as Message
@@ -63,7 +63,7 @@ def tell(path: Path) -> Told:
         raise UserError(
             f"{path} is wandb's: reading it needs the package wandb (pip install 'rlhf-lab[wandb]')"
         ) from error
-    told = Told(path)
+    parsed = ParsedFile(path)
     data = content(path, WANDB_BYTES)
     log = Log(data)
     for number, payload in enumerate(log, start=1):
@@ -71,40 +71,40 @@ def tell(path: Path) -> Told:
         try:
             with parsing(path, "record of wandb's", place):
                 message = Message.FromString(payload)
-            take(message, told, place)
+            add_record(message, parsed, place)
         except Unreadable as error:
-            told.problems.append(f"{path.name}, {place}, is left out: {error.reason}")
+            parsed.problems.append(f"{path.name}, {place}, is left out: {error.reason}")
     if log.stop is not None:
-        told.problems.append(
+        parsed.problems.append(
             f"read up to byte {log.stop.offset} of {len(data)} of {path.name} ({log.stop.why}): "
-            f"{len(told.rows)} rows of history before it"
+            f"{len(parsed.rows)} rows of history before it"
         )
-    return told
+    return parsed
 
 
-def take(message: Any, told: Told, place: str) -> None:
-    """Take over what a record says; most kinds say nothing of interest here. Raises Unreadable."""
-    path = told.path
+def add_record(message: Any, parsed: ParsedFile, place: str) -> None:
+    """Add a record to the file's content; most kinds of records are not used. Raises Unreadable."""
+    path = parsed.path
     kind = message.WhichOneof("record_type")
     if kind == "run":
         # A later one of the same file repeats the run, with what has changed.
-        told.head = message.run
-        told.config |= updates(message.run.config, path, place)
+        parsed.head = message.run
+        parsed.config |= config_values(message.run.config, path, place)
     elif kind == "config":
-        told.config |= updates(message.config, path, place)
+        parsed.config |= config_values(message.config, path, place)
     elif kind == "history":
-        told.rows.append(values(message.history.item, path, place))
+        parsed.rows.append(nested_values(message.history.item, path, place))
     elif kind == "exit":
-        told.exit_code = message.exit.exit_code
+        parsed.exit_code = message.exit.exit_code
 
 
-def updates(config: Any, path: Path, place: str) -> dict[str, Any]:
-    """A config's values without wandb's own. What lies within a value comes by its path."""
-    found = values(config.update, path, place)
+def config_values(config: Any, path: Path, place: str) -> dict[str, Any]:
+    """A config's values without wandb's own. Nested values keep their nesting."""
+    found = nested_values(config.update, path, place)
     return {name: value for name, value in found.items() if not name.startswith("_")}
 
 
-def values(items: Any, file: Path, place: str) -> dict[str, Any]:
+def nested_values(items: Any, file: Path, place: str) -> dict[str, Any]:
     """Keys and their values; `nested_key` is a path, of one part for a plain key."""
     found: dict[str, Any] = {}
     for item in items:
@@ -123,15 +123,15 @@ def values(items: Any, file: Path, place: str) -> dict[str, Any]:
     return found
 
 
-def record_of(parts: Sequence[Told]) -> Record:
+def record_of(parts: Sequence[ParsedFile]) -> Record:
     """The run of one or several files. Their folders are named by time, so paths are in order."""
     last = parts[-1]
     config: dict[str, Any] = {}
     for part in parts:
         config |= part.config
-    rounds, evals = split(join([part.rows for part in parts]))
+    rounds, evals = split_history(merge_histories([part.rows for part in parts]))
     head, place = last.head, str(last.path)
-    known = facts(
+    known = wandb_facts(
         config,
         rounds or evals,
         state=state_of(last),
@@ -141,7 +141,7 @@ def record_of(parts: Sequence[Told]) -> Record:
         job_type=head.job_type or "train",
         tags=tuple(head.tags),
         commit=head.git.commit[:8],
-        started=started(head, last.problems),
+        started=start_time(head, last.problems),
     )
     findings = tuple(
         Finding(Kind.damaged, head.run_id, str(part.path), problem)
@@ -151,8 +151,8 @@ def record_of(parts: Sequence[Told]) -> Record:
     return Record(Source.offline, head.run_id, place, known, config, rounds, evals, findings)
 
 
-def started(head: Any, problems: list[str]) -> str:
-    """When a run began, in UTC; "" if its file does not say, or names a time that cannot be."""
+def start_time(head: Any, problems: list[str]) -> str:
+    """When a run began, in UTC; "" if its file has no start time, or an impossible one."""
     seconds = head.start_time.seconds
     if not seconds:
         return ""
@@ -164,8 +164,8 @@ def started(head: Any, problems: list[str]) -> str:
     return began.isoformat(timespec="seconds")
 
 
-def state_of(told: Told) -> str:
-    """How the process ended that wrote a file: without a last word it is taken to have died."""
-    if told.exit_code is None:
+def state_of(parsed: ParsedFile) -> str:
+    """How the process ended that wrote a file: without an exit record, it is taken as died."""
+    if parsed.exit_code is None:
         return "died"
-    return "finished" if told.exit_code == 0 else "failed"
+    return "finished" if parsed.exit_code == 0 else "failed"

@@ -1,4 +1,4 @@
-"""The log format of `.wandb` files: blocks and checksums of LevelDB behind a header of 7 bytes.
+"""Read the log format of `.wandb` files: LevelDB's blocks and checksums after 7 header bytes.
 
 A file is `:W&B`, the magic number 0xBEE1 and the version 0, then blocks of 32768 bytes, the header
 being part of the first. A block holds chunks: CRC-32 of type and data (u32), length (u16), type
@@ -34,7 +34,7 @@ class Stop:
 class Log:
     """The records of a file, up to the first byte that cannot be trusted.
 
-    After iteration `stop` says where that is; None if everything was read.
+    After iteration `stop` is that place; None if everything was read.
     """
 
     def __init__(self, data: bytes) -> None:

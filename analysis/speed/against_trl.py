@@ -1,10 +1,10 @@
-"""rlhf_lab against TRL's trainers, side by side on this machine, and what a round is made of.
+"""Compare the speed of rlhf_lab and TRL's trainers on this machine, and time the parts of a round.
 
 python -m analysis.speed.against_trl [--out FOLDER] [--repeats 5] [--quick] [--docs docs/speed.md]
 
-Both sides get the same model folder, prompts, reward, lengths, K, updates and cores; a process
-each, in turns. docs/speed.md says what is alike and what is not. `make bench` makes TRL's
-environment first.
+Both sides get the same model folder, prompts, reward, lengths, K, updates and cores; each runs in
+its own process, in turns. docs/speed.md lists what is equal and what differs. `make bench` creates
+TRL's environment first.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from analysis.speed.inputs import MODELS, SIZES, make_model, make_prompts, specs
 from analysis.speed.other_load import busy_cores, note
 from analysis.speed.result_tables import TRL, part_table, run_table, training_table
 from analysis.speed.spec import ALGORITHMS, Spec, Timed
-from analysis.speed.timed_runs import ours, python_of, reported, theirs
+from analysis.speed.timed_runs import ours, python_of, run_module, theirs
 from rlhf_lab.runs.provenance import provenance, usable_cores
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
@@ -64,10 +64,10 @@ def in_turns(
 
 def parts_of(spec: Spec, vllm: Path | None, folder: Path) -> dict[str, Any]:
     """The parts of a round of our side, and vLLM's generation where there is an environment."""
-    found = reported(spec, Path(sys.executable), "analysis.speed.round_parts", folder / "parts")
+    found = run_module(spec, Path(sys.executable), "analysis.speed.round_parts", folder / "parts")
     # Its kernels for CPUs do not take the width of the nano models' heads.
     if vllm is not None and spec.model_name == "smollm2_135m":
-        run = reported(spec, vllm / "bin" / "python", "analysis.speed.vllm_side", folder / "vllm")
+        run = run_module(spec, vllm / "bin" / "python", "analysis.speed.vllm_side", folder / "vllm")
         amounts = {"tokens": run["tokens"]}
         part = {"name": "generation, vLLM", "seconds": run["seconds"], "amounts": amounts}
         found["parts"].insert(2, part)
@@ -90,7 +90,7 @@ def caption(found: Found) -> str:
     ).rstrip()
 
 
-def measured(given: argparse.Namespace, console: Console) -> Found:
+def measure_all(given: argparse.Namespace, console: Console) -> Found:
     """Make the inputs and run everything."""
     trl, out = python_of(given.trl), given.out.absolute()
     sides: dict[str, Side] = {
@@ -140,7 +140,7 @@ def run(given: argparse.Namespace, console: Console) -> None:
     """Measure, and report; a page that cannot be written is refused first."""
     if given.docs:
         split_at_markers(given.docs)
-    report(measured(given, console), given.out, given.docs, console)
+    report(measure_all(given, console), given.out, given.docs, console)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -1,4 +1,4 @@
-"""Our bootstrap against rliable's on the same scores, both timed in one run, in CPU seconds.
+"""Time our bootstrap against rliable's on the same scores, in CPU seconds of one run.
 
 python -m analysis.speed.bootstrap [--repetitions 10000] [--slow-repetitions 500]
 
@@ -45,18 +45,18 @@ class Timed:
         return theirs / (self.our_seconds / self.our_repetitions)
 
 
-def timed(function: Callable[[int], Ends], repetitions: int) -> tuple[Ends, float]:
+def time_call(function: Callable[[int], Ends], repetitions: int) -> tuple[Ends, float]:
     """The result, and the CPU seconds of all threads, which other programs do not prolong."""
     begin = time.process_time()
     found = function(repetitions)
     return found, time.process_time() - begin
 
 
-def measured(work: Work, repetitions: int, slow_repetitions: int) -> Timed:
+def measure_both(work: Work, repetitions: int, slow_repetitions: int) -> Timed:
     """Theirs once, then ours a few times."""
     fewer = slow_repetitions if work.is_slow else repetitions
-    theirs, their_seconds = timed(work.theirs, fewer)
-    tries = [timed(work.ours, repetitions) for _ in range(REPEATS)]
+    theirs, their_seconds = time_call(work.theirs, fewer)
+    tries = [time_call(work.ours, repetitions) for _ in range(REPEATS)]
     ours = tries[0][0]
     return Timed(
         work.name,
@@ -99,7 +99,7 @@ def run(given: argparse.Namespace, console: Console) -> None:
     if given.slow_repetitions < 1:
         raise UserError(f"slow_repetitions={given.slow_repetitions}: pass at least 1")
     repetitions = Options(repetitions=given.repetitions).repetitions
-    shown = table([measured(work, repetitions, given.slow_repetitions) for work in works()])
+    shown = table([measure_both(work, repetitions, given.slow_repetitions) for work in works()])
     console.table(shown.title, shown.columns, shown.rows)
     for line in shown.markdown:
         console.print(line)

@@ -1,4 +1,4 @@
-"""Seconds of an action, and what repeated measurements come to."""
+"""Time an action, and summarise repeated measurements."""
 
 from __future__ import annotations
 

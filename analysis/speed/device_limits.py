@@ -1,4 +1,4 @@
-"""What a device can do at best, measured, as limits of the phases of a round.
+"""Measure a device's best bandwidth and arithmetic, as limits for the phases of a round.
 
 Decoding a step reads every weight once, whatever the rows, so memory bandwidth bounds it; reading
 and training do 2 and 6 operations per parameter and token (arXiv:2001.08361, section 2.1), so
@@ -38,7 +38,7 @@ class Limits:
         return self.flops / (2 * parameters)
 
 
-def measured(device: str, dtype: torch.dtype) -> Limits:
+def measure_limits(device: str, dtype: torch.dtype) -> Limits:
     """The limits of a device at a dtype, with the present number of threads: the best that any
     trial reaches, since a limit that somebody else's work lowers is none."""
     source = torch.ones(COPY_BYTES, dtype=torch.uint8, device=device)

@@ -1,4 +1,4 @@
-"""What both sides of the benchmark are given: settings, model folders, prompts."""
+"""Make the inputs that both sides of the benchmark share: settings, model folders, prompts."""
 
 from __future__ import annotations
 

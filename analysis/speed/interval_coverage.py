@@ -1,4 +1,4 @@
-"""How often intervals hold the truth: a simulation of each method at a few numbers of seeds.
+"""Simulate how often each method's interval contains the true value, for few seeds.
 
 python -m analysis.speed.interval_coverage [--simulations 4000] [--docs FILE]
 """
@@ -20,7 +20,7 @@ from analysis.command import exit_code
 from analysis.markdown import Table, publish, split_at_markers
 from analysis.speed.simulated_scores import DISTRIBUTIONS, TOGETHER, Case, cases
 from analysis.statistics.arrays import generator
-from analysis.statistics.bootstrap import draws, estimate, left_out
+from analysis.statistics.bootstrap import draws, estimate, leave_one_out
 from analysis.statistics.intervals import ends
 from analysis.statistics.results import Method, Options
 from rlhf_lab.runs.trackers.console import Console
@@ -50,7 +50,7 @@ def held(case: Case, options: Options, purpose: str) -> dict[Method, NDArray[np.
     statistic = case.statistic(case.drawn(generator(options.seed, "coverage", purpose)))
     point_M = estimate(statistic, case.units)
     drawn_RM = draws(statistic, case.units, options, "coverage", purpose)
-    without = left_out(statistic, case.units)
+    without = leave_one_out(statistic, case.units)
     found = {}
     for method in case.methods:
         low_M, high_M = ends(point_M, drawn_RM, without, replace(options, method=method))

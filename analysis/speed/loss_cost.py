@@ -1,4 +1,4 @@
-"""What credit and loss of each algorithm cost, of an update of nano_m.
+"""Time credit and loss of each algorithm as a share of an update of nano_m.
 
 python -m analysis.speed.loss_cost [--repeats 5] [--most 5]
 

@@ -1,4 +1,4 @@
-"""What the memory options of an engine save: python -m analysis.speed.memory_cost
+"""Measure what the memory options of an engine save: python -m analysis.speed.memory_cost
 
 Peak memory of one update over a vocabulary of 50k tokens, with the logits made at once and in
 chunks, each in a process of its own; and the share of padding in micro-batches, in the order of the

@@ -1,4 +1,4 @@
-"""How busy a machine is with other work before something on it is timed.
+"""Measure how busy a machine is with other work, before timing anything on it.
 
 Ratios of a busy machine are not to be trusted: threads of one side may wait for a core that the
 other side had to itself.

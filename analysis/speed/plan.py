@@ -1,4 +1,4 @@
-"""How well `rlhf-lab plan` predicts: its seconds against those of real runs.
+"""Compare the seconds that `rlhf-lab plan` predicts with those of real runs.
 
 python -m analysis.speed.plan [--out FOLDER] [--rounds 20]
 

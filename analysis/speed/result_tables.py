@@ -1,4 +1,4 @@
-"""From timed runs to rows: medians, their spread, and ratios of runs that took turns."""
+"""Make table rows from timed runs: medians, their spread, and ratios of runs that took turns."""
 
 from __future__ import annotations
 

@@ -39,11 +39,11 @@ class Counted:
         self, completions: Sequence[str], completion_ids: Sequence[Sequence[int]], **_: Any
     ) -> list[float]:
         self.completions += len(completions)
-        self.tokens += sum(written(row, self._eos) for row in completion_ids)
+        self.tokens += sum(count_tokens(row, self._eos) for row in completion_ids)
         return [share_of_vowels(text) for text in completions]
 
 
-def written(row: Sequence[int], eos: int) -> int:
+def count_tokens(row: Sequence[int], eos: int) -> int:
     """Tokens of a completion that may be padded behind its end token."""
     found = list(row)
     return found.index(eos) + 1 if eos in found else len(found)

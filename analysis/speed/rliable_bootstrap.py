@@ -1,4 +1,4 @@
-"""The same intervals by rliable and by our bootstrap, as functions of the repetitions."""
+"""Define intervals that rliable and our bootstrap both compute, as functions of the repetitions."""
 
 from __future__ import annotations
 

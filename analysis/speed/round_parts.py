@@ -1,4 +1,4 @@
-"""The parts of a round by themselves, on our side: python -m analysis.speed.round_parts SPEC.
+"""Time each part of our round by itself: python -m analysis.speed.round_parts SPEC.
 
 Prints one line of JSON, part -> medians. vLLM is measured by analysis.speed.vllm_side, in its own
 environment.
@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from analysis.speed.clock import seconds_of
-from analysis.speed.device_limits import measured
+from analysis.speed.device_limits import measure_limits
 from analysis.speed.spec import Spec, answer
 from analysis.speed.transformers_loop import generate
 from rlhf_lab.models.batching import collate, micro_batches
@@ -115,7 +115,7 @@ class Bench:
         def read() -> None:
             with torch.inference_mode():
                 for part in micro_batches(self.batch, self.spec.micro_rows):
-                    response_output(self.model, moved(part, self.spec.device), 1.0)
+                    response_output(self.model, to_device(part, self.spec.device), 1.0)
 
         return self.clocked(
             "log-probs, forward", read, rows=len(self.batch), tokens=self.read_tokens()
@@ -152,7 +152,7 @@ class Bench:
             return self.clocked("checkpoint, write", lambda: kept.save(snapshot), bytes=size)
 
 
-def moved(batch: Batch, device: str) -> Batch:
+def to_device(batch: Batch, device: str) -> Batch:
     return Batch(**{name: tensor.to(device) for name, tensor in vars(batch).items()})
 
 
@@ -192,7 +192,7 @@ def parts_of(spec: Spec) -> dict[str, Any]:
         "rows": spec.rows,
         "parameters": num_parameters(bench.model),
         "weight_bytes": size_of(bench.weights),
-        "limits": asdict(measured(spec.device, bench.model.dtype)),
+        "limits": asdict(measure_limits(spec.device, bench.model.dtype)),
     }
 
 

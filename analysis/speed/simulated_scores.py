@@ -1,4 +1,4 @@
-"""Simulated scores of which the truth is known: distributions, and what is estimated of them."""
+"""Simulate scores with a known true value: distributions, and statistics estimated from them."""
 
 from __future__ import annotations
 

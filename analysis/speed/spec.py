@@ -98,7 +98,7 @@ class Timed:
     """What a side did between the end of its warm-up and the end of its last timed update.
 
     trained_tokens, update_seconds: prompt and response tokens of its updates, and the seconds of
-    these alone, where the side tells them.
+    these alone, where the side measures them.
     """
 
     seconds: float

@@ -1,4 +1,4 @@
-"""What a sweep costs besides its runs: a sweep of 24 jobs with 1 and 2 workers, and a stopped one.
+"""Time what a sweep adds to its runs: 24 jobs with 1 and 2 workers, and a sweep that is stopped.
 
 python -m analysis.speed.sweep [--out FOLDER] [--updates 64] [--stops 3]
 
@@ -44,7 +44,7 @@ LAUNCHERS = {1: ("launcher=local",), 2: ("launcher=joblib", "hydra.launcher.n_jo
 @dataclass(frozen=True)
 class Whole:
     """A sweep from its command to its end, in seconds. own: the sum over its runs of the time from
-    start to end, as their manifests tell it."""
+    start to end in their manifests."""
 
     workers: int
     wall: float
@@ -52,7 +52,7 @@ class Whole:
 
     @property
     def overhead(self) -> float:
-        """Seconds of a worker per job besides the runs: starting the sweep, checking, launching."""
+        """Seconds of a worker per job outside the runs: starting the sweep, checking, launching."""
         return (self.wall * self.workers - self.own) / JOBS
 
 
@@ -95,7 +95,7 @@ def one_job(out: Path, name: str, updates: int) -> list[str]:
     return program.command("train", *words, *where)
 
 
-def timed(command: Sequence[str]) -> float:
+def run_timed(command: Sequence[str]) -> float:
     return elapsed(lambda: subprocess.run(command, check=True))
 
 
@@ -114,7 +114,7 @@ def cut_off(out: Path, name: str, updates: int, sent: signal.Signals) -> float:
         sweep.send_signal(sent)
     code = sweep.wait()
     assert code != 0, "it ended before the signal came"
-    return time.perf_counter() - start + timed(command)
+    return time.perf_counter() - start + run_timed(command)
 
 
 def rows_below(root: Path) -> int:
@@ -123,7 +123,7 @@ def rows_below(root: Path) -> int:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Command line: the stages, both sweeps in turn, and the sweeps that are cut off."""
-    parser = argparse.ArgumentParser(description="What a sweep costs besides its runs.")
+    parser = argparse.ArgumentParser(description="Time what a sweep adds to its runs.")
     parser.add_argument("--out", type=Path, default=Path("runs/bench-sweep"))
     parser.add_argument("--updates", type=int, default=64)
     parser.add_argument("--stops", type=int, default=3)
@@ -140,7 +140,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     whole = Table(f"a sweep of {JOBS} jobs", columns, rows)
     program.report(whole, out / "bench_sweep.json", console)
     console.print(f"two workers against one: {wholes[0].wall / wholes[1].wall:.2f}x")
-    alone = min(timed(one_job(out, f"alone-{n}", given.updates)) for n in range(given.stops))
+    alone = min(run_timed(one_job(out, f"alone-{n}", given.updates)) for n in range(given.stops))
     stopped = [
         Stopped(sent.name, alone, cut_off(out, f"{sent.name}-{n}", given.updates, sent))
         for sent in (signal.SIGTERM, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Sync against async, side by side on this machine, at three ratios of generation to training.
+"""Compare sync and async on this machine at three ratios of generation to training.
 
 python -m analysis.speed.sync_async [--out FOLDER] [--repeats 2] [--rounds 30]
 

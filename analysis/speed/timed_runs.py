@@ -1,4 +1,4 @@
-"""One timed run of either side, in a process of its own."""
+"""Time one run of either side in its own process."""
 
 from __future__ import annotations
 
@@ -55,10 +55,10 @@ def options(spec: Spec, mode: str, folder: Path) -> list[str]:
 def ours(mode: str, spec: Spec, folder: Path) -> Timed:
     """A run of rlhf_lab, timed by its own record."""
     output_of(command("train", *options(spec, mode, folder)), spec)
-    return timed(read_rows(folder / METRICS), spec.warm_up, spec.updates)
+    return time_between(read_rows(folder / METRICS), spec.warm_up, spec.updates)
 
 
-def timed(rows: Sequence[Mapping[str, Any]], warm_up: int, updates: int) -> Timed:
+def time_between(rows: Sequence[Mapping[str, Any]], warm_up: int, updates: int) -> Timed:
     """What lies between the ends of two rounds.
 
     Async has generated a round more than it has trained on at both of them, so that generation and
@@ -80,10 +80,10 @@ def timed(rows: Sequence[Mapping[str, Any]], warm_up: int, updates: int) -> Time
 
 def theirs(python: Path, spec: Spec, folder: Path) -> Timed:
     """The same with TRL's trainer, by its environment's Python."""
-    return Timed(**reported(spec, python, "analysis.speed.trl_side", folder))
+    return Timed(**run_module(spec, python, "analysis.speed.trl_side", folder))
 
 
-def reported(spec: Spec, python: Path, module: str, folder: Path) -> dict[str, Any]:
+def run_module(spec: Spec, python: Path, module: str, folder: Path) -> dict[str, Any]:
     """The JSON on the last line that a module of this package prints for a spec."""
     folder.mkdir(parents=True, exist_ok=True)
     spec.save(folder / "spec.json")
@@ -102,7 +102,7 @@ def output_of(words: Sequence[str], spec: Spec) -> str:
         "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")]),
         "HF_HUB_OFFLINE": "1",
         "TOKENIZERS_PARALLELISM": "false",
-        # One process each, so that the threads are those asked for.
+        # One process each, so that the number of threads is the given one.
         "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
         "VLLM_CPU_OMP_THREADS_BIND": "nobind",
         "VLLM_CPU_KVCACHE_SPACE": "1",

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from analysis.speed.reward import written
+from analysis.speed.reward import count_tokens
 
 
 def generate(model: Any, tokenizer: Any, inputs: Mapping[str, Any], **options: Any) -> int:
@@ -27,4 +27,4 @@ def generate(model: Any, tokenizer: Any, inputs: Mapping[str, Any], **options: A
             **options,
         )
     rows = found[:, inputs["input_ids"].shape[1] :].tolist()
-    return sum(written(row, eos) for row in rows)
+    return sum(count_tokens(row, eos) for row in rows)

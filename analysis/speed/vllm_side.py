@@ -1,4 +1,4 @@
-"""vLLM's tokens per second, in vLLM's own environment: python -m analysis.speed.vllm_side SPEC.
+"""Measure vLLM's tokens per second in its environment: python -m analysis.speed.vllm_side SPEC.
 
 Prints one line of JSON: the median seconds of a round's generation, and its tokens.
 """
@@ -29,7 +29,7 @@ def prompts_of(spec: Spec) -> list[dict[str, Any]]:
     ]
 
 
-def measured(spec: Spec) -> dict[str, float]:
+def measure_vllm(spec: Spec) -> dict[str, float]:
     """Generate the round a few times; the first is not counted."""
     from vllm import LLM, SamplingParams
 
@@ -60,7 +60,7 @@ def measured(spec: Spec) -> dict[str, float]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Command line: one spec in, one line of JSON out."""
-    return answer(measured, arguments)
+    return answer(measure_vllm, arguments)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""One number for many seeds and tasks: IQM, median, mean, optimality gap (arXiv:2108.13264)."""
+"""Aggregate seeds and tasks: IQM, median, mean, optimality gap (arXiv:2108.13264)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from analysis.statistics.arrays import Floats, finite
+from analysis.statistics.arrays import Floats, require_finite
 from analysis.statistics.bootstrap import Interval, Weights, interval
 from analysis.statistics.results import Band, Estimate, Method, Options
 from analysis.statistics.scores import Given, Resampling, Scores, scores_of
@@ -153,7 +153,7 @@ def aggregate_curves(
     """
     if measure not in MEASURES:
         raise UserError(f"measure={measure}: pass one of {', '.join(MEASURES)}")
-    grid = finite("grid", list(grid_F), (1,))
+    grid = require_finite("grid", list(grid_F), (1,))
     found = {}
     for name, given in conditions.items():
         scores = scores_of(name, given, resampling)

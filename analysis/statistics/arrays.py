@@ -1,4 +1,4 @@
-"""Arrays that were checked: finite, of the expected dimensions, and what is wrong with others."""
+"""Check arrays: finite numbers, the expected dimensions, equal lengths."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rlhf_lab.types.errors import UserError
 Floats: TypeAlias = NDArray[np.float64]
 
 
-def finite(name: str, given: ArrayLike, dimensions: Sequence[int]) -> Floats:
+def require_finite(name: str, given: ArrayLike, dimensions: Sequence[int]) -> Floats:
     """The numbers as float64. Raises UserError, with the place, if one is not finite."""
     try:
         values = np.array(given, dtype=np.float64)
@@ -32,19 +32,19 @@ def finite(name: str, given: ArrayLike, dimensions: Sequence[int]) -> Floats:
         place = ", ".join(map(str, bad[0]))
         others = f" (and {len(bad) - 1} more)" if len(bad) > 1 else ""
         raise UserError(
-            f"{name}[{place}] is {values[tuple(bad[0])]}{others}: leave that run out, or say "
+            f"{name}[{place}] is {values[tuple(bad[0])]}{others}: leave that run out, or state "
             "which score it is to count as"
         )
     return values
 
 
 def generator(seed: int, *purpose: str) -> np.random.Generator:
-    """Random numbers by what they are for, so that a further result changes no other."""
+    """A random generator for each purpose, so that computing one result changes no other."""
     digest = hashlib.sha256("\0".join(purpose).encode()).digest()
     return np.random.default_rng([seed, *np.frombuffer(digest[:16], dtype="<u4").tolist()])
 
 
-def seeds_of_both(
+def split_seeds(
     first: Mapping[int, float], second: Mapping[int, float]
 ) -> tuple[list[int], list[int]]:
     """The seeds that both have, and those that only one has, in order."""
@@ -55,5 +55,7 @@ def same_length(**given: Floats) -> None:
     """Raises UserError if two arrays differ in their first dimension."""
     lengths = {name: len(values) for name, values in given.items()}
     if len(set(lengths.values())) > 1:
-        said = ", ".join(f"{name} has {length}" for name, length in lengths.items())
-        raise UserError(f"lengths differ ({said}): pass one value of each for every seed or point")
+        counts = ", ".join(f"{name} has {length}" for name, length in lengths.items())
+        raise UserError(
+            f"lengths differ ({counts}): pass one value of each for every seed or point"
+        )

@@ -1,4 +1,4 @@
-"""Resampling: statistics as functions of how often each seed counts.
+"""Resample seeds: a statistic is a function of how often each seed counts.
 
 A bootstrap draw counts seeds 0, 1, 2, ... times, the jackknife leaves one out, and the estimate
 counts each once. So a statistic is written once, for R weightings side by side.
@@ -48,7 +48,7 @@ class Interval:
         return Band(name, tuple(grid_M.tolist()), point, low, high, basis)
 
 
-def counted(units: Sequence[int], rows: int, rng: np.random.Generator) -> Weights:
+def count_draws(units: Sequence[int], rows: int, rng: np.random.Generator) -> Weights:
     """How often each unit is drawn when each stratum is drawn anew with replacement."""
     sizes = np.repeat(units, units).astype(np.float32)
     begins = np.repeat(np.cumsum([0, *units[:-1]]), units).astype(np.int32)
@@ -64,7 +64,7 @@ def blocks(units: Sequence[int], repetitions: int, rng: np.random.Generator) -> 
     """Weights of all draws, some at a time."""
     at_once = max(1, BLOCK // sum(units))
     for begin in range(0, repetitions, at_once):
-        yield counted(units, min(at_once, repetitions - begin), rng)
+        yield count_draws(units, min(at_once, repetitions - begin), rng)
 
 
 def draws(statistic: Statistic, units: Sequence[int], options: Options, *purpose: str) -> Floats:
@@ -80,7 +80,7 @@ def estimate(statistic: Statistic, units: Sequence[int]) -> Floats:
     return np.asarray(statistic([np.ones((1, size)) for size in units])[0])
 
 
-def left_out(statistic: Statistic, units: Sequence[int]) -> list[Floats]:
+def leave_one_out(statistic: Statistic, units: Sequence[int]) -> list[Floats]:
     """The statistic without each unit in turn: for each stratum (units, M)."""
     found = []
     for place, size in enumerate(units):
@@ -101,7 +101,7 @@ def interval(
     low_M, high_M = ends(
         point_M,
         draws(statistic, units, options, *purpose) if is_drawn else none,
-        left_out(statistic, units) if is_left_out else (),
+        leave_one_out(statistic, units) if is_left_out else (),
         options,
     )
     return Interval(point_M, low_M, high_M)

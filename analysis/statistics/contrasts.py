@@ -1,4 +1,4 @@
-"""Differences between two conditions, in pairs of equal seeds where there are such."""
+"""Differences between two conditions: in pairs of common seeds if enough, else unpaired."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
-from analysis.statistics.arrays import Floats, finite, seeds_of_both
+from analysis.statistics.arrays import Floats, require_finite, split_seeds
 from analysis.statistics.bootstrap import Statistic, Weights, interval
 from analysis.statistics.results import Basis, Estimate, Options, require_seeds, size_warnings
 from rlhf_lab.types.errors import UserError
 
 # The score of each seed, or the scores of its tasks.
 BySeed: TypeAlias = Mapping[int, ArrayLike]
-# From so many common seeds on differences are taken in pairs.
+# The least number of common seeds for differences in pairs.
 PAIRS = 3
 
 
@@ -44,7 +44,7 @@ class Contrast:
         sizes = tuple(len(part) for part in self.parts)
         found = (*size_warnings(sizes, options.method), *self.warnings, *warnings)
         if all((part == part[0]).all() for part in self.parts):
-            found += ("no seed differs from another: an interval without width says nothing",)
+            found += ("no seed differs from another: an interval without width shows nothing",)
         return Basis(sizes, 1, options, found)
 
 
@@ -53,7 +53,7 @@ def by_seed(name: str, given: BySeed) -> dict[int, float]:
     if not given:
         raise UserError(f"{name} has no seeds: pass at least two")
     values = {
-        seed: finite(f"{name}[seed {seed}]", np.atleast_1d(np.asarray(score)), (1,))
+        seed: require_finite(f"{name}[seed {seed}]", np.atleast_1d(np.asarray(score)), (1,))
         for seed, score in given.items()
     }
     if len({len(scores) for scores in values.values()}) > 1:
@@ -67,15 +67,15 @@ def in_pairs(first: BySeed, second: BySeed) -> Contrast:
     Raises UserError if fewer than two are common: independent seeds go to `apart`.
     """
     ours, others = by_seed("first", first), by_seed("second", second)
-    common, odd = seeds_of_both(ours, others)
+    common, odd = split_seeds(ours, others)
     if len(common) < 2:
         raise UserError(
             f"{len(common)} seeds are common to both (first has {sorted(ours)}, second has "
             f"{sorted(others)}): train at least 2 common ones, or compare them unpaired"
         )
     values = np.array([ours[seed] - others[seed] for seed in common])
-    told = (f"left out of the pairs, as one condition alone has them: seeds {odd}",) if odd else ()
-    return Contrast(tuple(common), (np.sort(values),), told)
+    notes = (f"left out of the pairs, as one condition alone has them: seeds {odd}",) if odd else ()
+    return Contrast(tuple(common), (np.sort(values),), notes)
 
 
 def apart(first: BySeed, second: BySeed) -> Contrast:
@@ -83,18 +83,18 @@ def apart(first: BySeed, second: BySeed) -> Contrast:
     ours, others = by_seed("first", first), by_seed("second", second)
     require_seeds("first", [len(ours)])
     require_seeds("second", [len(others)])
-    told: tuple[str, ...] = ()
-    if common := seeds_of_both(ours, others)[0]:
-        told = (f"{len(common)} seeds are in both: pairs would tell more (in_pairs)",)
+    notes: tuple[str, ...] = ()
+    if common := split_seeds(ours, others)[0]:
+        notes = (f"{len(common)} seeds are in both: pairs would show more (in_pairs)",)
     parts = (np.sort([*ours.values()]), np.sort([*others.values()]))
-    return Contrast(tuple(sorted({*ours, *others})), parts, told)
+    return Contrast(tuple(sorted({*ours, *others})), parts, notes)
 
 
 def seeds_to_pair(first: Iterable[int], second: Iterable[int]) -> list[int]:
-    """The seeds on which two conditions are paired; none if they are to be taken apart.
+    """The seeds on which two conditions are paired; empty if they are compared unpaired.
 
-    A run that is lost leaves its seed out of the pairs, and is no reason for another method: from
-    `PAIRS` common seeds on it is always pairs, as it is where both have the same seeds.
+    With `PAIRS` common seeds or more they are always paired, so that one lost run does not change
+    the method; so are conditions with the same seeds.
     """
     ours, others = set(first), set(second)
     common = sorted(ours & others)
@@ -102,13 +102,13 @@ def seeds_to_pair(first: Iterable[int], second: Iterable[int]) -> list[int]:
 
 
 def matched(first: BySeed, second: BySeed) -> Contrast:
-    """In pairs of common seeds where there are enough of them, else apart; the warnings say which,
-    and name the seeds that one condition alone has."""
+    """`in_pairs` if there are enough common seeds (`seeds_to_pair`), else `apart`. The warnings
+    name the seeds that only one condition has."""
     if seeds_to_pair(first, second):
         return in_pairs(first, second)
     made = apart(first, second)
-    told = f"seeds differ ({sorted(first)}, {sorted(second)}): taken as independent"
-    return Contrast(made.seeds, made.parts, (told,))
+    notes = f"seeds differ ({sorted(first)}, {sorted(second)}): taken as independent"
+    return Contrast(made.seeds, made.parts, (notes,))
 
 
 def statistic_of(contrast: Contrast) -> Statistic:
@@ -136,7 +136,7 @@ def difference(contrast: Contrast, options: Options) -> Estimate:
 
 
 def speed_up(before: BySeed, after: BySeed, options: Options) -> Estimate:
-    """How many times less the second needs: the ratio of geometric means, with its interval.
+    """The ratio before / after of geometric means of times or costs, with its interval.
 
     The interval is made for the mean log ratio, in pairs where the seeds are the same ones.
     Raises UserError for times (or costs) that are not above 0.
@@ -152,7 +152,7 @@ def speed_up(before: BySeed, after: BySeed, options: Options) -> Estimate:
 def logs_of(name: str, given: BySeed) -> dict[int, ArrayLike]:
     found: dict[int, ArrayLike] = {}
     for seed, value in given.items():
-        values = finite(f"{name}[seed {seed}]", np.atleast_1d(np.asarray(value)), (1,))
+        values = require_finite(f"{name}[seed {seed}]", np.atleast_1d(np.asarray(value)), (1,))
         if values.min() <= 0:
             raise UserError(f"{name}[seed {seed}] is {values.min()}: a ratio needs more than 0")
         found[seed] = np.log(values)

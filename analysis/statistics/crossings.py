@@ -1,4 +1,4 @@
-"""When a run first reaches a target, on the best value that it has had so far."""
+"""Find when each run first reaches a target, by its best value so far."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rlhf_lab.types.errors import UserError
 
 @dataclass(frozen=True)
 class Target:
-    """What is to be reached, and on which axis the way there is measured.
+    """A value of a metric to reach, and the axis on which the time to it is measured.
 
     rises: the metric has to reach the value from below, else from above.
     """
@@ -28,7 +28,7 @@ class Target:
 
 @dataclass(frozen=True, eq=False)
 class Times:
-    """When each seed reached the target, or, where it did not, how far the run went."""
+    """The time at which each seed reached the target; for a seed that did not, the run's end."""
 
     target: Target
     seeds: tuple[int, ...]
@@ -37,7 +37,7 @@ class Times:
     warnings: tuple[str, ...]
 
     def only(self, seeds: Sequence[int]) -> Times:
-        """The times of these seeds, all of which there are."""
+        """The times of these seeds, each of which must have one."""
         places = [self.seeds.index(seed) for seed in seeds]
         kept = (self.time_S[places], self.reached_S[places])
         return Times(self.target, tuple(seeds), *kept, self.warnings)
@@ -82,15 +82,15 @@ def times_to(target: Target, curves: Mapping[int, RunCurve]) -> Times:
         raise UserError(f"no runs to look for {target.metric}={target.value} in: pass some")
     seeds = tuple(sorted(curves))
     found = {seed: first_crossing(curves[seed], target) for seed in seeds}
-    told = []
+    notes = []
     if early := [seed for seed in seeds if found[seed] == curves[seed].begin]:
-        told.append(f"at the target from their first point on: seeds {early}")
+        notes.append(f"at the target from their first point on: seeds {early}")
     if missed := [seed for seed in seeds if found[seed] is None]:
-        told.append(f"never at the target, so counted as later than their end: seeds {missed}")
+        notes.append(f"never at the target, so counted as later than their end: seeds {missed}")
         if len({curves[seed].end for seed in missed}) > 1:
-            told.append("the runs that miss it end at different points: the share depends on them")
+            notes.append("the runs that miss it end at different points: the share depends on them")
     if min(curves[seed].begin for seed in seeds) < 0:
         raise UserError(f"{target.axis} begins below 0: pass the time since the start of the run")
     reached = np.array([found[seed] is not None for seed in seeds])
     times = [curves[seed].end if (time := found[seed]) is None else time for seed in seeds]
-    return Times(target, seeds, np.array(times), reached, tuple(told))
+    return Times(target, seeds, np.array(times), reached, tuple(notes))

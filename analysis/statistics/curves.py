@@ -1,4 +1,4 @@
-"""Curves of runs brought to a common grid, and the area under them."""
+"""Interpolate curves of runs on a common grid, and compute the area under them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from analysis.statistics.arrays import Floats, finite, same_length
+from analysis.statistics.arrays import Floats, require_finite, same_length
 from rlhf_lab.types.errors import UserError
 
 
@@ -30,7 +30,7 @@ class RunCurve:
 
 def curve_of(name: str, x: ArrayLike, y: ArrayLike) -> RunCurve:
     """A checked curve. Raises UserError for NaN, other lengths, or x that does not rise."""
-    x_P, y_P = finite(f"{name} x", x, (1,)), finite(f"{name} y", y, (1,))
+    x_P, y_P = require_finite(f"{name} x", x, (1,)), require_finite(f"{name} y", y, (1,))
     same_length(**{f"{name} x": x_P, f"{name} y": y_P})
     if (falls := np.flatnonzero(np.diff(x_P) <= 0)).size:
         place = int(falls[0])
@@ -61,12 +61,12 @@ def common_grid(curves: Sequence[RunCurve], points: int = 20) -> Floats:
     return np.linspace(*common_range(curves), points)
 
 
-def on_grid(curves: Sequence[RunCurve], grid_F: ArrayLike) -> Floats:
+def values_on_grid(curves: Sequence[RunCurve], grid_F: ArrayLike) -> Floats:
     """Each run at each point, on the straight line between measurements: scores_SF.
 
     Raises UserError for a point that a run never reached: nothing is extrapolated.
     """
-    grid = finite("grid", grid_F, (1,))
+    grid = require_finite("grid", grid_F, (1,))
     low, high = common_range(curves)
     for point in grid:
         if not low <= point <= high:
@@ -87,7 +87,7 @@ def areas(
     low, high = within or common_range(curves)
     if low >= high:
         raise UserError(f"within={low:g}, {high:g}: pass the lower end first")
-    on_grid(curves, [low, high])
+    values_on_grid(curves, [low, high])
     found = []
     for curve in curves:
         inside = curve.x_P[(curve.x_P > low) & (curve.x_P < high)]

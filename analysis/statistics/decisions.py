@@ -1,4 +1,4 @@
-"""What an interval decides: one rule of level, interval and verdict for pages, figures and tables.
+"""Decide claims by intervals: the one rule of level, interval and verdict for all outputs.
 
 A claim that is tested under several algorithms or models is one family: its intervals hold together
 (Bonferroni). A claim of several parts is another matter, see `all_of`.
@@ -19,7 +19,7 @@ NO_WIDTH = "no seed differs from another, and an interval without width decides 
 
 
 class Shows(StrEnum):
-    """What a claim says of a difference."""
+    """The statement that a claim makes about a difference."""
 
     below = "below"
     above = "above"
@@ -28,8 +28,8 @@ class Shows(StrEnum):
 
 
 class Verdict(StrEnum):
-    """What the runs show of a claim. negligible: it has the claimed sign, and is shown to be
-    smaller than what matters."""
+    """The decision on a claim. negligible: the difference has the claimed sign, and is shown to be
+    within the margin."""
 
     holds = "holds"
     negligible = "holds, negligible"
@@ -38,7 +38,7 @@ class Verdict(StrEnum):
 
 
 class Finding(StrEnum):
-    """What a comparison against a margin shows."""
+    """The result of comparing a difference with a margin."""
 
     equal = "equal"
     not_worse = "not worse"
@@ -48,9 +48,9 @@ class Finding(StrEnum):
 
 
 def options_of(shows: Shows, together: int = 1, level: float = LEVEL) -> Options:
-    """A t interval for one of so many comparisons that hold together. What says above or below is
-    two-sided at `level`; of what says equal or not worse the ends are two one-sided tests, each at
-    `level` (Schuirmann 1987).
+    """Options of the t interval for one of `together` comparisons that must hold at once. For
+    `above` and `below` it is two-sided at `level`; for `equal` and `not_worse` its ends are two
+    one-sided tests, each at `level` (Schuirmann 1987).
 
     Raises UserError for a level that one-sided tests cannot have.
     """
@@ -61,13 +61,13 @@ def options_of(shows: Shows, together: int = 1, level: float = LEVEL) -> Options
 
 
 def has_width(estimate: Estimate) -> bool:
-    """Whether seeds differ at all: without that an interval says nothing."""
+    """Whether seeds differ at all; if not, the interval has no width and decides nothing."""
     return estimate.high - estimate.low > ROUNDING * max(1.0, abs(estimate.point))
 
 
 def decide(estimate: Estimate, shows: Shows, margin: float) -> Verdict:
-    """The verdict of an interval. A difference that is shown to be within the margin is none, so
-    that a claim of a direction does not hold, or holds and is negligible."""
+    """The verdict of an interval. If the difference is shown to be within the margin, a claim of a
+    direction does not hold, or holds and is negligible."""
     if not has_width(estimate):
         return Verdict.cannot_tell
     low, high = estimate.low, estimate.high
@@ -101,9 +101,9 @@ def finding_of(estimate: Estimate, margin: float) -> Finding:
 
 
 def all_of(each: Sequence[Verdict], corrected: Sequence[Verdict]) -> Verdict:
-    """A claim of several parts. It holds if each part does at its own level, which needs no
-    correction (intersection-union, Berger 1982); it fails with any part, and for that the parts
-    are corrected for their number."""
+    """The verdict of a claim of several parts. It holds if each part holds at its own level, which
+    needs no correction (intersection-union, Berger 1982). It fails if any part fails at the level
+    that is corrected for the number of parts."""
     if Verdict.does_not_hold in corrected:
         return Verdict.does_not_hold
     if {*each} <= {Verdict.holds, Verdict.negligible}:

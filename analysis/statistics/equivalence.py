@@ -1,4 +1,4 @@
-"""Whether two conditions are equal, or one not worse, within a margin that is stated before."""
+"""Test whether two conditions are equal, or one is not worse, within a margin stated beforehand."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from rlhf_lab.types.errors import UserError
 
 @dataclass(frozen=True)
 class Margin:
-    """The largest difference that does not matter, and how to say it: size times scale, unit."""
+    """The largest difference that does not matter: `size`, printed as size times scale and unit."""
 
     size: float
     unit: str = ""
@@ -96,7 +96,7 @@ def tails_of(contrast: Contrast) -> Tails:
     return Tails(contrast.difference, float(np.sqrt(total)), freedom)
 
 
-def compared(
+def difference_and_tails(
     contrast: Contrast, shows: Shows, higher_is_better: bool, together: int, level: float
 ) -> tuple[Estimate, Tails]:
     """The difference, positive if the first is better, with its tails."""
@@ -120,14 +120,14 @@ def equivalence(
     If not, whether it is worse, or better, by more than the margin; else nothing was shown.
     together: how many comparisons are to hold at once (Bonferroni).
     """
-    made, tails = compared(contrast, Shows.equal, higher_is_better, together, level)
+    made, tails = difference_and_tails(contrast, Shows.equal, higher_is_better, together, level)
     finding = finding_of(made, margin.size)
     texts = {
         Finding.equal: f"equal within {margin.text}",
         Finding.worse: f"worse by more than {margin.text}",
         Finding.better: f"better by more than {margin.text}",
     }
-    text = texts.get(finding, not_shown(made, f"not shown to be equal within {margin.text}"))
+    text = texts.get(finding, not_shown_text(made, f"not shown to be equal within {margin.text}"))
     above, below = tails.more_than(-margin.size), tails.less_than(margin.size)
     return EquivalenceTest(finding, text, margin, made, above, below)
 
@@ -140,9 +140,9 @@ def non_inferiority(
     together: int = 1,
 ) -> EquivalenceTest:
     """One one-sided test at 1 - level: is the first not worse than the second by the margin?"""
-    made, tails = compared(contrast, Shows.not_worse, higher_is_better, together, level)
+    made, tails = difference_and_tails(contrast, Shows.not_worse, higher_is_better, together, level)
     finding = Finding.not_shown
-    text = not_shown(made, f"not shown to be within {margin.text} of it or better")
+    text = not_shown_text(made, f"not shown to be within {margin.text} of it or better")
     if has_width(made) and made.low > -margin.size:
         finding, text = Finding.not_worse, f"not worse by more than {margin.text}"
     elif has_width(made) and made.high < -margin.size:
@@ -151,5 +151,5 @@ def non_inferiority(
     return EquivalenceTest(finding, text, margin, made, above, below)
 
 
-def not_shown(made: Estimate, text: str) -> str:
+def not_shown_text(made: Estimate, text: str) -> str:
     return text if has_width(made) else f"cannot tell: {NO_WIDTH}"

@@ -1,4 +1,4 @@
-"""Tests of paired differences that are exact for few seeds: signs flipped, ranks, t."""
+"""Test paired differences exactly for few seeds: by sign flips, by ranks, and by t."""
 
 from __future__ import annotations
 
@@ -90,9 +90,9 @@ def paired_tests(
     values = contrast.parts[0]
     pairs = len(values)
     smallest = 2.0 ** (1 - pairs)
-    told = contrast.warnings
+    notes = contrast.warnings
     if smallest > 1 - level:
-        told += (
+        notes += (
             f"{pairs} pairs: no p below {smallest:g} is possible by signs or ranks, whatever the "
             f"difference; {int(np.ceil(1 - np.log2(1 - level)))} pairs could reach {1 - level:.3g}",
         )
@@ -105,5 +105,5 @@ def paired_tests(
         wilcoxon(values),
         pairs <= EXACT_PAIRS,
         smallest,
-        told,
+        notes,
     )

@@ -1,4 +1,4 @@
-"""Win-rate against KL: the best of each run up to a distance, and two conditions at matched KL."""
+"""Compare win-rates at equal KL, by the best win-rate that each run has up to a KL."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from analysis.statistics.arrays import Floats, finite, same_length
+from analysis.statistics.arrays import Floats, require_finite, same_length
 from analysis.statistics.bootstrap import Interval, Weights, interval
 from analysis.statistics.contrasts import seeds_to_pair
-from analysis.statistics.curves import RunCurve, areas, common_grid, on_grid
+from analysis.statistics.curves import RunCurve, areas, common_grid, values_on_grid
 from analysis.statistics.results import Band, Basis, Estimate, Options, require_seeds, size_warnings
 
 # Below this share of the KL that was visited, a distance is about a small part of the frontiers.
@@ -45,7 +45,10 @@ def frontier_of(name: str, kl: ArrayLike, quality: ArrayLike) -> RunCurve:
     Evaluations that an earlier one with less KL beats leave a level stretch. Raises UserError for
     NaN or different lengths.
     """
-    kl_P, quality_P = finite(f"{name} KL", kl, (1,)), finite(f"{name} quality", quality, (1,))
+    kl_P, quality_P = (
+        require_finite(f"{name} KL", kl, (1,)),
+        require_finite(f"{name} quality", quality, (1,)),
+    )
     same_length(**{f"{name} KL": kl_P, f"{name} quality": quality_P})
     order = np.lexsort((quality_P, kl_P))
     best = np.maximum.accumulate(quality_P[order])
@@ -73,13 +76,13 @@ def frontier_distance(
     share = (high - low) / visited
     heights = [heights_of(side, grid) for side in sides]
     made = contrast(heights, bool(paired), options)
-    told: tuple[str, ...] = () if paired else ("seeds differ: drawn independently",)
+    notes: tuple[str, ...] = () if paired else ("seeds differ: drawn independently",)
     if paired and (odd := sorted({*first} ^ {*second})):
-        told = (f"left out of the pairs, as one condition alone has them: seeds {odd}",)
+        notes = (f"left out of the pairs, as one condition alone has them: seeds {odd}",)
     if share < LITTLE_IN_COMMON:
-        told += (f"only {share:.0%} of the KL that was visited is common to all runs",)
+        notes += (f"only {share:.0%} of the KL that was visited is common to all runs",)
     sizes = tuple(len(side) for side in sides)
-    basis = Basis(sizes, 1, options, (*size_warnings(sizes, options.method), *told))
+    basis = Basis(sizes, 1, options, (*size_warnings(sizes, options.method), *notes))
     inner = Interval(made.point_M[:-1], made.low_M[:-1], made.high_M[:-1])
     return FrontierDistance(
         made.estimate("mean distance at matched KL", basis, -1),
@@ -94,7 +97,7 @@ def frontier_distance(
 def heights_of(curves: list[RunCurve], grid: Floats) -> Floats:
     """At each point of the grid, and at last the mean over its range: (S, F + 1)."""
     whole, _ = areas(curves, (float(grid[0]), float(grid[-1])))
-    return np.concatenate([on_grid(curves, grid), whole[:, None]], axis=1)
+    return np.concatenate([values_on_grid(curves, grid), whole[:, None]], axis=1)
 
 
 def contrast(heights: list[Floats], is_paired: bool, options: Options) -> Interval:

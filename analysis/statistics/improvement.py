@@ -1,4 +1,4 @@
-"""How likely a run of one condition beats a run of another (arXiv:2108.13264, section 4.3)."""
+"""The probability that a run of one condition beats one of another (arXiv:2108.13264, 4.3)."""
 
 from __future__ import annotations
 

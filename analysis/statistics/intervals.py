@@ -1,4 +1,4 @@
-"""From bootstrap draws and left-out estimates to the ends of an interval."""
+"""Compute the ends of an interval from bootstrap draws and leave-one-out estimates."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def ends(
     if options.method is Method.percentile:
         low_M, high_M = np.quantile(draws_RM, tails, axis=0)
         return low_M, high_M
-    shares = corrected(point_M, draws_RM, acceleration(left_out), tails)
+    shares = bca_tails(point_M, draws_RM, acceleration(left_out), tails)
     found = [
         np.quantile(draws_RM[:, place], shares[:, place]) for place in range(draws_RM.shape[1])
     ]
@@ -35,7 +35,7 @@ def ends(
     return low_M, high_M
 
 
-def corrected(point_M: Floats, draws_RM: Floats, bend_M: Floats, tails: Floats) -> Floats:
+def bca_tails(point_M: Floats, draws_RM: Floats, bend_M: Floats, tails: Floats) -> Floats:
     """BCa's shares in place of the tails (Efron 1987, eq. 2.3): (2, M)."""
     repetitions = len(draws_RM)
     # Sums that differ in their last bit are ties: scores of few values make many.

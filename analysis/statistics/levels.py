@@ -1,4 +1,4 @@
-"""Two levels of chance: which seed was trained, and which prompts it was judged on."""
+"""Split the variance of a score into that of seeds and that of prompts, with intervals for both."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
-from analysis.statistics.arrays import Floats, finite, generator
-from analysis.statistics.bootstrap import Weights, blocks, counted, interval
+from analysis.statistics.arrays import Floats, generator, require_finite
+from analysis.statistics.bootstrap import Weights, blocks, count_draws, interval
 from analysis.statistics.results import (
     Basis,
     Estimate,
@@ -67,7 +67,7 @@ class TwoLevels:
 def rows_of(wins: Wins, prompts_are_shared: bool) -> list[Floats]:
     """The scores of each seed. Raises UserError for NaN, one prompt, or other prompts if shared."""
     require_seeds("wins", [len(wins)])
-    rows = [finite(f"wins[seed {seed}]", wins[seed], (1,)) for seed in sorted(wins)]
+    rows = [require_finite(f"wins[seed {seed}]", wins[seed], (1,)) for seed in sorted(wins)]
     if min(map(len, rows)) < 2:
         raise UserError("one prompt: the two levels need at least 2 for each seed")
     if prompts_are_shared and len({*map(len, rows)}) > 1:
@@ -115,7 +115,7 @@ def draws_shared(wins_SP: Floats, options: Options) -> Floats:
 def draws_nested(rows: Sequence[Floats], options: Options) -> Floats:
     """Means when seeds are drawn anew, and for every one of them prompts: (R,)."""
     rng = generator(options.seed, "two levels, nested")
-    weights_RS = counted([len(rows)], options.repetitions, rng)[0].astype(np.int64)
+    weights_RS = count_draws([len(rows)], options.repetitions, rng)[0].astype(np.int64)
     found = np.zeros(options.repetitions)
     for row, times_R in zip(rows, weights_RS.T, strict=True):
         values, counts = np.unique(row, return_counts=True)
@@ -138,8 +138,8 @@ def two_levels(wins: Wins, prompts_are_shared: bool, options: Options) -> TwoLev
 
     units = [len(rows)]
     made = interval(statistic, units, options, "two levels, seeds")
-    told = size_warnings(units, options.method)
-    alone = made.estimate("mean over seeds", Basis((len(rows),), 1, options, told))
+    notes = size_warnings(units, options.method)
+    alone = made.estimate("mean over seeds", Basis((len(rows),), 1, options, notes))
     drawn_R = (
         draws_shared(np.stack(rows), options) if prompts_are_shared else draws_nested(rows, options)
     )

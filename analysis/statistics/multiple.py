@@ -1,4 +1,4 @@
-"""Several comparisons at once: Holm, and the largest t under flipped signs."""
+"""Adjust p-values of several comparisons: by Holm, and by the largest t under sign flips."""
 
 from __future__ import annotations
 
@@ -65,23 +65,23 @@ def largest_t(
     differences_SC = np.array(
         [[values[name][seed] - values[control][seed] for name in others] for seed in common]
     )
-    single_C, adjusted_C = adjusted(differences_SC, signs_of(len(common), repetitions, seed))
+    single_C, adjusted_C = adjust_p_values(differences_SC, signs_of(len(common), repetitions, seed))
     compared = tuple(
         Comparison(name, float(mean), float(one), float(all_))
         for name, mean, one, all_ in zip(
             others, differences_SC.mean(axis=0), single_C, adjusted_C, strict=True
         )
     )
-    told: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
     if odd:
-        told = (f"left out, as not all conditions have them: seeds {odd}",)
+        notes = (f"left out, as not all conditions have them: seeds {odd}",)
     least = 2.0 ** (1 - len(common))
     if least > 0.05:
-        told += (f"{len(common)} seeds: no p below {least:g} is possible by flipping signs",)
-    return Comparisons(control, tuple(common), compared, len(common) <= EXACT_PAIRS, told)
+        notes += (f"{len(common)} seeds: no p below {least:g} is possible by flipping signs",)
+    return Comparisons(control, tuple(common), compared, len(common) <= EXACT_PAIRS, notes)
 
 
-def adjusted(differences_SC: Floats, signs_RS: Floats) -> tuple[Floats, Floats]:
+def adjust_p_values(differences_SC: Floats, signs_RS: Floats) -> tuple[Floats, Floats]:
     """p-values of each column by itself, and step-down among all: each (C,).
 
     Compared is |sum| / sqrt(sum of squares), which rises with |t| and is finite where t is not.

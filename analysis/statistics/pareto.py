@@ -1,4 +1,4 @@
-"""Compute against win-rate: which conditions are on the front, and how sure that is."""
+"""Pareto fronts of cost and win-rate: which conditions are on the front, in how many draws."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from analysis.statistics.arrays import Floats, finite
-from analysis.statistics.bootstrap import Weights, draws, estimate, left_out
+from analysis.statistics.arrays import Floats, require_finite
+from analysis.statistics.bootstrap import Weights, draws, estimate, leave_one_out
 from analysis.statistics.intervals import ends
 from analysis.statistics.results import Basis, Estimate, Options, require_seeds, size_warnings
 from rlhf_lab.types.errors import UserError
@@ -43,7 +43,7 @@ class Front:
         return self.hypervolume.warnings
 
 
-def members(cost_RC: Floats, quality_RC: Floats) -> NDArray[np.bool_]:
+def is_on_front(cost_RC: Floats, quality_RC: Floats) -> NDArray[np.bool_]:
     """Which conditions no other one dominates: none is as cheap and as good, and one of both more.
 
     Shape (R, C).
@@ -69,14 +69,14 @@ def hypervolume(cost_RC: Floats, quality_RC: Floats, reference: tuple[float, flo
     return np.asarray((best * np.diff(np.concatenate([cost, edge], axis=1), axis=1)).sum(axis=1))
 
 
-def checked(conditions: Mapping[str, Costs]) -> dict[str, Floats]:
+def check_conditions(conditions: Mapping[str, Costs]) -> dict[str, Floats]:
     """For each condition (seeds, 2), in the order of its seeds."""
     if len(conditions) < 2:
         raise UserError(f"{len(conditions)} conditions: a front needs at least 2")
     found = {}
     for name, costs in conditions.items():
         require_seeds(name, [len(costs)])
-        found[name] = finite(name, [costs[seed] for seed in sorted(costs)], (2,))
+        found[name] = require_finite(name, [costs[seed] for seed in sorted(costs)], (2,))
         if found[name].shape[1] != 2:
             raise UserError(f"{name}: pass a pair (cost, quality) for each seed")
     return found
@@ -90,8 +90,8 @@ def front(
     A seed's cost and quality stay together; if all conditions have the same seeds, they are drawn
     together as well. reference: the cost and the quality beyond which nothing counts.
     """
-    values = checked(conditions)
-    worst = finite("reference", reference, (1,))
+    values = check_conditions(conditions)
+    worst = require_finite("reference", reference, (1,))
     at = (float(worst[0]), float(worst[1]))
     is_paired = len({tuple(sorted(costs)) for costs in conditions.values()}) == 1
     sizes = tuple(len(each) for each in values.values())
@@ -110,14 +110,14 @@ def front(
     def statistic(weights: Weights) -> Floats:
         cost_RC, quality_RC = np.moveaxis(means(weights), 2, 0)
         volume_R = hypervolume(cost_RC, quality_RC, at)
-        return np.concatenate([members(cost_RC, quality_RC), volume_R[:, None]], axis=1)
+        return np.concatenate([is_on_front(cost_RC, quality_RC), volume_R[:, None]], axis=1)
 
     drawn_RM = draws(statistic, units, options, "front")
     point_M = estimate(statistic, units)
-    without = [each[:, -1:] for each in left_out(statistic, units)]
+    without = [each[:, -1:] for each in leave_one_out(statistic, units)]
     low, high = (float(end[0]) for end in ends(point_M[-1:], drawn_RM[:, -1:], without, options))
-    told = () if is_paired else ("conditions have different seeds: drawn independently",)
-    basis = Basis(sizes, 1, options, (*size_warnings(sizes, options.method), *told))
+    notes = () if is_paired else ("conditions have different seeds: drawn independently",)
+    basis = Basis(sizes, 1, options, (*size_warnings(sizes, options.method), *notes))
     return Front(
         in_order(list(values), means([np.ones((1, size)) for size in units])[0], point_M, drawn_RM),
         at,

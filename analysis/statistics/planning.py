@@ -1,7 +1,7 @@
-"""How many seeds an interval of a wanted width needs, judged by those that there are.
+"""Plan how many seeds an interval of a given width needs, by the spread of the existing seeds.
 
-A width is no power: an interval that is as wide as twice the margin reaches a verdict in about half
-of all tries (`power` plans for verdicts).
+A width is not power: an interval that is as wide as twice the margin reaches a verdict in about
+half of all experiments (`power` plans for verdicts).
 """
 
 from __future__ import annotations

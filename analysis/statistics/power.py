@@ -1,4 +1,4 @@
-"""How surely so many seeds come to a verdict, and how many it takes: planning of claims."""
+"""Compute the power with which a number of seeds decides a claim, and how many seeds it takes."""
 
 from __future__ import annotations
 

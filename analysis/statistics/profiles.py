@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 
 from analysis.statistics.aggregates import mean_of, task_means
-from analysis.statistics.arrays import Floats, finite
+from analysis.statistics.arrays import Floats, require_finite
 from analysis.statistics.bootstrap import Weights, interval
 from analysis.statistics.results import Band, Options
 from analysis.statistics.scores import Given, Resampling, Scores, scores_of
@@ -26,7 +26,7 @@ def performance_profiles(
 
     of_task_means: the share of tasks whose mean is above it, of which few tasks make few steps.
     """
-    taus = finite("taus", list(taus_F), (1,))
+    taus = require_finite("taus", list(taus_F), (1,))
     found = {}
     for name, given in conditions.items():
         scores = scores_of(name, given, resampling)

@@ -1,4 +1,4 @@
-"""A pair of conditions at several interims: labels permuted within each, the level spent evenly."""
+"""Test a pair of conditions at several interims by permuted labels; the level is spent evenly."""
 
 from __future__ import annotations
 

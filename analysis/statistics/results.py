@@ -1,4 +1,4 @@
-"""What every result says of itself: interval, level, method, how many seeds, and warnings."""
+"""Results of statistics: each has its interval, level, method, number of seeds, and warnings."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Options:
         return f"{self.percent} {self.method}"
 
     def for_shares(self, values: Iterable[float]) -> Options:
-        """The same for the level of what lies from 0 to 1: on log odds where t is asked for, as t
+        """The options for these values: t becomes logit if all lie from 0 to 1, since a t interval
         may leave that range."""
         is_within = all(0 <= value <= 1 for value in values)
         return replace(self, method=Method.logit) if self.method is Method.t and is_within else self
@@ -139,7 +139,7 @@ def require_seeds(name: str, seeds: Sequence[int], needed: int = 2) -> None:
 
 
 def size_warnings(seeds: Sequence[int], method: Method) -> tuple[str, ...]:
-    """What to tell about the number of seeds: too few, or not the same everywhere."""
+    """Warnings about the number of seeds: too few, or unequal."""
     found = []
     if min(seeds) < FEW_SEEDS and method in WITHOUT_DRAWS:
         found.append(

@@ -1,4 +1,4 @@
-"""Scores of one condition: seeds and tasks, and what is resampled."""
+"""Scores of one condition by task and seed, and the units that the bootstrap draws."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from analysis.statistics.arrays import Floats, finite
+from analysis.statistics.arrays import Floats, require_finite
 from analysis.statistics.bootstrap import Weights
 from analysis.statistics.results import Basis, Options, require_seeds, size_warnings
 from rlhf_lab.types.errors import UserError
@@ -79,7 +79,7 @@ class Scores:
     def basis(self, options: Options, *warnings: str) -> Basis:
         found = (*size_warnings(self.seeds, options.method), *warnings)
         if all((values == values[0]).all() for values in self.tasks):
-            found += ("the seeds of every task are equal: an interval without width says nothing",)
+            found += ("the seeds of every task are equal: an interval without width shows nothing",)
         return Basis(self.seeds, len(self.tasks), options, found)
 
 
@@ -108,12 +108,13 @@ def tasks_of(name: str, given: Given, needed: int = 2) -> dict[str, Floats]:
     """By task the scores of its seeds, (seeds, frames), in the order given."""
     if isinstance(given, Mapping):
         found = {
-            str(task): finite(f"{name}[{task!r}]", values, (1, 2)) for task, values in given.items()
+            str(task): require_finite(f"{name}[{task!r}]", values, (1, 2))
+            for task, values in given.items()
         }
         if not found:
             raise UserError(f"{name} has no tasks: pass at least one")
     else:
-        values = finite(name, given, (2, 3))
+        values = require_finite(name, given, (2, 3))
         found = {str(place): values[:, place] for place in range(values.shape[1])}
     found = {task: values.reshape(len(values), -1) for task, values in found.items()}
     if len({values.shape[1] for values in found.values()}) > 1:

@@ -1,4 +1,4 @@
-"""Comparing conditions while seeds are still being trained: a group-sequential permutation test.
+"""Compare conditions while seeds are still being trained, by a group-sequential permutation test.
 
 After AdaStop (arXiv:2306.10882): at each interim every condition that is still compared gets some
 more seeds, labels are permuted within each interim's seeds, and the level is spent evenly over the
@@ -18,7 +18,7 @@ from itertools import combinations
 
 from numpy.typing import ArrayLike
 
-from analysis.statistics.arrays import Floats, finite
+from analysis.statistics.arrays import Floats, require_finite
 from analysis.statistics.relabel import Look, labelings, looks, sums_of
 from rlhf_lab.types.errors import UserError
 
@@ -89,7 +89,7 @@ def sequential(
     scores: of each condition in the order of training. What an interim decided stays decided when
     more seeds come. Raises UserError if a condition has fewer seeds than one interim.
     """
-    values = {name: finite(name, given, (1,)) for name, given in scores.items()}
+    values = {name: require_finite(name, given, (1,)) for name, given in scores.items()}
     wanted = checked_pairs(list(values), pairs)
     require_interim(values, plan, wanted)
     found: dict[Pair, PairResult] = {}
@@ -109,7 +109,7 @@ def sequential(
             found[pair] = PairResult(Decision.not_shown, interims, found[pair].looks)
         sums = {}
     needing = tuple(name for name in values if any(name in pair for pair in sums))
-    return Sequential(plan, found, needing, interims, told(values, plan, found))
+    return Sequential(plan, found, needing, interims, warnings_of(values, plan, found))
 
 
 def has_next(
@@ -126,7 +126,8 @@ def step_down(
     sums: Mapping[Pair, Sequence[tuple[Floats, bool]]],
     interims: int,
 ) -> dict[Pair, PairResult]:
-    """Holm at one interim: each open pair at its share of the level, which grows as others go."""
+    """Holm at one interim: each open pair at its share of the level, which grows with each pair
+    that is rejected."""
     still, found = list(sums), {}
     while still:
         share = plan.alpha / len(still)
@@ -151,7 +152,7 @@ def direction(scores: Mapping[str, Floats], pair: Pair, seeds: int) -> Decision:
 
 
 def checked_pairs(names: Sequence[str], pairs: Sequence[Pair] | None) -> list[Pair]:
-    """The pairs asked for, or all. Raises UserError for a condition that there is not."""
+    """The given pairs, or all. Raises UserError for an unknown condition."""
     found = list(combinations(names, 2)) if pairs is None else list(pairs)
     for pair in found:
         if pair[0] == pair[1] or not {*pair} <= {*names}:
@@ -171,10 +172,11 @@ def require_interim(scores: Mapping[str, Floats], plan: Plan, pairs: Sequence[Pa
             )
 
 
-def told(
+def warnings_of(
     scores: Mapping[str, Floats], plan: Plan, found: Mapping[Pair, PairResult]
 ) -> tuple[str, ...]:
-    """Seeds that no interim looked at, and decisions that hang on the random permutations."""
+    """Warnings of seeds that no interim used, and of decisions that depend on the random
+    permutations."""
     warnings = []
     for name, values in scores.items():
         looked = [result.interims for pair, result in found.items() if name in pair]

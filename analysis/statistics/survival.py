@@ -1,4 +1,4 @@
-"""Times of which some are only known to be later than something (Kaplan and Meier 1958)."""
+"""Estimate times of which some are only known to be later than a run's end (Kaplan-Meier 1958)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Time to a target, with runs that never reach it."""
+"""Estimate the time to a target when some runs never reach it."""
 
 from __future__ import annotations
 
@@ -138,11 +138,11 @@ def times_ratio(before: Times, after: Times, options: Options) -> Estimate:
         return np.asarray(means[0] - means[1])[:, None]
 
     made = interval(log_ratio, units, options, "ratio of times")
-    told: tuple[str, ...] = () if paired else ("seeds differ: taken as independent",)
+    notes: tuple[str, ...] = () if paired else ("seeds differ: taken as independent",)
     if odd:
-        told = (f"left out of the pairs, as one condition alone has them: seeds {odd}",)
+        notes = (f"left out of the pairs, as one condition alone has them: seeds {odd}",)
     sizes = (len(before.seeds), len(after.seeds))
-    warnings = (*size_warnings(sizes, options.method), *told, *before.warnings, *after.warnings)
+    warnings = (*size_warnings(sizes, options.method), *notes, *before.warnings, *after.warnings)
     point, low, high = (
         float(np.exp(values[0])) for values in (made.point_M, made.low_M, made.high_M)
     )

@@ -1,4 +1,4 @@
-"""What training changed: gold score of the first and the last saved version, by split and seed.
+"""Compare gold scores of the first and the last saved version, by split and seed.
 
 python -m analysis.studies.before_after RUNS...  (folders of runs, or folders that hold runs)
 
@@ -18,7 +18,7 @@ import pandas as pd
 
 from analysis.command import exit_code
 from analysis.comparison.selection import Cell
-from analysis.studies.seeds import mean_text, selected
+from analysis.studies.seeds import mean_text, select_runs
 from analysis.tables.table import Tables
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
@@ -109,7 +109,7 @@ def rows_of(changes: Sequence[Change]) -> list[list[str]]:
 
 def report(folders: Sequence[Path], console: Console) -> None:
     """Print how the runs in these folders changed."""
-    tables, selection = selected(folders, console)
+    tables, selection = select_runs(folders, console)
     changes: list[Change] = []
     for cell in selection.cells:
         for seed in cell.seeds:

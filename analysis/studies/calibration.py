@@ -1,4 +1,4 @@
-"""Whether a reward model's probabilities come true: its calibration curve.
+"""Draw a reward model's calibration curve: predicted probabilities against observed shares.
 
 python -m analysis.studies.calibration FOLDER [--figure FILE]
 (FOLDER: what `rlhf-lab reward-model` names)

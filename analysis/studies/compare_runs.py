@@ -22,8 +22,9 @@ from analysis.markdown import Table
 from analysis.publication_tables.entries import plain
 from analysis.publication_tables.options import TableOptions
 from analysis.publication_tables.registry import TABLES
-from analysis.studies.seeds import selected
+from analysis.studies.seeds import select_runs
 from analysis.tables.table import Tables
+from analysis.words import fixed
 from rlhf_lab.runs.trackers.console import Console
 
 FIGURES = ("fig1_win_rate_and_cost", "fig2_timelines", "fig9_reward_and_drift", "pareto")
@@ -79,11 +80,6 @@ def ratio(value: float, other: float) -> float:
     return value / other if other else NAN
 
 
-def shown(value: float, digits: int) -> str:
-    """A number; nothing where it is not known."""
-    return "" if pd.isna(value) else f"{value:.{digits}f}"
-
-
 def run_table(runs: Sequence[Run]) -> Table:
     """A row for each run: quality at the start and at the end, cost, lag."""
     rows = []
@@ -96,13 +92,13 @@ def run_table(runs: Sequence[Run]) -> Table:
                 str(run.seed),
                 win_rate(first),
                 win_rate(last),
-                shown(100 * last.get(f"{WIN_RATE}_length_controlled", NAN), 1),
-                shown(last.get("kl/sft_k1", NAN), 2),
-                shown(run.wall, 1),
-                shown(ratio(baseline_of(run, runs).wall, run.wall), 2),
-                shown(run.total("seconds/device"), 0),
-                shown(100 * ratio(run.total("seconds/wait"), run.wall), 0),
-                f"{shown(least, 0)}..{shown(most, 0)}",
+                fixed(100 * last.get(f"{WIN_RATE}_length_controlled", NAN), 1),
+                fixed(last.get("kl/sft_k1", NAN), 2),
+                fixed(run.wall, 1),
+                fixed(ratio(baseline_of(run, runs).wall, run.wall), 2),
+                fixed(run.total("seconds/device"), 0),
+                fixed(100 * ratio(run.total("seconds/wait"), run.wall), 0),
+                f"{fixed(least, 0)}..{fixed(most, 0)}",
             ]
         )
     columns = ["run", "seed", "SFT win-rate % [95%]", "win-rate % [95%]", "at equal length %"]
@@ -115,8 +111,8 @@ def phase_table(runs: Sequence[Run]) -> Table:
     rows = [
         [
             run.name,
-            *(shown(1000 * run.total(f"seconds/{phase}") / len(run.rounds), 0) for phase in PHASES),
-            shown(100 * ratio(run.total("seconds/other"), run.wall), 1),
+            *(fixed(1000 * run.total(f"seconds/{phase}") / len(run.rounds), 0) for phase in PHASES),
+            fixed(100 * ratio(run.total("seconds/other"), run.wall), 1),
         ]
         for run in runs
     ]
@@ -146,7 +142,7 @@ def draw(selection: Selection, out: Path, console: Console) -> None:
 
 def report(folders: Sequence[Path], out: Path, console: Console) -> None:
     """Print the tables, write the figures."""
-    tables, selection = selected(folders, console)
+    tables, selection = select_runs(folders, console)
     runs = runs_of(selection)
     for table in (run_table(runs), phase_table(runs)):
         console.table(table.title, table.columns, table.rows)

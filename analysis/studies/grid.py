@@ -9,13 +9,13 @@ from analysis.comparison.families import rest_of, settings_of
 from analysis.comparison.selection import Cell
 from rlhf_lab.types.errors import UserError
 
-# What the runs of one table may differ in, besides their seed.
+# Settings in which the runs of one table may differ; they differ in their seed too.
 VARIED = ("algo", "mode", "correction", "updates_per_round", "group_size")
 
 
 @dataclass(frozen=True, order=True)
 class Column:
-    """How stale the samples are. lagged counts as async: it is the same bit for bit."""
+    """A column: how stale the samples are. lagged counts as async: both give the same bits."""
 
     updates_per_round: int
     max_staleness: int
@@ -53,7 +53,9 @@ def grid_of(cells: Sequence[Cell]) -> Grid:
     for cell in cells:
         require_same_settings(cell, cells[0])
         position = position_of(cell)
-        grid[position] = joined(grid[position], cell, position) if position in grid else cell
+        grid[position] = (
+            join_conditions(grid[position], cell, position) if position in grid else cell
+        )
     return grid
 
 
@@ -67,7 +69,7 @@ def require_same_settings(cell: Cell, other: Cell) -> None:
             )
 
 
-def joined(first: Cell, second: Cell, position: tuple[str, Column]) -> Cell:
+def join_conditions(first: Cell, second: Cell, position: tuple[str, Column]) -> Cell:
     """Both as one condition. Raises UserError if a seed is in both, or K differs."""
     name = f"{position[0]}, {position[1].title}"
     if twice := sorted(set(first.seeds) & set(second.seeds)):

@@ -1,4 +1,4 @@
-"""What each algorithm learns, in sync, in async and at larger N: tables over seeds, and a gate.
+"""Tabulate what each algorithm learns in sync, in async and at larger N, and check that it learns.
 
 python -m analysis.studies.learning RUNS... [--margin 0.1] [--docs docs/learning.md]
 
@@ -18,7 +18,7 @@ from analysis.command import exit_code
 from analysis.comparison.selection import Cell
 from analysis.markdown import Table, publish, split_at_markers
 from analysis.studies.grid import ASYNC, SYNC, Grid, columns_of, grid_of, rows_of, seeds_of
-from analysis.studies.seeds import caption_of, mean_text, selected
+from analysis.studies.seeds import caption_of, mean_text, select_runs
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
 
@@ -31,7 +31,7 @@ def gains(cell: Cell) -> dict[int, float]:
     return {seed: end - starts[seed] for seed, end in cell.scores(REWARD).items()}
 
 
-def percent(by_seed: Mapping[int, float]) -> dict[int, float]:
+def in_percent(by_seed: Mapping[int, float]) -> dict[int, float]:
     return {seed: 100 * value for seed, value in by_seed.items()}
 
 
@@ -56,7 +56,7 @@ def start_row(grid: Grid) -> list[str]:
     for column in columns_of(grid):
         rates: dict[int, list[float]] = {}
         for cell in (cell for (_, other), cell in grid.items() if other == column):
-            for seed, rate in percent(cell.starts(WIN_RATE)).items():
+            for seed, rate in in_percent(cell.starts(WIN_RATE)).items():
                 rates.setdefault(seed, []).append(rate)
         texts.append(mean_text({seed: fmean(same) for seed, same in rates.items()}, 1))
     return ["SFT (start)", *texts]
@@ -67,7 +67,7 @@ def tables_of(grid: Grid) -> list[Table]:
     rates = table(
         "gold win-rate against references, %",
         grid,
-        lambda cell: mean_text(percent(cell.scores(WIN_RATE)), 1),
+        lambda cell: mean_text(in_percent(cell.scores(WIN_RATE)), 1),
     )
     drift = table("KL to SFT, nats a sequence", grid, lambda cell: mean_text(cell.scores(KL), 2))
     gain = table("gain in gold reward, with that of the worst seed", grid, gain_text)
@@ -131,7 +131,7 @@ def is_learned(grid: Grid, margin: float, console: Console) -> bool:
     return not failures
 
 
-def scored(cells: Sequence[Cell], console: Console) -> list[Cell]:
+def with_scores(cells: Sequence[Cell], console: Console) -> list[Cell]:
     """The conditions of which every run has all scores. Prints which ones are left out."""
     found = []
     for cell in cells:
@@ -148,7 +148,7 @@ def report(folders: Sequence[Path], page: Path | None, console: Console) -> Grid
     """Print the tables, write them into the page if there is one, and return what they show."""
     if page:
         split_at_markers(page)
-    grid = grid_of(scored(selected(folders, console)[1].cells, console))
+    grid = grid_of(with_scores(select_runs(folders, console)[1].cells, console))
     publish(caption(grid), missing_seeds(grid), tables_of(grid), page, console)
     return grid
 

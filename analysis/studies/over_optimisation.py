@@ -1,4 +1,4 @@
-"""Gold reward against KL while a policy optimises one proxy or an ensemble: tables over seeds.
+"""Tabulate gold reward against KL while a policy optimises one proxy or an ensemble of them.
 
 python -m analysis.studies.over_optimisation RUNS... [--figure FILE] [--docs docs/tldr_nano.md]
 
@@ -24,7 +24,7 @@ from analysis.comparison.selection import Cell, Selection
 from analysis.figures.catalogue import draw_selection
 from analysis.figures.style import write
 from analysis.markdown import Table, split_at_markers, write_between_markers
-from analysis.studies.seeds import caption_of, mean_text, selected
+from analysis.studies.seeds import caption_of, mean_text, select_runs
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
 
@@ -170,7 +170,7 @@ def report(folders: Sequence[Path], page: Path | None, file: Path, console: Cons
     """Print the tables, draw the figure, and write both into the page if there is one."""
     if page:
         split_at_markers(page)
-    selection = selected(folders, console)[1]
+    selection = select_runs(folders, console)[1]
     curves = curves_of(selection)
     tables, note = tables_of(curves), peak_note(curves)
     for line in (caption(curves), note):

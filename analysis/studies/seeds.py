@@ -16,7 +16,7 @@ from rlhf_lab.types.errors import UserError
 INTERVAL = Options(method=Method.t)
 
 
-def selected(folders: Sequence[Path], console: Console) -> tuple[Tables, Selection]:
+def select_runs(folders: Sequence[Path], console: Console) -> tuple[Tables, Selection]:
     """The tables of the runs in these folders, and the conditions that can be compared.
 
     Prints which runs are left out, and why. Raises UserError if no run can be compared.

@@ -11,12 +11,12 @@ from analysis.command import exit_code
 from analysis.sources.filter_text import parse_query
 from analysis.sources.filters import Query
 from analysis.tables.compact import compact
-from analysis.tables.exported import exported
+from analysis.tables.exported import runs_to_export
 from analysis.tables.gather import read
-from analysis.tables.open_rl_benchmark_export import link, write_benchmark
+from analysis.tables.open_rl_benchmark_export import link_command, write_benchmark
 from analysis.tables.store import files, save
 from analysis.tables.summary import show
-from analysis.tables.table import in_order, make_tables, select
+from analysis.tables.table import make_tables, place_runs, select
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
 
@@ -36,7 +36,7 @@ def parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="KEY",
-        help="a config key that also tells conditions apart (repeat)",
+        help="a config key that also distinguishes conditions (repeat)",
     )
     add(
         "--filters",
@@ -82,7 +82,7 @@ def queries_of(filters: Sequence[Sequence[str]], env_ids: Sequence[Sequence[str]
 
 
 def run(given: argparse.Namespace, console: Console) -> None:
-    """Read, show, and write what is asked for."""
+    """Read and print the runs, and write the tables and exports that the options request."""
     if given.out:
         files(given.out)
     queries = queries_of(given.filters, given.env_ids)
@@ -96,13 +96,13 @@ def run(given: argparse.Namespace, console: Console) -> None:
         for path in save(tables, given.out):
             console.print(f"wrote {path}")
     if given.export:
-        chosen = [one.record for one in in_order(select(reading, queries)[0], given.by)]
-        runs = exported(chosen, given.by)
+        chosen = [one.record for one in place_runs(select(reading, queries)[0], given.by)]
+        runs = runs_to_export(chosen, given.by)
         written = write_benchmark(runs, given.export, given.entity, given.project)
         console.print(f"wrote {len(written)} runs to {given.export}/{given.entity}/{given.project}")
         if twice := len(chosen) - len(runs):
             console.print(f"left out {twice} that have the settings and the seed of another one")
-        console.print(f"where rlops finds them: {link(given.export, given.entity)}")
+        console.print(f"where rlops finds them: {link_command(given.export, given.entity)}")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

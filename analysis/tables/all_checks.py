@@ -1,54 +1,64 @@
-"""Everything that is wrong with a selection of runs."""
+"""Run all checks on a selection of runs, and return their findings."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
 from analysis.sources.findings import Finding, Kind
-from analysis.tables.checks import cut_short, no_seed, not_finite, percents, tuning
-from analysis.tables.frames import Placed, not_numbers
+from analysis.tables.checks import check_end, check_finite, check_seed, check_shares, check_tuning
+from analysis.tables.frames import Placed, check_numbers
 from analysis.tables.group_checks import (
-    missing,
-    other_axes,
-    other_code,
-    other_config,
-    other_evaluation,
-    other_kernels,
-    other_machine,
-    ragged,
-    repeated,
+    check_axes,
+    check_code,
+    check_config,
+    check_duplicates,
+    check_evaluation,
+    check_kernels,
+    check_lengths,
+    check_machine,
+    check_missing_metrics,
 )
 
-Alone = Callable[[Placed], Iterable[str]]
-Beside = Callable[[Sequence[Placed]], Iterable[tuple[Placed, str]]]
-ALONE: tuple[tuple[Kind, Alone], ...] = (
-    (Kind.no_seed, no_seed),
-    (Kind.tuning, tuning),
-    (Kind.cut_short, cut_short),
-    (Kind.not_finite, not_finite),
-    (Kind.mixed_units, percents),
+RunCheck = Callable[[Placed], Iterable[str]]
+GroupCheck = Callable[[Sequence[Placed]], Iterable[tuple[Placed, str]]]
+RUN_CHECKS: tuple[tuple[Kind, RunCheck], ...] = (
+    (Kind.no_seed, check_seed),
+    (Kind.tuning, check_tuning),
+    (Kind.cut_short, check_end),
+    (Kind.not_finite, check_finite),
+    (Kind.mixed_units, check_shares),
 )
-BESIDE: tuple[tuple[Kind, Beside], ...] = (
-    (Kind.ragged, ragged),
-    (Kind.duplicate, repeated),
-    (Kind.other_code, other_code),
-    (Kind.other_config, other_config),
-    (Kind.other_machine, other_machine),
-    (Kind.other_kernels, other_kernels),
-    (Kind.other_evaluation, other_evaluation),
-    (Kind.mixed_units, other_axes),
+GROUP_CHECKS: tuple[tuple[Kind, GroupCheck], ...] = (
+    (Kind.ragged, check_lengths),
+    (Kind.duplicate, check_duplicates),
+    (Kind.other_code, check_code),
+    (Kind.other_config, check_config),
+    (Kind.other_machine, check_machine),
+    (Kind.other_kernels, check_kernels),
+    (Kind.other_evaluation, check_evaluation),
+    (Kind.mixed_units, check_axes),
 )
 
 
 def findings_of(runs: Sequence[Placed], metrics: Sequence[str]) -> list[Finding]:
-    """What is wrong with runs, alone and beside each other. metrics: those that were asked for."""
+    """The findings on each run by itself and against the others. metrics: the requested ones."""
     found = [finding for run in runs for finding in run.record.findings]
-    found += [told(kind, run, what) for kind, check in ALONE for run in runs for what in check(run)]
-    found += not_numbers(runs)
-    found += [told(Kind.missing_metric, run, what) for run, what in missing(runs, metrics)]
-    found += [told(kind, run, what) for kind, check in BESIDE for run, what in check(runs)]
+    found += [
+        finding_of(kind, run, what)
+        for kind, check in RUN_CHECKS
+        for run in runs
+        for what in check(run)
+    ]
+    found += check_numbers(runs)
+    found += [
+        finding_of(Kind.missing_metric, run, what)
+        for run, what in check_missing_metrics(runs, metrics)
+    ]
+    found += [
+        finding_of(kind, run, what) for kind, check in GROUP_CHECKS for run, what in check(runs)
+    ]
     return found
 
 
-def told(kind: Kind, run: Placed, what: str) -> Finding:
+def finding_of(kind: Kind, run: Placed, what: str) -> Finding:
     return Finding(kind, run.record.run, run.record.place, what)

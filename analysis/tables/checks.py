@@ -1,4 +1,4 @@
-"""Findings about a run by itself."""
+"""Check each run by itself."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ SHARES = ("win_rate", "win_rate_low", "win_rate_high", "tie_rate", "eos_rate", "
 DONE = ("finished", "running")
 
 
-def no_seed(run: Placed) -> Iterator[str]:
+def check_seed(run: Placed) -> Iterator[str]:
+    """Report a run without a seed."""
     if run.place.seed is None:
-        yield "it has no seed: it can be paired with no other run, nor told from a repetition"
+        yield "it has no seed: no other run can be paired with it, and a repetition looks the same"
 
 
-def tuning(run: Placed) -> Iterator[str]:
-    """A run by which a search chose its setting: that choice used the luck of its seed."""
+def check_tuning(run: Placed) -> Iterator[str]:
+    """Report a run by which a search chose its setting: the choice favours its seed."""
     if role_of(run.record) == TUNING:
         done, planned = rounds_of(run.record), run.record.facts.planned_rounds
         yield (
@@ -30,8 +31,9 @@ def tuning(run: Placed) -> Iterator[str]:
         )
 
 
-def cut_short(run: Placed) -> Iterator[str]:
-    """Fewer rounds than planned, or an end that is none. A search pauses its tuning runs."""
+def check_end(run: Placed) -> Iterator[str]:
+    """Report fewer rounds than planned, or a run that has not finished. A tuning run that its
+    search paused is complete."""
     record, planned = run.record, run.record.facts.planned_rounds
     done = rounds_of(record)
     is_paused = record.facts.state == "paused" and role_of(record) == TUNING
@@ -46,13 +48,13 @@ def cut_short(run: Placed) -> Iterator[str]:
 
 
 def rounds_of(record: Record) -> int:
-    """How many rounds a run made: what it counted, or how many it recorded."""
+    """How many rounds a run made: its own count, else the number of recorded rounds."""
     counted = number(record.rounds[-1], "total/rounds") if record.rounds else None
     return int(counted) if counted is not None and math.isfinite(counted) else len(record.rounds)
 
 
-def not_finite(run: Placed) -> Iterator[str]:
-    """Metrics that are NaN or infinite at some point, and where first."""
+def check_finite(run: Placed) -> Iterator[str]:
+    """Report metrics that are NaN or infinite at some point, and where first."""
     for rows, of in ((run.record.rounds, "points"), (run.record.evals, "versions")):
         bad: dict[str, list[int]] = {}
         for position, row in enumerate(rows, start=1):
@@ -69,8 +71,8 @@ def is_share(name: str) -> bool:
     return name.endswith(SHARES) and not name.startswith("gap/")
 
 
-def percents(run: Placed) -> Iterator[str]:
-    """Shares that are none."""
+def check_shares(run: Placed) -> Iterator[str]:
+    """Report shares below 0 or above 1."""
     worst: dict[str, float] = {}
     names = [name for held in metric_names(run.record) for name in held if is_share(name)]
     for row in (*run.record.rounds, *run.record.evals):

@@ -1,5 +1,5 @@
-"""What of a selection is exported, and as which condition: each training run once, and runs of
-unlike settings under unlike names."""
+"""Choose the runs to export, each training run once, and name their conditions so that runs of
+different settings have different names."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from itertools import combinations
 
 from analysis.sources.conditions import Place, place_of
 from analysis.sources.record import Record
-from analysis.tables.group_checks import compared
+from analysis.tables.group_checks import compared_settings
 
 # How often a run was evaluated changes nothing in it.
 NOT_OF_TRAINING = ("eval.snapshots",)
@@ -18,17 +18,17 @@ Settings = dict[str, str]
 
 @dataclass(frozen=True)
 class Exported:
-    """A run and the name of its condition: of one environment and name are runs that differ in
-    their seed, and no two of them in their seed alone."""
+    """A run and the name of its condition: runs with the same environment and condition differ in
+    their seed, and no two of them have the same settings and seed."""
 
     record: Record
     condition: str
 
 
-def exported(records: Sequence[Record], by: Sequence[str] = ()) -> list[Exported]:
-    """The runs to export, in their order. Of those with the settings and the seed of another one,
-    in a second sweep, that with the most evaluations stays. by: as in `place_of`."""
-    kept = each_once(records)
+def runs_to_export(records: Sequence[Record], by: Sequence[str] = ()) -> list[Exported]:
+    """The runs to export, in their order. Of runs with the same settings and seed, in two sweeps,
+    the one with the most evaluations is exported. by: as in `place_of`."""
+    kept = drop_repetitions(records)
     places = [place_of(record, by) for record in kept]
     groups: dict[tuple[str, str], list[int]] = {}
     for number, place in enumerate(places):
@@ -36,15 +36,15 @@ def exported(records: Sequence[Record], by: Sequence[str] = ()) -> list[Exported
     names = {}
     for numbers in groups.values():
         settings = {number: settings_of(kept[number]) for number in numbers}
-        keys = told_apart_by(settings, places)
+        keys = distinguishing_keys(settings, places)
         for number in numbers:
             own = [f"{key}={settings[number].get(key, 'unset')}" for key in keys]
             names[number] = " ".join([places[number].condition, *own])
     return [Exported(record, names[number]) for number, record in enumerate(kept)]
 
 
-def each_once(records: Sequence[Record]) -> list[Record]:
-    """The runs without those that are another one again. A run without a seed is no other one."""
+def drop_repetitions(records: Sequence[Record]) -> list[Record]:
+    """The runs without repetitions of the same settings and seed. Runs without a seed all stay."""
     best: dict[object, Record] = {}
     for record in records:
         key = key_of(record)
@@ -55,7 +55,7 @@ def each_once(records: Sequence[Record]) -> list[Record]:
 
 
 def key_of(record: Record) -> object:
-    """What a run shares with a run of the same settings and seed, whatever both are called."""
+    """A key that is equal for runs of the same settings and seed, whatever their names are."""
     place, settings = place_of(record), settings_of(record)
     if place.seed is None:
         return id(record)
@@ -63,13 +63,13 @@ def key_of(record: Record) -> object:
 
 
 def settings_of(record: Record) -> Settings:
-    found = compared(record.config)
+    found = compared_settings(record.config)
     return {key: value for key, value in found.items() if key not in NOT_OF_TRAINING}
 
 
-def told_apart_by(settings: dict[int, Settings], places: Sequence[Place]) -> list[str]:
+def distinguishing_keys(settings: dict[int, Settings], places: Sequence[Place]) -> list[str]:
     """The keys in which runs of one condition and seed differ: without them in the name, runs of
-    several settings would be averaged. What differs between seeds alone is a finding."""
+    several settings would be averaged. A key that differs only between seeds is a finding."""
     keys: set[str] = set()
     for one, other in combinations(settings, 2):
         if places[one].seed == places[other].seed:

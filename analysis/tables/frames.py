@@ -1,4 +1,4 @@
-"""Records as tables: recorded points, evaluated versions, and runs."""
+"""Turn run records into data frames: recorded points, evaluated versions, and runs."""
 
 from __future__ import annotations
 
@@ -36,12 +36,14 @@ class Placed:
 def points_frame(runs: Sequence[Placed], metrics: Sequence[str]) -> pd.DataFrame:
     """One row a run and recorded point. metrics: the columns wanted, all if empty."""
     rows = [
-        columns(run.record, run.place) | axes_of(row, run.record.facts.step) | measured(row, keep)
+        columns(run.record, run.place)
+        | axes_of(row, run.record.facts.step)
+        | metric_values(row, keep)
         for run in runs
-        for keep in [chosen(run, metrics)]
+        for keep in [metric_columns(run, metrics)]
         for row in run.record.rounds
     ]
-    return framed(rows, [*key_columns(runs), *AXES])
+    return make_frame(rows, [*key_columns(runs), *AXES])
 
 
 def versions_frame(runs: Sequence[Placed], metrics: Sequence[str]) -> pd.DataFrame:
@@ -50,26 +52,29 @@ def versions_frame(runs: Sequence[Placed], metrics: Sequence[str]) -> pd.DataFra
     for run in runs:
         axes, own = (
             VersionAxes(run.record, optimizer_steps_per_round(run.place)),
-            chosen(run, metrics),
+            metric_columns(run, metrics),
         )
         for row in run.record.evals:
             version = int(row["version"])
             point, _ = axes.at(version)
             place = {"label": row.get("label", ""), "version": version}
             rows.append(
-                columns(run.record, run.place) | place | point | measured(without_own(row), own)
+                columns(run.record, run.place)
+                | place
+                | point
+                | metric_values(drop_own_columns(row), own)
             )
-    return framed(rows, [*key_columns(runs), *OWN, *AXES])
+    return make_frame(rows, [*key_columns(runs), *OWN, *AXES])
 
 
 def runs_frame(runs: Sequence[Placed], findings: Sequence[Finding]) -> pd.DataFrame:
     """One row a run: what it is, what it had cost at the end, its last values (`last/NAME` of the
     points, `final/NAME` of the evaluation without a label), its config and its problems."""
-    told: dict[str, list[str]] = {}
+    problems: dict[str, list[str]] = {}
     for finding in findings:
-        told.setdefault(finding.run, []).append(finding.line)
-    rows = [run_row(run, told.get(run.record.run, [])) for run in runs]
-    return framed(rows, key_columns(runs))
+        problems.setdefault(finding.run, []).append(finding.line)
+    rows = [run_row(run, problems.get(run.record.run, [])) for run in runs]
+    return make_frame(rows, key_columns(runs))
 
 
 def run_row(run: Placed, problems: Sequence[str]) -> dict[str, Any]:
@@ -103,7 +108,7 @@ def run_row(run: Placed, problems: Sequence[str]) -> dict[str, Any]:
     if record.rounds:
         row |= axes_of(record.rounds[-1], facts.step)
     row |= {f"last/{name}": value for name, value in last_values(record.rounds).items()}
-    finals = last_values([without_own(one) for one in unlabelled[-1:]])
+    finals = last_values([drop_own_columns(one) for one in unlabelled[-1:]])
     return row | {f"final/{name}": value for name, value in finals.items()}
 
 
@@ -121,20 +126,20 @@ def is_metric(name: str) -> bool:
 
 
 def metric_names(record: Record) -> tuple[set[str], set[str]]:
-    """Names of what a run recorded, and of what was judged of it."""
+    """Names of the metrics that a run recorded, and of those that its evaluations have."""
     points, judged = set[str]().union(*record.rounds), set[str]().union(*record.evals)
     return {name for name in points if is_metric(name)}, judged - set(OWN)
 
 
-def chosen(run: Placed, metrics: Sequence[str]) -> dict[str, str]:
-    """The run's metrics that are wanted, and the column of each."""
+def metric_columns(run: Placed, metrics: Sequence[str]) -> dict[str, str]:
+    """The column of each requested metric that the run has."""
     points, judged = metric_names(run.record)
     names = (points | judged) & set(metrics) if metrics else points | judged
     return {name: column_of(name) for name in names}
 
 
-def measured(row: Row, keep: Mapping[str, str]) -> dict[str, Cell]:
-    """The wanted metrics of a row, by column."""
+def metric_values(row: Row, keep: Mapping[str, str]) -> dict[str, Cell]:
+    """The metrics of a row that have a column in `keep`, by column."""
     return {keep[name]: value for name, value in row.items() if name in keep}
 
 
@@ -147,7 +152,7 @@ def column_of(name: str) -> str:
 RESERVED = frozenset(("source", "run", *PLACE_COLUMNS, *OWN))
 
 
-def without_own(row: Row) -> Row:
+def drop_own_columns(row: Row) -> Row:
     return {name: value for name, value in row.items() if name not in OWN}
 
 
@@ -158,19 +163,21 @@ def key_columns(runs: Sequence[Placed]) -> list[str]:
 
 
 def optimizer_steps_per_round(place: Place) -> int | None:
-    """N times T, where the config says them."""
+    """N times T; None where the config lacks one of them."""
     per_round, passes = place.numbers["updates_per_round"], place.numbers["passes"]
     return None if per_round is None or passes is None else per_round * passes
 
 
-def framed(rows: Sequence[Mapping[str, Any]], first: Sequence[str]) -> pd.DataFrame:
+def make_frame(rows: Sequence[Mapping[str, Any]], first: Sequence[str]) -> pd.DataFrame:
     """A table of rows: whole numbers with gaps stay whole, everything measured is float64, texts
-    among numbers are left empty (a finding says so)."""
+    among numbers are left empty (`check_numbers` reports them)."""
     names = list(dict.fromkeys([*first, *(name for row in rows for name in row)]))
-    return pd.DataFrame({name: column([row.get(name) for row in rows], name) for name in names})
+    return pd.DataFrame(
+        {name: column_array([row.get(name) for row in rows], name) for name in names}
+    )
 
 
-def column(values: Sequence[Any], name: str) -> Any:
+def column_array(values: Sequence[Any], name: str) -> Any:
     """The values of a column in one type."""
     if name in WHOLE:
         return pd.array([pd.NA if value is None else value for value in values], dtype="Int64")
@@ -185,8 +192,8 @@ def column(values: Sequence[Any], name: str) -> Any:
     return pd.array(texts, dtype="object")
 
 
-def not_numbers(runs: Sequence[Placed]) -> list[Finding]:
-    """Texts where other rows of the selection have numbers: they are left out of the column."""
+def check_numbers(runs: Sequence[Placed]) -> list[Finding]:
+    """A finding for each text where other rows have numbers: the column leaves it out."""
     numeric: set[str] = set()
     texts: dict[str, list[tuple[Placed, Cell]]] = {}
     for run in runs:

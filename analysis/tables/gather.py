@@ -1,4 +1,4 @@
-"""Tables in one call, for figures and notebooks: what the command does, without its words."""
+"""Read runs and make their tables in one call, as the command does but without printing."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from analysis.sources.record import Reading
 from analysis.tables.readers import read_sources
 from analysis.tables.table import Tables, make_tables
 
-Say = Callable[[str], None]
+Report = Callable[[str], None]
 
 
-def silent(_: str) -> None:
-    """Says nothing."""
+def ignore(_: str) -> None:
+    """Ignore a message."""
 
 
 def read(
     sources: Sequence[str],
     queries: Sequence[Query] = (),
     cache: Path | None = None,
-    say: Say = silent,
+    report: Report = ignore,
 ) -> Reading:
-    """Every run of the sources. cache: folder for what wandb's server sent. say: told what asking
-    that server took."""
-    return read_sources(sources, queries, reader(cache, say))
+    """Every run of the sources. cache: folder for what wandb's server sent. report: called with a
+    line on how many calls that server took."""
+    return read_sources(sources, queries, reader(cache, report))
 
 
 def gather(
@@ -36,7 +36,7 @@ def gather(
     by: Sequence[str] = (),
     cache: Path | None = None,
 ) -> Tables:
-    """The tables of the runs in the sources that any query holds (all, without one); the metrics
-    that the queries name are kept besides those given. Raises UserError if there is none."""
+    """The tables of the runs in the sources that any query selects (all, without a query), with the
+    given metrics and those that the queries name. Raises UserError if no run is selected."""
     names = [*metrics, *(name for query in queries for name in query.where.metrics)]
     return make_tables(read(sources, queries, cache), queries, names, by)

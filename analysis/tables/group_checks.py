@@ -1,4 +1,4 @@
-"""Findings about runs beside each other: what would be averaged in silence."""
+"""Compare the runs of a selection with each other, and report runs that must not be averaged."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from analysis.sources.axes import VersionAxes, clock_of
 from analysis.sources.record import Record, Row, Source, flat_config
 from analysis.tables.frames import Placed, metric_names
 
-# Where a run writes, whom it tells, and what says nothing of how it was made.
+# Groups of config keys that do not change the training: output paths, trackers, checkpoints, data.
 NOT_COMPARED = ("output.", "tracker.", "checkpoint.", "data.")
 EXPORTED = ("env_id.value", "exp_name.value", "condition", "condition.value")
 NOT_SETTINGS = ("seed", "code", "content", "part", "env_id", "exp_name", *EXPORTED)
 JUDGED_WITH = ("eval/options", "eval/split", "eval/prompts", "eval/samples")
 SHOWN = 3
-Told = Iterator[tuple[Placed, str]]
+RunProblems = Iterator[tuple[Placed, str]]
 
 
-def groups(runs: Sequence[Placed]) -> dict[tuple[str, str], list[Placed]]:
+def by_condition(runs: Sequence[Placed]) -> dict[tuple[str, str], list[Placed]]:
     """Runs of one environment and condition, which differ in their seed alone."""
     found: dict[tuple[str, str], list[Placed]] = {}
     for run in runs:
@@ -27,13 +27,13 @@ def groups(runs: Sequence[Placed]) -> dict[tuple[str, str], list[Placed]]:
     return found
 
 
-def missing(runs: Sequence[Placed], metrics: Sequence[str]) -> Told:
-    """Metrics that were asked for, or that fellows of the condition have."""
-    for group in groups(runs).values():
+def check_missing_metrics(runs: Sequence[Placed], metrics: Sequence[str]) -> RunProblems:
+    """Yield runs without a requested metric, or without one that their condition's others have."""
+    for group in by_condition(runs).values():
         names = [metric_names(run.record) for run in group]
         for run, (points, judged) in zip(group, names, strict=True):
-            if asked := [name for name in metrics if name not in points | judged]:
-                yield run, f"{listed(asked)} was never recorded"
+            if unrecorded := [name for name in metrics if name not in points | judged]:
+                yield run, f"{listed(unrecorded)} was never recorded"
             if run.record.facts.planned_rounds is not None and not run.record.evals:
                 yield run, "no version of it was evaluated"
             if metrics:
@@ -50,13 +50,13 @@ def listed(names: Sequence[str]) -> str:
     return ", ".join(names[:SHOWN]) + more
 
 
-def ragged(runs: Sequence[Placed]) -> Told:
-    """Runs with fewer points or versions than others of their condition."""
+def check_lengths(runs: Sequence[Placed]) -> RunProblems:
+    """Yield runs with fewer points or versions than others of their condition."""
     counts: dict[str, Callable[[Record], int]] = {
         "points": lambda record: len(record.rounds),
         "versions": lambda record: len(record.evals),
     }
-    for group in groups(runs).values():
+    for group in by_condition(runs).values():
         for name, count in counts.items():
             most = max(count(run.record) for run in group)
             for run in group:
@@ -69,8 +69,8 @@ def ragged(runs: Sequence[Placed]) -> Told:
             yield run, f"versions {listed([str(v) for v in lost])} have no recorded round: no cost"
 
 
-def repeated(runs: Sequence[Placed]) -> Told:
-    """Runs of the same condition and seed as another one, or of the very same settings."""
+def check_duplicates(runs: Sequence[Placed]) -> RunProblems:
+    """Yield runs that have the condition and seed, or all settings, of an earlier run."""
     seen: dict[Any, Placed] = {}
     for run in runs:
         content = run.record.facts.content
@@ -86,29 +86,29 @@ def repeated(runs: Sequence[Placed]) -> Told:
             yield run, what
 
 
-def other_code(runs: Sequence[Placed]) -> Told:
-    """Runs whose code is not that of most runs of their environment, or not known where others'
-    is. Trackers keep no code, so runs are compared with those of their source."""
+def check_code(runs: Sequence[Placed]) -> RunProblems:
+    """Yield runs whose code differs from that of most runs of their environment, or is unknown
+    where others' is known. Trackers keep no code, so each source is compared by itself."""
     for source in Source:
         same = [run for run in runs if run.record.source is source]
         if any(run.record.facts.code for run in same):
-            yield from odd_ones(same, lambda run: run.record.facts.code or "unknown", "code")
+            yield from differing_runs(same, lambda run: run.record.facts.code or "unknown", "code")
 
 
-def other_machine(runs: Sequence[Placed]) -> Told:
-    """Runs whose seconds are of another machine than those of most runs of their environment."""
-    yield from odd_ones(runs, lambda run: run.record.facts.machine, "machine")
+def check_machine(runs: Sequence[Placed]) -> RunProblems:
+    """Yield runs that another machine timed than most runs of their environment."""
+    yield from differing_runs(runs, lambda run: run.record.facts.machine, "machine")
 
 
-def other_kernels(runs: Sequence[Placed]) -> Told:
-    """Runs whose bits are of other CPU kernels than those of most runs of their environment: at
-    equal seeds they have parted by more than their conditions."""
-    for run, what in odd_ones(runs, lambda run: run.record.facts.kernels, "CPU kernels"):
+def check_kernels(runs: Sequence[Placed]) -> RunProblems:
+    """Yield runs that other CPU kernels computed than most runs of their environment: at equal
+    seeds they differ by more than their conditions."""
+    for run, what in differing_runs(runs, lambda run: run.record.facts.kernels, "CPU kernels"):
         yield run, f"{what}: equal seeds are no pairs there"
 
 
-def odd_ones(runs: Sequence[Placed], of: Callable[[Placed], str], name: str) -> Told:
-    """Runs where `of` says something else than in most others of their environment."""
+def differing_runs(runs: Sequence[Placed], of: Callable[[Placed], str], name: str) -> RunProblems:
+    """Yield runs for which `of` returns another text than for most of their environment."""
     by_env: dict[str, list[Placed]] = {}
     for run in runs:
         if of(run):
@@ -120,17 +120,17 @@ def odd_ones(runs: Sequence[Placed], of: Callable[[Placed], str], name: str) -> 
                 yield run, f"{name} {of(run)}, but {usual} in {count} of {len(group)} runs"
 
 
-def other_config(runs: Sequence[Placed]) -> Told:
-    """Runs whose config differs from most of their condition in more than the seed. Sources keep
-    configs in forms of their own, so runs are compared with those of the same one."""
-    for group in groups(runs).values():
+def check_config(runs: Sequence[Placed]) -> RunProblems:
+    """Yield runs whose config differs from most of their condition in more than the seed. Each
+    source stores configs in its own form, so each source is compared by itself."""
+    for group in by_condition(runs).values():
         for source in Source:
             same = [run for run in group if run.record.source is source]
-            yield from odd_configs(same)
+            yield from differing_configs(same)
 
 
-def odd_configs(group: Sequence[Placed]) -> Told:
-    configs = [compared(run.record.config) for run in group]
+def differing_configs(group: Sequence[Placed]) -> RunProblems:
+    configs = [compared_settings(run.record.config) for run in group]
     differs: dict[int, list[str]] = {}
     for key in sorted({key for config in configs for key in config}):
         usual, count = Counter(config.get(key, "unset") for config in configs).most_common(1)[0]
@@ -142,8 +142,8 @@ def odd_configs(group: Sequence[Placed]) -> Told:
         yield group[place], f"within its condition: {listed(keys)}"
 
 
-def compared(config: Mapping[str, Any]) -> dict[str, str]:
-    """What must agree between runs of one condition, as texts."""
+def compared_settings(config: Mapping[str, Any]) -> dict[str, str]:
+    """The config values that must be equal in all runs of a condition, as texts."""
     return {
         key: str(value)
         for key, value in flat_config(config).items()
@@ -153,22 +153,22 @@ def compared(config: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def judged_with(record: Record) -> str:
-    """How the versions of a run were judged, all labels aside; "" if none was."""
+def evaluation_settings(record: Record) -> str:
+    """The settings with which a run's unlabelled versions were judged; "" if none was judged."""
     rows: list[Row] = [row for row in record.evals if not row.get("label")]
-    told = {", ".join(f"{k}={row[k]}" for k in JUDGED_WITH if k in row) for row in rows}
+    settings = {", ".join(f"{k}={row[k]}" for k in JUDGED_WITH if k in row) for row in rows}
     config = flat_config(record.config)
     with_ = [f"{key}={config[key]}" for key in ("judge.name", "eval.temperature") if key in config]
-    return " and ".join(sorted(told)) + "".join(f", {text}" for text in with_) if rows else ""
+    return " and ".join(sorted(settings)) + "".join(f", {text}" for text in with_) if rows else ""
 
 
-def other_evaluation(runs: Sequence[Placed]) -> Told:
-    """Runs that were judged in another way than most of their environment."""
-    yield from odd_ones(runs, lambda run: judged_with(run.record), "judged with")
+def check_evaluation(runs: Sequence[Placed]) -> RunProblems:
+    """Yield runs that were judged with other settings than most of their environment."""
+    yield from differing_runs(runs, lambda run: evaluation_settings(run.record), "judged with")
 
 
-def other_axes(runs: Sequence[Placed]) -> Told:
-    """Runs whose x-axis or clock is another one than that of most runs of their environment."""
+def check_axes(runs: Sequence[Placed]) -> RunProblems:
+    """Yield runs whose x-axis or clock differs from that of most runs of their environment."""
     foreign = [run for run in runs if run.place.numbers["updates_per_round"] is None]
-    yield from odd_ones(foreign, lambda run: run.record.facts.step, "x/step counts")
-    yield from odd_ones(runs, lambda run: clock_of(run.record), "x/wall_seconds is of")
+    yield from differing_runs(foreign, lambda run: run.record.facts.step, "x/step counts")
+    yield from differing_runs(runs, lambda run: clock_of(run.record), "x/wall_seconds is of")

@@ -1,7 +1,8 @@
-"""Runs as Open RL Benchmark's offline database, which `openrlbenchmark.rlops --offline` plots.
+"""Export runs as Open RL Benchmark's offline database, which `openrlbenchmark.rlops --offline`
+plots.
 
-rlops looks for it at one place alone: the folder `dataset` in its own package. What is written here
-lies anywhere; `link` tells how to put it there.
+rlops reads only the folder `dataset` in its own package. The export can be written anywhere;
+`link_command` returns the shell command that links it into that folder.
 """
 
 from __future__ import annotations
@@ -55,9 +56,9 @@ def write_benchmark(
     with closing(sqlite3.connect(root / DATABASE)) as database, database:
         database.executescript(SCHEMA)
         for run in runs:
-            told = described(run, entity, project, user)
-            put(database, told)
-            write_run(root / told["id"], run.record, told)
+            facts = run_facts(run, entity, project, user)
+            replace_run(database, facts)
+            write_run(root / facts["id"], run.record, facts)
     return [root / file_name(run.record.run) for run in runs]
 
 
@@ -66,8 +67,8 @@ def file_name(run: str) -> str:
     return NOT_IN_NAMES.sub("_", run)
 
 
-def described(run: Exported, entity: str, project: str, user: str) -> dict[str, Any]:
-    """What run.json says of a run."""
+def run_facts(run: Exported, entity: str, project: str, user: str) -> dict[str, Any]:
+    """The content of a run's run.json."""
     record = run.record
     place, facts = place_of(record), record.facts
     names = {"env_id": place.env, "exp_name": place.experiment, "condition": run.condition}
@@ -87,10 +88,10 @@ def described(run: Exported, entity: str, project: str, user: str) -> dict[str, 
     }
 
 
-def put(database: sqlite3.Connection, told: Mapping[str, Any]) -> None:
-    """Write a run's row and its tags in place of any older ones."""
-    run, flat = told["id"], {**told, "username": told["user"]["username"]}
-    texts = {**flat, "path": json.dumps(told["path"]), "config": json.dumps(told["config"])}
+def replace_run(database: sqlite3.Connection, facts: Mapping[str, Any]) -> None:
+    """Write a run's row and tags into the database; older ones of the same id are deleted."""
+    run, flat = facts["id"], {**facts, "username": facts["user"]["username"]}
+    texts = {**flat, "path": json.dumps(facts["path"]), "config": json.dumps(facts["config"])}
     database.execute("DELETE FROM offlinerun WHERE id = ?", (run,))
     database.execute("DELETE FROM tag_offlinerun_through WHERE offlinerun_id = ?", (run,))
     marks = ", ".join("?" * len(COLUMNS))
@@ -98,7 +99,7 @@ def put(database: sqlite3.Connection, told: Mapping[str, Any]) -> None:
         f"INSERT INTO offlinerun ({', '.join(COLUMNS)}) VALUES ({marks})",
         [texts[name] for name in COLUMNS],
     )
-    for tag in told["tags"]:
+    for tag in facts["tags"]:
         found = database.execute("SELECT id FROM tag WHERE name = ?", (tag,)).fetchone()
         number = found or (database.execute("INSERT INTO tag (name) VALUES (?)", (tag,)).lastrowid,)
         # Its query compares this column with the run's own id, which is a text.
@@ -108,11 +109,11 @@ def put(database: sqlite3.Connection, told: Mapping[str, Any]) -> None:
         )
 
 
-def write_run(folder: Path, record: Record, told: Mapping[str, Any]) -> None:
+def write_run(folder: Path, record: Record, facts: Mapping[str, Any]) -> None:
     """Write run.json and run_df.csv."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / FACTS).write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
-    rows = history(record)
+    (folder / FACTS).write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+    rows = history_rows(record)
     names = list(dict.fromkeys(name for row in rows for name in row))
     with (folder / TABLE).open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, ["", *names], restval="")
@@ -122,23 +123,23 @@ def write_run(folder: Path, record: Record, told: Mapping[str, Any]) -> None:
 
 
 def text_of(value: Cell) -> str:
-    """Numbers so that they are read back as they are."""
+    """A cell as text; numbers are written so that reading gives the same number."""
     return value if isinstance(value, str) else repr(value)
 
 
-def history(record: Record) -> list[dict[str, Cell]]:
+def history_rows(record: Record) -> list[dict[str, Cell]]:
     """Rounds, then evaluated versions, as one history: global_step in updates, _runtime in
-    seconds of training, whatever else the clock of the tracker may have said."""
+    seconds of training, not those of the tracker's clock."""
     axes = VersionAxes(record, optimizer_steps_per_round(place_of(record)))
     rows: list[dict[str, Cell]] = []
     for row in record.rounds:
-        rows.append({**row, **stepped(len(rows), axes_of(row, record.facts.step))})
+        rows.append({**row, **plot_columns(len(rows), axes_of(row, record.facts.step))})
     for row in record.evals:
         if row.get("label"):
             continue
         point, _ = axes.at(int(row["version"]))
         named = {f"eval/{n}" if n.startswith(SAMPLE) else n: v for n, v in row.items()}
-        rows.append({**without_label(named), **stepped(len(rows), point)})
+        rows.append({**without_label(named), **plot_columns(len(rows), point)})
     return rows
 
 
@@ -146,14 +147,14 @@ def without_label(row: Mapping[str, Cell]) -> dict[str, Cell]:
     return {name: value for name, value in row.items() if name != "label"}
 
 
-def stepped(number: int, point: Mapping[str, float]) -> dict[str, Cell]:
-    """The columns that rlops plots over."""
+def plot_columns(number: int, point: Mapping[str, float]) -> dict[str, Cell]:
+    """The columns that rlops uses as x-axes."""
     updates = point["x/step"] if math.isnan(point["x/updates"]) else point["x/updates"]
     return {STEP: number, GLOBAL_STEP: updates, RUNTIME: point["x/wall_seconds"]}
 
 
-def link(folder: Path, entity: str) -> str:
-    """The command that puts what was written where rlops looks."""
+def link_command(folder: Path, entity: str) -> str:
+    """The shell command that links an exported folder into the one that rlops reads."""
     own = "$(python -c 'import openrlbenchmark; print(openrlbenchmark.__path__[0])')/dataset"
     source = shlex.quote(str(folder.resolve() / entity))
     return f'mkdir -p "{own}" && ln -sfn {source} "{own}/"'

@@ -1,4 +1,4 @@
-"""From what a user names to what is read."""
+"""Read the sources that a user names: run folders, tracker files, tables, wandb projects."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from analysis.sources.folders import read_folder
 from analysis.sources.open_rl_benchmark import DATABASE, read_benchmark
 from analysis.sources.record import Reading, Source, joined
 from analysis.sources.tensorboard_files import read_events
-from analysis.sources.validity import sound
+from analysis.sources.validity import clean_reading
 from analysis.sources.wandb_files import read_offline
 from analysis.tables.saved import END, SIGN, read_saved
 from rlhf_lab.runs.folder import MANIFEST
@@ -42,12 +42,12 @@ Online = Callable[[str, Sequence[Query]], Reading]
 
 def read_sources(texts: Sequence[str], queries: Sequence[Query], online: Online) -> Reading:
     """Everything that the sources hold. online: reads ENTITY/PROJECT from wandb's server. Raises
-    UserError on a source that is none, and tells what there would be."""
-    return sound(joined(read_source(text, queries, online) for text in texts))
+    UserError on a source that cannot be read, and names the kinds that can."""
+    return clean_reading(joined(read_source(text, queries, online) for text in texts))
 
 
 def read_source(text: str, queries: Sequence[Query], online: Online) -> Reading:
-    """One source: `KIND:PLACE`, or a path whose kind its files tell."""
+    """Read one source: `KIND:PLACE`, or a path whose kind follows from its files."""
     kind, colon, rest = text.partition(":")
     named = Source(kind) if colon and kind in list(Source) else None
     if named is Source.wandb:
@@ -62,14 +62,14 @@ def read_source(text: str, queries: Sequence[Query], online: Online) -> Reading:
 
 
 def kind_of(path: Path) -> Source:
-    """What a path is to be read as. Raises UserError if it holds nothing, or several things."""
+    """The kind of source that a path is. Raises UserError if it holds no kind, or several."""
     found = signs_in(path)
     kinds = [kind for kind in SIGNS if kind in found and BELONGS.get(kind) not in found]
     if len(kinds) == 1:
         return kinds[0]
     if kinds:
-        told = ", ".join(f"{kind}:{path}" for kind in kinds)
-        raise UserError(f"{path} can be read in several ways: pass one or more of {told}")
+        choices = ", ".join(f"{kind}:{path}" for kind in kinds)
+        raise UserError(f"{path} can be read in several ways: pass one or more of {choices}")
     raise UserError(
         f"{path} holds nothing to read ({MANIFEST}, .wandb, {DATABASE}, event files, .csv or saved "
         "tables): `rlhf-lab runs` lists what was run"

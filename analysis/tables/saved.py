@@ -1,4 +1,4 @@
-"""Tables that were saved as Parquet, read again as runs."""
+"""Read tables that were saved as Parquet back as run records."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from analysis.sources.axes import COLUMNS as AXES
-from analysis.sources.damage import readable
+from analysis.sources.damage import read_or_report
 from analysis.sources.findings import Finding, Kind
 from analysis.sources.record import EXACT, Facts, Reading, Record, Row, Source, joined, whole
 from analysis.tables.frames import METRIC, OWN
@@ -21,46 +21,46 @@ from rlhf_lab.runs.reading import Unreadable, checked, parse_json
 
 T = TypeVar("T")
 
-# What cannot be seen in the tables any more; everything else is found again.
-NOT_SEEN_AGAIN = (Kind.damaged, Kind.absent, Kind.not_finite, Kind.not_a_number)
+# Findings that are read from the saved table; all others are derived again from the runs.
+STORED_KINDS = (Kind.damaged, Kind.absent, Kind.not_finite, Kind.not_a_number)
 LAST_AXIS = AXES[-1]
 SIGN, END = ".runs.parquet", ".parquet"
 
 
 def read_saved(place: Path) -> Reading:
-    """The runs of the tables saved at a path, or of all in a folder. Numbers are those of the
-    tables, which may have been thinned out. Tables that are damaged or not whole are a finding."""
+    """The runs of the tables saved at a path, or of all tables in a folder. Tables may have been
+    saved with fewer points than were recorded. Damaged or incomplete tables become a finding."""
     if place.is_file():
-        return readable(partial(read_one, place))
+        return read_or_report(partial(read_one, place))
     found = sorted(place.rglob(f"*{SIGN}"))
     paths = [path.with_name(path.name.removesuffix(SIGN) + END) for path in found]
-    return joined(readable(partial(read_one, path)) for path in paths)
+    return joined(read_or_report(partial(read_one, path)) for path in paths)
 
 
 def read_one(path: Path) -> Reading:
     """The runs of the tables that were saved under one name. Raises Unreadable."""
     tables = load(path)
-    points, versions = (by_run(frame) for frame in (tables.points, tables.versions))
-    told = [one for one in tables.findings if one.kind in NOT_SEEN_AGAIN]
+    points, versions = (rows_by_run(frame) for frame in (tables.points, tables.versions))
+    stored = [one for one in tables.findings if one.kind in STORED_KINDS]
 
     def read_run(row: Mapping[Any, Any]) -> Reading:
-        own = [one for one in told if one.run == row["run"]]
+        own = [one for one in stored if one.run == row["run"]]
         return Reading((record_of(row, points, versions, own, path),))
 
     rows = tables.runs.to_dict("records")
-    read = joined(readable(partial(read_run, row), str(row["run"])) for row in rows)
+    read = joined(read_or_report(partial(read_run, row), str(row["run"])) for row in rows)
     ids = {record.run for record in read.records}
-    return Reading(read.records, (*read.findings, *(one for one in told if one.run not in ids)))
+    return Reading(read.records, (*read.findings, *(one for one in stored if one.run not in ids)))
 
 
-def by_run(frame: pd.DataFrame) -> dict[str, list[Row]]:
-    """What was recorded of each run, in order, under the names of its source. Columns before the
-    axes are of the run, and the axes were worked out from columns that follow them."""
+def rows_by_run(frame: pd.DataFrame) -> dict[str, list[Row]]:
+    """The recorded rows of each run, in order, under the names of its source. Columns up to the
+    last axis are left out: they describe the run, or are derived from the columns after them."""
     names = list(frame.columns)
     own = [name for name in OWN if name in names]
     kept = frame[["run", *own, *names[names.index(LAST_AXIS) + 1 :]]]
     return {
-        str(run): [measured(row) for row in rows.to_dict("records")]
+        str(run): [recorded_values(row) for row in rows.to_dict("records")]
         for run, rows in kept.groupby("run", sort=False)
     }
 
@@ -91,7 +91,7 @@ def record_of(
 
 
 def json_cell(row: Mapping[Any, Any], name: str, kind: type[T], path: Path) -> T:
-    """What a column of JSON holds."""
+    """The parsed value of a column of JSON. Raises Unreadable."""
     place = f"run {str(row['run'])[:40]}, column {name}"
     return parse_json(checked(row[name], str, path, place), kind, path, place)
 
@@ -108,8 +108,8 @@ def whole_cell(row: Mapping[Any, Any], name: str, path: Path) -> int | None:
     return number
 
 
-def measured(row: Mapping[Any, Any]) -> Row:
-    """A row without what is not there, and with whole numbers as such."""
+def recorded_values(row: Mapping[Any, Any]) -> Row:
+    """The recorded values of a row: empty ones left out, whole numbers as int."""
     named = {str(name).removeprefix(METRIC): value for name, value in row.items() if name != "run"}
     label = {name: named.pop(name) for name in OWN if name in named}
     return label | {name: plain(value) for name, value in named.items() if not is_empty(value)}
@@ -123,7 +123,7 @@ def plain(value: Any) -> Any:
 
 
 def is_empty(value: Any) -> bool:
-    """Whether a row has nothing in a column that others have."""
+    """Whether a value stands for a value that was not recorded."""
     if isinstance(value, str):
         return not value
     return value is None or (isinstance(value, float) and math.isnan(value))

@@ -1,4 +1,4 @@
-"""Tables as files: Parquet to go on with, CSV to look at."""
+"""Save tables as Parquet, which can be read again, or as CSV; load those saved as Parquet."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TEXTS = (
 ABOUT_RUNS = ("source", "run", "place", *TEXTS)
 PARTS = ("versions", "runs", "findings")
 FINDING = ("kind", "run", "place", "what")
-# Columns without which a table is none of these.
+# Columns that each table must have.
 NEEDED = {
     "points": ("run", AXES[-1]),
     "versions": ("run", *OWN, AXES[-1]),
@@ -35,8 +35,8 @@ CHECKSUMS, VERIFIED = "write_page_checksum", "page_checksum_verification"
 
 
 def files(path: Path) -> dict[str, Path]:
-    """Where the tables go: points at path, the others beside it. Raises UserError on a suffix that
-    is neither .parquet nor .csv."""
+    """The file of each table: points at path, the others in its folder. Raises UserError on a
+    suffix that is neither .parquet nor .csv."""
     if path.suffix not in (".parquet", ".csv"):
         raise UserError(f"--out {path}: choose a name that ends in .parquet or .csv")
     return {"points": path} | {part: path.with_suffix(f".{part}{path.suffix}") for part in PARTS}
@@ -45,10 +45,10 @@ def files(path: Path) -> dict[str, Path]:
 def save(tables: Tables, path: Path) -> list[Path]:
     """Write all tables; returns their files."""
     places = files(path)
-    found = pd.DataFrame([asdict(one) for one in tables.findings], columns=list(FINDING))
+    findings = pd.DataFrame([asdict(one) for one in tables.findings], columns=list(FINDING))
     frames = {"points": tables.points, "versions": tables.versions, "runs": tables.runs}
     path.parent.mkdir(parents=True, exist_ok=True)
-    for name, frame in {**frames, "findings": found.astype(str)}.items():
+    for name, frame in {**frames, "findings": findings.astype(str)}.items():
         if path.suffix == ".parquet":
             frame.to_parquet(places[name], engine="pyarrow", index=False, **{CHECKSUMS: True})
         else:
@@ -67,12 +67,12 @@ def load(path: Path) -> Tables:
             raise Unreadable(place, f"it is missing: save the tables again with --out {path}")
     frames = {name: frame(place, NEEDED[name]) for name, place in places.items()}
     rows = frames.pop("findings")[list(FINDING)].itertuples(index=False)
-    findings = (found(tuple(row), number, path) for number, row in enumerate(rows, start=1))
+    findings = (read_finding(tuple(row), number, path) for number, row in enumerate(rows, start=1))
     return Tables(frames["points"], frames["versions"], frames["runs"], tuple(findings))
 
 
 def frame(path: Path, needed: Sequence[str]) -> pd.DataFrame:
-    """A table of one file, which has these columns, and none twice."""
+    """The table of one file. Raises Unreadable if it lacks a needed column or has one twice."""
     with parsing(path, "table of Parquet"):
         read = pd.read_parquet(path, engine="pyarrow", **{VERIFIED: True})
         names = [str(name) for name in read.columns]
@@ -84,8 +84,8 @@ def frame(path: Path, needed: Sequence[str]) -> pd.DataFrame:
     return read
 
 
-def found(row: tuple[object, ...], number: int, path: Path) -> Finding:
-    """A row of the findings; one of a kind that is none is a finding about it."""
+def read_finding(row: tuple[object, ...], number: int, path: Path) -> Finding:
+    """The finding of a row; a row of an unknown kind becomes a finding about the file."""
     kind, *texts = map(str, row)
     if kind not in list(Kind):
         what = f"finding {number} is of no known kind: {kind[:40]!r}"

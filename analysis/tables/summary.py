@@ -1,4 +1,4 @@
-"""What a selection holds, in the terminal: runs by condition and seed, then what is wrong."""
+"""Print a selection of runs in the terminal: runs by condition and seed, then the findings."""
 
 from __future__ import annotations
 

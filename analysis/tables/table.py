@@ -1,4 +1,4 @@
-"""The tables of a selection of runs, with what is wrong in it."""
+"""Select runs and make their tables: points, versions, runs, and findings on their faults."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from analysis.sources.conditions import place_of
-from analysis.sources.filters import Query, chosen_by
+from analysis.sources.filters import Query, select_run
 from analysis.sources.findings import Finding, Kind
 from analysis.sources.record import Reading, Record, Source
 from analysis.tables.all_checks import findings_of
@@ -22,7 +22,7 @@ KNOWS_MOST = list(Source)
 @dataclass(frozen=True)
 class Tables:
     """points: a row per run and recorded point. versions: per run and evaluated version. runs: per
-    run. findings: everything that is wrong. Rows of all three are told apart by `run`."""
+    run. findings: every fault. The column `run` identifies the run in all three tables."""
 
     points: pd.DataFrame
     versions: pd.DataFrame
@@ -32,7 +32,7 @@ class Tables:
     @property
     def overview(self) -> str:
         """How many runs and seeds, and which."""
-        return stated(self.runs)
+        return selection_size(self.runs)
 
     def only(self, **wanted: Any) -> Tables:
         """The runs whose columns have these values, or one of several: `only(algo="ppo", seed=[1,
@@ -65,13 +65,13 @@ def make_tables(
     metrics: Sequence[str] = (),
     by: Sequence[str] = (),
 ) -> Tables:
-    """Tables of the runs that any query holds (all, without one).
+    """Tables of the runs that any query selects (all, without a query).
 
-    metrics: names to keep, all if empty. by: config keys that tell conditions apart too. Raises
-    UserError if no run is left, or none has any of the metrics, and says what there is.
+    metrics: names to keep, all if empty. by: config keys that also distinguish conditions. Raises
+    UserError if no run is left, or none has any of the metrics, and names those that exist.
     """
     wanted, dropped = select(reading, queries)
-    placed = in_order(wanted, by)
+    placed = place_runs(wanted, by)
     names = sorted(set[str]().union(*(n for run in placed for n in metric_names(run.record))))
     if metrics and not set(metrics) & set(names):
         raise UserError(f"--metric {', '.join(metrics)}: no run has it; there are {listing(names)}")
@@ -87,18 +87,19 @@ def make_tables(
 
 
 def select(reading: Reading, queries: Sequence[Query]) -> tuple[list[Record], list[Finding]]:
-    """The runs that any query holds, each once, and what was left out as the same run again.
-    Raises UserError if there is none."""
-    kept, findings = each_once(reading.records)
-    wanted = [found for one in kept if (found := chosen_by(one, queries)) is not None]
+    """The runs that any query selects, each once, and a finding for each duplicate left out.
+    Raises UserError if no run is selected."""
+    kept, findings = drop_duplicates(reading.records)
+    wanted = [found for one in kept if (found := select_run(one, queries)) is not None]
     if not wanted:
-        raise UserError(nothing_matched(kept, queries, reading.findings))
+        raise UserError(no_match_message(kept, queries, reading.findings))
     return wanted, findings
 
 
-def each_once(records: Sequence[Record]) -> tuple[list[Record], list[Finding]]:
-    """Every run once, from the source that knows most of it, and what was left out for that. Runs
-    are the same if id, environment, condition and seed are; of others the id is made its own."""
+def drop_duplicates(records: Sequence[Record]) -> tuple[list[Record], list[Finding]]:
+    """Every run once, from the source that knows most of it, and a finding for each one left out.
+    Runs are the same if id, environment, condition and seed are equal; a different run with an id
+    that is taken gets its place added to the id."""
     kept: dict[str, Record] = {}
     findings: list[Finding] = []
     for record in sorted(records, key=lambda one: KNOWS_MOST.index(one.source)):
@@ -123,7 +124,7 @@ def is_same(one: Record, other: Record) -> bool:
     return (first.group, first.seed) == (second.group, second.seed)
 
 
-def in_order(records: Sequence[Record], by: Sequence[str]) -> list[Placed]:
+def place_runs(records: Sequence[Record], by: Sequence[str]) -> list[Placed]:
     """Runs by environment, condition and seed; the number of those before them at the same."""
     placed = [Placed(record, place_of(record, by)) for record in records]
     placed.sort(key=lambda run: (*run.place.group, run.place.seed is None, run.place.seed or 0))
@@ -136,7 +137,7 @@ def in_order(records: Sequence[Record], by: Sequence[str]) -> list[Placed]:
     return result
 
 
-def stated(runs: pd.DataFrame) -> str:
+def selection_size(runs: pd.DataFrame) -> str:
     """How many runs, conditions and seeds a selection has, and which seeds."""
     seeds = sorted(int(seed) for seed in runs["seed"].dropna().unique())
     seedless = int(runs["seed"].isna().sum())
@@ -151,10 +152,10 @@ def count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def nothing_matched(
+def no_match_message(
     records: Sequence[Record], queries: Sequence[Query], findings: Sequence[Finding] = ()
 ) -> str:
-    """Why nothing is selected, and what could be."""
+    """Why no run is selected, and which values could be selected."""
     if not records and findings:
         more = f" (and {count(len(findings) - 1, 'finding')} more)" if len(findings) > 1 else ""
         return f"no run can be read: {findings[0].line}{more}"
@@ -170,8 +171,8 @@ def nothing_matched(
         "metrics": lambda: plain_metrics(records),
     }
     there = [f"  {name}: {listing(sorted(set(values())))}" for name, values in exists.items()]
-    asked = "; ".join(query.text for query in queries)
-    return "\n".join([f"no run of {len(records)} matches {asked}. There are:", *there])
+    filters = "; ".join(query.text for query in queries)
+    return "\n".join([f"no run of {len(records)} matches {filters}. There are:", *there])
 
 
 def plain_metrics(records: Sequence[Record]) -> list[str]:

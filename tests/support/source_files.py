@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.sources.wandb_log import CHUNK, HEADER, MAGIC
-from analysis.tables.exported import exported
+from analysis.tables.exported import runs_to_export
 from analysis.tables.open_rl_benchmark_export import write_benchmark
 from analysis.tables.store import save
 from rlhf_lab.runs.trackers.tensorboard import TensorBoardTracker
@@ -36,7 +36,7 @@ def parquet(folder: Path) -> Path:
 
 
 def benchmark(folder: Path) -> Path:
-    write_benchmark(exported([record("a", 1), record("b", 2)]), folder, "me", "p")
+    write_benchmark(runs_to_export([record("a", 1), record("b", 2)]), folder, "me", "p")
     return folder
 
 

@@ -1,4 +1,4 @@
-"""An answer: a claim, the numbers that bear on it, and its verdict."""
+"""Answers to questions: a claim, the numbers on which it is decided, and its verdict."""
 
 from __future__ import annotations
 
@@ -117,8 +117,8 @@ class Tested:
         return self.number.text + ("" if has_width(self.number.estimate) else f": {NO_WIDTH}")
 
 
-def tested(number: Number, shows: Shows, margin: float) -> Tested:
-    """The verdict of a number, whose interval was made for what is claimed."""
+def decide_number(number: Number, shows: Shows, margin: float) -> Tested:
+    """The verdict on a number, whose interval must have been made for this claim."""
     return Tested(number, decide(number.estimate, shows, margin))
 
 

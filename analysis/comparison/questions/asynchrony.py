@@ -1,10 +1,10 @@
-"""Whether generating ahead costs quality, and how much time it buys: arXiv:2410.18252, figure 1."""
+"""Compare sync and async: quality and wall-clock (arXiv:2410.18252, figure 1)."""
 
 from __future__ import annotations
 
 import math
 
-from analysis.comparison.claims import Pair, together
+from analysis.comparison.claims import Pair, count_together
 from analysis.comparison.families import families
 from analysis.comparison.questions.answers import (
     Answer,
@@ -14,7 +14,7 @@ from analysis.comparison.questions.answers import (
     Unit,
     answer,
     change,
-    tested,
+    decide_number,
 )
 from analysis.comparison.questions.equal_cost import at_equal_cost
 from analysis.comparison.selection import Cell, Selection
@@ -47,7 +47,7 @@ def ask(selection: Selection, criteria: Criteria) -> list[Answer]:
         if {"sync", "async"} <= set(cells) and cells["async"].parts["max_staleness"] == 1
     ]
     found = []
-    counts = together([(ahead, sync) for sync, ahead in pairs])
+    counts = count_together([(ahead, sync) for sync, ahead in pairs])
     for pair, count in zip(pairs, counts, strict=True):
         found += [one(*pair, criteria, count) for one in (equal, faster, sooner)]
     return found + grows(pairs, criteria)
@@ -57,7 +57,7 @@ def equal(sync: Cell, ahead: Cell, criteria: Criteria, count: int) -> Answer:
     """Whether the win-rate is the same within the margin."""
     scores = ahead.scores(criteria.quality), sync.scores(criteria.quality)
     number = Number(f"{name(sync)}, async less sync", change(*scores, count, Shows.equal))
-    made = tested(number, Shows.equal, criteria.margin)
+    made = decide_number(number, Shows.equal, criteria.margin)
     evidence = f"async less sync: {made.evidence}, {criteria.margin_text}"
     return answer(EQUAL, criteria, [sync, ahead], made.verdict, [number], evidence)
 
@@ -79,7 +79,7 @@ def sooner(sync: Cell, ahead: Cell, criteria: Criteria, count: int) -> Answer:
         # Who may hold as many devices asks whether it is the same, which takes another interval.
         at_equal_cost(ahead, sync, "x/device_hours", criteria, count, Shows.equal),
     ]
-    made = tested(numbers[0], Shows.above, criteria.margin)
+    made = decide_number(numbers[0], Shows.above, criteria.margin)
     evidence = f"{numbers[0].label}: {made.evidence}; {numbers[1].label}: {numbers[1].text}"
     return answer(SOONER, criteria, [sync, ahead], made.verdict, numbers, evidence)
 

@@ -1,4 +1,4 @@
-"""Two conditions at equal cost, on any axis of the ledger."""
+"""Compare two conditions at equal cost, on any axis of the ledger."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import numpy as np
 
 from analysis.comparison.questions.answers import Criteria, Number, change
 from analysis.comparison.selection import Cell
-from analysis.statistics.curves import RunCurve, common_range, on_grid
+from analysis.statistics.curves import RunCurve, common_range, values_on_grid
 from analysis.statistics.decisions import Shows
 
-# What a cost may be counted in, and how to say it.
+# The columns in which a cost may be counted, and their names in texts.
 AXES: Mapping[str, str] = {
     "x/updates": "updates",
     "x/completions": "completions",
@@ -46,4 +46,4 @@ def at_equal_cost(
 def at(curves: Mapping[int, RunCurve], x: float) -> dict[int, float]:
     """The height of each run's curve at x."""
     grid = np.array([x])
-    return {seed: float(on_grid([curve], grid)[0, 0]) for seed, curve in curves.items()}
+    return {seed: float(values_on_grid([curve], grid)[0, 0]) for seed, curve in curves.items()}

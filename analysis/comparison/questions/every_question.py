@@ -1,4 +1,4 @@
-"""All questions of the paper and of `sweeps/`, and which runs each of them takes."""
+"""All questions of the paper and of `sweeps/`, with the runs that each of them needs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Ask = Callable[[Selection, Criteria], list[Answer]]
 
 @dataclass(frozen=True)
 class Question:
-    """A question, how it is asked of runs, and which runs it takes."""
+    """A question, the function that answers it from runs, and the runs that it needs."""
 
     text: str
     asks: Ask
@@ -78,7 +78,7 @@ QUESTIONS = (
 
 @dataclass(frozen=True)
 class Answers:
-    """What runs say to all questions; what they cannot answer; what was not compared."""
+    """The answers by question, the questions without an answer, and what was not compared."""
 
     given: tuple[tuple[str, tuple[Answer, ...]], ...]
     unanswered: tuple[Unanswered, ...]
@@ -86,38 +86,39 @@ class Answers:
 
     @property
     def every(self) -> list[Answer]:
-        """All answers, whatever they are to."""
+        """The answers of all questions."""
         return [one for _, found in self.given for one in found]
 
 
 def answers(tables: Tables, criteria: Criteria | None = None) -> Answers:
-    """All that these tables can answer. asked: what is compared; win-rates within 2 points."""
+    """All answers that these tables allow. criteria: by default, win-rates within 2 points count
+    as equal."""
     return answers_of(cells(tables), criteria or Criteria())
 
 
 def answers_of(
     selection: Selection, criteria: Criteria, questions: Sequence[Question] = QUESTIONS
 ) -> Answers:
-    """The same of conditions that are chosen already. A condition of one seed, or without the
-    metric asked for, answers nothing."""
-    usable, told = with_seeds(selection, criteria)
+    """All answers that this selection allows. Conditions of one seed, or without the metrics of the
+    criteria, are not compared."""
+    usable, reasons = with_seeds(selection, criteria)
     found = [(question, tuple(question.asks(usable, criteria))) for question in questions]
     given = tuple((question.text, some) for question, some in found if some)
     lacking = tuple(
         Unanswered(question.text, question.needs) for question, some in found if not some
     )
-    return Answers(given, lacking, (*selection.left_out, *told))
+    return Answers(given, lacking, (*selection.left_out, *reasons))
 
 
 def with_seeds(selection: Selection, criteria: Criteria) -> tuple[Selection, list[str]]:
     """The conditions that can be compared, and a line for each that cannot."""
-    kept, told = [], []
+    kept, reasons = [], []
     for cell in selection.cells:
         lacks = [name for name in (criteria.quality, criteria.drift) if not cell.has(name)]
         if len(cell.seeds) < 2:
-            told.append(f"not compared: {cell.condition} has seed {cell.seeds[0]} alone")
+            reasons.append(f"not compared: {cell.condition} has seed {cell.seeds[0]} alone")
         elif lacks:
-            told.append(f"not compared: {cell.condition} has no {' and no '.join(lacks)}")
+            reasons.append(f"not compared: {cell.condition} has no {' and no '.join(lacks)}")
         else:
             kept.append(cell)
-    return Selection(tuple(kept), selection.left_out), told
+    return Selection(tuple(kept), selection.left_out), reasons

@@ -1,10 +1,10 @@
-"""What N updates on one round cost, by algorithm: arXiv:2410.18252, figures 3 and 4."""
+"""Measure what N updates a round cost each algorithm (arXiv:2410.18252, figures 3 and 4)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from analysis.comparison.claims import together
+from analysis.comparison.claims import count_together
 from analysis.comparison.equal_kl import Apart, Plane, at_equal_kl
 from analysis.comparison.families import Family, families
 from analysis.comparison.questions.answers import (
@@ -15,8 +15,8 @@ from analysis.comparison.questions.answers import (
     Tested,
     answer,
     change,
+    decide_number,
     minus,
-    tested,
 )
 from analysis.comparison.selection import Cell, Selection
 from analysis.statistics.contrasts import seeds_to_pair
@@ -84,8 +84,8 @@ def ladders(family: Family) -> list[Ladder]:
 def ask(selection: Selection, criteria: Criteria) -> list[Answer]:
     """The claims about N of each algorithm, in every setting that has a ladder."""
     several = every_ladder(selection)
-    ends = together([(ladder.high, ladder.low) for ladder in several])
-    steps = together([(ladder.second, ladder.low) for ladder in several])
+    ends = count_together([(ladder.high, ladder.low) for ladder in several])
+    steps = count_together([(ladder.second, ladder.low) for ladder in several])
     found: list[Answer] = []
     for place, ladder in enumerate(several):
         found.append(falls(ladder, criteria, ends[place]))
@@ -106,7 +106,7 @@ def falls(ladder: Ladder, criteria: Criteria, count: int) -> Answer:
     """Whether the most updates a round end below the least."""
     ends = ladder.high.scores(criteria.quality), ladder.low.scores(criteria.quality)
     number = Number(f"{ladder.algo}, {ladder.ends}", change(*ends, count))
-    made = tested(number, Shows.below, criteria.margin)
+    made = decide_number(number, Shows.below, criteria.margin)
     evidence = f"{ladder.ends}: {made.evidence}"
     return answer(FALLS, criteria, [ladder.high, ladder.low], made.verdict, [number], evidence)
 
@@ -121,7 +121,7 @@ def slower(ladder: Ladder, criteria: Criteria, count: int) -> Answer:
         cells = [ladder.high, ladder.low]
         return answer(SLOWER, criteria, cells, Verdict.cannot_tell, [], evidence)
     number = Number(f"{ladder.algo}, {label}", change(after, before, count))
-    made = tested(number, Shows.below, criteria.margin)
+    made = decide_number(number, Shows.below, criteria.margin)
     return answer(
         SLOWER,
         criteria,
@@ -152,7 +152,7 @@ def small(ladder: Ladder, criteria: Criteria, count: int) -> Answer:
     first, second = sorted(ladder.steps)[:2]
     scores = ladder.second.scores(criteria.quality), ladder.low.scores(criteria.quality)
     number = Number(f"{ladder.algo}, N={second} against N={first}", change(*scores, count, EQUAL))
-    made = tested(number, EQUAL, criteria.margin)
+    made = decide_number(number, EQUAL, criteria.margin)
     evidence = f"N={second} against N={first}: {made.evidence}, {criteria.margin_text}"
     claim = replace(SMALL, text=SMALL.text.format(second, first))
     return answer(claim, criteria, [ladder.second, ladder.low], made.verdict, [number], evidence)
@@ -186,7 +186,7 @@ def one_curve(ladder: Ladder, criteria: Criteria, count: int) -> Answer:
     ends = f"N={cell.parts['updates_per_round']} against N={min(ladder.steps)}"
     estimate = change(distances, dict.fromkeys(found, 0.0), count, EQUAL)
     number = Number(f"{ladder.algo}, {ends}, at equal KL", estimate)
-    made: Tested = tested(number, EQUAL, criteria.margin)
+    made: Tested = decide_number(number, EQUAL, criteria.margin)
     spans = [one.span for one in found.values()]
     evidence = (
         f"{ends}, over {min(spans):.1f} to {max(spans):.1f} nats that both runs of a seed have in "

@@ -1,13 +1,14 @@
-"""What N updates on one round cost on the way, where the end of training hides it.
+"""Measure what N updates a round cost early in training, which the end of training hides.
 
-Asked after the benchmark's runs had been seen: by their end all but the largest N have caught up.
+This question was chosen after seeing the benchmark's runs, in which all but the largest N have
+caught up by the end.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from analysis.comparison.claims import together
+from analysis.comparison.claims import count_together
 from analysis.comparison.questions.answers import (
     Answer,
     Claim,
@@ -15,7 +16,7 @@ from analysis.comparison.questions.answers import (
     Number,
     answer,
     change,
-    tested,
+    decide_number,
 )
 from analysis.comparison.questions.off_policyness import QUESTION, Ladder, every_ladder
 from analysis.comparison.selection import Cell, Selection
@@ -36,7 +37,7 @@ def ask(selection: Selection, criteria: Criteria) -> list[Answer]:
         for ladder in every_ladder(selection)
         for number in sorted(ladder.steps)[1:-1]
     ]
-    counts = together([(ladder.steps[number], ladder.low) for ladder, number in steps])
+    counts = count_together([(ladder.steps[number], ladder.low) for ladder, number in steps])
     found = [
         behind(ladder, number, criteria, count)
         for (ladder, number), count in zip(steps, counts, strict=True)
@@ -45,14 +46,14 @@ def ask(selection: Selection, criteria: Criteria) -> list[Answer]:
 
 
 def behind(ladder: Ladder, number: int, criteria: Criteria, count: int) -> Answer | None:
-    """The difference at a quarter of the updates; None where no version of both is of then."""
+    """The difference at a quarter of the updates; None if a seed has no version of that time."""
     cell, low = ladder.steps[number], ladder.low
     updates = min(low.at_end("x/updates").values()) / QUARTER
     after, before = (at(one, updates, criteria) for one in (cell, low))
     if set(after) != set(cell.seeds) or set(before) != set(low.seeds):
         return None
     ends = f"N={number} against N={min(ladder.steps)}"
-    made = tested(
+    made = decide_number(
         Number(f"{ladder.algo}, {ends}, after {updates:g} updates", change(after, before, count)),
         Shows.below,
         criteria.margin,

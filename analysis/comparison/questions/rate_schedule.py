@@ -1,11 +1,11 @@
-"""How much of the loss at large N is a learning rate that falls once a round.
+"""Measure how much of the loss at large N comes from a learning rate that falls once a round.
 
-The published code does so: its last round trains at rate zero, a quarter of all updates at N=64.
+The published code lowers it so: its last round, a quarter of all updates at N=64, has rate zero.
 """
 
 from __future__ import annotations
 
-from analysis.comparison.claims import together
+from analysis.comparison.claims import count_together
 from analysis.comparison.families import Family, families
 from analysis.comparison.questions.answers import (
     Answer,
@@ -14,7 +14,7 @@ from analysis.comparison.questions.answers import (
     Number,
     answer,
     change,
-    tested,
+    decide_number,
 )
 from analysis.comparison.selection import Cell, Selection
 from analysis.statistics.decisions import Shows
@@ -34,14 +34,14 @@ def ask(selection: Selection, criteria: Criteria) -> list[Answer]:
         for family in families(selection, ("updates_per_round", "schedule_per"))
         for n, steps in largest(family)
     ]
-    counts = together([(update, each_round) for *_, update, each_round in pairs])
+    counts = count_together([(update, each_round) for *_, update, each_round in pairs])
     found = []
     for (algo, n, update, each_round), count in zip(pairs, counts, strict=True):
         scores = update.scores(criteria.quality), each_round.scores(criteria.quality)
         number = Number(
             f"{algo}, per update less per round, N={n}", change(*scores, count, Shows.above)
         )
-        made = tested(number, Shows.above, criteria.margin)
+        made = decide_number(number, Shows.above, criteria.margin)
         evidence = f"per update less per round at N={n}: {made.evidence}"
         found.append(
             answer(CLAIM, criteria, [update, each_round], made.verdict, [number], evidence)

@@ -1,4 +1,4 @@
-"""What idle time can be spent on: more passes over a round, or more samples to choose from.
+"""Measure what more passes over a round, or more samples a prompt, gain and cost.
 
 arXiv:2410.18252, figures 7 and 8.
 """
@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from analysis.comparison.claims import Pair, together
-from analysis.comparison.families import families, value
+from analysis.comparison.claims import Pair, count_together
+from analysis.comparison.families import families, value_of
 from analysis.comparison.questions.answers import (
     Answer,
     Claim,
@@ -18,7 +18,7 @@ from analysis.comparison.questions.answers import (
     Unit,
     answer,
     change,
-    tested,
+    decide_number,
 )
 from analysis.comparison.questions.equal_cost import at_equal_cost
 from analysis.comparison.selection import Cell, Selection
@@ -59,13 +59,14 @@ def ask(selection: Selection, criteria: Criteria) -> list[Answer]:
 
 
 def answers_of(
-    claim: Claim, told: tuple[str, str], pairs: Sequence[Pair], criteria: Criteria
+    claim: Claim, named: tuple[str, str], pairs: Sequence[Pair], criteria: Criteria
 ) -> list[Answer]:
-    """Both claims of each comparison. told: the letter and the part that change."""
+    """Both answers for each pair. named: the letter and name of the part that changes."""
     found = []
-    for (cell, base), count in zip(pairs, together(pairs), strict=True):
-        ends = [f"{told[0]}={one.parts[told[1]]}" for one in (cell, base)]
-        found += both(claim, " against ".join(ends), (cell, base), criteria, count)
+    letter, part = named
+    for (cell, base), count in zip(pairs, count_together(pairs), strict=True):
+        ends = [f"{letter}={one.parts[part]}" for one in (cell, base)]
+        found += pair_answers(claim, " against ".join(ends), (cell, base), criteria, count)
     return found
 
 
@@ -75,24 +76,26 @@ def spends_less(cell: Cell, base: Cell) -> bool:
     return fewer and cell.parts["group_size"] > base.parts["group_size"]
 
 
-def both(claim: Claim, label: str, pair: Pair, criteria: Criteria, count: int) -> list[Answer]:
-    """That it is not worse for less, and what that costs in KL."""
+def pair_answers(
+    claim: Claim, label: str, pair: Pair, criteria: Criteria, count: int
+) -> list[Answer]:
+    """The answers on quality, not worse at a lower cost, and on the KL of one pair."""
     cell, base = pair
     price = PASSES_DRIFT if claim is PASSES else SAMPLES_DRIFT
     number = cell.parts["passes" if claim is PASSES else "group_size"]
     claims = [replace(one, text=one.text.format(number)) for one in (claim, price)]
     scores = cell.scores(criteria.quality), base.scores(criteria.quality)
     loss = Number(label, change(*scores, count, Shows.not_worse))
-    made = tested(loss, Shows.not_worse, criteria.margin)
+    made = decide_number(loss, Shows.not_worse, criteria.margin)
     saved = [
         Number(f"{what}, {label}", ratio(base, cell, axis, count), Unit.times)
         for what, axis in SAVED
     ]
     level = at_equal_cost(cell, base, "x/flops", criteria, count)
-    told = "; ".join(f"{one.label} {one.text}" for one in (*saved, level))
-    evidence = f"{label}: {made.evidence}, {criteria.margin_text}; {told}"
+    costs = "; ".join(f"{one.label} {one.text}" for one in (*saved, level))
+    evidence = f"{label}: {made.evidence}, {criteria.margin_text}; {costs}"
     drifts = change(cell.scores(criteria.drift), base.scores(criteria.drift), count, Shows.above)
-    kl = tested(Number(f"KL, {label}", drifts, Unit.nats), Shows.above, 0.0)
+    kl = decide_number(Number(f"KL, {label}", drifts, Unit.nats), Shows.above, 0.0)
     return [
         answer(claims[0], criteria, pair, made.verdict, [made.number, *saved, level], evidence),
         answer(claims[1], criteria, pair, kl.verdict, [kl.number], f"{label}: KL {kl.evidence}"),
@@ -106,4 +109,4 @@ def ratio(base: Cell, cell: Cell, axis: str, count: int) -> Estimate:
 
 def size_of(cell: Cell) -> tuple[int, int]:
     """Samples per prompt, then updates."""
-    return value(cell, "group_size"), value(cell, "updates")
+    return value_of(cell, "group_size"), value_of(cell, "updates")

@@ -1,7 +1,7 @@
-"""Which algorithm bears off-policy samples best: arXiv:2410.18252, figure 4.
+"""Compare how much algorithms lose to off-policy samples (arXiv:2410.18252, figure 4).
 
-Claims of several parts: such a claim holds if every part does, each at its own level, and fails
-with any part, corrected for their number (`decisions.all_of`).
+These claims have several parts: a claim holds if every part holds at its own level, and fails if
+any part fails at the level corrected for their number (`decisions.all_of`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from analysis.comparison.questions.answers import (
     Tested,
     answer,
     change,
-    tested,
+    decide_number,
 )
 from analysis.comparison.questions.off_policyness import QUESTION, Ladder, ladders
 from analysis.comparison.selection import Cell, Selection
@@ -34,7 +34,7 @@ LEARNS = Claim(
     "arXiv:2410.18252, text to Fig. 4",
 )
 PREFERRED = "online_dpo"
-# Of a part that says "does not learn": a gain that is shown to be within the margin is none.
+# The verdict on "does not learn" by that on "learns": a gain within the margin is no gain.
 OPPOSITE = {
     Verdict.holds: Verdict.does_not_hold,
     Verdict.negligible: Verdict.holds,
@@ -52,10 +52,10 @@ class Part:
     second: BySeed
     is_denied: bool = False
 
-    def tested(self, margin: float, together: int) -> Tested:
-        """With an interval for so many parts together."""
+    def test(self, margin: float, together: int) -> Tested:
+        """The verdict on this part, one of `together` parts whose intervals hold at once."""
         estimate = change(self.first, self.second, together, Shows.above)
-        made = tested(Number(self.label, estimate), Shows.above, margin)
+        made = decide_number(Number(self.label, estimate), Shows.above, margin)
         return Tested(made.number, OPPOSITE[made.verdict] if self.is_denied else made.verdict)
 
 
@@ -67,24 +67,24 @@ def ask(selection: Selection, criteria: Criteria) -> list[Answer]:
         preferred = several.pop(PREFERRED, None)
         if preferred and several:
             found += [
-                order(preferred, list(several.values()), criteria),
-                learns(preferred, list(several.values()), criteria),
+                answer_order(preferred, list(several.values()), criteria),
+                answer_learning(preferred, list(several.values()), criteria),
             ]
     return found
 
 
-def decided(parts: Mapping[str, Part], margin: float) -> tuple[Verdict, dict[str, Tested]]:
+def decide_parts(parts: Mapping[str, Part], margin: float) -> tuple[Verdict, dict[str, Tested]]:
     """The verdict of all parts, and the intervals that it stands on: those of each part by itself,
     or, where the claim fails, those that hold together."""
-    single = {name: part.tested(margin, 1) for name, part in parts.items()}
-    joint = {name: part.tested(margin, len(parts)) for name, part in parts.items()}
+    single = {name: part.test(margin, 1) for name, part in parts.items()}
+    joint = {name: part.test(margin, len(parts)) for name, part in parts.items()}
     verdict = all_of(
         [one.verdict for one in single.values()], [one.verdict for one in joint.values()]
     )
     return verdict, joint if verdict is Verdict.does_not_hold else single
 
 
-def order(preferred: Ladder, others: Sequence[Ladder], criteria: Criteria) -> Answer:
+def answer_order(preferred: Ladder, others: Sequence[Ladder], criteria: Criteria) -> Answer:
     """Whether every other algorithm loses more."""
     own = preferred.loss(criteria.quality)
     parts = {
@@ -95,13 +95,13 @@ def order(preferred: Ladder, others: Sequence[Ladder], criteria: Criteria) -> An
         )
         for one in others
     }
-    verdict, made = decided(parts, criteria.margin)
-    told = "; ".join(f"{algo} loses {one.number.text} more" for algo, one in made.items())
+    verdict, made = decide_parts(parts, criteria.margin)
+    losses = "; ".join(f"{algo} loses {one.number.text} more" for algo, one in made.items())
     cells = [cell for one in (preferred, *others) for cell in (one.low, one.high)]
-    return concluded(ORDER, criteria, cells, verdict, made, f"{preferred.ends}: {told}")
+    return answer_of_parts(ORDER, criteria, cells, verdict, made, f"{preferred.ends}: {losses}")
 
 
-def learns(preferred: Ladder, others: Sequence[Ladder], criteria: Criteria) -> Answer:
+def answer_learning(preferred: Ladder, others: Sequence[Ladder], criteria: Criteria) -> Answer:
     """Whether the preferred one gains on its start at the largest N, and no other does."""
     parts = {
         one.algo: Part(
@@ -112,14 +112,14 @@ def learns(preferred: Ladder, others: Sequence[Ladder], criteria: Criteria) -> A
         )
         for one in (preferred, *others)
     }
-    verdict, made = decided(parts, criteria.margin)
-    told = "; ".join(f"{algo} {one.number.text}" for algo, one in made.items())
+    verdict, made = decide_parts(parts, criteria.margin)
+    gains = "; ".join(f"{algo} {one.number.text}" for algo, one in made.items())
     cells = [one.high for one in (preferred, *others)]
-    evidence = f"gain over SFT at N={max(preferred.steps)}: {told}"
-    return concluded(LEARNS, criteria, cells, verdict, made, evidence)
+    evidence = f"gain over SFT at N={max(preferred.steps)}: {gains}"
+    return answer_of_parts(LEARNS, criteria, cells, verdict, made, evidence)
 
 
-def concluded(
+def answer_of_parts(
     claim: Claim,
     criteria: Criteria,
     cells: Sequence[Cell],

@@ -1,11 +1,11 @@
-"""Whether larger policies, or larger reward models, bear more off-policyness.
+"""Test whether larger policies or larger reward models lose less to off-policy samples.
 
 arXiv:2410.18252, figure 5.
 """
 
 from __future__ import annotations
 
-from analysis.comparison.claims import together
+from analysis.comparison.claims import count_together
 from analysis.comparison.families import Family, families
 from analysis.comparison.questions.answers import (
     Answer,
@@ -14,7 +14,7 @@ from analysis.comparison.questions.answers import (
     Number,
     answer,
     change,
-    tested,
+    decide_number,
 )
 from analysis.comparison.questions.off_policyness import Ladder
 from analysis.comparison.selection import Selection
@@ -29,13 +29,13 @@ def ask(selection: Selection, criteria: Criteria) -> list[Answer]:
     """Both claims, wherever two sizes have the same ladder."""
     found = []
     for family in families(selection, ("updates_per_round", "model")):
-        found += compared(family, "model", POLICY, criteria)
+        found += compare_sizes(family, "model", POLICY, criteria)
     for family in families(selection, ("updates_per_round", "proxy")):
-        found += compared(family, "proxy", REWARD, criteria)
+        found += compare_sizes(family, "proxy", REWARD, criteria)
     return found
 
 
-def compared(family: Family, size: str, claim: Claim, criteria: Criteria) -> list[Answer]:
+def compare_sizes(family: Family, size: str, claim: Claim, criteria: Criteria) -> list[Answer]:
     """The loss along N at the largest size less that at the smallest."""
     found = [
         (name, Ladder(str(name), family.line("updates_per_round", **{size: name})))
@@ -59,15 +59,15 @@ def compared(family: Family, size: str, claim: Claim, criteria: Criteria) -> lis
                 ladder.high.scores(criteria.quality), ladder.low.scores(criteria.quality), count
             ),
         )
-        for (name, ladder), count in zip(sizes, together(ends), strict=True)
+        for (name, ladder), count in zip(sizes, count_together(ends), strict=True)
     ]
-    told = tested(number, shows, criteria.margin)
+    result = decide_number(number, shows, criteria.margin)
     evidence = (
-        f"{small.ends}, loss of {large_name} less that of {small_name}: {told.evidence}; "
+        f"{small.ends}, loss of {large_name} less that of {small_name}: {result.evidence}; "
         + ("; ".join(f"{loss.label} {loss.text}" for loss in losses))
     )
     cells = [cell for _, ladder in sizes for cell in (ladder.low, ladder.high)]
-    return [answer(claim, criteria, cells, told.verdict, [number, *losses], evidence)]
+    return [answer(claim, criteria, cells, result.verdict, [number, *losses], evidence)]
 
 
 def work(ladder: Ladder) -> float:

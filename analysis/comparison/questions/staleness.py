@@ -1,10 +1,10 @@
-"""How many rounds old samples may be, and what importance weights repair."""
+"""Measure what samples that are S rounds old cost, and what importance weights regain."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from analysis.comparison.claims import together
+from analysis.comparison.claims import count_together
 from analysis.comparison.families import Family, families
 from analysis.comparison.questions.answers import (
     Answer,
@@ -13,7 +13,7 @@ from analysis.comparison.questions.answers import (
     Number,
     answer,
     change,
-    tested,
+    decide_number,
 )
 from analysis.comparison.selection import Cell, Selection
 from analysis.statistics.decisions import Shows
@@ -36,11 +36,11 @@ def ask(selection: Selection, criteria: Criteria) -> list[Answer]:
     found: list[Answer] = []
     every = families(selection, ("max_staleness", "correction"))
     steps = [step for family in every for step in older(family)]
-    counts = together([(cell, fresh) for _, cell, fresh in steps])
+    counts = count_together([(cell, fresh) for _, cell, fresh in steps])
     for step, count in zip(steps, counts, strict=True):
         found.append(cost_of(*step, criteria, count))
     repairs = [repair for family in every for repair in repaired(family)]
-    counts = together([(cell, plain) for *_, cell, plain in repairs])
+    counts = count_together([(cell, plain) for *_, cell, plain in repairs])
     for repair, count in zip(repairs, counts, strict=True):
         found.append(gain_of(*repair, criteria, count))
     return found
@@ -65,7 +65,7 @@ def cost_of(rounds: int, cell: Cell, fresh: Cell, criteria: Criteria, count: int
     claim, shows = (ONE, Shows.equal) if rounds == 1 else (OLDER, Shows.below)
     scores = cell.scores(criteria.quality), fresh.scores(criteria.quality)
     number = Number(f"{algo(cell)}, S={rounds} against S=0", change(*scores, count, shows))
-    made = tested(number, shows, criteria.margin)
+    made = decide_number(number, shows, criteria.margin)
     evidence = f"S={rounds} against S=0: {made.evidence}, {criteria.margin_text}"
     claim = replace(claim, text=claim.text.format(rounds))
     return answer(claim, criteria, [cell, fresh], made.verdict, [number], evidence)
@@ -90,7 +90,7 @@ def gain_of(
     scores = cell.scores(criteria.quality), plain.scores(criteria.quality)
     label = f"S={rounds}, {name} less {PLAIN}"
     number = Number(f"{algo(cell)}, {label}", change(*scores, count, Shows.above))
-    made = tested(number, Shows.above, criteria.margin)
+    made = decide_number(number, Shows.above, criteria.margin)
     evidence = f"{label}: {made.evidence}"
     claim = replace(REPAIRED, text=REPAIRED.text.format(rounds))
     return answer(claim, criteria, [cell, plain], made.verdict, [number], evidence)

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from analysis.benchmark.__main__ import main
-from analysis.benchmark.kept import TABLES, kept
+from analysis.benchmark.kept import TABLES, load_benchmark
 from analysis.comparison.questions.every_question import answers
 from analysis.publication_tables.escapes import markdown
 from analysis.statistics.decisions import NO_WIDTH
@@ -62,7 +62,7 @@ def test_a_page_is_written_between_its_markers(
 def test_nothing_of_the_machine_is_kept(tmp_path: Path) -> None:
     place, tables = runs(tmp_path / "runs", [Made()]), tmp_path / "t.parquet"
     assert main([str(place), "--tables", str(tables)]) == 0
-    assert all("/somewhere" not in config for config in kept(tables).runs["config"])
+    assert all("/somewhere" not in config for config in load_benchmark(tables).runs["config"])
 
 
 def test_unfinished_runs_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -86,7 +86,7 @@ def test_a_page_without_markers_is_refused_before_anything_is_kept(
 def test_the_committed_benchmark_is_whole_small_and_what_its_page_says() -> None:
     size = sum(path.stat().st_size for path in files(TABLES).values())
     assert size < 10 * 2**20
-    tables = kept()
+    tables = load_benchmark()
     seeds = tables.runs.groupby(["sweep", "env_id", "condition"])["seed"].nunique()
     assert seeds.min() >= 5
     assert set(tables.runs["state"]) == {"finished"}

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import yaml
 
-from analysis.benchmark.kept import kept
+from analysis.benchmark.kept import load_benchmark
 from analysis.comparison.families import settings_of
 from analysis.comparison.questions import asynchrony, off_policyness, robustness, staleness
 from analysis.comparison.questions.answers import Answer, Criteria
@@ -22,7 +22,7 @@ from analysis.figures.figure_builder import DrawnFigure
 from analysis.publication_tables.differences import differences
 from analysis.publication_tables.options import TableOptions
 from analysis.statistics.decisions import Verdict
-from analysis.tables.group_checks import compared
+from analysis.tables.group_checks import compared_settings
 from analysis.tables.table import Tables
 from rlhf_lab.experiment.config import plain, typed
 from rlhf_lab.experiment.registry import conf_folder
@@ -39,7 +39,7 @@ CHANGED = {"run.oversample"}
 
 @pytest.fixture(scope="module")
 def whole() -> Tables:
-    return kept()
+    return load_benchmark()
 
 
 @pytest.fixture(scope="module")
@@ -211,7 +211,7 @@ def test_the_target_trains_what_is_kept(every: Selection) -> None:
         assert len(lists) == len(there)
         for overrides in (lists[0], lists[-1]):
             config = plain(typed(composed(parts, *overrides, name=sweep, folder=SWEEPS)))
-            made.append(of_keys(compared(config).items(), keys))
+            made.append(of_keys(compared_settings(config).items(), keys))
         held = [of_keys(settings, keys) for settings in there]
         assert all(one in held for one in made), sweep
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from analysis.comparison.claims import together
+from analysis.comparison.claims import count_together
 from analysis.comparison.selection import Cell, cells
 from analysis.statistics.arrays import Floats
 from analysis.statistics.contrasts import difference, in_pairs, matched
@@ -100,12 +100,14 @@ def test_one_change_is_one_claim_under_all_algorithms_and_models() -> None:
         return high, low
 
     ppo, dpo, large = pair(4, algo="ppo"), pair(4, algo="online_dpo"), pair(4, model="nano_l")
-    assert together([ppo, dpo, large]) == [3, 3, 3]
-    assert together([ppo, ppo]) == [1, 1], "the same comparison of two sweeps"
-    assert together([ppo, pair(16, algo="online_dpo")]) == [1, 1], "another N is another claim"
-    assert together([ppo, pair(4, algo="online_dpo", schedule="round")]) == [1, 1]
+    assert count_together([ppo, dpo, large]) == [3, 3, 3]
+    assert count_together([ppo, ppo]) == [1, 1], "the same comparison of two sweeps"
+    assert count_together([ppo, pair(16, algo="online_dpo")]) == [1, 1], (
+        "another N is another claim"
+    )
+    assert count_together([ppo, pair(4, algo="online_dpo", schedule="round")]) == [1, 1]
     other = (dpo[1], ppo[1])
-    assert together([ppo, other]) == [1, 1], "a change of the algorithm is no change of N"
+    assert count_together([ppo, other]) == [1, 1], "a change of the algorithm is no change of N"
 
 
 def test_pairs_are_made_of_three_common_seeds_or_of_equal_ones() -> None:

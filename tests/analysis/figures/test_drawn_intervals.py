@@ -15,7 +15,7 @@ from analysis.figures.catalogue import draw
 from analysis.figures.round_seconds import sums_of
 from analysis.figures.style import on_paper
 from analysis.sources.record import Record
-from analysis.tables.compact import kept
+from analysis.tables.compact import choose_rounds
 from tests.support.figure_tables import EVERY, end_of, grid, run_of
 from tests.support.table_records import tables
 
@@ -85,7 +85,7 @@ def long_run(points: int | None, mode: str = "async") -> Record:
         told = {f"seconds/{key}": value * spent for key, value in seconds.items()}
         rounds.append({**last, **told, "total/rounds": n, "total/updates": n})
     evals = [{**row, "version": 4 * int(row["version"])} for row in base.evals]
-    held = rounds if points is None else kept(rounds, evals, points)
+    held = rounds if points is None else choose_rounds(rounds, evals, points)
     return replace(base, rounds=held, evals=evals)
 
 

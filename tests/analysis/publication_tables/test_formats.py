@@ -156,7 +156,7 @@ def test_one_seed_has_no_interval_and_is_not_compared() -> None:
     assert second["n"] == 2
     assert make_tables("differences", made) == make_tables("scales", made) == []
     (table,) = make_tables("results", made)
-    assert "one seed: no interval, and nothing can be said of other seeds" in table.warnings
+    assert "one seed: no interval, and nothing is known of other seeds" in table.warnings
     assert "n = 1 (seed 1): " in table.caption
 
 

@@ -16,11 +16,11 @@ from analysis.comparison.questions.every_question import answers
 from analysis.comparison.selection import cells
 from analysis.report.bars import EDGE, WIDTH, bar, scale_of
 from analysis.report.colours import styles_of
-from analysis.report.groups import titled
+from analysis.report.groups import name_groups
 from analysis.report.make import SCRIPTS
 from analysis.report.rendering import environment
 from analysis.report.run_table import configs
-from analysis.report.series import FEWEST, POINTS, thinned
+from analysis.report.series import FEWEST, POINTS, even_indices
 from analysis.statistics.results import Basis, Estimate, Options
 from analysis.tables.store import save
 from analysis.words import number_text, ranges_text
@@ -209,7 +209,7 @@ def test_many_runs_get_fewer_points_each(monkeypatch: pytest.MonkeyPatch) -> Non
     ("length", "most", "kept"), [(3, 5, [0, 1, 2]), (9, 3, [0, 4, 8]), (10, 4, [0, 3, 6, 9])]
 )
 def test_thinning_keeps_both_ends(length: int, most: int, kept: list[int]) -> None:
-    assert thinned(length, most) == kept
+    assert even_indices(length, most) == kept
 
 
 @pytest.mark.parametrize(
@@ -246,7 +246,7 @@ def test_groups_have_short_names_in_order_of_their_numbers_and_looks_of_their_ow
         for run in Made(algo=algo, mode=mode, per_round=n).runs((0.7, 0.8))
     ]
     selection = cells(made.tables(*records), unjudged=True)
-    groups = titled(selection.cells)
+    groups = name_groups(selection.cells)
     assert selection.left_out == ()
     assert [group.title for group in groups][:4] == [
         *("online_dpo async N=1 S=1", "online_dpo async N=4 S=1", "online_dpo async N=16 S=1"),

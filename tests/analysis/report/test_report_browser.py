@@ -12,7 +12,7 @@ import pytest
 from analysis.report.series import LEVEL
 from analysis.sources.record import Record
 from analysis.statistics.aggregates import aggregate_curves
-from analysis.statistics.curves import common_grid, curve_of, on_grid
+from analysis.statistics.curves import common_grid, curve_of, values_on_grid
 from analysis.statistics.results import Method, Options
 from tests.support import table_records as made
 from tests.support.browser import Page, browser, program
@@ -104,8 +104,10 @@ def test_means_and_bands_are_those_of_the_statistics(show: Any) -> None:
     ]  # fmt: skip
     grid = common_grid(curves, 5)
     options = Options(level=LEVEL, method=Method.t)
-    given = {"t": on_grid(curves, grid)[:, None, :]}
-    band = aggregate_curves({"c": on_grid(curves, grid)[:, None, :]}, list(grid), options, "mean")
+    given = {"t": values_on_grid(curves, grid)[:, None, :]}
+    band = aggregate_curves(
+        {"c": values_on_grid(curves, grid)[:, None, :]}, list(grid), options, "mean"
+    )
     assert given["t"].shape == (3, 1, 5)
     for name, expected in (("x", band["c"].grid), ("y", band["c"].point)):
         assert found[name] == pytest.approx(expected, rel=1e-5)

@@ -16,7 +16,7 @@ from analysis.sources.findings import Kind
 from analysis.sources.record import Reading, Source
 from analysis.sources.tensorboard_files import read_events
 from analysis.tables.__main__ import main, queries_of
-from analysis.tables.exported import exported
+from analysis.tables.exported import runs_to_export
 from analysis.tables.gather import gather
 from analysis.tables.open_rl_benchmark_export import write_benchmark
 from analysis.tables.readers import kind_of, read_source, read_sources
@@ -131,7 +131,7 @@ def test_a_path_is_read_as_what_it_holds(tmp_path: Path) -> None:
     (tmp_path / "runs/a/wandb").mkdir()
     (tmp_path / "runs/a/wandb/run-r1.wandb").write_bytes(b"")
     assert kind_of(tmp_path / "runs") is Source.folder, "a run's own mirrors are not another run"
-    write_benchmark(exported([record("b")]), tmp_path / "orb", "me", "p")
+    write_benchmark(runs_to_export([record("b")]), tmp_path / "orb", "me", "p")
     assert kind_of(tmp_path / "orb") is Source.orb, "its CSVs are its own"
     (tmp_path / "t.csv").write_text("run,loss\na,1\n")
     assert kind_of(tmp_path / "t.csv") is Source.csv
@@ -268,7 +268,7 @@ def test_a_real_sweep_and_its_mirrors_are_each_run_once(sweep: Path) -> None:
 
 def test_an_exported_real_sweep_has_the_same_numbers(sweep: Path, tmp_path: Path) -> None:
     read = read_source(str(sweep), [], no_wandb)
-    write_benchmark(exported(read.records), tmp_path, "me", "p")
+    write_benchmark(runs_to_export(read.records), tmp_path, "me", "p")
     ours, again = tables(*read.records), tables(*read_source(str(tmp_path), [], no_wandb).records)
     for part in ("points", "versions"):
         columns = [c for c in getattr(ours, part) if c != "source"]

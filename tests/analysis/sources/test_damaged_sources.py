@@ -17,7 +17,7 @@ from analysis.sources.findings import Kind
 from analysis.sources.online import read_project
 from analysis.sources.open_rl_benchmark import read_database
 from analysis.sources.record import Facts, Reading, Record, Source, as_seed, cell
-from analysis.sources.validity import sound
+from analysis.sources.validity import clean_reading
 from analysis.tables.__main__ import main
 from analysis.tables.readers import read_sources
 from analysis.tables.table import make_tables
@@ -357,7 +357,7 @@ def test_a_record_of_any_source_has_the_types_that_tables_need() -> None:
     facts = Facts(seed=10**30, planned_rounds=float("nan"), name="a\udc80")  # type: ignore[arg-type]
     evals: list[Any] = [{"version": v} for v in (0, 3.0, None, "x", -1, float("inf"), 10**30, [1])]
     record = Record(Source.csv, "r\udcff", "place", facts, {}, [{"a": [1], "b": 1}], evals)  # type: ignore[dict-item]
-    (found,) = sound(Reading((record,))).records
+    (found,) = clean_reading(Reading((record,))).records
     assert [row["version"] for row in found.evals] == [0, 3]
     assert (found.rounds, found.run) == ([{"b": 1}], "r\\udcff")
     assert (found.facts.seed, found.facts.planned_rounds, found.facts.name) == (

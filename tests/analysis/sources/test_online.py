@@ -14,7 +14,7 @@ import pytest
 
 from analysis.sources.cache import Cache
 from analysis.sources.filter_text import parse_query
-from analysis.sources.online import PER_PAGE, Server, at, projects, read_project
+from analysis.sources.online import PER_PAGE, Server, projects, read_project, run_at
 from analysis.sources.patience import ATTEMPTS, Patience
 from analysis.tables.table import make_tables
 from rlhf_lab.types.errors import UserError
@@ -102,7 +102,7 @@ def test_a_projects_runs_are_read_with_their_whole_history() -> None:
     assert made.points["x/wall_seconds"].tolist() == [0, 1.5, 3] * 2
     assert made.points["x/step"].tolist() == [0, 1, 2] * 2
     assert made.runs["place"].tolist()[0] == "https://host/me/p/runs/r1"
-    assert (asked.runs, asked.patience.asked, asked.patience.repeated) == (2, 5, 0)
+    assert (asked.runs, asked.patience.calls, asked.patience.repeated) == (2, 5, 0)
 
 
 def test_what_was_read_is_kept_until_the_run_goes_on(tmp_path: Path) -> None:
@@ -151,7 +151,7 @@ def test_a_busy_server_is_asked_again_and_it_is_counted() -> None:
 
     assert patience(ask, "it") == "answer"
     assert naps == [1.0, 7.0, 4.0], "twice as long each time, or as long as it asks for"
-    assert (patience.asked, patience.repeated, patience.waited_seconds) == (4, 3, 12.0)
+    assert (patience.calls, patience.repeated, patience.waited_seconds) == (4, 3, 12.0)
 
 
 def test_a_server_that_stays_busy_is_left_alone_in_the_end() -> None:
@@ -192,7 +192,7 @@ def test_a_page_that_is_refused_once_leaves_no_run_out() -> None:
 def test_a_project_that_is_not_there_is_refused() -> None:
     api = Api([], refused={0: ValueError("Could not find project p")})
     with pytest.raises(UserError, match=r"wandb:me/p: Could not find project p: check entity"):
-        at(api.pages, 0, "me/p", Patience())
+        run_at(api.pages, 0, "me/p", Patience())
 
 
 def test_a_run_without_history_is_told() -> None:

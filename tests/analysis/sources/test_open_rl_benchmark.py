@@ -22,11 +22,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analysis.sources.filter_text import parse_query
-from analysis.sources.filters import mongo
+from analysis.sources.filters import server_filter
 from analysis.sources.open_rl_benchmark import DATABASE, TABLE, read_benchmark
 from analysis.sources.record import EXACT, Record, Source
-from analysis.tables.exported import exported
-from analysis.tables.open_rl_benchmark_export import link, write_benchmark
+from analysis.tables.exported import runs_to_export
+from analysis.tables.open_rl_benchmark_export import link_command, write_benchmark
 from analysis.tables.table import Tables
 from rlhf_lab.types.errors import UserError
 from tests.support import prepared
@@ -116,7 +116,7 @@ def test_no_match_tells_what_there_is() -> None:
 
 
 def test_an_empty_query_asks_a_server_for_everything() -> None:
-    assert mongo(parse_query(["?we=me"])) == {}
+    assert server_filter(parse_query(["?we=me"])) == {}
 
 
 # The database.
@@ -148,7 +148,7 @@ def same_numbers(made: Tables, again: Tables) -> None:
 
 def test_what_is_exported_is_read_back_with_the_same_numbers(tmp_path: Path) -> None:
     written = two_conditions()
-    folders = write_benchmark(exported(written), tmp_path, "me", "p")
+    folders = write_benchmark(runs_to_export(written), tmp_path, "me", "p")
     assert folders[0] == tmp_path / "me" / "p" / "r1"
     reading = read_benchmark(tmp_path)
     assert reading.findings == ()
@@ -161,8 +161,8 @@ def test_what_is_exported_is_read_back_with_the_same_numbers(tmp_path: Path) -> 
     assert (by_run["r1"].facts.content, by_run["r1"].facts.code) == ("one", "c0de" * 4)
     assert by_run["r4"].config["note"] == 'a,b\n"c" é <&>'
     # Again, and out and in a second time: nothing is there twice.
-    write_benchmark(exported(written[:2]), tmp_path, "me", "p")
-    write_benchmark(exported(reading.records), tmp_path, "me", "q")
+    write_benchmark(runs_to_export(written[:2]), tmp_path, "me", "p")
+    write_benchmark(runs_to_export(reading.records), tmp_path, "me", "q")
     projects: dict[str, list[Record]] = {}
     for one in read_benchmark(tmp_path).records:
         projects.setdefault(one.facts.project, []).append(replace(one, place=""))
@@ -180,7 +180,7 @@ NUMBERS = st.floats() | st.integers(-EXACT, EXACT)
 def test_any_name_and_number_comes_back(rows: list[dict[str, float]]) -> None:
     whole = record(rounds=[{**row, **own} for row, own in zip(rows, rounds(), strict=False)])
     with tempfile.TemporaryDirectory() as folder:
-        write_benchmark(exported([whole]), Path(folder), "me", "p")
+        write_benchmark(runs_to_export([whole]), Path(folder), "me", "p")
         (again,) = read_benchmark(Path(folder)).records
     for row, theirs in zip(whole.rounds, again.rounds, strict=True):
         for name, value in row.items():
@@ -190,14 +190,14 @@ def test_any_name_and_number_comes_back(rows: list[dict[str, float]]) -> None:
 def test_names_that_make_no_folder_are_refused_or_made_safe(tmp_path: Path) -> None:
     for entity in ("", "a/b", "..", ".hidden"):
         with pytest.raises(UserError, match=f"entity='{entity}' names no folder"):
-            write_benchmark(exported([record()]), tmp_path, entity, "p")
-    (folder,) = write_benchmark(exported([record("../../a b/ü<>")]), tmp_path, "me", "p")
+            write_benchmark(runs_to_export([record()]), tmp_path, entity, "p")
+    (folder,) = write_benchmark(runs_to_export([record("../../a b/ü<>")]), tmp_path, "me", "p")
     assert folder.parent == tmp_path / "me" / "p" and folder.is_dir()
     assert read_benchmark(tmp_path).records[0].run == folder.name
 
 
 def test_damaged_databases_and_curves_are_findings(tmp_path: Path) -> None:
-    write_benchmark(exported(two_conditions()), tmp_path, "me", "p")
+    write_benchmark(runs_to_export(two_conditions()), tmp_path, "me", "p")
     (tmp_path / "me/p/r2" / TABLE).unlink()
     (tmp_path / "me/q").mkdir()
     (tmp_path / "me/q" / DATABASE).write_text("no database, but long enough to be looked at" * 9)
@@ -216,7 +216,7 @@ def test_damaged_databases_and_curves_are_findings(tmp_path: Path) -> None:
 
 
 def test_the_command_that_links_an_export_is_one_line(tmp_path: Path) -> None:
-    told = link(tmp_path / "a b", "me")
+    told = link_command(tmp_path / "a b", "me")
     assert "\n" not in told and f"'{tmp_path}/a b/me'" in told
 
 
@@ -263,21 +263,23 @@ def test_what_is_exported_is_each_run_once_under_names_that_tell_settings_apart(
     first, second, *_ = two_conditions()
     other, again = of_other_sweeps(first)
     renamed = replace(again, config={**first.config, "exp_name": "another sweep's name for it"})
-    made = {one.record.run: one.condition for one in exported([renamed, first, second, other])}
+    made = {
+        one.record.run: one.condition for one in runs_to_export([renamed, first, second, other])
+    }
     assert list(made) == ["r1", "r2", "r5"], "of the same run that with more evaluations stays"
     assert made["r1"] == made["r2"] != made["r5"]
     assert made["r5"] == "grpo-sync N=1 T=1 K=2 S=0 optim.lr=0.001"
     bare = replace(first, facts=replace(first.facts, seed=None), config={"seed": None})
     seedless = [replace(bare, run=run) for run in "ab"]
-    assert len(exported(seedless)) == 2
-    alone = exported([first, second], by=["optim.lr"])
+    assert len(runs_to_export(seedless)) == 2
+    alone = runs_to_export([first, second], by=["optim.lr"])
     assert {one.condition for one in alone} == {made["r1"]}
 
 
 def test_rlops_plots_what_is_exported_with_our_numbers(tmp_path: Path) -> None:
     written = two_conditions()
     package = copy_of_package(tmp_path)
-    held = exported([*written, *of_other_sweeps(written[0])])
+    held = runs_to_export([*written, *of_other_sweeps(written[0])])
     write_benchmark(held, package / "dataset", "me", "p")
     made, out = tables(*written), tmp_path / "out" / "cmp"
     names = {one.record.run: one.condition for one in held}
@@ -310,7 +312,7 @@ def test_rlops_plots_what_is_exported_with_our_numbers(tmp_path: Path) -> None:
 
 def test_its_multi_metrics_command_finds_the_keys_it_asks_for(tmp_path: Path) -> None:
     package = copy_of_package(tmp_path)
-    write_benchmark(exported(two_conditions()), package / "dataset", "me", "p")
+    write_benchmark(runs_to_export(two_conditions()), package / "dataset", "me", "p")
     out = tmp_path / "multi"
     rlops(
         tmp_path, "rlops_multi_metrics",
@@ -324,7 +326,7 @@ def test_its_multi_metrics_command_finds_the_keys_it_asks_for(tmp_path: Path) ->
 
 
 def test_run_json_has_what_its_cache_reads(tmp_path: Path) -> None:
-    (folder, *_) = write_benchmark(exported(two_conditions()), tmp_path, "me", "p")
+    (folder, *_) = write_benchmark(runs_to_export(two_conditions()), tmp_path, "me", "p")
     told: dict[str, Any] = json.loads((folder / "run.json").read_text())
     assert told["path"] == ["me", "p", "r1"] and told["user"]["username"] == "rlhf_lab"
     keys = {"id", "name", "state", "url", "project", "entity", "config", "tags", "path", "user"}

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.sources.history import join
+from analysis.sources.history import merge_histories
 from analysis.sources.record import flat
-from analysis.sources.wandb_files import read_offline, tell
+from analysis.sources.wandb_files import read_file, read_offline
 from analysis.sources.wandb_log import BLOCK, CHUNK, HEADER, MAGIC, Log
 from analysis.tables.table import make_tables
 from tests.support import prepared
@@ -97,7 +97,7 @@ def test_what_is_no_such_file_says_so() -> None:
 def test_a_step_that_is_told_again_is_what_was_told_last() -> None:
     first = [{"_step": n, "loss": n} for n in range(4)]
     later = [{"_step": n, "loss": 10 * n} for n in range(2, 6)]
-    assert [row["loss"] for row in join([first, later])] == [0, 1, 20, 30, 40, 50]
+    assert [row["loss"] for row in merge_histories([first, later])] == [0, 1, 20, 30, 40, 50]
 
 
 # Files of wandb itself.
@@ -166,7 +166,7 @@ def test_every_file_is_read_as_wandbs_own_reader_reads_it(folder: Path) -> None:
         theirs = inspected(path)
         history = [one["history"]["item"] for one in theirs if one["type"] == "history"]
         heads = [one["run"] for one in theirs if one["type"] == "run"]
-        told = tell(path)
+        told = read_file(path)
         assert [plain(row) for row in told.rows] == [plain(row) for row in history]
         assert history
         assert (told.head.run_id, told.head.project) == (heads[0]["run_id"], heads[0]["project"])
@@ -205,12 +205,12 @@ def test_the_first_file_alone_is_of_a_run_that_failed(folder: Path) -> None:
 def test_a_cut_tail_is_told_with_its_byte(folder: Path, tmp_path: Path) -> None:
     path = sorted(folder.rglob("*.wandb"))[1]
     data = path.read_bytes()
-    whole = tell(path).rows
+    whole = read_file(path).rows
     seen = set()
     for cut in range(len(data) - 1, HEADER.size, -97):
         copy = tmp_path / "run-abc.wandb"
         copy.write_bytes(data[:cut])
-        told = tell(copy)
+        told = read_file(copy)
         assert told.rows == whole[: len(told.rows)] or any(v != v for v in told.rows[0].values())
         seen.add(len(told.rows))
         reading = read_offline(copy)
@@ -230,7 +230,7 @@ def test_a_damaged_middle_is_told_and_nothing_behind_it_is_guessed(
     data[BLOCK + 100] ^= 1
     copy = tmp_path / "damaged.wandb"
     copy.write_bytes(data)
-    told = tell(copy)
+    told = read_file(copy)
     assert told.rows == [] and f"read up to byte {BLOCK} of {len(data)}" in told.problems[0]
     assert "the checksum does not fit" in told.problems[0]
     (run,) = read_offline(copy).records

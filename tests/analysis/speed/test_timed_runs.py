@@ -33,7 +33,7 @@ from analysis.speed.result_tables import (
 )
 from analysis.speed.reward import Counted, reward, share_of_vowels
 from analysis.speed.spec import Spec, Timed, load, write_prompts
-from analysis.speed.timed_runs import options, python_of, timed
+from analysis.speed.timed_runs import options, python_of, time_between
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.models.causal_lm import load_policy, save_policy
 from rlhf_lab.models.scratch import ScratchModel
@@ -95,7 +95,7 @@ def test_the_limits_of_this_machine_are_those_of_a_copy_and_a_product(
     monkeypatch.setattr(device_limits, "COPY_BYTES", 100)
     monkeypatch.setattr(device_limits, "MATRIX", {"cpu": 10})
     # At best 200 bytes in 0.1 s, and 2 * 1000 operations in 1 s.
-    assert device_limits.measured("cpu", torch.float32) == Limits(2000.0, 2000.0)
+    assert device_limits.measure_limits("cpu", torch.float32) == Limits(2000.0, 2000.0)
 
 
 def test_the_first_trial_is_not_counted() -> None:
@@ -176,7 +176,7 @@ def row(step: int) -> dict[str, float]:
 def test_warm_up_and_what_async_trains_on_at_its_end_are_not_timed() -> None:
     rows = [row(step) for step in range(4)]
     rows[3]["seconds/wall"] = 1000.0
-    found = timed(rows, warm_up=1, updates=2)
+    found = time_between(rows, warm_up=1, updates=2)
     assert found == Timed(4.0, 64, 200, trained_tokens=600, update_seconds=1.0)
     assert found.completions_per_second == 16
     assert found.tokens_per_second == 50
@@ -256,7 +256,7 @@ def test_an_algorithm_that_no_model_is_measured_with_is_refused(
 
 def test_a_failed_run_ends_the_benchmark_with_what_it_said(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match=r"No module named analysis\.absent"):
-        timed_runs.reported(SPEC, Path(sys.executable), "analysis.absent", tmp_path)
+        timed_runs.run_module(SPEC, Path(sys.executable), "analysis.absent", tmp_path)
 
 
 def test_another_side_begins_each_repeat(tmp_path: Path) -> None:

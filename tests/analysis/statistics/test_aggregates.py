@@ -27,7 +27,7 @@ from analysis.statistics.aggregates import (
 )
 from analysis.statistics.arrays import Floats
 from analysis.statistics.improvement import probability_of_improvement
-from analysis.statistics.intervals import acceleration, corrected
+from analysis.statistics.intervals import acceleration, bca_tails
 from analysis.statistics.profiles import performance_profiles
 from analysis.statistics.results import OF_ANY_NUMBER, Estimate, Method, Options
 from analysis.statistics.scores import Resampling, scores_of
@@ -106,7 +106,7 @@ def test_the_t_interval_of_two_tasks_is_that_of_welch() -> None:
 def test_bca_without_bias_and_skewness_is_percentile() -> None:
     tails = np.array([0.025, 0.975])
     drawn_RM: Floats = np.linspace(-50, 50, 101)[:, None]
-    flat = corrected(np.zeros(1), drawn_RM, np.zeros(1), tails)
+    flat = bca_tails(np.zeros(1), drawn_RM, np.zeros(1), tails)
     assert flat[:, 0] == pytest.approx(tails, abs=1e-12)
 
 
@@ -114,7 +114,7 @@ def test_bca_moves_its_tails_as_its_formula_says() -> None:
     # Half of the draws and one tie of 8 lie below: z0 = ppf(4.5 / 8).
     drawn_RM = np.array([1.0, 2, 3, 4, 5, 6, 7, 8])[:, None]
     shift, quantile, bend = float(stats.norm.ppf(4.5 / 8)), 1.959963984540054, 0.1
-    found = corrected(np.array([5.0]), drawn_RM, np.array([bend]), np.array([0.025, 0.975]))
+    found = bca_tails(np.array([5.0]), drawn_RM, np.array([bend]), np.array([0.025, 0.975]))
     for place, sign in enumerate((-1, 1)):
         moved = shift + sign * quantile
         assert found[place, 0] == pytest.approx(stats.norm.cdf(shift + moved / (1 - bend * moved)))
@@ -197,7 +197,7 @@ def test_whole_runs_keep_what_tasks_of_a_seed_share() -> None:
 
 def test_a_draw_counts_as_many_units_as_there_are() -> None:
     rng = np.random.default_rng(0)
-    first, second = bootstrap.counted([3, 7], 2000, rng)
+    first, second = bootstrap.count_draws([3, 7], 2000, rng)
     assert (first.sum(axis=1) == 3).all() and (second.sum(axis=1) == 7).all()
     # Each unit is drawn n times a draw's 1/n: a mean of 1, with variance (1 - 1/n).
     error = ERRORS * np.sqrt((1 - 1 / 7) / 2000)

@@ -50,7 +50,7 @@ def test_pairs_take_away_what_seeds_share() -> None:
     paired = difference(in_pairs(first, second), STUDENT)
     assert paired.point == pytest.approx(difference(apart(first, second), STUDENT).point)
     assert 500 * paired.half_width < difference(apart(first, second), STUDENT).half_width
-    assert any("pairs would tell more" in text for text in apart(first, second).warnings)
+    assert any("pairs would show more" in text for text in apart(first, second).warnings)
 
 
 def test_t_intervals_are_those_of_student_and_welch() -> None:

@@ -11,9 +11,16 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from analysis.statistics.crossings import Target, Times, first_crossing, times_to
-from analysis.statistics.curves import RunCurve, areas, common_grid, common_range, curve_of, on_grid
+from analysis.statistics.curves import (
+    RunCurve,
+    areas,
+    common_grid,
+    common_range,
+    curve_of,
+    values_on_grid,
+)
 from analysis.statistics.frontiers import frontier_distance, frontier_of
-from analysis.statistics.pareto import front, hypervolume, members
+from analysis.statistics.pareto import front, hypervolume, is_on_front
 from analysis.statistics.results import OF_ANY_NUMBER, Method, Options
 from analysis.statistics.survival import survival
 from analysis.statistics.targets import time_to_target, times_ratio
@@ -31,7 +38,7 @@ def test_runs_are_brought_to_the_range_that_all_measured() -> None:
     curves = [curve([0, 10, 20], [0, 1, 3]), curve([5, 15], [1, 2])]
     assert common_range(curves) == (5, 15)
     assert common_grid(curves, 3).tolist() == [5, 10, 15]
-    assert on_grid(curves, [5, 10, 15]).tolist() == [[0.5, 1, 2], [1, 1.5, 2]]
+    assert values_on_grid(curves, [5, 10, 15]).tolist() == [[0.5, 1, 2], [1, 1.5, 2]]
 
 
 def test_areas_are_mean_heights_of_trapezoids() -> None:
@@ -171,7 +178,7 @@ def test_pairs_of_times_with_one_ratio_leave_no_doubt() -> None:
 def test_members_of_a_front_by_hand() -> None:
     # b is dearer and worse than a; c is dearer and better; d is a's equal.
     cost, quality = np.array([[1.0, 2, 3, 1]]), np.array([[0.5, 0.4, 0.9, 0.5]])
-    assert members(cost, quality)[0].tolist() == [True, False, True, True]
+    assert is_on_front(cost, quality)[0].tolist() == [True, False, True, True]
     # From 1 to 3 height .5, from 3 to 4 height .9.
     assert hypervolume(cost, quality, (4.0, 0.0))[0] == pytest.approx(2 * 0.5 + 1 * 0.9)
     assert hypervolume(cost, quality, (2.0, 0.4))[0] == pytest.approx(1 * 0.1)
@@ -189,7 +196,7 @@ def test_the_area_is_counted_in_squares(placed: list[tuple[int, int]]) -> None:
     )
     assert hypervolume(cost, quality, (10.0, 0.0))[0] == squares
     # Whoever is not a member adds nothing, and somebody always is.
-    held = members(cost, quality)[0]
+    held = is_on_front(cost, quality)[0]
     assert held.any()
     assert hypervolume(cost[:, held], quality[:, held], (10.0, 0.0))[0] == squares
 
@@ -282,7 +289,7 @@ BAD: list[tuple[str, Callable[[], object]]] = [
     ("no x is common", lambda: common_range([curve([0, 1], [0, 0]), curve([2, 3], [0, 0])])),
     ("no curves", lambda: common_range([])),
     ("points=1", lambda: common_grid([curve([0, 1], [0, 0])], 1)),
-    ("grid point 2 is outside of 0 to 1", lambda: on_grid([curve([0, 1], [0, 0])], [2.0])),
+    ("grid point 2 is outside of 0 to 1", lambda: values_on_grid([curve([0, 1], [0, 0])], [2.0])),
     ("within=3, 2", lambda: areas([curve([0, 9], [0, 0])], (3, 2))),
     ("grid point 20 is outside", lambda: areas([curve([0, 9], [0, 0])], (3, 20))),
     ("no runs to look for gold/win_rate=0.5", lambda: times_to(TARGET, {})),
