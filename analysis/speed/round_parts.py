@@ -28,7 +28,8 @@ from rlhf_lab.models.pretrained import PretrainedModel
 from rlhf_lab.models.reward_model import reward_model_from
 from rlhf_lab.models.weights import num_parameters
 from rlhf_lab.rewards.model import scores_of
-from rlhf_lab.rollout.generators.hf import HFGenerator, HFSampling
+from rlhf_lab.rollout.generators.hf import HFGenerator
+from rlhf_lab.rollout.generators.options import HFSampling
 from rlhf_lab.rollout.shared import SharedWeights
 from rlhf_lab.runs.memory import keep_freed_memory
 from rlhf_lab.training.checkpoint import CheckpointOptions, Checkpoints, Snapshot

@@ -20,7 +20,7 @@ from rlhf_lab.experiment.registry import CLASSES, classes, plain_options
 from rlhf_lab.models.pretrained import PretrainedModel
 from rlhf_lab.models.scratch import ScratchModel
 from rlhf_lab.rewards.shaping import ShapingOptions
-from rlhf_lab.rollout.generators.hf import HFSampling
+from rlhf_lab.rollout.generators.options import HFSampling
 from rlhf_lab.rollout.mode import Mode
 from rlhf_lab.runs.kernels import Kernels
 from rlhf_lab.runs.trackers.options import TrackerOptions

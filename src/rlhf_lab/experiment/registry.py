@@ -84,7 +84,7 @@ CLASSES: dict[str, dict[str, str]] = {
     "run": {"run": "types.run_options.RunOptions"},
     "mode": {"mode": "rollout.mode.Mode"},
     "generator": {
-        "hf": "rollout.generators.hf.HFSampling",
+        "hf": "rollout.generators.options.HFSampling",
         "pairs": "rollout.generators.pairs.PairsSampling",
         "vllm": f"{VLLM}.VLLMSampling",
         "vllm_server": f"{VLLM}.VLLMServerSampling",

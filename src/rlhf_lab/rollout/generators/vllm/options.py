@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import ClassVar
 from urllib.parse import urlsplit
 
-from rlhf_lab.rollout.generators.hf import HFSampling
+from rlhf_lab.rollout.generators.options import HFSampling
 from rlhf_lab.rollout.generators.vllm.available import require_answering
 from rlhf_lab.rollout.ports import require_free
 from rlhf_lab.tasks.extras import require_package
