@@ -29,7 +29,7 @@ from rlhf_lab.training.checkpoint import CheckpointOptions
 from rlhf_lab.training.engines.options import EngineOptions
 from rlhf_lab.training.optim import Optim
 from rlhf_lab.training.stages.labels import LabelOptions
-from rlhf_lab.training.stages.reward_model import RewardModelOptions
+from rlhf_lab.training.stages.reward_model_options import RewardModelOptions
 from rlhf_lab.training.stages.sft import SFTOptions
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
