@@ -31,7 +31,8 @@ from rlhf_lab.runs import atomic_folder, forkserver, memory
 from rlhf_lab.runs.jsonl import read_rows
 from rlhf_lab.runs.summaries import list_runs
 from rlhf_lab.runs.trackers.console import Console
-from rlhf_lab.training.checkpoint import CheckpointOptions, Checkpoints, Snapshot
+from rlhf_lab.training.checkpoint import Checkpoints, Snapshot
+from rlhf_lab.training.checkpoint_options import CheckpointOptions
 from rlhf_lab.types.data import Weights
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.rollouts import Rollout, Span

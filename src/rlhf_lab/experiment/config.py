@@ -25,7 +25,7 @@ from rlhf_lab.rollout.mode import Mode
 from rlhf_lab.runs.kernels import Kernels
 from rlhf_lab.runs.trackers.options import TrackerOptions
 from rlhf_lab.tasks.audit import DataOptions
-from rlhf_lab.training.checkpoint import CheckpointOptions
+from rlhf_lab.training.checkpoint_options import CheckpointOptions
 from rlhf_lab.training.engines.options import EngineOptions
 from rlhf_lab.training.optim import Optim
 from rlhf_lab.training.stages.labels import LabelOptions

@@ -97,7 +97,7 @@ CLASSES: dict[str, dict[str, str]] = {
     "optim": {"adamw": "training.optim.Optim"},
     "eval": {"eval": "evaluation.options.EvalOptions"},
     "tracker": {"tracker": "runs.trackers.options.TrackerOptions"},
-    "checkpoint": {"checkpoint": "training.checkpoint.CheckpointOptions"},
+    "checkpoint": {"checkpoint": "training.checkpoint_options.CheckpointOptions"},
 }
 # Options with a class's defaults in groups whose options are not called like their classes.
 DEFAULTS: dict[str, dict[str, str]] = {

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rlhf_lab.training.stages.strength import (
-    Treatment,
-)
+from rlhf_lab.training.stages.strength import Treatment
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
 
