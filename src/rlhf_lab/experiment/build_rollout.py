@@ -24,8 +24,9 @@ from rlhf_lab.rollout.budget import StalenessBudget
 from rlhf_lab.rollout.executor import Executor, InlineExecutor
 from rlhf_lab.rollout.generators.pairs import PairsGenerator, PairsSampling
 from rlhf_lab.rollout.generators.vllm.make import Lengths, engine_settings, vllm_generator
-from rlhf_lab.rollout.generators.vllm.options import VLLMSampling, VLLMServerSampling
+from rlhf_lab.rollout.generators.vllm.options import VLLMSampling
 from rlhf_lab.rollout.generators.vllm.own_server import Command, lone_server
+from rlhf_lab.rollout.generators.vllm.server_options import VLLMServerSampling
 from rlhf_lab.rollout.mode import ExecutorKind, Mode, WhenStale
 from rlhf_lab.rollout.pipeline import Pipeline
 from rlhf_lab.rollout.process import FailurePolicy
