@@ -21,9 +21,10 @@ from analysis.speed.clock import seconds_of
 from analysis.speed.device_limits import measured
 from analysis.speed.spec import Spec, answer
 from analysis.speed.transformers_loop import generate
-from rlhf_lab.models.batching import collate, micro_batches
+from rlhf_lab.models.batching import collate
 from rlhf_lab.models.causal_lm import load_policy
 from rlhf_lab.models.forward import response_output
+from rlhf_lab.models.microbatches import micro_batches
 from rlhf_lab.models.pretrained import PretrainedModel
 from rlhf_lab.models.reward_model import reward_model_from
 from rlhf_lab.models.weights import num_parameters

@@ -14,9 +14,10 @@ import torch
 from torch import Tensor
 
 from rlhf_lab.algos.off_policy import corrected, measure
-from rlhf_lab.models.batching import Microbatch, split, to_device, trim
+from rlhf_lab.models.batching import to_device
 from rlhf_lab.models.devices import torch_threads
 from rlhf_lab.models.forward import num_chunks, token_rows
+from rlhf_lab.models.microbatches import Microbatch, split, trim
 from rlhf_lab.models.shared_prompts import packing_is_cheaper
 from rlhf_lab.runs.memory import memory_for, peak_bytes
 from rlhf_lab.training.engines.distributed import Processes

@@ -11,7 +11,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from rlhf_lab.models.batching import Microbatch
+from rlhf_lab.models.microbatches import Microbatch
 from rlhf_lab.training.engines.policy_with_values import PassLayout
 from rlhf_lab.types.data import Batch, PolicyOutput
 
