@@ -21,8 +21,8 @@ from rlhf_lab.rollout.generators.hf import HFGenerator
 from rlhf_lab.rollout.generators.options import HFSampling
 from rlhf_lab.tasks.protocols import Answering
 from rlhf_lab.tasks.references import reference_groups
-from rlhf_lab.types.protocols import Reward
 from rlhf_lab.types.randomness import stable_hash, uniforms
+from rlhf_lab.types.reward_protocols import Reward
 
 
 def transformers_sampling(config: Config) -> HFSampling:
