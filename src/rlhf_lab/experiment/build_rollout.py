@@ -27,7 +27,8 @@ from rlhf_lab.rollout.generators.vllm.make import Lengths, engine_settings, vllm
 from rlhf_lab.rollout.generators.vllm.options import VLLMSampling
 from rlhf_lab.rollout.generators.vllm.own_server import Command, lone_server
 from rlhf_lab.rollout.generators.vllm.server_options import VLLMServerSampling
-from rlhf_lab.rollout.mode import ExecutorKind, Mode, WhenStale
+from rlhf_lab.rollout.mode import Mode
+from rlhf_lab.rollout.mode_choices import ExecutorKind, WhenStale
 from rlhf_lab.rollout.pipeline import Pipeline
 from rlhf_lab.rollout.process import FailurePolicy
 from rlhf_lab.rollout.recorded_schedule import read_schedule

@@ -15,7 +15,7 @@ from typing import Any
 from rlhf_lab.rollout import stack_file
 from rlhf_lab.rollout.feeds import LatestWeights
 from rlhf_lab.rollout.generator_main import serve
-from rlhf_lab.rollout.mode import OnFailure
+from rlhf_lab.rollout.mode_choices import OnFailure
 from rlhf_lab.rollout.shared import Progress, SharedWeights
 from rlhf_lab.rollout.stack_file import StackFile
 from rlhf_lab.rollout.worker import RolloutWorker
