@@ -27,8 +27,9 @@ from rlhf_lab.experiment.config import Config, typed
 from rlhf_lab.experiment.config_schema import register
 from rlhf_lab.experiment.derived import response_tokens
 from rlhf_lab.experiment.registry import classes, conf_folder
-from rlhf_lab.models.batching import collate, micro_batches, minibatches, rewards_of
+from rlhf_lab.models.batching import collate, minibatches, rewards_of
 from rlhf_lab.models.causal_lm import load_policy
+from rlhf_lab.models.microbatches import micro_batches
 from rlhf_lab.models.value_model import value_model_like
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.data import Batch, PolicyOutput, ValueModel

@@ -19,7 +19,8 @@ from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
 
 from rlhf_lab.algos.corrections.none import NoCorrection
 from rlhf_lab.algos.online_dpo import OnlineDPO
-from rlhf_lab.models.batching import collate, split, token_weights
+from rlhf_lab.models.batching import collate, token_weights
+from rlhf_lab.models.microbatches import split
 from rlhf_lab.runs.memory import keep_freed_memory, peak_bytes
 from rlhf_lab.training.engines.distributed import Processes
 from rlhf_lab.training.engines.engine import TrainingEngine

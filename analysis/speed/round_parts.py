@@ -21,17 +21,20 @@ from analysis.speed.clock import seconds_of
 from analysis.speed.device_limits import measure_limits
 from analysis.speed.spec import Spec, answer
 from analysis.speed.transformers_loop import generate
-from rlhf_lab.models.batching import collate, micro_batches
+from rlhf_lab.models.batching import collate
 from rlhf_lab.models.causal_lm import load_policy
 from rlhf_lab.models.forward import response_output
+from rlhf_lab.models.microbatches import micro_batches
 from rlhf_lab.models.pretrained import PretrainedModel
 from rlhf_lab.models.reward_model import reward_model_from
 from rlhf_lab.models.weights import num_parameters
 from rlhf_lab.rewards.model import scores_of
-from rlhf_lab.rollout.generators.hf import HFGenerator, HFSampling
+from rlhf_lab.rollout.generators.hf import HFGenerator
+from rlhf_lab.rollout.generators.options import HFSampling
 from rlhf_lab.rollout.shared import SharedWeights
 from rlhf_lab.runs.memory import keep_freed_memory
-from rlhf_lab.training.checkpoint import CheckpointOptions, Checkpoints, Snapshot
+from rlhf_lab.training.checkpoint import Checkpoints, Snapshot
+from rlhf_lab.training.checkpoint_options import CheckpointOptions
 from rlhf_lab.types.data import Batch, Weights
 from rlhf_lab.types.randomness import stable_hash, uniforms
 from rlhf_lab.types.rollouts import Chunk

@@ -11,7 +11,8 @@ from torch import Tensor
 from rlhf_lab.algos.common import sequence_weight
 from rlhf_lab.algos.ppo import PPO
 from rlhf_lab.experiment.registry import classes
-from rlhf_lab.models.batching import collate, micro_batches, rewards_of, token_weights
+from rlhf_lab.models.batching import collate, rewards_of, token_weights
+from rlhf_lab.models.microbatches import micro_batches
 from rlhf_lab.types.data import Batch, Objective, PolicyOutput
 from rlhf_lab.types.protocols import Algorithm
 from rlhf_lab.types.samples import Group

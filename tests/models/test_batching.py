@@ -7,7 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlhf_lab.models.batching import collate, micro_batches, minibatches, pad_left, token_weights
+from rlhf_lab.models.batching import collate, minibatches, pad_left, token_weights
+from rlhf_lab.models.microbatches import micro_batches
 from rlhf_lab.types.data import Credit, Reduction
 from tests.support.examples import group
 

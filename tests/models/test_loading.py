@@ -23,7 +23,8 @@ from rlhf_lab.models.loading import located
 from rlhf_lab.models.pretrained import Attention, PretrainedModel, Tying
 from rlhf_lab.models.reward_model import load_reward_model, reward_model_from, save_reward_model
 from rlhf_lab.rewards.model import row_scores
-from rlhf_lab.rollout.generators.hf import HFGenerator, HFSampling
+from rlhf_lab.rollout.generators.hf import HFGenerator
+from rlhf_lab.rollout.generators.options import HFSampling
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.tasks.tldr_nano import TldrNano
 from rlhf_lab.types.data import Weights

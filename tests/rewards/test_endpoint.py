@@ -27,8 +27,8 @@ from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.training.stages.relabel import write_relabelled
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.heartbeat import watched
-from rlhf_lab.types.protocols import Comparing, Metered
 from rlhf_lab.types.randomness import stable_hash
+from rlhf_lab.types.reward_protocols import Comparing, Metered
 from rlhf_lab.types.samples import Example, Finish, Group, Prompt, Sample
 from tests.conftest import MakeConfig
 from tests.support.examples import FACTS, call

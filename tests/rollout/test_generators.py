@@ -24,7 +24,8 @@ from rlhf_lab.models.weights import load_weights, num_parameters
 from rlhf_lab.rewards.model import ModelReward, ModelScorer, last_token_scores
 from rlhf_lab.rollout.feeds import LatestWeights, RecordedWeights, SegmentRecorder
 from rlhf_lab.rollout.generators.draw import draw
-from rlhf_lab.rollout.generators.hf import HFGenerator, HFSampling
+from rlhf_lab.rollout.generators.hf import HFGenerator
+from rlhf_lab.rollout.generators.options import HFSampling
 from rlhf_lab.tasks.prompts import PromptStream
 from rlhf_lab.tasks.tldr_nano import TldrNano
 from rlhf_lab.types.data import Weights

@@ -21,7 +21,8 @@ from rlhf_lab.models.batching import collate
 from rlhf_lab.models.scratch import ScratchModel, scratch
 from rlhf_lab.rewards.preference import PreferenceScorer
 from rlhf_lab.rollout.chunk_states import QueuedChunk
-from rlhf_lab.rollout.generators.hf import HFGenerator, HFSampling
+from rlhf_lab.rollout.generators.hf import HFGenerator
+from rlhf_lab.rollout.generators.options import HFSampling
 from rlhf_lab.rollout.generators.pairs import PairsGenerator
 from rlhf_lab.rollout.worker import RolloutWorker
 from rlhf_lab.runs.trackers.console import Console

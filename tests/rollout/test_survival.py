@@ -24,14 +24,16 @@ from rlhf_lab.experiment.build_engine import build_engine
 from rlhf_lab.models.causal_lm import load_policy
 from rlhf_lab.rollout.background import ProcessExecutor
 from rlhf_lab.rollout.chunk_states import QueuedChunk
-from rlhf_lab.rollout.mode import OnFailure
-from rlhf_lab.rollout.process import FailurePolicy, GeneratorFailure, GeneratorProcess
+from rlhf_lab.rollout.failures import FailurePolicy, GeneratorFailure
+from rlhf_lab.rollout.mode_choices import OnFailure
+from rlhf_lab.rollout.process import GeneratorProcess
 from rlhf_lab.rollout.shared import SharedWeights
 from rlhf_lab.runs import atomic_folder, forkserver, memory
 from rlhf_lab.runs.jsonl import read_rows
 from rlhf_lab.runs.summaries import list_runs
 from rlhf_lab.runs.trackers.console import Console
-from rlhf_lab.training.checkpoint import CheckpointOptions, Checkpoints, Snapshot
+from rlhf_lab.training.checkpoint import Checkpoints, Snapshot
+from rlhf_lab.training.checkpoint_options import CheckpointOptions
 from rlhf_lab.types.data import Weights
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.rollouts import Rollout, Span

@@ -23,7 +23,7 @@ from rlhf_lab.rollout.executor import InlineExecutor
 from rlhf_lab.rollout.generators.vllm import weights as weight_files
 from rlhf_lab.rollout.generators.vllm.generator import VLLMGenerator, batch_effect
 from rlhf_lab.rollout.generators.vllm.make import local_engine
-from rlhf_lab.rollout.generators.vllm.options import Prove, VLLMSampling, VLLMServerSampling
+from rlhf_lab.rollout.generators.vllm.options import Prove, VLLMSampling
 from rlhf_lab.rollout.generators.vllm.own_server import flags, server_arguments
 from rlhf_lab.rollout.generators.vllm.proof import Proof, perturbed
 from rlhf_lab.rollout.generators.vllm.requests import (
@@ -34,6 +34,7 @@ from rlhf_lab.rollout.generators.vllm.requests import (
     requests_of,
     sampling_params,
 )
+from rlhf_lab.rollout.generators.vllm.server_options import VLLMServerSampling
 from rlhf_lab.rollout.generators.vllm.servers import Servers
 from rlhf_lab.rollout.generators.vllm.weights import WeightFiles
 from rlhf_lab.rollout.mode import Mode

@@ -30,7 +30,8 @@ from rlhf_lab.runs.run_directory import RunDirectory
 from rlhf_lab.runs.saved_tensors import read_tensors
 from rlhf_lab.runs.summaries import list_runs
 from rlhf_lab.runs.trackers.console import Console
-from rlhf_lab.training.checkpoint import CheckpointOptions, Checkpoints
+from rlhf_lab.training.checkpoint import Checkpoints
+from rlhf_lab.training.checkpoint_options import CheckpointOptions
 from rlhf_lab.types.errors import UserError
 from tests.support.fuzz import pristine
 from tests.support.fuzz_runs import CASES, chunk, snapshot

@@ -16,7 +16,7 @@ import pytest
 from rlhf_lab.experiment import lifecycle
 from rlhf_lab.rewards.function import FunctionReward, require_function
 from rlhf_lab.rewards.limited import OnError, SampleScorer
-from rlhf_lab.rollout.process import GeneratorFailure
+from rlhf_lab.rollout.failures import GeneratorFailure
 from rlhf_lab.runs import forkserver
 from rlhf_lab.runs.foreign import state
 from rlhf_lab.runs.foreign.arguments import changed, copied

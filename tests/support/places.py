@@ -15,8 +15,9 @@ import torch
 
 from rlhf_lab.rewards.function import FunctionJudge
 from rlhf_lab.rewards.limited import OnError, SampleScorer
-from rlhf_lab.rollout.mode import OnFailure
-from rlhf_lab.rollout.process import FailurePolicy, GeneratorProcess
+from rlhf_lab.rollout.failures import FailurePolicy
+from rlhf_lab.rollout.mode_choices import OnFailure
+from rlhf_lab.rollout.process import GeneratorProcess
 from rlhf_lab.rollout.shared import SharedWeights
 from rlhf_lab.rollout.worker import RolloutWorker
 from rlhf_lab.runs.foreign import state

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlhf_lab.experiment import checks
-from rlhf_lab.models.batching import collate, split
+from rlhf_lab.models.batching import collate
 from rlhf_lab.models.forward import is_splittable, num_chunks, response_output
+from rlhf_lab.models.microbatches import split
 from rlhf_lab.models.scratch import ScratchModel
 from rlhf_lab.models.value_model import value_model_like
 from rlhf_lab.runs.memory import OutOfMemory

@@ -39,12 +39,8 @@ from rlhf_lab.training.stages.calibration import (
     read_calibration,
     write_calibration,
 )
-from rlhf_lab.training.stages.reward_model import (
-    RewardModelOptions,
-    accuracy,
-    pair_gaps,
-    train_reward_model,
-)
+from rlhf_lab.training.stages.reward_model import accuracy, pair_gaps, train_reward_model
+from rlhf_lab.training.stages.reward_model_options import RewardModelOptions
 from rlhf_lab.training.stages.strength import (
     Row,
     Treatment,

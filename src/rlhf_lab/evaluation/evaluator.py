@@ -28,7 +28,8 @@ from rlhf_lab.models.weights import load_weights
 from rlhf_lab.tasks.protocols import Answering
 from rlhf_lab.types.data import Metrics, Weights
 from rlhf_lab.types.errors import UserError
-from rlhf_lab.types.protocols import Comparing, Generator, Reward
+from rlhf_lab.types.protocols import Generator
+from rlhf_lab.types.reward_protocols import Comparing, Reward
 from rlhf_lab.types.samples import Group, Prompt
 
 

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from rlhf_lab.evaluation.measures.intervals import mean
 from rlhf_lab.types.data import Metrics, Weights
-from rlhf_lab.types.protocols import Comparing, Generator, Metered, Reward
+from rlhf_lab.types.protocols import Generator
+from rlhf_lab.types.reward_protocols import Comparing, Metered, Reward
 from rlhf_lab.types.rollouts import Chunk
 from rlhf_lab.types.samples import Finish, Group, Prompt, Sample
 

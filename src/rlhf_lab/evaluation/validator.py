@@ -13,7 +13,8 @@ from rlhf_lab.evaluation.samples import (
     sample_metrics,
 )
 from rlhf_lab.types.data import Metrics, Weights
-from rlhf_lab.types.protocols import Generator, Reward
+from rlhf_lab.types.protocols import Generator
+from rlhf_lab.types.reward_protocols import Reward
 from rlhf_lab.types.samples import Prompt
 
 

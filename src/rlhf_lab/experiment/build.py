@@ -17,11 +17,12 @@ from rlhf_lab.experiment.policy_loader import PolicyLoader
 from rlhf_lab.experiment.sources import Sources
 from rlhf_lab.models.devices import chosen
 from rlhf_lab.rewards.build import RewardContext, build_scorer
-from rlhf_lab.rollout.generators.hf import HFGenerator, HFSampling
+from rlhf_lab.rollout.generators.hf import HFGenerator
+from rlhf_lab.rollout.generators.options import HFSampling
 from rlhf_lab.tasks.protocols import Answering
 from rlhf_lab.tasks.references import reference_groups
-from rlhf_lab.types.protocols import Reward
 from rlhf_lab.types.randomness import stable_hash, uniforms
+from rlhf_lab.types.reward_protocols import Reward
 
 
 def transformers_sampling(config: Config) -> HFSampling:

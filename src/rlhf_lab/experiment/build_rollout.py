@@ -22,13 +22,15 @@ from rlhf_lab.rewards.shaping import shaped
 from rlhf_lab.rollout.background import ProcessExecutor, ThreadExecutor
 from rlhf_lab.rollout.budget import StalenessBudget
 from rlhf_lab.rollout.executor import Executor, InlineExecutor
+from rlhf_lab.rollout.failures import FailurePolicy
 from rlhf_lab.rollout.generators.pairs import PairsGenerator, PairsSampling
 from rlhf_lab.rollout.generators.vllm.make import Lengths, engine_settings, vllm_generator
-from rlhf_lab.rollout.generators.vllm.options import VLLMSampling, VLLMServerSampling
+from rlhf_lab.rollout.generators.vllm.options import VLLMSampling
 from rlhf_lab.rollout.generators.vllm.own_server import Command, lone_server
-from rlhf_lab.rollout.mode import ExecutorKind, Mode, WhenStale
+from rlhf_lab.rollout.generators.vllm.server_options import VLLMServerSampling
+from rlhf_lab.rollout.mode import Mode
+from rlhf_lab.rollout.mode_choices import ExecutorKind, WhenStale
 from rlhf_lab.rollout.pipeline import Pipeline
-from rlhf_lab.rollout.process import FailurePolicy
 from rlhf_lab.rollout.recorded_schedule import read_schedule
 from rlhf_lab.rollout.worker import RolloutWorker
 from rlhf_lab.tasks.prompts import PromptStream

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.experiment.derived import is_verified
 from rlhf_lab.rewards.options import parts
-from rlhf_lab.rollout.mode import WeightPolicy
+from rlhf_lab.rollout.mode_choices import WeightPolicy
 from rlhf_lab.types.data import Objective, ValueModel
 from rlhf_lab.types.errors import UserError
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.models.devices import chosen
-from rlhf_lab.rollout.mode import ExecutorKind
+from rlhf_lab.rollout.mode_choices import ExecutorKind
 from rlhf_lab.runs.kernels import Kernels
 from rlhf_lab.runs.kernels import require as require_kernels
 from rlhf_lab.training.engines.distributed import world_size

@@ -23,7 +23,7 @@ from rlhf_lab.experiment.train import learn
 from rlhf_lab.experiment.validate import validate
 from rlhf_lab.models.causal_lm import require_savable, save_policy
 from rlhf_lab.models.weights import load_weights, weights_digest
-from rlhf_lab.rollout.mode import ExecutorKind
+from rlhf_lab.rollout.mode_choices import ExecutorKind
 from rlhf_lab.runs import folder as runs
 from rlhf_lab.runs import forkserver
 from rlhf_lab.runs.disk import disk_error

@@ -19,7 +19,7 @@ def by_module(room: str, *paths: str) -> dict[str, str]:
     return {path.partition(".")[0]: f"{room}.{path}" for path in paths}
 
 
-ENGINES, VLLM = "training.engines.options", "rollout.generators.vllm.options"
+ENGINES, GENERATORS = "training.engines.options", "rollout.generators"
 # By group: the class of each option, under the name that `schema/NAME` of conf/ has for it.
 CLASSES: dict[str, dict[str, str]] = {
     "algo": by_module(
@@ -84,10 +84,10 @@ CLASSES: dict[str, dict[str, str]] = {
     "run": {"run": "types.run_options.RunOptions"},
     "mode": {"mode": "rollout.mode.Mode"},
     "generator": {
-        "hf": "rollout.generators.hf.HFSampling",
-        "pairs": "rollout.generators.pairs.PairsSampling",
-        "vllm": f"{VLLM}.VLLMSampling",
-        "vllm_server": f"{VLLM}.VLLMServerSampling",
+        "hf": f"{GENERATORS}.options.HFSampling",
+        "pairs": f"{GENERATORS}.pairs.PairsSampling",
+        "vllm": f"{GENERATORS}.vllm.options.VLLMSampling",
+        "vllm_server": f"{GENERATORS}.vllm.server_options.VLLMServerSampling",
     },
     "engine": {
         "single": f"{ENGINES}.SingleEngineOptions",
@@ -97,7 +97,7 @@ CLASSES: dict[str, dict[str, str]] = {
     "optim": {"adamw": "training.optim.Optim"},
     "eval": {"eval": "evaluation.options.EvalOptions"},
     "tracker": {"tracker": "runs.trackers.options.TrackerOptions"},
-    "checkpoint": {"checkpoint": "training.checkpoint.CheckpointOptions"},
+    "checkpoint": {"checkpoint": "training.checkpoint_options.CheckpointOptions"},
 }
 # Options with a class's defaults in groups whose options are not called like their classes.
 DEFAULTS: dict[str, dict[str, str]] = {

@@ -1,14 +1,13 @@
-"""From groups of samples to tensors: groups -> Batch -> minibatches -> micro-batches.
+"""From groups of samples to tensors: groups -> Batch -> minibatches.
 
-A minibatch is the rows of one optimizer update; its micro-batches are the rows of one forward and
-backward pass. Token weights are computed once per minibatch, so losses of micro-batches add up.
+A minibatch is the rows of one optimizer update. Its token weights are computed once, so that the
+losses of its micro-batches (models/microbatches.py) add up.
 """
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -115,93 +114,6 @@ def minibatches(
         index_M = torch.cat([none, *(rows_of_group[group] for group in part.tolist())])
         rows = batch.rows(index_M[credit.keep_B[index_M]])
         yield replace(rows, weight_BT=token_weights(rows, reduction))
-
-
-@dataclass(frozen=True)
-class Microbatch:
-    """Some rows of a batch, without columns of padding, and their row numbers in it."""
-
-    batch: Batch
-    index_B: Tensor
-
-    @property
-    def padded_tokens(self) -> int:
-        """Tokens that a model reads, padding included."""
-        width = self.batch.prompt_BS.shape[1] + self.batch.response_BT.shape[1]
-        return len(self.batch) * width
-
-
-def micro_batches(batch: Batch, max_rows: int) -> Iterator[Batch]:
-    """Consecutive whole groups of at most `max_rows` rows (or one group, if it is larger)."""
-    for part in split(batch, max_rows):
-        yield part.batch
-
-
-def split(batch: Batch, max_rows: int, max_tokens: int = 0) -> Iterator[Microbatch]:
-    """Micro-batches of whole groups, at most `max_rows` rows each (or one group, if larger).
-
-    max_tokens 0: groups in order. Otherwise groups of similar length together, the longest first,
-    at most `max_tokens` padded tokens each (or one group). Token weights stay those of the whole
-    batch, so the losses of the micro-batches add up to its loss.
-    """
-    if max_tokens:
-        yield from bucketed(batch, max_rows, max_tokens)
-        return
-    start = 0
-    end = 0
-    for _, boundary in group_bounds(batch):
-        if boundary - start > max_rows and end > start:
-            yield Microbatch(trim(batch, start, end), torch.arange(start, end))
-            start = end
-        end = boundary
-    if end > start:
-        yield Microbatch(trim(batch, start, end), torch.arange(start, end))
-
-
-def group_bounds(batch: Batch) -> list[tuple[int, int]]:
-    """First row of every group, and the row after its last."""
-    edges = [0, *(torch.where(batch.group_B.diff() != 0)[0] + 1).tolist(), len(batch)]
-    return list(itertools.pairwise(edges)) if len(batch) else []
-
-
-def bucketed(batch: Batch, max_rows: int, max_tokens: int) -> Iterator[Microbatch]:
-    """Groups of similar length together, the longest first, so lack of memory shows at once."""
-    prompt_B, response_B = batch.prompt_mask_BS.sum(dim=1), batch.mask_BT.sum(dim=1)
-    spans = group_bounds(batch)
-    sizes = [(int(prompt_B[a:b].max()), int(response_B[a:b].max()), b - a) for a, b in spans]
-    order = sorted(range(len(spans)), key=lambda group: (-sum(sizes[group][:2]), group))
-    chosen: list[int] = []
-    size = (0, 0, 0)
-    for group in order:
-        prompt, response, rows = sizes[group]
-        grown = (max(size[0], prompt), max(size[1], response), size[2] + rows)
-        is_full = grown[2] > max_rows or (grown[0] + grown[1]) * grown[2] > max_tokens
-        if chosen and is_full:
-            yield take_groups(batch, [spans[member] for member in chosen])
-            chosen, grown = [], (prompt, response, rows)
-        chosen.append(group)
-        size = grown
-    if chosen:
-        yield take_groups(batch, [spans[member] for member in chosen])
-
-
-def take_groups(batch: Batch, spans: Sequence[tuple[int, int]]) -> Microbatch:
-    """Some groups of a batch as one micro-batch, in the given order."""
-    index_B = torch.cat([torch.arange(start, end) for start, end in spans])
-    return Microbatch(trim(batch.rows(index_B), 0, len(index_B)), index_B)
-
-
-def trim(batch: Batch, start: int, end: int) -> Batch:
-    """Rows start..end, without the columns in which all of them are padding."""
-    part = {name: tensor[start:end] for name, tensor in vars(batch).items()}
-    first = int(part["prompt_mask_BS"].any(dim=0).float().argmax())
-    last = int(part["mask_BT"].sum(dim=1).max())
-    for name, tensor in part.items():
-        if name.endswith("_BS"):
-            part[name] = tensor[:, first:]
-        elif name.endswith("_BT"):
-            part[name] = tensor[:, :last]
-    return Batch(**part)
 
 
 def to_device(batch: Batch, device: torch.device) -> Batch:

@@ -26,7 +26,7 @@ from rlhf_lab.rewards.steps import StepsReward, StepsScorer
 from rlhf_lab.tasks.protocols import Task
 from rlhf_lab.tasks.references import reference_sample
 from rlhf_lab.types.errors import UserError
-from rlhf_lab.types.protocols import Reward
+from rlhf_lab.types.reward_protocols import Reward
 from rlhf_lab.types.samples import Group, Sample
 
 

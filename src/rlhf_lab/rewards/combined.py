@@ -16,7 +16,7 @@ from typing import Any
 from rlhf_lab.rewards.options import RewardOptions
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
-from rlhf_lab.types.protocols import Metered, Reward, scored_groups
+from rlhf_lab.types.reward_protocols import Metered, Reward, scored_groups
 from rlhf_lab.types.samples import Group, Sample, Steps
 
 Reference = Callable[[Group], Sample]

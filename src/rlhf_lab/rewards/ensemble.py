@@ -12,7 +12,7 @@ from rlhf_lab.rewards import fields
 from rlhf_lab.rewards.options import RewardOptions
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
-from rlhf_lab.types.protocols import Reward
+from rlhf_lab.types.reward_protocols import Reward
 from rlhf_lab.types.samples import Group
 
 

@@ -9,7 +9,7 @@ from enum import StrEnum
 
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
-from rlhf_lab.types.protocols import Metered, Reward, scored_groups
+from rlhf_lab.types.reward_protocols import Metered, Reward, scored_groups
 from rlhf_lab.types.samples import Finish, Group, Sample
 
 

@@ -12,8 +12,9 @@ from dataclasses import replace
 from torch import Tensor
 
 from rlhf_lab.rollout.executor import BackgroundExecutor, MakeWorker
+from rlhf_lab.rollout.failures import FailurePolicy
 from rlhf_lab.rollout.feeds import LatestWeights
-from rlhf_lab.rollout.process import FailurePolicy, GeneratorProcess
+from rlhf_lab.rollout.process import GeneratorProcess
 from rlhf_lab.rollout.shared import SharedWeights
 from rlhf_lab.rollout.worker import RolloutWorker
 from rlhf_lab.types.data import Weights

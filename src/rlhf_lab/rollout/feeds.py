@@ -56,3 +56,13 @@ class SegmentRecorder:
     @property
     def segments(self) -> Segments:
         return tuple(self._segments)
+
+
+def source_of(feed: WeightFeed) -> int | bool:
+    """What is sent to another process in place of a feed: the version, or whether every token is
+    written by the latest weights."""
+    if isinstance(feed, Weights):
+        return feed.version
+    if isinstance(feed, LatestWeights):
+        return feed.per_token
+    raise TypeError(f"{type(feed).__name__} cannot be sent to another process")

@@ -3,42 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 
+from rlhf_lab.rollout.lag_shares import shares_of
+from rlhf_lab.rollout.mode_choices import ExecutorKind, OnFailure, WeightPolicy, WhenStale
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
-
-
-class ExecutorKind(StrEnum):
-    """Where generation runs: in the trainer's time, in a thread, or in a process of its own."""
-
-    inline = "inline"
-    thread = "thread"
-    process = "process"
-
-
-class WeightPolicy(StrEnum):
-    """Which version writes a chunk: the one at its admission (reproducible), the latest one at its
-    first token, the latest one at every token, or that of a recorded schedule."""
-
-    admission = "admission"
-    latest = "latest"
-    latest_per_token = "latest_per_token"
-    recorded = "recorded"
-
-
-class WhenStale(StrEnum):
-    """How max_staleness is enforced: generators wait, or samples that are too old are dropped."""
-
-    wait = "wait"
-    drop = "drop"
-
-
-class OnFailure(StrEnum):
-    """What happens when a generator process is killed, hangs or raises."""
-
-    stop = "stop"
-    restart = "restart"
 
 
 @dataclass(frozen=True)
@@ -201,17 +170,7 @@ class Mode(limits.Limited, key="mode"):
         """Probability of each lag 0..S, empty for a fixed one."""
         if not self.lag_probabilities:
             return ()
-        try:
-            shares = tuple(float(text) for text in self.lag_probabilities.split(","))
-        except ValueError:
-            shares = ()
-        if len(shares) != self.max_staleness + 1 or min(shares) < 0 or abs(sum(shares) - 1) > 1e-6:
-            raise UserError(
-                f"mode.lag_probabilities={self.lag_probabilities!r} with mode.max_staleness="
-                f"{self.max_staleness}: pass {self.max_staleness + 1} numbers that sum to 1, "
-                "quoted, as in 'mode.lag_probabilities=\"0.5,0.5\"'"
-            )
-        return shares
+        return shares_of(self.lag_probabilities, self.max_staleness)
 
     @property
     def max_lag(self) -> int:

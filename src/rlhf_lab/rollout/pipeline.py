@@ -17,7 +17,8 @@ from rlhf_lab.rollout.budget import StalenessBudget
 from rlhf_lab.rollout.chunk_states import PendingChunk, QueuedChunk, RoundRollouts
 from rlhf_lab.rollout.executor import Executor
 from rlhf_lab.rollout.feeds import RecordedWeights, Segments
-from rlhf_lab.rollout.mode import Mode, WeightPolicy, WhenStale
+from rlhf_lab.rollout.mode import Mode
+from rlhf_lab.rollout.mode_choices import WeightPolicy, WhenStale
 from rlhf_lab.rollout.partial_rollout import PartialRollout, segments_of
 from rlhf_lab.rollout.prefetch import ChunkPrefetcher
 from rlhf_lab.types.data import Weights

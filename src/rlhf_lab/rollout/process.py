@@ -5,42 +5,26 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import threading
-import traceback
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from multiprocessing.connection import Connection
 from typing import Any
 
 from rlhf_lab.rollout import stack_file
-from rlhf_lab.rollout.feeds import LatestWeights
+from rlhf_lab.rollout.failures import FailurePolicy, GeneratorFailure
+from rlhf_lab.rollout.feeds import source_of
 from rlhf_lab.rollout.generator_main import serve
-from rlhf_lab.rollout.mode import OnFailure
 from rlhf_lab.rollout.shared import Progress, SharedWeights
 from rlhf_lab.rollout.stack_file import StackFile
 from rlhf_lab.rollout.worker import RolloutWorker
 from rlhf_lab.runs import forkserver
 from rlhf_lab.runs.child import RemoteTraceback, exit_text
 from rlhf_lab.runs.memory import count_as_child
-from rlhf_lab.types.data import Weights
 from rlhf_lab.types.protocols import WeightFeed
 from rlhf_lab.types.rollouts import Chunk, Rollout
 
 NOTICE_SECONDS = 5.0
-
-
-class GeneratorFailure(RuntimeError):
-    """A generator process was killed or hung: the message names it and the chunk at work."""
-
-
-@dataclass(frozen=True)
-class FailurePolicy:
-    """Whether a generator that fails is restarted, and where failures are reported."""
-
-    on_failure: OnFailure
-    hang_seconds: float
-    max_restarts: int
-    report: Callable[[str], None]
 
 
 class GeneratorProcess:
@@ -106,12 +90,7 @@ class GeneratorProcess:
 
     def send(self, feed: WeightFeed, chunk: Chunk) -> None:
         """Send a chunk, with the weight version that the process must read."""
-        if isinstance(feed, Weights):
-            source: Any = feed.version
-        elif isinstance(feed, LatestWeights):
-            source = feed.per_token
-        else:
-            raise TypeError(f"{type(feed).__name__} cannot be sent to another process")
+        source = source_of(feed)
         with self._sending:
             if not self._outstanding:
                 self._progress.restart()
@@ -126,7 +105,7 @@ class GeneratorProcess:
                 rollout: Rollout = self._reply()
                 break
             except Exception as error:
-                if self._is_closing or not self._may_restart():
+                if self._is_closing or not self._care.may_restart(self.restarts):
                     raise
                 self._restart(error)
         self._outstanding.popleft()
@@ -160,19 +139,9 @@ class GeneratorProcess:
         chunk = self._outstanding[0][1]
         return f"at chunk {chunk.index} of round {chunk.round}"
 
-    def _may_restart(self) -> bool:
-        return (
-            self._care.on_failure is OnFailure.restart and self.restarts < self._care.max_restarts
-        )
-
     def _restart(self, error: Exception) -> None:
         self.restarts += 1
-        detail = "".join(traceback.format_exception(error))
-        self._care.report(
-            f"generator {self._number} failed and is started again ({self.restarts} of "
-            f"{self._care.max_restarts} times); its chunks are generated anew, with the same bits\n"
-            f"{detail}"
-        )
+        self._care.report_restart(self._number, self.restarts, error)
         with self._sending, self._life:
             self._end_process()
             if self._is_closing:

@@ -9,15 +9,8 @@ from time import perf_counter
 from rlhf_lab.rollout.feeds import SegmentRecorder
 from rlhf_lab.types.data import Clock
 from rlhf_lab.types.heartbeat import nothing, watched
-from rlhf_lab.types.protocols import (
-    Closing,
-    Generator,
-    Metered,
-    Reporting,
-    Reward,
-    WeightFeed,
-    scored_groups,
-)
+from rlhf_lab.types.protocols import Closing, Generator, Reporting, WeightFeed
+from rlhf_lab.types.reward_protocols import Metered, Reward, scored_groups
 from rlhf_lab.types.rollouts import Chunk, GeneratorReport, Rollout, Span
 from rlhf_lab.types.samples import Finish, Group
 

@@ -27,8 +27,8 @@ from rlhf_lab.runs.jsonl import read_rows
 from rlhf_lab.runs.reading import Unreadable, read_json
 from rlhf_lab.runs.saved_tensors import read_tensors
 from rlhf_lab.runs.schema import Count
+from rlhf_lab.training.checkpoint_options import CheckpointOptions
 from rlhf_lab.training.checkpoint_rows import as_row, from_row
-from rlhf_lab.types import limits
 from rlhf_lab.types.data import Clock, Weights
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.rollouts import Chunk
@@ -47,41 +47,6 @@ class State(TypedDict):
     counters: dict[str, Any]
     ledger: dict[str, Any]
     records: NotRequired[dict[str, Extent]]
-
-
-@dataclass(frozen=True)
-class CheckpointOptions(limits.Limited, key="checkpoint"):
-    """When a run saves what it can go on from; a run that is stopped or loses a generator saves
-    too, unless rounds and minutes are both 0."""
-
-    name: str = limits.name("minutes")
-    rounds: int = limits.count(
-        0, least=0, about="Rounds between checkpoints; 0 does not count rounds."
-    )
-    minutes: float = limits.number(
-        10.0, least=0, most=1e7, about="Minutes between checkpoints; 0 does not count minutes."
-    )
-    keep: int = limits.count(2, most=10**6, about="Checkpoints that stay on disk.")
-    pause_round: int = limits.count(
-        0,
-        least=0,
-        about=(
-            "Rounds after which the run saves a checkpoint and ends for now; 0 is none. Resumed "
-            "without it, the run ends with the bits of one that never paused."
-        ),
-    )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.pause_round and not self.is_on:
-            raise UserError(
-                f"checkpoint.pause_round={self.pause_round} with checkpoint={self.name}: a run "
-                "that pauses needs a checkpoint to go on from; pass checkpoint=minutes"
-            )
-
-    @property
-    def is_on(self) -> bool:
-        return self.rounds > 0 or self.minutes > 0
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,10 @@ import torch
 from torch import Tensor
 
 from rlhf_lab.algos.off_policy import k3_terms
-from rlhf_lab.models.batching import micro_batches, to_device
+from rlhf_lab.models.batching import to_device
 from rlhf_lab.models.devices import device_of
 from rlhf_lab.models.forward import response_output
+from rlhf_lab.models.microbatches import micro_batches
 from rlhf_lab.types.data import Batch, Metrics
 
 ROWS = 128

@@ -11,7 +11,7 @@ from rlhf_lab.experiment.config import Config
 from rlhf_lab.experiment.derived import response_tokens, trains_on_labels, trains_proxy
 from rlhf_lab.models.folders import weight_bytes
 from rlhf_lab.models.scratch import ScratchModel
-from rlhf_lab.rollout.generators.hf import HFSampling
+from rlhf_lab.rollout.generators.options import HFSampling
 from rlhf_lab.types.samples import Split
 
 SAMPLE_BYTES = 400

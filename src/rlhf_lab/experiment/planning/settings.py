@@ -8,7 +8,7 @@ from typing import Any
 
 from typing_extensions import TypedDict
 
-from rlhf_lab.rollout.generators.hf import HFSampling
+from rlhf_lab.rollout.generators.options import HFSampling
 from rlhf_lab.rollout.mode import Mode
 from rlhf_lab.runs.folder import manifest_path
 from rlhf_lab.runs.manifest import read_manifest

@@ -8,7 +8,8 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
-from rlhf_lab.rollout.generators.lean import distance, lean_decoder
+from rlhf_lab.rollout.generators.lean import lean_decoder
+from rlhf_lab.rollout.generators.lean_distance import distance
 from rlhf_lab.rollout.generators.plain import PlainDecoder
 from rlhf_lab.types.errors import UserError
 

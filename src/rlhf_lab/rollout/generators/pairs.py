@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from rlhf_lab.rollout.generators.hf import HFSampling
+from rlhf_lab.rollout.generators.options import HFSampling
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.protocols import WeightFeed

@@ -6,7 +6,6 @@ its share of the micro-batches, and all make the same calls in the same order.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 
@@ -14,10 +13,9 @@ import torch
 from torch import Tensor
 
 from rlhf_lab.algos.off_policy import corrected, measure
-from rlhf_lab.models.batching import Microbatch, split, to_device, trim
 from rlhf_lab.models.devices import torch_threads
-from rlhf_lab.models.forward import num_chunks, token_rows
-from rlhf_lab.models.shared_prompts import packing_is_cheaper
+from rlhf_lab.models.forward import token_rows
+from rlhf_lab.models.microbatches import Microbatch, split
 from rlhf_lab.runs.memory import memory_for, peak_bytes
 from rlhf_lab.training.engines.distributed import Processes
 from rlhf_lab.training.engines.engine_state import EngineState
@@ -26,6 +24,7 @@ from rlhf_lab.training.engines.microbatches import (
     MicrobatchMetrics,
     MicrobatchStep,
     in_order,
+    passes_of,
     require_finite,
     required,
     sum_metrics,
@@ -33,7 +32,7 @@ from rlhf_lab.training.engines.microbatches import (
 )
 from rlhf_lab.training.engines.options import EngineOptions
 from rlhf_lab.training.engines.parameter_backend import WEIGHT, ParameterBackend
-from rlhf_lab.training.engines.policy_with_values import PassKind, PassLayout
+from rlhf_lab.training.engines.policy_with_values import PassKind
 from rlhf_lab.types.data import Batch, PolicyOutput, UpdateResult, Weights
 from rlhf_lab.types.protocols import Algorithm, Correction
 
@@ -104,23 +103,8 @@ class TrainingEngine:
         return list(split(batch, self._options.micro_rows, self._options.micro_tokens))
 
     def _steps(self, parts: Sequence[Microbatch]) -> Iterator[MicrobatchStep]:
-        """This process's passes over micro-batches, as many as every other process makes."""
-        size, rank = self._processes.size, self._processes.rank
-        count = math.ceil(len(parts) / size)
-        for index in range(count):
-            abreast = parts[index * size : (index + 1) * size]
-            tokens = max(int(part.batch.mask_BT.sum()) for part in abreast)
-            is_packed = self._options.share_prompts and all(
-                packing_is_cheaper(token_rows(part.batch), self._hidden_size) for part in abreast
-            )
-            is_mine = rank < len(abreast)
-            batch = abreast[rank].batch if is_mine else trim(abreast[0].batch, 0, 1)
-            yield MicrobatchStep(
-                batch=to_device(batch, self._backend.device),
-                number=index * size + rank if is_mine else None,
-                layout=PassLayout(num_chunks(tokens, self._options.logit_tokens), is_packed),
-                is_last=index + 1 == count,
-            )
+        device = self._backend.device
+        return passes_of(parts, self._processes, self._options, self._hidden_size, device)
 
     def _read(self, batch: Batch, read: Callable[[MicrobatchStep], Tensor]) -> Tensor:
         """Run `read` on every micro-batch, without gradients: its results for all rows, BT, on the

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 import torch
 from torch import Tensor
 
-from rlhf_lab.models.batching import Microbatch
+from rlhf_lab.models.batching import to_device
+from rlhf_lab.models.forward import num_chunks, token_rows
+from rlhf_lab.models.microbatches import Microbatch, trim
+from rlhf_lab.models.shared_prompts import packing_is_cheaper
+from rlhf_lab.training.engines.distributed import Processes
+from rlhf_lab.training.engines.options import EngineOptions
 from rlhf_lab.training.engines.policy_with_values import PassLayout
 from rlhf_lab.types.data import Batch, PolicyOutput
 
@@ -33,6 +38,32 @@ class MicrobatchStep:
     number: int | None
     layout: PassLayout
     is_last: bool
+
+
+def passes_of(
+    parts: Sequence[Microbatch],
+    processes: Processes,
+    options: EngineOptions,
+    hidden_size: int,
+    device: torch.device,
+) -> Iterator[MicrobatchStep]:
+    """This process's passes over micro-batches, as many as every other process makes."""
+    size, rank = processes.size, processes.rank
+    count = math.ceil(len(parts) / size)
+    for index in range(count):
+        abreast = parts[index * size : (index + 1) * size]
+        tokens = max(int(part.batch.mask_BT.sum()) for part in abreast)
+        is_packed = options.share_prompts and all(
+            packing_is_cheaper(token_rows(part.batch), hidden_size) for part in abreast
+        )
+        is_mine = rank < len(abreast)
+        batch = abreast[rank].batch if is_mine else trim(abreast[0].batch, 0, 1)
+        yield MicrobatchStep(
+            batch=to_device(batch, device),
+            number=index * size + rank if is_mine else None,
+            layout=PassLayout(num_chunks(tokens, options.logit_tokens), is_packed),
+            is_last=index + 1 == count,
+        )
 
 
 def zero_loss(policy: PolicyOutput) -> Tensor:

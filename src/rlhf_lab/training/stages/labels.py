@@ -12,8 +12,9 @@ from pathlib import Path
 from rlhf_lab.training.stages.supervised import Bar
 from rlhf_lab.types import limits
 from rlhf_lab.types.data import Weights
-from rlhf_lab.types.protocols import Comparing, Generator, Reward
+from rlhf_lab.types.protocols import Generator
 from rlhf_lab.types.randomness import uniforms
+from rlhf_lab.types.reward_protocols import Comparing, Reward
 from rlhf_lab.types.rollouts import Chunk
 from rlhf_lab.types.samples import Finish, Group, Prompt
 

@@ -13,113 +13,17 @@ from torch.nn.functional import logsigmoid
 from rlhf_lab.models.devices import torch_threads
 from rlhf_lab.rewards.model import last_token_scores, scores_of
 from rlhf_lab.training.stages.calibration import Bin, by_quarter, calibration, expected_error
+from rlhf_lab.training.stages.reward_model_options import RewardModelOptions
 from rlhf_lab.training.stages.strength import (
     Row,
     TrainingPairs,
-    Treatment,
     apply_treatment,
     gold_gaps,
     pair_loss,
 )
 from rlhf_lab.training.stages.supervised import Bar, fit
-from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.randomness import stable_hash
-
-SHARES = ("flip_share", "drop_share", "soft_share")
-
-
-@dataclass(frozen=True)
-class RewardModelOptions(limits.Limited, key="reward_model"):
-    """Training of the proxy reward model on the labelled pairs (N+ details 10 to 15,
-    arXiv:2403.17031)."""
-
-    epochs: int = limits.count(1, most=10**6, about="Passes over the pairs.")
-    batch: int = limits.rows(64, about="Pairs of an optimizer step.")
-    lr: float = limits.number(1e-3, above=0, below=1, about="Largest learning rate.")
-    threads: int = limits.threads(2, about="CPU threads of each operation of the stage.")
-    strength_members: int = limits.count(
-        0,
-        least=2,
-        most=1000,
-        also={0: "for none"},
-        why="a vote needs 2 or more",
-        about=(
-            "Reward models that vote on how strong each preference is, for the options below; 0 "
-            "is none."
-        ),
-        source="arXiv:2401.06080, section 2",
-    )
-    flip_share: float = limits.share(
-        0.0,
-        about="Share of all pairs, the weakest preferences first, whose label is reversed.",
-        source="arXiv:2401.06080, section 2",
-    )
-    drop_share: float = limits.share(
-        0.0,
-        about="Share of all pairs, the weakest preferences first, that are left out.",
-        source="arXiv:2401.06080, section 2",
-    )
-    soft_share: float = limits.share(
-        0.0,
-        about=(
-            "Share of all pairs, the weakest preferences first, with sigmoid(strength) as their "
-            "target."
-        ),
-        source="arXiv:2401.06080, section 2",
-    )
-    margin: bool = limits.option(
-        False,
-        about="Whether the difference of scores must exceed the strength of the preference.",
-        source="arXiv:2401.06080, section 2",
-    )
-    label_smoothing: float = limits.share(
-        0.0, most=0.5, about="Share of labels assumed to be wrong."
-    )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._check_strength()
-        self._check_together()
-
-    def _check_strength(self) -> None:
-        if self.treatment.needs_strength and not self.strength_members:
-            options = [key for key in (*SHARES, "margin") if getattr(self, key)]
-            raise UserError(
-                f"reward_model.{options[0]}={getattr(self, options[0])} goes by the strength of "
-                "preferences: pass reward_model.strength_members=4 or so to measure it"
-            )
-        if self.strength_members and not self.treatment.needs_strength:
-            raise UserError(
-                f"reward_model.strength_members={self.strength_members}, but nothing goes by the "
-                "strength: pass reward_model.flip_share, drop_share, soft_share or margin=true, or "
-                "leave it 0"
-            )
-
-    def _check_together(self) -> None:
-        for one, other, why in (
-            ("flip_share", "drop_share", "both take the weakest pairs"),
-            ("flip_share", "soft_share", "a soft target already turns a negative strength round"),
-            ("soft_share", "label_smoothing", "both set the target"),
-        ):
-            if getattr(self, one) and getattr(self, other):
-                raise UserError(
-                    f"reward_model.{one}={getattr(self, one)} with reward_model.{other}="
-                    f"{getattr(self, other)}: {why}; choose one of them"
-                )
-        if self.drop_share == 1:
-            raise UserError("reward_model.drop_share=1 leaves no pair: choose less")
-
-    @property
-    def treatment(self) -> Treatment:
-        return Treatment(
-            self.flip_share, self.drop_share, self.soft_share, self.margin, self.label_smoothing
-        )
-
-    @property
-    def voter(self) -> RewardModelOptions:
-        """The options of a model that votes: the same, on labels as they are."""
-        return RewardModelOptions(self.epochs, self.batch, self.lr, self.threads)
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,12 @@ import torch
 from rlhf_lab.rollout.generators.hf import Tokenizer
 from rlhf_lab.rollout.generators.vllm.generator import VLLMGenerator
 from rlhf_lab.rollout.generators.vllm.local import LocalEngine
-from rlhf_lab.rollout.generators.vllm.options import Prove, VLLMSampling, VLLMServerSampling
+from rlhf_lab.rollout.generators.vllm.options import Prove, VLLMSampling
 from rlhf_lab.rollout.generators.vllm.own_server import own_server
 from rlhf_lab.rollout.generators.vllm.process import VLLMProcess, environment
 from rlhf_lab.rollout.generators.vllm.proof import Proof
 from rlhf_lab.rollout.generators.vllm.requests import Backend, Drawing, EngineFailure
+from rlhf_lab.rollout.generators.vllm.server_options import VLLMServerSampling
 from rlhf_lab.rollout.generators.vllm.servers import Servers
 from rlhf_lab.rollout.generators.vllm.weights import described, shape_of
 from rlhf_lab.types.errors import UserError

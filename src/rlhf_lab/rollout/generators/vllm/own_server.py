@@ -12,7 +12,6 @@ from typing import Any
 import torch
 
 from rlhf_lab.rollout.generators.vllm.http import Server
-from rlhf_lab.rollout.generators.vllm.options import PORT_REMEDY, Sync, VLLMServerSampling
 from rlhf_lab.rollout.generators.vllm.process import (
     FOLDER,
     STARTUP_REMEDY,
@@ -21,6 +20,7 @@ from rlhf_lab.rollout.generators.vllm.process import (
 )
 from rlhf_lab.rollout.generators.vllm.requests import Answer, Drawing, EngineFailure, Request
 from rlhf_lab.rollout.generators.vllm.serve import ALONE
+from rlhf_lab.rollout.generators.vllm.server_options import PORT_REMEDY, Sync, VLLMServerSampling
 from rlhf_lab.rollout.generators.vllm.servers import PROCESSOR, Servers
 from rlhf_lab.rollout.generators.vllm.weights import FILE_BACKEND, described, shape_of
 from rlhf_lab.rollout.ports import free_port, require_free

@@ -7,7 +7,6 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import Any
 
 from rlhf_lab.rollout.generators.vllm.http import Server
-from rlhf_lab.rollout.generators.vllm.options import VLLMServerSampling
 from rlhf_lab.rollout.generators.vllm.requests import (
     Answer,
     Drawing,
@@ -15,6 +14,7 @@ from rlhf_lab.rollout.generators.vllm.requests import (
     Request,
     sampling_params,
 )
+from rlhf_lab.rollout.generators.vllm.server_options import VLLMServerSampling
 from rlhf_lab.rollout.generators.vllm.transfer import FileTransfer, NCCLTransfer, Transfer
 from rlhf_lab.rollout.generators.vllm.weights import FILE_BACKEND
 from rlhf_lab.types.data import Weights

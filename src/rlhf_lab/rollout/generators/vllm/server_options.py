@@ -1,0 +1,133 @@
+"""Config option `generator=vllm_server`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from urllib.parse import urlsplit
+
+from rlhf_lab.rollout.generators.vllm.available import require_answering
+from rlhf_lab.rollout.generators.vllm.options import VLLMSampling
+from rlhf_lab.rollout.ports import require_free
+from rlhf_lab.types import limits
+from rlhf_lab.types.errors import UserError
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+PORT_REMEDY = (
+    "pass generator.port=0 for a free one, or generator.urls=[http://HOST:PORT] if it is a vLLM "
+    "server"
+)
+
+
+class Sync(StrEnum):
+    """How weights reach servers: a file that both sides see, NCCL between GPUs, or whichever of
+    them fits where the servers are."""
+
+    auto = "auto"
+    file = "file"
+    nccl = "nccl"
+
+
+@dataclass(frozen=True)
+class VLLMServerSampling(VLLMSampling):
+    """vLLM behind HTTP, one server or several; options of vLLM's engine hold for a server that the
+    run starts."""
+
+    name: str = limits.name("vllm_server")
+    urls: list[str] = limits.collection(
+        list,
+        about=(
+            "Addresses of servers that run already and share each chunk's prompts; empty starts a "
+            "server for the run."
+        ),
+    )
+    host: str = limits.option(
+        "127.0.0.1", about="Address at which a server that the run starts listens."
+    )
+    port: int = limits.count(
+        0, least=0, most=65535, about="Port of a server that the run starts; 0 takes a free one."
+    )
+    connect_seconds: float = limits.pause(
+        0.0, about="Seconds to wait for urls to answer before the run is refused."
+    )
+    weights_folder: str = limits.option(
+        "",
+        about=(
+            "Folder that the servers read weights from, on a file system that all of them see; "
+            "empty takes this machine's shared memory."
+        ),
+    )
+    sync: Sync = limits.option(
+        Sync.auto,
+        about=(
+            "How weights reach the servers: by a file, by NCCL between GPUs, or auto, which takes "
+            "a file on one machine or with weights_folder."
+        ),
+    )
+    nccl_host: str = limits.option(
+        "", about="Address by which servers reach this machine for NCCL."
+    )
+    nccl_port: int = limits.count(
+        29600, most=65535, about="Port by which servers reach this machine for NCCL."
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for url in self.urls:
+            parts = urlsplit(url)
+            if parts.scheme not in ("http", "https") or not parts.hostname:
+                raise UserError(
+                    f"generator.urls={url}: pass base URLs such as http://gpu-1:8000, as in "
+                    "'generator.urls=[http://gpu-1:8000,http://gpu-2:8000]'"
+                )
+        if self.urls and self.port:
+            raise UserError(
+                f"generator.port={self.port} with generator.urls: the port is for a server that "
+                "the run starts; leave one of them out"
+            )
+        if self.sync is Sync.nccl and not self.urls:
+            raise UserError(
+                "generator.sync=nccl without generator.urls: the server that a run starts reads "
+                "weights from shared memory, on its GPU too; pass generator.sync=file"
+            )
+        self._check_far_servers()
+
+    def _check_far_servers(self) -> None:
+        if self.sync is Sync.file and self.far and not self.weights_folder:
+            raise UserError(
+                f"generator.sync=file with generator.urls={self.far[0]}: that host does not see "
+                "this machine's memory; pass generator.weights_folder=<folder of a shared file "
+                "system>, or generator.sync=nccl"
+            )
+        if self.takes_nccl and not self.nccl_host:
+            raise UserError(
+                f"generator.nccl_host='' with generator.urls={(self.far or self.urls)[0]}: pass "
+                "the name or address by which the servers reach this machine, or "
+                "generator.weights_folder=<folder of a shared file system>"
+            )
+
+    @property
+    def address(self) -> str:
+        if self.urls:
+            return f"generator.urls={self.urls[0]}"
+        return f"generator.port={self.port}" if self.port else ""
+
+    def require_usable(self, key: str) -> None:
+        """Refuse servers that do not answer, a port that is taken, or to start without the package
+        where this process needs it."""
+        require_answering(self.urls, self.connect_seconds)
+        if not self.urls and self.port:
+            require_free("generator.port", self.port, self.host, PORT_REMEDY)
+        if not self.urls or self.takes_nccl:
+            super().require_usable(key)
+
+    @property
+    def far(self) -> list[str]:
+        """Servers that are not on this machine."""
+        return [url for url in self.urls if urlsplit(url).hostname not in LOOPBACK]
+
+    @property
+    def takes_nccl(self) -> bool:
+        """Whether weights go from GPU to GPU."""
+        is_chosen = self.sync is Sync.auto and bool(self.far) and not self.weights_folder
+        return self.sync is Sync.nccl or is_chosen
