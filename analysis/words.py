@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from analysis.comparison.selection import Cell, part_label
-from analysis.statistics.results import Estimate, Method, Options
-from analysis.tables.table import count
+from rlhf_lab_analysis.comparison.selection import Cell, part_label
+from rlhf_lab_analysis.statistics.results import Estimate, Method, Options
+from rlhf_lab_analysis.tables.table import count
 
 WIN_RATE, GOLD, PROXY, KL = "gold/win_rate", "gold/mean", "proxy/mean", "kl/sft_k1"
 UPDATES, WALL, DEVICE_HOURS, FLOPS = "x/updates", "x/wall_seconds", "x/device_hours", "x/flops"

@@ -1,6 +1,6 @@
-"""The name of analysis.publication_tables until the next release."""
+"""The name of rlhf_lab_analysis.publication_tables until the next release."""
 
-from analysis.renamed import run_as
+from rlhf_lab_analysis.renamed import run_as
 
 if __name__ == "__main__":
-    run_as("analysis.publication_tables")
+    run_as("rlhf_lab_analysis.publication_tables")

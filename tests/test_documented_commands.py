@@ -133,9 +133,7 @@ def recipe(words: Sequence[str]) -> list[list[str]]:
     )
     assert done.returncode == 0, done.stderr
     lines = re.sub(r"\\\n\s*", " ", done.stdout).splitlines()
-    found = re.findall(
-        r"\.venv/bin/((?:rlhf-lab|python -m (?:analysis|rlhf_lab)).*)", "\n".join(lines)
-    )
+    found = re.findall(r"\.venv/bin/((?:rlhf-lab|python -m rlhf_lab).*)", "\n".join(lines))
     return [shlex.split(line.split("||")[0].split(";")[0]) for line in found]
 
 
@@ -157,8 +155,11 @@ def require_options(words: Sequence[str]) -> None:
         return
     options = {word.partition("=")[0] for word in words[2:] if word.startswith("--")}
     if not options:
-        assert (ROOT / module.replace(".", "/")).exists() or any(
-            (base / f"{module.replace('.', '/')}.py").exists() for base in (ROOT, ROOT / "src")
+        place = module.replace(".", "/")
+        assert any(
+            (base / name).exists()
+            for base in (ROOT, ROOT / "src")
+            for name in (place, f"{place}.py")
         )
         return
     listed = options_of(module)

@@ -1,4 +1,6 @@
-"""python -m analysis.benchmark [RUNS...] [--docs docs/benchmark.md]: the tracked benchmark.
+"""The tracked benchmark.
+
+python -m rlhf_lab_analysis.benchmark [RUNS...] [--docs docs/benchmark.md]
 
 With RUNS, their tables replace the stored ones. With --docs, the page is written.
 """
@@ -10,19 +12,21 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from analysis.benchmark.kept import TABLES, load_benchmark, save_benchmark
-from analysis.benchmark.page import page
-from analysis.command import exit_code
-from analysis.comparison.questions.answers import Criteria
-from analysis.comparison.questions.every_question import answers_of
-from analysis.comparison.selection import cells
-from analysis.markdown import split_at_markers
 from rlhf_lab.runs.trackers.console import Console
+from rlhf_lab_analysis.benchmark.kept import TABLES, load_benchmark, save_benchmark
+from rlhf_lab_analysis.benchmark.page import page
+from rlhf_lab_analysis.command import exit_code
+from rlhf_lab_analysis.comparison.questions.answers import Criteria
+from rlhf_lab_analysis.comparison.questions.every_question import answers_of
+from rlhf_lab_analysis.comparison.selection import cells
+from rlhf_lab_analysis.markdown import split_at_markers
 
 
 def parser() -> argparse.ArgumentParser:
     """The command's options."""
-    found = argparse.ArgumentParser(prog="python -m analysis.benchmark", description=__doc__)
+    found = argparse.ArgumentParser(
+        prog="python -m rlhf_lab_analysis.benchmark", description=__doc__
+    )
     found.add_argument("runs", nargs="*", metavar="RUNS", help="whose tables are to be kept")
     found.add_argument("--tables", type=Path, default=TABLES, help="where they are kept")
     found.add_argument("--docs", type=Path, help="the page to write")

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from analysis.sources.axes import AXES
-from analysis.tables.compact import compact
-from analysis.tables.gather import gather, read
-from analysis.tables.store import save
-from analysis.tables.table import Tables, make_tables
 from rlhf_lab.types.errors import UserError
+from rlhf_lab_analysis.sources.axes import AXES
+from rlhf_lab_analysis.tables.compact import compact
+from rlhf_lab_analysis.tables.gather import gather, read
+from rlhf_lab_analysis.tables.store import save
+from rlhf_lab_analysis.tables.table import Tables, make_tables
 
 TABLES = Path(__file__).parent / "tables.parquet"
 POINTS = 16

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 
-from analysis.comparison.families import settings_of
-from analysis.comparison.questions.answers import Answer, Criteria
-from analysis.comparison.questions.every_question import Answers
-from analysis.comparison.selection import Selection
-from analysis.publication_tables.entries import PublicationTable
-from analysis.publication_tables.formats import as_markdown
-from analysis.publication_tables.naming import in_order
-from analysis.publication_tables.options import TableOptions
-from analysis.publication_tables.results import results
-from analysis.statistics.decisions import Verdict
-from analysis.tables.table import Tables, count
+from rlhf_lab_analysis.comparison.families import settings_of
+from rlhf_lab_analysis.comparison.questions.answers import Answer, Criteria
+from rlhf_lab_analysis.comparison.questions.every_question import Answers
+from rlhf_lab_analysis.comparison.selection import Selection
+from rlhf_lab_analysis.publication_tables.entries import PublicationTable
+from rlhf_lab_analysis.publication_tables.formats import as_markdown
+from rlhf_lab_analysis.publication_tables.naming import in_order
+from rlhf_lab_analysis.publication_tables.options import TableOptions
+from rlhf_lab_analysis.publication_tables.results import results
+from rlhf_lab_analysis.statistics.decisions import Verdict
+from rlhf_lab_analysis.tables.table import Tables, count
 
 HEAD = ("claim", "source", "setting", "verdict", "evidence", "runs")
 

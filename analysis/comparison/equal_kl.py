@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from analysis.comparison.selection import Cell
-from analysis.statistics.curves import RunCurve, areas
-from analysis.statistics.frontiers import frontier_of
+from rlhf_lab_analysis.comparison.selection import Cell
+from rlhf_lab_analysis.statistics.curves import RunCurve, areas
+from rlhf_lab_analysis.statistics.frontiers import frontier_of
 
 
 @dataclass(frozen=True)

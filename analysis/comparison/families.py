@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from analysis.comparison.selection import Cell, Selection
-from analysis.tables.group_checks import compared_settings
+from rlhf_lab_analysis.comparison.selection import Cell, Selection
+from rlhf_lab_analysis.tables.group_checks import compared_settings
 
 SNAPSHOTS = "eval.snapshots"
 # A part, and the keys of the config that change with it; one with a dot at its end is a group's.

@@ -11,11 +11,11 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.sources.conditions import LETTERS, NUMBERS, PARTS, TUNING
-from analysis.sources.record import look_up
-from analysis.statistics.curves import RunCurve, curve_of
-from analysis.tables.table import Tables
 from rlhf_lab.types.errors import UserError
+from rlhf_lab_analysis.sources.conditions import LETTERS, NUMBERS, PARTS, TUNING
+from rlhf_lab_analysis.sources.record import look_up
+from rlhf_lab_analysis.statistics.curves import RunCurve, curve_of
+from rlhf_lab_analysis.tables.table import Tables
 
 # What a run is missing that was cut short is its end, by which it would be compared.
 ENDED = ("finished", "unknown")

@@ -1,4 +1,7 @@
-"""python -m analysis.figures TABLES_OR_SOURCES... --out FOLDER: all figures that runs allow."""
+"""All figures that runs allow.
+
+python -m rlhf_lab_analysis.figures TABLES_OR_SOURCES... --out FOLDER
+"""
 
 from __future__ import annotations
 
@@ -7,25 +10,26 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from analysis.command import exit_code
-from analysis.comparison.selection import Selection, cells
-from analysis.figures.catalogue import FIGURES, draw_selection, missing, spec_of
-from analysis.figures.figure_builder import DrawnFigure
-from analysis.figures.style import METADATA, write
-from analysis.tables.gather import gather
-from analysis.tables.summary import printable
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
+from rlhf_lab_analysis.command import exit_code
+from rlhf_lab_analysis.comparison.selection import Selection, cells
+from rlhf_lab_analysis.figures.catalogue import FIGURES, draw_selection, missing, spec_of
+from rlhf_lab_analysis.figures.figure_builder import DrawnFigure
+from rlhf_lab_analysis.figures.style import METADATA, write
+from rlhf_lab_analysis.tables.gather import gather
+from rlhf_lab_analysis.tables.summary import printable
 
 
 def parser() -> argparse.ArgumentParser:
     """The command's options."""
     command = argparse.ArgumentParser(
-        prog="python -m analysis.figures", description="Figures with their data and captions."
+        prog="python -m rlhf_lab_analysis.figures",
+        description="Figures with their data and captions.",
     )
     add = command.add_argument
     add("sources", nargs="*", metavar="TABLES_OR_SOURCE",
-        help="FILE.parquet of `python -m analysis.tables --out`, or what that reads")  # fmt: skip
+        help="FILE.parquet of `rlhf_lab_analysis.tables --out`, or what that reads")  # fmt: skip
     add("--out", type=Path, default=Path("figures"), help="folder (default: figures)")
     add("--only", nargs="+", default=[], metavar="NAME", help="these figures alone")
     add("--formats", default="png,pdf,svg", help="of png, pdf, svg (default: all)")

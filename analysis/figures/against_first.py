@@ -8,23 +8,23 @@ from textwrap import fill
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from analysis.comparison.claims import Pair, count_together
-from analysis.comparison.families import Family
-from analysis.comparison.selection import Cell
-from analysis.figures.declaration import figure
-from analysis.figures.figure_builder import FigureBuilder
-from analysis.figures.grouping import baseline, by_algo, keys_of, names_of
-from analysis.figures.interval_rows import interval_rows
-from analysis.figures.mean_curves import COUNTS
-from analysis.figures.panels import in_rows
-from analysis.figures.requirement import any_two
-from analysis.figures.series_style import GREY
-from analysis.figures.style import DOUBLE, SINGLE, page
-from analysis.statistics.contrasts import matched
-from analysis.statistics.equivalence import EquivalenceTest, equivalence, points
-from analysis.statistics.improvement import probability_of_improvement
-from analysis.statistics.results import Estimate
-from analysis.words import WIN_RATE, label
+from rlhf_lab_analysis.comparison.claims import Pair, count_together
+from rlhf_lab_analysis.comparison.families import Family
+from rlhf_lab_analysis.comparison.selection import Cell
+from rlhf_lab_analysis.figures.declaration import figure
+from rlhf_lab_analysis.figures.figure_builder import FigureBuilder
+from rlhf_lab_analysis.figures.grouping import baseline, by_algo, keys_of, names_of
+from rlhf_lab_analysis.figures.interval_rows import interval_rows
+from rlhf_lab_analysis.figures.mean_curves import COUNTS
+from rlhf_lab_analysis.figures.panels import in_rows
+from rlhf_lab_analysis.figures.requirement import any_two
+from rlhf_lab_analysis.figures.series_style import GREY
+from rlhf_lab_analysis.figures.style import DOUBLE, SINGLE, page
+from rlhf_lab_analysis.statistics.contrasts import matched
+from rlhf_lab_analysis.statistics.equivalence import EquivalenceTest, equivalence, points
+from rlhf_lab_analysis.statistics.improvement import probability_of_improvement
+from rlhf_lab_analysis.statistics.results import Estimate
+from rlhf_lab_analysis.words import WIN_RATE, label
 
 # Inches of a row of an interval, and of what is around the rows.
 LINE, TITLED = 0.16, 0.48

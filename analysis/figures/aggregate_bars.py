@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from analysis.comparison.families import Family
-from analysis.comparison.selection import Cell
-from analysis.figures.declaration import figure
-from analysis.figures.families import group_by
-from analysis.figures.figure_builder import FigureBuilder
-from analysis.figures.grouping import by_sweep, keys_of
-from analysis.figures.interval_rows import interval_rows
-from analysis.figures.mean_curves import options_for
-from analysis.figures.panels import in_rows
-from analysis.figures.requirement import any_two
-from analysis.figures.style import DOUBLE, page
-from analysis.statistics.aggregates import MEASURES, aggregates
-from analysis.words import WIN_RATE, label
+from rlhf_lab_analysis.comparison.families import Family
+from rlhf_lab_analysis.comparison.selection import Cell
+from rlhf_lab_analysis.figures.declaration import figure
+from rlhf_lab_analysis.figures.families import group_by
+from rlhf_lab_analysis.figures.figure_builder import FigureBuilder
+from rlhf_lab_analysis.figures.grouping import by_sweep, keys_of
+from rlhf_lab_analysis.figures.interval_rows import interval_rows
+from rlhf_lab_analysis.figures.mean_curves import options_for
+from rlhf_lab_analysis.figures.panels import in_rows
+from rlhf_lab_analysis.figures.requirement import any_two
+from rlhf_lab_analysis.figures.style import DOUBLE, page
+from rlhf_lab_analysis.statistics.aggregates import MEASURES, aggregates
+from rlhf_lab_analysis.words import WIN_RATE, label
 
 # Inches of a row of an interval, and of what is around the rows.
 LINE, AROUND = 0.16, 0.42

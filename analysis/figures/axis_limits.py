@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeAlias
 
 from matplotlib.axes import Axes
 
-from analysis.words import is_share
+from rlhf_lab_analysis.words import is_share
 
 # Room for intervals on each side, of what the points take: at least, and at most.
 BESIDE, MOST_BESIDE = 0.4, 1.2

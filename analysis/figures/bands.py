@@ -7,18 +7,18 @@ from collections.abc import Sequence
 import numpy as np
 from matplotlib.axes import Axes
 
-from analysis.comparison.families import Family
-from analysis.comparison.selection import Cell
-from analysis.figures.declaration import figure
-from analysis.figures.figure_builder import FigureBuilder
-from analysis.figures.grouping import by_algo, keys_of, names_of
-from analysis.figures.mean_curves import COUNTS
-from analysis.figures.panels import begin, in_rows
-from analysis.figures.primitives import add_to_legend, outer, seeds_column, style_of
-from analysis.figures.requirement import any_two
-from analysis.statistics.profiles import performance_profiles
-from analysis.statistics.results import Band
-from analysis.words import WIN_RATE
+from rlhf_lab_analysis.comparison.families import Family
+from rlhf_lab_analysis.comparison.selection import Cell
+from rlhf_lab_analysis.figures.declaration import figure
+from rlhf_lab_analysis.figures.figure_builder import FigureBuilder
+from rlhf_lab_analysis.figures.grouping import by_algo, keys_of, names_of
+from rlhf_lab_analysis.figures.mean_curves import COUNTS
+from rlhf_lab_analysis.figures.panels import begin, in_rows
+from rlhf_lab_analysis.figures.primitives import add_to_legend, outer, seeds_column, style_of
+from rlhf_lab_analysis.figures.requirement import any_two
+from rlhf_lab_analysis.statistics.profiles import performance_profiles
+from rlhf_lab_analysis.statistics.results import Band
+from rlhf_lab_analysis.words import WIN_RATE
 
 TAUS = 41
 SHARE = "share of runs"

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from analysis.comparison.selection import Selection, cells
-from analysis.figures import (
+from rlhf_lab.types.errors import UserError
+from rlhf_lab_analysis.comparison.selection import Selection, cells
+from rlhf_lab_analysis.figures import (
     against_first,
     aggregate_bars,
     bands,
@@ -15,13 +16,12 @@ from analysis.figures import (
     paper,
     questions,
 )
-from analysis.figures.declaration import DECLARED, FigureSpec
-from analysis.figures.figure_builder import DrawnFigure
-from analysis.figures.requirement import Choice, choose
-from analysis.figures.style import on_paper
-from analysis.tables.table import Tables
-from analysis.words import left_out_text
-from rlhf_lab.types.errors import UserError
+from rlhf_lab_analysis.figures.declaration import DECLARED, FigureSpec
+from rlhf_lab_analysis.figures.figure_builder import DrawnFigure
+from rlhf_lab_analysis.figures.requirement import Choice, choose
+from rlhf_lab_analysis.figures.style import on_paper
+from rlhf_lab_analysis.tables.table import Tables
+from rlhf_lab_analysis.words import left_out_text
 
 # Modules whose functions are declared as figures, in the order in which they are listed.
 SOURCES = (paper, questions, aggregate_bars, against_first, bands, frontier, fronts)

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from analysis.comparison.families import Family
-from analysis.figures.figure_builder import FigureBuilder
-from analysis.figures.requirement import Requirement
+from rlhf_lab_analysis.comparison.families import Family
+from rlhf_lab_analysis.figures.figure_builder import FigureBuilder
+from rlhf_lab_analysis.figures.requirement import Requirement
 
 Draw: TypeAlias = Callable[[Sequence[Family]], FigureBuilder]
 

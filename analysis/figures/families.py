@@ -5,8 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from itertools import combinations
 
-from analysis.comparison.families import Family, drop_shared, order, rest_of, settings_of, value_of
-from analysis.comparison.selection import Cell
+from rlhf_lab_analysis.comparison.families import (
+    Family,
+    drop_shared,
+    order,
+    rest_of,
+    settings_of,
+    value_of,
+)
+from rlhf_lab_analysis.comparison.selection import Cell
 
 # What changes with another key: sync has S = 0, more samples a prompt come in fewer updates.
 IMPLIED = {"mode": ("max_staleness",), "group_size": ("updates",)}

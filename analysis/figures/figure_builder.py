@@ -10,12 +10,12 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from analysis.comparison.selection import Cell
-from analysis.figures.axis_limits import AxisLimits
-from analysis.figures.captions import COLUMNS, caption_of, last_numbers, warning_texts
-from analysis.figures.style import GREY, plain
-from analysis.statistics.results import FEW_SEEDS
-from analysis.words import span_text
+from rlhf_lab_analysis.comparison.selection import Cell
+from rlhf_lab_analysis.figures.axis_limits import AxisLimits
+from rlhf_lab_analysis.figures.captions import COLUMNS, caption_of, last_numbers, warning_texts
+from rlhf_lab_analysis.figures.style import GREY, plain
+from rlhf_lab_analysis.statistics.results import FEW_SEEDS
+from rlhf_lab_analysis.words import span_text
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,22 +6,22 @@ from collections.abc import Mapping, Sequence
 
 from matplotlib.axes import Axes
 
-from analysis.comparison.equal_kl import Apart, Plane, at_equal_kl, frontiers
-from analysis.comparison.families import Family
-from analysis.comparison.selection import Cell
-from analysis.figures.declaration import figure
-from analysis.figures.figure_builder import FigureBuilder
-from analysis.figures.grouping import baseline, by_algo, keys_of, names_of
-from analysis.figures.interval_rows import bars, record_estimate
-from analysis.figures.mean_curves import options_for
-from analysis.figures.panels import MANY, in_rows
-from analysis.figures.primitives import add_to_legend, outer, style_of
-from analysis.figures.requirement import SEEDS, any_two
-from analysis.figures.series_style import GREY
-from analysis.figures.style import ROW, SMALL_ROW, page
-from analysis.statistics.contrasts import difference, in_pairs
-from analysis.statistics.results import Estimate
-from analysis.words import KL, WIN_RATE, label
+from rlhf_lab_analysis.comparison.equal_kl import Apart, Plane, at_equal_kl, frontiers
+from rlhf_lab_analysis.comparison.families import Family
+from rlhf_lab_analysis.comparison.selection import Cell
+from rlhf_lab_analysis.figures.declaration import figure
+from rlhf_lab_analysis.figures.figure_builder import FigureBuilder
+from rlhf_lab_analysis.figures.grouping import baseline, by_algo, keys_of, names_of
+from rlhf_lab_analysis.figures.interval_rows import bars, record_estimate
+from rlhf_lab_analysis.figures.mean_curves import options_for
+from rlhf_lab_analysis.figures.panels import MANY, in_rows
+from rlhf_lab_analysis.figures.primitives import add_to_legend, outer, style_of
+from rlhf_lab_analysis.figures.requirement import SEEDS, any_two
+from rlhf_lab_analysis.figures.series_style import GREY
+from rlhf_lab_analysis.figures.style import ROW, SMALL_ROW, page
+from rlhf_lab_analysis.statistics.contrasts import difference, in_pairs
+from rlhf_lab_analysis.statistics.results import Estimate
+from rlhf_lab_analysis.words import KL, WIN_RATE, label
 
 PLANE = Plane(WIN_RATE, KL)
 DISTANCE = "win-rate at equal KL, less that of the first"

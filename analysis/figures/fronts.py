@@ -7,22 +7,22 @@ from collections.abc import Sequence
 import numpy as np
 from matplotlib.axes import Axes
 
-from analysis.comparison.families import Family
-from analysis.comparison.selection import Cell
-from analysis.figures.declaration import figure
-from analysis.figures.figure_builder import FigureBuilder
-from analysis.figures.grouping import baseline, by_algo, by_env, keys_of, names_of
-from analysis.figures.mean_curves import options_for
-from analysis.figures.panels import begin, in_rows
-from analysis.figures.primitives import add_to_legend, outer, seeds_column, style_of
-from analysis.figures.requirement import any_two
-from analysis.figures.series_style import GREY
-from analysis.figures.style import ROW, page, plain
-from analysis.statistics.crossings import Target, Times, times_to
-from analysis.statistics.pareto import front
-from analysis.statistics.survival import survival
-from analysis.statistics.targets import time_to_target
-from analysis.words import DEVICE_HOURS, FLOPS, UPDATES, WALL, WIN_RATE, label
+from rlhf_lab_analysis.comparison.families import Family
+from rlhf_lab_analysis.comparison.selection import Cell
+from rlhf_lab_analysis.figures.declaration import figure
+from rlhf_lab_analysis.figures.figure_builder import FigureBuilder
+from rlhf_lab_analysis.figures.grouping import baseline, by_algo, by_env, keys_of, names_of
+from rlhf_lab_analysis.figures.mean_curves import options_for
+from rlhf_lab_analysis.figures.panels import begin, in_rows
+from rlhf_lab_analysis.figures.primitives import add_to_legend, outer, seeds_column, style_of
+from rlhf_lab_analysis.figures.requirement import any_two
+from rlhf_lab_analysis.figures.series_style import GREY
+from rlhf_lab_analysis.figures.style import ROW, page, plain
+from rlhf_lab_analysis.statistics.crossings import Target, Times, times_to
+from rlhf_lab_analysis.statistics.pareto import front
+from rlhf_lab_analysis.statistics.survival import survival
+from rlhf_lab_analysis.statistics.targets import time_to_target
+from rlhf_lab_analysis.words import DEVICE_HOURS, FLOPS, UPDATES, WALL, WIN_RATE, label
 
 COSTS = (WALL, DEVICE_HOURS, FLOPS)
 # How far from SFT to the end of the freshest condition a target lies.

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from analysis.comparison.families import Family, order, value_of
-from analysis.comparison.selection import Cell
-from analysis.figures.families import group_by
+from rlhf_lab_analysis.comparison.families import Family, order, value_of
+from rlhf_lab_analysis.comparison.selection import Cell
+from rlhf_lab_analysis.figures.families import group_by
 
 Grouping: TypeAlias = Callable[[Sequence[Cell]], list[Family]]
 # What distinguishes conditions; colours stand for the first that does.

@@ -7,14 +7,14 @@ from typing import Any
 
 from matplotlib.axes import Axes
 
-from analysis.comparison.selection import Cell
-from analysis.figures.figure_builder import FigureBuilder
-from analysis.figures.mean_curves import mean_curve
-from analysis.figures.primitives import name_of, record_version, seeds_column, style_of
-from analysis.figures.series_style import SeriesStyle
-from analysis.figures.style import GREY, plain
-from analysis.statistics.results import Estimate
-from analysis.words import label, span_text
+from rlhf_lab_analysis.comparison.selection import Cell
+from rlhf_lab_analysis.figures.figure_builder import FigureBuilder
+from rlhf_lab_analysis.figures.mean_curves import mean_curve
+from rlhf_lab_analysis.figures.primitives import name_of, record_version, seeds_column, style_of
+from rlhf_lab_analysis.figures.series_style import SeriesStyle
+from rlhf_lab_analysis.figures.style import GREY, plain
+from rlhf_lab_analysis.statistics.results import Estimate
+from rlhf_lab_analysis.words import label, span_text
 
 Rows = Sequence[tuple[str, Estimate, Cell]]
 

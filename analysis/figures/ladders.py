@@ -8,14 +8,20 @@ from dataclasses import dataclass
 import numpy as np
 from matplotlib.axes import Axes
 
-from analysis.comparison.families import value_of
-from analysis.comparison.selection import Cell
-from analysis.figures.families import group_by
-from analysis.figures.figure_builder import FigureBuilder
-from analysis.figures.mean_curves import mean_curve
-from analysis.figures.primitives import add_to_legend, name_of, outer, record_version, style_of
-from analysis.figures.style import ticks
-from analysis.words import short_label
+from rlhf_lab_analysis.comparison.families import value_of
+from rlhf_lab_analysis.comparison.selection import Cell
+from rlhf_lab_analysis.figures.families import group_by
+from rlhf_lab_analysis.figures.figure_builder import FigureBuilder
+from rlhf_lab_analysis.figures.mean_curves import mean_curve
+from rlhf_lab_analysis.figures.primitives import (
+    add_to_legend,
+    name_of,
+    outer,
+    record_version,
+    style_of,
+)
+from rlhf_lab_analysis.figures.style import ticks
+from rlhf_lab_analysis.words import short_label
 
 # Doublings have equal distances; 0 stands one below 1.
 WITH_ZERO = ("max_staleness",)

@@ -9,11 +9,11 @@ from typing import TypeAlias
 
 import numpy as np
 
-from analysis.comparison.selection import Cell
-from analysis.statistics.aggregates import aggregate_curves
-from analysis.statistics.arrays import Floats
-from analysis.statistics.results import Method, Options
-from analysis.words import is_share, listed
+from rlhf_lab_analysis.comparison.selection import Cell
+from rlhf_lab_analysis.statistics.aggregates import aggregate_curves
+from rlhf_lab_analysis.statistics.arrays import Floats
+from rlhf_lab_analysis.statistics.results import Method, Options
+from rlhf_lab_analysis.words import is_share, listed
 
 NO_INTERVAL = "none of one seed"
 STUDENT = Options(method=Method.t)

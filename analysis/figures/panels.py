@@ -7,12 +7,12 @@ from typing import TypeAlias
 
 from matplotlib.axes import Axes
 
-from analysis.comparison.families import Family
-from analysis.figures.figure_builder import FigureBuilder
-from analysis.figures.primitives import band_curve, end_point, outer, path
-from analysis.figures.style import DOUBLE, ROW, SINGLE, SMALL_ROW, page, plain
-from analysis.sources.conditions import LETTERS, PARTS
-from analysis.words import KL, short_label
+from rlhf_lab_analysis.comparison.families import Family
+from rlhf_lab_analysis.figures.figure_builder import FigureBuilder
+from rlhf_lab_analysis.figures.primitives import band_curve, end_point, outer, path
+from rlhf_lab_analysis.figures.style import DOUBLE, ROW, SINGLE, SMALL_ROW, page, plain
+from rlhf_lab_analysis.sources.conditions import LETTERS, PARTS
+from rlhf_lab_analysis.words import KL, short_label
 
 # Rows from which on they are drawn smaller.
 MANY = 3

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from analysis.comparison.families import Family
-from analysis.figures import timelines
-from analysis.figures.declaration import figure
-from analysis.figures.figure_builder import FigureBuilder
-from analysis.figures.ladders import LadderSpec, ladder
-from analysis.figures.panels import begin, ends, grid, in_rows
-from analysis.figures.requirement import Requirement
-from analysis.figures.round_seconds import COLUMNS
-from analysis.words import (
+from rlhf_lab_analysis.comparison.families import Family
+from rlhf_lab_analysis.figures import timelines
+from rlhf_lab_analysis.figures.declaration import figure
+from rlhf_lab_analysis.figures.figure_builder import FigureBuilder
+from rlhf_lab_analysis.figures.ladders import LadderSpec, ladder
+from rlhf_lab_analysis.figures.panels import begin, ends, grid, in_rows
+from rlhf_lab_analysis.figures.requirement import Requirement
+from rlhf_lab_analysis.figures.round_seconds import COLUMNS
+from rlhf_lab_analysis.words import (
     ACCURACY,
     COMPLETIONS,
     DEVICE_HOURS,

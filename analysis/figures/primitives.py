@@ -8,13 +8,13 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
-from analysis.comparison.families import order, value_of
-from analysis.comparison.selection import Cell
-from analysis.figures.figure_builder import FigureBuilder
-from analysis.figures.mean_curves import MeanCurve, mean_curve
-from analysis.figures.series_style import SeriesStyle, combine_styles, value_style
-from analysis.figures.style import GREY
-from analysis.words import KL, label, setting_text
+from rlhf_lab_analysis.comparison.families import order, value_of
+from rlhf_lab_analysis.comparison.selection import Cell
+from rlhf_lab_analysis.figures.figure_builder import FigureBuilder
+from rlhf_lab_analysis.figures.mean_curves import MeanCurve, mean_curve
+from rlhf_lab_analysis.figures.series_style import SeriesStyle, combine_styles, value_style
+from rlhf_lab_analysis.figures.style import GREY
+from rlhf_lab_analysis.words import KL, label, setting_text
 
 
 def style_of(cell: Cell, keys: Sequence[str]) -> SeriesStyle:

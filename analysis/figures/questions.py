@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from analysis.comparison.families import Family
-from analysis.figures.declaration import figure
-from analysis.figures.figure_builder import FigureBuilder
-from analysis.figures.interval_rows import level_rows
-from analysis.figures.ladders import LadderSpec, ladder
-from analysis.figures.panels import begin, grid, in_rows
-from analysis.figures.requirement import Requirement
-from analysis.figures.style import DOUBLE, page
-from analysis.words import GOLD, KL, PROXY, UPDATES, WIN_RATE
+from rlhf_lab_analysis.comparison.families import Family
+from rlhf_lab_analysis.figures.declaration import figure
+from rlhf_lab_analysis.figures.figure_builder import FigureBuilder
+from rlhf_lab_analysis.figures.interval_rows import level_rows
+from rlhf_lab_analysis.figures.ladders import LadderSpec, ladder
+from rlhf_lab_analysis.figures.panels import begin, grid, in_rows
+from rlhf_lab_analysis.figures.requirement import Requirement
+from rlhf_lab_analysis.figures.style import DOUBLE, page
+from rlhf_lab_analysis.words import GOLD, KL, PROXY, UPDATES, WIN_RATE
 
 N, S = "updates_per_round", "max_staleness"
 PER, LAGS, COMBINE = "optim.schedule_per", "mode.lag_probabilities", "reward.combine"

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from analysis.comparison.families import Family, value_of
-from analysis.comparison.selection import Cell, Selection
-from analysis.figures.families import families
-from analysis.figures.grouping import Grouping
-from analysis.figures.mean_curves import is_judged
-from analysis.sources.conditions import LETTERS
-from analysis.words import label
+from rlhf_lab_analysis.comparison.families import Family, value_of
+from rlhf_lab_analysis.comparison.selection import Cell, Selection
+from rlhf_lab_analysis.figures.families import families
+from rlhf_lab_analysis.figures.grouping import Grouping
+from rlhf_lab_analysis.figures.mean_curves import is_judged
+from rlhf_lab_analysis.sources.conditions import LETTERS
+from rlhf_lab_analysis.words import label
 
 # An interval needs two seeds at least.
 SEEDS = 2

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from analysis.comparison.selection import Cell
-from analysis.words import span_text
+from rlhf_lab_analysis.comparison.selection import Cell
+from rlhf_lab_analysis.words import span_text
 
 GENERATE, SCORE, TRAIN, WALL, WAIT = COLUMNS = (
     "seconds/generate", "seconds/score", "seconds/train", "seconds/wall", "seconds/wait",

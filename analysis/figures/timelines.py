@@ -9,12 +9,14 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
-from analysis.comparison.families import Family
-from analysis.comparison.selection import Cell
-from analysis.figures.figure_builder import FigureBuilder
-from analysis.figures.interval_rows import row_names
-from analysis.figures.primitives import seeds_column
-from analysis.figures.round_seconds import (
+from rlhf_lab.experiment.planning.ideal_timeline import Work, ideal
+from rlhf_lab.runs.timeline import LaneSpan
+from rlhf_lab_analysis.comparison.families import Family
+from rlhf_lab_analysis.comparison.selection import Cell
+from rlhf_lab_analysis.figures.figure_builder import FigureBuilder
+from rlhf_lab_analysis.figures.interval_rows import row_names
+from rlhf_lab_analysis.figures.primitives import seeds_column
+from rlhf_lab_analysis.figures.round_seconds import (
     GENERATE,
     SCORE,
     SHOWN_ROUNDS,
@@ -26,10 +28,8 @@ from analysis.figures.round_seconds import (
     sums_of,
     thinning_note,
 )
-from analysis.figures.series_style import BLUE, GREEN, GREY, ORANGE
-from analysis.figures.style import page, plain
-from rlhf_lab.experiment.planning.ideal_timeline import Work, ideal
-from rlhf_lab.runs.timeline import LaneSpan
+from rlhf_lab_analysis.figures.series_style import BLUE, GREEN, GREY, ORANGE
+from rlhf_lab_analysis.figures.style import page, plain
 
 # Inches of a panel of two lanes.
 LANES = 0.72

@@ -22,15 +22,15 @@
 # `view.tables("runs/mine")` reads runs of your own.
 
 # %%
-from analysis.comparison.selection import cells
-from analysis.notebooks import view
-from analysis.statistics.aggregates import aggregates
-from analysis.statistics.contrasts import in_pairs
-from analysis.statistics.equivalence import equivalence, points
-from analysis.statistics.exact import paired_tests
-from analysis.statistics.improvement import probability_of_improvement
-from analysis.statistics.planning import more_seeds
-from analysis.statistics.results import Method, Options
+from rlhf_lab_analysis.comparison.selection import cells
+from rlhf_lab_analysis.notebooks import view
+from rlhf_lab_analysis.statistics.aggregates import aggregates
+from rlhf_lab_analysis.statistics.contrasts import in_pairs
+from rlhf_lab_analysis.statistics.equivalence import equivalence, points
+from rlhf_lab_analysis.statistics.exact import paired_tests
+from rlhf_lab_analysis.statistics.improvement import probability_of_improvement
+from rlhf_lab_analysis.statistics.planning import more_seeds
+from rlhf_lab_analysis.statistics.results import Method, Options
 
 runs = view.tables()
 view.summary(runs)
@@ -83,7 +83,7 @@ view.lines(f"{enough.more} more seeds for a difference to 2 points", *enough.war
 
 # %% [markdown]
 # All tables of these runs, in LaTeX, Markdown and CSV:
-# `python -m analysis.publication_tables SOURCE --out FOLDER`.
+# `python -m rlhf_lab_analysis.publication_tables SOURCE --out FOLDER`.
 
 # %%
 view.table("runs", runs)

@@ -23,8 +23,8 @@
 # `view.tables("runs/mine")` reads runs of your own.
 
 # %%
-from analysis.comparison.questions import rate_schedule
-from analysis.notebooks import view
+from rlhf_lab_analysis.comparison.questions import rate_schedule
+from rlhf_lab_analysis.notebooks import view
 
 runs = view.of_sweeps(view.tables(), "rate_schedule")
 view.summary(runs)

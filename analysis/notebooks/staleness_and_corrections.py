@@ -23,9 +23,9 @@
 # `view.tables("runs/mine")` reads runs of your own.
 
 # %%
-from analysis.comparison.questions import staleness
-from analysis.notebooks import view
-from analysis.publication_tables.options import TableOptions
+from rlhf_lab_analysis.comparison.questions import staleness
+from rlhf_lab_analysis.notebooks import view
+from rlhf_lab_analysis.publication_tables.options import TableOptions
 
 runs = view.of_sweeps(view.tables(), "staleness", "corrections", "lag_distribution")
 view.summary(runs)

@@ -13,17 +13,17 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from analysis.comparison.questions import answers as answers
-from analysis.comparison.questions.every_question import QUESTIONS, answers_of
-from analysis.comparison.selection import Cell, Selection, cells
-from analysis.figures.catalogue import FIGURES, draw
-from analysis.publication_tables.escapes import markdown
-from analysis.publication_tables.formats import as_markdown
-from analysis.publication_tables.options import TableOptions
-from analysis.publication_tables.registry import make_tables
-from analysis.tables.gather import gather
-from analysis.tables.table import Tables
 from rlhf_lab.types.errors import UserError
+from rlhf_lab_analysis.comparison.questions import answers as answers
+from rlhf_lab_analysis.comparison.questions.every_question import QUESTIONS, answers_of
+from rlhf_lab_analysis.comparison.selection import Cell, Selection, cells
+from rlhf_lab_analysis.figures.catalogue import FIGURES, draw
+from rlhf_lab_analysis.publication_tables.escapes import markdown
+from rlhf_lab_analysis.publication_tables.formats import as_markdown
+from rlhf_lab_analysis.publication_tables.options import TableOptions
+from rlhf_lab_analysis.publication_tables.registry import make_tables
+from rlhf_lab_analysis.tables.gather import gather
+from rlhf_lab_analysis.tables.table import Tables
 
 VARIABLE = "RLHF_LAB_TABLES"
 BENCHMARK = Path(__file__).parents[1] / "benchmark" / "tables.parquet"

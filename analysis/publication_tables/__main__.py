@@ -1,4 +1,7 @@
-"""python -m analysis.publication_tables SOURCE... --out FOLDER: LaTeX, Markdown and CSV."""
+"""Tables of results in LaTeX, Markdown and CSV.
+
+python -m rlhf_lab_analysis.publication_tables SOURCE... --out FOLDER
+"""
 
 from __future__ import annotations
 
@@ -7,21 +10,22 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from analysis.command import exit_code
-from analysis.publication_tables.formats import save
-from analysis.publication_tables.options import TableOptions
-from analysis.publication_tables.registry import TABLES, selected, tables_of
-from analysis.statistics.results import OF_ANY_NUMBER, Method, Options
-from analysis.tables.gather import gather
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
+from rlhf_lab_analysis.command import exit_code
+from rlhf_lab_analysis.publication_tables.formats import save
+from rlhf_lab_analysis.publication_tables.options import TableOptions
+from rlhf_lab_analysis.publication_tables.registry import TABLES, selected, tables_of
+from rlhf_lab_analysis.statistics.results import OF_ANY_NUMBER, Method, Options
+from rlhf_lab_analysis.tables.gather import gather
 
 
 def parser() -> argparse.ArgumentParser:
     """The command's options."""
     usual = TableOptions()
     command = argparse.ArgumentParser(
-        prog="python -m analysis.publication_tables", description="Tables of runs, with intervals."
+        prog="python -m rlhf_lab_analysis.publication_tables",
+        description="Tables of runs, with intervals.",
     )
     add = command.add_argument
     add("sources", nargs="+", metavar="SOURCE", help="runs, or saved tables")

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from analysis.comparison.selection import Cell, Selection
-from analysis.sources.conditions import LETTERS
-from analysis.words import listed, unique
 from rlhf_lab.types.errors import UserError
+from rlhf_lab_analysis.comparison.selection import Cell, Selection
+from rlhf_lab_analysis.sources.conditions import LETTERS
+from rlhf_lab_analysis.words import listed, unique
 
 NAMES = {letter: name for name, letter in LETTERS.items()}
 BETWEEN = re.compile(r"[,\s]+")

@@ -5,19 +5,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from analysis.comparison.claims import count_together
-from analysis.comparison.selection import Cell, Selection
-from analysis.publication_tables.baseline import Pair, pairs
-from analysis.publication_tables.entries import Entry, Measured, PublicationTable, table_entry
-from analysis.publication_tables.estimates import lacks
-from analysis.publication_tables.metrics import Metric, metrics_of
-from analysis.publication_tables.naming import ConditionColumns, key
-from analysis.publication_tables.options import TableOptions
-from analysis.statistics.contrasts import difference, matched
-from analysis.statistics.decisions import Shows, options_of
-from analysis.statistics.equivalence import equivalence, tails_of
-from analysis.tables.table import Tables
-from analysis.words import runs_text, seeds_of, unique
+from rlhf_lab_analysis.comparison.claims import count_together
+from rlhf_lab_analysis.comparison.selection import Cell, Selection
+from rlhf_lab_analysis.publication_tables.baseline import Pair, pairs
+from rlhf_lab_analysis.publication_tables.entries import (
+    Entry,
+    Measured,
+    PublicationTable,
+    table_entry,
+)
+from rlhf_lab_analysis.publication_tables.estimates import lacks
+from rlhf_lab_analysis.publication_tables.metrics import Metric, metrics_of
+from rlhf_lab_analysis.publication_tables.naming import ConditionColumns, key
+from rlhf_lab_analysis.publication_tables.options import TableOptions
+from rlhf_lab_analysis.statistics.contrasts import difference, matched
+from rlhf_lab_analysis.statistics.decisions import Shows, options_of
+from rlhf_lab_analysis.statistics.equivalence import equivalence, tails_of
+from rlhf_lab_analysis.tables.table import Tables
+from rlhf_lab_analysis.words import runs_text, seeds_of, unique
 
 
 @dataclass(frozen=True, eq=False)

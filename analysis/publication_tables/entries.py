@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from analysis.statistics.results import Estimate
-from analysis.words import fixed
+from rlhf_lab_analysis.statistics.results import Estimate
+from rlhf_lab_analysis.words import fixed
 
 
 @dataclass(frozen=True)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from analysis.comparison.selection import Cell
-from analysis.publication_tables.entries import Entry, Measured, table_entry
-from analysis.publication_tables.metrics import Metric
-from analysis.publication_tables.options import TableOptions
-from analysis.statistics.aggregates import MEASURES, aggregates, points
-from analysis.statistics.results import Options
+from rlhf_lab_analysis.comparison.selection import Cell
+from rlhf_lab_analysis.publication_tables.entries import Entry, Measured, table_entry
+from rlhf_lab_analysis.publication_tables.metrics import Metric
+from rlhf_lab_analysis.publication_tables.options import TableOptions
+from rlhf_lab_analysis.statistics.aggregates import MEASURES, aggregates, points
+from rlhf_lab_analysis.statistics.results import Options
 
 SCORES = "scores"
 SAME = "where all seeds are equal, no interval is given"

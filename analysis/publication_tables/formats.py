@@ -8,10 +8,10 @@ import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from analysis.markdown import rows_of
-from analysis.publication_tables.entries import Entry, Measured, PublicationTable, plain
-from analysis.publication_tables.escapes import latex, markdown
-from analysis.words import fixed
+from rlhf_lab_analysis.markdown import rows_of
+from rlhf_lab_analysis.publication_tables.entries import Entry, Measured, PublicationTable, plain
+from rlhf_lab_analysis.publication_tables.escapes import latex, markdown
+from rlhf_lab_analysis.words import fixed
 
 # What follows a name in the heads of an interval's three columns.
 ENDS = ("", " low", " high")

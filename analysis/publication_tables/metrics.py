@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from analysis.comparison.selection import Cell
-from analysis.statistics.equivalence import Margin, points
-from analysis.words import (
+from rlhf_lab_analysis.comparison.selection import Cell
+from rlhf_lab_analysis.statistics.equivalence import Margin, points
+from rlhf_lab_analysis.words import (
     ACCURACY,
     COMPLETIONS,
     DEVICE_HOURS,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from analysis.comparison.selection import Cell
-from analysis.sources.conditions import LETTERS
+from rlhf_lab_analysis.comparison.selection import Cell
+from rlhf_lab_analysis.sources.conditions import LETTERS
 
 Key = tuple[str, str, str]
 

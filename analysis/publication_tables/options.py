@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from analysis.statistics.aggregates import MEASURES
-from analysis.statistics.results import Method, Options
-from analysis.words import COMPLETIONS, WALL, WIN_RATE, is_share
 from rlhf_lab.types.errors import UserError
+from rlhf_lab_analysis.statistics.aggregates import MEASURES
+from rlhf_lab_analysis.statistics.results import Method, Options
+from rlhf_lab_analysis.words import COMPLETIONS, WALL, WIN_RATE, is_share
 
 
 @dataclass(frozen=True)

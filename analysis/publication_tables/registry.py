@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from analysis.comparison.selection import Selection, cells
-from analysis.publication_tables.differences import differences
-from analysis.publication_tables.entries import PublicationTable
-from analysis.publication_tables.naming import in_order
-from analysis.publication_tables.options import TableOptions
-from analysis.publication_tables.results import aggregate_results, results
-from analysis.publication_tables.run_list import run_list
-from analysis.publication_tables.scales import scales
-from analysis.publication_tables.settings import settings
-from analysis.publication_tables.sft import sft
-from analysis.publication_tables.speed import costs, times
-from analysis.publication_tables.verdicts import verdicts
-from analysis.tables.table import Tables
-from analysis.words import left_out_text, unique
 from rlhf_lab.types.errors import UserError
+from rlhf_lab_analysis.comparison.selection import Selection, cells
+from rlhf_lab_analysis.publication_tables.differences import differences
+from rlhf_lab_analysis.publication_tables.entries import PublicationTable
+from rlhf_lab_analysis.publication_tables.naming import in_order
+from rlhf_lab_analysis.publication_tables.options import TableOptions
+from rlhf_lab_analysis.publication_tables.results import aggregate_results, results
+from rlhf_lab_analysis.publication_tables.run_list import run_list
+from rlhf_lab_analysis.publication_tables.scales import scales
+from rlhf_lab_analysis.publication_tables.settings import settings
+from rlhf_lab_analysis.publication_tables.sft import sft
+from rlhf_lab_analysis.publication_tables.speed import costs, times
+from rlhf_lab_analysis.publication_tables.verdicts import verdicts
+from rlhf_lab_analysis.tables.table import Tables
+from rlhf_lab_analysis.words import left_out_text, unique
 
 Maker = Callable[[Tables, Selection, TableOptions], list[PublicationTable]]
 TABLES: Mapping[str, Maker] = {

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from analysis.comparison.selection import Cell, Selection
-from analysis.publication_tables.entries import Entry, PublicationTable, table_entry
-from analysis.publication_tables.estimates import last_scores
-from analysis.publication_tables.metrics import Metric, metrics_of
-from analysis.publication_tables.naming import ConditionColumns
-from analysis.publication_tables.options import TableOptions
-from analysis.statistics.aggregates import MEASURES, aggregates
-from analysis.tables.table import Tables
-from analysis.words import interval_text, listed, runs_text, seeds_of, unique
+from rlhf_lab_analysis.comparison.selection import Cell, Selection
+from rlhf_lab_analysis.publication_tables.entries import Entry, PublicationTable, table_entry
+from rlhf_lab_analysis.publication_tables.estimates import last_scores
+from rlhf_lab_analysis.publication_tables.metrics import Metric, metrics_of
+from rlhf_lab_analysis.publication_tables.naming import ConditionColumns
+from rlhf_lab_analysis.publication_tables.options import TableOptions
+from rlhf_lab_analysis.statistics.aggregates import MEASURES, aggregates
+from rlhf_lab_analysis.tables.table import Tables
+from rlhf_lab_analysis.words import interval_text, listed, runs_text, seeds_of, unique
 
 
 def results(_: Tables, selection: Selection, options: TableOptions) -> list[PublicationTable]:

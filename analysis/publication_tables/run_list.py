@@ -9,10 +9,10 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.comparison.selection import Selection
-from analysis.publication_tables.entries import Entry, Measured, PublicationTable
-from analysis.publication_tables.options import TableOptions
-from analysis.tables.table import Tables
+from rlhf_lab_analysis.comparison.selection import Selection
+from rlhf_lab_analysis.publication_tables.entries import Entry, Measured, PublicationTable
+from rlhf_lab_analysis.publication_tables.options import TableOptions
+from rlhf_lab_analysis.tables.table import Tables
 
 COLUMNS = (
     *("run", "sweep", "environment", "condition", "seed", "role", "state", "counts"),

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from analysis.comparison.selection import Selection
-from analysis.publication_tables.baseline import Baseline, pairs_of_sweep
-from analysis.publication_tables.differences import Difference, cells_of, compare
-from analysis.publication_tables.entries import Entry, PublicationTable
-from analysis.publication_tables.estimates import last_scores
-from analysis.publication_tables.metrics import Metric
-from analysis.publication_tables.naming import ConditionColumns
-from analysis.publication_tables.options import TableOptions
-from analysis.publication_tables.speed import cost_of
-from analysis.tables.table import Tables
-from analysis.words import WALL, interval_text, runs_text, seeds_of, unique
+from rlhf_lab_analysis.comparison.selection import Selection
+from rlhf_lab_analysis.publication_tables.baseline import Baseline, pairs_of_sweep
+from rlhf_lab_analysis.publication_tables.differences import Difference, cells_of, compare
+from rlhf_lab_analysis.publication_tables.entries import Entry, PublicationTable
+from rlhf_lab_analysis.publication_tables.estimates import last_scores
+from rlhf_lab_analysis.publication_tables.metrics import Metric
+from rlhf_lab_analysis.publication_tables.naming import ConditionColumns
+from rlhf_lab_analysis.publication_tables.options import TableOptions
+from rlhf_lab_analysis.publication_tables.speed import cost_of
+from rlhf_lab_analysis.tables.table import Tables
+from rlhf_lab_analysis.words import WALL, interval_text, runs_text, seeds_of, unique
 
 SYNC = Baseline({"mode": "sync"})
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from analysis.comparison.selection import Cell, Selection
-from analysis.publication_tables.entries import Entry, PublicationTable
-from analysis.publication_tables.naming import ConditionColumns
-from analysis.publication_tables.options import TableOptions
-from analysis.sources.record import as_seed
-from analysis.tables.group_checks import compared_settings
-from analysis.tables.table import Tables
-from analysis.words import runs_text, seeds_of
+from rlhf_lab_analysis.comparison.selection import Cell, Selection
+from rlhf_lab_analysis.publication_tables.entries import Entry, PublicationTable
+from rlhf_lab_analysis.publication_tables.naming import ConditionColumns
+from rlhf_lab_analysis.publication_tables.options import TableOptions
+from rlhf_lab_analysis.sources.record import as_seed
+from rlhf_lab_analysis.tables.group_checks import compared_settings
+from rlhf_lab_analysis.tables.table import Tables
+from rlhf_lab_analysis.words import runs_text, seeds_of
 
 # Shown though they are the same everywhere: by these a run could be repeated.
 MATTER = (

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from analysis.comparison.selection import Cell, Selection
-from analysis.publication_tables.entries import Entry, PublicationTable
-from analysis.publication_tables.estimates import estimate_of
-from analysis.publication_tables.metrics import Metric, metrics_of
-from analysis.publication_tables.options import TableOptions
-from analysis.tables.table import Tables, count
-from analysis.words import interval_text, listed, unique
+from rlhf_lab_analysis.comparison.selection import Cell, Selection
+from rlhf_lab_analysis.publication_tables.entries import Entry, PublicationTable
+from rlhf_lab_analysis.publication_tables.estimates import estimate_of
+from rlhf_lab_analysis.publication_tables.metrics import Metric, metrics_of
+from rlhf_lab_analysis.publication_tables.options import TableOptions
+from rlhf_lab_analysis.tables.table import Tables, count
+from rlhf_lab_analysis.words import interval_text, listed, unique
 
 # Version 0 has the same weights in every condition of a seed; digits of sums may differ.
 ROUNDING = 1e-6

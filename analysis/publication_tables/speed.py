@@ -5,19 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 
-from analysis.comparison.selection import Cell, Selection
-from analysis.publication_tables.baseline import pairs
-from analysis.publication_tables.entries import Entry, Measured, PublicationTable, table_entry
-from analysis.publication_tables.estimates import lacks, over_seeds
-from analysis.publication_tables.metrics import Metric
-from analysis.publication_tables.naming import ConditionColumns, Key, key
-from analysis.publication_tables.options import TableOptions
-from analysis.statistics.contrasts import speed_up
-from analysis.statistics.crossings import Target, Times, times_to
-from analysis.statistics.targets import time_to_target, times_ratio
-from analysis.tables.table import Tables
-from analysis.words import head, interval_text, runs_text, seeds_of, unique
 from rlhf_lab.types.errors import UserError
+from rlhf_lab_analysis.comparison.selection import Cell, Selection
+from rlhf_lab_analysis.publication_tables.baseline import pairs
+from rlhf_lab_analysis.publication_tables.entries import (
+    Entry,
+    Measured,
+    PublicationTable,
+    table_entry,
+)
+from rlhf_lab_analysis.publication_tables.estimates import lacks, over_seeds
+from rlhf_lab_analysis.publication_tables.metrics import Metric
+from rlhf_lab_analysis.publication_tables.naming import ConditionColumns, Key, key
+from rlhf_lab_analysis.publication_tables.options import TableOptions
+from rlhf_lab_analysis.statistics.contrasts import speed_up
+from rlhf_lab_analysis.statistics.crossings import Target, Times, times_to
+from rlhf_lab_analysis.statistics.targets import time_to_target, times_ratio
+from rlhf_lab_analysis.tables.table import Tables
+from rlhf_lab_analysis.words import head, interval_text, runs_text, seeds_of, unique
 
 Row = tuple[Entry, ...]
 

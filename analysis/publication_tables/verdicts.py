@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from analysis.comparison.questions.answers import Criteria
-from analysis.comparison.questions.every_question import answers_of
-from analysis.comparison.selection import Selection
-from analysis.publication_tables.entries import PublicationTable
-from analysis.publication_tables.options import TableOptions
-from analysis.tables.table import Tables
-from analysis.words import runs_text, seeds_of, unique
+from rlhf_lab_analysis.comparison.questions.answers import Criteria
+from rlhf_lab_analysis.comparison.questions.every_question import answers_of
+from rlhf_lab_analysis.comparison.selection import Selection
+from rlhf_lab_analysis.publication_tables.entries import PublicationTable
+from rlhf_lab_analysis.publication_tables.options import TableOptions
+from rlhf_lab_analysis.tables.table import Tables
+from rlhf_lab_analysis.words import runs_text, seeds_of, unique
 
 COLUMNS = ("claim", "by", "tested at", "verdict", "reason", "numbers", "runs")
 

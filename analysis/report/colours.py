@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from analysis.comparison.selection import Cell
-from analysis.figures.series_style import HUES, LINES, MARKERS, value_style
-from analysis.report.groups import differing
+from rlhf_lab_analysis.comparison.selection import Cell
+from rlhf_lab_analysis.figures.series_style import HUES, LINES, MARKERS, value_style
+from rlhf_lab_analysis.report.groups import differing
 
 # Dashes of figures are in widths of the line, those of a page in pixels.
 LINE_WIDTH = 2

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from analysis.report.make import Options, html
-from analysis.tables.gather import gather
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
+from rlhf_lab_analysis.report.make import Options, html
+from rlhf_lab_analysis.tables.gather import gather
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

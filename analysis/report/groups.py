@@ -8,9 +8,9 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.comparison.families import order
-from analysis.comparison.selection import Cell
-from analysis.sources.conditions import NUMBERS, PARTS
+from rlhf_lab_analysis.comparison.families import order
+from rlhf_lab_analysis.comparison.selection import Cell
+from rlhf_lab_analysis.sources.conditions import NUMBERS, PARTS
 
 # A proxy and a reward distinguish conditions last: their names mean little by themselves.
 ORDER = ("algo", "mode", "correction", *NUMBERS, "model", "task", "proxy", "reward")

@@ -8,18 +8,18 @@ from pathlib import Path
 
 import pandas as pd
 
-from analysis.comparison.questions.answers import Criteria
-from analysis.comparison.questions.every_question import answers
-from analysis.comparison.selection import cells
-from analysis.report.colours import styles_of
-from analysis.report.groups import name_groups
-from analysis.report.rendering import render
-from analysis.report.results import results
-from analysis.report.run_table import configs, run_table
-from analysis.report.series import Chosen, choose, curve_data, thinning
-from analysis.report.verdicts import verdicts
-from analysis.report.warnings import warning_list
-from analysis.tables.table import Tables, count
+from rlhf_lab_analysis.comparison.questions.answers import Criteria
+from rlhf_lab_analysis.comparison.questions.every_question import answers
+from rlhf_lab_analysis.comparison.selection import cells
+from rlhf_lab_analysis.report.colours import styles_of
+from rlhf_lab_analysis.report.groups import name_groups
+from rlhf_lab_analysis.report.rendering import render
+from rlhf_lab_analysis.report.results import results
+from rlhf_lab_analysis.report.run_table import configs, run_table
+from rlhf_lab_analysis.report.series import Chosen, choose, curve_data, thinning
+from rlhf_lab_analysis.report.verdicts import verdicts
+from rlhf_lab_analysis.report.warnings import warning_list
+from rlhf_lab_analysis.tables.table import Tables, count
 
 SCRIPTS = ("numbers.js", "chart.js", "reading.js", "tables.js")
 SHOWN_CODES = 4

@@ -9,14 +9,14 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from analysis.words import MISSING, number_text, ranges_text
+from rlhf_lab_analysis.words import MISSING, number_text, ranges_text
 
 
 @cache
 def environment() -> Environment:
     """Texts and attributes are escaped, and data in scripts cannot end them."""
     templates = Environment(
-        loader=PackageLoader("analysis.report", "templates"),
+        loader=PackageLoader("rlhf_lab_analysis.report", "templates"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

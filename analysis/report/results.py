@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from analysis.report.groups import Group
-from analysis.report.series import Chosen
-from analysis.statistics.aggregates import aggregates, mean
-from analysis.statistics.results import Estimate, Method, Options
-from analysis.words import estimate_text, is_share, label, number_text
+from rlhf_lab_analysis.report.groups import Group
+from rlhf_lab_analysis.report.series import Chosen
+from rlhf_lab_analysis.statistics.aggregates import aggregates, mean
+from rlhf_lab_analysis.statistics.results import Estimate, Method, Options
+from rlhf_lab_analysis.words import estimate_text, is_share, label, number_text
 
 OPTIONS = Options(method=Method.t)
 COLUMNS = 5

@@ -14,9 +14,9 @@ from urllib.parse import quote
 
 import pandas as pd
 
-from analysis.sources.record import flat_config
-from analysis.tables.table import Tables
-from analysis.words import MISSING, label
+from rlhf_lab_analysis.sources.record import flat_config
+from rlhf_lab_analysis.tables.table import Tables
+from rlhf_lab_analysis.words import MISSING, label
 
 # What `rlhf-lab timeline` draws, and what it is drawn from.
 TIMELINES = ("timeline.html", "timeline.jsonl")

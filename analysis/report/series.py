@@ -10,12 +10,12 @@ from typing import Any
 import pandas as pd
 from scipy import stats
 
-from analysis.comparison.selection import Cell, unlabelled
-from analysis.report.colours import PageStyle
-from analysis.report.groups import Group
-from analysis.sources.axes import STEP
-from analysis.tables.table import Tables
-from analysis.words import COMPLETIONS, DEVICE_HOURS, FLOPS, KL, UPDATES, WALL, label
+from rlhf_lab_analysis.comparison.selection import Cell, unlabelled
+from rlhf_lab_analysis.report.colours import PageStyle
+from rlhf_lab_analysis.report.groups import Group
+from rlhf_lab_analysis.sources.axes import STEP
+from rlhf_lab_analysis.tables.table import Tables
+from rlhf_lab_analysis.words import COMPLETIONS, DEVICE_HOURS, FLOPS, KL, UPDATES, WALL, label
 
 LEVEL = 0.95
 # Of the numbers in the page's data.

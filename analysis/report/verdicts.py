@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from analysis.comparison.questions.answers import Answer, Number, Unit
-from analysis.comparison.questions.every_question import Answers
-from analysis.report.bars import Bar, Scale, bar, scale_of
-from analysis.statistics.decisions import Verdict
-from analysis.tables.table import count
-from analysis.words import unique
+from rlhf_lab_analysis.comparison.questions.answers import Answer, Number, Unit
+from rlhf_lab_analysis.comparison.questions.every_question import Answers
+from rlhf_lab_analysis.report.bars import Bar, Scale, bar, scale_of
+from rlhf_lab_analysis.statistics.decisions import Verdict
+from rlhf_lab_analysis.tables.table import count
+from rlhf_lab_analysis.words import unique
 
 CLASSES = {
     Verdict.holds: "holds",

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from analysis.sources.record import Cell, Record, Row
+from rlhf_lab_analysis.sources.record import Cell, Record, Row
 
 STEP, WALL = "x/step", "x/wall_seconds"
 RUNTIME, GLOBAL_STEP = "_runtime", "global_step"

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from analysis.sources.record import Cell, Row, flat
 from rlhf_lab.runs.atomic_folder import atomic_file
 from rlhf_lab.runs.disk import refusing
 from rlhf_lab.runs.reading import Unreadable, checked, parsing
 from rlhf_lab.types.errors import UserError
+from rlhf_lab_analysis.sources.record import Cell, Row, flat
 
 STAMP = b"stamp"
 # A name may have numbers in some rows and texts in others, a column may not.

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from analysis.sources.record import Record, as_seed, cell, look_up
 from rlhf_lab.runs.trackers.identity import TrackedRun, env_id, exp_name
 from rlhf_lab.sweeps.search.runs import TEST, TRIAL
+from rlhf_lab_analysis.sources.record import Record, as_seed, cell, look_up
 
 PARTS = ("task", "model", "algo", "mode", "correction", "reward", "proxy")
 # N, T, K and S, as the config calls them.

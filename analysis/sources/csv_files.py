@@ -12,13 +12,23 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from analysis.sources.axes import AXES, GLOBAL_STEP
-from analysis.sources.axes import STEP as X_STEP
-from analysis.sources.damage import csv_table, read_or_report
-from analysis.sources.findings import Finding, Kind
-from analysis.sources.history import wandb_facts
-from analysis.sources.record import Reading, Record, Row, Source, as_seed, cell, flat, joined, whole
 from rlhf_lab.runs.reading import Unreadable
+from rlhf_lab_analysis.sources.axes import AXES, GLOBAL_STEP
+from rlhf_lab_analysis.sources.axes import STEP as X_STEP
+from rlhf_lab_analysis.sources.damage import csv_table, read_or_report
+from rlhf_lab_analysis.sources.findings import Finding, Kind
+from rlhf_lab_analysis.sources.history import wandb_facts
+from rlhf_lab_analysis.sources.record import (
+    Reading,
+    Record,
+    Row,
+    Source,
+    as_seed,
+    cell,
+    flat,
+    joined,
+    whole,
+)
 
 PATTERN = "*.csv"
 CONFIG = "config."

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from analysis.sources.findings import Finding, Kind
-from analysis.sources.record import Reading
 from rlhf_lab.runs.reading import Unreadable, content
+from rlhf_lab_analysis.sources.findings import Finding, Kind
+from rlhf_lab_analysis.sources.record import Reading
 
 CSV_BYTES = 2**32
 # The widest field: a CSV of Open RL Benchmark may hold a table in one.

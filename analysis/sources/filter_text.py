@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from typing import Any
 from urllib.parse import parse_qs
 
-from analysis.sources.filters import ENV_KEY, EXP_KEY, Experiment, Query, Where
 from rlhf_lab.types.errors import UserError
+from rlhf_lab_analysis.sources.filters import ENV_KEY, EXP_KEY, Experiment, Query, Where
 
 SOURCE_KEYS = ("we", "wpn", "ceik", "cen", "metric", "metrics", "xaxis")
 

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from analysis.sources.conditions import place_of
-from analysis.sources.record import Record, Source, look_up
 from rlhf_lab.runs.former_names import present_value
+from rlhf_lab_analysis.sources.conditions import place_of
+from rlhf_lab_analysis.sources.record import Record, Source, look_up
 
 ENV_KEY, EXP_KEY = "env_id", "exp_name"
 # Runs that these sources hold are named by where they lie, not by entity and project.

@@ -8,8 +8,6 @@ from typing import Any
 
 from typing_extensions import TypedDict
 
-from analysis.sources.findings import Finding, Kind
-from analysis.sources.record import Facts, Reading, Record, Row, Source, as_seed, flat
 from rlhf_lab.runs.extents import Extent, difference, extent_of
 from rlhf_lab.runs.folder import EVALS, METRICS, VALIDATION
 from rlhf_lab.runs.jsonl import Rows, read_rows
@@ -21,6 +19,8 @@ from rlhf_lab.runs.trackers.identity import TrackedRun, tags
 from rlhf_lab.runs.trackers.options import TrackerOptions
 from rlhf_lab.sweeps.sweep_file import RECORD, read_record
 from rlhf_lab.types.errors import UserError
+from rlhf_lab_analysis.sources.findings import Finding, Kind
+from rlhf_lab_analysis.sources.record import Facts, Reading, Record, Row, Source, as_seed, flat
 
 CONFIG = "config.yaml"
 ROW_NUMBER = "step"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from analysis.sources.axes import GLOBAL_STEP
-from analysis.sources.record import Cell, Facts, Row, as_seed, flat, look_up, whole
+from rlhf_lab_analysis.sources.axes import GLOBAL_STEP
+from rlhf_lab_analysis.sources.record import Cell, Facts, Row, as_seed, flat, look_up, whole
 
 STEP = "_step"
 # What wandb adds for itself.

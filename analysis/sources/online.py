@@ -12,13 +12,13 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from analysis.sources.cache import Cache
-from analysis.sources.filters import Query, Where, select_run, server_filter
-from analysis.sources.findings import Finding, Kind
-from analysis.sources.history import split_history, wandb_facts
-from analysis.sources.patience import Patience
-from analysis.sources.record import Reading, Record, Source, joined
 from rlhf_lab.types.errors import UserError
+from rlhf_lab_analysis.sources.cache import Cache
+from rlhf_lab_analysis.sources.filters import Query, Where, select_run, server_filter
+from rlhf_lab_analysis.sources.findings import Finding, Kind
+from rlhf_lab_analysis.sources.history import split_history, wandb_facts
+from rlhf_lab_analysis.sources.patience import Patience
+from rlhf_lab_analysis.sources.record import Reading, Record, Source, joined
 
 PER_PAGE = 50
 Report = Callable[[str], None]

@@ -9,11 +9,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from analysis.sources.damage import CsvTable, csv_table, read_or_report
-from analysis.sources.findings import Finding, Kind
-from analysis.sources.history import split_history, wandb_facts
-from analysis.sources.record import Reading, Record, Source, joined
 from rlhf_lab.runs.reading import Unreadable, checked, file_size, parse_json
+from rlhf_lab_analysis.sources.damage import CsvTable, csv_table, read_or_report
+from rlhf_lab_analysis.sources.findings import Finding, Kind
+from rlhf_lab_analysis.sources.history import split_history, wandb_facts
+from rlhf_lab_analysis.sources.record import Reading, Record, Source, joined
 
 BESIDE = ("-journal", "-wal", "-shm")
 DATABASE, TABLE, FACTS = "offline.sqlite", "run_df.csv", "run.json"

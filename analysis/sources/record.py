@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from analysis.sources.findings import Finding
 from rlhf_lab.runs.former_names import present_config, present_key
 from rlhf_lab.runs.trackers.jsonl import leaves
+from rlhf_lab_analysis.sources.findings import Finding
 
 Number = int | float
 Cell = int | float | str

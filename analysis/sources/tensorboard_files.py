@@ -7,16 +7,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from analysis.sources.axes import RUNTIME
-from analysis.sources.damage import read_or_report
-from analysis.sources.findings import Finding, Kind
-from analysis.sources.folders import config_of, facts_of
-from analysis.sources.history import STEP, split_history
-from analysis.sources.record import Facts, Reading, Record, Source, joined
 from rlhf_lab.runs.folder import MANIFEST
 from rlhf_lab.runs.reading import parsing
 from rlhf_lab.runs.summaries import summary
 from rlhf_lab.types.errors import UserError
+from rlhf_lab_analysis.sources.axes import RUNTIME
+from rlhf_lab_analysis.sources.damage import read_or_report
+from rlhf_lab_analysis.sources.findings import Finding, Kind
+from rlhf_lab_analysis.sources.folders import config_of, facts_of
+from rlhf_lab_analysis.sources.history import STEP, split_history
+from rlhf_lab_analysis.sources.record import Facts, Reading, Record, Source, joined
 
 PATTERN = "*tfevents*"
 # Bytes of an event's length and of two checksums beside it.

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any
 
-from analysis.sources.findings import Finding, Kind
-from analysis.sources.record import EXACT, Facts, Reading, Record, Row, whole
+from rlhf_lab_analysis.sources.findings import Finding, Kind
+from rlhf_lab_analysis.sources.record import EXACT, Facts, Reading, Record, Row, whole
 
 WHOLE_FACTS = ("seed", "planned_rounds")
 

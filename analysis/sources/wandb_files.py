@@ -8,13 +8,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from analysis.sources.damage import damage_finding
-from analysis.sources.findings import Finding, Kind
-from analysis.sources.history import merge_histories, split_history, wandb_facts
-from analysis.sources.record import Reading, Record, Source
-from analysis.sources.wandb_log import Log
 from rlhf_lab.runs.reading import Unreadable, content, parse_json, parsing
 from rlhf_lab.types.errors import UserError
+from rlhf_lab_analysis.sources.damage import damage_finding
+from rlhf_lab_analysis.sources.findings import Finding, Kind
+from rlhf_lab_analysis.sources.history import merge_histories, split_history, wandb_facts
+from rlhf_lab_analysis.sources.record import Reading, Record, Source
+from rlhf_lab_analysis.sources.wandb_log import Log
 
 PATTERN = "*.wandb"
 WANDB_BYTES = 2**35

@@ -1,6 +1,7 @@
 """Compare the speed of rlhf_lab and TRL's trainers on this machine, and time the parts of a round.
 
-python -m analysis.speed.against_trl [--out FOLDER] [--repeats 5] [--quick] [--docs docs/speed.md]
+python -m rlhf_lab_analysis.speed.against_trl [--out FOLDER] [--repeats 5] [--quick]
+      [--docs docs/speed.md]
 
 Both sides get the same model folder, prompts, reward, lengths, K, updates and cores; each runs in
 its own process, in turns. docs/speed.md lists what is equal and what differs. `make bench` creates
@@ -18,16 +19,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from analysis.command import exit_code
-from analysis.markdown import publish, split_at_markers
-from analysis.speed.inputs import MODELS, SIZES, make_model, make_prompts, specs_of
-from analysis.speed.other_load import busy_cores, note
-from analysis.speed.result_tables import TRL, part_table, run_table, training_table
-from analysis.speed.spec import ALGORITHMS, Spec, Timed
-from analysis.speed.timed_runs import ours, python_of, run_module, theirs
 from rlhf_lab.runs.provenance import provenance, usable_cores
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
+from rlhf_lab_analysis.command import exit_code
+from rlhf_lab_analysis.markdown import publish, split_at_markers
+from rlhf_lab_analysis.speed.inputs import MODELS, SIZES, make_model, make_prompts, specs_of
+from rlhf_lab_analysis.speed.other_load import busy_cores, note
+from rlhf_lab_analysis.speed.result_tables import TRL, part_table, run_table, training_table
+from rlhf_lab_analysis.speed.spec import ALGORITHMS, Spec, Timed
+from rlhf_lab_analysis.speed.timed_runs import ours, python_of, run_module, theirs
 
 # A spec and a new folder for whatever the run leaves.
 Side = Callable[[Spec, Path], Timed]
@@ -64,10 +65,14 @@ def in_turns(
 
 def parts_of(spec: Spec, vllm: Path | None, folder: Path) -> dict[str, Any]:
     """The parts of a round of our side, and vLLM's generation where there is an environment."""
-    found = run_module(spec, Path(sys.executable), "analysis.speed.round_parts", folder / "parts")
+    found = run_module(
+        spec, Path(sys.executable), "rlhf_lab_analysis.speed.round_parts", folder / "parts"
+    )
     # Its kernels for CPUs do not take the width of the nano models' heads.
     if vllm is not None and spec.model_name == "smollm2_135m":
-        run = run_module(spec, vllm / "bin" / "python", "analysis.speed.vllm_side", folder / "vllm")
+        run = run_module(
+            spec, vllm / "bin" / "python", "rlhf_lab_analysis.speed.vllm_side", folder / "vllm"
+        )
         amounts = {"tokens": run["tokens"]}
         part = {"name": "generation, vLLM", "seconds": run["seconds"], "amounts": amounts}
         found["parts"].insert(2, part)

@@ -1,6 +1,6 @@
 """Time our bootstrap against rliable's on the same scores, in CPU seconds of one run.
 
-python -m analysis.speed.bootstrap [--repetitions 10000] [--slow-repetitions 500]
+python -m rlhf_lab_analysis.speed.bootstrap [--repetitions 10000] [--slow-repetitions 500]
 
 `make bench-statistics`. rliable 1.2.0 is slow at some of it; there its repetitions are fewer, and
 the ratio is of seconds per repetition.
@@ -16,12 +16,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analysis.command import exit_code
-from analysis.markdown import Table
-from analysis.speed.rliable_bootstrap import Ends, Work, works
-from analysis.statistics.results import Options
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
+from rlhf_lab_analysis.command import exit_code
+from rlhf_lab_analysis.markdown import Table
+from rlhf_lab_analysis.speed.rliable_bootstrap import Ends, Work, works
+from rlhf_lab_analysis.statistics.results import Options
 
 REPEATS = 3
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import torch
 
-from analysis.speed.clock import seconds_of
+from rlhf_lab_analysis.speed.clock import seconds_of
 
 COPY_BYTES = 2**28
 MATRIX = {"cpu": 2048, "cuda": 8192}

@@ -1,4 +1,4 @@
-"""`python -m analysis.speed.generation`: tokens per second of the generator's decode loops.
+"""Tokens per second of the generator's decode loops: `rlhf_lab_analysis.speed.generation`.
 
 transformers.generate, the generator over transformers' forward, and the lean loop take turns on the
 same prompts: sampled at temperature 0.7, at most 24 new tokens. A policy after SFT ends most of its
@@ -20,8 +20,6 @@ from typing import Any
 
 import torch
 
-from analysis.speed import program, transformers_loop
-from analysis.speed.clock import Spread
 from rlhf_lab.models.batching import pad_left
 from rlhf_lab.models.causal_lm import load_policy
 from rlhf_lab.models.devices import torch_threads
@@ -35,6 +33,8 @@ from rlhf_lab.types.data import Weights
 from rlhf_lab.types.randomness import uniforms
 from rlhf_lab.types.rollouts import Chunk
 from rlhf_lab.types.samples import Prompt, Split
+from rlhf_lab_analysis.speed import program, transformers_loop
+from rlhf_lab_analysis.speed.clock import Spread
 
 TEMPERATURE = 0.7
 NEW_TOKENS = 24

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from analysis.speed.spec import ALGORITHMS, Spec, write_prompts
 from rlhf_lab.models.causal_lm import load_policy, save_policy
 from rlhf_lab.models.pretrained import PretrainedModel
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.tasks.tldr_nano import TldrNano
 from rlhf_lab.types.samples import Split
+from rlhf_lab_analysis.speed.spec import ALGORITHMS, Spec, write_prompts
 
 # TRL's own default each: no reference for GRPO, and the usual pull for the others.
 KL = {"grpo": 0.0, "rloo": 0.05, "online_dpo": 0.1}

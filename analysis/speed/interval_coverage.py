@@ -1,6 +1,6 @@
 """Simulate how often each method's interval contains the true value, for few seeds.
 
-python -m analysis.speed.interval_coverage [--simulations 4000] [--docs FILE]
+python -m rlhf_lab_analysis.speed.interval_coverage [--simulations 4000] [--docs FILE]
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from analysis.command import exit_code
-from analysis.markdown import Table, publish, split_at_markers
-from analysis.speed.simulated_scores import DISTRIBUTIONS, TOGETHER, Case, cases
-from analysis.statistics.arrays import generator
-from analysis.statistics.bootstrap import draws, estimate, leave_one_out
-from analysis.statistics.intervals import ends
-from analysis.statistics.results import Method, Options
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
+from rlhf_lab_analysis.command import exit_code
+from rlhf_lab_analysis.markdown import Table, publish, split_at_markers
+from rlhf_lab_analysis.speed.simulated_scores import DISTRIBUTIONS, TOGETHER, Case, cases
+from rlhf_lab_analysis.statistics.arrays import generator
+from rlhf_lab_analysis.statistics.bootstrap import draws, estimate, leave_one_out
+from rlhf_lab_analysis.statistics.intervals import ends
+from rlhf_lab_analysis.statistics.results import Method, Options
 
 SEEDS = (3, 5, 10, 20)
 

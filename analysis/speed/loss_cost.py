@@ -1,6 +1,6 @@
 """Time credit and loss of each algorithm as a share of an update of nano_m.
 
-python -m analysis.speed.loss_cost [--repeats 5] [--most 5]
+python -m rlhf_lab_analysis.speed.loss_cost [--repeats 5] [--most 5]
 
 An update is what the trainer does for a minibatch: reference log-probs, values where needed,
 credit, forward and backward passes, and the optimizer's step. Credit and loss are timed by
@@ -19,7 +19,6 @@ from typing import Any
 import torch
 from hydra import compose, initialize_config_dir
 
-from analysis.speed.clock import seconds_of
 from rlhf_lab.experiment.build import pad_id
 from rlhf_lab.experiment.build_engine import build_engine
 from rlhf_lab.experiment.build_prompts import build_prompts
@@ -34,6 +33,7 @@ from rlhf_lab.models.value_model import value_model_like
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.data import Batch, PolicyOutput, ValueModel
 from rlhf_lab.types.samples import Finish, Group, Sample, Split
+from rlhf_lab_analysis.speed.clock import seconds_of
 
 ALGORITHMS = classes("algo")
 

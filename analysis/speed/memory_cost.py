@@ -1,4 +1,4 @@
-"""Measure what the memory options of an engine save: python -m analysis.speed.memory_cost
+"""Measure what the memory options of an engine save: python -m rlhf_lab_analysis.speed.memory_cost
 
 Peak memory of one update over a vocabulary of 50k tokens, with the logits made at once and in
 chunks, each in a process of its own; and the share of padding in micro-batches, in the order of the
@@ -117,7 +117,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.write(f"{peak / 1e6:.0f} MB at its peak\n")
         return 0
     for chunk in (0, 1024, 256, 64):
-        command = [sys.executable, "-m", "analysis.speed.memory_cost", "--only", str(chunk)]
+        command = [
+            sys.executable,
+            "-m",
+            "rlhf_lab_analysis.speed.memory_cost",
+            "--only",
+            str(chunk),
+        ]
         sizes = ["--groups", str(given.groups), "--tokens", str(given.tokens)]
         subprocess.run([*command, *sizes], check=True)
     for max_rows, max_tokens in ((32, 0), (32, 8192), (64, 8192)):

@@ -1,6 +1,6 @@
 """Compare the seconds that `rlhf-lab plan` predicts with those of real runs.
 
-python -m analysis.speed.plan [--out FOLDER] [--rounds 20]
+python -m rlhf_lab_analysis.speed.plan [--out FOLDER] [--rounds 20]
 
 One async run is measured; from it alone the wall-clock of the other settings is predicted, and then
 each of them is run.
@@ -14,12 +14,12 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from analysis.markdown import Table
-from analysis.speed.program import report
-from analysis.speed.sync_async import COMMON, train
 from rlhf_lab.experiment.planning.changes import changed
 from rlhf_lab.experiment.planning.planner import predict
 from rlhf_lab.runs.trackers.console import Console
+from rlhf_lab_analysis.markdown import Table
+from rlhf_lab_analysis.speed.program import report
+from rlhf_lab_analysis.speed.sync_async import COMMON, train
 
 OTHERS = (
     "run.group_size=4",

@@ -7,8 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from analysis.markdown import Table
 from rlhf_lab.runs.trackers.console import Console
+from rlhf_lab_analysis.markdown import Table
 
 
 def command(*words: str) -> list[str]:

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from analysis.markdown import Table
-from analysis.speed.clock import Spread
-from analysis.speed.device_limits import Limits
-from analysis.speed.round_parts import Part
-from analysis.speed.spec import Spec, Timed
+from rlhf_lab_analysis.markdown import Table
+from rlhf_lab_analysis.speed.clock import Spread
+from rlhf_lab_analysis.speed.device_limits import Limits
+from rlhf_lab_analysis.speed.round_parts import Part
+from rlhf_lab_analysis.speed.spec import Spec, Timed
 
 TRL = "TRL"
 GENERATE = "generation, transformers.generate"

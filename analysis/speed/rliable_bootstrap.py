@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 from rliable import library, metrics
 
-from analysis.statistics.aggregates import MEASURES, aggregate_curves, aggregates, iqm
-from analysis.statistics.arrays import Floats, generator
-from analysis.statistics.improvement import probability_of_improvement
-from analysis.statistics.profiles import performance_profiles
-from analysis.statistics.results import Options
+from rlhf_lab_analysis.statistics.aggregates import MEASURES, aggregate_curves, aggregates, iqm
+from rlhf_lab_analysis.statistics.arrays import Floats, generator
+from rlhf_lab_analysis.statistics.improvement import probability_of_improvement
+from rlhf_lab_analysis.statistics.profiles import performance_profiles
+from rlhf_lab_analysis.statistics.results import Options
 
 # Estimates and the two ends of their intervals: (3, M).
 Ends = Floats

@@ -1,6 +1,6 @@
-"""Time each part of our round by itself: python -m analysis.speed.round_parts SPEC.
+"""Time each part of our round by itself: python -m rlhf_lab_analysis.speed.round_parts SPEC.
 
-Prints one line of JSON, part -> medians. vLLM is measured by analysis.speed.vllm_side, in its own
+Prints one line of JSON, part -> medians. vLLM is measured by speed.vllm_side, in its own
 environment.
 """
 
@@ -17,10 +17,6 @@ from typing import Any
 
 import torch
 
-from analysis.speed.clock import seconds_of
-from analysis.speed.device_limits import measure_limits
-from analysis.speed.spec import Spec, answer
-from analysis.speed.transformers_loop import generate
 from rlhf_lab.models.batching import collate
 from rlhf_lab.models.causal_lm import load_policy
 from rlhf_lab.models.forward import response_output
@@ -39,6 +35,10 @@ from rlhf_lab.types.data import Batch, Weights
 from rlhf_lab.types.randomness import stable_hash, uniforms
 from rlhf_lab.types.rollouts import Chunk
 from rlhf_lab.types.samples import Example, Group, Prompt
+from rlhf_lab_analysis.speed.clock import seconds_of
+from rlhf_lab_analysis.speed.device_limits import measure_limits
+from rlhf_lab_analysis.speed.spec import Spec, answer
+from rlhf_lab_analysis.speed.transformers_loop import generate
 
 TRIALS = 5
 

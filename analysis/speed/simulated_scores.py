@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-from analysis.statistics.aggregates import iqm
-from analysis.statistics.arrays import Floats
-from analysis.statistics.bootstrap import Statistic, Weights
-from analysis.statistics.results import OF_ANY_NUMBER, Method
-from analysis.statistics.scores import Resampling, Scores
+from rlhf_lab_analysis.statistics.aggregates import iqm
+from rlhf_lab_analysis.statistics.arrays import Floats
+from rlhf_lab_analysis.statistics.bootstrap import Statistic, Weights
+from rlhf_lab_analysis.statistics.results import OF_ANY_NUMBER, Method
+from rlhf_lab_analysis.statistics.scores import Resampling, Scores
 
 IQM_TASKS = 4
 # How far tasks lie apart, in standard deviations of a seed.

@@ -1,6 +1,6 @@
 """Time what a sweep adds to its runs: 24 jobs with 1 and 2 workers, and a sweep that is stopped.
 
-python -m analysis.speed.sweep [--out FOLDER] [--updates 64] [--stops 3]
+python -m rlhf_lab_analysis.speed.sweep [--out FOLDER] [--updates 64] [--stops 3]
 
 Every sweep is a real one (`rlhf-lab train -m`) on `task=arithmetic`, which has no proxy to train.
 """
@@ -18,12 +18,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from analysis.markdown import Table
-from analysis.speed import program
-from analysis.speed.clock import elapsed
 from rlhf_lab.runs.folder import METRICS
 from rlhf_lab.runs.summaries import list_runs
 from rlhf_lab.runs.trackers.console import Console
+from rlhf_lab_analysis.markdown import Table
+from rlhf_lab_analysis.speed import program
+from rlhf_lab_analysis.speed.clock import elapsed
 
 SWEPT = ("algo=grpo,rloo,reinforce", "run.updates_per_round=1,4", "seed=1,2,3,4")
 JOBS = 24

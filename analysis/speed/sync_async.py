@@ -1,6 +1,6 @@
 """Compare sync and async on this machine at three ratios of generation to training.
 
-python -m analysis.speed.sync_async [--out FOLDER] [--repeats 2] [--rounds 30]
+python -m rlhf_lab_analysis.speed.sync_async [--out FOLDER] [--repeats 2] [--rounds 30]
 
 Every run is a real one (`rlhf-lab train`), with a core for generation and one for training. For
 each ratio, sync, async and sync on both cores take turns. Printed per ratio: generation over
@@ -18,14 +18,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from analysis.markdown import Table
-from analysis.speed import program
-from analysis.speed.other_load import busy_cores, note
 from rlhf_lab.experiment.planning import ideal_timeline
 from rlhf_lab.experiment.planning.planner import predict, work_of
 from rlhf_lab.experiment.planning.timing import Measurement, measured
 from rlhf_lab.runs.provenance import usable_cores
 from rlhf_lab.runs.trackers.console import Console
+from rlhf_lab_analysis.markdown import Table
+from rlhf_lab_analysis.speed import program
+from rlhf_lab_analysis.speed.other_load import busy_cores, note
 
 COMMON = (
     "sft.steps=60",

@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from analysis.speed.program import command
-from analysis.speed.spec import Spec, Timed
 from rlhf_lab.runs.folder import METRICS
 from rlhf_lab.runs.jsonl import read_rows
 from rlhf_lab.types.errors import UserError
+from rlhf_lab_analysis.speed.program import command
+from rlhf_lab_analysis.speed.spec import Spec, Timed
 
 ROOT = Path(__file__).resolve().parents[2]
 # Rounds that async trains on at its end while its generator is done: they are not timed.
@@ -33,8 +33,8 @@ def options(spec: Spec, mode: str, folder: Path) -> list[str]:
         *("task=tldr", f"task.path={spec.prompts}", "model=pretrained"),
         *(f"task.max_prompt_tokens={spec.max_prompt_tokens}", f"model.path={spec.model}"),
         *(f"model.dtype={spec.dtype}", f"mode={mode}", f"seed={spec.seed}"),
-        *("reward=function", "reward.path=analysis.speed.reward.reward"),
-        *("reward@judge=function", "judge.path=analysis.speed.reward.reward"),
+        *("reward=function", "reward.path=rlhf_lab_analysis.speed.reward.reward"),
+        *("reward@judge=function", "judge.path=rlhf_lab_analysis.speed.reward.reward"),
         *(f"algo={spec.algorithm}", f"{KL_OPTION[spec.algorithm]}={spec.kl_coef}"),
         *(f"run.updates={updates}", f"run.groups_per_update={spec.groups}"),
         *(f"run.group_size={spec.group_size}", "run.updates_per_round=1", "run.passes=1"),
@@ -80,7 +80,7 @@ def time_between(rows: Sequence[Mapping[str, Any]], warm_up: int, updates: int) 
 
 def theirs(python: Path, spec: Spec, folder: Path) -> Timed:
     """The same with TRL's trainer, by its environment's Python."""
-    return Timed(**run_module(spec, python, "analysis.speed.trl_side", folder))
+    return Timed(**run_module(spec, python, "rlhf_lab_analysis.speed.trl_side", folder))
 
 
 def run_module(spec: Spec, python: Path, module: str, folder: Path) -> dict[str, Any]:

@@ -1,9 +1,10 @@
 """Train every algorithm over seeds: in sync, one round stale, and at N=16. Half an hour or more.
 
-python -m analysis.speed.train_algorithms [--out FOLDER] [--jobs 2] [--seeds 1,2,3] [--algos ppo]
+python -m rlhf_lab_analysis.speed.train_algorithms [--out FOLDER] [--jobs 2] [--seeds 1,2,3]
+      [--algos ppo]
 
 Every run is a real one (`rlhf-lab train`); a run that was cut off is resumed.
-`python -m analysis.studies.learning FOLDER` makes the tables.
+`python -m rlhf_lab_analysis.studies.learning FOLDER` makes the tables.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 from pathlib import Path
 
-from analysis.speed import program
 from rlhf_lab.experiment.registry import group_options
 from rlhf_lab.runs.trackers.console import Console
+from rlhf_lab_analysis.speed import program
 
 COMMON = (
     "reward=task_rule",

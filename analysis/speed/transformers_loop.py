@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from analysis.speed.reward import count_tokens
+from rlhf_lab_analysis.speed.reward import count_tokens
 
 
 def generate(model: Any, tokenizer: Any, inputs: Mapping[str, Any], **options: Any) -> int:

@@ -1,4 +1,6 @@
-"""TRL's side of the benchmark, in TRL's own environment: python -m analysis.speed.trl_side SPEC.
+"""TRL's side of the benchmark, in TRL's own environment.
+
+python -m rlhf_lab_analysis.speed.trl_side SPEC
 
 Prints one line of JSON: seconds, completions and tokens of the timed updates. rlhf_lab is not
 imported here, so that nothing of it can slow TRL down or speed it up.
@@ -13,8 +15,8 @@ from dataclasses import asdict
 from time import perf_counter
 from typing import Any
 
-from analysis.speed.reward import Counted
-from analysis.speed.spec import Spec, Timed, answer
+from rlhf_lab_analysis.speed.reward import Counted
+from rlhf_lab_analysis.speed.spec import Spec, Timed, answer
 
 
 class Watch:

@@ -1,4 +1,4 @@
-"""Measure vLLM's tokens per second in its environment: python -m analysis.speed.vllm_side SPEC.
+"""vLLM's tokens per second, in its own environment: rlhf_lab_analysis.speed.vllm_side SPEC.
 
 Prints one line of JSON: the median seconds of a round's generation, and its tokens.
 """
@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
-from analysis.speed.clock import seconds_of
-from analysis.speed.spec import Spec, answer
+from rlhf_lab_analysis.speed.clock import seconds_of
+from rlhf_lab_analysis.speed.spec import Spec, answer
 
 TRIALS = 5
 # Of the device's memory: the trainer of a real run needs the rest.

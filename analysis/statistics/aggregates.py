@@ -8,11 +8,11 @@ from typing import TypeAlias
 
 import numpy as np
 
-from analysis.statistics.arrays import Floats, require_finite
-from analysis.statistics.bootstrap import Interval, Weights, interval
-from analysis.statistics.results import Band, Estimate, Method, Options
-from analysis.statistics.scores import Given, Resampling, Scores, scores_of
 from rlhf_lab.types.errors import UserError
+from rlhf_lab_analysis.statistics.arrays import Floats, require_finite
+from rlhf_lab_analysis.statistics.bootstrap import Interval, Weights, interval
+from rlhf_lab_analysis.statistics.results import Band, Estimate, Method, Options
+from rlhf_lab_analysis.statistics.scores import Given, Resampling, Scores, scores_of
 
 # Scores and weights_NR, how often each score counts, to a number of each frame: (R, F).
 Aggregate: TypeAlias = Callable[[Scores, Floats], Floats]

@@ -12,9 +12,16 @@ from typing import TypeAlias
 
 import numpy as np
 
-from analysis.statistics.arrays import Floats, generator
-from analysis.statistics.intervals import ends
-from analysis.statistics.results import WITHOUT_DRAWS, Band, Basis, Estimate, Method, Options
+from rlhf_lab_analysis.statistics.arrays import Floats, generator
+from rlhf_lab_analysis.statistics.intervals import ends
+from rlhf_lab_analysis.statistics.results import (
+    WITHOUT_DRAWS,
+    Band,
+    Basis,
+    Estimate,
+    Method,
+    Options,
+)
 
 # For each stratum, weights of shape (R, units).
 Weights: TypeAlias = Sequence[Floats]

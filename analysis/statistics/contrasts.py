@@ -9,10 +9,16 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
-from analysis.statistics.arrays import Floats, require_finite, split_seeds
-from analysis.statistics.bootstrap import Statistic, Weights, interval
-from analysis.statistics.results import Basis, Estimate, Options, require_seeds, size_warnings
 from rlhf_lab.types.errors import UserError
+from rlhf_lab_analysis.statistics.arrays import Floats, require_finite, split_seeds
+from rlhf_lab_analysis.statistics.bootstrap import Statistic, Weights, interval
+from rlhf_lab_analysis.statistics.results import (
+    Basis,
+    Estimate,
+    Options,
+    require_seeds,
+    size_warnings,
+)
 
 # The score of each seed, or the scores of its tasks.
 BySeed: TypeAlias = Mapping[int, ArrayLike]

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from analysis.statistics.arrays import Floats
-from analysis.statistics.curves import RunCurve
 from rlhf_lab.types.errors import UserError
+from rlhf_lab_analysis.statistics.arrays import Floats
+from rlhf_lab_analysis.statistics.curves import RunCurve
 
 
 @dataclass(frozen=True)

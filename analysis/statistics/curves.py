@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from analysis.statistics.arrays import Floats, require_finite, same_length
 from rlhf_lab.types.errors import UserError
+from rlhf_lab_analysis.statistics.arrays import Floats, require_finite, same_length
 
 
 @dataclass(frozen=True, eq=False)

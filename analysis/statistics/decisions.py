@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import StrEnum
 
-from analysis.statistics.results import Estimate, Method, Options
 from rlhf_lab.types.errors import UserError
+from rlhf_lab_analysis.statistics.results import Estimate, Method, Options
 
 LEVEL = 0.95
 # Ends that differ by less than this share are one number: sums of floats are not exact.

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-from analysis.statistics.contrasts import Contrast, difference
-from analysis.statistics.decisions import (
+from rlhf_lab.types.errors import UserError
+from rlhf_lab_analysis.statistics.contrasts import Contrast, difference
+from rlhf_lab_analysis.statistics.decisions import (
     NO_WIDTH,
     Finding,
     Shows,
@@ -16,8 +17,7 @@ from analysis.statistics.decisions import (
     has_width,
     options_of,
 )
-from analysis.statistics.results import Estimate
-from rlhf_lab.types.errors import UserError
+from rlhf_lab_analysis.statistics.results import Estimate
 
 
 @dataclass(frozen=True)

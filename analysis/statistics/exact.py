@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-from analysis.statistics.arrays import Floats, generator
-from analysis.statistics.contrasts import Contrast
 from rlhf_lab.types.errors import UserError
+from rlhf_lab_analysis.statistics.arrays import Floats, generator
+from rlhf_lab_analysis.statistics.contrasts import Contrast
 
 # Up to here all 2 ** n choices of signs are tried; for more pairs some are drawn.
 EXACT_PAIRS = 16

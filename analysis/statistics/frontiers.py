@@ -8,11 +8,18 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from analysis.statistics.arrays import Floats, require_finite, same_length
-from analysis.statistics.bootstrap import Interval, Weights, interval
-from analysis.statistics.contrasts import seeds_to_pair
-from analysis.statistics.curves import RunCurve, areas, common_grid, values_on_grid
-from analysis.statistics.results import Band, Basis, Estimate, Options, require_seeds, size_warnings
+from rlhf_lab_analysis.statistics.arrays import Floats, require_finite, same_length
+from rlhf_lab_analysis.statistics.bootstrap import Interval, Weights, interval
+from rlhf_lab_analysis.statistics.contrasts import seeds_to_pair
+from rlhf_lab_analysis.statistics.curves import RunCurve, areas, common_grid, values_on_grid
+from rlhf_lab_analysis.statistics.results import (
+    Band,
+    Basis,
+    Estimate,
+    Options,
+    require_seeds,
+    size_warnings,
+)
 
 # Below this share of the KL that was visited, a distance is about a small part of the frontiers.
 LITTLE_IN_COMMON = 0.5

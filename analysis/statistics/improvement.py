@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from analysis.statistics.arrays import Floats
-from analysis.statistics.bootstrap import Weights, interval
-from analysis.statistics.results import Basis, Estimate, Options, size_warnings
-from analysis.statistics.scores import Given, Resampling, content, rows_in_order, tasks_of
 from rlhf_lab.types.errors import UserError
+from rlhf_lab_analysis.statistics.arrays import Floats
+from rlhf_lab_analysis.statistics.bootstrap import Weights, interval
+from rlhf_lab_analysis.statistics.results import Basis, Estimate, Options, size_warnings
+from rlhf_lab_analysis.statistics.scores import Given, Resampling, content, rows_in_order, tasks_of
 
 
 def pairs_of_tasks(first: Given, second: Given) -> list[tuple[Floats, Floats]]:

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 from scipy import special, stats
 
-from analysis.statistics.arrays import Floats
-from analysis.statistics.results import Method, Options
 from rlhf_lab.types.errors import UserError
+from rlhf_lab_analysis.statistics.arrays import Floats
+from rlhf_lab_analysis.statistics.results import Method, Options
 
 
 def ends(

@@ -9,9 +9,10 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
-from analysis.statistics.arrays import Floats, generator, require_finite
-from analysis.statistics.bootstrap import Weights, blocks, count_draws, interval
-from analysis.statistics.results import (
+from rlhf_lab.types.errors import UserError
+from rlhf_lab_analysis.statistics.arrays import Floats, generator, require_finite
+from rlhf_lab_analysis.statistics.bootstrap import Weights, blocks, count_draws, interval
+from rlhf_lab_analysis.statistics.results import (
     Basis,
     Estimate,
     Method,
@@ -19,7 +20,6 @@ from analysis.statistics.results import (
     require_seeds,
     size_warnings,
 )
-from rlhf_lab.types.errors import UserError
 
 # For each seed what each of its prompts gave: 1 for a win, 0.5 for a tie, 0 for a loss.
 Wins: TypeAlias = Mapping[int, ArrayLike]

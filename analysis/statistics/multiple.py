@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analysis.statistics.arrays import Floats
-from analysis.statistics.contrasts import BySeed, by_seed
-from analysis.statistics.exact import EXACT_PAIRS, ROUNDING, signs_of
 from rlhf_lab.types.errors import UserError
+from rlhf_lab_analysis.statistics.arrays import Floats
+from rlhf_lab_analysis.statistics.contrasts import BySeed, by_seed
+from rlhf_lab_analysis.statistics.exact import EXACT_PAIRS, ROUNDING, signs_of
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,17 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from analysis.statistics.arrays import Floats, require_finite
-from analysis.statistics.bootstrap import Weights, draws, estimate, leave_one_out
-from analysis.statistics.intervals import ends
-from analysis.statistics.results import Basis, Estimate, Options, require_seeds, size_warnings
 from rlhf_lab.types.errors import UserError
+from rlhf_lab_analysis.statistics.arrays import Floats, require_finite
+from rlhf_lab_analysis.statistics.bootstrap import Weights, draws, estimate, leave_one_out
+from rlhf_lab_analysis.statistics.intervals import ends
+from rlhf_lab_analysis.statistics.results import (
+    Basis,
+    Estimate,
+    Options,
+    require_seeds,
+    size_warnings,
+)
 
 # For each seed of a condition (cost, quality).
 Costs = Mapping[int, tuple[float, float]]

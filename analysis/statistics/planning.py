@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-from analysis.statistics.contrasts import Contrast
-from analysis.statistics.equivalence import tails_of
-from analysis.statistics.results import FEW_SEEDS
 from rlhf_lab.types.errors import UserError
+from rlhf_lab_analysis.statistics.contrasts import Contrast
+from rlhf_lab_analysis.statistics.equivalence import tails_of
+from rlhf_lab_analysis.statistics.results import FEW_SEEDS
 
 MOST_SEEDS = 1_000_000
 

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-from analysis.statistics.contrasts import Contrast
-from analysis.statistics.decisions import Shows, options_of
-from analysis.statistics.planning import (
+from rlhf_lab.types.errors import UserError
+from rlhf_lab_analysis.statistics.contrasts import Contrast
+from rlhf_lab_analysis.statistics.decisions import Shows, options_of
+from rlhf_lab_analysis.statistics.planning import (
     SeedPlan,
     least_seeds,
     smallest_part,
@@ -18,7 +19,6 @@ from analysis.statistics.planning import (
     variance_factors,
     variance_of,
 )
-from rlhf_lab.types.errors import UserError
 
 MOST_SEEDS = 10_000
 # Spreads that a sample may show, at the middles of as many equal shares of chance.

@@ -7,12 +7,12 @@ from functools import partial
 
 import numpy as np
 
-from analysis.statistics.aggregates import mean_of, task_means
-from analysis.statistics.arrays import Floats, require_finite
-from analysis.statistics.bootstrap import Weights, interval
-from analysis.statistics.results import Band, Options
-from analysis.statistics.scores import Given, Resampling, Scores, scores_of
 from rlhf_lab.types.errors import UserError
+from rlhf_lab_analysis.statistics.aggregates import mean_of, task_means
+from rlhf_lab_analysis.statistics.arrays import Floats, require_finite
+from rlhf_lab_analysis.statistics.bootstrap import Weights, interval
+from rlhf_lab_analysis.statistics.results import Band, Options
+from rlhf_lab_analysis.statistics.scores import Given, Resampling, Scores, scores_of
 
 
 def performance_profiles(

@@ -11,7 +11,7 @@ from math import comb
 import numpy as np
 from numpy.typing import NDArray
 
-from analysis.statistics.arrays import Floats, generator
+from rlhf_lab_analysis.statistics.arrays import Floats, generator
 
 # Sums that differ after this many digits are ties.
 DIGITS = 10

@@ -11,10 +11,10 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from analysis.statistics.arrays import Floats, require_finite
-from analysis.statistics.bootstrap import Weights
-from analysis.statistics.results import Basis, Options, require_seeds, size_warnings
 from rlhf_lab.types.errors import UserError
+from rlhf_lab_analysis.statistics.arrays import Floats, require_finite
+from rlhf_lab_analysis.statistics.bootstrap import Weights
+from rlhf_lab_analysis.statistics.results import Basis, Options, require_seeds, size_warnings
 
 # Either scores_ST (seeds, tasks), with frames scores_STF, or task -> scores of its own seeds.
 Given: TypeAlias = NDArray[np.float64] | Mapping[str, ArrayLike]

@@ -18,9 +18,9 @@ from itertools import combinations
 
 from numpy.typing import ArrayLike
 
-from analysis.statistics.arrays import Floats, require_finite
-from analysis.statistics.relabel import Look, labelings, looks, sums_of
 from rlhf_lab.types.errors import UserError
+from rlhf_lab_analysis.statistics.arrays import Floats, require_finite
+from rlhf_lab_analysis.statistics.relabel import Look, labelings, looks, sums_of
 
 Pair = tuple[str, str]
 # Nearer than this to its level, a p-value of other random permutations may decide otherwise.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from analysis.statistics.arrays import Floats
+from rlhf_lab_analysis.statistics.arrays import Floats
 
 # Products such as (3/4) * (2/3) come out a bit above one half.
 ROUNDING = 1e-12

@@ -7,11 +7,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from analysis.statistics.arrays import Floats
-from analysis.statistics.bootstrap import Weights, draws, estimate, interval
-from analysis.statistics.contrasts import seeds_to_pair
-from analysis.statistics.crossings import Target, Times, horizon_of
-from analysis.statistics.results import (
+from rlhf_lab.evaluation.measures.intervals import wilson
+from rlhf_lab.types.errors import UserError
+from rlhf_lab_analysis.statistics.arrays import Floats
+from rlhf_lab_analysis.statistics.bootstrap import Weights, draws, estimate, interval
+from rlhf_lab_analysis.statistics.contrasts import seeds_to_pair
+from rlhf_lab_analysis.statistics.crossings import Target, Times, horizon_of
+from rlhf_lab_analysis.statistics.results import (
     Basis,
     Estimate,
     Method,
@@ -19,9 +21,7 @@ from analysis.statistics.results import (
     require_seeds,
     size_warnings,
 )
-from analysis.statistics.survival import survival
-from rlhf_lab.evaluation.measures.intervals import wilson
-from rlhf_lab.types.errors import UserError
+from rlhf_lab_analysis.statistics.survival import survival
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,8 @@
 """Compare gold scores of the first and the last saved version, by split and seed.
 
-python -m analysis.studies.before_after RUNS...  (folders of runs, or folders that hold runs)
+python -m rlhf_lab_analysis.studies.before_after RUNS...
+
+RUNS are folders of runs, or folders that hold runs.
 
 Every evaluation of a run counts: `rlhf-lab evaluate RUN eval.split=test eval.label=test` adds a
 row for each run.
@@ -16,12 +18,12 @@ from pathlib import Path
 
 import pandas as pd
 
-from analysis.command import exit_code
-from analysis.comparison.selection import Cell
-from analysis.studies.seeds import mean_text, select_runs
-from analysis.tables.table import Tables
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
+from rlhf_lab_analysis.command import exit_code
+from rlhf_lab_analysis.comparison.selection import Cell
+from rlhf_lab_analysis.studies.seeds import mean_text, select_runs
+from rlhf_lab_analysis.tables.table import Tables
 
 COLUMNS = ["condition", "evaluated", "seed", "prompts", "before", "after", "change", "KL nats"]
 TRAINING = "training prompts"

@@ -1,6 +1,6 @@
 """Draw a reward model's calibration curve: predicted probabilities against observed shares.
 
-python -m analysis.studies.calibration FOLDER [--figure FILE]
+python -m rlhf_lab_analysis.studies.calibration FOLDER [--figure FILE]
 (FOLDER: what `rlhf-lab reward-model` names)
 """
 
@@ -13,10 +13,10 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from analysis.command import exit_code
 from rlhf_lab.evaluation.measures.intervals import wilson
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.training.stages.calibration import Bin, expected_error, read_calibration
+from rlhf_lab_analysis.command import exit_code
 
 COLOUR = "#0072B2"
 

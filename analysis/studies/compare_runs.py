@@ -1,6 +1,6 @@
 """Runs side by side: tables in the terminal, with intervals, and figures.
 
-python -m analysis.studies.compare_runs RUNS... [--out FOLDER]
+python -m rlhf_lab_analysis.studies.compare_runs RUNS... [--out FOLDER]
 (RUNS: folders of runs, or folders that hold runs; FOLDER: `comparison` in the first one)
 """
 
@@ -14,18 +14,18 @@ from pathlib import Path
 
 import pandas as pd
 
-from analysis.command import exit_code
-from analysis.comparison.selection import Selection
-from analysis.figures.catalogue import draw_selection, missing
-from analysis.figures.style import write
-from analysis.markdown import Table
-from analysis.publication_tables.entries import plain
-from analysis.publication_tables.options import TableOptions
-from analysis.publication_tables.registry import TABLES
-from analysis.studies.seeds import select_runs
-from analysis.tables.table import Tables
-from analysis.words import fixed
 from rlhf_lab.runs.trackers.console import Console
+from rlhf_lab_analysis.command import exit_code
+from rlhf_lab_analysis.comparison.selection import Selection
+from rlhf_lab_analysis.figures.catalogue import draw_selection, missing
+from rlhf_lab_analysis.figures.style import write
+from rlhf_lab_analysis.markdown import Table
+from rlhf_lab_analysis.publication_tables.entries import plain
+from rlhf_lab_analysis.publication_tables.options import TableOptions
+from rlhf_lab_analysis.publication_tables.registry import TABLES
+from rlhf_lab_analysis.studies.seeds import select_runs
+from rlhf_lab_analysis.tables.table import Tables
+from rlhf_lab_analysis.words import fixed
 
 FIGURES = ("fig1_win_rate_and_cost", "fig2_timelines", "fig9_reward_and_drift", "pareto")
 OVER_SEEDS = ("results", "scales")

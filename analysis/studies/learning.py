@@ -1,6 +1,6 @@
 """Tabulate what each algorithm learns in sync, in async and at larger N, and check that it learns.
 
-python -m analysis.studies.learning RUNS... [--margin 0.1] [--docs docs/learning.md]
+python -m rlhf_lab_analysis.studies.learning RUNS... [--margin 0.1] [--docs docs/learning.md]
 
 `make test-learning` trains the runs.
 """
@@ -14,13 +14,13 @@ from itertools import product
 from pathlib import Path
 from statistics import fmean
 
-from analysis.command import exit_code
-from analysis.comparison.selection import Cell
-from analysis.markdown import Table, publish, split_at_markers
-from analysis.studies.grid import ASYNC, SYNC, Grid, columns_of, grid_of, rows_of, seeds_of
-from analysis.studies.seeds import caption_of, mean_text, select_runs
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
+from rlhf_lab_analysis.command import exit_code
+from rlhf_lab_analysis.comparison.selection import Cell
+from rlhf_lab_analysis.markdown import Table, publish, split_at_markers
+from rlhf_lab_analysis.studies.grid import ASYNC, SYNC, Grid, columns_of, grid_of, rows_of, seeds_of
+from rlhf_lab_analysis.studies.seeds import caption_of, mean_text, select_runs
 
 WIN_RATE, REWARD, KL = "gold/win_rate", "gold/mean", "kl/sft_k1"
 

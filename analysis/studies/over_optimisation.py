@@ -1,9 +1,10 @@
 """Tabulate gold reward against KL while a policy optimises one proxy or an ensemble of them.
 
-python -m analysis.studies.over_optimisation RUNS... [--figure FILE] [--docs docs/tldr_nano.md]
+python -m rlhf_lab_analysis.studies.over_optimisation RUNS... [--figure FILE]
+      [--docs docs/tldr_nano.md]
 
 As in arXiv:2210.10760 for one proxy and arXiv:2310.02743 for ensembles. `make over-optimisation`
-trains the runs; the figure is `over_optimisation` of `python -m analysis.figures`.
+trains the runs; the figure is `over_optimisation` of `python -m rlhf_lab_analysis.figures`.
 """
 
 from __future__ import annotations
@@ -18,15 +19,15 @@ from statistics import median
 
 import numpy as np
 
-from analysis.command import exit_code
-from analysis.comparison.families import rest_of
-from analysis.comparison.selection import Cell, Selection
-from analysis.figures.catalogue import draw_selection
-from analysis.figures.style import write
-from analysis.markdown import Table, split_at_markers, write_between_markers
-from analysis.studies.seeds import caption_of, mean_text, select_runs
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
+from rlhf_lab_analysis.command import exit_code
+from rlhf_lab_analysis.comparison.families import rest_of
+from rlhf_lab_analysis.comparison.selection import Cell, Selection
+from rlhf_lab_analysis.figures.catalogue import draw_selection
+from rlhf_lab_analysis.figures.style import write
+from rlhf_lab_analysis.markdown import Table, split_at_markers, write_between_markers
+from rlhf_lab_analysis.studies.seeds import caption_of, mean_text, select_runs
 
 SINGLE = "single"
 FIGURE = "over_optimisation"

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
-from analysis.comparison.selection import Selection, cells
-from analysis.publication_tables.estimates import over_seeds
-from analysis.statistics.results import Method, Options
-from analysis.tables.gather import gather
-from analysis.tables.table import Tables
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
+from rlhf_lab_analysis.comparison.selection import Selection, cells
+from rlhf_lab_analysis.publication_tables.estimates import over_seeds
+from rlhf_lab_analysis.statistics.results import Method, Options
+from rlhf_lab_analysis.tables.gather import gather
+from rlhf_lab_analysis.tables.table import Tables
 
 INTERVAL = Options(method=Method.t)
 

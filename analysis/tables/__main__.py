@@ -1,4 +1,7 @@
-"""python -m analysis.tables SOURCE...: what is there, what is wrong with it, and the tables."""
+"""What is there, what is wrong with it, and the tables.
+
+python -m rlhf_lab_analysis.tables SOURCE...
+"""
 
 from __future__ import annotations
 
@@ -7,18 +10,18 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from analysis.command import exit_code
-from analysis.sources.filter_text import parse_query
-from analysis.sources.filters import Query
-from analysis.tables.compact import compact
-from analysis.tables.exported import runs_to_export
-from analysis.tables.gather import read
-from analysis.tables.open_rl_benchmark_export import link_command, write_benchmark
-from analysis.tables.store import files, save
-from analysis.tables.summary import show
-from analysis.tables.table import make_tables, place_runs, select
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
+from rlhf_lab_analysis.command import exit_code
+from rlhf_lab_analysis.sources.filter_text import parse_query
+from rlhf_lab_analysis.sources.filters import Query
+from rlhf_lab_analysis.tables.compact import compact
+from rlhf_lab_analysis.tables.exported import runs_to_export
+from rlhf_lab_analysis.tables.gather import read
+from rlhf_lab_analysis.tables.open_rl_benchmark_export import link_command, write_benchmark
+from rlhf_lab_analysis.tables.store import files, save
+from rlhf_lab_analysis.tables.summary import show
+from rlhf_lab_analysis.tables.table import make_tables, place_runs, select
 
 KINDS = "folder, offline, orb, csv, tensorboard, saved, or wandb:ENTITY/PROJECT"
 
@@ -26,7 +29,7 @@ KINDS = "folder, offline, orb, csv, tensorboard, saved, or wandb:ENTITY/PROJECT"
 def parser() -> argparse.ArgumentParser:
     """The command's options."""
     found = argparse.ArgumentParser(
-        prog="python -m analysis.tables", description="Tracked runs as one tidy table."
+        prog="python -m rlhf_lab_analysis.tables", description="Tracked runs as one tidy table."
     )
     add = found.add_argument
     add("sources", nargs="+", metavar="SOURCE", help=f"a folder or file, or KIND:PLACE ({KINDS})")

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from analysis.sources.findings import Finding, Kind
-from analysis.tables.checks import check_end, check_finite, check_seed, check_shares, check_tuning
-from analysis.tables.frames import Placed, check_numbers
-from analysis.tables.group_checks import (
+from rlhf_lab_analysis.sources.findings import Finding, Kind
+from rlhf_lab_analysis.tables.checks import (
+    check_end,
+    check_finite,
+    check_seed,
+    check_shares,
+    check_tuning,
+)
+from rlhf_lab_analysis.tables.frames import Placed, check_numbers
+from rlhf_lab_analysis.tables.group_checks import (
     check_axes,
     check_code,
     check_config,

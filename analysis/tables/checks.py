@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from analysis.sources.axes import number
-from analysis.sources.conditions import TUNING, role_of
-from analysis.sources.record import Record
-from analysis.tables.frames import Placed, metric_names
+from rlhf_lab_analysis.sources.axes import number
+from rlhf_lab_analysis.sources.conditions import TUNING, role_of
+from rlhf_lab_analysis.sources.record import Record
+from rlhf_lab_analysis.tables.frames import Placed, metric_names
 
 # Metrics that are shares: from 0 to 1, where percents would be mixed in.
 SHARES = ("win_rate", "win_rate_low", "win_rate_high", "tie_rate", "eos_rate", "accuracy/mean")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from analysis.sources.axes import number
-from analysis.sources.record import Reading, Record, Row
 from rlhf_lab.types.errors import UserError
+from rlhf_lab_analysis.sources.axes import number
+from rlhf_lab_analysis.sources.record import Reading, Record, Row
 
 # Config groups that describe the machine and its trackers, which others cannot use.
 LOCAL = ("output", "tracker", "hydra")

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from analysis.sources.conditions import Place, place_of
-from analysis.sources.record import Record
-from analysis.tables.group_checks import compared_settings
+from rlhf_lab_analysis.sources.conditions import Place, place_of
+from rlhf_lab_analysis.sources.record import Record
+from rlhf_lab_analysis.tables.group_checks import compared_settings
 
 # How often a run was evaluated changes nothing in it.
 NOT_OF_TRAINING = ("eval.snapshots",)

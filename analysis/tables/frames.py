@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.sources.axes import COLUMNS as AXES
-from analysis.sources.axes import GLOBAL_STEP, VersionAxes, axes_of, clock_of
-from analysis.sources.conditions import COLUMNS as PLACE_COLUMNS
-from analysis.sources.conditions import NUMBERS, Place, columns, role_of
-from analysis.sources.findings import Finding, Kind
-from analysis.sources.record import Cell, Record, Row
+from rlhf_lab_analysis.sources.axes import COLUMNS as AXES
+from rlhf_lab_analysis.sources.axes import GLOBAL_STEP, VersionAxes, axes_of, clock_of
+from rlhf_lab_analysis.sources.conditions import COLUMNS as PLACE_COLUMNS
+from rlhf_lab_analysis.sources.conditions import NUMBERS, Place, columns, role_of
+from rlhf_lab_analysis.sources.findings import Finding, Kind
+from rlhf_lab_analysis.sources.record import Cell, Record, Row
 
 # A metric of such a name would take the place of a column: it gets the prefix.
 METRIC = "metric/"

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from analysis.sources.filters import Query
-from analysis.sources.online import reader
-from analysis.sources.record import Reading
-from analysis.tables.readers import read_sources
-from analysis.tables.table import Tables, make_tables
+from rlhf_lab_analysis.sources.filters import Query
+from rlhf_lab_analysis.sources.online import reader
+from rlhf_lab_analysis.sources.record import Reading
+from rlhf_lab_analysis.tables.readers import read_sources
+from rlhf_lab_analysis.tables.table import Tables, make_tables
 
 Report = Callable[[str], None]
 

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from analysis.sources.axes import VersionAxes, clock_of
-from analysis.sources.record import Record, Row, Source, flat_config
-from analysis.tables.frames import Placed, metric_names
+from rlhf_lab_analysis.sources.axes import VersionAxes, clock_of
+from rlhf_lab_analysis.sources.record import Record, Row, Source, flat_config
+from rlhf_lab_analysis.tables.frames import Placed, metric_names
 
 # Groups of config keys that do not change the training: output paths, trackers, checkpoints, data.
 NOT_COMPARED = ("output.", "tracker.", "checkpoint.", "data.")

@@ -18,14 +18,14 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from analysis.sources.axes import GLOBAL_STEP, RUNTIME, VersionAxes, axes_of
-from analysis.sources.conditions import place_of
-from analysis.sources.history import SAMPLE, STEP
-from analysis.sources.open_rl_benchmark import DATABASE, FACTS, TABLE
-from analysis.sources.record import Cell, Record
-from analysis.tables.exported import Exported
-from analysis.tables.frames import optimizer_steps_per_round
 from rlhf_lab.types.errors import UserError
+from rlhf_lab_analysis.sources.axes import GLOBAL_STEP, RUNTIME, VersionAxes, axes_of
+from rlhf_lab_analysis.sources.conditions import place_of
+from rlhf_lab_analysis.sources.history import SAMPLE, STEP
+from rlhf_lab_analysis.sources.open_rl_benchmark import DATABASE, FACTS, TABLE
+from rlhf_lab_analysis.sources.record import Cell, Record
+from rlhf_lab_analysis.tables.exported import Exported
+from rlhf_lab_analysis.tables.frames import optimizer_steps_per_round
 
 # As peewee would make them for openrlbenchmark 0.3.1.
 SCHEMA = """

@@ -6,17 +6,17 @@ import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from analysis.sources.csv_files import read_csv
-from analysis.sources.filters import Query
-from analysis.sources.folders import read_folder
-from analysis.sources.open_rl_benchmark import DATABASE, read_benchmark
-from analysis.sources.record import Reading, Source, joined
-from analysis.sources.tensorboard_files import read_events
-from analysis.sources.validity import clean_reading
-from analysis.sources.wandb_files import read_offline
-from analysis.tables.saved import END, SIGN, read_saved
 from rlhf_lab.runs.folder import MANIFEST
 from rlhf_lab.types.errors import UserError
+from rlhf_lab_analysis.sources.csv_files import read_csv
+from rlhf_lab_analysis.sources.filters import Query
+from rlhf_lab_analysis.sources.folders import read_folder
+from rlhf_lab_analysis.sources.open_rl_benchmark import DATABASE, read_benchmark
+from rlhf_lab_analysis.sources.record import Reading, Source, joined
+from rlhf_lab_analysis.sources.tensorboard_files import read_events
+from rlhf_lab_analysis.sources.validity import clean_reading
+from rlhf_lab_analysis.sources.wandb_files import read_offline
+from rlhf_lab_analysis.tables.saved import END, SIGN, read_saved
 
 READERS: dict[Source, Callable[[Path], Reading]] = {
     Source.folder: read_folder,

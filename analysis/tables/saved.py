@@ -11,13 +11,22 @@ from typing import Any, TypeVar
 import numpy as np
 import pandas as pd
 
-from analysis.sources.axes import COLUMNS as AXES
-from analysis.sources.damage import read_or_report
-from analysis.sources.findings import Finding, Kind
-from analysis.sources.record import EXACT, Facts, Reading, Record, Row, Source, joined, whole
-from analysis.tables.frames import METRIC, OWN
-from analysis.tables.store import TEXTS, load
 from rlhf_lab.runs.reading import Unreadable, checked, parse_json
+from rlhf_lab_analysis.sources.axes import COLUMNS as AXES
+from rlhf_lab_analysis.sources.damage import read_or_report
+from rlhf_lab_analysis.sources.findings import Finding, Kind
+from rlhf_lab_analysis.sources.record import (
+    EXACT,
+    Facts,
+    Reading,
+    Record,
+    Row,
+    Source,
+    joined,
+    whole,
+)
+from rlhf_lab_analysis.tables.frames import METRIC, OWN
+from rlhf_lab_analysis.tables.store import TEXTS, load
 
 T = TypeVar("T")
 

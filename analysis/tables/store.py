@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pandas as pd
 
-from analysis.sources.axes import COLUMNS as AXES
-from analysis.sources.findings import Finding, Kind
-from analysis.tables.frames import OWN
-from analysis.tables.table import Tables
 from rlhf_lab.runs.reading import Unreadable, parsing
 from rlhf_lab.types.errors import UserError
+from rlhf_lab_analysis.sources.axes import COLUMNS as AXES
+from rlhf_lab_analysis.sources.findings import Finding, Kind
+from rlhf_lab_analysis.tables.frames import OWN
+from rlhf_lab_analysis.tables.table import Tables
 
 # Texts about a run.
 TEXTS = (

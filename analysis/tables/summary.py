@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from analysis.sources.findings import Finding
-from analysis.tables.table import Tables
 from rlhf_lab.runs.trackers.console import Console
+from rlhf_lab_analysis.sources.findings import Finding
+from rlhf_lab_analysis.tables.table import Tables
 
 COLUMNS = ("env", "condition", "sweep", "runs", "seeds", "points", "versions", "from", "code")
 # Findings of a kind that are shown one by one; the table of findings has all.

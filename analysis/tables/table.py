@@ -8,13 +8,19 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.sources.conditions import place_of
-from analysis.sources.filters import Query, select_run
-from analysis.sources.findings import Finding, Kind
-from analysis.sources.record import Reading, Record, Source
-from analysis.tables.all_checks import findings_of
-from analysis.tables.frames import Placed, metric_names, points_frame, runs_frame, versions_frame
 from rlhf_lab.types.errors import UserError
+from rlhf_lab_analysis.sources.conditions import place_of
+from rlhf_lab_analysis.sources.filters import Query, select_run
+from rlhf_lab_analysis.sources.findings import Finding, Kind
+from rlhf_lab_analysis.sources.record import Reading, Record, Source
+from rlhf_lab_analysis.tables.all_checks import findings_of
+from rlhf_lab_analysis.tables.frames import (
+    Placed,
+    metric_names,
+    points_frame,
+    runs_frame,
+    versions_frame,
+)
 
 KNOWS_MOST = list(Source)
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from analysis.sources.record import look_up
-from analysis.tables.saved import read_saved
 from rlhf_lab.cli.explain import explanation
 from rlhf_lab.experiment.former_files import read_former_names
 from rlhf_lab.experiment.registry import conf_folder
 from rlhf_lab.runs import former_names
 from rlhf_lab.runs.folder import config_hash
+from rlhf_lab_analysis.sources.record import look_up
+from rlhf_lab_analysis.tables.saved import read_saved
 from tests.support.composed import by_hydra
 from tests.support.examples import call
 

@@ -13,15 +13,15 @@ from pathlib import Path
 
 import pytest
 
-from analysis.sources.conditions import place_of
-from analysis.sources.filters import Experiment, Where
-from analysis.sources.folders import read_folder
 from rlhf_lab.experiment.config import plain, typed
 from rlhf_lab.runs.folder import SCHEDULE, config_hash, evals
 from rlhf_lab.runs.former_names import present_override
 from rlhf_lab.runs.jsonl import read_rows
 from rlhf_lab.runs.summaries import list_runs
 from rlhf_lab.sweeps.job import content_of
+from rlhf_lab_analysis.sources.conditions import place_of
+from rlhf_lab_analysis.sources.filters import Experiment, Where
+from rlhf_lab_analysis.sources.folders import read_folder
 from tests.support.composed import composed
 from tests.support.examples import call
 

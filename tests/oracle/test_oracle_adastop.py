@@ -7,7 +7,7 @@ import importlib.util
 import numpy as np
 import pytest
 
-from analysis.statistics.sequential import Decision, Plan, sequential
+from rlhf_lab_analysis.statistics.sequential import Decision, Plan, sequential
 
 WORDS = {
     "larger": Decision.larger,

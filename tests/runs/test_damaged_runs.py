@@ -14,10 +14,6 @@ from typing import Any
 
 import pytest
 
-from analysis.sources.findings import Kind
-from analysis.sources.folders import read_folder
-from analysis.tables import __main__ as tables
-from analysis.tables.gather import gather
 from rlhf_lab.cli import report, runs, timeline
 from rlhf_lab.cli.arguments import overrides_again, overrides_of_replay, overrides_to_resume
 from rlhf_lab.experiment.evaluate import saved_weights
@@ -33,6 +29,10 @@ from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.training.checkpoint import Checkpoints
 from rlhf_lab.training.checkpoint_options import CheckpointOptions
 from rlhf_lab.types.errors import UserError
+from rlhf_lab_analysis.sources.findings import Kind
+from rlhf_lab_analysis.sources.folders import read_folder
+from rlhf_lab_analysis.tables import __main__ as tables
+from rlhf_lab_analysis.tables.gather import gather
 from tests.support.fuzz import pristine
 from tests.support.fuzz_runs import CASES, chunk, snapshot
 

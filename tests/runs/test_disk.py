@@ -19,7 +19,6 @@ from omegaconf import OmegaConf
 from safetensors import SafetensorError
 from safetensors import torch as safetensors
 
-from analysis.command import exit_code
 from rlhf_lab.cli.arguments import is_option
 from rlhf_lab.cli.main import run_command
 from rlhf_lab.experiment import lifecycle
@@ -32,6 +31,7 @@ from rlhf_lab.runs.locks import try_lock
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.sweeps.override_text import quoted
 from rlhf_lab.types.errors import UserError
+from rlhf_lab_analysis.command import exit_code
 from tests.conftest import MakeConfig
 from tests.experiment.test_checks import SUMS
 from tests.support.examples import call

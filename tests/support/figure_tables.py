@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from analysis.sources.record import Record, Row
-from analysis.tables.table import Tables
+from rlhf_lab_analysis.sources.record import Record, Row
+from rlhf_lab_analysis.tables.table import Tables
 from tests.support.table_records import config, record, tables
 
 VERSIONS = (0, 2, 4)

@@ -13,10 +13,6 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
-from analysis.comparison.selection import cells
-from analysis.report.make import Options, html
-from analysis.studies import before_after, compare_runs
-from analysis.tables.gather import gather
 from rlhf_lab.cli import runs, timeline, timeline_page
 from rlhf_lab.cli.arguments import overrides_again, overrides_of_replay, overrides_to_resume
 from rlhf_lab.cli.wandb_sync import outboxes
@@ -40,6 +36,10 @@ from rlhf_lab.training.checkpoint_options import CheckpointOptions
 from rlhf_lab.types.data import Weights
 from rlhf_lab.types.rollouts import Chunk, Rollout, Span
 from rlhf_lab.types.samples import Example, Finish, Group, Prompt, Sample
+from rlhf_lab_analysis.comparison.selection import cells
+from rlhf_lab_analysis.report.make import Options, html
+from rlhf_lab_analysis.studies import before_after, compare_runs
+from rlhf_lab_analysis.tables.gather import gather
 from tests.support.composed import composed
 from tests.support.fuzz import Case
 from tests.support.table_records import evals, record, rounds, write_lines, write_run

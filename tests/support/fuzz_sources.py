@@ -11,8 +11,6 @@ from typing import Any
 import pyarrow
 import pyarrow.parquet
 
-from analysis.sources.online import read_project
-from analysis.tables.gather import gather
 from rlhf_lab.experiment.config import typed
 from rlhf_lab.experiment.data_report import inspect
 from rlhf_lab.models.causal_lm import load_policy, policy_shape, require_savable, save_policy
@@ -26,6 +24,8 @@ from rlhf_lab.tasks.pairs import pair_examples
 from rlhf_lab.tasks.prompts import never_shorter
 from rlhf_lab.tasks.tldr_nano import TldrNano
 from rlhf_lab.types.samples import Split
+from rlhf_lab_analysis.sources.online import read_project
+from rlhf_lab_analysis.tables.gather import gather
 from tests.analysis.sources.test_online import Api, a_run, server
 from tests.models.test_loading import llama
 from tests.support import source_files

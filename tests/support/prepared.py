@@ -18,8 +18,9 @@ from pathlib import Path
 # Of wandb, of the tables' command, and of Open RL Benchmark's commands, which are not imported
 # themselves: a test brings its own copy.
 MODULES = (
-    "wandb", "wandb.apis.reports", "wandb_workspaces.expr", "analysis.tables.__main__",
-    "analysis.sources.online", "expt", "matplotlib.pyplot", "peewee", "seaborn", "tyro", "dotmap",
+    "wandb", "wandb.apis.reports", "wandb_workspaces.expr", "rlhf_lab_analysis.tables.__main__",
+    "rlhf_lab_analysis.sources.online",
+    "expt", "matplotlib.pyplot", "peewee", "seaborn", "tyro", "dotmap",
     "rliable.library", "rliable.metrics", "rliable.plot_utils",
 )  # fmt: skip
 SERVE = """

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from analysis.sources.record import Record
+from rlhf_lab_analysis.sources.record import Record
 from tests.support import table_records as made
 
 

@@ -9,8 +9,8 @@ from dataclasses import replace
 from html.parser import HTMLParser
 from typing import Any
 
-from analysis.report.make import Options, html
-from analysis.sources.record import Record
+from rlhf_lab_analysis.report.make import Options, html
+from rlhf_lab_analysis.sources.record import Record
 from tests.support import table_records as made
 from tests.support.question_records import Made
 

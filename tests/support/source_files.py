@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from analysis.sources.wandb_log import CHUNK, HEADER, MAGIC
-from analysis.tables.exported import runs_to_export
-from analysis.tables.open_rl_benchmark_export import write_benchmark
-from analysis.tables.store import save
 from rlhf_lab.runs.trackers.tensorboard import TensorBoardTracker
+from rlhf_lab_analysis.sources.wandb_log import CHUNK, HEADER, MAGIC
+from rlhf_lab_analysis.tables.exported import runs_to_export
+from rlhf_lab_analysis.tables.open_rl_benchmark_export import write_benchmark
+from rlhf_lab_analysis.tables.store import save
 from tests.support.table_records import record, tables
 
 CSV = """\

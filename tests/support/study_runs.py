@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from analysis.sources.record import Row
+from rlhf_lab_analysis.sources.record import Row
 from tests.support.table_records import config, evals, record, rounds, write_run
 
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import yaml
 
-from analysis.sources.record import Cell, Facts, Reading, Record, Row, Source
-from analysis.tables.table import Tables, make_tables
+from rlhf_lab_analysis.sources.record import Cell, Facts, Reading, Record, Row, Source
+from rlhf_lab_analysis.tables.table import Tables, make_tables
 
 NONE: Row = MappingProxyType({})
 CODE = "c0de" * 4

@@ -9,12 +9,12 @@ import pytest
 import yaml
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
-from analysis.comparison.selection import cells
-from analysis.tables.gather import gather
 from rlhf_lab.experiment.registry import conf_folder
 from rlhf_lab.sweeps.options import SweeperOptions
 from rlhf_lab.sweeps.search.options import SearchOptions
 from rlhf_lab.sweeps.search.space import parse_space
+from rlhf_lab_analysis.comparison.selection import cells
+from rlhf_lab_analysis.tables.gather import gather
 from tests.support.examples import call
 from tests.support.survival import outcome
 

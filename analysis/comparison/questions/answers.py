@@ -6,11 +6,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from analysis.comparison.selection import Cell
-from analysis.statistics.contrasts import BySeed, difference, matched
-from analysis.statistics.decisions import NO_WIDTH, Shows, Verdict, decide, has_width, options_of
-from analysis.statistics.results import Estimate
-from analysis.tables.table import count
+from rlhf_lab_analysis.comparison.selection import Cell
+from rlhf_lab_analysis.statistics.contrasts import BySeed, difference, matched
+from rlhf_lab_analysis.statistics.decisions import (
+    NO_WIDTH,
+    Shows,
+    Verdict,
+    decide,
+    has_width,
+    options_of,
+)
+from rlhf_lab_analysis.statistics.results import Estimate
+from rlhf_lab_analysis.tables.table import count
 
 
 class Unit(StrEnum):

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from analysis.comparison.questions.answers import Criteria, Number, change
-from analysis.comparison.selection import Cell
-from analysis.statistics.curves import RunCurve, common_range, values_on_grid
-from analysis.statistics.decisions import Shows
+from rlhf_lab_analysis.comparison.questions.answers import Criteria, Number, change
+from rlhf_lab_analysis.comparison.selection import Cell
+from rlhf_lab_analysis.statistics.curves import RunCurve, common_range, values_on_grid
+from rlhf_lab_analysis.statistics.decisions import Shows
 
 # The columns in which a cost may be counted, and their names in texts.
 AXES: Mapping[str, str] = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from analysis.comparison.questions import (
+from rlhf_lab_analysis.comparison.questions import (
     asynchrony,
     off_policyness,
     on_the_way,
@@ -15,9 +15,9 @@ from analysis.comparison.questions import (
     scale,
     staleness,
 )
-from analysis.comparison.questions.answers import Answer, Criteria, Unanswered
-from analysis.comparison.selection import Selection, cells
-from analysis.tables.table import Tables
+from rlhf_lab_analysis.comparison.questions.answers import Answer, Criteria, Unanswered
+from rlhf_lab_analysis.comparison.selection import Selection, cells
+from rlhf_lab_analysis.tables.table import Tables
 
 Ask = Callable[[Selection, Criteria], list[Answer]]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from analysis.comparison.claims import count_together
-from analysis.comparison.equal_kl import Apart, Plane, at_equal_kl
-from analysis.comparison.families import Family, families
-from analysis.comparison.questions.answers import (
+from rlhf_lab_analysis.comparison.claims import count_together
+from rlhf_lab_analysis.comparison.equal_kl import Apart, Plane, at_equal_kl
+from rlhf_lab_analysis.comparison.families import Family, families
+from rlhf_lab_analysis.comparison.questions.answers import (
     Answer,
     Claim,
     Criteria,
@@ -18,10 +18,10 @@ from analysis.comparison.questions.answers import (
     decide_number,
     minus,
 )
-from analysis.comparison.selection import Cell, Selection
-from analysis.statistics.contrasts import seeds_to_pair
-from analysis.statistics.curves import areas, curve_of
-from analysis.statistics.decisions import Shows, Verdict
+from rlhf_lab_analysis.comparison.selection import Cell, Selection
+from rlhf_lab_analysis.statistics.contrasts import seeds_to_pair
+from rlhf_lab_analysis.statistics.curves import areas, curve_of
+from rlhf_lab_analysis.statistics.decisions import Shows, Verdict
 
 QUESTION = "off_policyness"
 FALLS = Claim(QUESTION, "More updates per round cost win-rate.", "arXiv:2410.18252, Fig. 3")

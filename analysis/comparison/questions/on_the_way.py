@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from analysis.comparison.claims import count_together
-from analysis.comparison.questions.answers import (
+from rlhf_lab_analysis.comparison.claims import count_together
+from rlhf_lab_analysis.comparison.questions.answers import (
     Answer,
     Claim,
     Criteria,
@@ -18,9 +18,9 @@ from analysis.comparison.questions.answers import (
     change,
     decide_number,
 )
-from analysis.comparison.questions.off_policyness import QUESTION, Ladder, every_ladder
-from analysis.comparison.selection import Cell, Selection
-from analysis.statistics.decisions import Shows
+from rlhf_lab_analysis.comparison.questions.off_policyness import QUESTION, Ladder, every_ladder
+from rlhf_lab_analysis.comparison.selection import Cell, Selection
+from rlhf_lab_analysis.statistics.decisions import Shows
 
 BEHIND = Claim(
     QUESTION,

@@ -5,9 +5,9 @@ The published code lowers it so: its last round, a quarter of all updates at N=6
 
 from __future__ import annotations
 
-from analysis.comparison.claims import count_together
-from analysis.comparison.families import Family, families
-from analysis.comparison.questions.answers import (
+from rlhf_lab_analysis.comparison.claims import count_together
+from rlhf_lab_analysis.comparison.families import Family, families
+from rlhf_lab_analysis.comparison.questions.answers import (
     Answer,
     Claim,
     Criteria,
@@ -16,8 +16,8 @@ from analysis.comparison.questions.answers import (
     change,
     decide_number,
 )
-from analysis.comparison.selection import Cell, Selection
-from analysis.statistics.decisions import Shows
+from rlhf_lab_analysis.comparison.selection import Cell, Selection
+from rlhf_lab_analysis.statistics.decisions import Shows
 
 CLAIM = Claim(
     "rate_schedule",

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from analysis.comparison.claims import Pair, count_together
-from analysis.comparison.families import families, value_of
-from analysis.comparison.questions.answers import (
+from rlhf_lab_analysis.comparison.claims import Pair, count_together
+from rlhf_lab_analysis.comparison.families import families, value_of
+from rlhf_lab_analysis.comparison.questions.answers import (
     Answer,
     Claim,
     Criteria,
@@ -20,11 +20,11 @@ from analysis.comparison.questions.answers import (
     change,
     decide_number,
 )
-from analysis.comparison.questions.equal_cost import at_equal_cost
-from analysis.comparison.selection import Cell, Selection
-from analysis.statistics.contrasts import speed_up
-from analysis.statistics.decisions import Shows, options_of
-from analysis.statistics.results import Estimate
+from rlhf_lab_analysis.comparison.questions.equal_cost import at_equal_cost
+from rlhf_lab_analysis.comparison.selection import Cell, Selection
+from rlhf_lab_analysis.statistics.contrasts import speed_up
+from rlhf_lab_analysis.statistics.decisions import Shows, options_of
+from rlhf_lab_analysis.statistics.results import Estimate
 
 PASSES = Claim(
     "passes",

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from analysis.comparison.families import families
-from analysis.comparison.questions.answers import (
+from rlhf_lab_analysis.comparison.families import families
+from rlhf_lab_analysis.comparison.questions.answers import (
     Answer,
     Claim,
     Criteria,
@@ -20,10 +20,10 @@ from analysis.comparison.questions.answers import (
     change,
     decide_number,
 )
-from analysis.comparison.questions.off_policyness import QUESTION, Ladder, ladders
-from analysis.comparison.selection import Cell, Selection
-from analysis.statistics.contrasts import BySeed
-from analysis.statistics.decisions import NO_WIDTH, Shows, Verdict, all_of, has_width
+from rlhf_lab_analysis.comparison.questions.off_policyness import QUESTION, Ladder, ladders
+from rlhf_lab_analysis.comparison.selection import Cell, Selection
+from rlhf_lab_analysis.statistics.contrasts import BySeed
+from rlhf_lab_analysis.statistics.decisions import NO_WIDTH, Shows, Verdict, all_of, has_width
 
 ORDER = Claim(
     QUESTION, "Online DPO loses the least to off-policy samples.", "arXiv:2410.18252, Fig. 4"

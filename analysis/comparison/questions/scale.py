@@ -5,9 +5,9 @@ arXiv:2410.18252, figure 5.
 
 from __future__ import annotations
 
-from analysis.comparison.claims import count_together
-from analysis.comparison.families import Family, families
-from analysis.comparison.questions.answers import (
+from rlhf_lab_analysis.comparison.claims import count_together
+from rlhf_lab_analysis.comparison.families import Family, families
+from rlhf_lab_analysis.comparison.questions.answers import (
     Answer,
     Claim,
     Criteria,
@@ -16,9 +16,9 @@ from analysis.comparison.questions.answers import (
     change,
     decide_number,
 )
-from analysis.comparison.questions.off_policyness import Ladder
-from analysis.comparison.selection import Selection
-from analysis.statistics.decisions import Shows
+from rlhf_lab_analysis.comparison.questions.off_policyness import Ladder
+from rlhf_lab_analysis.comparison.selection import Selection
+from rlhf_lab_analysis.statistics.decisions import Shows
 
 WHERE = "arXiv:2410.18252, Fig. 5"
 POLICY = Claim("policy_scale", "A larger policy loses less to off-policy samples.", WHERE)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from analysis.comparison.claims import count_together
-from analysis.comparison.families import Family, families
-from analysis.comparison.questions.answers import (
+from rlhf_lab_analysis.comparison.claims import count_together
+from rlhf_lab_analysis.comparison.families import Family, families
+from rlhf_lab_analysis.comparison.questions.answers import (
     Answer,
     Claim,
     Criteria,
@@ -15,8 +15,8 @@ from analysis.comparison.questions.answers import (
     change,
     decide_number,
 )
-from analysis.comparison.selection import Cell, Selection
-from analysis.statistics.decisions import Shows
+from rlhf_lab_analysis.comparison.selection import Cell, Selection
+from rlhf_lab_analysis.statistics.decisions import Shows
 
 QUESTION = "staleness"
 ONE = Claim(QUESTION, "Samples one round old cost nothing.", "arXiv:2410.18252, Fig. 1")

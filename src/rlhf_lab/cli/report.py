@@ -1,5 +1,5 @@
-"""`rlhf-lab report`: one page about runs. What makes it is analysis.report, which the packages that
-train know nothing of."""
+"""`rlhf-lab report`: one page about runs, made by rlhf_lab_analysis.report, which no package that
+trains imports."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ def extra_needed() -> Iterator[None]:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     with extra_needed():
-        from analysis.report import command
+        from rlhf_lab_analysis.report import command
     command.add_options(parser)
 
 
 def show(options: argparse.Namespace, console: Console) -> int:
     """Write the page. Returns 0."""
-    from analysis.report import command
+    from rlhf_lab_analysis.report import command
 
     return command.run(options, console)
 

@@ -11,8 +11,6 @@ import importlib
 from pathlib import Path
 from typing import Any
 
-from rlhf_lab.types.errors import UserError
-
 
 def by_module(room: str, *paths: str) -> dict[str, str]:
     """Options that are named like the modules of their classes."""
@@ -112,11 +110,8 @@ DEFAULTS: dict[str, dict[str, str]] = {
 
 
 def conf_folder() -> Path:
-    """conf/ of the checkout that this package is installed from (editable installs)."""
-    folder = Path(__file__).resolve().parents[3] / "conf"
-    if not folder.is_dir():
-        raise UserError(f"{folder} is missing: install rlhf_lab from a checkout (pip install -e .)")
-    return folder
+    """The folder conf/, which a checkout has at its top level and an installed package here."""
+    return (Path(__file__).parent / "conf").resolve()
 
 
 def option_files(group: str) -> dict[str, Path]:

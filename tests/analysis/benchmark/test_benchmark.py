@@ -10,12 +10,12 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from analysis.benchmark.__main__ import main
-from analysis.benchmark.kept import TABLES, load_benchmark
-from analysis.comparison.questions.every_question import answers
-from analysis.publication_tables.escapes import markdown
-from analysis.statistics.decisions import NO_WIDTH
-from analysis.tables.store import files
+from rlhf_lab_analysis.benchmark.__main__ import main
+from rlhf_lab_analysis.benchmark.kept import TABLES, load_benchmark
+from rlhf_lab_analysis.comparison.questions.every_question import answers
+from rlhf_lab_analysis.publication_tables.escapes import markdown
+from rlhf_lab_analysis.statistics.decisions import NO_WIDTH
+from rlhf_lab_analysis.tables.store import files
 from tests.support import table_records as made
 from tests.support.question_records import Made
 

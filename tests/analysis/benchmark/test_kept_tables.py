@@ -12,20 +12,20 @@ import numpy as np
 import pytest
 import yaml
 
-from analysis.benchmark.kept import load_benchmark
-from analysis.comparison.families import settings_of
-from analysis.comparison.questions import asynchrony, off_policyness, robustness, staleness
-from analysis.comparison.questions.answers import Answer, Criteria
-from analysis.comparison.selection import Selection, cells
-from analysis.figures.catalogue import draw_selection
-from analysis.figures.figure_builder import DrawnFigure
-from analysis.publication_tables.differences import differences
-from analysis.publication_tables.options import TableOptions
-from analysis.statistics.decisions import Verdict
-from analysis.tables.group_checks import compared_settings
-from analysis.tables.table import Tables
 from rlhf_lab.experiment.config import plain, typed
 from rlhf_lab.experiment.registry import conf_folder
+from rlhf_lab_analysis.benchmark.kept import load_benchmark
+from rlhf_lab_analysis.comparison.families import settings_of
+from rlhf_lab_analysis.comparison.questions import asynchrony, off_policyness, robustness, staleness
+from rlhf_lab_analysis.comparison.questions.answers import Answer, Criteria
+from rlhf_lab_analysis.comparison.selection import Selection, cells
+from rlhf_lab_analysis.figures.catalogue import draw_selection
+from rlhf_lab_analysis.figures.figure_builder import DrawnFigure
+from rlhf_lab_analysis.publication_tables.differences import differences
+from rlhf_lab_analysis.publication_tables.options import TableOptions
+from rlhf_lab_analysis.statistics.decisions import Verdict
+from rlhf_lab_analysis.tables.group_checks import compared_settings
+from rlhf_lab_analysis.tables.table import Tables
 from tests.support.composed import composed
 
 pytestmark = pytest.mark.usefixtures("costly")

@@ -10,13 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from analysis.comparison.claims import count_together
-from analysis.comparison.selection import Cell, cells
-from analysis.statistics.arrays import Floats
-from analysis.statistics.contrasts import difference, in_pairs, matched
-from analysis.statistics.crossings import Target, Times
-from analysis.statistics.curves import curve_of
-from analysis.statistics.decisions import (
+from rlhf_lab.types.errors import UserError
+from rlhf_lab_analysis.comparison.claims import count_together
+from rlhf_lab_analysis.comparison.selection import Cell, cells
+from rlhf_lab_analysis.statistics.arrays import Floats
+from rlhf_lab_analysis.statistics.contrasts import difference, in_pairs, matched
+from rlhf_lab_analysis.statistics.crossings import Target, Times
+from rlhf_lab_analysis.statistics.curves import curve_of
+from rlhf_lab_analysis.statistics.decisions import (
     Finding,
     Shows,
     Verdict,
@@ -25,12 +26,11 @@ from analysis.statistics.decisions import (
     finding_of,
     options_of,
 )
-from analysis.statistics.frontiers import frontier_distance
-from analysis.statistics.intervals import ends
-from analysis.statistics.power import Aim, power, seeds_for
-from analysis.statistics.results import Basis, Estimate, Method, Options
-from analysis.statistics.targets import time_to_target, times_ratio
-from rlhf_lab.types.errors import UserError
+from rlhf_lab_analysis.statistics.frontiers import frontier_distance
+from rlhf_lab_analysis.statistics.intervals import ends
+from rlhf_lab_analysis.statistics.power import Aim, power, seeds_for
+from rlhf_lab_analysis.statistics.results import Basis, Estimate, Method, Options
+from rlhf_lab_analysis.statistics.targets import time_to_target, times_ratio
 from tests.support.question_records import Made
 from tests.support.table_records import tables
 

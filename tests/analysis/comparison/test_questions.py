@@ -8,14 +8,14 @@ from dataclasses import replace
 
 import pytest
 
-from analysis.comparison.questions import off_policyness
-from analysis.comparison.questions.answers import Answer, Criteria, Number, Unit
-from analysis.comparison.questions.every_question import Answers, answers
-from analysis.comparison.selection import cells
-from analysis.sources.record import Record
-from analysis.statistics.decisions import Verdict
-from analysis.statistics.results import Basis, Estimate, Options
 from rlhf_lab.types.errors import UserError
+from rlhf_lab_analysis.comparison.questions import off_policyness
+from rlhf_lab_analysis.comparison.questions.answers import Answer, Criteria, Number, Unit
+from rlhf_lab_analysis.comparison.questions.every_question import Answers, answers
+from rlhf_lab_analysis.comparison.selection import cells
+from rlhf_lab_analysis.sources.record import Record
+from rlhf_lab_analysis.statistics.decisions import Verdict
+from rlhf_lab_analysis.statistics.results import Basis, Estimate, Options
 from tests.support import table_records as made
 from tests.support.question_records import Made
 

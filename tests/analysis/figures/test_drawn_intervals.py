@@ -10,12 +10,12 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.lines import Line2D
 
-from analysis.comparison.selection import cells
-from analysis.figures.catalogue import draw
-from analysis.figures.round_seconds import sums_of
-from analysis.figures.style import on_paper
-from analysis.sources.record import Record
-from analysis.tables.compact import choose_rounds
+from rlhf_lab_analysis.comparison.selection import cells
+from rlhf_lab_analysis.figures.catalogue import draw
+from rlhf_lab_analysis.figures.round_seconds import sums_of
+from rlhf_lab_analysis.figures.style import on_paper
+from rlhf_lab_analysis.sources.record import Record
+from rlhf_lab_analysis.tables.compact import choose_rounds
 from tests.support.figure_tables import EVERY, end_of, grid, run_of
 from tests.support.table_records import tables
 

@@ -12,16 +12,16 @@ import numpy as np
 import pytest
 from matplotlib.lines import Line2D
 
-from analysis.comparison.equal_kl import Plane, at_equal_kl
-from analysis.comparison.selection import cells
-from analysis.figures.axis_limits import limits
-from analysis.figures.catalogue import FIGURES, draw, missing
-from analysis.figures.figure_builder import DrawnFigure
-from analysis.figures.mean_curves import mean_curve
-from analysis.figures.series_style import KNOWN, value_style
-from analysis.sources.record import Record
-from analysis.tables.table import Tables
 from rlhf_lab.types.errors import UserError
+from rlhf_lab_analysis.comparison.equal_kl import Plane, at_equal_kl
+from rlhf_lab_analysis.comparison.selection import cells
+from rlhf_lab_analysis.figures.axis_limits import limits
+from rlhf_lab_analysis.figures.catalogue import FIGURES, draw, missing
+from rlhf_lab_analysis.figures.figure_builder import DrawnFigure
+from rlhf_lab_analysis.figures.mean_curves import mean_curve
+from rlhf_lab_analysis.figures.series_style import KNOWN, value_style
+from rlhf_lab_analysis.sources.record import Record
+from rlhf_lab_analysis.tables.table import Tables
 from tests.support.figure_tables import EVERY, LADDER, end_of, grid, run_of
 from tests.support.table_records import tables
 

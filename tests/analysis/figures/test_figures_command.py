@@ -7,11 +7,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from analysis.figures.__main__ import main
-from analysis.figures.catalogue import FIGURES, draw
-from analysis.figures.style import write
-from analysis.tables.gather import gather
-from analysis.tables.store import save
+from rlhf_lab_analysis.figures.__main__ import main
+from rlhf_lab_analysis.figures.catalogue import FIGURES, draw
+from rlhf_lab_analysis.figures.style import write
+from rlhf_lab_analysis.tables.gather import gather
+from rlhf_lab_analysis.tables.store import save
 from tests.support.figure_tables import EVERY, grid
 
 pytestmark = pytest.mark.usefixtures("costly")

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from analysis.notebooks import view
-from analysis.notebooks.pairing import notebook_of, notebook_text, scripts, write
-from analysis.sources.record import Record
-from analysis.tables.store import save
 from rlhf_lab.types.errors import UserError
+from rlhf_lab_analysis.notebooks import view
+from rlhf_lab_analysis.notebooks.pairing import notebook_of, notebook_text, scripts, write
+from rlhf_lab_analysis.sources.record import Record
+from rlhf_lab_analysis.tables.store import save
 from tests.support.table_records import config, evals, record, rounds, tables
 
 pytestmark = pytest.mark.usefixtures("costly")
@@ -197,4 +197,4 @@ def test_what_a_figure_lacks_is_said_in_its_place() -> None:
 def test_the_tables_of_the_benchmark_are_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(view.VARIABLE, raising=False)
     assert view.source() == str(view.BENCHMARK)
-    assert view.BENCHMARK.parts[-3:] == ("analysis", "benchmark", "tables.parquet")
+    assert view.BENCHMARK.resolve().parts[-3:] == ("analysis", "benchmark", "tables.parquet")

@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 
-from analysis.publication_tables.__main__ import main
-from analysis.publication_tables.baseline import parse_baseline
-from analysis.publication_tables.entries import Entry, Measured, PublicationTable
-from analysis.publication_tables.escapes import latex, markdown
-from analysis.publication_tables.formats import as_csv, as_latex, as_markdown
-from analysis.publication_tables.options import TableOptions
-from analysis.publication_tables.registry import TABLES, make_tables
-from analysis.sources.record import Record, Row
-from analysis.tables.store import save as save_tables
-from analysis.tables.table import Tables
 from rlhf_lab.types.errors import UserError
+from rlhf_lab_analysis.publication_tables.__main__ import main
+from rlhf_lab_analysis.publication_tables.baseline import parse_baseline
+from rlhf_lab_analysis.publication_tables.entries import Entry, Measured, PublicationTable
+from rlhf_lab_analysis.publication_tables.escapes import latex, markdown
+from rlhf_lab_analysis.publication_tables.formats import as_csv, as_latex, as_markdown
+from rlhf_lab_analysis.publication_tables.options import TableOptions
+from rlhf_lab_analysis.publication_tables.registry import TABLES, make_tables
+from rlhf_lab_analysis.sources.record import Record, Row
+from rlhf_lab_analysis.tables.store import save as save_tables
+from rlhf_lab_analysis.tables.table import Tables
 from tests.support.table_records import config, evals, record, rounds, tables, write_run
 
 pytestmark = pytest.mark.usefixtures("costly")

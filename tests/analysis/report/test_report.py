@@ -12,22 +12,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from analysis.comparison.questions.every_question import answers
-from analysis.comparison.selection import cells
-from analysis.report.bars import EDGE, WIDTH, bar, scale_of
-from analysis.report.colours import styles_of
-from analysis.report.groups import name_groups
-from analysis.report.make import SCRIPTS
-from analysis.report.rendering import environment
-from analysis.report.run_table import configs
-from analysis.report.series import FEWEST, POINTS, even_indices
-from analysis.statistics.results import Basis, Estimate, Options
-from analysis.tables.store import save
-from analysis.words import number_text, ranges_text
 from rlhf_lab.cli.main import run_command
 from rlhf_lab.cli.report import COMMAND
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
+from rlhf_lab_analysis.comparison.questions.every_question import answers
+from rlhf_lab_analysis.comparison.selection import cells
+from rlhf_lab_analysis.report.bars import EDGE, WIDTH, bar, scale_of
+from rlhf_lab_analysis.report.colours import styles_of
+from rlhf_lab_analysis.report.groups import name_groups
+from rlhf_lab_analysis.report.make import SCRIPTS
+from rlhf_lab_analysis.report.rendering import environment
+from rlhf_lab_analysis.report.run_table import configs
+from rlhf_lab_analysis.report.series import FEWEST, POINTS, even_indices
+from rlhf_lab_analysis.statistics.results import Basis, Estimate, Options
+from rlhf_lab_analysis.tables.store import save
+from rlhf_lab_analysis.words import number_text, ranges_text
 from tests.support import table_records as made
 from tests.support.question_records import Made
 from tests.support.report_pages import (
@@ -197,7 +197,7 @@ def test_long_curves_are_thinned_and_the_page_says_so() -> None:
 
 def test_many_runs_get_fewer_points_each(monkeypatch: pytest.MonkeyPatch) -> None:
     records = [made.record(f"r{seed}", seed, rounds=made.rounds(400)) for seed in range(1, 6)]
-    monkeypatch.setattr("analysis.report.series.NUMBERS", 4000)
+    monkeypatch.setattr("rlhf_lab_analysis.report.series.NUMBERS", 4000)
     text = page(records)
     runs = data_of(text)["groups"][0]["runs"]
     numbers = [len(c) for run in runs for of in ("rounds", "versions") for c in run[of].values()]
@@ -275,13 +275,13 @@ def test_configs_are_what_most_have_and_what_a_run_has_of_its_own() -> None:
 def test_the_files_of_the_page_are_shipped_with_the_package() -> None:
     root = Path(__file__).resolve().parents[3]
     told = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["setuptools"]
-    shipped = told["package-data"]["analysis.report"]
+    shipped = told["package-data"]["rlhf_lab_analysis.report"]
     folder = root / "analysis" / "report"
     data = [str(path.relative_to(folder)) for path in (folder / "templates").iterdir()]
     assert {f"templates/{name}" for name in ("page.html", "page.css", *SCRIPTS)} <= set(data)
     assert all(any(fnmatch(name, pattern) for pattern in shipped) for name in data)
     found = told["packages"]["find"]
-    assert "." in found["where"] and "analysis*" in found["include"]
+    assert "src" in found["where"] and "rlhf_lab*" in found["include"]
 
 
 @pytest.fixture
@@ -311,7 +311,7 @@ def test_the_command_writes_a_page_that_links_to_the_files_of_runs(
 
 
 def test_saved_tables_give_the_same_page_as_their_runs(folders: Path) -> None:
-    from analysis.tables.gather import gather
+    from rlhf_lab_analysis.tables.gather import gather
 
     runs, saved = folders / "runs", folders / "t.parquet"
     save(gather([str(runs)]), saved)
@@ -337,7 +337,7 @@ def test_what_cannot_be_is_refused(folders: Path, options: list[str], said: str)
 
 
 def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in sys.modules if name.startswith("analysis.")]:
+    for name in [name for name in sys.modules if name.startswith("rlhf_lab_analysis.")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "scipy", None)
     with pytest.raises(UserError, match=re.escape("pip install 'rlhf-lab[analysis]'")):

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from analysis.report.series import LEVEL
-from analysis.sources.record import Record
-from analysis.statistics.aggregates import aggregate_curves
-from analysis.statistics.curves import common_grid, curve_of, values_on_grid
-from analysis.statistics.results import Method, Options
+from rlhf_lab_analysis.report.series import LEVEL
+from rlhf_lab_analysis.sources.record import Record
+from rlhf_lab_analysis.statistics.aggregates import aggregate_curves
+from rlhf_lab_analysis.statistics.curves import common_grid, curve_of, values_on_grid
+from rlhf_lab_analysis.statistics.results import Method, Options
 from tests.support import table_records as made
 from tests.support.browser import Page, browser, program
 from tests.support.question_records import Made
@@ -86,7 +86,7 @@ def test_the_page_opens_and_draws_a_curve_for_each_condition(show: Any) -> None:
 
 
 def test_means_and_bands_are_those_of_the_statistics(show: Any) -> None:
-    """Runs that measured at other places are brought to one grid, as analysis.statistics does."""
+    """Runs that measured at other places are brought to one grid, as by the statistics."""
     ends = {1: 0.7, 2: 0.75, 3: 0.9}
     seconds = {1: 10.0, 2: 12.0, 3: 15.0}
     records = [Made(seconds=seconds[seed]).run(seed, end) for seed, end in ends.items()]

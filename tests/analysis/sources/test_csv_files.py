@@ -9,22 +9,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from analysis.sources.csv_files import read_csv
-from analysis.sources.filter_text import parse_query
-from analysis.sources.filters import Query
-from analysis.sources.findings import Kind
-from analysis.sources.record import Reading, Source
-from analysis.sources.tensorboard_files import read_events
-from analysis.tables.__main__ import main, queries_of
-from analysis.tables.exported import runs_to_export
-from analysis.tables.gather import gather
-from analysis.tables.open_rl_benchmark_export import write_benchmark
-from analysis.tables.readers import kind_of, read_source, read_sources
-from analysis.tables.store import load
 from rlhf_lab.cli.main import run_command
 from rlhf_lab.runs.trackers.tensorboard import TensorBoardTracker
 from rlhf_lab.sweeps.sweep_file import SweepRecord, write_record
 from rlhf_lab.types.errors import UserError
+from rlhf_lab_analysis.sources.csv_files import read_csv
+from rlhf_lab_analysis.sources.filter_text import parse_query
+from rlhf_lab_analysis.sources.filters import Query
+from rlhf_lab_analysis.sources.findings import Kind
+from rlhf_lab_analysis.sources.record import Reading, Source
+from rlhf_lab_analysis.sources.tensorboard_files import read_events
+from rlhf_lab_analysis.tables.__main__ import main, queries_of
+from rlhf_lab_analysis.tables.exported import runs_to_export
+from rlhf_lab_analysis.tables.gather import gather
+from rlhf_lab_analysis.tables.open_rl_benchmark_export import write_benchmark
+from rlhf_lab_analysis.tables.readers import kind_of, read_source, read_sources
+from rlhf_lab_analysis.tables.store import load
 from tests.support.table_records import evals, record, rounds, tables, write_run
 
 pytestmark = pytest.mark.usefixtures("costly")

@@ -13,15 +13,15 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from analysis.sources.findings import Kind
-from analysis.sources.online import read_project
-from analysis.sources.open_rl_benchmark import read_database
-from analysis.sources.record import Facts, Reading, Record, Source, as_seed, cell
-from analysis.sources.validity import clean_reading
-from analysis.tables.__main__ import main
-from analysis.tables.readers import read_sources
-from analysis.tables.table import make_tables
 from rlhf_lab.runs.reading import Unreadable
+from rlhf_lab_analysis.sources.findings import Kind
+from rlhf_lab_analysis.sources.online import read_project
+from rlhf_lab_analysis.sources.open_rl_benchmark import read_database
+from rlhf_lab_analysis.sources.record import Facts, Reading, Record, Source, as_seed, cell
+from rlhf_lab_analysis.sources.validity import clean_reading
+from rlhf_lab_analysis.tables.__main__ import main
+from rlhf_lab_analysis.tables.readers import read_sources
+from rlhf_lab_analysis.tables.table import make_tables
 from tests.analysis.sources.test_online import Api, a_run, server
 from tests.support import source_files
 from tests.support.source_files import CSV, SOURCES, files_of, history, wandb_file

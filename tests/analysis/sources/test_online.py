@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from analysis.sources.cache import Cache
-from analysis.sources.filter_text import parse_query
-from analysis.sources.online import PER_PAGE, Server, projects, read_project, run_at
-from analysis.sources.patience import ATTEMPTS, Patience
-from analysis.tables.table import make_tables
 from rlhf_lab.types.errors import UserError
+from rlhf_lab_analysis.sources.cache import Cache
+from rlhf_lab_analysis.sources.filter_text import parse_query
+from rlhf_lab_analysis.sources.online import PER_PAGE, Server, projects, read_project, run_at
+from rlhf_lab_analysis.sources.patience import ATTEMPTS, Patience
+from rlhf_lab_analysis.tables.table import make_tables
 from tests.support import prepared
 from tests.support.table_records import tables
 from tests.support.wandb_project import serving
@@ -241,8 +241,8 @@ def test_only_the_histories_of_chosen_runs_are_read_and_else_what_there_is_told(
 READ = """
 import json, sys
 from pathlib import Path
-import analysis.sources.online as online
-from analysis.tables.__main__ import main
+import rlhf_lab_analysis.sources.online as online
+from rlhf_lab_analysis.tables.__main__ import main
 online.PER_PAGE = 2
 code = main(sys.argv[1:])
 import wandb

@@ -21,14 +21,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.sources.filter_text import parse_query
-from analysis.sources.filters import server_filter
-from analysis.sources.open_rl_benchmark import DATABASE, TABLE, read_benchmark
-from analysis.sources.record import EXACT, Record, Source
-from analysis.tables.exported import runs_to_export
-from analysis.tables.open_rl_benchmark_export import link_command, write_benchmark
-from analysis.tables.table import Tables
 from rlhf_lab.types.errors import UserError
+from rlhf_lab_analysis.sources.filter_text import parse_query
+from rlhf_lab_analysis.sources.filters import server_filter
+from rlhf_lab_analysis.sources.open_rl_benchmark import DATABASE, TABLE, read_benchmark
+from rlhf_lab_analysis.sources.record import EXACT, Record, Source
+from rlhf_lab_analysis.tables.exported import runs_to_export
+from rlhf_lab_analysis.tables.open_rl_benchmark_export import link_command, write_benchmark
+from rlhf_lab_analysis.tables.table import Tables
 from tests.support import prepared
 from tests.support.table_records import config, evals, kinds, record, rounds, tables
 

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.sources.history import merge_histories
-from analysis.sources.record import flat
-from analysis.sources.wandb_files import read_file, read_offline
-from analysis.sources.wandb_log import BLOCK, CHUNK, HEADER, MAGIC, Log
-from analysis.tables.table import make_tables
+from rlhf_lab_analysis.sources.history import merge_histories
+from rlhf_lab_analysis.sources.record import flat
+from rlhf_lab_analysis.sources.wandb_files import read_file, read_offline
+from rlhf_lab_analysis.sources.wandb_log import BLOCK, CHUNK, HEADER, MAGIC, Log
+from rlhf_lab_analysis.tables.table import make_tables
 from tests.support import prepared
 
 pytestmark = pytest.mark.usefixtures("costly")

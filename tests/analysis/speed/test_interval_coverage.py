@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from analysis.speed import bootstrap, interval_coverage, simulated_scores
-from analysis.speed.bootstrap import Timed, measure_both, table
-from analysis.speed.interval_coverage import Row, held, tables
-from analysis.speed.rliable_bootstrap import Work, aggregate_work, improvement_work
-from analysis.speed.simulated_scores import cases, middle_mean
-from analysis.statistics.results import OF_ANY_NUMBER, Method, Options
 from rlhf_lab.types.errors import UserError
+from rlhf_lab_analysis.speed import bootstrap, interval_coverage, simulated_scores
+from rlhf_lab_analysis.speed.bootstrap import Timed, measure_both, table
+from rlhf_lab_analysis.speed.interval_coverage import Row, held, tables
+from rlhf_lab_analysis.speed.rliable_bootstrap import Work, aggregate_work, improvement_work
+from rlhf_lab_analysis.speed.simulated_scores import cases, middle_mean
+from rlhf_lab_analysis.statistics.results import OF_ANY_NUMBER, Method, Options
 
 pytestmark = pytest.mark.usefixtures("costly")
 

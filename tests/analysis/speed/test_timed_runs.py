@@ -11,8 +11,15 @@ from typing import Any
 
 import pytest
 
-from analysis import markdown
-from analysis.speed import (
+from rlhf_lab.experiment.config import Config
+from rlhf_lab.models.causal_lm import load_policy, save_policy
+from rlhf_lab.models.scratch import ScratchModel
+from rlhf_lab.rollout.mode_choices import ExecutorKind
+from rlhf_lab.runs.trackers.console import Console
+from rlhf_lab.tasks.tldr_nano import TldrNano
+from rlhf_lab.types.errors import UserError
+from rlhf_lab_analysis import markdown
+from rlhf_lab_analysis.speed import (
     against_trl,
     device_limits,
     inputs,
@@ -21,9 +28,9 @@ from analysis.speed import (
     timed_runs,
     trl_side,
 )
-from analysis.speed.clock import Spread, seconds_of
-from analysis.speed.device_limits import Limits
-from analysis.speed.result_tables import (
+from rlhf_lab_analysis.speed.clock import Spread, seconds_of
+from rlhf_lab_analysis.speed.device_limits import Limits
+from rlhf_lab_analysis.speed.result_tables import (
     GENERATE,
     TRL,
     part_rows,
@@ -31,16 +38,9 @@ from analysis.speed.result_tables import (
     speed_up,
     training_table,
 )
-from analysis.speed.reward import Counted, reward, share_of_vowels
-from analysis.speed.spec import Spec, Timed, load, write_prompts
-from analysis.speed.timed_runs import options, python_of, time_between
-from rlhf_lab.experiment.config import Config
-from rlhf_lab.models.causal_lm import load_policy, save_policy
-from rlhf_lab.models.scratch import ScratchModel
-from rlhf_lab.rollout.mode_choices import ExecutorKind
-from rlhf_lab.runs.trackers.console import Console
-from rlhf_lab.tasks.tldr_nano import TldrNano
-from rlhf_lab.types.errors import UserError
+from rlhf_lab_analysis.speed.reward import Counted, reward, share_of_vowels
+from rlhf_lab_analysis.speed.spec import Spec, Timed, load, write_prompts
+from rlhf_lab_analysis.speed.timed_runs import options, python_of, time_between
 from tests.support.examples import call
 
 PAGE = f"# Title\n\n{markdown.BEGIN}\nan earlier table\n{markdown.END}\n\nThe rest.\n"
@@ -255,8 +255,8 @@ def test_an_algorithm_that_no_model_is_measured_with_is_refused(
 
 
 def test_a_failed_run_ends_the_benchmark_with_what_it_said(tmp_path: Path) -> None:
-    with pytest.raises(RuntimeError, match=r"No module named analysis\.absent"):
-        timed_runs.run_module(SPEC, Path(sys.executable), "analysis.absent", tmp_path)
+    with pytest.raises(RuntimeError, match=r"No module named rlhf_lab_analysis\.absent"):
+        timed_runs.run_module(SPEC, Path(sys.executable), "rlhf_lab_analysis.absent", tmp_path)
 
 
 def test_another_side_begins_each_repeat(tmp_path: Path) -> None:

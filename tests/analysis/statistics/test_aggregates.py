@@ -15,8 +15,9 @@ from hypothesis.extra.numpy import arrays
 from rliable import library, metrics
 from scipy import stats
 
-from analysis.statistics import bootstrap
-from analysis.statistics.aggregates import (
+from rlhf_lab.types.errors import UserError
+from rlhf_lab_analysis.statistics import bootstrap
+from rlhf_lab_analysis.statistics.aggregates import (
     MEASURES,
     aggregate_curves,
     aggregates,
@@ -25,13 +26,12 @@ from analysis.statistics.aggregates import (
     mean,
     points,
 )
-from analysis.statistics.arrays import Floats
-from analysis.statistics.improvement import probability_of_improvement
-from analysis.statistics.intervals import acceleration, bca_tails
-from analysis.statistics.profiles import performance_profiles
-from analysis.statistics.results import OF_ANY_NUMBER, Estimate, Method, Options
-from analysis.statistics.scores import Resampling, scores_of
-from rlhf_lab.types.errors import UserError
+from rlhf_lab_analysis.statistics.arrays import Floats
+from rlhf_lab_analysis.statistics.improvement import probability_of_improvement
+from rlhf_lab_analysis.statistics.intervals import acceleration, bca_tails
+from rlhf_lab_analysis.statistics.profiles import performance_profiles
+from rlhf_lab_analysis.statistics.results import OF_ANY_NUMBER, Estimate, Method, Options
+from rlhf_lab_analysis.statistics.scores import Resampling, scores_of
 
 QUICK = Options(repetitions=1000)
 # Standard errors that a bootstrap quantile may be off: 5 are exceeded once in millions.

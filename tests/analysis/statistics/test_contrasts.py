@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from analysis.statistics.contrasts import apart, difference, in_pairs, matched, speed_up
-from analysis.statistics.decisions import Finding
-from analysis.statistics.equivalence import Margin, equivalence, non_inferiority, points
-from analysis.statistics.exact import paired_tests, sign_flip, student, wilcoxon
-from analysis.statistics.multiple import holm, largest_t
-from analysis.statistics.planning import more_seeds
-from analysis.statistics.results import OF_ANY_NUMBER, Method, Options
 from rlhf_lab.types.errors import UserError
+from rlhf_lab_analysis.statistics.contrasts import apart, difference, in_pairs, matched, speed_up
+from rlhf_lab_analysis.statistics.decisions import Finding
+from rlhf_lab_analysis.statistics.equivalence import Margin, equivalence, non_inferiority, points
+from rlhf_lab_analysis.statistics.exact import paired_tests, sign_flip, student, wilcoxon
+from rlhf_lab_analysis.statistics.multiple import holm, largest_t
+from rlhf_lab_analysis.statistics.planning import more_seeds
+from rlhf_lab_analysis.statistics.results import OF_ANY_NUMBER, Method, Options
 
 QUICK = Options(repetitions=1000)
 STUDENT = Options(method=Method.t)

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from analysis.statistics.crossings import Target, Times, first_crossing, times_to
-from analysis.statistics.curves import (
+from rlhf_lab.types.errors import UserError
+from rlhf_lab_analysis.statistics.crossings import Target, Times, first_crossing, times_to
+from rlhf_lab_analysis.statistics.curves import (
     RunCurve,
     areas,
     common_grid,
@@ -19,12 +20,11 @@ from analysis.statistics.curves import (
     curve_of,
     values_on_grid,
 )
-from analysis.statistics.frontiers import frontier_distance, frontier_of
-from analysis.statistics.pareto import front, hypervolume, is_on_front
-from analysis.statistics.results import OF_ANY_NUMBER, Method, Options
-from analysis.statistics.survival import survival
-from analysis.statistics.targets import time_to_target, times_ratio
-from rlhf_lab.types.errors import UserError
+from rlhf_lab_analysis.statistics.frontiers import frontier_distance, frontier_of
+from rlhf_lab_analysis.statistics.pareto import front, hypervolume, is_on_front
+from rlhf_lab_analysis.statistics.results import OF_ANY_NUMBER, Method, Options
+from rlhf_lab_analysis.statistics.survival import survival
+from rlhf_lab_analysis.statistics.targets import time_to_target, times_ratio
 
 QUICK = Options(repetitions=1000)
 TARGET = Target("gold/win_rate", 0.5, "seconds/wall")

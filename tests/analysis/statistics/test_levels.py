@@ -10,16 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from analysis.statistics.arrays import Floats
-from analysis.statistics.levels import (
+from rlhf_lab.types.errors import UserError
+from rlhf_lab_analysis.statistics.arrays import Floats
+from rlhf_lab_analysis.statistics.levels import (
     draws_nested,
     draws_shared,
     two_levels,
     variances_nested,
     variances_shared,
 )
-from analysis.statistics.results import Method, Options
-from rlhf_lab.types.errors import UserError
+from rlhf_lab_analysis.statistics.results import Method, Options
 
 QUICK = Options(repetitions=1000)
 MANY = Options(repetitions=40_000)

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.statistics.arrays import Floats
-from analysis.statistics.relabel import bound_of, labelings, looks, sums_of
-from analysis.statistics.sequential import Decision, Plan, sequential
 from rlhf_lab.types.errors import UserError
+from rlhf_lab_analysis.statistics.arrays import Floats
+from rlhf_lab_analysis.statistics.relabel import bound_of, labelings, looks, sums_of
+from rlhf_lab_analysis.statistics.sequential import Decision, Plan, sequential
 
 CLAIMS = {Decision.larger, Decision.smaller}
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from analysis.studies import before_after
-from analysis.studies.before_after import TRAINING, Change, rows_of
+from rlhf_lab_analysis.studies import before_after
+from rlhf_lab_analysis.studies.before_after import TRAINING, Change, rows_of
 from tests.support import study_runs
 from tests.support.table_records import write_lines
 

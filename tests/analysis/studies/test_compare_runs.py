@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from analysis import renamed
-from analysis.studies import compare_runs
+from rlhf_lab_analysis import renamed
+from rlhf_lab_analysis.studies import compare_runs
 from tests.support import study_runs
 
 SECONDS = {f"seconds/{phase}": 1.0 for phase in compare_runs.PHASES}
@@ -71,5 +71,5 @@ def test_the_name_of_before_runs_the_command_of_now(
     ran: list[str] = []
     monkeypatch.setattr(runpy, "run_module", lambda name, **_: ran.append(name))
     runpy.run_path(str(Path(renamed.__file__).with_name("compare.py")), run_name="__main__")
-    assert ran == ["analysis.studies.compare_runs"]
-    assert "is now python -m analysis.studies.compare_runs" in capsys.readouterr().err
+    assert ran == ["rlhf_lab_analysis.studies.compare_runs"]
+    assert "is now python -m rlhf_lab_analysis.studies.compare_runs" in capsys.readouterr().err

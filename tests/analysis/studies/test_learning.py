@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from analysis import markdown
-from analysis.studies import learning
+from rlhf_lab_analysis import markdown
+from rlhf_lab_analysis.studies import learning
 from tests.support import study_runs
 
 PAGE = f"# Title\n\n{markdown.BEGIN}\nan earlier table\n{markdown.END}\n\nThe rest.\n"

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from analysis import markdown
-from analysis.studies import over_optimisation
-from analysis.studies.over_optimisation import Curve
+from rlhf_lab_analysis import markdown
+from rlhf_lab_analysis.studies import over_optimisation
+from rlhf_lab_analysis.studies.over_optimisation import Curve
 from tests.support import study_runs
 
 PAGE = f"# Title\n\n{markdown.BEGIN}\nan earlier table\n{markdown.END}\n\nThe rest.\n"

@@ -9,13 +9,13 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from analysis.sources.record import Reading
-from analysis.tables.__main__ import main
-from analysis.tables.compact import compact
-from analysis.tables.gather import gather
-from analysis.tables.store import save
-from analysis.tables.table import Tables, make_tables
 from rlhf_lab.types.errors import UserError
+from rlhf_lab_analysis.sources.record import Reading
+from rlhf_lab_analysis.tables.__main__ import main
+from rlhf_lab_analysis.tables.compact import compact
+from rlhf_lab_analysis.tables.gather import gather
+from rlhf_lab_analysis.tables.store import save
+from rlhf_lab_analysis.tables.table import Tables, make_tables
 from tests.support import table_records as made
 
 pytestmark = pytest.mark.usefixtures("costly")

@@ -10,14 +10,14 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from analysis.sources.filter_text import parse_query
-from analysis.sources.findings import Finding, Kind
-from analysis.sources.folders import kernels_of, read_folder
-from analysis.sources.record import Reading, Record, Source, flat, look_up
-from analysis.tables.store import load, save
-from analysis.tables.summary import printable
-from analysis.tables.table import make_tables
 from rlhf_lab.types.errors import UserError
+from rlhf_lab_analysis.sources.filter_text import parse_query
+from rlhf_lab_analysis.sources.findings import Finding, Kind
+from rlhf_lab_analysis.sources.folders import kernels_of, read_folder
+from rlhf_lab_analysis.sources.record import Reading, Record, Source, flat, look_up
+from rlhf_lab_analysis.tables.store import load, save
+from rlhf_lab_analysis.tables.summary import printable
+from rlhf_lab_analysis.tables.table import make_tables
 from tests.support.table_records import (
     config,
     evals,
