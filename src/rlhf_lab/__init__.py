@@ -3,7 +3,7 @@
 import logging
 import os
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # Threads of OpenMP spin while they wait for each other. Beside another busy process they take the
 # cores that the others need, so they sleep after a short while; at once costs an idle machine more
