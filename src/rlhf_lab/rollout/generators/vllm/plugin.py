@@ -16,6 +16,7 @@ from vllm.distributed.weight_transfer.base import (
     WeightTransferUpdateInfo,
 )
 from vllm.v1.sample.logits_processor import LogitsProcessor, process_dict_updates
+from vllm.v1.worker.gpu.sample.logits_processor import LogitsProcessor as SlotProcessor
 
 from rlhf_lab.rollout.generators.vllm.requests import GREEDY_TEMPERATURE
 from rlhf_lab.rollout.generators.vllm.weights import FILE_BACKEND
@@ -92,30 +93,51 @@ def repack_tied_heads(model: torch.nn.Module) -> None:
             head.quant_method.process_weights_after_loading(head)
 
 
-class GreedyTemperature(LogitsProcessor):  # type: ignore[misc]
+class GreedyTemperature(LogitsProcessor, SlotProcessor):  # type: ignore[misc]
     """Divides the logits of greedy requests, which vLLM does not, so that the log-probs of the
-    likeliest tokens are those of the run's temperature too."""
+    likeliest tokens are those of the run's temperature too.
 
-    def __init__(self, vllm_config: Any, device: torch.device, is_pin_memory: bool) -> None:
-        self._device = device
+    vLLM has two model runners: V2 runs wherever Triton does, so on every CUDA device, V1 elsewhere.
+    Each accepts only processors of its own base class, and whoever names the processor for a server
+    does not know which one runs there: this class is both. V1 passes batches of rows, V2 the
+    slots that requests keep.
+    """
+
+    def __init__(self, vllm_config: Any, place: Any, is_pin_memory: bool = False) -> None:
+        """place: the device under V1, the state of the request slots under V2."""
         self._temperatures: dict[int, float] = {}
+        if not isinstance(place, torch.device):
+            self._by_slot = torch.ones(place.max_num_reqs, device=place.device)
 
     def is_argmax_invariant(self) -> bool:
-        """vLLM leaves out of greedy rows what says yes here."""
+        """V1 leaves processors out of greedy rows that answer True here."""
         return False
 
     def update_state(self, batch_update: Any) -> None:
+        """V1: which rows are greedy now."""
         process_dict_updates(
-            self._temperatures,
-            batch_update,
-            lambda params, _prompt, _output: (params.extra_args or {}).get(GREEDY_TEMPERATURE),
+            self._temperatures, batch_update, lambda params, *_: greedy_temperature(params)
         )
 
-    def apply(self, logits: torch.Tensor) -> torch.Tensor:
-        """logits: one row a request."""
+    def add_request(self, req_idx: int, sampling_params: Any) -> bool:
+        """V2: a slot belongs to another request now. Returns whether that one is greedy."""
+        temperature = greedy_temperature(sampling_params)
+        self._by_slot[req_idx] = 1.0 if temperature is None else temperature
+        return temperature is not None
+
+    def apply(self, logits: torch.Tensor, ctx: Any = None) -> torch.Tensor:
+        """logits: one row a request (V1), or one for each entry of ctx.expanded_idx_mapping."""
+        if ctx is not None:
+            return logits.div_(self._by_slot[ctx.expanded_idx_mapping].unsqueeze(1))
         for row, temperature in self._temperatures.items():
             logits[row] /= temperature
         return logits
+
+
+def greedy_temperature(sampling_params: Any) -> float | None:
+    """The temperature that log-probs of a greedy request are wanted at; None for other requests."""
+    found: float | None = (sampling_params.extra_args or {}).get(GREEDY_TEMPERATURE)
+    return found
 
 
 def register() -> None:
