@@ -24,7 +24,7 @@ from rlhf_lab.rollout.generators.vllm import weights as weight_files
 from rlhf_lab.rollout.generators.vllm.generator import VLLMGenerator, batch_effect
 from rlhf_lab.rollout.generators.vllm.make import local_engine
 from rlhf_lab.rollout.generators.vllm.options import Prove, VLLMSampling
-from rlhf_lab.rollout.generators.vllm.own_server import flags, server_arguments
+from rlhf_lab.rollout.generators.vllm.own_server import flags, own_server, server_arguments
 from rlhf_lab.rollout.generators.vllm.proof import Proof, perturbed
 from rlhf_lab.rollout.generators.vllm.requests import (
     Answer,
@@ -34,7 +34,7 @@ from rlhf_lab.rollout.generators.vllm.requests import (
     requests_of,
     sampling_params,
 )
-from rlhf_lab.rollout.generators.vllm.server_options import VLLMServerSampling
+from rlhf_lab.rollout.generators.vllm.server_options import Sync, VLLMServerSampling
 from rlhf_lab.rollout.generators.vllm.servers import Servers
 from rlhf_lab.rollout.generators.vllm.weights import WeightFiles
 from rlhf_lab.rollout.mode import Mode
@@ -377,6 +377,7 @@ def test_a_servers_settings_are_flags() -> None:
         ({"urls": ["http://a:1"], "sync": "file"}, ["weights_folder"]),
         ({"urls": ["http://a:1"]}, ["nccl_host"]),
         ({"sync": "nccl"}, ["generator.sync=nccl"]),
+        ({"sync": "nccl", "urls": ["http://a:1"]}, ["nccl_host"]),
     ],
 )
 def test_wrong_options_are_refused(
@@ -387,6 +388,12 @@ def test_wrong_options_are_refused(
         make_config("generator=vllm_server", *(text.replace("'", "") for text in given))
     for part in parts:
         assert part in str(refused.value)
+
+
+def test_a_server_of_no_run_may_take_weights_by_nccl_but_one_of_a_run_may_not() -> None:
+    chosen = VLLMServerSampling(sync=Sync.nccl, port=8100)
+    with pytest.raises(UserError, match=r"generator\.sync=nccl without generator\.urls"):
+        own_server(chosen, None, {})
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -71,13 +71,12 @@ def test_a_layout_that_cannot_be_is_refused(text: str, complaint: str) -> None:
 def test_servers_and_trainers_find_each_other() -> None:
     server, trainer = commands(parsed("1x8:7+1"), ["gpu1"], PORTS, ["algo=grpo"], is_cpu=False)
     assert server.text() == (
-        "CUDA_VISIBLE_DEVICES=7 rlhf-lab serve algo=grpo generator=vllm_server "
-        "generator.port=8100 generator.host=0.0.0.0"
+        "CUDA_VISIBLE_DEVICES=7 rlhf-lab serve algo=grpo generator=vllm_server generator.port=8100"
     )
     assert trainer.text() == (
         "CUDA_VISIBLE_DEVICES=0,1,2,3,4,5,6 torchrun --nnodes=1 --node-rank=0 --nproc-per-node=7 "
         "--master-addr=gpu1 --master-port=29500 --shutdown-timeout=600 -m rlhf_lab.cli.main train "
-        "algo=grpo generator=vllm_server 'generator.urls=[http://gpu1:8100]' "
+        "algo=grpo generator=vllm_server 'generator.urls=[http://127.0.0.1:8100]' "
         "generator.connect_seconds=900"
     )
 
@@ -90,13 +89,18 @@ def test_ranks_count_the_nodes_that_train_and_meet_at_the_first_of_them() -> Non
         "trainer0",
         "trainer1",
     ]
-    assert [found[0].words[-2], found[1].words[-2]] == [
-        "generator.port=8100",
-        "generator.port=8101",
+    assert [found[0].words[-3:], found[1].words[-3:]] == [
+        ("generator.sync=nccl", "generator.port=8100", "generator.host=0.0.0.0"),
+        ("generator.sync=nccl", "generator.port=8101", "generator.host=0.0.0.0"),
     ]
     second = found[3].words
     assert {"--nnodes=2", "--node-rank=1", "--nproc-per-node=2", "--master-addr=a"} < set(second)
-    assert second[-2] == "generator.urls=[http://c:8100,http://c:8101]"
+    assert second[-4:] == (
+        "generator.urls=[http://c:8100,http://c:8101]",
+        "generator.connect_seconds=900",
+        "generator.sync=nccl",
+        "generator.nccl_host=a",
+    )
     assert not any(command.environment for command in found)
 
 
@@ -182,14 +186,14 @@ def test_a_server_that_ends_too_early_ends_the_run_with_its_last_lines(tmp_path:
         local.run([server, trainer], tmp_path, Console(quiet=True))
 
 
-def launched(words: list[str], check: Callable[[Sequence[str], int], None]) -> int:
+def launched(words: list[str], check: Callable[..., None]) -> int:
     """What the command returns. check: refuses configs, in place of composing them."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(launch, "require_startable", check)
         return launch.COMMAND.run(words, Console(quiet=True))
 
 
-def nothing(_: object, __: int) -> None:
+def nothing(_: object, __: int, here: bool) -> None:
     """Every config is fine."""
 
 
@@ -220,12 +224,33 @@ def test_what_cannot_be_launched_is_refused(words: list[str], complaint: str) ->
 def test_a_bad_override_is_refused_before_anything_is_printed(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    def check(overrides: object, trainers: int) -> None:
+    def check(overrides: object, trainers: int, here: bool) -> None:
         raise UserError(f"no such key in {overrides}")
 
     with pytest.raises(UserError, match=r"algo=none.*generator=vllm_server"):
         launched(["layout=1x2:1+1", "algo=none"], check)
     assert capsys.readouterr().out == ""
+
+
+def test_servers_of_other_nodes_get_weights_as_the_user_chose() -> None:
+    def trainer(*overrides: str) -> tuple[str, ...]:
+        return commands(parsed("2x1:1+1"), ["a", "b"], PORTS, overrides, is_cpu=True)[1].words
+
+    by_nccl = {"generator.sync=nccl", "generator.nccl_host=a"}
+    assert by_nccl <= set(trainer())
+    assert not by_nccl & set(trainer("generator.weights_folder=there"))
+    assert "generator.nccl_host=a" not in trainer("generator.nccl_host=other")
+    assert trainer("generator.sync=nccl").count("generator.sync=nccl") == 1
+
+
+@pytest.mark.parametrize("layout", ["1x8:7+1", "2x8:8+8"])
+def test_what_launch_prints_is_composed_with_its_servers(
+    layout: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Neither vLLM nor a GPU nor a server is there: a login node has none of them."""
+    words = [f"layout={layout}", "engine=deepspeed", "model=nano_s", "task=tldr_nano"]
+    assert launch.COMMAND.run([*words, "--slurm"], Console(quiet=True)) == 0
+    assert "srun" in capsys.readouterr().out
 
 
 def test_a_port_in_use_is_refused() -> None:

@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+
+# vLLM's own parser of a server's command line, which warns when it is imported.
+READ_ARGUMENTS = """
+import sys
+from vllm.engine.arg_utils import AsyncEngineArgs
+from vllm.entrypoints.launchers.cli_args import make_arg_parser
+from vllm.utils.argparse_utils import FlexibleArgumentParser
+
+parsed = make_arg_parser(FlexibleArgumentParser()).parse_args(sys.argv[1:])
+print(AsyncEngineArgs.from_cli_args(parsed).skip_tokenizer_init)
+"""
 
 pytestmark = pytest.mark.vllm
 
@@ -54,3 +67,24 @@ def test_a_slot_forgets_the_request_that_had_it_before() -> None:
     processor.add_request(1, greedy_at(None))
     context = SimpleNamespace(expanded_idx_mapping=torch.tensor([1]))
     assert torch.equal(processor.apply(torch.ones(1, 3), context), torch.ones(1, 3))
+
+
+@pytest.mark.parametrize("kind", ["llama", "gptneox"])
+def test_a_server_of_no_run_has_no_tokenizer_to_load(kind: str) -> None:
+    """Its folder holds a config alone; of Llama no tokenizer can be made from that."""
+    from rlhf_lab.rollout.generators.vllm.make import Lengths, engine_settings
+    from rlhf_lab.rollout.generators.vllm.own_server import lone_server
+    from rlhf_lab.rollout.generators.vllm.serve import ALONE
+    from rlhf_lab.rollout.generators.vllm.server_options import VLLMServerSampling
+    from rlhf_lab.rollout.ports import free_port
+    from tests.with_vllm.models import policy
+
+    options = VLLMServerSampling(port=free_port())
+    model = policy(kind, is_tied=True)
+    settings = engine_settings(options, model, Lengths(prompt=40, response=16))
+    words = lone_server(options, model, settings).words
+    arguments = words[words.index(ALONE) + 1 :]
+    done = subprocess.run(
+        [sys.executable, "-c", READ_ARGUMENTS, *arguments], capture_output=True, text=True
+    )
+    assert done.stdout.endswith("True\n"), done.stderr

@@ -41,39 +41,62 @@ def read(words: Sequence[str]) -> tuple[Layout, list[str]]:
     return parsed(layouts[0]), [word for word in words if not word.startswith("layout=")]
 
 
-def require_startable(overrides: Sequence[str], num_trainers: int) -> None:
-    """Refuse overrides that no run of so many trainers could start with."""
+def require_startable(overrides: Sequence[str], num_trainers: int, here: bool) -> None:
+    """Refuse overrides that no run of so many trainers could start with. here: whether this machine
+    starts them; packages, devices and data are looked for only then."""
     from rlhf_lab.cli.compose import checked, compose
+    from rlhf_lab.experiment.checks import check
     from rlhf_lab.experiment.checks_devices import check_trainers
+    from rlhf_lab.experiment.config import typed
 
-    def check(cfg: DictConfig) -> None:
-        check_trainers(checked(cfg)[0], num_trainers)
+    def job(cfg: DictConfig) -> None:
+        if here:
+            config, _ = checked(cfg)
+        else:
+            check(config := typed(cfg), here=False)
+        check_trainers(config, num_trainers)
 
-    compose(check, overrides)
+    compose(job, overrides)
 
 
 def launch(options: argparse.Namespace, console: Console) -> int:
     """Print or run the commands of a run. Returns 0, or the exit code of what was run."""
     layout, overrides = read(options.words)
     ports = torchrun.Ports(options.port, options.server_port)
-    shared = [*overrides, *(["generator=vllm_server"] if layout.generators else [])]
-    require_startable(shared, layout.trainers)
+    hosts = [] if options.slurm else torchrun.hosts_of(layout, options.hosts)
+    if options.run:
+        return run_here(layout, hosts, ports, overrides, options.cpu, console)
+    named = hosts or [f"node{number}" for number in range(layout.nodes)]
+    of_trainer = torchrun.trainer_overrides(layout, named, ports, overrides)
+    require_startable(of_trainer, layout.trainers, here=False)
     if options.slurm:
         sys.stdout.write(torchrun.slurm_script(layout, ports, overrides, options.cpu))
         return 0
-    hosts = torchrun.hosts_of(layout, options.hosts)
     commands = torchrun.commands(layout, hosts, ports, overrides, options.cpu)
-    if not options.run:
-        sys.stdout.write(torchrun.printed(commands, hosts))
-        return 0
+    sys.stdout.write(torchrun.printed(commands, hosts))
+    return 0
+
+
+def run_here(
+    layout: Layout,
+    hosts: Sequence[str],
+    ports: torchrun.Ports,
+    overrides: Sequence[str],
+    is_cpu: bool,
+    console: Console,
+) -> int:
+    """Start every command on this machine. Returns the exit code of the trainers."""
     if layout.nodes > 1:
         raise UserError(
             f"layout={layout} with --run: only this machine's processes can be started; leave "
             "--run out and run the commands on each host, or pass --slurm"
         )
+    generator = ["generator=vllm_server"] if layout.generators else []
+    require_startable([*overrides, *generator], layout.trainers, here=True)
     require_free("--port", ports.trainers)
     for number in range(layout.generators):
         require_free("--server-port", ports.servers + number)
+    commands = torchrun.commands(layout, hosts, ports, overrides, is_cpu)
     folder = Path("runs") / f"launch-{time.strftime('%Y%m%d-%H%M%S')}"
     return local.run(commands, folder, console)
 

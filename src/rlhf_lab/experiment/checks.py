@@ -31,10 +31,14 @@ from rlhf_lab.types.preconditions import Cautious, Demanding
 from rlhf_lab.types.samples import Split
 
 
-def check(config: Config) -> None:
-    """Refuse combinations that cannot work, before anything is loaded or computed."""
+def check(config: Config, here: bool = True) -> None:
+    """Refuse combinations that cannot work, before anything is loaded or computed.
+
+    here: whether this machine will run it; packages, devices and servers are looked for only then.
+    """
     for rule in RULES:
-        rule(config)
+        if here or rule not in OF_THIS_MACHINE:
+            rule(config)
 
 
 def check_secrets(config: Config) -> None:
@@ -83,6 +87,7 @@ RULES: tuple[Callable[[Config], None], ...] = (
     check_samples,
     check_parts,
 )
+OF_THIS_MACHINE = (check_kernels, check_devices, check_parts)
 
 
 def warnings(config: Config) -> list[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from rlhf_lab.rollout.ports import LOOPBACK
@@ -20,6 +20,7 @@ from rlhf_lab.types.errors import UserError
 SHUTDOWN_SECONDS = 600
 # Servers of a large model take minutes to be ready, and are started together with the trainers.
 CONNECT = "generator.connect_seconds=900"
+BY_NCCL = "generator.sync=nccl"
 # Slurm signals every process of a job, the trainers included; torchrun would end them at the second
 # signal, while they save their state.
 IGNORE_SIGNALS = "env --ignore-signal=TERM,USR1,USR2 "
@@ -59,24 +60,25 @@ def commands(
 ) -> list[Command]:
     """All commands, servers first. hosts: one name for each node of the layout."""
     nodes = layout.placed()
-    urls = [
-        f"http://{hosts[node.number]}:{ports.servers + place}"
-        for node in nodes
-        for place in range(len(node.generators))
-    ]
-    shared = [*overrides, *(["generator=vllm_server"] if urls else [])]
+    shared = [*overrides, *(["generator=vllm_server"] if layout.generators else [])]
+    found = reached(layout, hosts, ports)
+    sync = [word for word in nccl(found, overrides, lead_of(layout, hosts)) if word == BY_NCCL]
     servers = [
         Command(
             node.number,
             f"server{node.number}.{place}",
-            ("rlhf-lab", "serve", *shared, *listening_at(hosts, ports.servers + place)),
+            ("rlhf-lab", "serve", *shared, *sync, *listening_at(found[node.number, place])),
             {} if is_cpu else {"CUDA_VISIBLE_DEVICES": str(device)},
         )
         for node in nodes
         for place, device in enumerate(node.generators)
     ]
-    listed = [f"generator.urls=[{','.join(urls)}]", CONNECT] if urls else []
-    train = ("-m", "rlhf_lab.cli.main", "train", *shared, *listed)
+    train = (
+        "-m",
+        "rlhf_lab.cli.main",
+        "train",
+        *trainer_overrides(layout, hosts, ports, overrides),
+    )
     training = [node for node in nodes if node.trainers]
     trainers = [
         Command(
@@ -90,9 +92,65 @@ def commands(
     return [*servers, *trainers]
 
 
-def listening_at(hosts: Sequence[str], port: int) -> tuple[str, ...]:
-    """Where a server listens: on the loopback interface, if this machine is the only one."""
-    everywhere = () if list(hosts) == [LOOPBACK] else ("generator.host=0.0.0.0",)
+def lead_of(layout: Layout, hosts: Sequence[str]) -> str:
+    """The host of rank 0, which alone speaks to the servers."""
+    return hosts[next(node.number for node in layout.placed() if node.trainers)]
+
+
+def reached(
+    layout: Layout, hosts: Sequence[str], ports: Ports
+) -> dict[tuple[int, int], tuple[str, int]]:
+    """Host and port at which rank 0 reaches each server, by its node and place on it. Servers of
+    rank 0's own node are at the loopback interface: they share its memory, and no other job can
+    reach them."""
+    lead = lead_of(layout, hosts)
+    return {
+        (node.number, place): (
+            LOOPBACK if hosts[node.number] == lead else hosts[node.number],
+            ports.servers + place,
+        )
+        for node in layout.placed()
+        for place in range(len(node.generators))
+    }
+
+
+def nccl(
+    found: Mapping[tuple[int, int], tuple[str, int]], overrides: Sequence[str], lead: str
+) -> list[str]:
+    """Overrides by which weights go to servers of other nodes through NCCL, unless the user
+    chose a folder or a way."""
+    chosen = {word.partition("=")[0].lstrip("+") for word in overrides}
+    if chosen & {"generator.weights_folder", "generator.sync"}:
+        return nccl_host(chosen, lead) if BY_NCCL in overrides else []
+    is_far = any(host != LOOPBACK for host, _ in found.values())
+    return [BY_NCCL, *nccl_host(chosen, lead)] if is_far else []
+
+
+def nccl_host(chosen: Set[str], lead: str) -> list[str]:
+    """The address of rank 0 for its servers, unless the user chose one."""
+    return [] if "generator.nccl_host" in chosen else [f"generator.nccl_host={lead}"]
+
+
+def trainer_overrides(
+    layout: Layout, hosts: Sequence[str], ports: Ports, overrides: Sequence[str]
+) -> list[str]:
+    """All overrides of the run, with the addresses of its servers."""
+    if not layout.generators:
+        return list(overrides)
+    found = reached(layout, hosts, ports)
+    urls = ",".join(f"http://{host}:{port}" for host, port in found.values())
+    by_nccl = nccl(found, overrides, lead_of(layout, hosts))
+    return [
+        *(*overrides, "generator=vllm_server"),
+        *(f"generator.urls=[{urls}]", CONNECT),
+        *by_nccl,
+    ]
+
+
+def listening_at(place: tuple[str, int]) -> tuple[str, ...]:
+    """Where a server listens: on the loopback interface, if it is reached there."""
+    host, port = place
+    everywhere = () if host == LOOPBACK else ("generator.host=0.0.0.0",)
     return (f"generator.port={port}", *everywhere)
 
 

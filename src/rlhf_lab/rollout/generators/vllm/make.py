@@ -64,7 +64,7 @@ def backend_of(options: VLLMSampling, model: Any, lengths: Lengths) -> Backend:
     if isinstance(options, VLLMServerSampling):
         if options.urls:
             return Servers(options, shape, sum(vars(lengths).values()))
-        return own_server(options, model, {**settings, "skip_tokenizer_init": True})
+        return own_server(options, model, settings)
     return local_engine(options, model, {**settings, "transfer": shape})
 
 
@@ -77,7 +77,7 @@ def local_engine(
         variables["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
     folder = described(model)
     child = VLLMProcess(folder, module, [], variables)
-    arguments = {"model": str(folder), "skip_tokenizer_init": True, **settings}
+    arguments = {"model": str(folder), **settings}
     return LocalEngine(child, arguments, options.startup_seconds)
 
 
@@ -90,6 +90,8 @@ def engine_settings(options: VLLMSampling, model: Any, lengths: Lengths) -> dict
     return {
         **on_cpu,
         "load_format": "dummy",
+        # The folder holds a config alone, and requests hold token ids.
+        "skip_tokenizer_init": True,
         "dtype": dtype if options.dtype == "auto" else options.dtype,
         "tensor_parallel_size": options.tensor_parallel_size,
         "gpu_memory_utilization": options.gpu_memory_utilization,

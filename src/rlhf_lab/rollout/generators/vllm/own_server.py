@@ -20,11 +20,17 @@ from rlhf_lab.rollout.generators.vllm.process import (
 )
 from rlhf_lab.rollout.generators.vllm.requests import Answer, Drawing, EngineFailure, Request
 from rlhf_lab.rollout.generators.vllm.serve import ALONE
-from rlhf_lab.rollout.generators.vllm.server_options import PORT_REMEDY, Sync, VLLMServerSampling
+from rlhf_lab.rollout.generators.vllm.server_options import (
+    OWN_READS_FILES,
+    PORT_REMEDY,
+    Sync,
+    VLLMServerSampling,
+)
 from rlhf_lab.rollout.generators.vllm.servers import PROCESSOR, Servers
 from rlhf_lab.rollout.generators.vllm.weights import FILE_BACKEND, described, shape_of
 from rlhf_lab.rollout.ports import free_port, require_free
 from rlhf_lab.types.data import Weights
+from rlhf_lab.types.errors import UserError
 
 SERVE = "rlhf_lab.rollout.generators.vllm.serve"
 DEV_MODE = {"VLLM_SERVER_DEV_MODE": "1"}
@@ -72,6 +78,8 @@ class OwnServer:
 
 def own_server(options: VLLMServerSampling, model: Any, settings: dict[str, Any]) -> OwnServer:
     """Start a server with dummy weights on this machine, and wait until it is ready."""
+    if options.sync is Sync.nccl:
+        raise UserError(f"generator.sync=nccl without generator.urls: {OWN_READS_FILES}")
     port = options.port or free_port(options.host)
     require_free("generator.port", port, options.host, PORT_REMEDY)
     url = f"http://{options.host}:{port}"

@@ -17,6 +17,10 @@ PORT_REMEDY = (
     "pass generator.port=0 for a free one, or generator.urls=[http://HOST:PORT] if it is a vLLM "
     "server"
 )
+OWN_READS_FILES = (
+    "the server that a run starts reads weights from shared memory, on its GPU too; pass "
+    "generator.sync=file"
+)
 
 
 class Sync(StrEnum):
@@ -85,11 +89,8 @@ class VLLMServerSampling(VLLMSampling):
                 f"generator.port={self.port} with generator.urls: the port is for a server that "
                 "the run starts; leave one of them out"
             )
-        if self.sync is Sync.nccl and not self.urls:
-            raise UserError(
-                "generator.sync=nccl without generator.urls: the server that a run starts reads "
-                "weights from shared memory, on its GPU too; pass generator.sync=file"
-            )
+        if self.sync is Sync.nccl and not self.urls and not self.port:
+            raise UserError(f"generator.sync=nccl without generator.urls: {OWN_READS_FILES}")
         self._check_far_servers()
 
     def _check_far_servers(self) -> None:
@@ -99,7 +100,7 @@ class VLLMServerSampling(VLLMSampling):
                 "this machine's memory; pass generator.weights_folder=<folder of a shared file "
                 "system>, or generator.sync=nccl"
             )
-        if self.takes_nccl and not self.nccl_host:
+        if self.urls and self.takes_nccl and not self.nccl_host:
             raise UserError(
                 f"generator.nccl_host='' with generator.urls={(self.far or self.urls)[0]}: pass "
                 "the name or address by which the servers reach this machine, or "
