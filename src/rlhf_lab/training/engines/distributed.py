@@ -124,7 +124,8 @@ def join() -> Processes:
     global _joined
     local = int(os.environ.get("LOCAL_RANK", "0"))
     has_devices = torch.cuda.is_available()
-    if has_devices:
+    # Ranks that train on CPUs may be more than this host has GPUs.
+    if has_devices and local < torch.cuda.device_count():
         torch.cuda.set_device(local)
     store, number, size = next(rendezvous("env://", timeout=PATIENCE))
     dist.init_process_group(
