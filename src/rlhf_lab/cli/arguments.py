@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from itertools import takewhile
 from pathlib import Path
 
+from rlhf_lab.experiment.plugins import require_plugins
 from rlhf_lab.runs.folder import MANIFEST, manifest_path
 from rlhf_lab.runs.former_names import present_override
 from rlhf_lab.runs.manifest import Replayed, Started, read_manifest
@@ -81,9 +82,12 @@ def overrides_of_replay(folder: Path, changes: Sequence[str]) -> list[str]:
 
 
 def recorded_overrides(folder: Path) -> list[str]:
-    """The overrides that a run was started with, by their present names."""
+    """The overrides that a run was started with, by their present names. Raises UserError if a
+    plugin is missing."""
     path = manifest_path(folder)
-    return list(map(present_override, checked(read_manifest(path), Started, path)["overrides"]))
+    manifest = read_manifest(path)
+    require_plugins(folder, manifest.get("plugins", []))
+    return list(map(present_override, checked(manifest, Started, path)["overrides"]))
 
 
 def primary_flags(folder: Path) -> list[str]:
