@@ -23,7 +23,7 @@ from hydra.core.plugins import Plugins
 from hydra_plugins.rlhf_lab_plugin.search_sweeper import SearchSweeper
 from hydra_plugins.rlhf_lab_plugin.slurm_launcher import SlurmLauncher
 from hydra_plugins.rlhf_lab_plugin.tracked_sweeper import TrackedSweeper
-from rlhf_lab.cli import launch
+from rlhf_lab.cli import launch, sweep
 from rlhf_lab.cli.command import MULTIRUN, OptionsCommand
 from rlhf_lab.cli.main import COMMANDS, run_command
 from rlhf_lab.experiment.checks import check
@@ -177,6 +177,9 @@ def require_composable(words: Sequence[str], capsys: pytest.CaptureFixture[str])
         assert run_command(name, arguments) == 0
     elif isinstance(command, OptionsCommand):
         require_parsable(command, arguments)
+    elif command is sweep.COMMAND:
+        flags = sweep.flags_of([word for word in arguments if word not in LEFT_OUT])
+        require_a_sweep(flags, [word for word in flags if "=" in word])
     elif MULTIRUN & set(arguments):
         require_a_sweep(arguments, overrides)
     elif arguments and "=" not in arguments[0] and not arguments[0].startswith("-"):

@@ -18,6 +18,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from hydra_plugins.rlhf_lab_plugin.search_sweeper import SearchSweeper
+from hydra_plugins.rlhf_lab_plugin.shipped_sweeps import ShippedSweeps
 from hydra_plugins.rlhf_lab_plugin.slurm_launcher import SlurmLauncher
 from hydra_plugins.rlhf_lab_plugin.tracked_sweeper import TrackedSweeper
 from rlhf_lab.cli.endings import REFUSALS
@@ -56,7 +57,7 @@ def compose(job: Job, overrides: Sequence[str], command: str = "") -> None:
     read_former_names()
     read_own_parts()
     # Hydra looks for plugins in folders, where an editable install has none.
-    for plugin in (TrackedSweeper, SearchSweeper, SlurmLauncher):
+    for plugin in (TrackedSweeper, SearchSweeper, SlurmLauncher, ShippedSweeps):
         Plugins.instance().register(plugin)
     slurm.register()
     sys.argv = ["rlhf-lab", *present_overrides(overrides)]
