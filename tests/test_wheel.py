@@ -94,6 +94,7 @@ def test_an_installed_wheel_trains_sweeps_and_reports(
     listed = run(lab, "sweep", "staleness_nano", "seed=1", "dry=true", cwd=elsewhere)
     assert "9 jobs" in listed
     run(lab, "report", "runs", "--out", "report.html", cwd=elsewhere)
+    assert "arithmetic" in run(lab, "tables", "runs", cwd=elsewhere)
     assert (elsewhere / "report.html").stat().st_size > 10_000
 
 

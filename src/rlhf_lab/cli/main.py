@@ -18,7 +18,7 @@ from rlhf_lab.types.errors import UserError
 # Files of commands, in the order of `rlhf-lab --help`. A new command is a file and a word here.
 MODULES = """
 data train sft label relabel reward_model stages evaluate pipeline sweep runs resume replay timeline
-serve launch export wandb_sync report plan explain
+serve launch export wandb_sync report figures tables compare publication_tables plan explain
 """.split()
 
 
