@@ -171,11 +171,11 @@ lint: $(INSTALLED)  ## style, format, types, import contracts and repeated state
 	$(BIN)/pylint src/rlhf_lab src/hydra_plugins/rlhf_lab_plugin analysis
 
 sweep: $(INSTALLED)  ## run or go on with sweeps/SWEEP.yaml: OVERRIDES, LAUNCHER=local|joblib|slurm, DRY=1, RERUN=failed, EXTEND=1
-	@test -f "sweeps/$(SWEEP).yaml" || { echo "SWEEP=$(SWEEP) is no sweep: pass SWEEP=<name>, one of" >&2; \
+	@test -f "sweeps/$(SWEEP).yaml" -o -f "$(SWEEP)" || { echo "SWEEP=$(SWEEP) is no sweep: pass SWEEP=<name>, one of" >&2; \
 		find sweeps -maxdepth 1 -name '*.yaml' | sort | sed 's|.*/|  |; s|\.yaml$$||' >&2; exit 1; }
-	$(BIN)/rlhf-lab train -m --config-dir sweeps --config-name $(SWEEP) \
-		$(if $(LAUNCHER),launcher=$(LAUNCHER)) $(if $(DRY),hydra.sweeper.dry=true) \
-		$(if $(RERUN),hydra.sweeper.rerun=$(RERUN)) $(if $(EXTEND),hydra.sweeper.extend=true) $(OVERRIDES)
+	$(BIN)/rlhf-lab sweep $(SWEEP) \
+		$(if $(LAUNCHER),launcher=$(LAUNCHER)) $(if $(DRY),dry=true) \
+		$(if $(RERUN),rerun=$(RERUN)) $(if $(EXTEND),extend=true) $(OVERRIDES)
 
 figures: $(INSTALLED)  ## all figures that RUNS (folders, or tables.parquet) allow, into FIGURES
 	$(BIN)/python -m rlhf_lab_analysis.figures $(RUNS) --out $(FIGURES)

@@ -23,17 +23,21 @@ from hydra.core.plugins import Plugins
 from hydra_plugins.rlhf_lab_plugin.search_sweeper import SearchSweeper
 from hydra_plugins.rlhf_lab_plugin.slurm_launcher import SlurmLauncher
 from hydra_plugins.rlhf_lab_plugin.tracked_sweeper import TrackedSweeper
-from rlhf_lab.cli import launch
+from rlhf_lab.cli import launch, sweep
 from rlhf_lab.cli.command import MULTIRUN, OptionsCommand
 from rlhf_lab.cli.main import COMMANDS, run_command
 from rlhf_lab.experiment.checks import check
 from rlhf_lab.experiment.checks_devices import check_trainers
 from rlhf_lab.experiment.config import typed
+from rlhf_lab.experiment.config_schema import read_own_parts
+from rlhf_lab.experiment.former_files import read_former_names
+from rlhf_lab.experiment.plugins import activate, modules_in
 from rlhf_lab.experiment.registry import conf_folder
 from rlhf_lab.runs.kernels import RestartNeeded
 from rlhf_lab.sweeps.grid import grid_of
 from rlhf_lab.sweeps.launchers import slurm
 from tests.support.composed import by_hydra, composed
+from tests.support.own_parts import no_plugins
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -42,6 +46,12 @@ PROGRAMS = ("rlhf-lab", "make", "python", "torchrun", "pip")
 FOREIGN = ("openrlbenchmark",)
 # What stands for a value of the reader's, and what stands for words left out.
 PLACEHOLDERS = re.compile(r"<[a-z ]+>|\b(RUN\d?|FOLDER|MODEL|HOST|KEY|NAME)\b")
+# What pages show of files that their commands name: page, heading, and the file.
+FILES = (
+    ("sweeps.md", "## Writing one", "my_sweep.yaml"),
+    ("extending.md", "## Folders of config files", "conf/experiment/mine.yaml"),
+    ("extending.md", "## Sweeps", "sweeps/mine.yaml"),
+)
 REWARD = "def my_reward(prompt, completion, **_): return 0.0\n\n\nshort = my_reward\n"
 LEFT_OUT = {"...", "RUNS...", "SOURCE...", "…"}
 
@@ -88,12 +98,28 @@ def test_a_documented_command_is_accepted(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    for name in ("my_module", "my_rewards"):
-        (tmp_path / f"{name}.py").write_text(REWARD)
+    write_files(tmp_path)
     monkeypatch.setenv("OPENAI_API_KEY", "none")
+    read_former_names()
+    read_own_parts()
     # Extras are installed by whoever uses them.
     monkeypatch.setattr("rlhf_lab.tasks.extras.find_spec", lambda _: object())
-    accept(words, capsys)
+    with no_plugins("my_module"):
+        accept(words, capsys)
+
+
+def write_files(folder: Path) -> None:
+    """The files that commands name, as the pages show them."""
+    page = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
+    parts = "\n".join(re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE))
+    (folder / "my_module.py").write_text(REWARD + parts)
+    (folder / "my_rewards.py").write_text(REWARD)
+    for name, heading, place in FILES:
+        text = (ROOT / "docs" / name).read_text(encoding="utf-8").split(f"\n{heading}\n")[1]
+        found = re.search(r"^```yaml\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+        assert found, f"{name}: {heading} shows no file"
+        (folder / place).parent.mkdir(parents=True, exist_ok=True)
+        (folder / place).write_text(found[1])
 
 
 def accept(words: Sequence[str], capsys: pytest.CaptureFixture[str]) -> None:
@@ -173,10 +199,15 @@ def require_composable(words: Sequence[str], capsys: pytest.CaptureFixture[str])
         return
     command = COMMANDS[name]
     overrides = [word for word in arguments if "=" in word and not word.startswith("-")]
+    activate(modules_in(overrides))
     if "--help" in arguments:
         assert run_command(name, arguments) == 0
     elif isinstance(command, OptionsCommand):
         require_parsable(command, arguments)
+    elif command is sweep.COMMAND:
+        if named := [word for word in arguments if word not in LEFT_OUT]:
+            flags = sweep.flags_of(named)
+            require_a_sweep(flags, [word for word in flags if "=" in word])
     elif MULTIRUN & set(arguments):
         require_a_sweep(arguments, overrides)
     elif arguments and "=" not in arguments[0] and not arguments[0].startswith("-"):
@@ -214,9 +245,12 @@ def require_a_sweep(arguments: Sequence[str], overrides: Sequence[str]) -> None:
     slurm.register()
     folder, name = conf_folder(), "config"
     params: Mapping[str, str] = {}
-    parts = f"hydra.searchpath=[file://{folder}]"
+    own = Path("conf").absolute()  # which pages show files of, in the working folder
+    parts = f"hydra.searchpath=[file://{folder},file://{ROOT}/sweeps,file://{own}]"
     if "--config-name" in arguments:
         folder, name = ROOT / "sweeps", arguments[list(arguments).index("--config-name") + 1]
+    if "--config-dir" in arguments:
+        folder = Path(arguments[list(arguments).index("--config-dir") + 1]).absolute()
         node = by_hydra(folder, name, [parts], hydra=True).hydra
         params = {} if "trials" in node.sweeper else node.sweeper.params
     of_hydra = [word for word in overrides if "hydra." in word or "hydra/" in word]

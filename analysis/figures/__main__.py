@@ -22,12 +22,18 @@ from rlhf_lab_analysis.tables.summary import printable
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command's options."""
+    """The command line."""
     command = argparse.ArgumentParser(
         prog="python -m rlhf_lab_analysis.figures",
         description="Figures with their data and captions.",
     )
-    add = command.add_argument
+    add_options(command)
+    return command
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's options."""
+    add = parser.add_argument
     add("sources", nargs="*", metavar="TABLES_OR_SOURCE",
         help="FILE.parquet of `rlhf_lab_analysis.tables --out`, or what that reads")  # fmt: skip
     add("--out", type=Path, default=Path("figures"), help="folder (default: figures)")
@@ -35,7 +41,6 @@ def parser() -> argparse.ArgumentParser:
     add("--formats", default="png,pdf,svg", help="of png, pdf, svg (default: all)")
     add("--cache", type=Path, help="folder to keep what wandb's server sent")
     add("--list", action="store_true", help="name all figures and what they show")
-    return command
 
 
 def formats_of(text: str) -> list[str]:

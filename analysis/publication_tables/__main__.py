@@ -21,13 +21,18 @@ from rlhf_lab_analysis.tables.gather import gather
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command's options."""
-    usual = TableOptions()
+    """The command line."""
     command = argparse.ArgumentParser(
         prog="python -m rlhf_lab_analysis.publication_tables",
         description="Tables of runs, with intervals.",
     )
-    add = command.add_argument
+    add_options(command)
+    return command
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's options."""
+    usual, add = TableOptions(), parser.add_argument
     add("sources", nargs="+", metavar="SOURCE", help="runs, or saved tables")
     add("--out", type=Path, required=True, metavar="FOLDER")
     add("--only", action="append", choices=list(TABLES), help="this table (repeat); else all")
@@ -52,7 +57,6 @@ def parser() -> argparse.ArgumentParser:
     add("--axis", action="append", default=[], help=f"else {', '.join(usual.axes)}")
     add("--method", choices=list(OF_ANY_NUMBER), default=Method.t)
     add("--level", type=float, default=usual.interval.level)
-    return command
 
 
 def options_of(chosen: argparse.Namespace) -> TableOptions:

@@ -150,14 +150,23 @@ def report(folders: Sequence[Path], out: Path, console: Console) -> None:
     draw(selection, out, console)
 
 
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's options."""
+    parser.add_argument("folders", nargs="+", type=Path, help="folders of runs")
+    parser.add_argument("--out", type=Path, help="folder of the figures (RUNS/comparison)")
+
+
+def run(given: argparse.Namespace, console: Console) -> None:
+    """Compare the runs."""
+    report(given.folders, given.out or given.folders[0] / "comparison", console)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Command line; exit code 2 if nothing can be compared."""
     parser = argparse.ArgumentParser(description="Compare runs: tables and figures.")
-    parser.add_argument("folders", nargs="+", type=Path)
-    parser.add_argument("--out", type=Path, help="folder of the figures (RUNS/comparison)")
+    add_options(parser)
     given = parser.parse_args(arguments)
-    out = given.out or given.folders[0] / "comparison"
-    return exit_code("compare", lambda: report(given.folders, out, Console(quiet=False)))
+    return exit_code("compare", lambda: run(given, Console(quiet=False)))
 
 
 if __name__ == "__main__":

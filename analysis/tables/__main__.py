@@ -27,11 +27,17 @@ KINDS = "folder, offline, orb, csv, tensorboard, saved, or wandb:ENTITY/PROJECT"
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command's options."""
+    """The command line."""
     found = argparse.ArgumentParser(
         prog="python -m rlhf_lab_analysis.tables", description="Tracked runs as one tidy table."
     )
-    add = found.add_argument
+    add_options(found)
+    return found
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's options."""
+    add = parser.add_argument
     add("sources", nargs="+", metavar="SOURCE", help=f"a folder or file, or KIND:PLACE ({KINDS})")
     add("--metric", action="append", default=[], help="keep this metric (repeat)")
     add(
@@ -66,7 +72,6 @@ def parser() -> argparse.ArgumentParser:
     )
     add("--entity", default="local", help="of the export")
     add("--project", default="rlhf_lab", help="of the export")
-    return found
 
 
 def queries_of(filters: Sequence[Sequence[str]], env_ids: Sequence[Sequence[str]]) -> list[Query]:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from itertools import takewhile
 from pathlib import Path
 
+from rlhf_lab.experiment.plugins import require_plugins
 from rlhf_lab.runs.folder import MANIFEST, manifest_path
 from rlhf_lab.runs.former_names import present_override
 from rlhf_lab.runs.manifest import Replayed, Started, read_manifest
@@ -59,7 +60,7 @@ def overrides_again(folder: Path, changes: Sequence[str], *added: str) -> list[s
     """The overrides of a run that works in its own folder again: added and changed ones last."""
     own = [text for text in recorded_overrides(folder) if not text.startswith("output.dir=")]
     return [
-        *primary_flags(folder),
+        *primary_flags(folder, changes),
         *merged([*own, f"output.dir={quoted(folder)}", *added], changes),
     ]
 
@@ -77,20 +78,25 @@ def overrides_of_replay(folder: Path, changes: Sequence[str]) -> list[str]:
     own = [text for text in recorded_overrides(folder) if not text.startswith(dropped)]
     own += ["mode=replay", f"mode.schedule={quoted(folder)}"]
     own += [present_override(f"mode.{key}={value}") for key, value in settings.items()]
-    return [*primary_flags(folder), *merged(own, changes)]
+    return [*primary_flags(folder, changes), *merged(own, changes)]
 
 
 def recorded_overrides(folder: Path) -> list[str]:
-    """The overrides that a run was started with, by their present names."""
+    """The overrides that a run was started with, by their present names. Raises UserError if a
+    plugin is missing."""
     path = manifest_path(folder)
-    return list(map(present_override, checked(read_manifest(path), Started, path)["overrides"]))
+    manifest = read_manifest(path)
+    require_plugins(folder, manifest.get("plugins", []))
+    return list(map(present_override, checked(manifest, Started, path)["overrides"]))
 
 
-def primary_flags(folder: Path) -> list[str]:
-    """The flags that choose a run's primary config. The file of a sweep would start the sweep
-    again, so Hydra is set to a single run."""
+def primary_flags(folder: Path, changes: Sequence[str]) -> list[str]:
+    """The flags that choose a run's primary config, without those that are changed. The file of a
+    sweep would start the sweep again, so Hydra is set to a single run."""
     flags = read_manifest(manifest_path(folder)).get("primary_config")
-    return [*flags, "hydra.mode=RUN"] if flags else []
+    changed = {text.partition("=")[0] for text in changes if "=" in text}
+    kept = [text for text in flags or () if text.partition("=")[0] not in changed]
+    return [*kept, "hydra.mode=RUN"] if kept else []
 
 
 def merged(own: Sequence[str], changes: Sequence[str]) -> list[str]:

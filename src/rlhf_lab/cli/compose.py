@@ -18,14 +18,17 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from hydra_plugins.rlhf_lab_plugin.search_sweeper import SearchSweeper
+from hydra_plugins.rlhf_lab_plugin.shipped_sweeps import ShippedSweeps
 from hydra_plugins.rlhf_lab_plugin.slurm_launcher import SlurmLauncher
 from hydra_plugins.rlhf_lab_plugin.tracked_sweeper import TrackedSweeper
 from rlhf_lab.cli.endings import REFUSALS
 from rlhf_lab.experiment.checks import check, require_readable_splits, require_working_rewards
 from rlhf_lab.experiment.config import Config, plain, typed
-from rlhf_lab.experiment.config_schema import register
+from rlhf_lab.experiment.config_schema import read_own_parts, register
 from rlhf_lab.experiment.former_files import read_former_names
+from rlhf_lab.experiment.own_code import plugins_of
 from rlhf_lab.experiment.planning.forecast import require_prompts, require_room
+from rlhf_lab.experiment.plugins import activate_for
 from rlhf_lab.experiment.registry import conf_folder
 from rlhf_lab.runs.folder import config_hash
 from rlhf_lab.runs.foreign.boundary import no_quiet_end
@@ -49,10 +52,12 @@ def compose(job: Job, overrides: Sequence[str], command: str = "") -> None:
 
     command: what sweeps start for each of their jobs; "" for jobs that cannot be swept.
     """
+    activate_for(overrides)
     register()
     read_former_names()
+    read_own_parts()
     # Hydra looks for plugins in folders, where an editable install has none.
-    for plugin in (TrackedSweeper, SearchSweeper, SlurmLauncher):
+    for plugin in (TrackedSweeper, SearchSweeper, SlurmLauncher, ShippedSweeps):
         Plugins.instance().register(plugin)
     slurm.register()
     sys.argv = ["rlhf-lab", *present_overrides(overrides)]
@@ -124,6 +129,7 @@ def facts(command: str, cfg: DictConfig, config: Config) -> dict[str, Any]:
         "config_hash": config_hash(resolved),
         "content": content_of(config),
         "log": config.output.log or None,
+        "plugins": plugins_of(config),
         "mode_settings": {key: plain(getattr(config.mode, key)) for key in REPLAYED},
         "identity": config_hash(
             {k: v for k, v in without_addresses(resolved).items() if k not in NOT_IDENTITY}

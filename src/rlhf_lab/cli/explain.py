@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from rlhf_lab.cli.command import OptionsCommand
+from rlhf_lab.experiment.plugins import activate_for
 from rlhf_lab.runs.former_names import present_key
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
@@ -21,10 +22,13 @@ WIDTH = 88
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("key", help="mode.max_staleness; mode or algo=grpo lists their keys")
+    text = "modules with parts of your own, besides installed ones"
+    parser.add_argument("plugins", nargs="?", default="", metavar="plugins=[...]", help=text)
 
 
 def show(options: argparse.Namespace, console: Console) -> int:
     """Print what is known of a key, a node, a group or an option. Returns 0."""
+    activate_for([options.plugins])
     console.print("\n".join(explanation(options.key)))
     return 0
 
@@ -107,7 +111,7 @@ COMMAND = OptionsCommand(
     "explain",
     "what a key of the config is: type, default, range, description, source",
     "mode.max_staleness",
-    usage="KEY",
+    usage="KEY [plugins=[my_module]]",
     add_options=add_options,
     action=show,
 )

@@ -10,13 +10,15 @@ from importlib import import_module
 from rlhf_lab.cli.arguments import refuse_secrets
 from rlhf_lab.cli.command import MULTIRUN, Command
 from rlhf_lab.cli.endings import BAD_INPUT, exit_code
+from rlhf_lab.experiment.plugins import activate_for
+from rlhf_lab.runs.foreign.modules import see_working_folder
 from rlhf_lab.runs.kernels import RestartNeeded
 from rlhf_lab.types.errors import UserError
 
 # Files of commands, in the order of `rlhf-lab --help`. A new command is a file and a word here.
 MODULES = """
-data train sft label relabel reward_model stages evaluate pipeline runs resume replay timeline
-serve launch export wandb_sync report plan explain
+data train sft label relabel reward_model stages evaluate pipeline sweep runs resume replay timeline
+serve launch export wandb_sync report figures tables compare publication_tables plan explain
 """.split()
 
 
@@ -73,6 +75,7 @@ def run_in_its_rank(command: Command, arguments: list[str]) -> int:
         from rlhf_lab.training.engines.distributed import rank
 
         if rank() > 0:
+            see_working_folder()  # the main process sends parts of plugins by name
             run_worker_rank()
     return run_command(command.name, arguments)
 
@@ -99,6 +102,7 @@ def run_command(name: str, arguments: list[str]) -> int:
     refuse_secrets(arguments)
     command = COMMANDS[name]
     if "--help" in arguments or "-h" in arguments:
+        activate_for(arguments)
         sys.stdout.write(command.help())
         return 0
     return command.run(arguments)

@@ -14,10 +14,11 @@ from typing import Any
 import rlhf_lab
 from rlhf_lab.experiment.build import transformers_sampling
 from rlhf_lab.experiment.config import Config, plain
+from rlhf_lab.experiment.own_code import digests
 from rlhf_lab.models.pretrained import PretrainedModel
 from rlhf_lab.models.scratch import ScratchModel
 from rlhf_lab.rewards.function import FunctionReward, code_of
-from rlhf_lab.rewards.options import parts
+from rlhf_lab.rewards.options import named_parts, parts
 from rlhf_lab.runs.folder import config_hash
 from rlhf_lab.training.stages.relabel import GivenPairs, given_pairs
 
@@ -46,6 +47,7 @@ class ArtifactKeys:
         if config.labels.path:
             return self._key(pairs=hash_of(given_labels(config)))
         return self._key(
+            *named_parts("judge", config.judge),
             start=self._start(config.model),
             task=plain(config.task),
             generator=plain(transformers_sampling(config)),
@@ -56,7 +58,8 @@ class ArtifactKeys:
 
     def relabel(self, pairs: GivenPairs) -> Key:
         judge, task = plain(self.config.judge), plain(self.config.task)
-        return self._key(pairs=hash_of(pairs), judge=judge, task=task)
+        judges = named_parts("judge", self.config.judge)
+        return self._key(*judges, pairs=hash_of(pairs), judge=judge, task=task)
 
     def reward_model(self, member: int) -> Key:
         return self._key(
@@ -79,9 +82,12 @@ class ArtifactKeys:
         """Of the model that a stage starts from."""
         return plain(model.whole) if isinstance(model, PretrainedModel) else self.sft(model)
 
-    def _key(self, **settings: Any) -> Key:
-        kernels = self.config.kernels.value
-        return {"seed": self.config.seed, "kernels": kernels, "code": code_digest()} | settings
+    def _key(self, *judges: tuple[str, Any], **settings: Any) -> Key:
+        """judges: those that take part, whose code may be a plugin's, as the task's may."""
+        config = self.config
+        key = {"seed": config.seed, "kernels": config.kernels.value, "code": code_digest()}
+        own = digests([("task", config.task), *judges])
+        return key | settings | ({"own_code": own} if own else {})
 
 
 def hash_of(pairs: GivenPairs) -> str:

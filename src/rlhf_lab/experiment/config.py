@@ -72,6 +72,13 @@ class Config(limits.Limited):
             "the processor (x86 with AVX2, CPU only)."
         ),
     )
+    plugins: list[str] = limits.collection(
+        list,
+        about=(
+            "Modules with parts of your own, besides installed ones (docs/extending.md); those of "
+            "the working folder can be imported."
+        ),
+    )
     run: RunOptions
     algo: Any
     correction: Any

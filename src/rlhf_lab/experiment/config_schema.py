@@ -7,11 +7,18 @@ import functools
 from dataclasses import field
 from typing import Any, get_type_hints
 
+from hydra._internal.core_plugins import structured_config_source
+from hydra._internal.sources_registry import SourcesRegistry
 from hydra.core.config_store import ConfigStore
+from hydra.core.object_type import ObjectType
+from hydra.core.plugins import Plugins
+from hydra.plugins.config_source import ConfigResult
 from omegaconf import MISSING
 
 from rlhf_lab.experiment.config import NODES, Config
-from rlhf_lab.experiment.registry import CLASSES, classes, plain_options
+from rlhf_lab.experiment.own_parts import own_class
+from rlhf_lab.experiment.plugins import own_parts
+from rlhf_lab.experiment.registry import CLASSES, class_of, plain_options
 
 
 def schema_of(part: type) -> type:
@@ -57,8 +64,49 @@ def register() -> None:
     store = ConfigStore.instance()
     store.store(name="schema", node=tree())
     for group in CLASSES:
-        schemas = {name: schema_of(part) for name, part in classes(group).items()}
+        schemas = {name: schema_of(class_of(path)) for name, path in CLASSES[group].items()}
         for name, schema in schemas.items():
             store.store(group=f"{group}/schema", name=name, node=schema)
         for name, of in plain_options(group).items():
-            store.store(group=group, name=name, node=schemas[of])
+            if of in schemas:  # those of plugins are stored when they are looked for
+                store.store(group=group, name=name, node=schemas[of])
+
+
+class StructuredConfigSource(structured_config_source.StructuredConfigSource):  # type: ignore[misc]
+    """Schemas in memory. Those of plugins are imported when they are first looked for: a run needs
+    no plugin but its own. It has the name of Hydra's own class, as FileConfigSource does."""
+
+    def load_config(self, config_path: str) -> ConfigResult:
+        store_own(self.store, config_path)
+        return super().load_config(config_path)
+
+    def is_config(self, config_path: str) -> bool:
+        store_own(self.store, config_path)
+        return bool(super().is_config(config_path))
+
+    def list(self, config_path: str, results_filter: ObjectType | None) -> list[str]:
+        found = super().list(config_path, results_filter)
+        own = own_parts(config_path) if results_filter is not ObjectType.GROUP else ()
+        return sorted({*found, *own})
+
+
+def store_own(store: ConfigStore, path: str) -> None:
+    """Give Hydra the part of a plugin that a path names: GROUP/NAME or GROUP/schema/NAME."""
+    group, _, name = path.removesuffix(".yaml").partition("/")
+    name = name.removeprefix("schema/")
+    if (target := own_parts(group).get(name)) is not None:
+        node = own_schema(group, name, target)
+        store.store(group=group, name=name, node=node)
+        store.store(group=f"{group}/schema", name=name, node=node)
+
+
+@functools.cache
+def own_schema(group: str, name: str, target: str) -> type:
+    return schema_of(own_class(group, name, target))
+
+
+def read_own_parts() -> None:
+    """Let Hydra find parts of plugins."""
+    Plugins.instance()  # which registers Hydra's own sources first
+    source = StructuredConfigSource
+    SourcesRegistry.instance().types[source.scheme()] = source

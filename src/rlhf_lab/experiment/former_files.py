@@ -1,4 +1,5 @@
-"""YAML files with former names of options, read as if they had the present ones."""
+"""YAML files with former names of options, read as if they had the present ones; and the plugins
+that files name, which are activated before the groups that they add to are looked at."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ from hydra.core.plugins import Plugins
 from hydra.plugins.config_source import ConfigResult
 from omegaconf import DictConfig, OmegaConf
 
+from rlhf_lab.experiment.plugins import activate, listed
 from rlhf_lab.runs.former_names import (
     GROUPS,
     VALUES,
@@ -35,6 +37,9 @@ class FileConfigSource(file_config_source.FileConfigSource):  # type: ignore[mis
         if isinstance(result.config, DictConfig):
             before: Any = OmegaConf.to_container(result.config, resolve=False)
             is_global = result.header.get("package") == "_global_" or "/" not in config_path
+            if is_global and (modules := before.get("plugins")):
+                where = f"{self.path}/{config_path}: "
+                activate(listed(modules, f"{where}plugins: {modules}"), where)
             prefix = "" if is_global else f"{config_path.partition('/')[0]}."
             after = present_file(before, prefix, f"{self.path}/{config_path}: ")
             if after != before:

@@ -1,7 +1,7 @@
 """The options of every config group: classes that carry their own defaults, and files of conf/.
 
 A class is named by its module, so that listing the options imports none of them. Adding an
-algorithm is its file, one line here, and one golden test.
+algorithm is its file, one line here, and one golden test. Plugins add parts from outside.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ import functools
 import importlib
 from pathlib import Path
 from typing import Any
+
+from rlhf_lab.experiment.plugins import own_parts
 
 
 def by_module(room: str, *paths: str) -> dict[str, str]:
@@ -123,6 +125,7 @@ def plain_options(group: str) -> dict[str, str]:
     """The options that have no file: their names, and the schemas whose defaults they are."""
     files = option_files(group)
     found = DEFAULTS.get(group, {name: name for name in CLASSES.get(group, ())})
+    found = found | {name: name for name in own_parts(group)}
     return {name: schema for name, schema in found.items() if name not in files}
 
 
@@ -143,5 +146,8 @@ def class_of(path: str) -> Any:
 
 
 def classes(group: str) -> dict[str, type]:
-    """The classes of a group's schemas by name."""
-    return {name: class_of(path) for name, path in CLASSES[group].items()}
+    """The classes of a group's schemas by name, those of plugins last."""
+    from rlhf_lab.experiment.own_parts import own_class
+
+    here = {name: class_of(path) for name, path in CLASSES[group].items()}
+    return here | {n: own_class(group, n, target) for n, target in own_parts(group).items()}

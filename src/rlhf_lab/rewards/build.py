@@ -53,8 +53,10 @@ class RewardContext:
 
 
 def build_scorer(options: Any, context: RewardContext) -> Reward:
-    """The live reward of a config node."""
-    return BUILDERS[type(options)](options, context)
+    """The live reward of a config node. Options of plugins build their own."""
+    build = BUILDERS.get(type(options))
+    reward: Reward = build(options, context) if build else options.build(context)
+    return reward
 
 
 def build_rule(options: RuleReward, context: RewardContext) -> Reward:

@@ -18,6 +18,7 @@ from rlhf_lab.rewards.limited import ChildJudge, OnError
 from rlhf_lab.rewards.limited_child import finite
 from rlhf_lab.rewards.options import RewardOptions
 from rlhf_lab.runs.foreign.boundary import ForeignFailure, call, on_sample
+from rlhf_lab.runs.foreign.modules import see_working_folder
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.samples import Example
@@ -87,9 +88,7 @@ class FunctionJudge:
 @functools.cache
 def named(path: str) -> Callable[..., Any]:
     """The object of a dotted name, with the working folder importable as under python -m."""
-    folder = os.getcwd()
-    if folder not in sys.path and "" not in sys.path:
-        sys.path.insert(0, folder)
+    see_working_folder()
     module, _, name = path.rpartition(".")
     function: Callable[..., Any] = getattr(importlib.import_module(module), name)
     return function

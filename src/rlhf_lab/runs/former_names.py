@@ -20,6 +20,9 @@ VALUES = {"mode.weights": {"newest": "latest", "newest_in_sequence": "latest_per
 # Classes whose name is recorded with their values, by their present name.
 CLASSES = {"RunOptions": "Recipe"}
 
+# Keys that decide nothing by themselves, and which hashes therefore leave out.
+UNHASHED = ("plugins",)
+
 FIRST_KEYS = {present: former for former, present in KEYS.items()}
 FIRST_GROUPS = {"run": "budget@run"}
 FIRST_VALUES = {
@@ -111,7 +114,8 @@ def last_part(key: str) -> str:
 def as_first_recorded(values: Any) -> Any:
     """Plain values under the names that they were first recorded by."""
     if isinstance(values, Mapping):
-        return renamed(with_first_classes(values), FIRST_KEYS, FIRST_VALUES)
+        hashed = {name: value for name, value in values.items() if name not in UNHASHED}
+        return renamed(with_first_classes(hashed), FIRST_KEYS, FIRST_VALUES)
     return values
 
 

@@ -74,6 +74,16 @@ class ModeSettings(TypedDict, total=False):
     ahead: Count
 
 
+class PluginFacts(TypedDict):
+    """A module or package outside of this one that a run has parts of. version: None where it is
+    not installed. sha256: of its sources. parts: KEY=NAME."""
+
+    module: str
+    version: str | None
+    sha256: str
+    parts: list[str]
+
+
 class RecordedExtent(TypedDict):
     """The part of a file of rows that a run wrote."""
 
@@ -107,6 +117,7 @@ class Manifest(TypedDict, total=False):
     mode_settings: ModeSettings
     settings: dict[str, Any]
     accelerator: str | None
+    plugins: list[PluginFacts]
     versions: dict[str, str | None]
     code: str
     git: Git | None

@@ -8,7 +8,7 @@ import platform
 import resource
 import socket
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -29,11 +29,14 @@ PACKAGES = (
 )
 
 
-def provenance() -> dict[str, Any]:
-    """The facts of a manifest under the keys `versions`, `code`, `git`, `host` and `process`."""
+def provenance(plugins: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:
+    """The facts of a manifest under the keys `versions`, `code`, `git`, `host` and `process`.
+
+    plugins: facts of the run's parts from elsewhere.
+    """
     return {
         "versions": versions(),
-        "code": code_version(),
+        "code": with_plugins(code_version(), plugins),
         "git": commit(),
         "host": host(),
         "process": process(),
@@ -48,6 +51,14 @@ def code_version(package: Path = Path(__file__).parents[1]) -> str:
         digest.update(f"{path.relative_to(package)}\0".encode())
         digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
+
+
+def with_plugins(code: str, plugins: Sequence[Mapping[str, Any]]) -> str:
+    """The code version of a run that has parts of plugins; the package's own without any."""
+    if not plugins:
+        return code
+    sources = sorted((facts["module"], facts["sha256"]) for facts in plugins)
+    return hashlib.sha256(repr([code, *sources]).encode()).hexdigest()[:16]
 
 
 def versions() -> dict[str, str | None]:

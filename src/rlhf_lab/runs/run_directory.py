@@ -38,7 +38,7 @@ class RunDirectory:
         make_folder(folder)
         require_empty(folder, config_yaml)
         start = {"state": "running", "started": now(), "run_id": uuid4().hex[:12]}
-        whole = start | dict(manifest) | provenance()
+        whole = start | dict(manifest) | provenance(manifest.get("plugins", ()))
         try:
             atomic_write(folder / CONFIG, config_yaml)
             atomic_write(folder / MANIFEST, as_json(whole), is_new=True)
@@ -66,7 +66,9 @@ class RunDirectory:
         if whole["state"] != "finished":
             restart = {"after": state_in(before), "at": now(), "kernels": kernels_in(whole)}
             restarts = [*whole.get("resumed", []), restart]
-            whole |= {"state": "running", "resumed": restarts} | provenance()
+            plugins = manifest.get("plugins", [])
+            whole |= {"state": "running", "resumed": restarts, "plugins": plugins}
+            whole |= provenance(plugins)
         record = cls(folder, whole)
         record.update()
         return record

@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from rlhf_lab.experiment.config import Config, plain
+from rlhf_lab.experiment.own_code import code_of_parts
 from rlhf_lab.rewards.function import FunctionReward, code_of
 from rlhf_lab.rewards.options import parts
 from rlhf_lab.runs.folder import MANIFEST, config_hash
 from rlhf_lab.runs.locks import is_free
 from rlhf_lab.runs.manifest import read_manifest, state_in
+from rlhf_lab.runs.provenance import with_plugins
 from rlhf_lab.runs.reading import Unreadable, file_size
 from rlhf_lab.training.stages.cache import lock_file
 from rlhf_lab.types.errors import UserError
@@ -68,7 +70,8 @@ class State:
 
     def is_of(self, code: str) -> bool:
         """Whether this version of the code made the run."""
-        return self.manifest.get("code") == code
+        plugins = self.manifest.get("plugins", [])
+        return self.manifest.get("code") == with_plugins(code, plugins)
 
 
 def without_addresses(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -80,12 +83,13 @@ def without_addresses(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def content_of(config: Config) -> str:
     """Hash of everything that decides what a run computes and how it is judged, including the code
-    of the user's reward functions."""
+    of the user's reward functions and of plugins' parts."""
     values = without_addresses(plain(config))
     settings = {key: value for key, value in values.items() if key not in OUTPUT_NODES}
     every = [*parts(config.reward), *parts(config.judge)]
     functions = [code_of(part) for part in every if isinstance(part, FunctionReward)]
-    return config_hash(settings | {"functions": functions})
+    own = {"own_code": code} if (code := code_of_parts(config)) else {}
+    return config_hash(settings | {"functions": functions} | own)
 
 
 def stages_state(stages: Sequence[Path]) -> str:

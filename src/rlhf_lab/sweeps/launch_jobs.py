@@ -9,6 +9,7 @@ from pathlib import Path
 from hydra.core.plugins import Plugins
 from hydra.core.utils import JobReturn, JobStatus
 
+from rlhf_lab.experiment.plugins import active
 from rlhf_lab.runs.provenance import code_version
 from rlhf_lab.sweeps.job import Job, state_of
 from rlhf_lab.sweeps.job_table import JobTable
@@ -58,7 +59,7 @@ def launch(
     with stop_on_signal(folder, parallelism.is_here) as stop_files:
         launcher = Plugins.instance().instantiate_launcher(
             hydra_context=context.hydra,
-            task_function=JobRunner(tuple(jobs), code, reruns, stop_files),
+            task_function=JobRunner(tuple(jobs), code, reruns, stop_files, active()),
             config=context.config,
         )
         with live_table(

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 from typing import Any
 
 PRIMARY = "config"
+# How Hydra calls a source that `hydra.searchpath` on the command line names.
+SEARCHPATH = "hydra.searchpath in command-line"
 # Texts that YAML parses as another type.
 NOT_TEXT = ("null", "true", "false", "nan", "inf", "infinity")
 
@@ -28,9 +31,18 @@ def quoted(value: object) -> str:
 
 
 def primary_config(hydra_config: Any) -> list[str]:
-    """The flags that select the primary config, such as a sweep's; none for conf/config.yaml."""
+    """The flags that select the primary config, such as a sweep's, and the folders beside conf/;
+    none for conf/config.yaml alone."""
     sources = hydra_config.runtime.config_sources
     folders = [source.path for source in sources if source.provider == "command-line"]
     name = hydra_config.job.config_name
     flags = [] if name == PRIMARY else ["--config-name", str(name)]
+    added = [absolute(one) for one in sources if one.provider == SEARCHPATH]
+    flags += [f"hydra.searchpath=[{','.join(map(quoted, added))}]"] if added else []
     return [*(text for folder in folders for text in ("--config-dir", folder)), *flags]
+
+
+def absolute(source: Any) -> str:
+    """A source of configs from whatever folder it is looked for."""
+    path = os.path.abspath(source.path) if source.schema == "file" else source.path
+    return f"{source.schema}://{path}"

@@ -13,6 +13,7 @@ from hydra.core.hydra_config import HydraConfig
 
 from rlhf_lab.experiment.config import typed
 from rlhf_lab.experiment.config_schema import register
+from rlhf_lab.experiment.plugins import activate
 from rlhf_lab.runs.child import end_process, exit_text
 from rlhf_lab.runs.locks import try_lock
 from rlhf_lab.runs.manifest import error_of
@@ -44,13 +45,19 @@ class JobRunner:
     """The task function of Hydra's launchers, which pickle it and call it once per job.
 
     code: version of the code that started the sweep. reruns: further states, beside new and
-    resumable ones, in which a job is run. stop_files: of the launch.
+    resumable ones, in which a job is run. stop_files: of the launch. plugins: modules that a
+    launcher's worker activates when it reads this, before it composes a job.
     """
 
     jobs: Sequence[Job]
     code: str
     reruns: tuple[str, ...]
     stop_files: StopFiles
+    plugins: tuple[str, ...] = ()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        activate(self.plugins)
 
     def __call__(self, cfg: Any) -> str:
         """How the job ended: `finished`, or `elsewhere` if another launcher runs or ran it.

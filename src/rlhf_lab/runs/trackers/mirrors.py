@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Protocol, runtime_checkable
 
 from rlhf_lab.runs.trackers.identity import TrackedRun, group, run_name, tags, tracker_config
 from rlhf_lab.runs.trackers.options import TrackerOptions, WandbMode
@@ -12,6 +13,17 @@ from rlhf_lab.types.data import Metrics
 from rlhf_lab.types.protocols import Tracker
 
 Warn = Callable[[str], None]
+
+
+@runtime_checkable
+class OwnTracker(Protocol):
+    """Options of a plugin's tracker, which opens it."""
+
+    name: str
+
+    def open(self, run: TrackedRun) -> Tracker:
+        """The tracker of a run. Raises UserError where it cannot be opened."""
+        ...
 
 
 class Mirror:
@@ -58,6 +70,8 @@ def open_mirrors(options: TrackerOptions, run: TrackedRun, start: int, warn: War
         opened.append(Mirror("tensorboard", board, start, warn))
     if options.wandb is not WandbMode.off:
         opened.append(Mirror("wandb", open_wandb(options, run), start, warn))
+    if isinstance(options, OwnTracker):
+        opened.append(Mirror(options.name, options.open(run), start, warn))
     return opened
 
 

@@ -1,0 +1,88 @@
+"""The parts of this project: found by rlhf_lab, and right by themselves."""
+
+from __future__ import annotations
+
+import importlib.metadata
+
+import pytest
+import torch
+from own_project import PARTS
+from own_project.algorithm import AsymRE
+from own_project.reward import places
+from own_project.task import Sorting
+
+from rlhf_lab.experiment.algorithm_probes import artificial_group, reads_reference
+from rlhf_lab.experiment.own_parts import own_class
+from rlhf_lab.models.batching import collate, minibatches, rewards_of
+from rlhf_lab.types.data import PolicyOutput
+from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.samples import Example, Split
+
+PART_NAMES = [(group, name) for group, parts in PARTS.items() for name in parts]
+
+
+@pytest.mark.parametrize(("group", "name"), PART_NAMES)
+def test_a_part_can_be_an_option(group: str, name: str) -> None:
+    """Its options have sentences and ranges, and it has all members that its group needs."""
+    assert own_class(group, name, PARTS[group][name])().name == name
+
+
+def test_rlhf_lab_finds_the_installed_table() -> None:
+    found = importlib.metadata.entry_points(group="rlhf_lab.plugins")
+    assert "own_project" in {point.value for point in found}
+
+
+def gradient(algo: AsymRE, size: int = 4, parts: int = 1) -> torch.Tensor:
+    """The gradient of the loss by log-probs, on samples of one token with the rewards 0, 1, 2 ...;
+    parts: how many micro-batches it is summed over."""
+    groups = [artificial_group(size)]
+    batch = collate(groups, 0)
+    credit = algo.credit(rewards_of(groups), batch)
+    (whole,) = minibatches(batch, credit, algo.reduction, 1, torch.arange(1))
+    logp_BT = (-0.9 * whole.mask_BT).requires_grad_()
+    for rows in torch.arange(size).chunk(parts):
+        keep_B = torch.zeros(size, dtype=torch.bool)
+        keep_B[rows] = True
+        values_BT = torch.zeros_like(logp_BT[keep_B])
+        policy = PolicyOutput(logp_BT[keep_B], values_BT, values_BT)
+        algo.loss(policy, whole.rows(keep_B)).loss.backward()
+    assert logp_BT.grad is not None
+    return logp_BT.grad.flatten()
+
+
+def test_the_gradient_is_the_reward_less_the_shifted_mean() -> None:
+    expected = -(torch.tensor([0.0, 1, 2, 3]) - 1.5 + 0.5) / 4
+    assert torch.allclose(gradient(AsymRE(shift=-0.5)), expected)
+
+
+def test_micro_batches_sum_to_the_update() -> None:
+    """What every loss must do: token weights sum to one over the update, not over a micro-batch."""
+    assert torch.allclose(gradient(AsymRE(), parts=1), gradient(AsymRE(), parts=4))
+
+
+def test_it_needs_no_reference() -> None:
+    assert not reads_reference(AsymRE())
+
+
+def test_rows_are_sorted_repeat_and_belong_to_one_split() -> None:
+    task = Sorting(reference_accuracy=1.0)
+    for split in Split:
+        for row in task.examples(split)[0], task.examples(split)[7]:
+            assert row.reference == "".join(sorted(row.prompt[:-1])) == row.hidden["answer"]
+            assert task.judge(row, row.reference, True) == 1
+            assert task.judge(row, row.reference, False) == 0
+    assert task.examples(Split.train)[3] == task.examples(Split.train)[3]
+
+
+def test_a_limit_that_no_answer_fits_is_refused() -> None:
+    with pytest.raises(UserError, match=r"task.max_response_tokens=4: task.digits=4 needs 5"):
+        Sorting(max_response_tokens=4)
+
+
+@pytest.mark.parametrize(
+    ("text", "finished", "score"),
+    [("1234", True, 1.0), ("1243", True, 0.5), ("12340", True, 0.8), ("1234", False, -1.0)],
+)
+def test_the_reward_is_the_share_of_right_places(text: str, finished: bool, score: float) -> None:
+    example = Example("one", "4321=", "1234", {"answer": "1234"})
+    assert places(-1.0, example, text, finished) == score

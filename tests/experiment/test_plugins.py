@@ -1,0 +1,181 @@
+"""Parts of one's own: found, listed, explained, trained with, recorded; wrong ones are refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rlhf_lab.cli.explain import explanation
+from rlhf_lab.cli.main import run_command
+from rlhf_lab.experiment import plugins
+from rlhf_lab.experiment.config import typed
+from rlhf_lab.experiment.config_schema import read_own_parts
+from rlhf_lab.experiment.own_code import code_of_parts, plugins_of
+from rlhf_lab.experiment.own_parts import own_class
+from rlhf_lab.experiment.registry import group_options
+from rlhf_lab.runs.provenance import with_plugins
+from rlhf_lab.sweeps.job import content_of
+from rlhf_lab.types.errors import UserError
+from tests.support.composed import composed
+from tests.support.examples import call
+from tests.support.own_parts import MODULE, SOURCE, no_plugins, write_plugin
+
+NAMES = {
+    **{"algo": "halved", "correction": "unchanged", "task": "sums"},
+    **{"reward": "brief", "tracker": "lines"},
+}
+OWN = [f"{group}={name}" for group, name in NAMES.items()]
+KEY = f"plugins=[{MODULE}]"
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A working folder with the plugin, which no other test knows."""
+    monkeypatch.chdir(tmp_path)
+    write_plugin(tmp_path)
+    with no_plugins(MODULE, "wrong"):
+        yield tmp_path
+
+
+def test_its_parts_are_listed_in_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command("train", ["--help", KEY]) == 0
+    text = capsys.readouterr().out
+    for group, name in NAMES.items():
+        assert name in group_options()[group]
+        assert f" {name} " in text.replace("\n", " ")
+
+
+def test_its_options_are_explained() -> None:
+    plugins.activate([MODULE])
+    text = "\n".join(explanation("algo=halved"))
+    assert "RLOO with a factor." in text
+    assert "algo.factor (0.5): Factor of the credit." in text
+
+
+def test_its_parts_compose_with_their_options_checked() -> None:
+    plugins.activate([MODULE])
+    read_own_parts()
+    config = typed(composed(*OWN, "algo.factor=0.25"))
+    assert (config.algo.factor, config.task.name, config.reward.name) == (0.25, "sums", "brief")
+    with pytest.raises(UserError, match=r"algo\.factor=2\.0 is out of range: choose 0 to 1"):
+        typed(composed(*OWN, "algo.factor=2"))
+
+
+def test_its_code_is_part_of_what_a_run_is(folder: Path) -> None:
+    plugins.activate([MODULE])
+    read_own_parts()
+    config = typed(composed(*OWN))
+    (facts,) = plugins_of(config)
+    assert (facts["module"], facts["version"]) == (MODULE, None)
+    assert sorted(facts["parts"]) == sorted(OWN)
+    before = content_of(config), with_plugins("code", [facts])
+    write_plugin(folder, SOURCE + "\n# Another version.\n")
+    (changed,) = plugins_of(config)
+    assert changed["sha256"] != facts["sha256"]
+    assert content_of(config) != before[0]
+    assert with_plugins("code", [changed]) != before[1] != "code"
+
+
+def test_naming_it_changes_nothing_of_a_run_without_its_parts() -> None:
+    plugins.activate([MODULE])
+    without, named = typed(composed()), typed(composed(KEY))
+    assert content_of(without) == content_of(named)
+    assert code_of_parts(named) == {}
+    assert with_plugins("code", plugins_of(named)) == "code"
+
+
+def test_a_run_with_it_is_trained_resumed_and_missed(
+    folder: Path, cache: Path, processes: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = folder / "run"
+    words = [KEY, *OWN, "debug=tiny", "mode=async", f"output.cache={cache}", f"output.dir={run}"]
+    assert call("train", *words, "output.quiet=true", monkeypatch=monkeypatch) == 0
+    assert (run / "lines.txt").read_text().split() == ["0", "1", "2", "3"]
+    path = run / "manifest.json"
+    manifest = json.loads(path.read_text())
+    assert manifest["plugins"][0]["module"] == MODULE
+    path.write_text(json.dumps(manifest | {"state": "stopped"}))
+    with no_plugins(MODULE):
+        assert call("resume", str(run), "output.quiet=true", monkeypatch=monkeypatch) == 0
+    (folder / f"{MODULE}.py").unlink()
+    with no_plugins(MODULE), pytest.raises(UserError, match=r"made with algo=halved.*install it"):
+        run_command("resume", [str(run)])
+
+
+def test_a_file_may_name_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "conf/experiment").mkdir(parents=True)
+    (folder / "conf/experiment/own.yaml").write_text(
+        f"# @package _global_\ndefaults:\n  - override /algo: halved\nplugins: [{MODULE}]\n"
+    )
+    words = ["hydra.searchpath=[file://conf]", "experiment=own", "--cfg", "job"]
+    assert call("train", *words, monkeypatch=monkeypatch) == 0
+    assert plugins.active() == (MODULE,)
+
+
+@pytest.mark.parametrize(
+    ("source", "complaint"),
+    [
+        ("import no_such_module", r"plugins=\[wrong\]: the module wrong could not be imported .*"),
+        ("", "wrong has no table PARTS: write PARTS = "),
+        ("PARTS = {'optimiser': {'a': 'b:C'}}", "'optimiser'.* is no group: choose algo, "),
+        ("PARTS = {'algo': {'a b': 'b:C'}}", "has the name 'a b'"),
+        ("PARTS = {'algo': {'a': 'b.C'}}", "algo=a leads to 'b.C': write 'MODULE:CLASS'"),
+        ("PARTS = {'algo': {'grpo': 'b:C'}}", "algo=grpo is taken .*choose another name"),
+        ("raise SystemExit(3)", "could not be imported .*sys.exit"),
+    ],
+)
+def test_a_wrong_table_is_refused(folder: Path, source: str, complaint: str) -> None:
+    write_plugin(folder, source, "wrong")
+    with pytest.raises(UserError, match=complaint):
+        plugins.activate(["wrong"])
+
+
+HEAD = (
+    "from dataclasses import dataclass\n"
+    "from rlhf_lab.types import limits\n"
+    "from rlhf_lab.algos.rloo import RLOO\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("source", "complaint"),
+    [
+        ("", "wrong has no class Mine"),
+        ("class Mine: pass", "is no frozen dataclass"),
+        ("@dataclass(frozen=True)\nclass Mine(RLOO):\n    x: int = 1", "name: str = limits.name"),
+        (
+            "@dataclass(frozen=True)\nclass Mine(RLOO):\n"
+            "    name: str = limits.name('mine')\n    x: str = ''",
+            "field x has no sentence",
+        ),
+        (
+            "@dataclass(frozen=True)\nclass Mine(RLOO):\n    name: str = limits.name('mine')\n"
+            "    x: int = limits.option(1, about='A number.')",
+            "field x is a number without a range",
+        ),
+        (
+            "@dataclass(frozen=True)\nclass Mine:\n    name: str = limits.name('mine')",
+            "has no objective, reduction, needs, credit, loss: .*protocols.Algorithm",
+        ),
+        (
+            "@dataclass(frozen=True)\nclass Mine(RLOO):\n    name: str = limits.name('mine')\n"
+            "    x: object = limits.option(None, about='Anything.')",
+            "its fields are no options",
+        ),
+    ],
+)
+def test_a_class_that_cannot_be_an_option_is_refused(
+    folder: Path, source: str, complaint: str
+) -> None:
+    write_plugin(folder, HEAD + source, "wrong")
+    with pytest.raises(UserError, match=complaint):
+        own_class("algo", "mine", "wrong:Mine")
+
+
+@pytest.mark.parametrize("text", ["plugins=mine", "plugins=[1]", "plugins=['a b']"])
+def test_a_value_that_is_no_list_of_modules_is_refused(text: str) -> None:
+    with pytest.raises(UserError, match="pass a list of modules"):
+        plugins.modules_in([text])
