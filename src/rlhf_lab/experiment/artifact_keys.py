@@ -14,6 +14,7 @@ from typing import Any
 import rlhf_lab
 from rlhf_lab.experiment.build import transformers_sampling
 from rlhf_lab.experiment.config import Config, plain
+from rlhf_lab.experiment.derived import has_references
 from rlhf_lab.models.pretrained import PretrainedModel
 from rlhf_lab.models.scratch import ScratchModel
 from rlhf_lab.rewards.function import FunctionReward, code_of
@@ -40,6 +41,9 @@ class ArtifactKeys:
         return self._key(
             task=plain(config.task), model=plain(model.whole), options=plain(config.sft)
         )
+
+    def initial(self, model: ScratchModel) -> Key:
+        return self._key(task=self.config.task.name, model=plain(model.whole))
 
     def labels(self) -> Key:
         config = self.config
@@ -77,7 +81,10 @@ class ArtifactKeys:
 
     def _start(self, model: Model) -> Key:
         """Of the model that a stage starts from."""
-        return plain(model.whole) if isinstance(model, PretrainedModel) else self.sft(model)
+        if isinstance(model, ScratchModel):
+            return self.sft(model) if has_references(self.config) else self.initial(model)
+        key: Key = plain(model.whole)
+        return key
 
     def _key(self, **settings: Any) -> Key:
         kernels = self.config.kernels.value

@@ -12,6 +12,7 @@ from rlhf_lab.tasks.tables import ColumnTable, RequiredFields, Table
 from rlhf_lab.types.errors import UserError
 
 SUFFIXES = (".jsonl", ".parquet")
+OTHER_FORMATS = (".csv", ".tsv", ".gz", ".zst", ".xz", ".bz2", ".zip", ".arrow")
 
 
 def read_split(
@@ -29,6 +30,11 @@ def read_split(
         raise required.no_such_file(local, str(error.strerror)) from error
     if is_folder:
         return read_file(file_in(local, split_file, required), required)
+    if local.suffix in OTHER_FORMATS:
+        raise UserError(
+            f"{required.key}={path}: a {local.suffix} file is not read: convert it to .jsonl, one "
+            "JSON object a line, or to .parquet"
+        )
     if local.suffix in SUFFIXES or local.is_file():
         return read_file(local, required)
     return read_hub(path, hub, required)
@@ -55,7 +61,7 @@ def read_hub(path: str, hub: Mapping[str, str], required: RequiredFields) -> Tab
     """Rows of a hub dataset, through the package `datasets`."""
     remedy = (
         "pass task.path=<local folder, .jsonl or .parquet file with the fields "
-        f"{', '.join(required.text)}>"
+        f"{', '.join((*required.text, *required.columns))}>"
     )
     option = f"task.path={path} is no local file or folder: a hub dataset"
     require_package("datasets", "hub", option, remedy)

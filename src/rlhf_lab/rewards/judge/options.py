@@ -114,6 +114,12 @@ class EndpointReward(RewardOptions):
         extra_fields(self.extra)
 
     @property
+    def reads_reference(self) -> str:
+        if self.style is Style.pairwise:
+            return "style=pairwise"
+        return "template" if "reference" in placeholders_in(self.template) else ""
+
+    @property
     def question(self) -> str:
         """The template that is filled."""
         return self.template or TEMPLATES[self.style]
