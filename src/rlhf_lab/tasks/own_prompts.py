@@ -154,14 +154,14 @@ class OwnPrompts(TaskOptions):
 
     def uses(self) -> dict[str, str]:
         """What each column of the rows is used for."""
-        names = [(self.prompt, "prompt"), (self.reference, "reference")]
-        names += [(name, "hidden") for name in self.hidden]
+        names = {self.prompt: ["prompt"]}
+        others = [(self.reference, "reference"), *((name, "hidden") for name in self.hidden)]
         if self.split_by is SplitBy.column:
-            names.append((self.split_column, "split"))
-        found: dict[str, str] = {}
-        for name, use in names:
-            found[name] = f"{found[name]}, {use}" if name in found else use
-        return found
+            others.append((self.split_column, "split"))
+        for name, use in others:
+            if name:
+                names.setdefault(name, []).append(use)
+        return {name: ", ".join(uses) for name, uses in names.items()}
 
     def tokenizer(self) -> PreTrainedTokenizerFast:
         """One token a byte, for models trained from random weights."""
