@@ -250,7 +250,7 @@ def test_the_model_reads_a_chat_in_its_template_and_other_prompts_as_they_are(
 ) -> None:
     path = write(tmp_path / "rows.jsonl", [{"prompt": "w1", "chat": CHAT[1:]}] * 3)
     for options in ({"prompt": "chat"}, {"chat": True}):
-        task = OwnPrompts(path=path, validation_share=0, **options)  # type: ignore[arg-type]
+        task = OwnPrompts(path=path, validation_share=0, **options)
         (example, *_) = task.examples(Split.train)
         assert prompt_renderer(task, tokenizer())(example) == "<user> w1 <end> <assistant> "
         with pytest.raises(UserError, match=r"no chat template.*task=prompts reads messages as"):
@@ -264,6 +264,17 @@ def test_any_text_is_bytes_and_comes_back(text: str) -> None:
     tokens = byte_tokenizer()(text, add_special_tokens=False)["input_ids"]
     assert byte_tokenizer().decode(tokens) == text
     assert len(tokens) == len(text.encode()) and all(token >= 2 for token in tokens)
+
+
+def test_its_content_changes_with_its_files(tmp_path: Path) -> None:
+    path = write(tmp_path / "train.jsonl", numbered(3))
+    for task in (OwnPrompts(path=path), OwnPrompts(path=str(tmp_path))):
+        write(tmp_path / "train.jsonl", numbered(3))
+        before = task.content()
+        assert list(before) == ["train.jsonl"]
+        write(tmp_path / "train.jsonl", numbered(4))
+        assert task.content() != before
+    assert OwnPrompts(path="me/hub").content() == {}
 
 
 def test_what_a_task_knows_of_itself() -> None:

@@ -20,6 +20,7 @@ from rlhf_lab.models.scratch import ScratchModel
 from rlhf_lab.rewards.function import FunctionReward, code_of
 from rlhf_lab.rewards.options import parts
 from rlhf_lab.runs.folder import config_hash
+from rlhf_lab.tasks.protocols import Edited
 from rlhf_lab.training.stages.relabel import GivenPairs, given_pairs
 
 Key = dict[str, Any]
@@ -38,9 +39,7 @@ class ArtifactKeys:
 
     def sft(self, model: Model) -> Key:
         config = self.config
-        return self._key(
-            task=plain(config.task), model=plain(model.whole), options=plain(config.sft)
-        )
+        return self._key(task=self._task(), model=plain(model.whole), options=plain(config.sft))
 
     def initial(self, model: ScratchModel) -> Key:
         return self._key(task=self.config.task.name, model=plain(model.whole))
@@ -51,7 +50,7 @@ class ArtifactKeys:
             return self._key(pairs=hash_of(given_labels(config)))
         return self._key(
             start=self._start(config.model),
-            task=plain(config.task),
+            task=self._task(),
             generator=plain(transformers_sampling(config)),
             judge=plain(config.judge),
             judge_code=[code_of(p) for p in parts(config.judge) if isinstance(p, FunctionReward)],
@@ -59,7 +58,7 @@ class ArtifactKeys:
         )
 
     def relabel(self, pairs: GivenPairs) -> Key:
-        judge, task = plain(self.config.judge), plain(self.config.task)
+        judge, task = plain(self.config.judge), self._task()
         return self._key(pairs=hash_of(pairs), judge=judge, task=task)
 
     def reward_model(self, member: int) -> Key:
@@ -78,6 +77,12 @@ class ArtifactKeys:
             options=plain(options.voter),
             members=options.strength_members,
         )
+
+    def _task(self) -> Key:
+        """The task's settings, and for users' own files what is in them."""
+        task = self.config.task
+        key: Key = plain(task)
+        return key | ({"content": task.content()} if isinstance(task, Edited) else {})
 
     def _start(self, model: Model) -> Key:
         """Of the model that a stage starts from."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -50,6 +52,18 @@ def file_in(folder: Path, split_file: str, required: RequiredFields) -> Path:
         raise UserError(f"{required.key}: {folder} holds {names}: keep one of them")
     reason = f"no such file, and no {split_file}.parquet"
     raise required.no_such_file(folder / f"{split_file}.jsonl", reason)
+
+
+def digest_of(path: Path) -> str:
+    """The SHA-256 of a file, which is read once as long as it stays as it is."""
+    status = path.stat()
+    return read_digest(path, status.st_mtime_ns, status.st_size)
+
+
+@functools.cache
+def read_digest(path: Path, changed: int, size: int) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def read_file(path: Path, required: RequiredFields) -> Table:

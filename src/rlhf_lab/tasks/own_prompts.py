@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from rlhf_lab.tasks import fields
 from rlhf_lab.tasks.byte_tokenizer import byte_tokenizer
-from rlhf_lab.tasks.hub import SUFFIXES
+from rlhf_lab.tasks.hub import SUFFIXES, digest_of
 from rlhf_lab.tasks.prompt_columns import Columns, load
 from rlhf_lab.tasks.row_splits import Hashing, Naming, Rows, by_column, by_hash
 from rlhf_lab.tasks.tables import NoSuchFile, Table, TableExamples
@@ -189,6 +189,13 @@ class OwnPrompts(TaskOptions):
             return self.split_by
         files = [Path(self.path) / f"{self.validation_split}{suffix}" for suffix in SUFFIXES]
         return SplitBy.file if any(file.is_file() for file in files) else SplitBy.hash
+
+    def content(self) -> dict[str, str]:
+        """A digest of each local file that rows may be read from."""
+        names = (self.train_split, self.validation_split, self.test_split)
+        folder = Path(self.path)
+        files = [folder / f"{name}{suffix}" for name in names for suffix in SUFFIXES]
+        return {path.name: digest_of(path) for path in (folder, *files) if path.is_file()}
 
     def notes(self) -> list[str]:
         """What decides the splits, and the rows that are in none."""

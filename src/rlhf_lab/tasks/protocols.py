@@ -53,6 +53,15 @@ class Referencing(Protocol):
 
 
 @runtime_checkable
+class Edited(Protocol):
+    """A task whose rows users edit: what is made of them is made anew when they change."""
+
+    def content(self) -> dict[str, str]:
+        """A digest of each local file that rows are read from."""
+        ...
+
+
+@runtime_checkable
 class Explained(Protocol):
     """A task that knows what the columns of its rows are for."""
 
