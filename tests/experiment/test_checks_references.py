@@ -212,3 +212,19 @@ def test_the_report_counts_the_tokens_of_a_model_that_is_there(
     out = capsys.readouterr().out
     assert "the model reads of own_prompts.jsonl:1 (12 tokens):\n  | Add 0 and 0.\n" in out
     assert "reference tokens" not in out and "prompt words" not in out
+
+
+def test_a_complaint_names_the_place_of_the_part(
+    config_of: MakeConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    judge = ("reward@judge=endpoint", "judge.model=m")
+    with pytest.raises(UserError, match=r"^judge.key_variable=.*pass judge.key_variable=''"):
+        check(config_of(*judge))
+    with pytest.raises(UserError, match=r"^judge.base_url=x: pass an address"):
+        config_of(*judge, "judge.base_url=x")
+    with pytest.raises(UserError, match=r"^proxy.hidden_size=10 .* proxy.num_heads=4"):
+        config_of("proxy.hidden_size=10")
+    term = ("reward=combined", "+reward@reward.terms.a=endpoint", "reward.terms.a.base_url=x")
+    with pytest.raises(UserError, match=r"^reward.terms.a.base_url=x"):
+        config_of(*term)
