@@ -26,7 +26,7 @@ from hydra_plugins.rlhf_lab_plugin.tracked_sweeper import TrackedSweeper
 from rlhf_lab.cli import launch, sweep
 from rlhf_lab.cli.command import MULTIRUN, OptionsCommand
 from rlhf_lab.cli.main import COMMANDS, run_command
-from rlhf_lab.experiment.checks import check
+from rlhf_lab.experiment.checks import check, check_data
 from rlhf_lab.experiment.checks_devices import check_trainers
 from rlhf_lab.experiment.config import typed
 from rlhf_lab.experiment.config_schema import read_own_parts
@@ -213,6 +213,8 @@ def require_composable(words: Sequence[str], capsys: pytest.CaptureFixture[str])
     elif arguments and "=" not in arguments[0] and not arguments[0].startswith("-"):
         # The config of the run that is named has what these overrides go with.
         typed(composed(*overrides))
+    elif name == "data" and LEFT_OUT.isdisjoint(words):
+        check_data(typed(composed(*overrides)))
     elif LEFT_OUT.isdisjoint(words):
         refuse_none(overrides)
 

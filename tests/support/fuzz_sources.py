@@ -20,6 +20,7 @@ from rlhf_lab.models.sampling import GenerationSettings
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.tasks.audit import DataOptions, Limits, audit_split
 from rlhf_lab.tasks.gsm8k import Gsm8k
+from rlhf_lab.tasks.own_prompts import OwnPrompts
 from rlhf_lab.tasks.pairs import pair_examples
 from rlhf_lab.tasks.prompts import never_shorter
 from rlhf_lab.tasks.tldr_nano import TldrNano
@@ -94,6 +95,19 @@ def read_task(folder: Path) -> None:
         audit_split(split, examples, limits, DataOptions(), lambda: None)
 
 
+def make_prompts(folder: Path) -> None:
+    chats = [[{"role": "user", "content": f"What is {n}?"}] for n in range(24)]
+    rows = [{"q": chat, "a": f"It is {n}.", "n": {"m": n}} for n, chat in enumerate(chats)]
+    (folder / "train.jsonl").write_text("\n".join(map(json.dumps, rows)))
+
+
+def read_prompts(folder: Path) -> None:
+    task = OwnPrompts(path=str(folder), prompt="q", reference="a", hidden=["n.m"], test_share=0.3)
+    for split in Split:
+        list(task.examples(split))
+    task.content()
+
+
 def copy_task(folder: Path) -> None:
     out = folder.with_name(f"{folder.name}-copy")
     shutil.rmtree(out, ignore_errors=True)
@@ -141,6 +155,7 @@ CASES = (
     Case("cache", make_cache, {"read": read_cache}),
     Case("jsonl", make_jsonl, TASK),
     Case("parquet", make_parquet, TASK),
+    Case("prompts", make_prompts, {"read": read_prompts}),
     Case("pairs", make_pairs, {"read": read_pairs}),
     Case("policy", make_policy, {"load": read_policy, "shape": read_shape}),
     Case("reward_model", make_reward_model, {"load": read_reward_model}),

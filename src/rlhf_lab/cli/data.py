@@ -5,13 +5,17 @@ from __future__ import annotations
 from omegaconf import DictConfig
 
 from rlhf_lab.cli.command import HydraCommand
+from rlhf_lab.runs.trackers.console import Console
 
 
 def job(cfg: DictConfig) -> None:
-    from rlhf_lab.cli.compose import checked
+    from rlhf_lab.experiment.checks import check_data
+    from rlhf_lab.experiment.config import typed
     from rlhf_lab.experiment.data_report import inspect
 
-    inspect(*checked(cfg))
+    config = typed(cfg)
+    check_data(config)
+    inspect(config, Console(quiet=config.output.quiet))
 
 
 COMMAND = HydraCommand(

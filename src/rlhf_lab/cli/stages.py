@@ -17,13 +17,14 @@ if TYPE_CHECKING:
 
 def make_stages(config: Config, console: Console, loader: PolicyLoader | None = None) -> None:
     """Make every stage that the run needs, and report each."""
-    from rlhf_lab.experiment.derived import trains_on_labels, trains_proxy
+    from rlhf_lab.experiment.derived import has_references, trains_on_labels, trains_proxy
     from rlhf_lab.experiment.prepare import Artifacts
     from rlhf_lab.models.scratch import ScratchModel
 
     artifacts = Artifacts(config, console, loader)
     if isinstance(config.model, ScratchModel):
-        report_artifact(console, f"sft {config.model.name}", artifacts.sft(config.model))
+        stage = "sft" if has_references(config) else "random weights of"
+        report_artifact(console, f"{stage} {config.model.name}", artifacts.start(config.model))
     if trains_proxy(config) or trains_on_labels(config):
         report_artifact(console, "label", artifacts.labels())
     for proxy in artifacts.proxies():
@@ -34,7 +35,8 @@ def report_artifact(console: Console, stage: str, artifact: Artifact) -> None:
     """Print where a stage's artifact is, whether it was made now, and its metrics."""
     numbers = ", ".join(f"{name} {value:.3f}" for name, value in artifact.metrics.items())
     origin = "from cache" if artifact.was_cached else "made"
-    console.print(f"{stage}: {origin} {artifact.folder} ({numbers})")
+    shown = f" ({numbers})" if numbers else ""
+    console.print(f"{stage}: {origin} {artifact.folder}{shown}")
 
 
 def job(cfg: DictConfig) -> None:

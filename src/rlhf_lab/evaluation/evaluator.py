@@ -11,9 +11,15 @@ import torch
 
 from rlhf_lab.evaluation.measures.intervals import mean
 from rlhf_lab.evaluation.measures.pass_at_k import solved_metrics
-from rlhf_lab.evaluation.measures.score_gap import Scored, gap_metrics
+from rlhf_lab.evaluation.measures.score_gap import Scored, gap_metrics, margin_metrics
 from rlhf_lab.evaluation.measures.sft_distance import distance_metrics
-from rlhf_lab.evaluation.measures.verdicts import Judged, by_comparison, by_score, win_metrics
+from rlhf_lab.evaluation.measures.verdicts import (
+    Judged,
+    by_comparison,
+    by_itself,
+    by_score,
+    win_metrics,
+)
 from rlhf_lab.evaluation.options import EvalOptions
 from rlhf_lab.evaluation.samples import (
     drain_counts,
@@ -39,15 +45,16 @@ class Evaluator:
 
     judged: generates the samples that are judged; sampled: those at the run's temperature, for KL
     (the same object if the temperatures are equal). reference: the SFT model. gold: the judge,
-    which scores or compares. is_verified: gold is 1 for right and 0 for wrong. answering: finds the
-    answers that maj@k votes on.
+    which scores or compares; None if nobody judges. references: empty for a task that has none.
+    is_verified: gold is 1 for right and 0 for wrong. answering: finds the answers that maj@k votes
+    on. why_no_win_rate: '' if there is one.
     """
 
     judged: Generator
     sampled: Generator
     policy: Any
     reference: Any
-    gold: Reward | Comparing
+    gold: Reward | Comparing | None
     proxy: Reward
     prompts: Sequence[Prompt]
     references: Sequence[Group]
@@ -56,6 +63,7 @@ class Evaluator:
     is_verified: bool
     answering: Answering | None
     options: EvalOptions
+    why_no_win_rate: str = ""
 
     def evaluate(self, weights: Weights) -> tuple[Metrics, list[dict[str, Any]]]:
         """Metrics of a version, and a row per prompt of the table of texts.
@@ -73,9 +81,10 @@ class Evaluator:
             **solved,
             **sample_metrics(samples),
             "eval/prompts": len(groups),
-            "eval/prompts_unjudged": judged.count(None),
+            **({"eval/prompts_unjudged": judged.count(None)} if self.gold else {}),
             "eval/samples": self.options.samples,
             "eval/split": self.options.split.value,
+            **({"eval/no_win_rate": self.why_no_win_rate} if self.why_no_win_rate else {}),
         }
         distance, drawn = self._distance(weights, firsts)
         generated = groups if drawn is firsts else [*groups, *drawn]
@@ -89,8 +98,7 @@ class Evaluator:
     @functools.cached_property
     def _gold_of_references(self) -> list[tuple[float, ...]]:
         """Scored once for all versions: a judge may cost something."""
-        if isinstance(self.gold, Comparing):
-            return []
+        assert isinstance(self.gold, Reward)
         return self.gold.score(self.references)
 
     @functools.cached_property
@@ -101,11 +109,16 @@ class Evaluator:
         self, groups: Sequence[Group], firsts: Sequence[Group]
     ) -> tuple[list[Judged | None], Metrics]:
         """The judge's verdict of the first samples, and pass@k and maj@k of all of them."""
-        if isinstance(self.gold, Comparing):
+        if self.gold is None:
+            return [None] * len(firsts), {}
+        if self.references and isinstance(self.gold, Comparing):
             return [by_comparison(row) for row in self.gold.compare(firsts, self.references)], {}
+        assert isinstance(self.gold, Reward), "without references it scores"
         scores = self.gold.score(groups)
-        pairs = zip(scores, self._gold_of_references, strict=True)
-        judged = [by_score(row, reference) for row, reference in pairs]
+        judged = [by_itself(row) for row in scores]
+        if self.references:
+            pairs = zip(scores, self._gold_of_references, strict=True)
+            judged = [by_score(row, reference) for row, reference in pairs]
         scored = [(g, row) for g, row in zip(groups, scores, strict=True) if row]
         if not self.is_verified or not scored:
             return judged, {}
@@ -113,7 +126,9 @@ class Evaluator:
         return judged, solved_metrics(solved, rows, self.options.sizes, self.answering)
 
     def _gold(self, firsts: Sequence[Group], judged: Sequence[Judged | None]) -> Metrics:
-        """Win-rates over the prompts that could be judged."""
+        """Win-rates over the prompts that could be judged; nothing without a judge."""
+        if self.gold is None:
+            return {}
         counts = drain_counts("judge", self.gold)
         known = [(row, index) for index, row in enumerate(judged) if row]
         if not known:
@@ -122,13 +137,20 @@ class Evaluator:
                 f"the judge could judge none of {len(firsts)} prompts{text}: see to it that it "
                 "answers (judge=...), then run `rlhf-lab evaluate RUN`"
             )
-        longer = [self._length_difference(firsts, index) for _, index in known]
+        longer = [self._length_difference(firsts, i) for _, i in known if self.references]
         return win_metrics([row for row, _ in known], longer) | counts
 
     def _proxy(self, firsts: Sequence[Group], judged: Sequence[Judged | None]) -> Metrics:
-        """The proxy's scores, and the gap to gold over the prompts that both could judge."""
-        scores, references = self.proxy.score(firsts), self._proxy_of_references
+        """The proxy's scores; with references how often it prefers the sample, and the gap to gold
+        over the prompts that both could judge."""
+        scores = self.proxy.score(firsts)
+        references = self._proxy_of_references if self.references else []
         metrics = drain_counts("proxy", self.proxy) | proxy_metrics(scores)
+        if not self.references:
+            return metrics
+        if self.gold is None:
+            pairs = zip(scores, references, strict=True)
+            return metrics | margin_metrics([Scored(s[0], r[0]) for s, r in pairs if s and r])
         both = [
             (row, Scored(score[0], reference[0]))
             for row, score, reference in zip(judged, scores, references, strict=True)
@@ -136,9 +158,9 @@ class Evaluator:
         ]
         if both:
             proxy = [scored for _, scored in both]
-            gold = [Scored(row.gold, row.reference_gold) for row, _ in both]
+            gold = [Scored(row.gold, row.reference_gold or 0.0) for row, _ in both]
             metrics["proxy/reference_mean"] = mean([scored.reference for scored in proxy])
-            metrics |= gap_metrics(gold, proxy, [row.win for row, _ in both])
+            metrics |= gap_metrics(gold, proxy, [row.win or 0.0 for row, _ in both])
         return metrics
 
     def _length_difference(self, firsts: Sequence[Group], index: int) -> int:
@@ -149,17 +171,21 @@ class Evaluator:
     def _texts(
         self, firsts: Sequence[Group], judged: Sequence[Judged | None]
     ) -> list[dict[str, Any]]:
-        """A row per prompt; gold is None where it could not be judged."""
+        """A row per prompt; gold is None where it could not be judged, and a reference where there
+        is none."""
+        references: list[str | None] = [group.samples[0].text for group in self.references]
         return [
             {
                 "uid": group.prompt.example.uid,
                 "prompt": group.prompt.example.prompt,
-                "reference": reference.samples[0].text,
+                "reference": reference,
                 "sample": group.samples[0].text,
                 "gold": row.gold if row else None,
                 "reference_gold": row.reference_gold if row else None,
             }
-            for group, reference, row in zip(firsts, self.references, judged, strict=True)
+            for group, reference, row in zip(
+                firsts, references or [None] * len(firsts), judged, strict=True
+            )
         ]
 
     def _distance(self, weights: Weights, firsts: list[Group]) -> tuple[Metrics, list[Group]]:

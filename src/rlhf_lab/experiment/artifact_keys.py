@@ -14,12 +14,14 @@ from typing import Any
 import rlhf_lab
 from rlhf_lab.experiment.build import transformers_sampling
 from rlhf_lab.experiment.config import Config, plain
+from rlhf_lab.experiment.derived import has_references
 from rlhf_lab.experiment.own_code import digests
 from rlhf_lab.models.pretrained import PretrainedModel
 from rlhf_lab.models.scratch import ScratchModel
 from rlhf_lab.rewards.function import FunctionReward, code_of
 from rlhf_lab.rewards.options import named_parts, parts
 from rlhf_lab.runs.folder import config_hash
+from rlhf_lab.tasks.protocols import Edited
 from rlhf_lab.training.stages.relabel import GivenPairs, given_pairs
 
 Key = dict[str, Any]
@@ -38,9 +40,10 @@ class ArtifactKeys:
 
     def sft(self, model: Model) -> Key:
         config = self.config
-        return self._key(
-            task=plain(config.task), model=plain(model.whole), options=plain(config.sft)
-        )
+        return self._key(task=self._task(), model=plain(model.whole), options=plain(config.sft))
+
+    def initial(self, model: ScratchModel) -> Key:
+        return self._key(task=self.config.task.name, model=plain(model.whole))
 
     def labels(self) -> Key:
         config = self.config
@@ -49,7 +52,7 @@ class ArtifactKeys:
         return self._key(
             *named_parts("judge", config.judge),
             start=self._start(config.model),
-            task=plain(config.task),
+            task=self._task(),
             generator=plain(transformers_sampling(config)),
             judge=plain(config.judge),
             judge_code=[code_of(p) for p in parts(config.judge) if isinstance(p, FunctionReward)],
@@ -57,7 +60,7 @@ class ArtifactKeys:
         )
 
     def relabel(self, pairs: GivenPairs) -> Key:
-        judge, task = plain(self.config.judge), plain(self.config.task)
+        judge, task = plain(self.config.judge), self._task()
         judges = named_parts("judge", self.config.judge)
         return self._key(*judges, pairs=hash_of(pairs), judge=judge, task=task)
 
@@ -78,9 +81,18 @@ class ArtifactKeys:
             members=options.strength_members,
         )
 
+    def _task(self) -> Key:
+        """The task's settings, and for users' own files what is in them."""
+        task = self.config.task
+        key: Key = plain(task)
+        return key | ({"content": task.content()} if isinstance(task, Edited) else {})
+
     def _start(self, model: Model) -> Key:
         """Of the model that a stage starts from."""
-        return plain(model.whole) if isinstance(model, PretrainedModel) else self.sft(model)
+        if isinstance(model, ScratchModel):
+            return self.sft(model) if has_references(self.config) else self.initial(model)
+        key: Key = plain(model.whole)
+        return key
 
     def _key(self, *judges: tuple[str, Any], **settings: Any) -> Key:
         """judges: those that take part, whose code may be a plugin's, as the task's may."""

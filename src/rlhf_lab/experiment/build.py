@@ -11,8 +11,14 @@ from typing import Any
 
 from rlhf_lab.evaluation.evaluator import Evaluator
 from rlhf_lab.experiment.build_prompts import build_eval_prompts
+from rlhf_lab.experiment.checks_references import why_no_win_rate
 from rlhf_lab.experiment.config import Config
-from rlhf_lab.experiment.derived import is_verified, response_tokens
+from rlhf_lab.experiment.derived import (
+    has_judge,
+    has_references,
+    is_verified,
+    response_tokens,
+)
 from rlhf_lab.experiment.policy_loader import PolicyLoader
 from rlhf_lab.experiment.sources import Sources
 from rlhf_lab.models.devices import chosen
@@ -23,6 +29,7 @@ from rlhf_lab.tasks.protocols import Answering
 from rlhf_lab.tasks.references import reference_groups
 from rlhf_lab.types.randomness import stable_hash, uniforms
 from rlhf_lab.types.reward_protocols import Reward
+from rlhf_lab.types.samples import Group
 
 
 def transformers_sampling(config: Config) -> HFSampling:
@@ -75,20 +82,25 @@ def build_evaluator(
     if temperature and temperature != config.generator.temperature:
         judged = build_generator(config, sampling_model, tokenizer, "evaluation", temperature)
     threads = config.eval.threads
+    references: list[Group] = []
+    if has_references(config):
+        references = reference_groups(prompts, tokenizer, response_tokens(config))
+    is_judged = has_judge(config)
     return Evaluator(
         judged=judged,
         sampled=sampled,
         policy=policy.to(device),
         reference=reference.to(device),
-        gold=build_reward(config.judge, config, tokenizer, (), threads),
+        gold=build_reward(config.judge, config, tokenizer, (), threads) if is_judged else None,
         proxy=build_reward(config.reward, config, tokenizer, sources.proxies, threads),
         prompts=prompts,
-        references=reference_groups(prompts, tokenizer, response_tokens(config)),
+        references=references,
         pad_id=pad_id(tokenizer),
         temperature=config.generator.temperature,
         is_verified=is_verified(config),
         answering=config.task if isinstance(config.task, Answering) else None,
         options=config.eval,
+        why_no_win_rate=why_no_win_rate(config),
     )
 
 

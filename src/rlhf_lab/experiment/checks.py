@@ -20,6 +20,7 @@ from rlhf_lab.experiment.checks_algorithm import (
 )
 from rlhf_lab.experiment.checks_devices import check_devices, check_kernels, check_threads
 from rlhf_lab.experiment.checks_models import check_adapters, check_lengths, check_proxy
+from rlhf_lab.experiment.checks_references import check_judge, check_references
 from rlhf_lab.experiment.checks_rewards import check_rules, check_shaping
 from rlhf_lab.experiment.config import Config, plain
 from rlhf_lab.rewards.options import named_parts
@@ -79,6 +80,8 @@ RULES: tuple[Callable[[Config], None], ...] = (
     check_correction,
     check_rounds,
     check_threads,
+    check_judge,
+    check_references,
     check_lengths,
     check_rules,
     check_proxy,
@@ -95,6 +98,13 @@ def warnings(config: Config) -> list[str]:
     task = config.task.warning if isinstance(config.task, Cautious) else ""
     found = (config.correction.warning, starts_at_zero(config), task)
     return [warning for warning in found if warning]
+
+
+def check_data(config: Config) -> None:
+    """The rules for a command that reads the task's rows and trains nothing."""
+    check_secrets(config)
+    if isinstance(config.task, Demanding):
+        config.task.require_usable("task")
 
 
 def require_readable_splits(config: Config) -> None:

@@ -7,6 +7,7 @@ themselves. Nothing below this module sees a config object.
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -104,7 +105,7 @@ class Config(limits.Limited):
 
 def live(node: Any, key: str) -> Any:
     """Turn a composed node, mounted at `key`, into frozen parts. Numbers are checked under their
-    whole names first; a part's own complaint is passed on as it is."""
+    whole names first; a part's own complaint names its group, which is replaced by `key`."""
     if isinstance(node, dict):
         return {name: live(value, f"{key}.{name}") for name, value in node.items()}
     part = getattr(type(node), "PART", None)
@@ -112,7 +113,14 @@ def live(node: Any, key: str) -> Any:
         return node
     limits.check(node, part, key)
     names = [column.name for column in dataclasses.fields(node)]
-    return part(**{name: live(getattr(node, name), f"{key}.{name}") for name in names})
+    values = {name: live(getattr(node, name), f"{key}.{name}") for name in names}
+    group = getattr(part, "_key", "")
+    try:
+        return part(**values)
+    except UserError as error:
+        if not group or key == group:
+            raise
+        raise UserError(re.sub(rf"\b{group}\.(?=\w)", f"{key}.", str(error))) from error
 
 
 def typed(cfg: DictConfig) -> Config:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from rlhf_lab.experiment.build_prompts import (
     build_prompts,
     prompt_encoder,
@@ -10,6 +12,7 @@ from rlhf_lab.experiment.build_prompts import (
 )
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.experiment.data_copy import Splits, refuse_copy, write_copy
+from rlhf_lab.experiment.data_examples import show_examples
 from rlhf_lab.experiment.data_tables import show_tables
 from rlhf_lab.experiment.derived import response_tokens
 from rlhf_lab.models.causal_lm import load_tokenizer
@@ -18,6 +21,7 @@ from rlhf_lab.tasks.audit import Limits, audit_split
 from rlhf_lab.tasks.overlap import Overlap, overlap
 from rlhf_lab.tasks.prompts import Render, text_of
 from rlhf_lab.tasks.tables import NoSuchFile
+from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.samples import Split
 
 # Which split is looked for in which.
@@ -36,14 +40,15 @@ def inspect(config: Config, console: Console) -> None:
     splits = readable_splits(config, console)
     if config.data.out:
         refuse_copy(config, splits)
-    limits = limits_of(config)
+    limits = limits_of(config, console)
     audits = []
     for split, examples in splits.items():
         total = min(config.data.limit or len(examples), len(examples))
         with console.stage(f"read {split.value}", total) as bar:
             audits.append(audit_split(split, examples, limits, config.data, bar.advance))
     overlaps = compare(config, splits, console)
-    show_tables(config, console, audits, overlaps)
+    show_tables(config, console, audits, overlaps, has_tokens=limits.encode is not None)
+    show_examples(config, console, splits, limits)
     if config.data.out:
         write_copy(config, splits, audits, overlaps, console)
 
@@ -59,16 +64,25 @@ def readable_splits(config: Config, console: Console) -> Splits:
     return found
 
 
-def limits_of(config: Config) -> Limits:
-    """How the run would read prompts and references."""
+def limits_of(config: Config, console: Console) -> Limits:
+    """How the run would read prompts and references: as plain text if no tokenizer is there."""
     encode = None
     render: Render = text_of
-    if config.data.tokens:
-        tokenizer = load_tokenizer(config.model, config.task.tokenizer())
+    if config.data.tokens and (tokenizer := tokenizer_of(config, console)) is not None:
         encode = prompt_encoder(tokenizer)
         render = prompt_renderer(config.task, tokenizer)
     prompt, response = config.task.max_prompt_tokens, response_tokens(config)
     return Limits(encode, prompt_shortener(config.task), prompt, response, render)
+
+
+def tokenizer_of(config: Config, console: Console) -> Any | None:
+    """The tokenizer of the run's model. None, with the reason, if there is none: rows can be looked
+    at without a model."""
+    try:
+        return load_tokenizer(config.model, config.task.tokenizer())
+    except UserError as error:
+        console.print(f"lengths are in characters and words, not in tokens: {error}")
+        return None
 
 
 def compare(config: Config, splits: Splits, console: Console) -> list[Overlap]:

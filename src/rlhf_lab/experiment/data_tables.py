@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rlhf_lab.experiment.config import Config
+from rlhf_lab.experiment.derived import has_references
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.tasks.audit import SplitAudit
 from rlhf_lab.tasks.lengths import Repeats
 from rlhf_lab.tasks.overlap import Overlap
+from rlhf_lab.tasks.protocols import Explained
 
 
 def show_tables(
-    config: Config, console: Console, audits: Sequence[SplitAudit], overlaps: Sequence[Overlap]
+    config: Config,
+    console: Console,
+    audits: Sequence[SplitAudit],
+    overlaps: Sequence[Overlap],
+    has_tokens: bool,
 ) -> None:
     """Tables, then what they mean for a run."""
     console.table(
@@ -28,16 +34,12 @@ def show_tables(
             for a in audits
         ],
     )
-    columns = [
-        [a.split.value, name, share(a.empty[name], a.rows)] for a in audits for name in a.columns
-    ]
-    if columns:
-        console.table("\ncolumns", ["split", "column", "empty"], columns)
-    counted = f", tokens of model={config.model.name}" if config.data.tokens else ""
+    show_columns(config, console, audits)
+    counted = f", tokens of model={config.model.name}" if has_tokens else ""
     console.table(
         f"\nlengths{counted}",
         ["split", "of", "min", "mean", "median", "p95", "max", "limit", "over"],
-        [row for a in audits for row in length_rows(a)],
+        [row for a in audits for row in length_rows(a, has_references(config))],
     )
     if overlaps:
         console.table(
@@ -51,6 +53,29 @@ def show_tables(
         )
     lines = [line for audit in audits for line in remarks(config, audit)]
     console.print("\n".join(["", *lines, *overlap_lines(overlaps)]))
+
+
+def show_columns(config: Config, console: Console, audits: Sequence[SplitAudit]) -> None:
+    """The columns of every split, how often they are empty, and if the task knows, their use."""
+    task = config.task
+    uses = task.uses() if isinstance(task, Explained) else {}
+    rows = [
+        [a.split.value, name, share(a.empty[name], a.rows), used_as(name, uses)]
+        for a in audits
+        for name in a.columns
+    ]
+    if rows and uses:
+        console.table("\ncolumns", ["split", "column", "empty", "used as"], rows)
+    elif rows:
+        console.table("\ncolumns", ["split", "column", "empty"], [row[:3] for row in rows])
+    for note in task.notes() if isinstance(task, Explained) else ():
+        console.print(note)
+
+
+def used_as(column: str, uses: Mapping[str, str]) -> str:
+    """What a column is used for; of an object, what the parts of it are used for."""
+    inner = [f"{use} ({name})" for name, use in uses.items() if name.startswith(f"{column}.")]
+    return ", ".join([*([uses[column]] if column in uses else []), *inner]) or "-"
 
 
 def ids(audit: SplitAudit) -> str:
@@ -67,10 +92,12 @@ def share(part: int, whole: int) -> str:
     return f"{part:,} ({percent:.0f}%)" if percent >= 10 else f"{part:,} ({percent:.2g}%)"
 
 
-def length_rows(audit: SplitAudit) -> list[list[str]]:
+def length_rows(audit: SplitAudit, has_references: bool) -> list[list[str]]:
     """The table's rows of one split, characters before tokens."""
     rows = []
     for kind, lengths in sorted(audit.lengths.items()):
+        if kind.startswith("reference") and not has_references:
+            continue
         limit = [f"{lengths.limit:,}", share(lengths.num_over, lengths.num)]
         quantiles = [f"{lengths.quantile(q):,}" for q in (0.5, 0.95, 1.0)]
         rows.append(
@@ -98,7 +125,7 @@ def remarks(config: Config, audit: SplitAudit) -> list[str]:
             f"task.max_prompt_tokens={limit}; a run stops at the first: raise it, or pass data.out"
         )
     references = audit.lengths.get("reference tokens")
-    if references and references.num_over:
+    if references and references.num_over and has_references(config):
         lines.append(
             f"{audit.split.value}: {references.num_over:,} references are cut to "
             f"{references.limit} tokens in SFT and evaluation"

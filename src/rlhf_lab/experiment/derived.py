@@ -10,9 +10,10 @@ from rlhf_lab.experiment.algorithm_probes import reads_reference, trains_fixed_r
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.models.devices import chosen
 from rlhf_lab.models.sampling import GenerationSettings
+from rlhf_lab.rewards.nobody import NoJudge
 from rlhf_lab.rewards.options import num_proxies
 from rlhf_lab.rollout.generators.vllm.server_options import VLLMServerSampling
-from rlhf_lab.tasks.protocols import Verifiable
+from rlhf_lab.tasks.protocols import Referencing, Verifiable
 from rlhf_lab.training.engines.distributed import world_size
 from rlhf_lab.training.loop import ALL
 
@@ -20,6 +21,17 @@ from rlhf_lab.training.loop import ALL
 def response_tokens(config: Config) -> int:
     """Longest response, the end token included."""
     return config.generator.max_new_tokens or int(config.task.max_response_tokens)
+
+
+def has_references(config: Config) -> bool:
+    """Whether the task has reference answers, which SFT, proxies and win-rates need."""
+    task = config.task
+    return task.has_references if isinstance(task, Referencing) else True
+
+
+def has_judge(config: Config) -> bool:
+    """Whether samples are judged in evaluation."""
+    return not isinstance(config.judge, NoJudge)
 
 
 def trains_proxy(config: Config) -> bool:

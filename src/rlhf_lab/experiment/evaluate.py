@@ -44,16 +44,12 @@ def evaluate_run(
             metrics, table = judge.evaluate(Weights(version, read_tensors(path)))
             seconds = perf_counter() - start
             rows.append(metrics | {"eval/options": config.eval.name} | speed(metrics, seconds))
-            bar.advance(1, win_rate=metrics["gold/win_rate"], kl=metrics["kl/sft_k1"])
+            bar.advance(1, **shown_numbers(metrics))
     table = table[: config.eval.table_rows]
     label = f"-{config.eval.label}" if config.eval.label else ""
     write_rows(folder / f"evals{label}.jsonl", rows)
     write_rows(folder / f"samples{label}.jsonl", table)
-    last = rows[-1]
-    console.print(
-        f"gold win-rate {with_bounds(last, 'gold/win_rate')} against references, "
-        f"KL to SFT {last['kl/sft_k1']:.2f} nats a sequence (version {last['version']})"
-    )
+    console.print(headline(rows[-1]))
     show_samples(console, table)
     return rows
 
@@ -73,6 +69,26 @@ def saved_weights(folder: Path) -> dict[int, Path]:
     return saved
 
 
+def shown_numbers(metrics: Row) -> dict[str, float]:
+    """The numbers of a version that the bar shows."""
+    names = {"gold/win_rate": "win_rate"}
+    if "gold/win_rate" not in metrics:
+        names = {"gold/mean": "gold", "proxy/mean": "reward"}
+    names["kl/sft_k1"] = "kl"
+    return {title: metrics[name] for name, title in names.items() if name in metrics}
+
+
+def headline(row: Row) -> str:
+    """A version's scores in a line; without a win-rate the mean scores, and why there is none."""
+    end = f"{row['kl/sft_k1']:.2f} nats a sequence (version {row['version']})"
+    if "eval/no_win_rate" not in row:
+        rate = with_bounds(row, "gold/win_rate")
+        return f"gold win-rate {rate} against references, KL to SFT {end}"
+    names = {"mean reward": "proxy/mean", "mean of the judge": "gold/mean"}
+    means = [f"{name} {number(row, key)}" for name, key in names.items() if key in row]
+    return ", ".join([*means, f"KL to the start {end}; no win-rate: {row['eval/no_win_rate']}"])
+
+
 def speed(metrics: Row, seconds: float) -> Metrics:
     """What a clock measured, under names that promise no exactness."""
     samples = metrics["eval/prompts"] * metrics["eval/samples"]
@@ -80,22 +96,18 @@ def speed(metrics: Row, seconds: float) -> Metrics:
 
 
 def show_samples(console: Console, table: list[dict[str, Any]]) -> None:
-    """A table of what the policy writes now."""
+    """A table of what the policy writes now; columns without any text are left out."""
+    columns = {
+        "prompt": [row["prompt"] for row in table],
+        "sample": [row["sample"] for row in table],
+        "gold": [number(row, "gold", 2) for row in table],
+        "reference": [row["reference"] or "" for row in table],
+        "gold of reference": [number(row, "reference_gold", 2) for row in table],
+    }
+    shown = {name: texts for name, texts in columns.items() if any(texts)}
     if table:
-        console.table(
-            "samples of the last version",
-            ["prompt", "sample", "gold", "reference", "gold of reference"],
-            [
-                [
-                    row["prompt"],
-                    row["sample"],
-                    number(row, "gold", 2),
-                    row["reference"],
-                    number(row, "reference_gold", 2),
-                ]
-                for row in table
-            ],
-        )
+        rows = [list(texts) for texts in zip(*shown.values(), strict=True)]
+        console.table("samples of the last version", list(shown), rows)
 
 
 def show(console: Console, runs: Sequence[Evaluated]) -> None:

@@ -11,6 +11,7 @@ import torch
 
 from rlhf_lab.experiment.build_prompts import build_prompts
 from rlhf_lab.experiment.checks_models import check_context
+from rlhf_lab.experiment.checks_references import require_references
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.experiment.derived import response_tokens
 from rlhf_lab.models.causal_lm import load_policy, save_policy
@@ -37,6 +38,7 @@ def make_sft(
     config: Config, console: Console, model: ScratchModel | PretrainedModel, folder: Path
 ) -> dict[str, float]:
     """A policy that is fine-tuned on references, as a folder that transformers loads."""
+    require_references(config, "SFT")
     policy, tokenizer = load_policy(model, config.task.tokenizer(), config.seed)
     check_context(config, policy)
     policy.to(chosen(config.engine.device, "engine.device"))
@@ -57,6 +59,14 @@ def make_sft(
     return metrics
 
 
+def make_initial(config: Config, model: ScratchModel, folder: Path) -> dict[str, float]:
+    """A policy of random weights, as a folder that transformers loads."""
+    policy, tokenizer = load_policy(model, config.task.tokenizer(), config.seed)
+    check_context(config, policy)
+    save_policy(policy, tokenizer, folder)
+    return {}
+
+
 def make_reward_model(
     config: Config,
     console: Console,
@@ -68,6 +78,7 @@ def make_reward_model(
 ) -> dict[str, float]:
     """A proxy. start: model and tokenizer that it begins as. pairs: to train on, and held out.
     strength_P: how strongly voters prefer the chosen answers."""
+    require_references(config, "a proxy")
     options, (policy, tokenizer), (train, held_out) = config.reward_model, start, pairs
     seed = stable_hash(config.seed, "member", member) & (2**63 - 1) if member else config.seed
     device = chosen(config.engine.device, "engine.device")

@@ -14,9 +14,15 @@ import torch
 
 from rlhf_lab.experiment.artifact_keys import ArtifactKeys, Key, given_labels, pairs_to_relabel
 from rlhf_lab.experiment.config import Config
-from rlhf_lab.experiment.derived import trains_on_labels
+from rlhf_lab.experiment.derived import has_references, trains_on_labels
 from rlhf_lab.experiment.make_labels import copy_labels, make_labels, make_relabelled
-from rlhf_lab.experiment.make_models import STRENGTH, make_reward_model, make_sft, make_strength
+from rlhf_lab.experiment.make_models import (
+    STRENGTH,
+    make_initial,
+    make_reward_model,
+    make_sft,
+    make_strength,
+)
 from rlhf_lab.experiment.policy_loader import PolicyLoader
 from rlhf_lab.experiment.sources import Sources
 from rlhf_lab.models.causal_lm import load_tokenizer
@@ -68,7 +74,7 @@ class Artifacts:
         keys: list[tuple[str, Key]] = []
         for model in (config.model, config.proxy) if num else (config.model,):
             if isinstance(model, ScratchModel):
-                keys.append(("sft", self._keys.sft(model)))
+                keys.append(self._start(model))
         if num or trains_on_labels(config):
             keys.append(("labels", self._keys.labels()))
         keys += [("reward_model", self._keys.reward_model(member)) for member in range(num)]
@@ -88,7 +94,22 @@ class Artifacts:
         """Models of random weights go through SFT; pretrained ones are taken as they are."""
         if isinstance(model, PretrainedModel):
             return model
-        return PretrainedModel(name=model.name, path=str(self.sft(model).folder))
+        return PretrainedModel(name=model.name, path=str(self.start(model).folder))
+
+    def start(self, model: ScratchModel) -> Artifact:
+        """The policy that a model of random weights begins as: by SFT if there are references."""
+        return self.sft(model) if has_references(self._config) else self.initial(model)
+
+    def initial(self, model: ScratchModel) -> Artifact:
+        """A policy of random weights, as a folder that transformers loads."""
+        make = functools.partial(make_initial, self._config, model)
+        return self._cached("initial", self._keys.initial(model), make)
+
+    def _start(self, model: ScratchModel) -> tuple[str, Key]:
+        """Stage and key of `start`."""
+        if has_references(self._config):
+            return "sft", self._keys.sft(model)
+        return "initial", self._keys.initial(model)
 
     def sft(self, model: ScratchModel | PretrainedModel) -> Artifact:
         """A policy fine-tuned on references, as a folder that transformers loads."""

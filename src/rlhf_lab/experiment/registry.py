@@ -67,7 +67,8 @@ CLASSES: dict[str, dict[str, str]] = {
         "no_robots.NoRobots",
         "reasoning_gym.ReasoningGym",
         "tldr.Tldr",
-    ),
+    )
+    | {"prompts": "tasks.own_prompts.OwnPrompts"},
     "reward": {
         "reward_model": "rewards.model.ModelReward",
         "ensemble": "rewards.ensemble.EnsembleReward",
@@ -76,6 +77,7 @@ CLASSES: dict[str, dict[str, str]] = {
         "steps": "rewards.steps.StepsReward",
         "combined": "rewards.combined.CombinedReward",
         "endpoint": "rewards.judge.options.EndpointReward",
+        "none": "rewards.nobody.NoJudge",
     },
     "model": {
         "scratch": "models.scratch.ScratchModel",

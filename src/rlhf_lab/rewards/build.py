@@ -21,6 +21,7 @@ from rlhf_lab.rewards.judge.options import EndpointReward
 from rlhf_lab.rewards.judge.scorer import JudgeScorer
 from rlhf_lab.rewards.limited import SampleScorer
 from rlhf_lab.rewards.model import CPU, ModelReward, ModelScorer, reads_last_token
+from rlhf_lab.rewards.nobody import NoJudge
 from rlhf_lab.rewards.rule import RuleReward, RuleScorer
 from rlhf_lab.rewards.steps import StepsReward, StepsScorer
 from rlhf_lab.tasks.protocols import Task
@@ -109,6 +110,13 @@ def build_endpoint(options: EndpointReward, context: RewardContext) -> Reward:
     return JudgeScorer(options, JudgeCalls(options, options.api_key(), cache), context.reference)
 
 
+def build_nobody(options: NoJudge, context: RewardContext) -> Reward:
+    raise UserError(
+        "judge=none: nobody judges here, and this needs a judge: pass reward@judge=function "
+        "judge.path=MODULE.FUNCTION, or another option of group reward"
+    )
+
+
 BUILDERS: dict[type, Callable[[Any, RewardContext], Reward]] = {
     RuleReward: build_rule,
     FunctionReward: build_function,
@@ -117,4 +125,5 @@ BUILDERS: dict[type, Callable[[Any, RewardContext], Reward]] = {
     CombinedReward: build_combined,
     EndpointReward: build_endpoint,
     StepsReward: build_steps,
+    NoJudge: build_nobody,
 }

@@ -74,6 +74,10 @@ class CombinedReward(RewardOptions):
             raise UserError("reward.weights with reward.how=product: factors have no weights")
 
     @property
+    def reads_reference(self) -> str:
+        return f"calibrated={self.calibrated}" if self.calibrated else ""
+
+    @property
     def scored(self) -> list[str]:
         """The terms that are no gates, in order."""
         return [name for name in self.terms if name not in self.gates]

@@ -142,8 +142,9 @@ def require_score(key: str, options: FunctionReward, example: Example) -> None:
     try:
         judge(example, example.reference.strip(), True)
     except Exception as error:
+        answer = "a reference answer" if example.reference else "an empty answer"
         raise UserError(
-            f"{key}.path={options.path} cannot score a reference answer ({error}): it must return "
+            f"{key}.path={options.path} cannot score {answer} ({error}): it must return "
             f"a finite number for every answer; correct it, {key}.arguments or {key}.time_limit_s"
         ) from error
 

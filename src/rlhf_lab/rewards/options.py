@@ -14,11 +14,16 @@ class RewardOptions(limits.Limited, key="reward"):
 
     is_rule: samples are scored by the task's own rule. is_learned: by a reward model.
     reads_example: the score depends on the task's example, not on the texts alone.
+    reads_reference: what of it cannot do without reference answers, as KEY=VALUE; '' if nothing.
     """
 
     is_rule: ClassVar[bool] = False
     is_learned: ClassVar[bool] = False
     reads_example: ClassVar[bool] = False
+
+    @property
+    def reads_reference(self) -> str:
+        return ""
 
     @property
     def num_proxies(self) -> int:

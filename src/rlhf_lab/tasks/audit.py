@@ -20,6 +20,7 @@ from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.samples import Example, Split
 
 IDS = ("id", "uid")
+TEXTS = ("prompt", "reference")
 Advance = Callable[[], None]
 
 
@@ -35,9 +36,15 @@ class DataOptions(limits.Limited, key="data"):
     )
     limit: int = limits.count(0, least=0, about="Rows of each split that are examined; 0 is all.")
     tokens: bool = limits.option(
-        True, about="Whether lengths are counted in tokens too; false needs no model."
+        True,
+        about=(
+            "Whether lengths are counted in tokens too, if the model's tokenizer is there; false "
+            "counts characters and words."
+        ),
     )
-    examples: int = limits.count(3, least=0, about="Examples shown of each finding.")
+    examples: int = limits.count(
+        3, least=0, about="Prompts shown as the model reads them, and examples of each finding."
+    )
     out: str = limits.option(
         "",
         about=(
@@ -118,7 +125,8 @@ def audit_split(
     advance: Advance,
 ) -> SplitAudit:
     """Read every row of a split once."""
-    kinds = ("prompt characters", "reference characters")
+    units = ("characters",) if limits.encode else ("characters", "words")
+    kinds = [f"{text} {unit}" for text in TEXTS for unit in units]
     audit = SplitAudit(
         split,
         min(options.limit or len(examples), len(examples)),
@@ -145,9 +153,12 @@ def audit_split(
 
 def measure(audit: SplitAudit, index: int, example: Example, limits: Limits) -> None:
     """Add the lengths of one row."""
-    audit.lengths["prompt characters"].add(len(example.prompt))
-    audit.lengths["reference characters"].add(len(example.reference))
+    texts = dict(zip(TEXTS, (example.prompt, example.reference), strict=True))
+    for name, text in texts.items():
+        audit.lengths[f"{name} characters"].add(len(text))
     if not limits.encode:
+        for name, text in texts.items():
+            audit.lengths[f"{name} words"].add(len(text.split()))
         return
     num = len(limits.encode(limits.render(example)))
     audit.lengths["prompt tokens"].add(num)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,8 @@ from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.samples import Example
 
 Messages = Sequence[tuple[str, str]]
+ROLES = ("system", "user", "assistant")
+REMEDY = "correct or delete the row"
 # The answer by which a template is tested.
 ANSWER = "An answer."
 
@@ -20,6 +22,18 @@ def as_text(messages: Messages) -> str:
     """A chat as plain text, up to the start of the next answer."""
     turns = "".join(f"{role}: {content}\n\n" for role, content in messages)
     return f"{turns}assistant: "
+
+
+def turn(message: Any, name: str) -> tuple[str, str]:
+    """Role and text of a message. Raises UserError, with its name, if it has none."""
+    if not isinstance(message, Mapping):
+        raise UserError(f"{name} is no object with role and content: {REMEDY}")
+    role, text = message.get("role"), message.get("content")
+    if role not in ROLES:
+        raise UserError(f"{name} has role {role!r}, none of {', '.join(ROLES)}: {REMEDY}")
+    if not isinstance(text, str) or not text.strip():
+        raise UserError(f"{name} has no text in field 'content': {REMEDY}")
+    return role, text
 
 
 def text(tokenizer: Any, template: str, example: Example) -> str:
@@ -63,7 +77,8 @@ def rendered(
         raise UserError(
             "the model's tokenizer has no chat template, and the task is a chat: pass "
             "task.chat_template=<file of a Jinja template>, or a model that is made for chats "
-            "such as model=smollm2_135m"
+            "such as model=smollm2_135m; task=prompts reads messages as plain text with "
+            "'task.template=\"{prompt}\"'"
         )
     turns = [{"role": role, "content": content} for role, content in messages]
     try:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -12,6 +14,7 @@ from rlhf_lab.tasks.tables import ColumnTable, RequiredFields, Table
 from rlhf_lab.types.errors import UserError
 
 SUFFIXES = (".jsonl", ".parquet")
+OTHER_FORMATS = (".csv", ".tsv", ".gz", ".zst", ".xz", ".bz2", ".zip", ".arrow")
 
 
 def read_split(
@@ -29,6 +32,11 @@ def read_split(
         raise required.no_such_file(local, str(error.strerror)) from error
     if is_folder:
         return read_file(file_in(local, split_file, required), required)
+    if local.suffix in OTHER_FORMATS:
+        raise UserError(
+            f"{required.key}={path}: a {local.suffix} file is not read: convert it to .jsonl, one "
+            "JSON object a line, or to .parquet"
+        )
     if local.suffix in SUFFIXES or local.is_file():
         return read_file(local, required)
     return read_hub(path, hub, required)
@@ -46,6 +54,18 @@ def file_in(folder: Path, split_file: str, required: RequiredFields) -> Path:
     raise required.no_such_file(folder / f"{split_file}.jsonl", reason)
 
 
+def digest_of(path: Path) -> str:
+    """The SHA-256 of a file, which is read once as long as it stays as it is."""
+    status = path.stat()
+    return read_digest(path, status.st_mtime_ns, status.st_size)
+
+
+@functools.cache
+def read_digest(path: Path, changed: int, size: int) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 def read_file(path: Path, required: RequiredFields) -> Table:
     """Rows of a file, by its suffix."""
     return read_parquet(path, required) if path.suffix == ".parquet" else JsonLines(path, required)
@@ -55,7 +75,7 @@ def read_hub(path: str, hub: Mapping[str, str], required: RequiredFields) -> Tab
     """Rows of a hub dataset, through the package `datasets`."""
     remedy = (
         "pass task.path=<local folder, .jsonl or .parquet file with the fields "
-        f"{', '.join(required.text)}>"
+        f"{', '.join((*required.text, *required.columns))}>"
     )
     option = f"task.path={path} is no local file or folder: a hub dataset"
     require_package("datasets", "hub", option, remedy)

@@ -9,16 +9,13 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from rlhf_lab.tasks import fields
-from rlhf_lab.tasks.chat import as_text
+from rlhf_lab.tasks.chat import REMEDY, as_text, turn
 from rlhf_lab.tasks.hub import read_split
 from rlhf_lab.tasks.tables import NoSuchFile, RequiredFields, Table, check_rows, split_examples
 from rlhf_lab.tasks.task_options import TaskOptions
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.samples import Example, Split
-
-ROLES = ("system", "user", "assistant")
-REMEDY = "correct or delete the row"
 
 
 @dataclass(frozen=True)
@@ -83,15 +80,3 @@ def example(row: Mapping[str, Any], uid: str) -> Example:
     if any(role == "system" for role, _ in turns[1:]):
         raise UserError(f"{uid} has a system message that is not the first: {REMEDY}")
     return Example(uid, as_text(before), answer.strip(), messages=tuple(before))
-
-
-def turn(message: Any, name: str) -> tuple[str, str]:
-    """Role and text of a message. Raises UserError, with its name, if it has none."""
-    if not isinstance(message, Mapping):
-        raise UserError(f"{name} is no object with role and content: {REMEDY}")
-    role, text = message.get("role"), message.get("content")
-    if role not in ROLES:
-        raise UserError(f"{name} has role {role!r}, none of {', '.join(ROLES)}: {REMEDY}")
-    if not isinstance(text, str) or not text.strip():
-        raise UserError(f"{name} has no text in field 'content': {REMEDY}")
-    return role, text

@@ -45,6 +45,36 @@ class Shortening(Protocol):
 
 
 @runtime_checkable
+class Referencing(Protocol):
+    """A task that may have no reference answers: those of its examples are then empty."""
+
+    @property
+    def has_references(self) -> bool: ...
+
+
+@runtime_checkable
+class Edited(Protocol):
+    """A task whose rows users edit: what is made of them is made anew when they change."""
+
+    def content(self) -> dict[str, str]:
+        """A digest of each local file that rows are read from."""
+        ...
+
+
+@runtime_checkable
+class Explained(Protocol):
+    """A task that knows what the columns of its rows are for."""
+
+    def uses(self) -> dict[str, str]:
+        """What each column that is used is used for."""
+        ...
+
+    def notes(self) -> list[str]:
+        """What else a user should know of its rows."""
+        ...
+
+
+@runtime_checkable
 class Verifiable(Protocol):
     """A task with right and wrong answers: if `is_verifiable`, scores from 1 on are right."""
 

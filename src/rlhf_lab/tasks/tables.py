@@ -129,7 +129,8 @@ class ColumnTable(Table):
 
 
 class TableExamples(Sequence[Example]):
-    """The rows of a table from `first` up to `last`, converted to examples when they are read.
+    """The rows of a table from `first` up to `last`, or those of the numbers `rows`, converted to
+    examples when they are read.
 
     split_file: the name, without suffix, of the file in a folder that holds these rows.
     """
@@ -141,26 +142,27 @@ class TableExamples(Sequence[Example]):
         make: MakeExample,
         first: int = 0,
         last: int | None = None,
+        rows: Sequence[int] | None = None,
     ) -> None:
         self.table = table
         self.split_file = split_file
         self._make = make
-        self._range = range(len(table))[first:last]
+        self._rows = range(len(table))[first:last] if rows is None else rows
 
     def __len__(self) -> int:
-        return len(self._range)
+        return len(self._rows)
 
     def __getitem__(self, index: int) -> Example:  # type: ignore[override]
-        position = self._range[index]
+        position = self._rows[index]
         return self._make(self.table[position], self.table.uid(position))
 
     def row(self, index: int) -> Row:
         """The row of the table, unconverted."""
-        return self.table[self._range[index]]
+        return self.table[self._rows[index]]
 
     def row_name(self, index: int) -> str:
         """The row's file and number."""
-        return f"{Path(self.table.source).name}:{self.table.number(self._range[index])}"
+        return f"{Path(self.table.source).name}:{self.table.number(self._rows[index])}"
 
 
 def check_rows(table: Table, make: MakeExample) -> Table:

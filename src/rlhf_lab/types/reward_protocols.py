@@ -9,6 +9,7 @@ from rlhf_lab.types.data import Verdict
 from rlhf_lab.types.samples import Group
 
 
+@runtime_checkable
 class Reward(Protocol):
     """Scores groups: one float per sample, in order. Judges are rewards too.
 

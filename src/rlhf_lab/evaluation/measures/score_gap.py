@@ -23,6 +23,16 @@ class Scored:
         return self.sample - self.reference
 
 
+def margin_metrics(proxy: Sequence[Scored]) -> Metrics:
+    """The proxy against the references, of a run that nobody judges."""
+    if not proxy:
+        return {}
+    return {
+        "proxy/reference_mean": mean([scored.reference for scored in proxy]),
+        "proxy/win_rate": mean([float(scored.margin > 0) for scored in proxy]),
+    }
+
+
 def gap_metrics(gold: Sequence[Scored], proxy: Sequence[Scored], wins: Sequence[float]) -> Metrics:
     """Proxy against gold over the same prompts. wins: of gold.
 

@@ -8,7 +8,12 @@ from pathlib import Path
 
 from rlhf_lab.evaluation.options import Validate
 from rlhf_lab.experiment.config import Config
-from rlhf_lab.experiment.derived import response_tokens, trains_on_labels, trains_proxy
+from rlhf_lab.experiment.derived import (
+    has_references,
+    response_tokens,
+    trains_on_labels,
+    trains_proxy,
+)
 from rlhf_lab.models.folders import weight_bytes
 from rlhf_lab.models.scratch import ScratchModel
 from rlhf_lab.rollout.generators.options import HFSampling
@@ -119,7 +124,7 @@ def run_rows(config: Config) -> Iterator[Need]:
 def stage_rows(config: Config) -> Iterator[Need]:
     """What the stages are trained on, all in all."""
     sft = config.sft
-    if isinstance(config.model, ScratchModel):
+    if isinstance(config.model, ScratchModel) and has_references(config):
         keys = f"sft.steps={sft.steps} with sft.batch={sft.batch}"
         yield Need(keys, "its references", sft.steps * sft.batch)
     if trains_proxy(config):

@@ -114,6 +114,12 @@ class EndpointReward(RewardOptions):
         extra_fields(self.extra)
 
     @property
+    def reads_reference(self) -> str:
+        if self.style is Style.pairwise:
+            return "style=pairwise"
+        return "template" if "reference" in placeholders_in(self.template) else ""
+
+    @property
     def question(self) -> str:
         """The template that is filled."""
         return self.template or TEMPLATES[self.style]
@@ -135,24 +141,24 @@ class EndpointReward(RewardOptions):
             raise UserError(
                 f"{key}.model='': name the language model that judges, as its endpoint calls it"
             )
-        self.api_key()
+        self.api_key(key)
 
-    def api_key(self) -> str:
+    def api_key(self, at: str = "reward") -> str:
         """The API key from the environment, which is never shown or recorded; '' where none is
-        sent."""
+        sent. at: where these options are mounted."""
         variable = self.key_variable
         if not variable:
             return ""
         key = os.environ.get(variable, "")
         if not key:
             raise UserError(
-                f"reward.key_variable={variable}: the environment has no such variable: export "
-                f"{variable}=<key>, or pass reward.key_variable='' (reward@judge: "
-                "judge.key_variable) for an endpoint that asks for none"
+                f"{at}.key_variable={variable}: the environment has no such variable: export "
+                f"{variable}=<key>, or pass {at}.key_variable='' for an endpoint that asks for "
+                "none"
             )
         if not key.isascii() or not key.isprintable() or " " in key:
             raise UserError(
-                f"reward.key_variable={variable}: its value has blanks, line ends or other "
+                f"{at}.key_variable={variable}: its value has blanks, line ends or other "
                 "characters that no key has: set it again"
             )
         return key

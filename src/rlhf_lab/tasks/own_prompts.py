@@ -1,0 +1,225 @@
+"""`task=prompts`: prompts of the user's own, a row each, from a file, a folder or the hub."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from rlhf_lab.tasks import fields
+from rlhf_lab.tasks.byte_tokenizer import byte_tokenizer
+from rlhf_lab.tasks.hub import SUFFIXES, digest_of
+from rlhf_lab.tasks.prompt_columns import Columns, load
+from rlhf_lab.tasks.row_splits import Hashing, Naming, Rows, by_column, by_hash
+from rlhf_lab.tasks.tables import NoSuchFile, Table, TableExamples
+from rlhf_lab.tasks.task_options import TaskOptions, require_placeholder
+from rlhf_lab.types import limits
+from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.samples import Example, Split
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+
+class SplitBy(StrEnum):
+    """file: every split has a file or hub split. column: a column names the split of a row. hash: a
+    hash of the prompt decides. auto: file for a folder that has a validation file, else hash."""
+
+    auto = "auto"
+    file = "file"
+    column = "column"
+    hash = "hash"
+
+
+@dataclass(frozen=True)
+class OwnPrompts(TaskOptions):
+    """Prompts of your own, from JSONL, Parquet or the hub: a column of texts or of messages, and if
+    wanted columns of references and of what only the reward sees (docs/tasks.md)."""
+
+    name: str = limits.name("prompts")
+    path: str = limits.option(
+        "",
+        about=(
+            "A .jsonl or .parquet file, a folder with train and if wanted other splits as such "
+            "files, or a hub name."
+        ),
+    )
+    hub_config: str = limits.option("", about="Configuration of a hub dataset; empty for none.")
+    prompt: str = limits.option(
+        "prompt",
+        about=(
+            "Column of the prompts: texts, or lists of messages {role, content}; a dot leads into "
+            "an object, as in meta.question."
+        ),
+    )
+    reference: str = limits.option(
+        "",
+        about=(
+            "Column of the reference answers, texts or messages; the prompt's own if its messages "
+            "end with the answer; empty for a task without references."
+        ),
+    )
+    hidden: list[str] = limits.collection(
+        list, about="Columns that rewards and judges see and the policy does not, as `hidden`."
+    )
+    template: str = limits.option(
+        "",
+        about=(
+            "Text around a prompt, with {prompt} in it; empty takes the prompt as it is. With a "
+            "template, messages become plain text."
+        ),
+    )
+    chat: bool = limits.option(
+        False, about="Whether a plain prompt is a user's message in the model's chat template."
+    )
+    chat_template: str = limits.option(
+        "", about="File with the Jinja template of prompts; empty takes the tokenizer's own."
+    )
+    split_by: SplitBy = limits.option(
+        SplitBy.auto,
+        about=(
+            "What decides the split of a row: its file, the column split_column or a hash of the "
+            "prompt; auto is file for a folder with a validation file, else hash."
+        ),
+    )
+    split_column: str = limits.option("split", about="Column of the split, with split_by=column.")
+    train_split: str = limits.option(
+        "train", about="Name of the train split: of its file, hub split, or value in split_column."
+    )
+    validation_split: str = limits.option(
+        "validation", about="Name of the validation split, as train_split."
+    )
+    test_split: str = limits.option("test", about="Name of the test split, as train_split.")
+    validation_share: float = limits.share(
+        0.1, about="Share of the rows that split_by=hash holds out as the validation split."
+    )
+    test_share: float = limits.share(
+        0.0,
+        about=(
+            "Share of the rows that split_by=hash holds out as the test split; 0 takes the file or "
+            "hub split test_split."
+        ),
+    )
+    split_seed: int = limits.seed(0, about="Keys the hash of split_by=hash.")
+    drop_long: bool = limits.option(
+        False,
+        about="Whether prompts of more than max_prompt_tokens are left out instead of refused.",
+    )
+    max_prompt_tokens: int = fields.prompt_tokens(512)
+    max_response_tokens: int = fields.response_tokens(128)
+    other_judges: ClassVar[str] = (
+        "reward@judge=function judge.path=MODULE.FUNCTION, or reward@judge=endpoint "
+        "judge.model=<name> judge.style=rating"
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.template:
+            require_placeholder(self.template, "{prompt}")
+        if not self.prompt:
+            raise UserError("task.prompt='': name the column of the prompts")
+        if len({self.train_split, self.validation_split, self.test_split}) < 3:
+            raise UserError(
+                f"task.train_split={self.train_split}, task.validation_split="
+                f"{self.validation_split}, task.test_split={self.test_split}: give each split a "
+                "name of its own"
+            )
+        if self.validation_share + self.test_share >= 1:
+            raise UserError(
+                f"task.validation_share={self.validation_share} and task.test_share="
+                f"{self.test_share} leave nothing to train on: lower one of them"
+            )
+
+    def require_usable(self, key: str) -> None:
+        if not self.path:
+            raise UserError(
+                f"{key}.path='': pass {key}.path=<a .jsonl or .parquet file, a folder with "
+                "train.jsonl in it, or a hub name>"
+            )
+
+    @property
+    def has_references(self) -> bool:
+        """Whether a column of reference answers is named."""
+        return bool(self.reference)
+
+    @property
+    def columns(self) -> Columns:
+        return Columns(self.prompt, self.reference, tuple(self.hidden), self.template, self.chat)
+
+    @property
+    def naming(self) -> Naming:
+        return Naming(self.train_split, self.validation_split, self.test_split)
+
+    def uses(self) -> dict[str, str]:
+        """What each column of the rows is used for."""
+        names = {self.prompt: ["prompt"]}
+        others = [(self.reference, "reference"), *((name, "hidden") for name in self.hidden)]
+        if self.split_by is SplitBy.column:
+            others.append((self.split_column, "split"))
+        for name, use in others:
+            if name:
+                names.setdefault(name, []).append(use)
+        return {name: ", ".join(uses) for name, uses in names.items()}
+
+    def tokenizer(self) -> PreTrainedTokenizerFast:
+        """One token a byte, for models trained from random weights."""
+        return byte_tokenizer()
+
+    def examples(self, split: Split) -> Sequence[Example]:
+        """All rows of a split, in the order of their table."""
+        self.require_usable("task")
+        names, by = self.naming, self.split_by_what
+        has_own = split is Split.test and by is SplitBy.hash and not self.test_share
+        if by is SplitBy.file or has_own:
+            self._refuse_one_file(split)
+            name = names.of(split)
+            return TableExamples(self._table(name), name, self.columns.example)
+        rows = self._rows(by)
+        if not rows.by_split[split]:
+            raise NoSuchFile(rows.why_empty(split))
+        table, numbers = self._table(self.train_split), rows.by_split[split]
+        return TableExamples(table, self.train_split, self.columns.example, rows=numbers)
+
+    @property
+    def split_by_what(self) -> SplitBy:
+        """What decides the split of a row, without auto."""
+        if self.split_by is not SplitBy.auto:
+            return self.split_by
+        files = [Path(self.path) / f"{self.validation_split}{suffix}" for suffix in SUFFIXES]
+        return SplitBy.file if any(file.is_file() for file in files) else SplitBy.hash
+
+    def content(self) -> dict[str, str]:
+        """A digest of each local file that rows may be read from."""
+        names = (self.train_split, self.validation_split, self.test_split)
+        folder = Path(self.path)
+        files = [folder / f"{name}{suffix}" for name in names for suffix in SUFFIXES]
+        return {path.name: digest_of(path) for path in (folder, *files) if path.is_file()}
+
+    def notes(self) -> list[str]:
+        """What decides the splits, and the rows that are in none."""
+        by = self.split_by_what
+        rest = self._rows(by).notes() if by is SplitBy.column else []
+        return [f"splits by {by.value} (task.split_by={self.split_by.value})", *rest]
+
+    def _table(self, name: str) -> Table:
+        more = (self.split_column,) if self.split_by is SplitBy.column else ()
+        return load(self.path, name, self.hub_config, self.columns, more)
+
+    def _rows(self, by: SplitBy) -> Rows:
+        table = self._table(self.train_split)
+        if by is SplitBy.column:
+            return by_column(table, self.split_column, self.naming)
+        hashing = Hashing(self.validation_share, self.test_share, self.split_seed)
+        return by_hash(table, self.columns, hashing)
+
+    def _refuse_one_file(self, split: Split) -> None:
+        if not Path(self.path).is_file():
+            return
+        is_test = split is Split.test
+        remedy = "task.test_share=0.1, eval.split=validation" if is_test else "task.split_by=hash"
+        raise NoSuchFile(
+            f"task.path={self.path} is one file, which holds no {split.value} split of its own: "
+            f"pass {remedy}, or a folder with a file for each split"
+        )
