@@ -11,7 +11,7 @@ from typing import Any
 from rlhf_lab.evaluation.options import Validate
 from rlhf_lab.experiment.config import Config, plain
 from rlhf_lab.experiment.derived import generation_settings, timing_settings
-from rlhf_lab.experiment.early_end import end_early, resume_hint
+from rlhf_lab.experiment.early_end import end_early, resume_text, with_hint
 from rlhf_lab.experiment.evaluate import Evaluated, evaluate_run
 from rlhf_lab.experiment.model_card import write_card
 from rlhf_lab.experiment.outputs import RECORDS, FolderOutput
@@ -26,7 +26,6 @@ from rlhf_lab.models.weights import load_weights, weights_digest
 from rlhf_lab.rollout.mode_choices import ExecutorKind
 from rlhf_lab.runs import folder as runs
 from rlhf_lab.runs import forkserver
-from rlhf_lab.runs.disk import disk_error
 from rlhf_lab.runs.extents import extent_of
 from rlhf_lab.runs.manifest import read_manifest
 from rlhf_lab.runs.provenance import peak_memory_bytes, short_commit
@@ -47,7 +46,8 @@ def train(
 ) -> Path:
     """One run: its folder holds the manifest, the config, metrics, weights and evaluation.
 
-    Raises StopRequested on SIGTERM or SIGUSR1, once a checkpoint is saved. A run that came to its
+    Raises StopRequested on SIGTERM or SIGUSR1, and KeyboardInterrupt on SIGINT, once a checkpoint
+    is saved. A run that came to its
     pause (checkpoint.pause_round) is left for `output.resume=true`.
     """
     preload_generators(config)
@@ -67,16 +67,19 @@ def train_in(
         console.print(f"run {folder} has finished already: nothing to do")
         return folder
     console.print(f"run {folder}")
+    if text := resume_text(record.manifest, folder):
+        console.print(text)
     with listening() as stop:
         try:
             state = finish_run(config, console, facts, record, loader, stop)
         except BaseException as error:
-            if disk_error(error):
-                error.add_note(resume_hint(folder))
             # A scheduler that signals twice must not cut off the record of the end.
-            with stop.deferred():
-                end_early(record, error)
-            raise
+            with stop.shielded():
+                ending = with_hint(error, stop, folder)
+                end_early(record, ending)
+            if ending is error:
+                raise
+            raise ending from error
     record.finish(state, peak_memory_bytes=peak_memory_bytes())
     return folder
 
