@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,8 +12,8 @@ from typing import Any
 from rlhf_lab.cli.command import OptionsCommand
 from rlhf_lab.runs.manifest import error_of
 from rlhf_lab.runs.summaries import RunSummary, list_runs
-from rlhf_lab.runs.trackers.console import Console
-from rlhf_lab.sweeps.sweep_file import RECORD, read_record
+from rlhf_lab.runs.trackers.console import Console, counted
+from rlhf_lab.sweeps.sweep_file import RECORD, job_folders, read_record
 from rlhf_lab.types.errors import UserError
 
 FACTS = ("command", "task", "algo", "mode", "seed")
@@ -65,11 +66,11 @@ def ending(run: RunSummary) -> str:
 
 def sweep_line(folder: Path, runs: Sequence[RunSummary]) -> str:
     """How far a sweep has come."""
-    jobs = [Path(text).absolute() for text in read_record(folder)["folders"].values()]
-    states = {run.folder.absolute(): run.state for run in runs}
+    jobs = job_folders(folder, read_record(folder)).values()
+    states = {Path(os.path.normpath(run.folder.absolute())): run.state for run in runs}
     counts = Counter(states.get(job, "not started") for job in jobs)
     text = ", ".join(f"{number} {state}" for state, number in sorted(counts.items()))
-    return f"sweep {folder}: {len(jobs)} jobs: {text}"
+    return f"sweep {folder}: {counted(len(jobs), 'job')}: {text}"
 
 
 def row(run: RunSummary) -> list[str]:

@@ -14,7 +14,7 @@ from rlhf_lab.runs.folder import METRICS
 from rlhf_lab.runs.manifest import last_start
 from rlhf_lab.runs.reading import Unreadable, checked, file_size, parse_json
 from rlhf_lab.runs.schema import Round
-from rlhf_lab.runs.trackers.console import seconds_text
+from rlhf_lab.runs.trackers.console import counted, seconds_text
 from rlhf_lab.sweeps.job import Job, State, last_line, state_of
 from rlhf_lab.types.errors import UserError
 
@@ -123,8 +123,8 @@ def counts(rows: Sequence[JobRow]) -> str:
 
 def title(rows: Sequence[JobRow], left: float | None) -> str:
     """The line above the table."""
-    ending = "" if left is None else f", about {seconds_text(left)} left"
-    return f"{len(rows)} jobs: {counts(rows)}{ending if ending and is_open(rows) else ''}"
+    ending = f", about {seconds_text(left)} left" if left is not None and is_open(rows) else ""
+    return f"{counted(len(rows), 'job')}: {counts(rows)}{ending}"
 
 
 def is_open(rows: Sequence[JobRow]) -> bool:

@@ -153,6 +153,11 @@ def seconds_text(seconds: float) -> str:
     return f"{minutes}m{rest:02}s" if minutes else f"{rest}s"
 
 
+def counted(number: int, noun: str) -> str:
+    """`1 job`, `2 jobs`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     """Rows as lines with columns of equal width."""
     flat = [[" ".join(cell.split()) for cell in row] for row in rows]
