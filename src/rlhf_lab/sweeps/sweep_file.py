@@ -75,8 +75,13 @@ def job_folders(folder: Path, record: Mapping[str, Any]) -> dict[str, Path]:
 def job_folder(folder: Path, name: str, recorded: str) -> Path:
     """Where a job is, or else where it would be written."""
     places = [folder / recorded, folder / name, Path(recorded)]
-    whole = [Path(os.path.normpath(place.absolute())) for place in places]
+    whole = list(map(same_path, places))
     return next((place for place in whole if (place / MANIFEST).exists()), whole[0])
+
+
+def same_path(path: Path) -> Path:
+    """An absolute path without `..`, to compare with others."""
+    return Path(os.path.normpath(path.absolute()))
 
 
 def check_record(folder: Path, sweep: SweepRecord, may_extend: bool) -> dict[str, Any]:
