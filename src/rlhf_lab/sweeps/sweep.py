@@ -12,6 +12,7 @@ from omegaconf import OmegaConf, open_dict, read_write
 
 from rlhf_lab.runs.folder import config_hash, make_folder
 from rlhf_lab.runs.former_names import first_override
+from rlhf_lab.runs.next_commands import after_sweep, print_next
 from rlhf_lab.runs.provenance import code_version
 from rlhf_lab.runs.trackers.console import Console, counted
 from rlhf_lab.sweeps.grid import SEED, Grid, grid_of
@@ -66,7 +67,9 @@ def sweep(
             f"{folder} cannot be written to ({error.strerror}): pass another output.root"
         ) from error
     ended = run_jobs(context, todo, folder, options)
-    return conclude(console, jobs, ended)
+    conclude(console, jobs, ended)
+    print_next(console, after_sweep(folder))
+    return ended
 
 
 def folder_of(context: Context, grid: Grid) -> Path:
@@ -132,7 +135,7 @@ def check_code(
         )
 
 
-def conclude(console: Console, jobs: Sequence[Job], ended: Sequence[Ended]) -> list[Ended]:
+def conclude(console: Console, jobs: Sequence[Job], ended: Sequence[Ended]) -> None:
     """Print how the jobs ended. Raises JobsFailed if one failed, now or in an earlier launch."""
     here = {one.job.name: one for one in ended}
     states = {job.name: state_of(job).name for job in jobs}
@@ -151,7 +154,6 @@ def conclude(console: Console, jobs: Sequence[Job], ended: Sequence[Ended]) -> l
             f"{len(bad)} of {len(jobs)} jobs are not finished: the same command{option} goes on "
             "with them, from their checkpoints"
         )
-    return list(ended)
 
 
 def problem_of(ended: Mapping[str, Ended], job: Job) -> str:
