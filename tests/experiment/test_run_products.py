@@ -104,6 +104,42 @@ def test_from_another_folder_a_run_finds_its_products_or_refuses_to_train_them(
     assert (elsewhere / "cache" / "sft").is_dir()
 
 
+def test_a_run_goes_on_from_another_folder_with_the_files_of_the_one_it_was_started_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    project, elsewhere = tmp_path / "project", tmp_path / "elsewhere"
+    for folder in (project, elsewhere):
+        folder.mkdir()
+    (project / "own_reward.py").write_text(
+        "def short(prompt, completion, **_):\n    return -float(len(completion))\n"
+    )
+    monkeypatch.chdir(project)
+    words = [*TINY, "reward=function", "reward.path=own_reward.short", "output.dir=runs/one"]
+    stages = f"output.cache={tmp_path}/cache"
+    assert call("train", *words, stages, "checkpoint.pause_round=2", monkeypatch=monkeypatch) == 0
+    assert "rlhf-lab resume runs/one" in capsys.readouterr().out
+    monkeypatch.chdir(elsewhere)
+    run = Path("../project/runs/one")
+    for more in (["checkpoint.pause_round=3"], ["checkpoint.pause_round=0"]):
+        assert call("resume", str(run), *more, monkeypatch=monkeypatch) == 0
+        captured = capsys.readouterr()
+        assert f"in {project}, where the run was started" in captured.err
+        monkeypatch.chdir(elsewhere)
+    assert "resumed at round 3 of 4" in captured.out
+    replay = ["replay", str(run), "output.dir=again"]
+    assert call(*replay, monkeypatch=monkeypatch) == 0
+    assert (elsewhere / "again" / "manifest.json").is_file()
+    monkeypatch.chdir(elsewhere)
+    for command in (["evaluate", str(run)], ["export", str(run), "exported"]):
+        assert call(*command, monkeypatch=monkeypatch) == 0
+        monkeypatch.chdir(elsewhere)
+    for command in (["timeline", str(run)], ["plan", str(run)], ["runs", str(run)]):
+        assert call(*command, monkeypatch=monkeypatch) == 0
+    assert call("report", str(run), "--out", "page.html", monkeypatch=monkeypatch) == 0
+    assert {path.name for path in elsewhere.iterdir()} >= {"exported", "page.html", "again"}
+    assert not (project / "exported").exists()
+
+
 def test_products_are_known_by_their_settings_whatever_the_code() -> None:
     key = {"seed": 1, "code": "a", "start": {"code": "b", "task": {"name": "c"}}}
     assert without_code(key) == {"seed": 1, "start": {"task": {"name": "c"}}}

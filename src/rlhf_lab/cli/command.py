@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from rlhf_lab.cli.arguments import is_option, without_flag
+from rlhf_lab.cli.start_folder import enter_start_folder
 from rlhf_lab.experiment.registry import group_options
 from rlhf_lab.experiment.run_products import MAKE_STAGES
 from rlhf_lab.runs.trackers.console import Console
@@ -158,7 +159,7 @@ class RunCommand(HydraCommand):
         def job(cfg: DictConfig) -> None:
             self.job_of_run(cfg, may_make)
 
-        return replace(self, job=job)._run(rest)
+        return replace(self, job=job)._run(enter_start_folder(self.run_folder(rest), rest))
 
     def _run(self, arguments: list[str]) -> int:
         return super().run(arguments)

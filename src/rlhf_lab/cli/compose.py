@@ -6,6 +6,7 @@ Imports all that a run needs, so the files of commands import it when they run.
 from __future__ import annotations
 
 import functools
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -119,6 +120,7 @@ def facts(command: str, cfg: DictConfig, config: Config) -> dict[str, Any]:
         "command": command,
         "primary_config": primary_config(HydraConfig.get()),
         "overrides": list(HydraConfig.get().overrides.task),
+        "working_folder": os.getcwd(),
         "seed": config.seed,
         "task": config.task.name,
         "algo": config.algo.name,
