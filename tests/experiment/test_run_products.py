@@ -9,7 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from rlhf_lab.experiment.run_products import PRODUCTS, products_of, without_code
+from rlhf_lab.experiment.run_products import (
+    PRODUCTS,
+    UsedProducts,
+    products_of,
+    without_code,
+)
 from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.tables.gather import gather
 from tests.support.examples import call
@@ -143,6 +148,30 @@ def test_a_run_goes_on_from_another_folder_with_the_files_of_the_one_it_was_star
 def test_products_are_known_by_their_settings_whatever_the_code() -> None:
     key = {"seed": 1, "code": "a", "start": {"code": "b", "task": {"name": "c"}}}
     assert without_code(key) == {"seed": 1, "start": {"task": {"name": "c"}}}
+
+
+def test_a_product_is_found_near_the_run_where_it_was_or_in_the_cache_under_its_former_name(
+    tmp_path: Path,
+) -> None:
+    run, made = tmp_path / "run", tmp_path / "cache" / "sft" / "old"
+    for folder in (run, made):
+        folder.mkdir(parents=True)
+    (made / "entry.json").write_text("{}")
+    used = UsedProducts()
+    used.add("sft", {"seed": 1, "code": "old"}, made)
+    used.write(run)
+    key, other = {"seed": 1, "code": "new"}, tmp_path / "other" / "sft"
+    own = products_of(run, may_make=False)
+    assert own.find("sft", key, other / "new") == made
+    assert own.find("labels", key, other / "new") is None
+    assert own.find("sft", {"seed": 2, "code": "old"}, other / "new") is None
+    other.mkdir(parents=True)
+    shutil.move(made, other / "old")
+    assert own.find("sft", key, other / "new") == other / "old"
+    (other / "old" / "entry.json").write_text("{ }")
+    assert own.find("sft", key, other / "new") is None, "it is another one"
+    with pytest.raises(UserError, match="--make-stages"):
+        own.require_permission("sft", other / "new")
 
 
 def test_a_damaged_list_of_products_is_refused(tmp_path: Path) -> None:

@@ -68,13 +68,14 @@ class RunProducts:
             if (product.stage, product.settings) == (stage, settings):
                 if Path(product.absolute).name == in_cache.name and in_cache.exists():
                     return None
-                return self._unchanged(product)
+                return self._unchanged(product, in_cache)
         return None
 
-    def _unchanged(self, product: Product) -> Path | None:
+    def _unchanged(self, product: Product, in_cache: Path) -> Path | None:
         assert self.folder is not None, "what is recorded was read from a folder"
         near = Path(os.path.normpath(self.folder.absolute() / product.path))
-        for place in (near, Path(product.absolute)):
+        far = Path(product.absolute)
+        for place in (near, far, in_cache.with_name(far.name)):
             entry = place / ENTRY
             if entry.is_file() and file_digest(entry) == product.sha256:
                 return place
