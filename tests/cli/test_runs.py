@@ -212,3 +212,15 @@ def test_the_list_fits_the_terminal(
     assert any(re.search(r"arith\S*…\S*-12", line) for line in table)
     if width >= 80:
         assert "15h05m" in plain and "-123.456" in plain
+
+
+def test_the_log_of_a_failed_job_is_found_after_its_sweep_was_moved(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = start(tmp_path / "sweep" / "a" / "seed-1")
+    record.finish("failed", log="runs/sweep/logs/a/seed-1.log")
+    assert "; log runs/sweep/logs/a/seed-1.log" in listing(str(tmp_path), capsys=capsys)
+    log = tmp_path / "sweep" / "logs" / "a" / "seed-1.log"
+    log.parent.mkdir(parents=True)
+    log.touch()
+    assert f"; log {log}" in listing(str(tmp_path), capsys=capsys)

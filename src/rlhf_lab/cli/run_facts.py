@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 from rlhf_lab.runs.manifest import error_of
@@ -88,8 +89,17 @@ def facts_of(run: RunSummary) -> dict[str, Any]:
     }
 
 
+def log_of(run: RunSummary) -> str:
+    """The file with the run's output: where it was written, or in the folder of its sweep, which
+    may have been moved; "" if there is none."""
+    recorded = str(run.manifest.get("log") or "")
+    name = run.folder.absolute()
+    moved = [above / "logs" / f"{name.relative_to(above)}.log" for above in name.parents]
+    places = [Path(recorded), Path(run.manifest.get("working_folder", "")) / recorded, *moved]
+    return next((str(place) for place in places if recorded and place.is_file()), recorded)
+
+
 def sort_key(run: RunSummary, key: str) -> tuple[bool, Any, str]:
     """Of --sort: runs without the value first, then ascending, then by name."""
     value = facts_of(run)[SORTED_BY[key]]
-    is_number = isinstance(value, int | float)
-    return value is not None, value if is_number or value is not None else 0, run.name
+    return value is not None, 0 if value is None else value, run.name

@@ -16,6 +16,7 @@ from rlhf_lab.cli.run_facts import (
     DROPPED_FIRST,
     SORTED_BY,
     facts_of,
+    log_of,
     row,
     sort_key,
     started,
@@ -98,7 +99,7 @@ def ending(run: RunSummary) -> str:
     number = run.manifest.get("process", {}).get("job")
     return text + "".join(
         f"; {name} {value}"
-        for name, value in (("log", run.manifest.get("log")), ("Slurm job", number))
+        for name, value in (("log", log_of(run)), ("Slurm job", number))
         if value
     )
 
