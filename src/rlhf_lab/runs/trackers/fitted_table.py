@@ -28,7 +28,7 @@ class Kind(Enum):
     """How a column gives way: not at all, by losing the middle of its cells, or by lines."""
 
     fixed = auto()
-    name = auto()
+    elided = auto()
     prose = auto()
 
 
@@ -49,7 +49,7 @@ def column_of(head: str, cells: Sequence[str]) -> Column:
     if widest <= WORD_WIDTH or all(not cell or NUMBER.fullmatch(cell) for cell in cells):
         return Column(head, Kind.fixed, max(widest, word), max(widest, len(head)))
     is_prose = any(len(cell) > PROSE_WIDTH and SEVERAL_WORDS.search(cell) for cell in cells)
-    kind, least = (Kind.prose, PROSE_WIDTH) if is_prose else (Kind.name, NAME_WIDTH)
+    kind, least = (Kind.prose, PROSE_WIDTH) if is_prose else (Kind.elided, NAME_WIDTH)
     return Column(head, kind, max(word, min(least, widest)), max(widest, len(head)))
 
 
@@ -112,7 +112,7 @@ def widths_of(columns: Sequence[Column], width: int) -> list[int]:
     left = width - sum(widths) - GAP * (len(columns) - 1)
     if left < 0:  # a single column
         return [min(widths[0], width)]
-    first = [Kind.name, Kind.fixed, Kind.prose]
+    first = [Kind.elided, Kind.fixed, Kind.prose]
     order = sorted(range(len(columns)), key=lambda n: first.index(columns[n].kind))
     for number in order:
         more = min(left, columns[number].most - widths[number])
