@@ -29,7 +29,14 @@ from rlhf_lab.sweeps.preview import forecast_text
 from rlhf_lab.sweeps.run_job import JobFailed, run
 from rlhf_lab.sweeps.stop_jobs import StopFiles
 from rlhf_lab.sweeps.sweep_cost import PastRuns, predict_cost, seconds_of, similarity
-from rlhf_lab.sweeps.sweep_file import SweepRecord, check_record, read_record, write_record
+from rlhf_lab.sweeps.sweep_file import (
+    SweepRecord,
+    check_record,
+    from_sweep,
+    job_folders,
+    read_record,
+    write_record,
+)
 from rlhf_lab.training.stages.cache import cached, lock_file
 from rlhf_lab.types.errors import UserError
 from tests.support.survival import wait_until
@@ -244,11 +251,12 @@ def test_the_table_tells_every_job_and_what_is_left(tmp_path: Path) -> None:
     assert table.seconds_left(rows) == pytest.approx((40 + 40 + 20) / 3 * 1.5, rel=0.01)
     assert JobTable(jobs, at_a_time=2).seconds_left(rows) == pytest.approx(100 / 3, rel=0.01)
     assert "left" in title(rows, 12.0) and "left" not in title(rows[:1], 12.0)
-    drawn = rendered(rows, None, height=100)
-    assert list(drawn.columns[0].cells) == ["going", "failed", "done", "waiting"]
-    assert list(drawn.columns[2].cells) == ["2/4", "1/4", "4/4", "0/4"]
-    short = rendered(rows, None, height=10)
-    assert list(short.columns[0].cells) == ["going", "failed", "done", "and 1 more"]
+    drawn = rendered(rows, None, width=100, height=100)
+    assert list(drawn.columns[0].cells) == ["done", "going", "failed", "waiting"]
+    assert list(drawn.columns[2].cells) == ["4/4", "2/4", "1/4", "0/4"]
+    short = rendered(rows, None, width=100, height=10)
+    assert list(short.columns[0].cells) == ["done", "going", "failed", "and 1 more"]
+    assert title(rows[:1], None) == "1 job: 1 finished"
     assert JobTable(jobs[3:], 1).seconds_left(rows[3:]) is None, "no round is done"
 
 
@@ -297,6 +305,38 @@ def test_a_job_that_makes_products_is_told_by_their_locks_and_its_log(tmp_path: 
     assert row_of(one).state == "new", "half of it is there, and nobody makes the rest"
     stages[1].mkdir(parents=True)
     assert (row_of(one).state, row_of(one).share) == ("finished", 1.0)
+
+
+def test_a_job_that_makes_products_took_from_its_lock_to_its_last_product(tmp_path: Path) -> None:
+    stages = (tmp_path / "sft" / "a", tmp_path / "labels" / "b")
+    one = replace(job(tmp_path, "stages of x", rounds=0), stages=stages)
+    assert cells(row_of(one))[-1] == ""
+    one.lock.touch()
+    os.utime(one.lock, (1000.0, 1000.0))
+    for number, stage in enumerate(stages):
+        stage.mkdir(parents=True)
+        entry = stage / "entry.json"
+        entry.touch()
+        os.utime(entry, (1060.0 + 72 * number,) * 2)
+    assert cells(row_of(one))[-1] == "2m12s"
+    os.utime(one.lock, (5000.0, 5000.0))
+    assert row_of(one).seconds == 0.0, "others had made them before"
+
+
+def test_jobs_are_found_from_the_sweeps_folder_and_as_they_were_recorded_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sweep, apart = tmp_path / "sweep", tmp_path / "apart"
+    for run_ in (sweep / "a", apart):
+        run_.mkdir(parents=True)
+        (run_ / "manifest.json").touch()
+    assert from_sweep(apart, sweep) == "../apart"
+    monkeypatch.chdir(tmp_path)
+    recorded = {"a": "runs/sweep/a", "b": "../apart", "c": "apart", "d": "d", "e": str(apart)}
+    found = job_folders(Path("sweep"), {"folders": recorded})
+    assert found == {
+        **{"a": sweep / "a", "b": apart, "c": apart, "d": sweep / "d", "e": apart},
+    }
 
 
 def test_the_last_whole_row_of_a_long_file_is_found(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,11 +11,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from rlhf_lab.runs.atomic_folder import ENTRY
 from rlhf_lab.runs.folder import METRICS
 from rlhf_lab.runs.manifest import last_start
 from rlhf_lab.runs.reading import Unreadable, checked, file_size, parse_json
 from rlhf_lab.runs.schema import Round
-from rlhf_lab.runs.trackers.console import seconds_text
+from rlhf_lab.runs.trackers.console import counted, seconds_text
 from rlhf_lab.sweeps.job import Job, State, last_line, state_of
 from rlhf_lab.types.errors import UserError
 
@@ -76,7 +78,7 @@ def row_of(job: Job) -> JobRow:
         state = State("unreadable", {})
     metrics = last_metrics(job.folder / METRICS) if job.is_run else {}
     share = 1.0 if state.name == "finished" else (metrics.get("step", -1) + 1) / max(job.rounds, 1)
-    seconds = age(state)
+    seconds = age(state) if job.is_run else stage_age(job, state)
     # A resumed run continues the wall-clock of its rounds, but starts its age again.
     wall = metrics.get("seconds/wall", 0.0)
     timed = max(wall, seconds if share == 1 else 0.0) if metrics else None
@@ -92,6 +94,19 @@ def age(state: State) -> float:
     ended = state.manifest.get("ended") if state.name != "running" else None
     end = datetime.fromisoformat(ended) if ended else datetime.now(UTC)
     return max(0.0, (end - begun).total_seconds())
+
+
+def stage_age(job: Job, state: State) -> float:
+    """Seconds from the start of a job that makes stages to the last of them, or to now. The files
+    tell, since the job may run on another machine."""
+    if state.name == "new":
+        return 0.0
+    try:
+        begun = job.lock.stat().st_mtime
+        ended = [(stage / ENTRY).stat().st_mtime for stage in job.stages if stage.exists()]
+    except OSError:
+        return 0.0
+    return max(0.0, (max(ended) if state.name == "finished" else time.time()) - begun)
 
 
 def last_metrics(path: Path) -> Mapping[str, Any]:
@@ -123,8 +138,8 @@ def counts(rows: Sequence[JobRow]) -> str:
 
 def title(rows: Sequence[JobRow], left: float | None) -> str:
     """The line above the table."""
-    ending = "" if left is None else f", about {seconds_text(left)} left"
-    return f"{len(rows)} jobs: {counts(rows)}{ending if ending and is_open(rows) else ''}"
+    ending = f", about {seconds_text(left)} left" if left is not None and is_open(rows) else ""
+    return f"{counted(len(rows), 'job')}: {counts(rows)}{ending}"
 
 
 def is_open(rows: Sequence[JobRow]) -> bool:
@@ -142,5 +157,5 @@ def cells(row: JobRow) -> tuple[str, ...]:
         STATE_TEXTS.get(row.state, row.state),
         done,
         f"{row.reward:.3f}" if row.reward is not None else "",
-        seconds_text(row.seconds) if has_begun and job.is_run else "",
+        seconds_text(row.seconds) if has_begun else "",
     )

@@ -13,26 +13,25 @@ from rich.live import Live
 from rich.table import Table
 
 from rlhf_lab.runs.trackers.console import seconds_text
+from rlhf_lab.runs.trackers.fitted_table import fitted_table
 from rlhf_lab.sweeps.job_table import SHOWN_FIRST, JobRow, JobTable, cells, title
 
+COLUMNS = ("job", "state", "progress", "reward", "took")
 POLL_SECONDS = 1.0
 # Lines of the screen for the shell's prompt and the table's head.
 MARGIN = 7
 
 
-def rendered(rows: Sequence[JobRow], left: float | None, height: int) -> Table:
-    """The table: running and failed jobs first, no more rows than fit the screen."""
-    table = Table(title=title(rows, left), title_justify="left")
-    for column in ("job", "state", "rounds", "reward", "took"):
-        table.add_column(column, overflow="fold")
+def rendered(rows: Sequence[JobRow], left: float | None, width: int, height: int) -> Table:
+    """The table, with jobs in the order of the sweep. Where they do not all fit the screen, running
+    and failed ones are shown before others."""
     rank = {name: number for number, name in enumerate(SHOWN_FIRST)}
-    ordered = sorted(rows, key=lambda row: rank.get(row.state, 1))
+    order = sorted(range(len(rows)), key=lambda number: rank.get(rows[number].state, 1))
     room = max(3, height - MARGIN)
-    for row in ordered[:room]:
-        table.add_row(*cells(row))
-    if len(ordered) > room:
-        table.add_row(f"and {len(ordered) - room} more", "", "", "", "")
-    return table
+    shown = [cells(rows[number]) for number in sorted(order[:room])]
+    if len(rows) > room:
+        shown.append((f"and {len(rows) - room} more", "", "", "", ""))
+    return fitted_table(title(rows, left), COLUMNS, shown, width, drop=("reward",))[0]
 
 
 @contextmanager
@@ -61,7 +60,8 @@ def redraw(jobs: JobTable, stop: threading.Event) -> None:
             # Once more at the end, for the jobs that ended last.
             is_last = stop.wait(POLL_SECONDS)
             rows = jobs.read()
-            live.update(rendered(rows, jobs.seconds_left(rows), console.height), refresh=True)
+            table = rendered(rows, jobs.seconds_left(rows), console.width, console.height)
+            live.update(table, refresh=True)
 
 
 def print_changes(jobs: JobTable, stop: threading.Event) -> None:

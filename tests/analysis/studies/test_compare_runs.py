@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import runpy
 from pathlib import Path
 
 import pytest
 
+from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab_analysis import renamed
 from rlhf_lab_analysis.studies import compare_runs
+from rlhf_lab_analysis.studies.compare_runs import phase_table, run_table, runs_of
+from rlhf_lab_analysis.studies.seeds import select_runs
+from rlhf_lab_analysis.tables.summary import show
 from tests.support import study_runs
 
 SECONDS = {f"seconds/{phase}": 1.0 for phase in compare_runs.PHASES}
@@ -56,6 +61,27 @@ def test_conditions_have_intervals_over_seeds(
     # 81%, 82%, 83% on log odds: 82% with a half-width of 2.48 points / (0.82 * 0.18) there.
     assert "0.820 [0.794, 0.844]" in text
     assert "no worse" in text or "equal" in text
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_its_tables_fit_the_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setattr(compare_runs, "FIGURES", ())
+    for mode, wall in (("sync", 123456.5), ("async", 98765.5)):
+        make_run(tmp_path / f"{'x' * 50}-{mode}-12", mode, 1, wall)
+    tables, selection = select_runs([tmp_path], Console(quiet=True))
+    console = Console(quiet=False, is_terminal=True)
+    for table in (run_table(runs_of(selection)), phase_table(runs_of(selection))):
+        console.table(table.title, table.columns, table.rows)
+    show(tables, console)
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out).splitlines()
+    rows = [line for line in lines if "xxx" in line or "online_dpo" in line]
+    assert len(rows) >= 4 and all(len(line) <= width for line in rows)
+    assert sum("40.0 [30.0, 50.0]" in line for line in rows) == 2
+    if width == 120:
+        assert any("123456.5" in line for line in rows)
 
 
 def test_a_folder_without_runs_is_refused(

@@ -18,8 +18,8 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
-from rich.table import Table
 
+from rlhf_lab.runs.trackers.fitted_table import WHOLE, fitted_table, omission
 from rlhf_lab.types.data import Clock
 
 LINE_SECONDS = 10.0
@@ -62,17 +62,26 @@ class Console:
         """Print a line; above the bar, if there is one."""
         self._rich.print(text, soft_wrap=True)
 
-    def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-        """Print rows of texts. Outside a terminal nothing is cut and every row is one line."""
+    def table(
+        self,
+        title: str,
+        columns: Sequence[str],
+        rows: Sequence[Sequence[str]],
+        drop: Sequence[str] = (),
+        remedy: str = WHOLE,
+    ) -> None:
+        """Print rows of texts. Outside a terminal nothing is cut and every row is one line.
+
+        drop: columns in the order in which a narrow terminal leaves them out. remedy: how to see
+        them, for the line that names them.
+        """
         if not self._is_live:
             self.print("\n".join([title, *aligned([columns, *rows])]))
             return
-        table = Table(title=title, title_justify="left")
-        for column in columns:
-            table.add_column(column, overflow="fold")
-        for row in rows:
-            table.add_row(*row)
+        table, hidden = fitted_table(title, columns, rows, self._rich.width, drop)
         self._rich.print(table)
+        if text := omission(hidden, remedy):
+            self._rich.print(text)
 
 
 def live_progress(console: rich.console.Console, clock: Clock) -> Progress:
@@ -151,6 +160,11 @@ def seconds_text(seconds: float) -> str:
     if hours:
         return f"{hours}h{minutes_left:02}m"
     return f"{minutes}m{rest:02}s" if minutes else f"{rest}s"
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 job`, `2 jobs`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
