@@ -6,7 +6,16 @@ import math
 from collections.abc import Sequence
 from html import escape
 
-from rlhf_lab.runs.timeline import WAITING, Interval, LaneSpan, idle, lanes, round_starts, visible
+from rlhf_lab.runs.timeline import (
+    WAITING,
+    Interval,
+    LaneSpan,
+    idle,
+    lanes,
+    round_starts,
+    visible,
+    wall,
+)
 from rlhf_lab.runs.timeline_colours import IDLE_LABEL, colour
 
 # Pixels; the pages that show a timeline have the same heights.
@@ -29,7 +38,9 @@ def chart(
         "</defs>",
         *marks(spans, window, height),
     ]
-    for lane, gaps in idle(spans, window).items():
+    # After the last span nothing is known, not even that lanes were idle.
+    known = (window[0], min(window[1], wall(spans)))
+    for lane, gaps in idle(spans, known).items():
         for start, end in gaps:
             text = f"{IDLE_LABEL}\nstart {start:.3f} s\n{1000 * (end - start):.1f} ms"
             parts.append(rectangle("gap", hatching, (start, end), rows[lane], window, text))
