@@ -3,7 +3,8 @@ function legend(places, shown) {
   const box = get("legend"), held = document.activeElement?.dataset?.group;
   box.replaceChildren();
   const visible = new Set(shown.map(({ place }) => place));
-  for (const place of places) legendButton(box, place, visible.has(place), places);
+  const ordered = places.length > FIRST ? places : [...places].sort((one, other) => one - other);
+  for (const place of ordered) legendButton(box, place, visible.has(place), places);
   if (places.length < 3) return;
   const choices = [["show all", places], [`first ${FIRST}`, null], ["hide all", []]];
   for (const [text, chosen] of choices) {
