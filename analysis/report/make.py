@@ -75,7 +75,8 @@ def html(tables: Tables, options: Options) -> str:
         "basis": basis(chosen),
         "warnings": page_warnings(tables, groups, selection.left_out, found),
         "sources": sources(tables),
-        "timelines": timelines(groups, ranked),
+        # Sync beside async, where there is one; else whatever has seconds.
+        "timelines": timelines(groups, rank_groups(groups, first, only=True) or ranked),
         "timeline_legend": LEGEND,
         "data": page_data(tables, groups, chosen, ranked, first, asked)
         | {"samples": samples(groups, ranked) if options.texts else []},
@@ -110,11 +111,14 @@ def page_data(
     }
 
 
-def rank_groups(groups: Sequence[Group], first: Sequence[Compared]) -> list[int]:
-    """The numbers of the conditions, those first that are compared, which are shown first."""
+def rank_groups(
+    groups: Sequence[Group], first: Sequence[Compared], only: bool = False
+) -> list[int]:
+    """The numbers of the conditions, those first that are compared, which are shown first. only:
+    those alone."""
     places = {group.cell.key: place for place, group in enumerate(groups)}
     wanted = [places[key] for one in first for key in one.conditions if key in places]
-    return list(dict.fromkeys([*wanted, *range(len(groups))]))
+    return list(dict.fromkeys([*wanted, *([] if only else range(len(groups)))]))
 
 
 def page_warnings(

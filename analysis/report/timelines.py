@@ -1,4 +1,4 @@
-"""Draw some rounds of one run of each condition, in one time scale: who worked, and who waited."""
+"""Draw some rounds of one run of a few conditions, in one time scale: who worked, who waited."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ from rlhf_lab_analysis.words import number_text
 
 # Of a page, of a run, and of a run's drawing.
 MOST_RUNS, ROUNDS, MOST_SPANS = 8, 6, 240
+# Of the seconds of two drawings in one scale.
+LARGEST_RATIO = 5
 MEASURED = "as it was recorded"
 LAID_OUT = "laid out from the mean seconds of its rounds"
 LEGEND = [*phase_colours(), (OTHER_LABEL, OTHER)]
@@ -53,14 +55,26 @@ class Piece:
 
 def timelines(groups: Sequence[Group], ranked: Sequence[int]) -> list[DrawnTimeline]:
     """Drawings of the first conditions in `ranked` that have seconds, all as wide as the longest
-    lasts."""
-    found = [(place, piece_of(groups[place])) for place in ranked]
-    pieces = sorted([(place, piece) for place, piece in found if piece is not None][:MOST_RUNS])
+    lasts; those that would be too short to see beside the first are left out."""
+    pieces: list[tuple[int, Piece]] = []
+    for place in ranked:
+        piece = piece_of(groups[place])
+        if piece is None or (pieces and not is_visible(piece, [one for _, one in pieces])):
+            continue
+        pieces.append((place, piece))
+        if len(pieces) == MOST_RUNS:
+            break
     longest = max((piece.seconds for _, piece in pieces), default=0.0)
     return [
         draw(place, groups[place], piece, longest, order)
         for order, (place, piece) in enumerate(pieces)
     ]
+
+
+def is_visible(piece: Piece, others: Sequence[Piece]) -> bool:
+    """Whether neither this one nor another is too short in the scale of all."""
+    seconds = [one.seconds for one in (piece, *others)]
+    return max(seconds) < LARGEST_RATIO * min(seconds)
 
 
 def draw(place: int, group: Group, piece: Piece, seconds: float, order: int) -> DrawnTimeline:
