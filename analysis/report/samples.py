@@ -11,6 +11,7 @@ from rlhf_lab.runs.rollouts import RolloutSample, read_rollouts
 from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.report.groups import Group
 from rlhf_lab_analysis.report.series import even_indices, short
+from rlhf_lab_analysis.tables.table import count
 
 JUDGED = "samples.jsonl"
 # Of a page, of a run, of a round, and of a text's characters.
@@ -62,8 +63,8 @@ def rollout(one: RolloutSample) -> dict[str, Any]:
         "facts": [
             ["reward", short(one.reward)],
             ["version", one.version],
-            ["lag", f"{one.lag_updates} updates ({one.lag_rounds} rounds)"],
-            ["length", f"{one.tokens} tokens, {one.finish}"],
+            ["lag", f"{count(one.lag_updates, 'update')}, {count(one.lag_rounds, 'round')}"],
+            ["length", f"{count(one.tokens, 'token')}, {one.finish}"],
         ],
     }
 

@@ -79,11 +79,12 @@ def is_visible(piece: Piece, others: Sequence[Piece]) -> bool:
 
 def draw(place: int, group: Group, piece: Piece, seconds: float, order: int) -> DrawnTimeline:
     first, end = piece.rounds
-    text = f"rounds {first} to {end} of seed {group.cell.seeds[0]}, {piece.source}"
-    note = f"{text}: {number_text(piece.seconds)} s" + (
-        f"; idle: {piece.idle}" if piece.idle else ""
-    )
-    drawing = chart(piece.spans, (0.0, seconds), f"{group.title}: {note}", f"idle-{order}")
+    note = f"rounds {first} to {end} of seed {group.cell.seeds[0]}, {piece.source}: "
+    note += f"{number_text(piece.seconds)} s"
+    if piece.idle:
+        note += f"; idle in the whole run: {piece.idle}"
+    label, window = f"{group.title}: {note}", (0.0, seconds)
+    drawing = chart(piece.spans, window, label, f"idle-{order}", is_cut=True)
     return DrawnTimeline(place, group.title, note, lanes(piece.spans), Markup(drawing))
 
 

@@ -79,7 +79,7 @@ async function savePng() {
 // A text that a spreadsheet would take for a formula begins with an apostrophe.
 function csvCell(value) {
   if (typeof value === "number") return Number.isFinite(value) ? String(value) : "";
-  const text = String(value ?? "").replace(/^[=+\-@\t\r](?!\d)/, "'$&");
+  const text = String(value ?? "").replace(/^(?:[=@\t\r]|[+-](?!\d))/, "'$&");
   return /[",\n\r]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
 }
 

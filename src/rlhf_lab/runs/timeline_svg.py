@@ -24,10 +24,15 @@ MARGIN = 22
 
 
 def chart(
-    spans: Sequence[LaneSpan], window: Interval, label: str = "", pattern: str = "idle"
+    spans: Sequence[LaneSpan],
+    window: Interval,
+    label: str = "",
+    pattern: str = "idle",
+    is_cut: bool = False,
 ) -> str:
     """The lanes as SVG. Its x axis is in percent, so that its width alone sets the zoom. label: its
-    text for readers who do not see it. pattern: the id of the hatching, once in a page."""
+    text for readers who do not see it. pattern: the id of the hatching, once in a page. is_cut:
+    whether lanes went on after their last span, so that they were not idle then."""
     rows = {lane: MARGIN + LANE * number for number, lane in enumerate(lanes(spans))}
     height, hatching = MARGIN * 2 + LANE * len(rows), f"url(#{pattern})"
     parts = [
@@ -41,7 +46,10 @@ def chart(
     # After the last span nothing is known, not even that lanes were idle.
     known = (window[0], min(window[1], wall(spans)))
     for lane, gaps in idle(spans, known).items():
+        last = max(span.end for span in spans if span.lane == lane)
         for start, end in gaps:
+            if is_cut and start >= last:
+                continue
             text = f"{IDLE_LABEL}\nstart {start:.3f} s\n{1000 * (end - start):.1f} ms"
             parts.append(rectangle("gap", hatching, (start, end), rows[lane], window, text))
     for span in visible(spans, window):
