@@ -32,7 +32,16 @@ from rlhf_lab_analysis.tables.table import Tables, count
 Asked: TypeAlias = QuestionCards | OpenQuestion
 Compared: TypeAlias = Headline | QuestionCards | OpenQuestion
 SCRIPTS = (
-    *("numbers.js", "state.js", "chart.js", "labels.js", "legend.js", "reading.js", "download.js"),
+    *(
+        "numbers.js",
+        "state.js",
+        "paired.js",
+        "chart.js",
+        "labels.js",
+        "legend.js",
+        "reading.js",
+        "download.js",
+    ),
     *("tables.js", "samples.js", "start.js"),
 )
 SHOWN_CODES = 4

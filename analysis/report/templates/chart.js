@@ -21,6 +21,7 @@ function write(parent, name, text, attributes = {}) {
 const choice = () => ({
   metric: DATA.metrics[get("metric").value], axis: DATA.axes[get("axis").value],
   env: +get("env").value, singles: get("singles").checked, band: get("band").checked,
+  less: get("paired").checked && !DATA.axes[get("axis").value].measured,
 });
 // Many bands hide each other, unless they are asked for.
 const MOST_BANDS = 4;
@@ -116,12 +117,12 @@ function marks(layer, scale, { x, y }, group) {
   });
 }
 
-function axes(svg, scale, { metric, axis }) {
+function axes(svg, scale, { metric, axis, less }) {
   const { height } = scale, floor = height - ROOM.bottom;
   const across = scale.isLog ? logTicks(scale.left, scale.right)
     : ticks(scale.left, scale.right, (scale.edge - ROOM.left) / 80);
   for (const y of ticks(scale.bottom, scale.top, height / 60)) {
-    draw(svg, "line", { class: "grid", x1: ROOM.left, x2: scale.edge, y1: scale.y(y), y2: scale.y(y) });
+    draw(svg, "line", { class: less && y === 0 ? "frame" : "grid", x1: ROOM.left, x2: scale.edge, y1: scale.y(y), y2: scale.y(y) });
     draw(svg, "text", { x: ROOM.left - 8, y: scale.y(y) + 4, "text-anchor": "end" }, say(y));
   }
   for (const x of across) {
@@ -129,10 +130,11 @@ function axes(svg, scale, { metric, axis }) {
     draw(svg, "text", { x: scale.x(x), y: floor + 19, "text-anchor": "middle" }, say(x));
   }
   draw(svg, "line", { class: "frame", x1: ROOM.left, x2: scale.edge, y1: floor, y2: floor });
-  draw(svg, "text", { class: "title", x: ROOM.left, y: 16 }, labelOf(metric));
+  draw(svg, "text", { class: "title", x: ROOM.left, y: 16 }, titleOf({ metric, less }));
   draw(svg, "text", { class: "title", x: scale.edge, y: height - 6, "text-anchor": "end" }, axis.label);
 }
 
+const titleOf = ({ metric, less }) => labelOf(metric) + (less ? `, less that of ${less}` : "");
 const labelOf = metric => metric.label + (metric.of === "rounds" ? ", each round" : ", judged versions");
 
 function layerOf(svg, { group, runs, mean, place }, scale, { singles, band }) {
@@ -147,15 +149,18 @@ function layerOf(svg, { group, runs, mean, place }, scale, { singles, band }) {
 
 function redraw() {
   const wanted = choice(), box = get("chart"), places = matching(wanted);
-  const shown = curvesOf(places.filter(place => isShown(place, places)), wanted);
+  const single = curvesOf(places.filter(place => isShown(place, places)), wanted);
+  const isPaired = wanted.less && single.length > 1, shown = isPaired ? pairedCurves(single) : single;
+  wanted.less = isPaired ? baseOf(single).group.title : "";
+  get("paired").disabled = single.length < 2 || wanted.axis.measured;
   const width = Math.max(260, box.clientWidth), height = Math.round(Math.min(460, 220 + width * 0.25));
   box.replaceChildren();
-  legend(places, shown);
+  legend(places, single);
   if (!isBandChosen) get("band").checked = wanted.band = shown.length <= MOST_BANDS;
   const canLog = shown.some(curve => curve.mean.x.filter(x => x > 0).length > 1);
   get("log").disabled = !canLog;
   const svg = draw(box, "svg", { viewBox: `0 0 ${width} ${height}`, height, role: "img",
-    "aria-label": `${labelOf(wanted.metric)} over ${wanted.axis.label}: ${shown.length} conditions` });
+    "aria-label": `${titleOf(wanted)} over ${wanted.axis.label}: ${shown.length} conditions` });
   drawn = null;
   if (!shown.length) {
     draw(svg, "text", { x: 20, y: 40 }, places.length ? "every condition is hidden"
@@ -175,8 +180,9 @@ function redraw() {
 }
 
 // What is drawn, in words that also a reader has who does not see it.
-function describe(shown, places, { axis, metric }) {
+function describe(shown, places, { axis, metric, less }) {
   const level = Math.round(100 * DATA.level), of = `${shown.length} of ${places.length} conditions. `;
+  if (less) return of + `Lines are means of the differences to ${less}, in pairs of seeds; the band is their ${level}% t interval at each point, by itself.`;
   const made = metric.share ? "t interval, made on log odds," : "t interval";
   return of + (axis.measured
     ? `Points are judged versions: means over seeds of both numbers; the band is the ${level}% ${made} of the mean at each version.`

@@ -88,7 +88,8 @@ const csvText = rows => rows.map(row => row.map(csvCell).join(",")).join("\n") +
 // The means that are drawn, and the single seeds where these are drawn.
 function curveRows() {
   const { shown, wanted } = drawn;
-  const rows = [["sweep", "environment", "condition", "seed", "n", wanted.axis.id, wanted.metric.id, "low", "high"]];
+  const rows = [["sweep", "environment", "condition", "seed", "n", wanted.axis.id,
+    wanted.metric.id + (wanted.less ? ` less ${wanted.less}` : ""), "low", "high"]];
   for (const { group, runs, mean } of shown) {
     const place = [group.sweep, DATA.envs[group.env], group.condition];
     mean.x.forEach((x, n) => rows.push([...place, "mean", runs.length, x, mean.y[n], mean.low[n], mean.high[n]]));

@@ -86,7 +86,7 @@ function numberTable() {
   if (!get("numbers").open || !drawn) return;
   const { shown, wanted } = drawn, frame = write(box, "div", undefined, { class: "wide", tabindex: 0, role: "region", "aria-label": "numbers of the chart" });
   const table = write(frame, "table"), row = write(write(table, "thead"), "tr");
-  for (const head of ["condition", "seeds", wanted.axis.label, labelOf(wanted.metric)]) write(row, "th", head, { scope: "col" });
+  for (const head of ["condition", "seeds", wanted.axis.label, titleOf(wanted)]) write(row, "th", head, { scope: "col" });
   const body = write(table, "tbody");
   for (const { group, runs, mean } of shown) {
     const step = Math.max(1, Math.ceil((mean.x.length - 1) / (TABLE_PLACES - 1)));

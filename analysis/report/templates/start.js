@@ -38,7 +38,7 @@ function options() {
 const isDrawable = DATA.metrics.length && DATA.axes.length && DATA.groups.length;
 
 function wireChart() {
-  for (const id of ["metric", "axis", "env", "singles", "band", "log"])
+  for (const id of ["metric", "axis", "env", "singles", "band", "paired", "log"])
     get(id).addEventListener("change", () => {
       cursor = null;
       if (id === "env") picked = null;

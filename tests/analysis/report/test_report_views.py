@@ -227,3 +227,20 @@ def test_samples_of_a_run_and_round_are_chosen(tab: Page, tmp_path: Path) -> Non
     assert "wanted" in tab.run("get('sample-list').textContent")
     assert "zebras" in html(tables, Options())
     assert "zebras" not in html(tables, Options(texts=False))
+
+
+def test_differences_are_made_in_pairs_of_seeds(show: Any) -> None:
+    """Seeds that differ much, and conditions that differ by a tenth in each of them."""
+    ends = {1: 0.5, 2: 0.7, 3: 0.9}
+    less = {seed: end - 0.1 - 0.01 * seed for seed, end in ends.items()}
+    tab = show([*Made().runs(ends), *Made(per_round=16).runs(less)])
+    tab.run("get('paired').click()")
+    tab.settle()
+    assert tab.run("drawn.shown.length") == 1
+    sign = 1 if tab.run("drawn.shown[0].group.title") == "ppo N=1" else -1
+    mean, low, high = tab.run("(m => [m.y, m.low, m.high].map(v => v.at(-1)))(drawn.shown[0].mean)")
+    # 0.11, 0.12 and 0.13: 0.12, and 4.302653 times 0.01 / sqrt(3) on both sides.
+    assert mean == pytest.approx(sign * 0.12)
+    assert (low, high) == pytest.approx((mean - 0.0248412, mean + 0.0248412), abs=1e-5)
+    title = tab.run("document.querySelector('#chart .title').textContent")
+    assert "less that of ppo N=" in title
