@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
-from rlhf_lab_analysis.report.make import Options, html
+from rlhf_lab_analysis.report.make import Options, html, size_text
 from rlhf_lab_analysis.tables.gather import gather
 
 
@@ -50,7 +50,7 @@ def run(given: argparse.Namespace, console: Console) -> int:
     text = html(tables, options)
     given.out.parent.mkdir(parents=True, exist_ok=True)
     given.out.write_text(text, encoding="utf-8")
-    console.print(tables.overview)
+    console.print(size_text(tables))
     if tables.findings:
         console.print(f"{len(tables.findings)} findings, which the page lists")
     console.print(f"wrote {given.out} ({len(text.encode()) / 1e6:.2f} MB)")

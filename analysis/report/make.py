@@ -12,7 +12,7 @@ import pandas as pd
 
 from rlhf_lab_analysis.comparison.questions.answers import Criteria
 from rlhf_lab_analysis.comparison.questions.every_question import Answers, answers_of
-from rlhf_lab_analysis.comparison.selection import cells
+from rlhf_lab_analysis.comparison.selection import KEY, cells
 from rlhf_lab_analysis.report.chosen import Chosen, choose
 from rlhf_lab_analysis.report.colours import styles_of
 from rlhf_lab_analysis.report.groups import Group, name_groups
@@ -77,7 +77,7 @@ def html(tables: Tables, options: Options) -> str:
     chosen = choose(tables, options.metric, modes=bool(first))
     values = {
         "title": options.title or page_title(groups),
-        "summary": summary(tables, groups),
+        "summary": f"{size_text(tables)}. {codes(tables.runs)}.",
         "headlines": first,
         "open_questions": open_ones,
         "thinning": thinning(groups, chosen),
@@ -138,10 +138,10 @@ def page_warnings(
     return warning_list(tables.findings, left_out, groups, remarks)
 
 
-def summary(tables: Tables, groups: Sequence[Group]) -> str:
-    """How many runs, conditions as this page separates them, and seeds; of which code."""
+def size_text(tables: Tables) -> str:
+    """How many runs, conditions and seeds; a condition of two sweeps is two, as in the page."""
     runs, _, seeds = tables.overview.split(", ", 2)
-    return f"{runs}, {count(len(groups), 'condition')}, {seeds}. {codes(tables.runs)}."
+    return f"{runs}, {count(len(tables.runs.groupby(KEY, dropna=False)), 'condition')}, {seeds}"
 
 
 def codes(runs: pd.DataFrame) -> str:
