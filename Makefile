@@ -161,7 +161,7 @@ test-browser: $(INSTALLED)  ## the report's page in a headless Chromium, which i
 	@command -v chromium >/dev/null || command -v google-chrome >/dev/null || test -n "$$RLHF_LAB_BROWSER" \
 		|| { test "$$(id -u)" = 0 && apt-get install -y --no-install-recommends chromium; } \
 		|| { echo "no Chromium: install it (Debian: apt-get install chromium), or set RLHF_LAB_BROWSER to it" >&2; exit 1; }
-	@$(BIN)/python -m pytest -m browser -rs tests/analysis/report/test_report_browser.py
+	@$(BIN)/python -m pytest -m browser -rs tests/analysis/report
 
 lint: $(INSTALLED)  ## style, format, types, import contracts and repeated statements
 	$(BIN)/ruff check .

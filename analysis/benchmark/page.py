@@ -70,5 +70,8 @@ def row(one: Answer) -> tuple[str, ...]:
 def left_out(found: Answers) -> list[str]:
     """Lines for what was not compared, and for questions that lack runs."""
     lines = [f"- {line}" for line in found.left_out]
-    lines += [f"- not answered: {one.question} It takes {one.needs}" for one in found.unanswered]
+    lines += [
+        f"- not answered: {one.question} {one.reason} To make them: {one.needs}"
+        for one in found.unanswered
+    ]
     return ["## Not compared", "", *(lines or ["Nothing."]), ""]

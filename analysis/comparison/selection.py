@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeAlias
 
 import pandas as pd
 
@@ -20,6 +20,7 @@ from rlhf_lab_analysis.tables.table import Tables
 # What a run is missing that was cut short is its end, by which it would be compared.
 ENDED = ("finished", "unknown")
 KEY = ["sweep", "env_id", "condition"]
+Key: TypeAlias = tuple[str, str, str]
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,6 +42,11 @@ class Cell:
     @property
     def seeds(self) -> tuple[int, ...]:
         return tuple(sorted(self.runs))
+
+    @property
+    def key(self) -> Key:
+        """Sweep, environment and condition, which no other cell has."""
+        return self.sweep, self.env, self.condition
 
     @cached_property
     def configs(self) -> dict[int, Mapping[str, Any]]:

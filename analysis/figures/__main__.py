@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rlhf_lab.runs.trackers.console import Console
@@ -19,6 +19,7 @@ from rlhf_lab_analysis.figures.figure_builder import DrawnFigure
 from rlhf_lab_analysis.figures.style import METADATA, write
 from rlhf_lab_analysis.tables.gather import gather
 from rlhf_lab_analysis.tables.summary import printable
+from rlhf_lab_analysis.tables.table import count
 
 
 def parser() -> argparse.ArgumentParser:
@@ -41,6 +42,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--formats", default="png,pdf,svg", help="of png, pdf, svg (default: all)")
     add("--cache", type=Path, help="folder to keep what wandb's server sent")
     add("--list", action="store_true", help="name all figures and what they show")
+    add("-v", "--verbose", action="store_true", help="also list what each missing figure needs")
 
 
 def formats_of(text: str) -> list[str]:
@@ -61,21 +63,32 @@ def save(drawn: DrawnFigure, path: Path, formats: Sequence[str]) -> None:
 def draw_all(
     selection: Selection, options: argparse.Namespace, formats: Sequence[str], console: Console
 ) -> None:
-    """Draw what can be drawn, name the rest. Raises UserError if nothing can."""
+    """Draw what can be drawn, then name or count the rest. Raises UserError if nothing can."""
     names = options.only or list(FIGURES)
     lacking = {name: text for name in names if (text := missing(name, selection))}
-    for name, text in lacking.items():
-        console.print(f"not drawn: {name}: {printable(text)}")
     if len(lacking) == len(names):
+        report_lacking(lacking, True, console)
         raise UserError("no figure can be drawn of these runs: the lines above name what they lack")
     options.out.mkdir(parents=True, exist_ok=True)
     for name in names:
         if name not in lacking:
             drawn = draw_selection(name, selection)
             save(drawn, options.out / name, formats)
-            count = len(drawn.warnings)
-            warned = f", {count} warnings in its caption" if count else ""
+            warnings = len(drawn.warnings)
+            warned = f", {count(warnings, 'warning')} in its caption" if warnings else ""
             console.print(f"drew {options.out / name}: {FIGURES[name].title}{warned}")
+    report_lacking(lacking, options.verbose or bool(options.only), console)
+
+
+def report_lacking(lacking: Mapping[str, str], has_reasons: bool, console: Console) -> None:
+    """Name each figure that these runs do not allow with what it needs, or count them."""
+    if has_reasons:
+        for name, text in lacking.items():
+            console.print(f"not drawn: {name}: {printable(text)}")
+    elif lacking:
+        console.print(
+            f"not drawn: {count(len(lacking), 'figure')} that need other runs (-v: which)"
+        )
 
 
 def run(options: argparse.Namespace, console: Console) -> None:

@@ -46,7 +46,9 @@ class Requirement:
     def text(self) -> str:
         """Which runs these are."""
         need = [f"conditions that differ in {key_text(key)}" for key in self.varied]
-        need += [f"that differ in {' or '.join(map(key_text, self.any_of))}"] if self.any_of else []
+        if self.any_of:
+            noun = "that" if need else "conditions that"
+            need.append(f"{noun} differ in {' or '.join(map(key_text, self.any_of))}")
         need += [f"{key} {' or '.join(map(str, values))}" for key, values in self.where.items()]
         if self.grouping:
             need.append(f"two conditions of a sweep with {self.seeds} seeds each")

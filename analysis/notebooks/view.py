@@ -128,7 +128,10 @@ def answer(ask: Ask, runs: Tables, options: answers.Criteria | None = None) -> S
     chosen = [question for question in QUESTIONS if question.asks is ask]
     found = answers_of(cells(runs), options or answers.Criteria(), chosen)
     lines = [line for one in found.every for line in answer_lines(one)]
-    lines += [f"{markdown(one.question)} It takes {one.needs}." for one in found.unanswered]
+    lines += [
+        f"{markdown(one.question)} {one.reason} To make them: {one.needs}."
+        for one in found.unanswered
+    ]
     return Shown("\n".join(lines))
 
 

@@ -36,5 +36,8 @@ def verdicts(_: Tables, selection: Selection, options: TableOptions) -> list[Pub
         f"{runs_text(seeds_of(selection.cells))}."
     )
     warnings = [text for one in answers.every for text in one.warnings]
-    warnings += [f"not answered: {one.question} It takes {one.needs}" for one in answers.unanswered]
+    warnings += [
+        f"not answered: {one.question} {one.reason} To make them: {one.needs}"
+        for one in answers.unanswered
+    ]
     return [PublicationTable("verdicts", caption, COLUMNS, rows, unique(warnings))]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
-from rlhf_lab_analysis.report.make import Options, html
+from rlhf_lab_analysis.report.make import Options, html, size_text
 from rlhf_lab_analysis.tables.gather import gather
 
 
@@ -16,7 +16,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add, own = parser.add_argument, Options()
     add("sources", nargs="+", metavar="RUNS", help="folders, saved FILE.parquet, or KIND:PLACE")
     add("--out", type=Path, default=Path("report.html"), help="the page (report.html)")
-    add("--title", default="", help="what it is called")
+    add("--title", default="", help="what it is called (what the runs differ in)")
     add("--metric", default=own.metric, help=f"what claims are about ({own.metric})")
     add("--margin", type=float, default=own.margin, help="of it: what does not matter (0.02)")
     add(
@@ -26,6 +26,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="KEY",
         help="a config key that also distinguishes conditions (repeat)",
     )
+    add("--no-texts", action="store_true", help="leave samples of prompts and responses out")
     add("--cache", type=Path, help="folder to keep what wandb's server sent")
 
 
@@ -43,11 +44,13 @@ def run(given: argparse.Namespace, console: Console) -> int:
     """Write the page and print what is in it. Returns 0."""
     check(given)
     tables = gather(given.sources, by=given.by, cache=given.cache)
-    title = given.title or f"Report: {', '.join(Path(text).name or text for text in given.sources)}"
-    text = html(tables, Options(title, given.metric, given.margin, given.out.parent))
+    options = Options(
+        given.title, given.metric, given.margin, given.out.parent, texts=not given.no_texts
+    )
+    text = html(tables, options)
     given.out.parent.mkdir(parents=True, exist_ok=True)
     given.out.write_text(text, encoding="utf-8")
-    console.print(tables.overview)
+    console.print(size_text(tables))
     if tables.findings:
         console.print(f"{len(tables.findings)} findings, which the page lists")
     console.print(f"wrote {given.out} ({len(text.encode()) / 1e6:.2f} MB)")

@@ -3,62 +3,145 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TypeAlias
 
 import pandas as pd
 
 from rlhf_lab_analysis.comparison.questions.answers import Criteria
-from rlhf_lab_analysis.comparison.questions.every_question import answers
-from rlhf_lab_analysis.comparison.selection import cells
+from rlhf_lab_analysis.comparison.questions.every_question import Answers, answers_of
+from rlhf_lab_analysis.comparison.selection import KEY, cells
+from rlhf_lab_analysis.report.chosen import Chosen, choose
 from rlhf_lab_analysis.report.colours import styles_of
-from rlhf_lab_analysis.report.groups import name_groups
+from rlhf_lab_analysis.report.groups import Group, name_groups
+from rlhf_lab_analysis.report.headline import Headline, headlines
+from rlhf_lab_analysis.report.open_questions import OpenQuestion, open_questions
 from rlhf_lab_analysis.report.rendering import render
 from rlhf_lab_analysis.report.results import results
 from rlhf_lab_analysis.report.run_table import configs, run_table
-from rlhf_lab_analysis.report.series import Chosen, choose, curve_data, thinning
-from rlhf_lab_analysis.report.verdicts import verdicts
+from rlhf_lab_analysis.report.samples import samples
+from rlhf_lab_analysis.report.series import curve_data, thinning
+from rlhf_lab_analysis.report.timelines import LEGEND, timelines
+from rlhf_lab_analysis.report.titles import page_title
+from rlhf_lab_analysis.report.verdicts import QuestionCards, verdicts
 from rlhf_lab_analysis.report.warnings import warning_list
 from rlhf_lab_analysis.tables.table import Tables, count
 
-SCRIPTS = ("numbers.js", "chart.js", "reading.js", "tables.js")
+Asked: TypeAlias = QuestionCards | OpenQuestion
+Compared: TypeAlias = Headline | QuestionCards | OpenQuestion
+SCRIPTS = (
+    *(
+        "numbers.js",
+        "state.js",
+        "paired.js",
+        "chart.js",
+        "labels.js",
+        "legend.js",
+        "reading.js",
+        "download.js",
+    ),
+    *("tables.js", "samples.js", "start.js"),
+)
 SHOWN_CODES = 4
 
 
 @dataclass(frozen=True)
 class Options:
-    """Options of a page. metric: shown first, and what claims are about. margin: the largest
-    difference of it that does not matter. beside: the page's folder, which links start from."""
+    """Options of a page. title: what it is called, "" for what its runs differ in. metric: shown
+    first, and what claims are about. margin: the largest difference of it that does not matter.
+    beside: the page's folder, which links start from. texts: whether samples of runs are in it."""
 
-    title: str = "Runs compared"
+    title: str = ""
     metric: str = "gold/win_rate"
     margin: float = 0.02
     beside: Path = Path()
+    texts: bool = True
 
 
 def html(tables: Tables, options: Options) -> str:
     """The page; the same tables and options give the same text."""
-    chosen = choose(tables, options.metric)
-    selection = cells(tables, unjudged=True)
-    groups, left_out = name_groups(selection.cells), selection.left_out
-    found = answers(tables, Criteria(quality=options.metric, margin=options.margin))
-    remarks = [text for one in found.every for text in one.warnings]
-    remarks += [line for line in found.left_out if line not in left_out]
-    styles = styles_of([group.cell for group in groups])
-    titles = {(g.cell.sweep, g.cell.env, g.cell.condition): g.title for g in groups}
+    criteria = Criteria(quality=options.metric, margin=options.margin)
+    selection, judged = cells(tables, unjudged=True), cells(tables)
+    groups = name_groups(selection.cells)
+    found = answers_of(judged, criteria)
+    titles = {group.cell.key: group.title for group in groups}
+    first, open_ones = (
+        headlines(judged, found, criteria),
+        open_questions(found.unanswered, titles, criteria),
+    )
+    shown = verdicts(found)
+    asked = [*shown["questions"], *(one for one in open_ones if one.conditions)]
+    ranked = rank_groups(groups, [*first, *asked])
+    chosen = choose(tables, options.metric, modes=bool(first))
     values = {
-        "title": options.title,
-        "summary": f"{tables.overview}. {codes(tables.runs)}.",
+        "title": options.title or page_title(groups),
+        "summary": f"{size_text(tables)}. {codes(tables.runs)}.",
+        "headlines": first,
+        "open_questions": open_ones,
         "thinning": thinning(groups, chosen),
         "basis": basis(chosen),
-        "warnings": warning_list(tables.findings, left_out, groups, remarks),
+        "warnings": page_warnings(tables, groups, selection.left_out, found),
         "sources": sources(tables),
-        "data": curve_data(groups, styles, chosen) | {"configs": configs(tables)},
+        # Sync beside async, where there is one; else whatever has seconds.
+        "timelines": timelines(groups, rank_groups(groups, first, only=True) or ranked),
+        "timeline_legend": LEGEND,
+        "data": page_data(tables, groups, chosen, ranked, first, asked)
+        | {"samples": samples(groups, ranked) if options.texts else []},
         "scripts": SCRIPTS,
+        **shown,
+        **results(groups, chosen),
+        **run_table(tables, titles, options.metric, options.beside),
     }
-    values |= verdicts(found) | results(groups, chosen)
-    values |= run_table(tables, titles, options.metric, options.beside)
     return render("page.html", values)
+
+
+def page_data(
+    tables: Tables,
+    groups: Sequence[Group],
+    chosen: Chosen,
+    ranked: Sequence[int],
+    first: Sequence[Headline],
+    asked: Sequence[Asked],
+) -> dict[str, Any]:
+    """What the page's script works with."""
+    places = {group.cell.key: place for place, group in enumerate(groups)}
+    questions = [
+        {"text": one.question, "groups": [places[key] for key in one.conditions if key in places]}
+        for one in asked
+    ]
+    compared = [places[key] for one in first for key in one.conditions if key in places]
+    curves = curve_data(groups, styles_of([group.cell for group in groups]), chosen, ranked)
+    return curves | {
+        "first": list(dict.fromkeys(compared)),
+        "configs": configs(tables),
+        "questions": questions,
+    }
+
+
+def rank_groups(
+    groups: Sequence[Group], first: Sequence[Compared], only: bool = False
+) -> list[int]:
+    """The numbers of the conditions, those first that are compared, which are shown first. only:
+    those alone."""
+    places = {group.cell.key: place for place, group in enumerate(groups)}
+    wanted = [places[key] for one in first for key in one.conditions if key in places]
+    return list(dict.fromkeys([*wanted, *([] if only else range(len(groups)))]))
+
+
+def page_warnings(
+    tables: Tables, groups: Sequence[Group], left_out: Sequence[str], found: Answers
+) -> list[tuple[str, Sequence[str]]]:
+    remarks = [text for one in found.every for text in one.warnings]
+    remarks += [line for line in found.left_out if line not in left_out]
+    return warning_list(tables.findings, left_out, groups, remarks)
+
+
+def size_text(tables: Tables) -> str:
+    """How many runs, conditions and seeds; a condition of two sweeps is two, as in the page."""
+    runs, _, seeds = tables.overview.split(", ", 2)
+    return f"{runs}, {count(len(tables.runs.groupby(KEY, dropna=False)), 'condition')}, {seeds}"
 
 
 def codes(runs: pd.DataFrame) -> str:
@@ -76,10 +159,10 @@ def basis(chosen: Chosen) -> str:
     of = "last judged version" if chosen.versions else "last recorded round"
     return (
         f"Means over seeds of the {of} of each run, with 95% t intervals. Costs are means of what "
-        "a run had cost by then, evaluation left out. A star marks seeds without the number."
+        "a run had cost by then, evaluation left out. * some seeds lack this value."
     )
 
 
 def sources(tables: Tables) -> str:
     names = ", ".join(sorted(set(map(str, tables.runs["source"]))))
-    return f"Made by rlhf-lab report from {names}. The page is whole: it loads nothing."
+    return f"Made by rlhf-lab report from {names}. One self-contained HTML file: it loads nothing."

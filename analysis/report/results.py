@@ -9,15 +9,15 @@ from typing import Any
 
 import numpy as np
 
+from rlhf_lab_analysis.report.chosen import Chosen
 from rlhf_lab_analysis.report.groups import Group
-from rlhf_lab_analysis.report.series import Chosen
 from rlhf_lab_analysis.statistics.aggregates import aggregates, mean
 from rlhf_lab_analysis.statistics.results import Estimate, Method, Options
-from rlhf_lab_analysis.words import estimate_text, is_share, label, number_text
+from rlhf_lab_analysis.words import estimate_text, head, is_share, number_text
 
 OPTIONS = Options(method=Method.t)
 COLUMNS = 5
-COSTS = ("x/updates", "x/wall_seconds", "x/device_hours", "x/step")
+COSTS = ("x/wall_seconds", "x/updates", "x/device_hours", "x/step")
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,9 @@ class NumberCell:
 
 @dataclass(frozen=True)
 class ResultRow:
-    """A condition with its numbers."""
+    """A condition with its numbers. group: its number in the page."""
 
+    group: int
     title: str
     condition: str
     seeds: Sequence[int]
@@ -49,13 +50,17 @@ def results(groups: Sequence[Group], chosen: Chosen) -> dict[str, Any]:
     version, and the cost."""
     metrics = (chosen.versions or chosen.rounds)[:COLUMNS]
     costs = [axis for axis in COSTS if axis in chosen.axes]
+    # Wall-clock stands beside the quality: both are compared where modes differ.
+    columns = [*metrics[:1], *costs[:1], *metrics[1:], *costs[1:]]
     tables: dict[str, list[ResultRow]] = {}
-    for group in groups:
-        cells = [number_cell(group.last(metric), metric) for metric in metrics]
-        cells += [number_cell(group.last(axis), bare=True) for axis in costs]
-        row = ResultRow(group.title, group.cell.condition, group.cell.seeds, cells)
+    for place, group in enumerate(groups):
+        cells = [
+            number_cell(group.last(name), "" if name in costs else name, bare=name in costs)
+            for name in columns
+        ]
+        row = ResultRow(place, group.title, group.cell.condition, group.cell.seeds, cells)
         tables.setdefault(group.cell.env, []).append(row)
-    heads = ["condition", "seeds", *map(label, (*metrics, *costs))]
+    heads = ["condition", "seeds", *map(head, columns)]
     return {"result_heads": heads, "results": list(tables.items())}
 
 

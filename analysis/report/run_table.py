@@ -14,6 +14,8 @@ from urllib.parse import quote
 
 import pandas as pd
 
+from rlhf_lab_analysis.comparison.selection import Key
+from rlhf_lab_analysis.report.titles import run_names
 from rlhf_lab_analysis.sources.record import flat_config
 from rlhf_lab_analysis.tables.table import Tables
 from rlhf_lab_analysis.words import MISSING, label
@@ -22,15 +24,17 @@ from rlhf_lab_analysis.words import MISSING, label
 TIMELINES = ("timeline.html", "timeline.jsonl")
 BEFORE = ("condition", "seed", "state")
 AFTER = ("rounds", "versions", "wall-clock, s", "findings", "code", "files", "config")
-Title = Mapping[tuple[str, str, str], str]
+Title = Mapping[Key, str]
 
 
 @dataclass(frozen=True)
 class RunRow:
-    """A run. texts: its environment, where there are several, and its condition. score: of the
-    page's metric. counts: recorded rounds and judged versions."""
+    """A run. group: the number of its condition in the page, None where the run does not count.
+    texts: its environment, where there are several, and its condition. score: of the page's metric.
+    counts: recorded rounds and judged versions."""
 
     id: str
+    group: int | None
     place: str
     name: str
     texts: Sequence[str]
@@ -52,36 +56,48 @@ def run_table(tables: Tables, titles: Title, metric: str, beside: Path) -> dict[
         tables.runs.to_dict("records"),
         key=lambda row: (order.get(key_of(row), len(order)), key_of(row)),
     )
-    has_env = tables.runs["env_id"].nunique() > 1
+    has_env, names = tables.runs["env_id"].nunique() > 1, run_names(tables.runs)
+    context = Context(titles, order, names, has_env, metric, beside)
     env = ["environment"] if has_env else []
     return {
         "run_heads": ["run", *env, *BEFORE, label(metric), *AFTER],
-        "runs": [run_row(row, titles, has_env, metric, beside) for row in rows],
+        "runs": [run_row(row, context) for row in rows],
     }
 
 
-def key_of(row: Mapping[Any, Any]) -> tuple[str, str, str]:
+def key_of(row: Mapping[Any, Any]) -> Key:
     return str(row["sweep"]), str(row["env_id"]), str(row["condition"])
 
 
-def run_row(
-    row: Mapping[Any, Any], titles: Title, has_env: bool, metric: str, beside: Path
-) -> RunRow:
+@dataclass(frozen=True)
+class Context:
+    """What the rows of a page share. order: the numbers of conditions."""
+
+    titles: Title
+    order: Mapping[Key, int]
+    names: Mapping[str, str]
+    has_env: bool
+    metric: str
+    beside: Path
+
+
+def run_row(row: Mapping[Any, Any], page: Context) -> RunRow:
     place, run = str(row["place"]), str(row["run"])
-    title = titles.get(key_of(row), str(row["condition"]))
+    title = page.titles.get(key_of(row), str(row["condition"]))
     return RunRow(
         id=run,
+        group=page.order.get(key_of(row)),
         place=place,
-        name=Path(place).name or run,
-        texts=[str(row["env_id"]), title] if has_env else [title],
+        name=page.names[run],
+        texts=[str(row["env_id"]), title] if page.has_env else [title],
         seed=whole(row["seed"]),
         state=str(row["state"]),
-        score=value_of(row, metric),
+        score=value_of(row, page.metric),
         counts=[rounds_of(row), whole(row["versions"])],
         seconds=value_of(row, "x/wall_seconds"),
         findings=[line for line in str(row["problems"]).splitlines() if line],
         code=str(row["code"])[:8],
-        links=links(Path(place), beside),
+        links=links(Path(place), page.beside),
     )
 
 

@@ -1,119 +1,85 @@
-"""Make the data of the page's curves: each run's numbers at fewer points, with their axes."""
+"""Make the data of the page's curves: each run's numbers at fewer points, each column once."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 from scipy import stats
 
-from rlhf_lab_analysis.comparison.selection import Cell, unlabelled
+from rlhf_lab_analysis.comparison.selection import Cell
+from rlhf_lab_analysis.report.chosen import MEASURED_AXIS, Chosen
 from rlhf_lab_analysis.report.colours import PageStyle
 from rlhf_lab_analysis.report.groups import Group
-from rlhf_lab_analysis.sources.axes import STEP
-from rlhf_lab_analysis.tables.table import Tables
-from rlhf_lab_analysis.words import COMPLETIONS, DEVICE_HOURS, FLOPS, KL, UPDATES, WALL, label
+from rlhf_lab_analysis.words import is_share, label
 
 LEVEL = 0.95
 # Of the numbers in the page's data.
 DIGITS = 6
 # At most so many points of a run, and so many numbers in all, about seven characters each.
 POINTS, NUMBERS, FEWEST = 300, 400_000, 20
-MEASURED_AXIS = KL
-AXES = (UPDATES, WALL, DEVICE_HOURS, FLOPS, "x/generated_tokens", COMPLETIONS, STEP, KL)
-FIRST_VERSIONS = (
-    *("gold/win_rate", MEASURED_AXIS, "gold/mean", "proxy/mean", "ppl/sft_response"),
-    *("accuracy/mean", "gap/proxy_gold", "proxy/win_rate", "ppl/sft_paper", "sample/length"),
-)
-FIRST_ROUNDS = (
-    *("reward/mean", "kl/policy_reference_k1", "lag/updates_mean", "ratio/ess", "ratio/clipped"),
-    *("update/entropy", "update/grad_norm", "sample/length"),
-)
-MOST = {"versions": 10, "rounds": 8}
-# Numbers of the measuring or of an interval, by which no run is better than another.
-ASIDE = ("by_lag/", "x/", "eval/", "timing/", "total/", "lag/updates_histogram", "lag/rounds_hist")
-ENDS = ("_low", "_high")
-KEYS = frozenset(("seed", "version", "updates_per_round", "passes", "group_size", "max_staleness"))
 
 
-@dataclass(frozen=True)
-class Chosen:
-    """Columns that the page has curves of, by table, the first of them shown first."""
+class Pool:
+    """Columns of numbers, each stored once: runs of a condition have the same axes."""
 
-    versions: tuple[str, ...]
-    rounds: tuple[str, ...]
-    axes: tuple[str, ...]
+    def __init__(self) -> None:
+        self.columns: list[list[Any]] = []
+        self._known: dict[tuple[Any, ...], int] = {}
 
-
-def choose(tables: Tables, metric: str) -> Chosen:
-    """The metrics and axes that these runs have; the chosen metric comes first."""
-    judged, recorded = numeric_columns(unlabelled(tables.versions)), numeric_columns(tables.points)
-    known = judged | recorded
-    axes = [axis for axis in AXES if axis in (judged if axis == KL else known)]
-    if UPDATES in axes and STEP in axes:
-        axes.remove(STEP)
-    return Chosen(
-        order_metrics(judged, (metric, *FIRST_VERSIONS), MOST["versions"]),
-        order_metrics(recorded, (metric, *FIRST_ROUNDS), MOST["rounds"]),
-        tuple(axes),
-    )
-
-
-def numeric_columns(frame: pd.DataFrame) -> set[str]:
-    """Names of the columns that hold a number, keys left out."""
-    numbers = frame.select_dtypes("number").dropna(axis="columns", how="all")
-    return set(map(str, numbers.columns)) - KEYS
-
-
-def is_metric(name: str) -> bool:
-    """Whether a column describes the policy, not the measuring or an interval."""
-    return not name.startswith(ASIDE) and not name.endswith(ENDS)
-
-
-def order_metrics(names: set[str], first: Sequence[str], most: int) -> tuple[str, ...]:
-    """The metrics among the names, those that are wanted first before others."""
-    wanted = [name for name in dict.fromkeys(first) if name in names]
-    others = sorted(name for name in names - set(wanted) if is_metric(name))
-    return tuple([*wanted, *others][:most])
+    def place(self, column: Sequence[Any]) -> int:
+        """The number of a column."""
+        key = tuple(column)
+        if key not in self._known:
+            self._known[key] = len(self.columns)
+            self.columns.append(list(column))
+        return self._known[key]
 
 
 def curve_data(
-    groups: Sequence[Group], styles: Sequence[PageStyle], chosen: Chosen
+    groups: Sequence[Group], styles: Sequence[PageStyle], chosen: Chosen, ranked: Sequence[int]
 ) -> dict[str, Any]:
-    """The numbers of all curves, for the page's script."""
-    points = points_a_run(groups, chosen)
+    """The numbers of all curves, for the page's script. ranked: the conditions, those first that
+    are shown first."""
+    points, pool = points_a_run(groups, chosen), Pool()
     envs = list(dict.fromkeys(group.cell.env for group in groups))
-    sizes = {len(group.cell.seeds) for group in groups if len(group.cell.seeds) > 1}
+    ranks = {place: rank for rank, place in enumerate(ranked)}
+    entries = [
+        {
+            **{"env": envs.index(group.cell.env), "title": group.title, "rank": ranks[place]},
+            **{"sweep": group.cell.sweep, "condition": group.cell.condition},
+            **{"colour": style.colour, "dash": style.dash, "marker": style.marker},
+            "runs": [run_data(group.cell, seed, chosen, points, pool) for seed in group.cell.seeds],
+        }
+        for place, (group, style) in enumerate(zip(groups, styles, strict=True))
+    ]
     return {
         "level": LEVEL,
-        "t": {str(n): short(stats.t.ppf((1 + LEVEL) / 2, n - 1)) for n in range(2, max(sizes) + 1)}
-        if sizes
-        else {},
+        "t": quantiles(groups),
         "axes": [{"id": a, "label": label(a), "measured": a == MEASURED_AXIS} for a in chosen.axes],
         "metrics": [
             *metric_entries(chosen.versions, "versions"),
             *metric_entries(chosen.rounds, "rounds"),
         ],
         "envs": envs,
-        "groups": [
-            {
-                **{"env": envs.index(group.cell.env), "title": group.title},
-                **{"sweep": group.cell.sweep, "condition": group.cell.condition},
-                "colour": style.colour,
-                **{"dash": style.dash, "marker": style.marker},
-                "runs": [run_data(group.cell, seed, chosen, points) for seed in group.cell.seeds],
-            }
-            for group, style in zip(groups, styles, strict=True)
-        ],
+        "groups": entries,
+        "pool": pool.columns,
     }
 
 
-def metric_entries(metrics: Sequence[str], of: str) -> list[dict[str, str]]:
+def quantiles(groups: Sequence[Group]) -> dict[str, Any]:
+    """Student's t of the page's level by the number of seeds."""
+    most = max((len(group.cell.seeds) for group in groups), default=1)
+    return {str(n): short(stats.t.ppf((1 + LEVEL) / 2, n - 1)) for n in range(2, most + 1)}
+
+
+def metric_entries(metrics: Sequence[str], of: str) -> list[dict[str, Any]]:
     """Metrics as the page's script knows them; of: the table that they are of."""
-    return [{"id": name, "label": label(name), "of": of} for name in metrics]
+    return [
+        {"id": name, "label": label(name), "of": of, "share": is_share(name)} for name in metrics
+    ]
 
 
 def points_a_run(groups: Sequence[Group], chosen: Chosen) -> int:
@@ -123,18 +89,23 @@ def points_a_run(groups: Sequence[Group], chosen: Chosen) -> int:
     return max(FEWEST, min(POINTS, NUMBERS // max(1, runs * columns)))
 
 
-def run_data(cell: Cell, seed: int, chosen: Chosen, points: int) -> dict[str, Any]:
+def run_data(cell: Cell, seed: int, chosen: Chosen, points: int, pool: Pool) -> dict[str, Any]:
+    axes, versions, rounds = chosen.axes, chosen.versions, chosen.rounds
     return {
         "seed": seed,
-        "versions": columns_of(cell.rows[seed], (*chosen.axes, *chosen.versions), points),
-        "rounds": columns_of(cell.recorded[seed], (*chosen.axes, *chosen.rounds), points),
+        "id": str(cell.runs[seed]["run"]),
+        "versions": columns_of(cell.rows[seed], (*axes, *versions), points, pool),
+        "rounds": columns_of(cell.recorded[seed], (*axes, *rounds), points, pool),
     }
 
 
-def columns_of(frame: pd.DataFrame, names: Sequence[str], points: int) -> dict[str, list[Any]]:
+def columns_of(
+    frame: pd.DataFrame, names: Sequence[str], points: int, pool: Pool
+) -> dict[str, int]:
+    """The number in the pool of each column that has some number."""
     shown = even_indices(len(frame), points)
     return {
-        name: [short(value) for value in frame[name].iloc[shown]]
+        name: pool.place([short(value) for value in frame[name].iloc[shown]])
         for name in dict.fromkeys(names)
         if name in frame and frame[name].notna().any()
     }

@@ -10,6 +10,7 @@ from typing import Any
 
 from rlhf_lab_analysis.comparison.questions.answers import Answer, Number, Unit
 from rlhf_lab_analysis.comparison.questions.every_question import Answers
+from rlhf_lab_analysis.comparison.selection import Key
 from rlhf_lab_analysis.report.bars import Bar, Scale, bar, scale_of
 from rlhf_lab_analysis.statistics.decisions import Verdict
 from rlhf_lab_analysis.tables.table import count
@@ -76,16 +77,33 @@ class Card:
         return bar(number.estimate, self.scales[number.unit], f"{number.label}, {number.text}")
 
 
+@dataclass(frozen=True)
+class QuestionCards:
+    """A question with the cards of its claims. tally: how often each verdict is given. conditions:
+    those that are compared."""
+
+    question: str
+    cards: Sequence[Card]
+    tally: Sequence[tuple[Verdict, int]]
+    conditions: tuple[Key, ...]
+
+
 def verdicts(answers: Answers) -> dict[str, Any]:
-    """Every question with its claims, then those that these runs leave open."""
+    """Every question with its claims."""
     counts = Counter(answer.verdict for answer in answers.every)
     return {
         "classes": CLASSES,
         "signs": SIGNS,
         "counts": {verdict: counts[verdict] for verdict in Verdict} if counts else {},
-        "questions": [(question, cards(given)) for question, given in answers.given],
-        "unanswered": answers.unanswered,
+        "questions": [question_cards(question, given) for question, given in answers.given],
     }
+
+
+def question_cards(question: str, given: Sequence[Answer]) -> QuestionCards:
+    conditions = dict.fromkeys(key for answer in given for key in answer.conditions)
+    counts = Counter(answer.verdict for answer in given)
+    tally = [(verdict, counts[verdict]) for verdict in Verdict if counts[verdict]]
+    return QuestionCards(question, cards(given), tally, tuple(conditions))
 
 
 def cards(given: Sequence[Answer]) -> list[Card]:

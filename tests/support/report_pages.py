@@ -28,10 +28,14 @@ def page(records: Sequence[Record], **options: Any) -> str:
 
 
 def data_of(text: str) -> dict[str, Any]:
-    """What the page's script draws."""
+    """What the page's script draws, with the columns of runs in place of their numbers."""
     found = re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.S)
     assert found
     data: dict[str, Any] = json.loads(found[1])
+    for group in data.get("groups", []):
+        for run in group["runs"]:
+            for of in ("versions", "rounds"):
+                run[of] = {name: data["pool"][place] for name, place in run[of].items()}
     return data
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from rlhf_lab_analysis.comparison.selection import Cell
+from rlhf_lab_analysis.comparison.selection import Cell, Key
 from rlhf_lab_analysis.statistics.contrasts import BySeed, difference, matched
 from rlhf_lab_analysis.statistics.decisions import (
     NO_WIDTH,
@@ -67,7 +67,8 @@ class Criteria:
 @dataclass(frozen=True)
 class Answer:
     """A claim and its verdict. source: of the claim. setting: the models, task and algorithms that
-    it was tested with. evidence: the numbers in words. runs: how many, and their seeds."""
+    it was tested with. evidence: the numbers in words. runs: how many, and their seeds. conditions:
+    the keys of those that were compared."""
 
     question: str
     claim: str
@@ -79,6 +80,7 @@ class Answer:
     runs: str
     margin: float
     warnings: tuple[str, ...] = ()
+    conditions: tuple[Key, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -92,10 +94,14 @@ class Claim:
 
 @dataclass(frozen=True)
 class Unanswered:
-    """A question that these runs cannot answer, and which runs it takes."""
+    """A question that these runs cannot answer, and which runs it takes. reason: what these runs
+    lack. compared: conditions that differ as the question needs, the baseline first, but have too
+    few seeds or evaluations for an answer."""
 
     question: str
     needs: str
+    reason: str = ""
+    compared: tuple[tuple[Cell, ...], ...] = ()
 
 
 def change(
@@ -150,6 +156,7 @@ def answer(
         runs_of(cells),
         criteria.margin,
         tuple(warned),
+        tuple(dict.fromkeys(cell.key for cell in cells)),
     )
 
 

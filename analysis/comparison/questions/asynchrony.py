@@ -38,14 +38,19 @@ GROWS = Claim(QUESTION, "The larger the model, the more it buys.", "arXiv:2410.1
 WALL = "x/wall_seconds"
 
 
-def ask(selection: Selection, criteria: Criteria) -> list[Answer]:
-    """Sync against async with one round ahead, at every scale that has both."""
-    pairs = [
+def compared(selection: Selection) -> list[Pair]:
+    """Sync and async with one round ahead, at every scale that has both."""
+    return [
         (cells["sync"], cells["async"])
         for family in families(selection, ("mode",))
         for cells in [family.line("mode")]
         if {"sync", "async"} <= set(cells) and cells["async"].parts["max_staleness"] == 1
     ]
+
+
+def ask(selection: Selection, criteria: Criteria) -> list[Answer]:
+    """Sync against async with one round ahead, at every scale that has both."""
+    pairs = compared(selection)
     found = []
     counts = count_together([(ahead, sync) for sync, ahead in pairs])
     for pair, count in zip(pairs, counts, strict=True):

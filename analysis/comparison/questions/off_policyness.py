@@ -81,6 +81,11 @@ def ladders(family: Family) -> list[Ladder]:
     return [ladder for ladder in found if len(ladder.steps) > 1]
 
 
+def compared(selection: Selection) -> list[tuple[Cell, ...]]:
+    """The steps of each ladder, those of the fewest updates a round first."""
+    return [tuple(ladder.cells) for ladder in every_ladder(selection)]
+
+
 def ask(selection: Selection, criteria: Criteria) -> list[Answer]:
     """The claims about N of each algorithm, in every setting that has a ladder."""
     several = every_ladder(selection)

@@ -30,6 +30,11 @@ BEHIND = Claim(
 QUARTER = 4
 
 
+def compared(selection: Selection) -> list[tuple[Cell, ...]]:
+    """The steps of each ladder of three or more."""
+    return [tuple(one.cells) for one in every_ladder(selection) if len(one.steps) > 2]
+
+
 def ask(selection: Selection, criteria: Criteria) -> list[Answer]:
     """Every N between the least and the most against the least, early on."""
     steps = [

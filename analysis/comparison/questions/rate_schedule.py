@@ -27,6 +27,15 @@ CLAIM = Claim(
 )
 
 
+def compared(selection: Selection) -> list[tuple[Cell, ...]]:
+    """Per round and per update at the largest N that has both, for each algorithm."""
+    return [
+        (steps["round"], steps["update"])
+        for family in families(selection, ("updates_per_round", "schedule_per"))
+        for _, steps in largest(family)
+    ]
+
+
 def ask(selection: Selection, criteria: Criteria) -> list[Answer]:
     """Per update against per round at the largest N that has both, for each algorithm."""
     pairs = [

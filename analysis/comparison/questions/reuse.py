@@ -43,18 +43,35 @@ SAMPLES_DRIFT = Claim(
 SAVED = (("completions saved", "x/completions"), ("FLOPs saved", "x/flops"))
 
 
-def ask(selection: Selection, criteria: Criteria) -> list[Answer]:
-    """Each T against T=1, and each larger K in fewer updates against the smallest."""
-    passes, samples = [], []
+def passes_compared(selection: Selection) -> list[Pair]:
+    """Each T with T=1."""
+    pairs = []
     for family in families(selection, ("passes",)):
         base, *others = family.line("passes").values()
-        passes += [(cell, base) for cell in others]
+        pairs += [(cell, base) for cell in others]
+    return pairs
+
+
+def samples_compared(selection: Selection) -> list[Pair]:
+    """Each larger K in fewer updates with the smallest."""
+    pairs = []
     for family in families(selection, ("group_size", "updates")):
         base, *others = sorted(family.cells, key=size_of)
-        samples += [(cell, base) for cell in others if spends_less(cell, base)]
+        pairs += [(cell, base) for cell in others if spends_less(cell, base)]
+    return pairs
+
+
+def compared(selection: Selection) -> list[tuple[Cell, ...]]:
+    """Every such pair, the baseline first."""
+    pairs = [*passes_compared(selection), *samples_compared(selection)]
+    return [(base, cell) for cell, base in pairs]
+
+
+def ask(selection: Selection, criteria: Criteria) -> list[Answer]:
+    """Each T against T=1, and each larger K in fewer updates against the smallest."""
     return [
-        *answers_of(PASSES, ("T", "passes"), passes, criteria),
-        *answers_of(SAMPLES, ("K", "group_size"), samples, criteria),
+        *answers_of(PASSES, ("T", "passes"), passes_compared(selection), criteria),
+        *answers_of(SAMPLES, ("K", "group_size"), samples_compared(selection), criteria),
     ]
 
 

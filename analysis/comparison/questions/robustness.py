@@ -59,6 +59,17 @@ class Part:
         return Tested(made.number, OPPOSITE[made.verdict] if self.is_denied else made.verdict)
 
 
+def compared(selection: Selection) -> list[tuple[Cell, ...]]:
+    """The ends of the ladders of the preferred algorithm and of the others beside it."""
+    found = []
+    for family in families(selection, ("updates_per_round", "algo")):
+        several = {ladder.algo: ladder for ladder in ladders(family)}
+        if PREFERRED in several and len(several) > 1:
+            ordered = [several.pop(PREFERRED), *several.values()]
+            found.append(tuple(cell for one in ordered for cell in (one.low, one.high)))
+    return found
+
+
 def ask(selection: Selection, criteria: Criteria) -> list[Answer]:
     """Both claims, wherever the preferred algorithm has a ladder beside others."""
     found = []

@@ -17,12 +17,24 @@ from rlhf_lab_analysis.comparison.questions.answers import (
     decide_number,
 )
 from rlhf_lab_analysis.comparison.questions.off_policyness import Ladder
-from rlhf_lab_analysis.comparison.selection import Selection
+from rlhf_lab_analysis.comparison.selection import Cell, Selection
 from rlhf_lab_analysis.statistics.decisions import Shows
 
 WHERE = "arXiv:2410.18252, Fig. 5"
 POLICY = Claim("policy_scale", "A larger policy loses less to off-policy samples.", WHERE)
 REWARD = Claim("reward_scale", "A larger reward model does not make it lose less.", WHERE)
+
+
+def compared(selection: Selection) -> list[tuple[Cell, ...]]:
+    """The ladders of each size, wherever two sizes have one."""
+    found = []
+    for size in ("model", "proxy"):
+        for family in families(selection, ("updates_per_round", size)):
+            lines = [family.line("updates_per_round", **{size: n}) for n in family.values(size)]
+            ladders = [line for line in lines if len(line) > 1]
+            if len(ladders) > 1:
+                found.append(tuple(cell for line in ladders for cell in line.values()))
+    return found
 
 
 def ask(selection: Selection, criteria: Criteria) -> list[Answer]:

@@ -31,6 +31,14 @@ REPAIRED = Claim(
 PLAIN = "none"
 
 
+def compared(selection: Selection) -> list[tuple[Cell, ...]]:
+    """Each S with S=0, and each correction with none, the baseline first."""
+    every = families(selection, ("max_staleness", "correction"))
+    steps = [(fresh, cell) for family in every for _, cell, fresh in older(family)]
+    repairs = [(plain, cell) for family in every for *_, cell, plain in repaired(family)]
+    return [*steps, *repairs]
+
+
 def ask(selection: Selection, criteria: Criteria) -> list[Answer]:
     """Each S against S=0, and each correction against none at the same S."""
     found: list[Answer] = []

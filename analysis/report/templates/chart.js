@@ -1,9 +1,6 @@
-const DATA = JSON.parse(document.getElementById("data").textContent);
-const get = id => document.getElementById(id);
-const SVG = "http://www.w3.org/2000/svg";
+// The chart: conditions that the filters leave, of which some are shown.
 const ROOM = { left: 58, right: 14, top: 26, bottom: 44 };
-const hidden = new Set();
-let drawn = null, cursor = null;
+let drawn = null, cursor = null, isBandChosen = false;
 
 function draw(parent, name, attributes, text) {
   const made = document.createElementNS(SVG, name);
@@ -24,45 +21,56 @@ function write(parent, name, text, attributes = {}) {
 const choice = () => ({
   metric: DATA.metrics[get("metric").value], axis: DATA.axes[get("axis").value],
   env: +get("env").value, singles: get("singles").checked, band: get("band").checked,
+  less: get("paired").checked && !DATA.axes[get("axis").value].measured,
 });
+// Many bands hide each other, unless they are asked for.
+const MOST_BANDS = 4;
 
-// Every condition of the environment that has these two numbers, with its curves.
-function chosenCurves({ metric, axis, env }) {
-  const found = [];
-  DATA.groups.forEach((group, place) => {
-    if (group.env !== env) return;
-    const runs = group.runs.map(run => curveOf(run, metric.of, axis.id, metric.id)).filter(Boolean);
-    if (runs.length) found.push({ group, place, runs, mean: meanOf(runs, axis.measured, DATA.t) });
+// The conditions that pass the filters and have these two numbers, those shown first in front.
+function matching({ metric, axis, env }) {
+  const has = run => axis.id in run[metric.of] && metric.id in run[metric.of];
+  const places = DATA.groups.map((_, place) => place).filter(place => {
+    const group = DATA.groups[place];
+    return group.env === env && passes(place) && group.runs.some(has);
   });
+  return places.sort((one, other) => DATA.groups[one].rank - DATA.groups[other].rank);
+}
+
+function curvesOf(places, { metric, axis }) {
+  const found = [];
+  for (const place of [...places].sort((one, other) => one - other)) {
+    const group = DATA.groups[place];
+    const runs = group.runs.map(run => curveOf(run, metric.of, axis.id, metric.id)).filter(Boolean);
+    if (runs.length) found.push({ group, place, runs, mean: meanOf(runs, axis.measured, DATA.t, metric.share) });
+  }
   return found;
 }
 
 function extent(values) {
   const finite = values.filter(Number.isFinite);
-  const low = Math.min(...finite), high = Math.max(...finite);
+  const [low, high] = range(finite);
   const room = (high - low) * 0.04 || Math.abs(high) * 0.1 || 1;
   return [low - room, high + room];
 }
 
-// From numbers to places in the drawing.
-function scales(curves, { singles, band }, isLog, width, height) {
-  const xs = [], ys = [];
-  for (const { mean, runs } of curves) {
-    xs.push(...mean.x); ys.push(...mean.y);
-    if (band) ys.push(...mean.low, ...mean.high);
-    if (singles || !mean.x.length)
-      for (const run of runs) { xs.push(...run.x); ys.push(...run.y); }
-  }
-  const positive = xs.filter(x => x > 0);
-  let [left, right] = isLog ? [Math.min(...positive), Math.max(...positive)]
-    : [Math.min(...xs), Math.max(...xs)];
+// The least and the most; a spread would have too many arguments.
+const range = values => values.reduce(([low, high], value) =>
+  [value < low ? value : low, value > high ? value : high], [Infinity, -Infinity]);
+
+// From numbers to places in the drawing. right: pixels beside the lines, for their names.
+function scales(curves, { singles, band }, isLog, { width, height, right: room }) {
+  const alone = curves.filter(({ mean }) => singles || !mean.x.length).flatMap(({ runs }) => runs);
+  const xs = [...curves.map(({ mean }) => mean), ...alone].flatMap(line => line.x);
+  const ys = [...curves.map(({ mean }) => mean), ...alone].flatMap(line => line.y);
+  const bands = band ? curves.flatMap(({ mean }) => [...mean.low, ...mean.high]) : [];
+  let [left, right] = range(isLog ? xs.filter(x => x > 0) : xs);
   if (left === right) { left -= isLog ? left / 2 : 1; right += isLog ? right : 1; }
-  const [bottom, top] = extent(ys), wide = width - ROOM.left - ROOM.right;
+  const [bottom, top] = extent(ys.concat(bands)), wide = width - ROOM.left - room;
   const tall = height - ROOM.top - ROOM.bottom, log = Math.log;
   const share = isLog ? x => (log(x) - log(left)) / (log(right) - log(left))
     : x => (x - left) / (right - left);
   return {
-    left, right, bottom, top, width, height, isLog,
+    left, right, bottom, top, width, height, isLog, edge: width - room,
     x: x => ROOM.left + share(x) * wide, y: y => ROOM.top + (top - y) / (top - bottom) * tall,
   };
 }
@@ -109,23 +117,24 @@ function marks(layer, scale, { x, y }, group) {
   });
 }
 
-function axes(svg, scale, { metric, axis }) {
-  const { width, height } = scale, floor = height - ROOM.bottom;
+function axes(svg, scale, { metric, axis, less }) {
+  const { height } = scale, floor = height - ROOM.bottom;
   const across = scale.isLog ? logTicks(scale.left, scale.right)
-    : ticks(scale.left, scale.right, width / 90);
+    : ticks(scale.left, scale.right, (scale.edge - ROOM.left) / 80);
   for (const y of ticks(scale.bottom, scale.top, height / 60)) {
-    draw(svg, "line", { class: "grid", x1: ROOM.left, x2: width - ROOM.right, y1: scale.y(y), y2: scale.y(y) });
+    draw(svg, "line", { class: less && y === 0 ? "frame" : "grid", x1: ROOM.left, x2: scale.edge, y1: scale.y(y), y2: scale.y(y) });
     draw(svg, "text", { x: ROOM.left - 8, y: scale.y(y) + 4, "text-anchor": "end" }, say(y));
   }
   for (const x of across) {
     draw(svg, "line", { class: "frame", x1: scale.x(x), x2: scale.x(x), y1: floor, y2: floor + 5 });
     draw(svg, "text", { x: scale.x(x), y: floor + 19, "text-anchor": "middle" }, say(x));
   }
-  draw(svg, "line", { class: "frame", x1: ROOM.left, x2: width - ROOM.right, y1: floor, y2: floor });
-  draw(svg, "text", { class: "title", x: ROOM.left, y: 16 }, labelOf(metric));
-  draw(svg, "text", { class: "title", x: width - ROOM.right, y: height - 6, "text-anchor": "end" }, axis.label);
+  draw(svg, "line", { class: "frame", x1: ROOM.left, x2: scale.edge, y1: floor, y2: floor });
+  draw(svg, "text", { class: "title", x: ROOM.left, y: 16 }, titleOf({ metric, less }));
+  draw(svg, "text", { class: "title", x: scale.edge, y: height - 6, "text-anchor": "end" }, axis.label);
 }
 
+const titleOf = ({ metric, less }) => labelOf(metric) + (less ? `, less that of ${less}` : "");
 const labelOf = metric => metric.label + (metric.of === "rounds" ? ", each round" : ", judged versions");
 
 function layerOf(svg, { group, runs, mean, place }, scale, { singles, band }) {
@@ -139,29 +148,43 @@ function layerOf(svg, { group, runs, mean, place }, scale, { singles, band }) {
 }
 
 function redraw() {
-  const wanted = choice(), box = get("chart"), every = chosenCurves(wanted);
-  const shown = every.filter(curve => !hidden.has(curve.place));
+  const wanted = choice(), box = get("chart"), places = matching(wanted);
+  const single = curvesOf(places.filter(place => isShown(place, places)), wanted);
+  const isPaired = wanted.less && single.length > 1, shown = isPaired ? pairedCurves(single) : single;
+  wanted.less = isPaired ? baseOf(single).group.title : "";
+  get("paired").disabled = single.length < 2 || wanted.axis.measured;
   const width = Math.max(260, box.clientWidth), height = Math.round(Math.min(460, 220 + width * 0.25));
   box.replaceChildren();
-  legend(every);
+  legend(places, single);
+  if (!isBandChosen) get("band").checked = wanted.band = shown.length <= MOST_BANDS;
   const canLog = shown.some(curve => curve.mean.x.filter(x => x > 0).length > 1);
   get("log").disabled = !canLog;
   const svg = draw(box, "svg", { viewBox: `0 0 ${width} ${height}`, height, role: "img",
-    "aria-label": `${labelOf(wanted.metric)} over ${wanted.axis.label}: ${shown.length} conditions` });
+    "aria-label": `${titleOf(wanted)} over ${wanted.axis.label}: ${shown.length} conditions` });
   drawn = null;
   if (!shown.length) {
-    draw(svg, "text", { x: 20, y: 40 }, every.length ? "every condition is hidden"
-      : `no run here has ${wanted.metric.id} over ${wanted.axis.label}`);
-    get("readout").replaceChildren();
-    return;
+    draw(svg, "text", { x: 20, y: 40 }, places.length ? "every condition is hidden"
+      : `no condition here has ${wanted.metric.label} over ${wanted.axis.label}`);
+    get("numbers").lastElementChild.replaceChildren();
+    return read(null);
   }
-  const scale = scales(shown, wanted, canLog && get("log").checked, width, height);
+  const names = labelled(shown, width), right = ROOM.right + (names ? names.width : 0);
+  const scale = scales(shown, wanted, canLog && get("log").checked, { width, height, right });
   axes(svg, scale, wanted);
   for (const curve of shown) layerOf(svg, curve, scale, wanted);
+  if (names) drawLabels(svg, shown, names, scale);
   drawn = { svg, scale, shown, wanted };
   read(cursor);
-  const level = Math.round(100 * DATA.level);
-  get("drawn").textContent = wanted.axis.measured
-    ? `Points are judged versions: means over seeds of both numbers; the band is the ${level}% t interval of the mean at each version.`
-    : `Lines are means over seeds, as far as all of them measured; the band is the ${level}% t interval of the mean at each point, by itself. One seed has none.`;
+  numberTable();
+  get("drawn").textContent = describe(shown, places, wanted);
+}
+
+// What is drawn, in words that also a reader has who does not see it.
+function describe(shown, places, { axis, metric, less }) {
+  const level = Math.round(100 * DATA.level), of = `${shown.length} of ${places.length} conditions. `;
+  if (less) return of + `Lines are means of the differences to ${less}, in pairs of seeds; the band is their ${level}% t interval at each point, by itself.`;
+  const made = metric.share ? "t interval, made on log odds," : "t interval";
+  return of + (axis.measured
+    ? `Points are judged versions: means over seeds of both numbers; the band is the ${level}% ${made} of the mean at each version.`
+    : `Lines are means over seeds, as far as all of them measured; the band is the ${level}% ${made} of the mean at each point, by itself. One seed has none.`);
 }

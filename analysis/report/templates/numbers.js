@@ -67,13 +67,23 @@ function gridOf(curves) {
   return low < high ? Array.from({ length: count }, (_, n) => low + (high - low) * n / (count - 1)) : [];
 }
 
+// The ends of a t interval. That of a share is made on log odds, as by the statistics, so that it
+// stays within 0 to 1.
+function ends(mean, half, isShare) {
+  const spread = mean * (1 - mean);
+  if (!isShare || !(spread > 0) || !Number.isFinite(half)) return [mean - half, mean + half];
+  const odds = Math.log(mean / (1 - mean)), share = value => 1 / (1 + Math.exp(-value));
+  return [share(odds - half / spread), share(odds + half / spread)];
+}
+
 // The mean over seeds with its interval. Along a measured axis, such as KL, points are of equal
 // version: both numbers of a point are means over seeds.
-function meanOf(curves, isMeasured, quantiles) {
+function meanOf(curves, isMeasured, quantiles, isShare = false) {
   const found = { x: [], y: [], low: [], high: [] };
+  const isWithin = isShare && curves.every(curve => curve.y.every(y => y >= 0 && y <= 1));
   const add = (x, values) => {
-    const [mean, half] = centre(values, quantiles);
-    found.x.push(x); found.y.push(mean); found.low.push(mean - half); found.high.push(mean + half);
+    const [mean, half] = centre(values, quantiles), [low, high] = ends(mean, half, isWithin);
+    found.x.push(x); found.y.push(mean); found.low.push(low); found.high.push(high);
   };
   if (isMeasured) {
     for (const place of curves[0].places) {

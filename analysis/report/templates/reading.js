@@ -1,4 +1,6 @@
 // What the curves are at one place of the x-axis: pointed at, tapped, or reached with arrow keys.
+const MOST_READ = 12;
+
 function places() {
   const xs = drawn.shown.flatMap(curve => curve.mean.x).filter(x => !drawn.scale.isLog || x > 0);
   return [...new Set(xs)].sort((a, b) => a - b);
@@ -7,30 +9,52 @@ function places() {
 const nearest = (values, x) =>
   values.reduce((best, value) => Math.abs(value - x) < Math.abs(best - x) ? value : best, values[0]);
 
-function read(x) {
+// What each curve has at x: nothing is told beyond its ends.
+function valuesAt(x) {
+  const found = [];
+  for (const { group, mean, runs } of drawn.shown) {
+    const near = nearest(mean.x, x), n = mean.x.indexOf(near);
+    if (near === undefined || x < mean.x[0] && !drawn.wanted.axis.measured || x > range(mean.x)[1] * 1.0001) continue;
+    const ends = Number.isFinite(mean.low[n]) ? ` [${say(mean.low[n])}, ${say(mean.high[n])}]` : "";
+    found.push({ group, y: mean.y[n], text: say(mean.y[n]) + ends,
+      note: `n=${runs.length}` + (near === x ? "" : `, at ${say(near)}`) });
+  }
+  return found.sort((one, other) => other.y - one.y);
+}
+
+// isSpoken: whether it was reached with keys, and is to be read out.
+function read(x, isSpoken = false) {
   cursor = x;
   const box = get("readout");
-  if (!drawn) return;
-  drawn.svg.querySelector(".cross")?.remove();
+  if (drawn) drawn.svg.querySelector(".cross")?.remove();
   box.replaceChildren();
-  if (x === null) {
-    write(box, "span", "Point at the curves, tap them, or use the arrow keys to read them.", { class: "quiet" });
-    return;
-  }
-  const { svg, scale, shown, wanted } = drawn, place = scale.x(x);
+  box.hidden = x === null || !drawn;
+  if (box.hidden) return;
+  const { svg, scale, wanted } = drawn, place = scale.x(x), values = valuesAt(x);
   draw(svg, "line", { class: "cross", x1: place, x2: place, y1: ROOM.top, y2: scale.height - ROOM.bottom });
   write(box, "strong", `${wanted.axis.label}: ${say(x)}`);
   const body = write(write(box, "table"), "tbody");
-  for (const { group, mean, runs } of shown) {
-    const near = nearest(mean.x, x), n = mean.x.indexOf(near);
-    // A curve tells nothing beyond its ends.
-    if (near === undefined || x < mean.x[0] && !wanted.axis.measured || x > Math.max(...mean.x) * 1.0001) continue;
-    const row = write(body, "tr");
-    write(row, "th", group.title, { scope: "row" });
-    const ends = Number.isFinite(mean.low[n]) ? ` [${say(mean.low[n])}, ${say(mean.high[n])}]` : "";
-    write(row, "td", say(mean.y[n]) + ends);
-    write(row, "td", `n=${runs.length}` + (near === x ? "" : `, at ${say(near)}`));
-  }
+  const names = shortNames(values.length ? values.map(({ group }) => group.title) : [""]);
+  values.slice(0, MOST_READ).forEach(({ group, text, note }, n) => {
+    const row = write(body, "tr"), head = write(row, "th", undefined, { scope: "row" });
+    write(head, "i", undefined, { class: "ink swatch", style: `--c:${group.colour}` });
+    head.append(names[n]);
+    write(row, "td", text);
+    write(row, "td", note);
+  });
+  if (values.length > MOST_READ) write(box, "span", `and ${values.length - MOST_READ} more`, { class: "quiet" });
+  beside(box, place);
+  if (isSpoken) get("spoken").textContent = `${wanted.axis.label} ${say(x)}: ` +
+    values.map(({ text }, n) => `${names[n]} ${text}`).join("; ");
+}
+
+// The values stand beside the place that they are of, on the side that has room.
+function beside(box, place) {
+  const frame = get("chart-box").clientWidth, wide = box.offsetWidth;
+  const x = place / drawn.scale.width * get("chart").clientWidth;
+  const right = x + 14, left = x - 14 - wide;
+  box.style.left = `${Math.max(0, right + wide <= frame ? right : left >= 0 ? left : frame - wide)}px`;
+  box.style.top = `${ROOM.top + 4}px`;
 }
 
 function pointed(event) {
@@ -51,61 +75,26 @@ function stepped(event) {
   const values = places();
   if (!values.length) return;
   const from = cursor === null ? (moves[event.key] > 0 ? -1 : values.length) : values.indexOf(nearest(values, cursor));
-  read(values[Math.min(values.length - 1, Math.max(0, from + moves[event.key]))]);
+  read(values[Math.min(values.length - 1, Math.max(0, from + moves[event.key]))], true);
 }
 
-// A button for each condition, with how many seeds it stands on.
-function legend(curves) {
-  const box = get("legend"), held = document.activeElement?.dataset?.group;
+// The same numbers as a table: every condition at a few places of its own axis.
+const TABLE_PLACES = 6;
+function numberTable() {
+  const box = get("numbers").lastElementChild;
   box.replaceChildren();
-  for (const { group, place, runs } of curves) {
-    const button = write(box, "button", undefined, {
-      type: "button", "aria-pressed": String(!hidden.has(place)), "data-group": place,
-      title: `${group.condition}; seeds ${runs.map(run => run.seed).join(", ")}`,
-    });
-    const sample = draw(button, "svg", { viewBox: "0 0 30 12", class: "ink", style: `--c:${group.colour}`, "aria-hidden": "true" });
-    draw(sample, "path", { class: "mean", d: "M0,6H30", "stroke-dasharray": group.dash });
-    draw(sample, "path", { class: "mark", d: markPath(group.marker, 3.5), transform: "translate(15,6)" });
-    write(button, "span", `${group.title}, n=${runs.length}`);
-    button.addEventListener("click", () => {
-      if (!hidden.delete(place)) hidden.add(place);
-      redraw();
-    });
-    if (String(place) === held) button.focus();
-  }
-  if (curves.length < 3) return;
-  for (const [text, isHidden] of [["show all", false], ["hide all", true]]) {
-    const button = write(box, "button", text, { type: "button" });
-    button.addEventListener("click", () => {
-      for (const { place } of curves) isHidden ? hidden.add(place) : hidden.delete(place);
-      redraw();
+  if (!get("numbers").open || !drawn) return;
+  const { shown, wanted } = drawn, frame = write(box, "div", undefined, { class: "wide", tabindex: 0, role: "region", "aria-label": "numbers of the chart" });
+  const table = write(frame, "table"), row = write(write(table, "thead"), "tr");
+  for (const head of ["condition", "seeds", wanted.axis.label, titleOf(wanted)]) write(row, "th", head, { scope: "col" });
+  const body = write(table, "tbody");
+  for (const { group, runs, mean } of shown) {
+    const step = Math.max(1, Math.ceil((mean.x.length - 1) / (TABLE_PLACES - 1)));
+    mean.x.forEach((x, n) => {
+      if (n % step && n !== mean.x.length - 1) return;
+      const line = write(body, "tr"), ends = Number.isFinite(mean.low[n]) ? ` [${say(mean.low[n])}, ${say(mean.high[n])}]` : "";
+      write(line, "th", group.title, { scope: "row" });
+      for (const text of [runs.length, say(x), say(mean.y[n]) + ends]) write(line, "td", text, { class: "number" });
     });
   }
-}
-
-function options() {
-  DATA.metrics.forEach((metric, n) => write(get("metric"), "option", labelOf(metric), { value: n }));
-  DATA.axes.forEach((axis, n) => write(get("axis"), "option", axis.label, { value: n }));
-  DATA.envs.forEach((env, n) => write(get("env"), "option", env, { value: n }));
-  get("env-label").hidden = DATA.envs.length < 2;
-  // Many bands hide each other.
-  get("band").checked = Math.max(...DATA.envs.map((_, n) => DATA.groups.filter(g => g.env === n).length)) <= 8;
-}
-
-if (DATA.metrics.length && DATA.axes.length && DATA.groups.length) {
-  options();
-  for (const id of ["metric", "axis", "env", "singles", "band", "log"])
-    get(id).addEventListener("change", () => { cursor = null; redraw(); });
-  get("choice").addEventListener("submit", event => event.preventDefault());
-  get("chart").addEventListener("pointermove", pointed);
-  get("chart").addEventListener("pointerdown", pointed);
-  get("chart").addEventListener("keydown", stepped);
-  let width = 0;
-  new ResizeObserver(() => {
-    if (get("chart").clientWidth !== width) { width = get("chart").clientWidth; redraw(); }
-  }).observe(get("chart"));
-  redraw();
-} else {
-  get("choice").hidden = true;
-  get("chart").textContent = "No run that counts has a number to draw.";
 }

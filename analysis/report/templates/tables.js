@@ -18,24 +18,62 @@ function sort(table, column) {
   const rows = [...body.rows].map(row => [keyOf(row, column), row]);
   rows.sort(([one], [other]) => compare(one, other, isUp ? 1 : -1));
   body.append(...rows.map(([, row]) => row));
+  filterPage();
 }
 
 for (const table of document.querySelectorAll("table.sortable"))
   [...table.tHead.rows[0].cells].forEach((head, column) =>
     head.querySelector("button").addEventListener("click", () => sort(table, column)));
 
-// Runs that have every word that is asked for, in any column.
-function filter() {
-  const words = get("filter").value.toLowerCase().split(/\s+/).filter(Boolean);
-  const rows = [...document.querySelectorAll("#runs tbody tr[data-run]")];
-  for (const row of rows) {
-    const text = [...row.cells].map(cell => cell.querySelector("pre") ? "" : cell.textContent).join(" ").toLowerCase();
-    row.hidden = !words.every(word => text.includes(word));
+// Long tables show some of their rows, and more on demand.
+const PAGE = 100;
+let shownRows = PAGE;
+
+// Every part of the page shows what the filters leave.
+function filterPage() {
+  const question = asked(), wanted = words();
+  for (const box of document.querySelectorAll("[data-question]")) {
+    box.hidden = question !== undefined && box.dataset.question !== question.text;
+    if (question && box.dataset.question === question.text && box.tagName === "DETAILS") box.open = true;
+    for (const card of box.querySelectorAll("article.answer"))
+      card.hidden = wanted.length > 0 && !hasAll(card.textContent.toLowerCase(), wanted);
   }
-  const left = rows.filter(row => !row.hidden).length;
-  get("shown").textContent = words.length ? `${left} of ${rows.length} runs` : "";
+  for (const one of document.querySelectorAll("#timelines figure, #results tr[data-group]")) {
+    const isOut = !passes(+one.dataset.group);
+    one.hidden = isOut;
+    if (isOut) one.dataset.filtered = "1"; else delete one.dataset.filtered;
+  }
+  const left = filterRuns(question, wanted);
+  const isFiltered = question !== undefined || wanted.length > 0;
+  get("clear").hidden = !isFiltered;
+  const groups = DATA.groups.filter((_, place) => passes(place)).length;
+  get("shown").textContent = isFiltered
+    ? `${left} of ${document.querySelectorAll("#runs tbody tr").length} runs, ${groups} of ${DATA.groups.length} conditions` : "";
+  hints();
 }
-get("filter").addEventListener("input", filter);
+
+// Runs of the question's conditions that have every word, in any column.
+function filterRuns(question, wanted) {
+  const rows = [...document.querySelectorAll("#runs tbody tr[data-run]")];
+  const texts = wanted.length ? textsOf() : null, places = question && new Set(question.groups);
+  let left = 0;
+  for (const row of rows) {
+    const isIn = (!places || row.dataset.group && places.has(+row.dataset.group)) && (!texts || hasAll(texts.get(row), wanted));
+    if (isIn) delete row.dataset.filtered; else row.dataset.filtered = "1";
+    row.hidden = !isIn || ++left > shownRows;
+  }
+  const more = get("more-runs"), rest = left - shownRows;
+  more.hidden = rest <= 0;
+  more.textContent = `show ${Math.min(rest, PAGE)} more of ${left} runs`;
+  return left;
+}
+
+// A table that is wider than its box shows so at its right edge.
+function hints() {
+  for (const box of document.querySelectorAll(".wide"))
+    box.classList.toggle("more", box.scrollLeft + box.clientWidth < box.scrollWidth - 2);
+}
+for (const box of document.querySelectorAll(".wide")) box.addEventListener("scroll", hints, { passive: true });
 
 // A config is written out when it is opened, what the run has of its own set apart.
 function config(box) {
@@ -51,29 +89,3 @@ function config(box) {
 for (const box of document.querySelectorAll("details.config"))
   box.addEventListener("toggle", () => box.open && config(box));
 
-// The system's colours, or light or dark ones; kept where the browser lets a page keep things.
-const THEMES = ["system", "light", "dark"];
-const KEPT = "rlhf-lab-report-colours";
-
-function kept(value) {
-  try {
-    return value === undefined ? localStorage.getItem(KEPT) : localStorage.setItem(KEPT, value);
-  } catch {
-    return null;  // Files that are opened from a disk may have no storage.
-  }
-}
-
-function paint(theme) {
-  if (theme === "system") delete document.documentElement.dataset.theme;
-  else document.documentElement.dataset.theme = theme;
-  get("theme").textContent = `colours: ${theme}`;
-  get("theme").setAttribute("aria-label", `colours: ${theme}; press for others`);
-}
-
-let theme = THEMES.includes(kept()) ? kept() : "system";
-paint(theme);
-get("theme").addEventListener("click", () => {
-  theme = THEMES[(THEMES.indexOf(theme) + 1) % THEMES.length];
-  kept(theme);
-  paint(theme);
-});

@@ -1,35 +1,22 @@
-"""A timeline as a page: lanes in SVG that can be zoomed, a tooltip at each span."""
+"""A timeline as a page, whose lanes can be zoomed."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 from string import Template
 
-from rlhf_lab.cli.timeline_colours import (
+from rlhf_lab.runs.timeline import Interval, LaneSpan, lanes, visible, wall
+from rlhf_lab.runs.timeline_colours import (
     IDLE_LABEL,
     OTHER,
     OTHER_LABEL,
-    colour,
     phase_colours,
     version_colours,
 )
-from rlhf_lab.runs.timeline import (
-    WAITING,
-    Interval,
-    LaneSpan,
-    idle,
-    lanes,
-    round_starts,
-    visible,
-    wall,
-)
+from rlhf_lab.runs.timeline_svg import chart
 
-# Pixels; timeline_page.html has the same heights.
-LANE = 34
-MARGIN = 22
 PAGE = Path(__file__).with_name("timeline_page.html")
 
 
@@ -42,7 +29,7 @@ def html(spans: Sequence[LaneSpan], title: str, window: Interval | None = None) 
         name=escape(first),
         heading="\n".join([f"<h1>{escape(first)}</h1>", *(f"<p>{escape(r)}</p>" for r in rest)]),
         lanes="".join(f"<div>{escape(name)}</div>" for name in ["", *lanes(spans)]),
-        chart=chart(spans, window),
+        chart=chart(spans, window, first),
         phases=swatches(phases) + f'<span><i class="hatched"></i>{IDLE_LABEL}</span>',
         versions=swatches(version_colours(visible(spans, window))),
     )
@@ -53,66 +40,3 @@ def swatches(colours: Sequence[tuple[str, str]]) -> str:
         f'<span><i style="background:{colour}"></i>{escape(label)}</span>'
         for label, colour in colours
     )
-
-
-def chart(spans: Sequence[LaneSpan], window: Interval) -> str:
-    """The lanes as SVG. Its x axis is in percent, so that its width alone sets the zoom."""
-    rows = {lane: MARGIN + LANE * number for number, lane in enumerate(lanes(spans))}
-    height = MARGIN * 2 + LANE * len(rows)
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" height="{height}">',
-        '<defs><pattern id="idle" width="6" height="6" patternUnits="userSpaceOnUse" '
-        'patternTransform="rotate(45)"><rect width="6" height="6"/><path d="M3 0V6"/></pattern>'
-        "</defs>",
-        *marks(spans, window, height),
-    ]
-    for lane, gaps in idle(spans, window).items():
-        for start, end in gaps:
-            text = f"{IDLE_LABEL}\nstart {start:.3f} s\n{1000 * (end - start):.1f} ms"
-            parts.append(rectangle("gap", "url(#idle)", (start, end), rows[lane], window, text))
-    for span in visible(spans, window):
-        fill = "url(#idle)" if span.phase == WAITING else colour(span)
-        interval = (span.start, span.end)
-        parts.append(rectangle("span", fill, interval, rows[span.lane], window, tooltip(span)))
-    return "\n".join([*parts, "</svg>"])
-
-
-def tooltip(span: LaneSpan) -> str:
-    chunk = "" if span.chunk is None else f"\nchunk {span.chunk}"
-    return (
-        f"{span.phase}\nround {span.round}\nversion {span.version}{chunk}\n"
-        f"start {span.start:.3f} s\n{1000 * span.seconds:.1f} ms"
-    )
-
-
-def percent(at: float, window: Interval) -> str:
-    return f"{100 * (at - window[0]) / (window[1] - window[0]):.5f}%"
-
-
-def rectangle(kind: str, fill: str, interval: Interval, y: int, window: Interval, text: str) -> str:
-    width = percent(window[0] + interval[1] - interval[0], window)
-    return (
-        f'<rect class="{kind}" fill="{fill}" x="{percent(interval[0], window)}" y="{y + 3}" '
-        f'width="{width}" height="{LANE - 6}"><title>{escape(text)}</title></rect>'
-    )
-
-
-def marks(spans: Sequence[LaneSpan], window: Interval, height: int) -> list[str]:
-    """Rounds above the lanes, seconds below them; more seconds when one looks closely."""
-    parts = []
-    for number, at in round_starts(spans, window).items():
-        x = percent(at, window)
-        parts.append(f'<line x1="{x}" x2="{x}" y1="4" y2="{height - MARGIN}"/>')
-        parts.append(f'<text x="{x}" dx="3" y="14">round {number}</text>')
-    step = tick_step(window[1] - window[0])
-    for number in range(math.ceil(10 * window[0] / step), math.ceil(10 * window[1] / step)):
-        x, kind = percent(number * step / 10, window), "fine" if number % 10 else "coarse"
-        label = f"{number * step / 10:.6g} s"
-        parts.append(f'<text class="{kind}" x="{x}" y="{height - 6}">{label}</text>')
-    return parts
-
-
-def tick_step(seconds: float) -> float:
-    """1, 2 or 5 times a power of ten, so that at most ten steps fit."""
-    power = 10.0 ** math.floor(math.log10(seconds / 10))
-    return next(power * times for times in (1, 2, 5, 10, 20) if power * times * 10 >= seconds)

@@ -6,14 +6,6 @@ import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from rlhf_lab.cli.timeline_colours import (
-    IDLE_LABEL,
-    OTHER,
-    OTHER_LABEL,
-    colour,
-    phase_colours,
-    version_colours,
-)
 from rlhf_lab.runs.timeline import (
     WAITING,
     Interval,
@@ -23,6 +15,14 @@ from rlhf_lab.runs.timeline import (
     round_starts,
     visible,
     wall,
+)
+from rlhf_lab.runs.timeline_colours import (
+    IDLE_LABEL,
+    OTHER,
+    OTHER_LABEL,
+    colour,
+    phase_colours,
+    version_colours,
 )
 from rlhf_lab.types.errors import UserError
 

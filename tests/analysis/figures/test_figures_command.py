@@ -121,3 +121,16 @@ def test_tables_are_put_together_and_no_run_counts_twice(tmp_path: Path) -> None
     both = gather([str(file) for file in (*files, files[0])])
     assert len(both.runs) == 12 and len(both.findings) == 3
     assert set(draw(FIG3, both).data["condition"]) == {"N=1", "N=4"}
+
+
+def test_what_was_drawn_comes_first_and_the_rest_is_counted(
+    stored: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = [str(stored), "--out", str(tmp_path), "--formats", "svg"]
+    assert main(asked) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if "drawn:" in line]
+    assert len(lines) == 1 and lines[0].startswith("not drawn: ") and "-v" in lines[0]
+    assert main([*asked, "-v"]) == 0
+    said = capsys.readouterr().out
+    assert said.index("drew ") < said.index("not drawn: ")
+    assert "it needs that" not in said

@@ -85,7 +85,7 @@ def test_a_question_without_its_runs_says_which_it_takes() -> None:
 def test_the_data_of_curves_are_those_of_the_tables() -> None:
     data = data_of(page(two_conditions()))
     assert [group["title"] for group in data["groups"]] == ["ppo N=1", "ppo N=16"]
-    first = {"id": "gold/win_rate", "label": "gold win-rate", "of": "versions"}
+    first = {"id": "gold/win_rate", "label": "gold win-rate", "of": "versions", "share": True}
     assert data["metrics"][0] == first
     assert data["t"]["3"] == pytest.approx(4.302653, rel=1e-5)
     for group, ends in zip(data["groups"], (LOW_N, HIGH_N), strict=True):

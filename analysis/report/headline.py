@@ -1,0 +1,79 @@
+"""Say first what sync and async of the same setting took, and what they reached."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rlhf_lab_analysis.comparison.questions import asynchrony
+from rlhf_lab_analysis.comparison.questions.answers import Criteria
+from rlhf_lab_analysis.comparison.questions.every_question import Answers
+from rlhf_lab_analysis.comparison.selection import Cell, Key, Selection
+from rlhf_lab_analysis.words import WALL, is_share, label, number_text
+
+MOST = 3
+ONE_SEED = "one seed: no interval"
+
+
+@dataclass(frozen=True)
+class Headline:
+    """What one setting's sync and async took. text: the comparison in one sentence; interval: of
+    the ratio, or why there is none. texts: seconds, and quality. conditions: the keys of both."""
+
+    where: str
+    text: str
+    interval: str
+    texts: Sequence[str]
+    conditions: tuple[Key, Key]
+
+
+def headlines(selection: Selection, answers: Answers, criteria: Criteria) -> list[Headline]:
+    """One for each setting that has sync and async, three at most."""
+    pairs = asynchrony.compared(selection)
+    found = [headline(*pair, answers, criteria) for pair in pairs]
+    return [one for one in found if one is not None][:MOST]
+
+
+def headline(sync: Cell, ahead: Cell, answers: Answers, criteria: Criteria) -> Headline | None:
+    """None where a run has no wall-clock."""
+    if not (sync.has(WALL) and ahead.has(WALL)):
+        return None
+    seconds = mean(sync.at_end(WALL)), mean(ahead.at_end(WALL))
+    keys = (sync.key, ahead.key)
+    decided = [one for one in answers.every if one.conditions == keys]
+    found = next((one for one in decided if one.claim == asynchrony.FASTER.text), None)
+    ratio = found.numbers[0].estimate.point if found else seconds[0] / seconds[1]
+    numbers = found.numbers[0].text if found else f"{ratio:.2f} times, {reason(sync, ahead)}"
+    texts = [f"wall-clock {number_text(seconds[1])} s against {number_text(seconds[0])} s"]
+    if sync.has(criteria.quality) and ahead.has(criteria.quality):
+        texts.append(quality_text(sync, ahead, criteria))
+    texts += [f"{one.verdict}: {one.claim.rstrip('.')}" for one in decided]
+    where = sync.title(("algo", "model", "task", "updates_per_round")) or sync.env
+    return Headline(where, speed_text(ratio), f"sync / async: {numbers}", texts, keys)
+
+
+def speed_text(ratio: float) -> str:
+    """In which direction sync and async differ."""
+    if ratio >= 1:
+        return f"async needs {ratio:.2f} times less wall-clock than sync"
+    return f"async needs {1 / ratio:.2f} times more wall-clock than sync"
+
+
+def quality_text(sync: Cell, ahead: Cell, criteria: Criteria) -> str:
+    """What both reached, in the metric of the page."""
+    ends = [mean(cell.scores(criteria.quality)) for cell in (ahead, sync)]
+    text = f"{label(criteria.quality)} {number_text(ends[0])} against {number_text(ends[1])}"
+    if not is_share(criteria.quality):
+        return text
+    return f"{text} ({100 * (ends[0] - ends[1]):+.1f} points)"
+
+
+def reason(sync: Cell, ahead: Cell) -> str:
+    """Why the ratio has no interval."""
+    common = set(sync.seeds) & set(ahead.seeds)
+    return ONE_SEED if len(common) == 1 else f"{len(common)} common seeds: no interval"
+
+
+def mean(by_seed: dict[int, float]) -> float:
+    return math.fsum(by_seed.values()) / len(by_seed)

@@ -1,0 +1,100 @@
+"""A timeline as inline SVG: a row for each lane, a tooltip at each span."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from html import escape
+
+from rlhf_lab.runs.timeline import (
+    WAITING,
+    Interval,
+    LaneSpan,
+    idle,
+    lanes,
+    round_starts,
+    visible,
+    wall,
+)
+from rlhf_lab.runs.timeline_colours import IDLE_LABEL, colour
+
+# Pixels; the pages that show a timeline have the same heights.
+LANE = 34
+MARGIN = 22
+
+
+def chart(
+    spans: Sequence[LaneSpan],
+    window: Interval,
+    label: str = "",
+    pattern: str = "idle",
+    is_cut: bool = False,
+) -> str:
+    """The lanes as SVG. Its x axis is in percent, so that its width alone sets the zoom. label: its
+    text for readers who do not see it. pattern: the id of the hatching, once in a page. is_cut:
+    whether lanes went on after their last span, so that they were not idle then."""
+    rows = {lane: MARGIN + LANE * number for number, lane in enumerate(lanes(spans))}
+    height, hatching = MARGIN * 2 + LANE * len(rows), f"url(#{pattern})"
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="spans" height="{height}" role="img" '
+        f'aria-label="{escape(label)}">',
+        f'<defs><pattern id="{pattern}" width="6" height="6" patternUnits="userSpaceOnUse" '
+        'patternTransform="rotate(45)"><rect width="6" height="6"/><path d="M3 0V6"/></pattern>'
+        "</defs>",
+        *marks(spans, window, height),
+    ]
+    # After the last span nothing is known, not even that lanes were idle.
+    known = (window[0], min(window[1], wall(spans)))
+    for lane, gaps in idle(spans, known).items():
+        last = max(span.end for span in spans if span.lane == lane)
+        for start, end in gaps:
+            if is_cut and start >= last:
+                continue
+            text = f"{IDLE_LABEL}\nstart {start:.3f} s\n{1000 * (end - start):.1f} ms"
+            parts.append(rectangle("gap", hatching, (start, end), rows[lane], window, text))
+    for span in visible(spans, window):
+        fill = hatching if span.phase == WAITING else colour(span)
+        interval = (span.start, span.end)
+        parts.append(rectangle("span", fill, interval, rows[span.lane], window, tooltip(span)))
+    return "\n".join([*parts, "</svg>"])
+
+
+def tooltip(span: LaneSpan) -> str:
+    chunk = "" if span.chunk is None else f"\nchunk {span.chunk}"
+    return (
+        f"{span.phase}\nround {span.round}\nversion {span.version}{chunk}\n"
+        f"start {span.start:.3f} s\n{1000 * span.seconds:.1f} ms"
+    )
+
+
+def percent(at: float, window: Interval) -> str:
+    return f"{100 * (at - window[0]) / (window[1] - window[0]):.5f}%"
+
+
+def rectangle(kind: str, fill: str, interval: Interval, y: int, window: Interval, text: str) -> str:
+    width = percent(window[0] + interval[1] - interval[0], window)
+    return (
+        f'<rect class="{kind}" fill="{fill}" x="{percent(interval[0], window)}" y="{y + 3}" '
+        f'width="{width}" height="{LANE - 6}"><title>{escape(text)}</title></rect>'
+    )
+
+
+def marks(spans: Sequence[LaneSpan], window: Interval, height: int) -> list[str]:
+    """Rounds above the lanes, seconds below them; more seconds when one looks closely."""
+    parts = []
+    for number, at in round_starts(spans, window).items():
+        x = percent(at, window)
+        parts.append(f'<line x1="{x}" x2="{x}" y1="4" y2="{height - MARGIN}"/>')
+        parts.append(f'<text x="{x}" dx="3" y="14">round {number}</text>')
+    step = tick_step(window[1] - window[0])
+    for number in range(math.ceil(10 * window[0] / step), math.ceil(10 * window[1] / step)):
+        x, kind = percent(number * step / 10, window), "fine" if number % 10 else "coarse"
+        label = f"{number * step / 10:.6g} s"
+        parts.append(f'<text class="{kind}" x="{x}" y="{height - 6}">{label}</text>')
+    return parts
+
+
+def tick_step(seconds: float) -> float:
+    """1, 2 or 5 times a power of ten, so that at most ten steps fit."""
+    power = 10.0 ** math.floor(math.log10(seconds / 10))
+    return next(power * times for times in (1, 2, 5, 10, 20) if power * times * 10 >= seconds)

@@ -1,0 +1,246 @@
+"""What the report's page shows on demand: filters, links to a view, values, files, samples."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlhf_lab.runs.rollouts import RolloutSample
+from rlhf_lab_analysis.report.make import Options, html
+from rlhf_lab_analysis.sources.record import Record
+from rlhf_lab_analysis.tables.gather import gather
+from tests.support import table_records as made
+from tests.support.browser import Page, browser, program
+from tests.support.question_records import Made
+from tests.support.report_pages import page, two_conditions
+
+CHROMIUM = program()
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(
+        CHROMIUM is None, reason="no Chromium on the PATH: make test-browser, or RLHF_LAB_BROWSER"
+    ),
+]
+SHOWN = "[...document.querySelectorAll('#chart path.mean')].length"
+ROWS = "[...document.querySelectorAll('#runs tbody tr')].filter(r => r.checkVisibility()).length"
+
+
+@pytest.fixture(scope="module")
+def tab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
+    assert CHROMIUM
+    with browser(CHROMIUM, tmp_path_factory.mktemp("profile")) as opened:
+        yield opened
+
+
+@pytest.fixture
+def show(tab: Page, tmp_path: Path) -> Iterator[Any]:
+    """Opens the page of these runs; afterwards nothing may have been wrong with it."""
+
+    def opened(records: list[Record], **options: Any) -> Page:
+        path = tmp_path / "report.html"
+        path.write_text(page(records, **options), encoding="utf-8")
+        tab.run("try { localStorage.clear() } catch {}")
+        tab.open(path)
+        return tab
+
+    tab.errors.clear()
+    tab.size(1280, 900)
+    yield opened
+    assert tab.errors == []
+
+
+def modes() -> list[Record]:
+    """Sync and async, which answer one question, and a ladder, which answers another."""
+    ends = (0.78, 0.80, 0.82)
+    modes = [*Made(seconds=10).runs(ends), *Made(mode="async", seconds=6).runs(ends)]
+    return [*modes, *Made(per_round=16).runs(ends)]
+
+
+def set_value(tab: Page, identity: str, value: str, event: str = "change") -> None:
+    tab.run(
+        f"{{ const c = document.getElementById({identity!r}); c.value = {value!r};"
+        f" c.dispatchEvent(new Event({event!r})); }}"
+    )
+    tab.settle()
+
+
+def question(tab: Page, text: str) -> str:
+    return str(tab.run(f"String(DATA.questions.findIndex(q => q.text.includes({text!r})))"))
+
+
+def test_where_modes_differ_wall_clock_comes_first_and_the_speed_up_is_named(show: Any) -> None:
+    tab = show(modes())
+    assert tab.run("DATA.axes[get('axis').value].id") == "x/wall_seconds"
+    headline = tab.run("document.querySelector('.headline').textContent")
+    assert "async needs 1.67 times less wall-clock than sync" in headline
+    # Sync and async alone at first, with their names at the ends of the lines.
+    assert tab.run(SHOWN) == 2
+    names = tab.run("[...document.querySelectorAll('#chart .label text')].map(t => t.textContent)")
+    assert sorted(name.split()[0] for name in names) == ["async", "sync"]
+
+
+def test_a_question_leaves_its_conditions_everywhere(show: Any) -> None:
+    tab = show(modes())
+    every = tab.run(ROWS)
+    set_value(tab, "question", question(tab, "robust is each"))
+    assert tab.run("[...document.querySelectorAll('#legend [data-group]')].length") == 2
+    assert (every, tab.run(ROWS)) == (9, 6)
+    visible = "[...document.querySelectorAll('[data-question]')].filter(b => !b.hidden).length"
+    assert tab.run(visible) == 1
+    assert "6 of 9 runs, 2 of 3 conditions" in tab.run("get('shown').textContent")
+    tab.run("get('clear').click()")
+    assert tab.run(ROWS) == 9
+
+
+def test_words_leave_conditions_whose_runs_have_them(show: Any) -> None:
+    tab = show(modes())
+    set_value(tab, "filter", "async", "input")
+    assert tab.run("[...document.querySelectorAll('#legend [data-group]')].length") == 1
+    assert tab.run(ROWS) == 3
+    results = "[...document.querySelectorAll('#results tbody tr')].filter(r => !r.hidden).length"
+    assert tab.run(results) == 1
+
+
+def test_a_link_restores_the_view_and_the_back_button_the_one_before(show: Any) -> None:
+    tab = show(modes())
+    set_value(tab, "question", question(tab, "robust is each"))
+    set_value(tab, "axis", tab.run("String(DATA.axes.findIndex(a => a.id === 'x/updates'))"))
+    tab.run("document.querySelector('#legend [data-group]').click()")
+    view = tab.run("location.hash")
+    drawn = tab.run("document.getElementById('chart').innerHTML")
+    tab.run("history.back(); new Promise(r => setTimeout(r, 300))")
+    assert tab.run(SHOWN) == 2
+    address = tab.run("location.href.split('#')[0]") + view
+    tab.run("location.hash = ''")
+    tab.call("Page.navigate", url="about:blank")
+    tab.call("Page.navigate", url=address)
+    tab.run("new Promise(r => setTimeout(r, 500))")
+    tab.settle()
+    assert tab.run("document.getElementById('chart').innerHTML") == drawn
+    assert tab.run("asked().text").startswith("How robust")
+
+
+def test_the_values_stand_at_the_pointer(show: Any) -> None:
+    tab = show(two_conditions())
+    tab.run("document.getElementById('chart').scrollIntoView({ behavior: 'instant' })")
+    box = tab.run("(b => [b.left, b.top, b.width, b.height])(get('chart').getBoundingClientRect())")
+    for share in (0.2, 0.8):
+        x = box[0] + share * box[2]
+        tab.point(x, box[1] + box[3] / 2)
+        tab.settle()
+        left, right = tab.run("(b => [b.left, b.right])(get('readout').getBoundingClientRect())")
+        cross = tab.run("document.querySelector('#chart .cross').getBoundingClientRect().left")
+        assert min(abs(left - cross), abs(right - cross)) < 30
+        assert box[0] <= left and right <= box[0] + box[2] + 1
+
+
+def test_what_keys_reach_is_spoken(show: Any) -> None:
+    tab = show(two_conditions())
+    tab.run("document.getElementById('chart').focus()")
+    tab.press("End")
+    assert "updates 64: N=1 0.8 [0.746, 0.845]" in tab.run("get('spoken').textContent")
+
+
+def test_the_numbers_of_a_chart_are_a_table_too(show: Any) -> None:
+    tab = show(two_conditions())
+    tab.run("get('numbers').open = true")
+    tab.run("new Promise(r => setTimeout(r, 50))")
+    cells = tab.run("[...document.querySelectorAll('#numbers tbody tr')].map(r => r.textContent)")
+    assert len(cells) == 10 and any("0.8 [0.746, 0.845]" in text for text in cells)
+
+
+def test_downloads_hold_what_is_shown(show: Any) -> None:
+    tab = show(two_conditions())
+    svg = tab.run("svgText().text")
+    assert svg.startswith("<svg") and "ppo" not in svg.split("</text>")[-1]
+    assert "rgb(" in svg and "color-mix" not in svg and "class=" not in svg
+    size = tab.run("pngBlob().then(blob => [blob.type, blob.size])")
+    assert size[0] == "image/png" and size[1] > 5000
+    rows = tab.run("csvText(curveRows())").splitlines()
+    assert rows[0] == "sweep,environment,condition,seed,n,x/updates,gold/win_rate,low,high"
+    assert len(rows) == 1 + 2 * 5
+    set_value(tab, "filter", "N=16", "input")
+    assert len(tab.run("csvText(curveRows())").splitlines()) == 1 + 5
+    runs = tab.run("csvText(tableRows('runs'))").splitlines()
+    assert len(runs) == 1 + 3 and runs[0].startswith("run,condition,seed,state")
+
+
+def test_cells_that_a_spreadsheet_would_run_are_text(show: Any) -> None:
+    tab = show(two_conditions())
+    assert tab.run("csvText([['=1+1', '@x', '-0.5', 'a,b', 'q\"', 0.25, NaN]])") == (
+        '\'=1+1,\'@x,-0.5,"a,b","q""",0.25,\n'
+    )
+
+
+def test_a_share_has_no_band_beyond_its_range(show: Any) -> None:
+    tab = show(Made(start=0.5).runs((0.99, 0.90, 0.6)))
+    low, high = tab.run("(m => [Math.min(...m.low), Math.max(...m.high)])(drawn.shown[0].mean)")
+    assert 0 < low < high < 1
+
+
+def test_of_many_conditions_some_are_shown_and_the_rest_on_demand(show: Any) -> None:
+    records = [one for n in (1, 2, 4, 8, 16, 32, 64, 128, 256, 512) for one in
+               Made(per_round=n, updates=1024).runs((0.7, 0.8))]  # fmt: skip
+    tab = show(records)
+    assert tab.run(SHOWN) == 8
+    tab.run("[...document.querySelectorAll('#legend .all')][0].click()")
+    assert tab.run(SHOWN) == 10
+
+
+def test_long_tables_are_shown_in_parts(show: Any) -> None:
+    records = [one for n in range(1, 31) for one in Made(per_round=n, updates=240).runs((0.7,) * 4)]
+    tab = show(records)
+    assert tab.run(ROWS) == 100
+    assert tab.run("get('more-runs').textContent") == "show 20 more of 120 runs"
+    tab.run("get('more-runs').click()")
+    assert tab.run(ROWS) == 120
+    assert tab.run("csvText(tableRows('runs'))").count("\n") == 121
+
+
+def sample(round_: int, number: int) -> dict[str, Any]:
+    return RolloutSample(
+        round=round_, updates=round_, prompt_id=number, uid=f"u{number}", sample=0,
+        prompt=f"<b>prompt {number}</b>", response=f"response of round {round_}", reward=0.5,
+        credit=0.1, is_kept=True, version=round_, newest_version=round_, lag_rounds=1,
+        lag_updates=2, tokens=5, finish="eos", steps=[],
+    ).row()  # fmt: skip
+
+
+def test_samples_of_a_run_and_round_are_chosen(tab: Page, tmp_path: Path) -> None:
+    folder = made.write_run(tmp_path / "runs" / "one", Made().runs((0.8,))[0])
+    made.write_lines(folder / "rollouts.jsonl", [sample(r, n) for r in range(9) for n in range(6)])
+    judged = {"prompt": "what", "sample": "zebras", "reference": "wanted", "gold": 1.5}
+    made.write_lines(folder / "samples.jsonl", [judged])
+    path = tmp_path / "report.html"
+    tables = gather([str(tmp_path / "runs")])
+    path.write_text(html(tables, Options()), encoding="utf-8")
+    tab.open(path)
+    names = tab.run("[...get('sample-round').options].map(o => o.text)")
+    assert names[0] == "round 0" and names[-2:] == ["round 8", "last evaluation"]
+    assert len(names) == 7
+    text = tab.run("get('sample-list').textContent")
+    assert "<b>prompt 0</b>" in text and "2 updates, 1 round" in text
+    set_value(tab, "sample-round", "last evaluation")
+    assert "wanted" in tab.run("get('sample-list').textContent")
+    assert "zebras" in html(tables, Options())
+    assert "zebras" not in html(tables, Options(texts=False))
+
+
+def test_differences_are_made_in_pairs_of_seeds(show: Any) -> None:
+    """Seeds that differ much, and conditions that differ by a tenth in each of them."""
+    ends = {1: 0.5, 2: 0.7, 3: 0.9}
+    less = {seed: end - 0.1 - 0.01 * seed for seed, end in ends.items()}
+    tab = show([*Made().runs(ends), *Made(per_round=16).runs(less)])
+    tab.run("get('paired').click()")
+    tab.settle()
+    assert tab.run("drawn.shown.length") == 1
+    sign = 1 if tab.run("drawn.shown[0].group.title") == "ppo N=1" else -1
+    mean, low, high = tab.run("(m => [m.y, m.low, m.high].map(v => v.at(-1)))(drawn.shown[0].mean)")
+    # 0.11, 0.12 and 0.13: 0.12, and 4.302653 times 0.01 / sqrt(3) on both sides.
+    assert mean == pytest.approx(sign * 0.12)
+    assert (low, high) == pytest.approx((mean - 0.0248412, mean + 0.0248412), abs=1e-5)
+    title = tab.run("document.querySelector('#chart .title').textContent")
+    assert "less that of ppo N=" in title
