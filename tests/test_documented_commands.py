@@ -205,17 +205,30 @@ def require_composable(words: Sequence[str], capsys: pytest.CaptureFixture[str])
     elif isinstance(command, OptionsCommand):
         require_parsable(command, arguments)
     elif command is sweep.COMMAND:
-        if named := [word for word in arguments if word not in LEFT_OUT]:
-            flags = sweep.flags_of(named)
-            require_a_sweep(flags, [word for word in flags if "=" in word])
+        require_a_named_sweep([word for word in arguments if word not in LEFT_OUT])
     elif MULTIRUN & set(arguments):
         require_a_sweep(arguments, overrides)
-    elif arguments and "=" not in arguments[0] and not arguments[0].startswith("-"):
+    else:
+        require_a_run(name, arguments, overrides)
+
+
+def require_a_named_sweep(named: Sequence[str]) -> None:
+    """A sweep that is shipped composes; without a name its command lists them."""
+    if named:
+        flags = sweep.flags_of(named)
+        require_a_sweep(flags, [word for word in flags if "=" in word])
+
+
+def require_a_run(name: str, arguments: Sequence[str], overrides: Sequence[str]) -> None:
+    """The overrides compose; where no run is named, nothing refuses them either."""
+    if arguments and "=" not in arguments[0] and not arguments[0].startswith("-"):
         # The config of the run that is named has what these overrides go with.
         typed(composed(*overrides))
-    elif name == "data" and LEFT_OUT.isdisjoint(words):
+    elif LEFT_OUT & set(arguments):
+        return
+    elif name == "data":
         check_data(typed(composed(*overrides)))
-    elif LEFT_OUT.isdisjoint(words):
+    else:
         refuse_none(overrides)
 
 
