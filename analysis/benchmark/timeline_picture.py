@@ -28,7 +28,9 @@ PHASE_WORDS = {
     "train": "update the policy",
     "other": "other",
 }
-IDLE: dict[str, Any] = {"facecolor": "#f3f4f6", "edgecolor": "#9ca3af", "hatch": "////", "linewidth": 0}
+IDLE: dict[str, Any] = {
+    "facecolor": "#f3f4f6", "edgecolor": "#9ca3af", "hatch": "////", "linewidth": 0,
+}  # fmt: skip
 DPI = 150
 
 
