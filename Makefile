@@ -199,7 +199,7 @@ benchmark-sweep:
 	$(MAKE) sweep LAUNCHER=$(or $(LAUNCHER),joblib) OVERRIDES="$(OVERRIDES) output.root=$(BENCHMARK)"
 
 benchmark-page: $(INSTALLED)  ## write docs/benchmark.md and its figures from the tables that are kept (a minute)
-	$(BIN)/python -m rlhf_lab_analysis.benchmark --docs docs/benchmark.md
+	$(BIN)/python -m rlhf_lab_analysis.benchmark --docs docs/benchmark.md --picture docs/figures/hero_timeline.png
 	$(BIN)/python -m rlhf_lab_analysis.figures analysis/benchmark/tables.parquet --formats png --out docs/figures/benchmark \
 		--only differences fig4_losses rate_schedule
 

@@ -1,8 +1,9 @@
 """The tracked benchmark.
 
-python -m rlhf_lab_analysis.benchmark [RUNS...] [--docs docs/benchmark.md]
+python -m rlhf_lab_analysis.benchmark [RUNS...] [--docs docs/benchmark.md] [--picture FILE.png]
 
-With RUNS, their tables replace the stored ones. With --docs, the page is written.
+With RUNS, their tables replace the stored ones. With --docs, the page is written; with --picture,
+sync beside async in one time scale.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pathlib import Path
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab_analysis.benchmark.kept import TABLES, load_benchmark, save_benchmark
 from rlhf_lab_analysis.benchmark.page import page
+from rlhf_lab_analysis.benchmark.timeline_picture import write_timeline_picture
 from rlhf_lab_analysis.command import exit_code
 from rlhf_lab_analysis.comparison.questions.answers import Criteria
 from rlhf_lab_analysis.comparison.questions.every_question import answers_of
@@ -30,6 +32,7 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("runs", nargs="*", metavar="RUNS", help="whose tables are to be kept")
     found.add_argument("--tables", type=Path, default=TABLES, help="where they are kept")
     found.add_argument("--docs", type=Path, help="the page to write")
+    found.add_argument("--picture", type=Path, help="the timeline of sync and async to write")
     return found
 
 
@@ -49,6 +52,8 @@ def run(given: argparse.Namespace, console: Console) -> None:
         lines = page(tables, selection, found, criteria)
         given.docs.write_text("\n".join([before, *lines, after.lstrip("\n")]), encoding="utf-8")
         console.print(f"wrote {given.docs}")
+    if given.picture:
+        console.print(f"wrote {write_timeline_picture(selection, given.picture)}")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
