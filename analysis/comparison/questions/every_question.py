@@ -33,7 +33,7 @@ class Question:
 
 QUESTIONS = (
     Question(
-        "How much off-policyness does each algorithm bear?",
+        "How robust is each algorithm to off-policy data?",
         off_policyness.ask,
         "runs that differ in run.updates_per_round alone: make sweep SWEEP=off_policy_ladder_nano",
     ),
@@ -44,7 +44,7 @@ QUESTIONS = (
         "SWEEP=off_policy_ladder_nano",
     ),
     Question(
-        "Which algorithm bears it best?",
+        "Which algorithm is the most robust?",
         robustness.ask,
         "such runs of online_dpo and of other algorithms: make sweep SWEEP=off_policy_ladder_nano",
     ),
@@ -69,7 +69,7 @@ QUESTIONS = (
         "runs of several T or K: make sweep SWEEP=passes_nano, SWEEP=samples_per_prompt_nano",
     ),
     Question(
-        "How old may samples be?",
+        "How stale may samples be?",
         staleness.ask,
         "runs of several mode.max_staleness: make sweep SWEEP=staleness_nano",
     ),
