@@ -155,7 +155,7 @@ sweep: $(INSTALLED)  ## run or go on with sweeps/SWEEP.yaml: OVERRIDES, LAUNCHER
 figures: $(INSTALLED)  ## all figures that RUNS (folders, or tables.parquet) allow, into FIGURES
 	$(BIN)/python -m rlhf_lab_analysis.figures $(RUNS) --out $(FIGURES)
 
-notebooks: $(INSTALLED)  ## write analysis/notebooks/*.ipynb from the scripts beside them
+notebooks: $(INSTALLED)  ## run analysis/notebooks/*.py and write them with outputs as *.ipynb beside them (minutes)
 	@$(BIN)/python -m rlhf_lab_analysis.notebooks
 
 # SmolLM2 needs its package in VENV, and vLLM is measured where VENV_VLLM holds one.
