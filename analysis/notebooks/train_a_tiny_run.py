@@ -32,10 +32,10 @@ if importlib.util.find_spec("rlhf_lab") is None:
     subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", PACKAGE], check=True)
 
 # %%
-import matplotlib.pyplot as plt  # noqa: E402
-import pandas as pd  # noqa: E402
+import matplotlib.pyplot as plt
+import pandas as pd
 
-from rlhf_lab_analysis.notebooks import view  # noqa: E402
+from rlhf_lab_analysis.notebooks import view
 
 # %% [markdown]
 # A run is one command. `mode=async` writes the samples of the next round in a second process while

@@ -160,6 +160,9 @@ def notebook(path: Path) -> tuple[str, dict[str, bytes]]:
     exporter: Any = MarkdownExporter()
     resources = {"unique_key": path.stem, "output_files_dir": path.stem}
     text, found = exporter.from_filename(str(path), resources=resources)
+    # Tables of pandas look as all others do.
+    text = re.sub(r"<style scoped>.*?</style>\n", "", text, flags=re.DOTALL)
+    text = text.replace('<table border="1" class="dataframe">', "<table>")
     return on_site(text), found["outputs"]
 
 
