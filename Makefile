@@ -232,7 +232,7 @@ docs: $(INSTALLED)  ## write docs/config.md from the schema
 	$(BIN)/python -m rlhf_lab.cli.config_reference > docs/config.md
 
 docs-site: $(VENV)/.docs build/gallery/.drawn  ## build the documentation as a site, into site/ (a minute): warnings are errors
-	@$(BIN)/python -m mkdocs build --quiet --strict -f docs/site/mkdocs.yml
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict -f docs/site/mkdocs.yml
 	@echo "wrote site/index.html"
 
 docs-serve: $(VENV)/.docs build/gallery/.drawn  ## the same on http://127.0.0.1:8000, built anew when a page changes

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -27,7 +28,12 @@ PHASE_WORDS = {
     "train": "update the policy",
     "other": "other",
 }
-IDLE = {"facecolor": "#f3f4f6", "edgecolor": "#9ca3af", "hatch": "////", "linewidth": 0}
+IDLE: dict[str, Any] = {
+    "facecolor": "#f3f4f6",
+    "edgecolor": "#9ca3af",
+    "hatch": "////",
+    "linewidth": 0,
+}
 DPI = 150
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 from matplotlib.figure import Figure
 
@@ -58,10 +59,11 @@ class Shown:
         return found
 
     def _ipython_display_(self) -> None:
-        from IPython.display import display
+        from IPython import display
 
+        show: Any = display.display
         for bundle in self.bundles():
-            display(bundle, raw=True)
+            show(bundle, raw=True)
 
 
 def source() -> str:

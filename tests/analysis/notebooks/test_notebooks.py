@@ -209,8 +209,8 @@ def test_the_notebook_that_trains_runs(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr("tempfile.mkdtemp", lambda: str(tmp_path))
     names: dict[str, Any] = {}
     script = next(path for path in SCRIPTS if path.stem == TRAINING)
-    for cell in notebook_of(script).cells:
-        last = shown_by(cell.source, names) if cell.cell_type == "code" else None
+    cells = [cell.source for cell in notebook_of(script).cells if cell.cell_type == "code"]
+    last = [shown_by(source, names) for source in cells][-1]
     assert set(last["mode"]) == {"sync", "async"}
 
 
