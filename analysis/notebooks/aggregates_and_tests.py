@@ -36,6 +36,15 @@ runs = view.tables()
 view.summary(runs)
 
 # %% [markdown]
+# The tables are pandas data frames: `runs.runs` has a row for each run, `runs.versions` for each
+# judged version, `runs.points` for each recorded round.
+
+# %%
+df = runs.runs
+ends = ["final/gold/win_rate", "final/kl/sft_k1", "x/updates"]
+df.groupby("condition")[ends].mean().head(8).round(3)
+
+# %% [markdown]
 # `cells` gives the conditions with the runs that count, and a line for each run that does not.
 
 # %%

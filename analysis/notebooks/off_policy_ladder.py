@@ -31,6 +31,15 @@ runs = view.of_sweeps(view.tables(), "off_policy_ladder")
 view.summary(runs)
 
 # %% [markdown]
+# The tables are pandas data frames: `runs.runs` has a row for each run, `runs.versions` for each
+# judged version, `runs.points` for each recorded round.
+
+# %%
+df = runs.runs
+ends = ["final/gold/win_rate", "final/kl/sft_k1", "x/updates"]
+df.groupby("condition")[ends].mean().head(8).round(3)
+
+# %% [markdown]
 # Bands and bars are intervals over seeds. Equal colours are equal conditions in all figures.
 
 # %%

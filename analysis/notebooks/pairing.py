@@ -1,7 +1,9 @@
-"""Write notebooks from scripts in jupytext's percent format; only the scripts are edited."""
+"""Write notebooks, with outputs, from scripts in jupytext's percent format. Only the scripts are
+edited."""
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,7 @@ import jupytext
 import nbformat
 
 FOLDER = Path(__file__).parent
+BENCHMARK = FOLDER.parent / "benchmark" / "tables.parquet"
 HEADER = "# ---\n# jupyter:\n"
 
 
@@ -27,13 +30,31 @@ def notebook_of(script: Path) -> Any:
     return notebook
 
 
-def notebook_text(script: Path) -> str:
-    """The notebook as its file has it."""
-    return f"{nbformat.writes(notebook_of(script))}\n"
+def executed(notebook: Any) -> Any:
+    """The same with the outputs of its cells. Raises nbclient's error for a cell that fails."""
+    from nbclient import NotebookClient
+
+    client = NotebookClient(notebook, timeout=600, kernel_name="python3", record_timing=False)
+    client.execute(cwd=str(FOLDER))
+    for cell in notebook.cells:
+        # Names of displays are drawn at random, and streams are of this machine.
+        for output in cell.get("outputs", ()):
+            output.pop("transient", None)
+        if cell.cell_type == "code":
+            cell["outputs"] = [one for one in cell["outputs"] if one.output_type != "stream"]
+    notebook.metadata["language_info"] = {"name": "python"}
+    notebook.metadata["tables_sha256"] = tables_digest()
+    return notebook
+
+
+def tables_digest() -> str:
+    """Of the tracked tables that stored outputs show."""
+    return hashlib.sha256(BENCHMARK.read_bytes()).hexdigest()
 
 
 def write(script: Path) -> Path:
-    """Write the notebook beside its script; returns its path."""
+    """Write the notebook beside its script, with outputs; returns its path."""
     path = script.with_suffix(".ipynb")
-    path.write_text(notebook_text(script), encoding="utf-8")
+    text = nbformat.writes(executed(notebook_of(script)))
+    path.write_text(f"{text}\n", encoding="utf-8")
     return path

@@ -30,6 +30,15 @@ from rlhf_lab_analysis.publication_tables.options import TableOptions
 runs = view.of_sweeps(view.tables(), "passes", "samples_per_prompt")
 view.summary(runs)
 
+# %% [markdown]
+# The tables are pandas data frames: `runs.runs` has a row for each run, `runs.versions` for each
+# judged version, `runs.points` for each recorded round.
+
+# %%
+df = runs.runs
+ends = ["final/gold/win_rate", "final/kl/sft_k1", "x/updates"]
+df.groupby("condition")[ends].mean().head(8).round(3)
+
 # %%
 view.figures("passes", view.of_sweeps(runs, "passes"))
 

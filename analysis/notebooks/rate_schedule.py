@@ -26,8 +26,17 @@
 from rlhf_lab_analysis.comparison.questions import rate_schedule
 from rlhf_lab_analysis.notebooks import view
 
-runs = view.of_sweeps(view.tables(), "rate_schedule")
+runs = view.of_sweeps(view.tables(), "rate_schedule", "off_policy_ladder")
 view.summary(runs)
+
+# %% [markdown]
+# The tables are pandas data frames: `runs.runs` has a row for each run, `runs.versions` for each
+# judged version, `runs.points` for each recorded round.
+
+# %%
+df = runs.runs
+ends = ["final/gold/win_rate", "final/kl/sft_k1", "x/updates"]
+df.groupby("condition")[ends].mean().head(8).round(3)
 
 # %%
 view.figures("rate_schedule", runs)

@@ -31,6 +31,15 @@ runs = view.of_sweeps(view.tables(), "policy_scale", "reward_scale")
 view.summary(runs)
 
 # %% [markdown]
+# The tables are pandas data frames: `runs.runs` has a row for each run, `runs.versions` for each
+# judged version, `runs.points` for each recorded round.
+
+# %%
+df = runs.runs
+ends = ["final/gold/win_rate", "final/kl/sft_k1", "x/updates"]
+df.groupby("condition")[ends].mean().head(8).round(3)
+
+# %% [markdown]
 # What to look for is whether the ends of large N come closer to those of N = 1 as models grow.
 
 # %%

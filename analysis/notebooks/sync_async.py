@@ -30,6 +30,15 @@ runs = view.of_sweeps(view.tables(), "sync_async")
 view.summary(runs)
 
 # %% [markdown]
+# The tables are pandas data frames: `runs.runs` has a row for each run, `runs.versions` for each
+# judged version, `runs.points` for each recorded round.
+
+# %%
+df = runs.runs
+ends = ["final/gold/win_rate", "final/kl/sft_k1", "x/updates"]
+df.groupby("condition")[ends].mean().head(8).round(3)
+
+# %% [markdown]
 # Wall-clock is that of training; evaluation is left out of it. Seconds of other machines are no
 # comparison: findings name them.
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import base64
-import html
 import io
 import os
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 from matplotlib.figure import Figure
 
@@ -27,23 +28,42 @@ from rlhf_lab_analysis.tables.table import Tables
 
 VARIABLE = "RLHF_LAB_TABLES"
 BENCHMARK = Path(__file__).parents[1] / "benchmark" / "tables.parquet"
-DPI = 120
+DPI = 85
+ESCAPE = re.compile(r"\\([\\`*_{}\[\]()#+.!|<>~$-])")
 Ask = Callable[[Selection, answers.Criteria], list[answers.Answer]]
 
 
 @dataclass(frozen=True)
 class Shown:
-    """What a cell shows: Markdown, or figures as HTML. A terminal gets the text."""
+    """What a cell shows: Markdown, each figure before its own. A terminal gets the plain text.
+
+    pictures: for each figure its PNG and its Markdown; empty where there is none to show.
+    """
 
     text: str
-    html: str = ""
+    pictures: tuple[tuple[bytes, str], ...] = ()
 
     def __repr__(self) -> str:
-        return self.text
+        return ESCAPE.sub(r"\1", self.text)
 
-    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
-        rich = {"text/html": self.html} if self.html else {"text/markdown": self.text}
-        return {"text/plain": self.text, **rich}
+    def bundles(self) -> list[dict[str, str]]:
+        """What Jupyter displays, one after the other."""
+        if not self.pictures:
+            return [{"text/plain": repr(self), "text/markdown": self.text}]
+        found = []
+        for content, below in self.pictures:
+            plain = ESCAPE.sub(r"\1", below).partition("\n")[0]
+            image = base64.b64encode(content).decode()
+            found += [{"text/plain": plain, "image/png": image}] if content else []
+            found.append({"text/plain": plain, "text/markdown": below})
+        return found
+
+    def _ipython_display_(self) -> None:
+        from IPython import display
+
+        show: Any = display.display
+        for bundle in self.bundles():
+            show(bundle, raw=True)
 
 
 def source() -> str:
@@ -94,7 +114,10 @@ def figures(sweep: str, runs: Tables) -> Shown:
 
 
 def joined(parts: Sequence[Shown]) -> Shown:
-    return Shown("\n\n".join(p.text for p in parts), "".join(p.html for p in parts))
+    return Shown(
+        "\n\n".join(part.text for part in parts),
+        tuple(picture for part in parts for picture in part.pictures),
+    )
 
 
 def figure(name: str, runs: Tables) -> Shown:
@@ -102,12 +125,15 @@ def figure(name: str, runs: Tables) -> Shown:
     try:
         drawn = draw(name, runs)
     except UserError as error:
-        return Shown(str(error), f"<p>{html.escape(str(error))}</p>")
-    lines = [drawn.caption, *drawn.warnings]
-    image = base64.b64encode(png(drawn.figure)).decode()
-    picture = f'<img alt="{html.escape(name)}" src="data:image/png;base64,{image}">'
-    below = "".join(f"<p>{html.escape(line)}</p>" for line in lines)
-    return Shown("\n".join([name, *lines]), picture + below)
+        return Shown(str(error), ((b"", f"*{markdown(str(error))}*"),))
+    title, _, rest = drawn.caption.partition(". ")
+    details = "\n".join(f"- {markdown(line)}" for line in (rest, *drawn.warnings) if line)
+    below = (
+        f'**{markdown(title)}.**\n\n<details markdown="1"><summary>Runs, seeds and warnings'
+        f"</summary>\n\n{details}\n\n</details>"
+    )
+    text = "\n".join([name, drawn.caption, *drawn.warnings])
+    return Shown(text, ((png(drawn.figure), below),))
 
 
 def png(made: Figure) -> bytes:

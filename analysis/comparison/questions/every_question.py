@@ -64,7 +64,7 @@ QUESTIONS = (
         "SWEEP=off_policy_ladder_nano",
     ),
     Question(
-        "Which algorithm is the most robust to it?",
+        "Which algorithm is the most robust?",
         robustness.ask,
         robustness.compared,
         {"updates_per_round": 2, "algo": ("online_dpo",)},

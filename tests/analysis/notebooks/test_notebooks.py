@@ -1,20 +1,23 @@
-"""Notebooks: the same cells as their scripts, no outputs, and every cell runs."""
+"""Notebooks: the cells of their scripts with stored outputs, and every cell runs."""
 
 from __future__ import annotations
 
 import ast
 import json
 import os
+import re
 from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
 from typing import Any
 
+import nbformat
+import pandas as pd
 import pytest
 
 from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.notebooks import view
-from rlhf_lab_analysis.notebooks.pairing import notebook_of, notebook_text, scripts, write
+from rlhf_lab_analysis.notebooks.pairing import executed, notebook_of, scripts, tables_digest
 from rlhf_lab_analysis.sources.record import Record
 from rlhf_lab_analysis.tables.store import save
 from tests.support.table_records import config, evals, record, rounds, tables
@@ -22,6 +25,11 @@ from tests.support.table_records import config, evals, record, rounds, tables
 pytestmark = pytest.mark.usefixtures("costly")
 
 SCRIPTS = scripts()
+# It trains runs of its own; the others show tables.
+TRAINING = "train_a_tiny_run"
+SHOWING = [path for path in SCRIPTS if path.stem != TRAINING]
+MOST_BYTES = 1_000_000
+MACHINE_PATH = re.compile(r"(?<![\w.~*$}])/(?:work|home|root|tmp|Users|mnt)/\w")
 SEEDS = (1, 2, 3)
 Condition = tuple[str, float, dict[str, dict[str, Any]]]
 
@@ -99,14 +107,24 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
-def test_a_notebook_has_the_cells_of_its_script_and_no_outputs(script: Path) -> None:
+def test_a_notebook_has_the_cells_of_its_script_and_their_outputs(script: Path) -> None:
     text = script.with_suffix(".ipynb").read_text(encoding="utf-8")
-    assert text == notebook_text(script), "make notebooks writes it anew"
-    notebook = json.loads(text)
+    notebook, wanted = json.loads(text), notebook_of(script)
+    cells = [(cell["cell_type"], "".join(cell["source"])) for cell in notebook["cells"]]
+    expected = [(cell.cell_type, cell.source) for cell in wanted.cells]
+    assert cells == expected, "make notebooks runs it anew"
+    assert notebook["metadata"]["tables_sha256"] == tables_digest(), "make notebooks runs it anew"
     code = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
-    assert code and all(cell["outputs"] == [] for cell in code)
-    assert all(cell["execution_count"] is None for cell in code)
+    kinds = {output["output_type"] for cell in code for output in cell["outputs"]}
+    assert kinds <= {"display_data", "execute_result"} and kinds
+    assert all(cell["outputs"] for cell in code) or script.stem == TRAINING
+    assert not MACHINE_PATH.search(text)
     assert len({cell["id"] for cell in notebook["cells"]}) == len(notebook["cells"])
+
+
+def test_stored_outputs_are_small() -> None:
+    sizes = [script.with_suffix(".ipynb").stat().st_size for script in SCRIPTS]
+    assert sum(sizes) < MOST_BYTES
 
 
 def test_notebooks_are_as_their_schema_says() -> None:
@@ -118,7 +136,7 @@ def test_notebooks_are_as_their_schema_says() -> None:
 def test_every_notebook_has_a_script() -> None:
     folder = SCRIPTS[0].parent
     assert {path.stem for path in folder.glob("*.ipynb")} == {path.stem for path in SCRIPTS}
-    assert len(SCRIPTS) == 7
+    assert len(SCRIPTS) == 8
 
 
 def test_a_script_in_cells(tmp_path: Path) -> None:
@@ -133,8 +151,8 @@ def test_a_script_in_cells(tmp_path: Path) -> None:
         ("code", "x = 1\n\n\ny = 2"),
         ("code", "x"),
     ]
-    notebook = json.loads(write(script).read_text())
-    first, second, _ = notebook["cells"]
+    kept = json.loads(nbformat.writes(notebook_of(script)))
+    first, second, _ = kept["cells"]
     assert first["source"] == ["# T\n", "\n", "a"] and second["source"][-1] == "y = 2"
 
 
@@ -149,7 +167,7 @@ def shown_by(text: str, names: dict[str, Any]) -> Any:
     return eval(compile(ast.Expression(last.value), "<cell>", "eval"), names)
 
 
-@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("script", SHOWING, ids=lambda path: path.stem)
 def test_every_cell_of_a_script_runs_and_shows_something(
     script: Path, saved: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -159,35 +177,48 @@ def test_every_cell_of_a_script_runs_and_shows_something(
     names: dict[str, Any] = {}
     cells = notebook_of(script).cells
     shown = [shown_by(cell.source, names) for cell in cells if cell.cell_type == "code"]
-    assert all(isinstance(one, view.Shown) and one.text for one in shown)
-    bundles = [one._repr_mimebundle_() for one in shown]
+    frames = [one for one in shown if isinstance(one, pd.DataFrame)]
+    views = [one for one in shown if isinstance(one, view.Shown)]
+    assert len(frames) == 1 and len(frames[0]), "no data frame to touch"
+    assert len(views) == len(shown) - 1 and all(one.text for one in views)
+    bundles = [bundle for one in views for bundle in one.bundles()]
+    assert not any("\\_" in bundle["text/plain"] for bundle in bundles)
     if script.stem != "aggregates_and_tests":
-        assert any("<img" in bundle.get("text/html", "") for bundle in bundles), "no figure"
-        assert "verdict" in script.read_text() or "**" in shown[-1].text, "no verdict"
-    assert any("| --- |" in one.text for one in shown), "no table"
+        assert any("image/png" in bundle for bundle in bundles), "no figure"
+        assert "verdict" in script.read_text() or "**" in views[-1].text, "no verdict"
+    assert any("| --- |" in one.text for one in views), "no table"
 
 
 def test_a_notebook_runs_in_a_kernel(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    client = pytest.importorskip("nbclient", reason="needs pip install 'rlhf-lab[dev]'")
+    pytest.importorskip("nbclient", reason="needs pip install 'rlhf-lab[dev]'")
     pytest.importorskip("ipykernel", reason="needs pip install 'rlhf-lab[dev]'")
-    import nbformat
-
     monkeypatch.setenv(view.VARIABLE, str(saved))
     roots = [str(path) for path in (Path("src").absolute(), Path().absolute())]
     known = [*roots, os.environ.get("PYTHONPATH", "")]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, known)))
     script = next(path for path in SCRIPTS if path.stem == "rate_schedule")
-    notebook = nbformat.read(script.with_suffix(".ipynb"), as_version=4)
-    client.NotebookClient(notebook, timeout=540, kernel_name="python3").execute()
+    notebook = executed(notebook_of(script))
     outputs = [o for cell in notebook.cells if cell.cell_type == "code" for o in cell.outputs]
-    assert any("<img" in one.get("data", {}).get("text/html", "") for one in outputs)
+    assert any("image/png" in one.get("data", {}) for one in outputs)
     assert not any(one.output_type == "error" for one in outputs)
+
+
+def test_the_notebook_that_trains_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RLHF_LAB_NOTEBOOK_SIZE", "debug=tiny")
+    monkeypatch.setenv("MPLBACKEND", "Agg")
+    monkeypatch.setattr("tempfile.mkdtemp", lambda: str(tmp_path))
+    names: dict[str, Any] = {}
+    script = next(path for path in SCRIPTS if path.stem == TRAINING)
+    cells = [cell.source for cell in notebook_of(script).cells if cell.cell_type == "code"]
+    last = [shown_by(source, names) for source in cells][-1]
+    assert set(last["mode"]) == {"sync", "async"}
 
 
 def test_what_a_figure_lacks_is_said_in_its_place() -> None:
     alone = tables(record())
     shown = view.figure("fig5_policy_scale", alone)
-    assert "policy_scale" in shown.text and "<img" not in shown.html
+    assert "policy_scale" in shown.text
+    assert all("image/png" not in bundle for bundle in shown.bundles())
     with pytest.raises(UserError, match="no two of 0 conditions share two seeds"):
         view.first_pair([])
     assert "nothing to put in it" in view.table("scales", alone).text

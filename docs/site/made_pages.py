@@ -1,0 +1,177 @@
+"""Pages of the site that are made when it is built: of the code, of notebooks, of the benchmark."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import nbformat
+from nbconvert import MarkdownExporter
+
+from rlhf_lab.cli.main import COMMANDS
+from rlhf_lab.runs import metric_names
+
+NOTEBOOKS = Path("analysis/notebooks")
+GALLERY = Path("build/gallery")
+# The public modules of analysis, from reading runs to verdicts.
+API = {
+    "From runs to tables": ("tables.gather", "tables.table", "tables.store"),
+    "Conditions, pairs of seeds, claims": (
+        *("comparison.selection", "comparison.claims", "comparison.equal_kl"),
+        *("comparison.questions.answers", "comparison.questions.every_question"),
+    ),
+    "Statistics": (
+        *("statistics.results", "statistics.intervals", "statistics.contrasts"),
+        *("statistics.equivalence", "statistics.exact", "statistics.bootstrap"),
+        *("statistics.multiple", "statistics.aggregates", "statistics.profiles"),
+        *("statistics.improvement", "statistics.curves", "statistics.targets"),
+        *("statistics.survival", "statistics.frontiers", "statistics.pareto"),
+        *("statistics.sequential", "statistics.power", "statistics.planning"),
+        "statistics.decisions",
+    ),
+    "Figures and tables": (
+        *("figures.catalogue", "figures.style", "publication_tables.registry"),
+        *("publication_tables.options", "publication_tables.formats", "notebooks.view"),
+    ),
+}
+
+
+def pages(root: Path) -> dict[str, str]:
+    """Path below docs/ and Markdown of each page."""
+    made = {
+        "reference/commands.md": commands(),
+        "reference/metrics.md": metric_names.reference(),
+        "reference/api/index.md": api_index(),
+        "gallery/index.md": gallery(root),
+        "notebooks/index.md": notebook_index(root),
+        "start/contributing.md": contributing(root),
+    }
+    made |= {f"reference/api/{slug(title)}.md": api(title) for title in API}
+    for path in notebooks(root):
+        made[f"notebooks/{path.stem}.md"] = notebook(path)[0]
+    return made
+
+
+def pictures(root: Path) -> dict[str, Path | bytes]:
+    """Path below docs/ and content of each picture."""
+    made: dict[str, Path | bytes] = {
+        f"gallery/{path.name}": path for path in sorted((root / GALLERY).glob("*.png"))
+    }
+    for path in notebooks(root):
+        for name, content in notebook(path)[1].items():
+            made[f"notebooks/{name}"] = content
+    return made
+
+
+def commands() -> str:
+    """Every command with its help and an example."""
+    lines = [
+        "# Commands",
+        "",
+        "`rlhf-lab COMMAND --help` prints what stands here.",
+        "",
+        "| command | purpose |",
+        "|---|---|",
+        *(f"| [`{name}`](#{name}) | {one.summary} |" for name, one in COMMANDS.items()),
+    ]
+    for name, one in COMMANDS.items():
+        example = f"rlhf-lab {name} {one.example}".strip()
+        lines += ["", f"## {name}", "", one.summary, "", "```sh", example, "```", ""]
+        lines += ["```text", one.help().strip(), "```"]
+    return "\n".join([*lines, ""])
+
+
+def slug(title: str) -> str:
+    return re.sub(r"[^a-z]+", "-", title.lower()).strip("-")
+
+
+def api_index() -> str:
+    """What the pages of the API are about."""
+    lines = ["# Python API of analysis", "", "Import from `rlhf_lab_analysis`.", ""]
+    for title, modules in API.items():
+        names = ", ".join(f"`{name}`" for name in modules)
+        lines.append(f"- [{title}]({slug(title)}.md): {names}")
+    lines += ["", "```python", *EXAMPLE, "```", ""]
+    return "\n".join(lines)
+
+
+EXAMPLE = """
+from rlhf_lab_analysis.comparison.selection import cells
+from rlhf_lab_analysis.tables.gather import gather
+
+tables = gather(["analysis/benchmark/tables.parquet"])   # or "runs", "wandb:me/project", "old.csv"
+tables.runs                                              # a pandas data frame, one row a run
+selection = cells(tables)                                # conditions with their seeds
+""".strip().splitlines()
+
+
+def api(title: str) -> str:
+    """The documented functions and classes of some modules."""
+    blocks = [f"::: rlhf_lab_analysis.{name}" for name in API[title]]
+    return "\n\n".join([f"# {title}", *blocks, ""])
+
+
+def gallery(root: Path) -> str:
+    """Every figure that the tracked benchmark allows, with its caption."""
+    lines = [
+        "# Gallery",
+        "",
+        "Figures of the [tracked benchmark](../benchmark.md), drawn from its tables by",
+        "`make figures RUNS=analysis/benchmark/tables.parquet`. The same command draws those of",
+        "your runs as PNG, PDF, SVG and CSV.",
+    ]
+    for picture in sorted((root / GALLERY).glob("*.png")):
+        caption = picture.with_suffix(".txt").read_text(encoding="utf-8").strip()
+        title, _, rest = caption.partition(". ")
+        lines += ["", f"## {title}", "", f"![{title}]({picture.name}){{ loading=lazy }}", ""]
+        lines += [f"`{picture.stem}`", "", '<details markdown="1">']
+        lines += ["<summary>Runs, seeds and warnings</summary>", "", escaped(rest), "</details>"]
+    return "\n".join([*lines, ""])
+
+
+def escaped(text: str) -> str:
+    return re.sub(r"([\\`*_\[\]<>|])", r"\\\1", text)
+
+
+def notebooks(root: Path) -> list[Path]:
+    return sorted((root / NOTEBOOKS).glob("*.ipynb"))
+
+
+def notebook_index(root: Path) -> str:
+    """The notebooks with their first sentences."""
+    lines = [
+        "# Notebooks",
+        "",
+        "Each asks one question of the tracked benchmark. They are in `analysis/notebooks`;",
+        "`RLHF_LAB_TABLES=runs/mine` points them at runs of your own.",
+        "",
+    ]
+    for path in notebooks(root):
+        text = nbformat.read(path, as_version=4).cells[0].source
+        title, _, rest = text.removeprefix("# ").partition("\n")
+        first = on_site(" ".join(rest.strip().split("\n\n")[0].split()))
+        lines.append(f"- [{title}]({path.stem}.md): {first}")
+    return "\n".join([*lines, ""])
+
+
+def notebook(path: Path) -> tuple[str, dict[str, bytes]]:
+    """A notebook with its outputs as Markdown, and its pictures."""
+    exporter: Any = MarkdownExporter()
+    resources = {"unique_key": path.stem, "output_files_dir": path.stem}
+    text, found = exporter.from_filename(str(path), resources=resources)
+    # Tables of pandas look as all others do.
+    text = re.sub(r"<style scoped>.*?</style>\n", "", text, flags=re.DOTALL)
+    text = text.replace('<table border="1" class="dataframe">', "<table>")
+    return on_site(text), found["outputs"]
+
+
+def on_site(text: str) -> str:
+    """A notebook's text with links from the folder of its page."""
+    return text.replace("](../../docs/", "](../").replace("](../../README.md", "](../index.md")
+
+
+def contributing(root: Path) -> str:
+    """CONTRIBUTING.md, whose links start at the top of the repository."""
+    text = (root / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    return text.replace("](docs/", "](../")

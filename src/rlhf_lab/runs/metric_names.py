@@ -1,0 +1,184 @@
+"""The names of metrics.jsonl, validation.jsonl and evals.jsonl, with unit and meaning.
+
+A name that ends in * stands for all that begin so. tests/runs/test_metric_names.py compares the
+table with what runs write.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Metric(NamedTuple):
+    """A column. unit: empty for counts and for names."""
+
+    name: str
+    unit: str
+    about: str
+
+
+SHARE, TOKENS, SECONDS = "share, 0 to 1", "tokens", "s"
+NATS_TOKEN, NATS_SEQUENCE, SCORE = "nats a token", "nats a sequence", "score"
+
+ROUND = tuple(
+    Metric(*row)
+    for row in (
+        ("step", "", "Number of the row; `round` is the same number."),
+        ("round", "", "Number of the round, from 0; round r makes version r + 1."),
+        ("rows_kept", SHARE, "Samples of the round that the algorithm gave credit."),
+        ("reward/mean", SCORE, "Mean reward of the groups that were trained on."),
+        ("reward/mean_generated", SCORE, "The same of all groups of the round."),
+        ("reward/std", SCORE, "Standard deviation over samples."),
+        ("reward/best", SCORE, "Mean over groups of each group's best sample."),
+        ("reward/groups_tied", SHARE, "Groups whose samples have one and the same reward."),
+        ("sample/length", TOKENS, "Mean length of responses."),
+        ("sample/eos_rate", SHARE, "Responses that end with the end token."),
+        ("sample/version", "", "The oldest version that wrote a sample of the round."),
+        ("sample/continued", "", "Samples that more than one version wrote."),
+        ("sample/version_span", "rounds", "Newest less oldest version within a sample, mean."),
+        ("sample/groups_left_out", "", "Groups that were generated and not chosen (oversample)."),
+        ("sample/groups_unscored", "", "Groups that the reward could not score."),
+        ("dropped/groups", "", "Groups dropped as older than mode.max_staleness."),
+        ("dropped/length", TOKENS, "Mean length of dropped responses."),
+        ("dropped/lag_rounds_*", "rounds", "Age of dropped samples: min, mean, max, histogram."),
+        ("lag/rounds_*", "rounds", "Age of trained samples: min, mean, max, histogram."),
+        ("lag/updates_*", "updates", "The same counted in optimizer updates."),
+        ("kl/sampled_reference_k1", NATS_SEQUENCE, "KL from the writer of a sample to SFT."),
+        ("kl/behavior_policy_k1", NATS_TOKEN, "KL from the writer to the policy, estimator k1."),
+        ("kl/behavior_policy_k3", NATS_TOKEN, "The same by the estimator k3, never negative."),
+        ("kl/policy_reference_k1", NATS_TOKEN, "KL from the policy to the reference, k1."),
+        ("kl/policy_reference_k3", NATS_TOKEN, "The same by k3."),
+        ("ratio/mean", "", "Token ratio of the policy over the writer; 1 is on-policy."),
+        ("ratio/max", "", "The largest token ratio."),
+        ("ratio/clipped", SHARE, "Tokens that the loss clipped."),
+        ("ratio/ess", SHARE, "Effective sample size over tokens; 1 is on-policy."),
+        ("ratio/ess_sequences", SHARE, "Effective sample size over whole responses."),
+        ("correction/weight", "", "Mean weight that `correction=` gives a token."),
+        ("correction/zeroed", SHARE, "Tokens whose weight is 0."),
+        ("gap/mismatch_*", NATS_TOKEN, "Generator against trainer, same weights; *_ratio_max: "
+         "the largest ratio."),
+        ("gap/staleness_*", NATS_TOKEN, "Weights that wrote against those at the round's start."),
+        ("gap/drift_*", NATS_TOKEN, "Weights at the round's start against those at its end."),
+        ("by_lag/*", "as the metric", "The metric of that name for the rows of each lag, "
+         "a mapping from lag to value."),
+        ("update/loss", "", "Mean loss over the updates of the round."),
+        ("update/entropy", NATS_TOKEN, "Mean entropy of the policy over response tokens."),
+        ("update/learning_rate", "", "Mean learning rate over the updates of the round."),
+        ("update/grad_norm", "", "Norm of the policy's gradient before clipping."),
+        ("update/value_grad_norm", "", "The same of the value model."),
+        ("update/dpo/margin", "nats", "Mean margin of preferred over rejected samples."),
+        ("update/dpo/accuracy", SHARE, "Pairs whose preferred sample has the higher margin."),
+        ("update/ppo/value_error", "score squared", "Loss of the value model."),
+        ("update/cispo/weights_clipped", SHARE, "Tokens whose ratio CISPO clipped."),
+        ("algo/kl_coef", "", "KL coefficient where the algorithm adapts it."),
+        ("seconds/wall", SECONDS, "Wall-clock since the start."),
+        ("seconds/device", "device-seconds", "Wall-clock times devices held."),
+        ("seconds/generate", SECONDS, "Sum over generators: writing samples."),
+        ("seconds/score", SECONDS, "Sum over generators: rewards."),
+        ("seconds/take", SECONDS, "The trainer's time within the request for samples."),
+        ("seconds/reference", SECONDS, "Reading rows: reference log-probs, values."),
+        ("seconds/update", SECONDS, "Forward, backward, optimizer."),
+        ("seconds/train", SECONDS, "seconds/reference plus seconds/update."),
+        ("seconds/wait", SECONDS, "The trainer waited for samples (background generation)."),
+        ("seconds/generator_wait", SECONDS, "Generators waited, summed over them."),
+        ("seconds/probe", SECONDS, "Measuring the three gaps."),
+        ("seconds/sync", SECONDS, "Handing new weights to generators."),
+        ("seconds/track", SECONDS, "Writing metrics."),
+        ("seconds/save", SECONDS, "Saving weights of versions."),
+        ("seconds/checkpoint", SECONDS, "Saving checkpoints."),
+        ("seconds/other", SECONDS, "Wall-clock of the trainer that no phase accounts for."),
+        ("seconds/lost", SECONDS, "Work repeated after interruptions."),
+        ("total/rounds", "", "Rounds so far."),
+        ("total/updates", "", "Optimizer updates so far."),
+        ("total/updates_empty", "", "Updates without a row that had credit: nothing applied."),
+        ("total/prompts", "", "Prompts so far."),
+        ("total/completions", "", "Completions so far."),
+        ("total/flops", "FLOPs", "Estimate for generation, scoring, reading and training."),
+        ("total/generated_tokens", TOKENS, "Response tokens of the rounds that were taken."),
+        ("total/prefill_tokens", TOKENS, "Prompt tokens read by generators."),
+        ("total/trained_tokens", TOKENS, "Tokens read by updates, prompts included."),
+        ("total/reference_tokens", TOKENS, "Tokens read by the reference model."),
+        ("total/reread_tokens", TOKENS, "Tokens read again by the policy at the round's start."),
+        ("total/value_tokens", TOKENS, "Tokens read by the value model."),
+        ("total/scored_tokens", TOKENS, "Tokens read by reward models."),
+        ("total/kept_tokens", TOKENS, "Generated tokens that were trained on."),
+        ("total/tied_tokens", TOKENS, "Generated tokens without credit."),
+        ("total/left_out_tokens", TOKENS, "Generated tokens of groups that were not chosen."),
+        ("total/unscored_tokens", TOKENS, "Generated tokens of groups without a reward."),
+        ("total/dropped_tokens", TOKENS, "Generated tokens dropped as too old."),
+        ("total/offline_tokens", TOKENS, "Tokens from a fixed set, which nobody generated."),
+        ("total/unscored_groups", "", "Groups without a reward so far."),
+        ("total/dropped_groups", "", "Groups dropped as too old so far."),
+        ("total/*", "", "Counts that a reward or judge reports, such as requests and failures."),
+        ("timing/generated_tokens", TOKENS, "All tokens generated, those in flight included."),
+        ("timing/in_flight_tokens", TOKENS, "Tokens generated and not yet taken."),
+        ("timing/generator_restarts", "", "Generators that were started again after a failure."),
+        ("timing/peak_*", "bytes", "Peak memory: resident, and allocated on the GPU."),
+        ("timing/generator_sync_seconds", SECONDS, "vLLM: taking over a version's weights."),
+        ("generator/proof_gap_*", NATS_TOKEN, "vLLM: proof that weights have moved."),
+        ("generator/batch_*", "", "vLLM: what the batch's composition changes in log-probs."),
+    )
+)  # fmt: skip
+
+EVALUATION = tuple(
+    Metric(*row)
+    for row in (
+        ("version", "", "The version of the weights that is judged; 0 is SFT."),
+        ("validate", "", "Which validation of validation.jsonl this is."),
+        ("gold/win_rate", SHARE, "Prompts whose sample beats the reference for the gold judge; "
+         "ties count half. *_low, *_high: Wilson's 95% interval over prompts."),
+        ("gold/win_rate_*", SHARE, "Bounds; `length_controlled` corrects for length."),
+        ("gold/tie_rate", SHARE, "Prompts that the judge calls a tie."),
+        ("gold/mean", SCORE, "Mean gold score of samples."),
+        ("gold/reference_mean", SCORE, "Mean gold score of references."),
+        ("proxy/mean", SCORE, "Mean score of the reward that training saw."),
+        ("proxy/reference_mean", SCORE, "The same of references."),
+        ("proxy/win_rate", SHARE, "Samples that beat the reference for the proxy."),
+        ("proxy/prompts_unscored", "", "Prompts that the proxy could not score."),
+        ("proxy/*", "", "Counts that the proxy reports, such as requests and failures."),
+        ("gap/win_rate", "share, -1 to 1", "Proxy's win-rate less gold's: over-optimisation."),
+        ("gap/proxy_gold", "standard deviations", "Standardised margin of the proxy less gold's."),
+        ("gap/rank_correlation", "-1 to 1", "Spearman's, of proxy and gold margins."),
+        ("judge/agreement", SHARE, "Prompts on which both orders of a comparison agree."),
+        ("judge/*", "", "Bounds, and counts that the judge reports."),
+        ("accuracy/mean", SHARE, "Right answers, where the task has a rule."),
+        ("accuracy/mean_*", SHARE, "Its 95% bounds over prompts."),
+        ("pass/at_*", SHARE, "Prompts with a right answer among k samples, and bounds."),
+        ("majority/at_*", SHARE, "Prompts whose most frequent answer of k is right, and bounds."),
+        ("sample/length", TOKENS, "Mean length of responses."),
+        ("sample/eos_rate", SHARE, "Responses that end with the end token."),
+        ("kl/sft_k1", NATS_SEQUENCE, "KL from the judged version to SFT."),
+        ("kl/sft_k3", NATS_SEQUENCE, "The same by the estimator k3."),
+        ("ppl/sft_response", "", "Perplexity of responses under SFT."),
+        ("ppl/sft_paper", "", "The same as the paper's code counts it, over all tokens."),
+        ("eval/prompts", "", "Prompts that were judged."),
+        ("eval/prompts_unjudged", "", "Prompts that the judge could not judge."),
+        ("eval/samples", "", "Samples per prompt."),
+        ("eval/split", "", "The split that prompts come from."),
+        ("eval/options", "", "The evaluation's name: `quick`, `full`."),
+        ("eval/generated_tokens", TOKENS, "Tokens that the evaluation generated."),
+        ("timing/seconds", SECONDS, "What the evaluation took."),
+        ("timing/samples_per_second", "samples a second", "Its speed."),
+    )
+)  # fmt: skip
+
+
+def described(name: str, table: tuple[Metric, ...]) -> Metric | None:
+    """The row of a name: its own, or the longest one with a star; None if there is none."""
+    own = [row for row in table if row.name == name]
+    stars = [row for row in table if row.name.endswith("*") and name.startswith(row.name[:-1])]
+    return max(own or stars, key=lambda row: len(row.name), default=None)
+
+
+def reference() -> str:
+    """The tables as Markdown."""
+    lines = ["# Metrics", ""]
+    for title, file, table in (
+        ("Rounds", "metrics.jsonl", ROUND),
+        ("Evaluations", "evals.jsonl and validation.jsonl", EVALUATION),
+    ):
+        lines += [f"## {title}", "", f"Columns of {file}.", ""]
+        lines += ["| name | unit | meaning |", "|---|---|---|"]
+        lines += [f"| `{row.name}` | {row.unit} | {row.about} |" for row in table]
+        lines.append("")
+    return "\n".join(lines)
