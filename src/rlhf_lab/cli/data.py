@@ -9,9 +9,11 @@ from rlhf_lab.cli.command import HydraCommand
 
 def job(cfg: DictConfig) -> None:
     from rlhf_lab.cli.compose import checked
+
+    config, console = checked(cfg)
     from rlhf_lab.experiment.data_report import inspect
 
-    inspect(*checked(cfg))
+    inspect(config, console)
 
 
 COMMAND = HydraCommand(

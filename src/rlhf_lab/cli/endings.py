@@ -19,6 +19,9 @@ FAILED = 1
 # What sysexits.h calls a temporary failure: a scheduler should run the same command again.
 REQUEUE = 75
 
+# Lines of Hydra's errors that help nobody who types a command.
+OF_HYDRA = ("Config search path:", "provider=", "See https://hydra.cc")
+
 REFUSALS = (UserError, HydraException, OmegaConfBaseException)
 
 
@@ -58,8 +61,20 @@ def complain(command: str, text: str) -> None:
 def message(error: BaseException) -> str:
     """An error in one line: with the cause that Hydra keeps behind it (the key and its allowed
     values), and with its notes, such as the job of a sweep."""
-    cause = None if isinstance(error, UserError) else error.__cause__
-    text = str(error) if cause is None else f"{error}: {cause}"
+    text = refusal_text(error)
     notes = "; ".join(getattr(error, "__notes__", []))
     lines = (f"{text} ({notes})" if notes else text).splitlines()
+    lines = [line for line in lines if not line.strip().startswith(OF_HYDRA)]
     return masked(" ".join(line.strip() for line in lines if line.strip()))
+
+
+def refusal_text(error: BaseException) -> str:
+    """What was refused and what to do, in the words of the project where Hydra refused it."""
+    if isinstance(error, UserError):
+        return str(error)
+    if isinstance(error, HydraException):
+        from rlhf_lab.experiment.suggestions import explained
+
+        if text := explained(error):
+            return text
+    return str(error) if error.__cause__ is None else f"{error}: {error.__cause__}"

@@ -21,10 +21,11 @@ if TYPE_CHECKING:
 
 def job(cfg: DictConfig) -> None:
     from rlhf_lab.cli.compose import checked
+
+    config, console = checked(cfg)
     from rlhf_lab.experiment.evaluate import show
     from rlhf_lab.experiment.lifecycle import evaluate_again
 
-    config, console = checked(cfg)
     show(console, [evaluate_again(config, console)])
 
 

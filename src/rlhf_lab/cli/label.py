@@ -10,9 +10,10 @@ from rlhf_lab.cli.stages import report_artifact
 
 def job(cfg: DictConfig) -> None:
     from rlhf_lab.cli.compose import stage
-    from rlhf_lab.experiment.prepare import Artifacts
 
     config, console = stage(cfg)
+    from rlhf_lab.experiment.prepare import Artifacts
+
     report_artifact(console, "label", Artifacts(config, console).labels())
 
 

@@ -13,9 +13,10 @@ from rlhf_lab.cli.command import HydraCommand
 def job(cfg: DictConfig) -> None:
     """Become the server of runs with this config, until it is stopped."""
     from rlhf_lab.cli.compose import checked
-    from rlhf_lab.experiment.build_rollout import build_server
 
     config, console = checked(cfg)
+    from rlhf_lab.experiment.build_rollout import build_server
+
     command = build_server(config)
     console.print(f"starting {' '.join(command.words)}")
     sys.stdout.flush()

@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
 from omegaconf import DictConfig
 
 from rlhf_lab.cli.command import HydraCommand
 
+if TYPE_CHECKING:
+    from rlhf_lab.experiment.config import Config
+    from rlhf_lab.runs.trackers.console import Console
+
+
+def train(config: Config, console: Console, facts: Mapping[str, Any]) -> None:
+    """Start a run, whose config is checked."""
+    from rlhf_lab.experiment import lifecycle
+
+    lifecycle.train(config, console, facts)
+
 
 def job(cfg: DictConfig) -> None:
     from rlhf_lab.cli.compose import start_run
-    from rlhf_lab.experiment.lifecycle import train
 
     start_run("train", train, cfg)
 
