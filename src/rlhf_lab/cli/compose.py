@@ -21,7 +21,7 @@ from omegaconf import DictConfig, OmegaConf
 from hydra_plugins.rlhf_lab_plugin.search_sweeper import SearchSweeper
 from hydra_plugins.rlhf_lab_plugin.slurm_launcher import SlurmLauncher
 from hydra_plugins.rlhf_lab_plugin.tracked_sweeper import TrackedSweeper
-from rlhf_lab.cli.endings import REFUSALS
+from rlhf_lab.cli.endings import refusals
 from rlhf_lab.cli.status_line import load_libraries
 from rlhf_lab.experiment.checks import check, require_readable_splits, require_working_rewards
 from rlhf_lab.experiment.config import Config, plain, typed
@@ -68,7 +68,7 @@ def compose(job: Job, overrides: Sequence[str], command: str = "") -> None:
             )
             with no_quiet_end():
                 job(cfg)
-        except REFUSALS as error:
+        except refusals() as error:
             if HydraConfig.get().mode is not RunMode.RUN:
                 raise
             refused.append(error)  # Hydra would print all overrides before it raises this

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from omegaconf import DictConfig
+from typing import TYPE_CHECKING
 
 from rlhf_lab.cli.command import HydraCommand
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
 
 
 def job(cfg: DictConfig) -> None:

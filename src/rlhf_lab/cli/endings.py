@@ -6,9 +6,6 @@ import os
 import sys
 from collections.abc import Callable
 
-from hydra.errors import HydraException
-from omegaconf.errors import OmegaConfBaseException
-
 from rlhf_lab.runs.disk import FULL, disk_error, disk_error_text
 from rlhf_lab.runs.secrets import masked
 from rlhf_lab.types.errors import JobsFailed, StopRequested, UserError
@@ -22,14 +19,21 @@ REQUEUE = 75
 # Lines of Hydra's errors that help nobody who types a command.
 OF_HYDRA = ("Config search path:", "provider=", "See https://hydra.cc")
 
-REFUSALS = (UserError, HydraException, OmegaConfBaseException)
+
+def refusals() -> tuple[type[Exception], ...]:
+    """Errors by which a command refuses its input. Hydra is imported only once one is raised: it
+    takes longer than `rlhf-lab --help` does."""
+    from hydra.errors import HydraException
+    from omegaconf.errors import OmegaConfBaseException
+
+    return (UserError, HydraException, OmegaConfBaseException)
 
 
 def exit_code(command: str, run: Callable[[], int]) -> int:
     """Run a command; if it ends early, print why in one line. Other errors are raised."""
     try:
         return run()
-    except REFUSALS as error:
+    except refusals() as error:
         # Under torchrun every process refuses the same.
         if os.environ.get("RANK", "0") == "0":
             complain(command, message(error))
@@ -72,9 +76,8 @@ def refusal_text(error: BaseException) -> str:
     """What was refused and what to do, in the words of the project where Hydra refused it."""
     if isinstance(error, UserError):
         return str(error)
-    if isinstance(error, HydraException):
-        from rlhf_lab.experiment.suggestions import explained
+    from rlhf_lab.experiment.suggestions import explained
 
-        if text := explained(error):
-            return text
+    if text := explained(error):
+        return text
     return str(error) if error.__cause__ is None else f"{error}: {error.__cause__}"

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from omegaconf import DictConfig
-
 from rlhf_lab.cli.command import HydraCommand
 
 if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
     from rlhf_lab.experiment.config import Config
     from rlhf_lab.runs.trackers.console import Console
 
