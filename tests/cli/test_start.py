@@ -44,6 +44,8 @@ REFUSED = {
     "train run.updatez=3": "run.updatez is no key of the config: did you mean run.updates?",
     "train model@proxy=nano_x": "did you mean nano_s, nano_m or nano_l?",
     "train proxy.hidden_sizee=3": "did you mean proxy.hidden_size?",
+    "train run=3": "run=3 is no option of run: One of ",
+    "train eval.ks=[a]": "eval.ks=[a]: eval.ks[0]: Value 'a' of type 'str' could not be",
     "train experiment=nosuch": "experiment=nosuch is no option of experiment: ",
     "train debug=tyny": "did you mean tiny?",
     "train run.updates=-1": "run.updates=-1 is out of range: choose 1 to 1000000000",

@@ -39,7 +39,7 @@ REFUSALS = (UserError, HydraException, OmegaConfBaseException)
 @pytest.mark.parametrize(
     ("overrides", "parts"),
     [
-        (["algo=grpoo"], ["algo/grpoo", "grpo"]),
+        (["algo=grpoo"], ["algo=grpoo is no option of algo: did you mean grpo?", "grpo"]),
         (["algo=grpo", "algo.clpi=0.3"], ["clpi"]),
         (["+algo.foo=1"], ["foo"]),
         (["algo=grpo", "algo.clip=abc"], ["abc", "clip"]),

@@ -28,7 +28,7 @@ from rlhf_lab.experiment.config import Config, plain, typed
 from rlhf_lab.experiment.config_schema import register
 from rlhf_lab.experiment.former_files import read_former_names
 from rlhf_lab.experiment.registry import conf_folder
-from rlhf_lab.experiment.suggestions import require_overlays
+from rlhf_lab.experiment.suggestions import require_names, require_overlays
 from rlhf_lab.runs.folder import config_hash
 from rlhf_lab.runs.foreign.boundary import no_quiet_end
 from rlhf_lab.runs.former_names import present_overrides
@@ -57,6 +57,7 @@ def compose(job: Job, overrides: Sequence[str], command: str = "") -> None:
     slurm.register()
     sys.argv = ["rlhf-lab", *present_overrides(overrides)]
     require_flags(sys.argv[1:])
+    require_names(sys.argv[1:])
     wrap = hydra.main(version_base="1.3", config_path=str(conf_folder()), config_name=PRIMARY)
     refused: list[Exception] = []
 

@@ -33,6 +33,7 @@ MOST_NAMES = 4
 # How much less than the nearest name another one may resemble the word.
 MARGIN = 0.1
 NO_KEY = re.compile(r"Could not override '([^']+)'|'?([\w@./]+)'? does not exist")
+NO_NAME = re.compile(r"[+-]?[\d.]+(e[+-]?\d+)?|true|false|null", re.IGNORECASE)
 BAD_VALUE = re.compile(r"Error merging override (.+)")
 
 
@@ -97,6 +98,15 @@ def no_option(group: str, name: str, options: Sequence[str]) -> str:
     )
 
 
+def require_names(overrides: Sequence[str]) -> None:
+    """Refuse numbers and null for groups, which Hydra answers with a traceback."""
+    groups = group_options()
+    for text in overrides:
+        key, _, value = text.lstrip("+").partition("=")
+        if (group := key.partition("@")[0]) in groups and NO_NAME.fullmatch(value):
+            raise UserError(no_option(key, value, groups[group]))
+
+
 def require_overlays(choices: Mapping[str, Any], loader: Any) -> None:
     """Refuse options of the groups that set keys anywhere: they are optional, so Hydra leaves out
     one that is not there."""
@@ -117,11 +127,18 @@ def explained(error: BaseException) -> str | None:
     if not isinstance(error, HydraException):
         return None
     if found := BAD_VALUE.match(str(error)):
-        why = str(error.__cause__ or "no such value").splitlines()[0]
-        return f"{found[1].removesuffix(':')}: {why}".replace(" : ", ": ")
+        return bad_value(found[1].removesuffix(":").strip(), str(error.__cause__))
     if found := NO_KEY.search(str(error)):
         return no_key(found[1] or found[2])
     return None
+
+
+def bad_value(override: str, cause: str) -> str:
+    """The refusal of a value of another type, with its place in a list."""
+    place = re.search(r"full_key: (\S+)", cause)
+    key = override.lstrip("+").partition("=")[0]
+    within = f"{place[1]}: " if place and place[1] != key else ""
+    return f"{override}: {within}{cause.splitlines()[0]}"
 
 
 def parse_error(override: str) -> str:
