@@ -24,9 +24,8 @@ from rlhf_lab.models.batching import pad_left
 from rlhf_lab.models.causal_lm import load_policy
 from rlhf_lab.models.devices import torch_threads
 from rlhf_lab.models.pretrained import PretrainedModel
-from rlhf_lab.rollout.generators.decoders import Decode
 from rlhf_lab.rollout.generators.hf import HFGenerator
-from rlhf_lab.rollout.generators.options import HFSampling
+from rlhf_lab.rollout.generators.options import Decode, HFSampling
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.tasks.tldr_nano import TldrNano
 from rlhf_lab.types.data import Weights

@@ -39,7 +39,7 @@ REFUSALS = (UserError, HydraException, OmegaConfBaseException)
 @pytest.mark.parametrize(
     ("overrides", "parts"),
     [
-        (["algo=grpoo"], ["algo/grpoo", "grpo"]),
+        (["algo=grpoo"], ["algo=grpoo is no option of algo: did you mean grpo?", "grpo"]),
         (["algo=grpo", "algo.clpi=0.3"], ["clpi"]),
         (["+algo.foo=1"], ["foo"]),
         (["algo=grpo", "algo.clip=abc"], ["abc", "clip"]),
@@ -233,7 +233,7 @@ def test_the_command_line_refuses_with_exit_code_2(
     assert call("trian", monkeypatch=monkeypatch) == 2
     assert "unknown command 'trian'" in capsys.readouterr().err
     assert call("train", "algo=nothing", monkeypatch=monkeypatch) == 2
-    assert "Available options in 'algo'" in capsys.readouterr().err
+    assert "algo=nothing is no option of algo: One of a_lol, " in capsys.readouterr().err
     assert call("train", "run.passes=0", monkeypatch=monkeypatch) == 2
     assert "run.passes=0" in capsys.readouterr().err
     assert call("evaluate", "eval=full", monkeypatch=monkeypatch) == 2

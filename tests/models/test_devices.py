@@ -5,7 +5,8 @@ import torch
 import transformers
 
 from rlhf_lab.models.devices import check_name, chosen
-from rlhf_lab.rewards.model import ModelReward, ModelScorer
+from rlhf_lab.rewards.model import ModelScorer
+from rlhf_lab.rewards.model_options import ModelReward
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.samples import Group, Sample
 from tests.support.examples import group

@@ -31,7 +31,8 @@ from rlhf_lab.rewards.model import last_token_scores
 from rlhf_lab.rewards.rule import RuleReward
 from rlhf_lab.rewards.shaping import ShapedScorer, ShapingOptions
 from rlhf_lab.rewards.step_ends import step_ends
-from rlhf_lab.rewards.steps import Refine, StepsReward, StepsScorer, refined
+from rlhf_lab.rewards.steps import StepsScorer, refined
+from rlhf_lab.rewards.steps_options import Refine, StepsReward
 from rlhf_lab.rollout.chunk_states import QueuedChunk
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.tasks.arithmetic import character_tokenizer

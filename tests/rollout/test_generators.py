@@ -21,7 +21,8 @@ from rlhf_lab.models.pretrained import PretrainedModel
 from rlhf_lab.models.reward_model import load_reward_model, reward_model_from, save_reward_model
 from rlhf_lab.models.scratch import ScratchModel
 from rlhf_lab.models.weights import load_weights, num_parameters
-from rlhf_lab.rewards.model import ModelReward, ModelScorer, last_token_scores
+from rlhf_lab.rewards.model import ModelScorer, last_token_scores
+from rlhf_lab.rewards.model_options import ModelReward
 from rlhf_lab.rollout.feeds import LatestWeights, RecordedWeights, SegmentRecorder
 from rlhf_lab.rollout.generators.draw import draw
 from rlhf_lab.rollout.generators.hf import HFGenerator

@@ -25,8 +25,9 @@ from rlhf_lab.models.reward_model import chosen_label, load_reward_model, reward
 from rlhf_lab.models.scratch import ScratchModel
 from rlhf_lab.rewards.build import RewardContext, build_scorer
 from rlhf_lab.rewards.ensemble import EnsembleReward
-from rlhf_lab.rewards.model import ModelReward, row_scores
-from rlhf_lab.rewards.steps import StepsReward
+from rlhf_lab.rewards.model import row_scores
+from rlhf_lab.rewards.model_options import ModelReward
+from rlhf_lab.rewards.steps_options import StepsReward
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.tasks.pairs import swap_sides
 from rlhf_lab.tasks.tldr_nano import TldrNano
@@ -39,10 +40,9 @@ from rlhf_lab.training.stages.calibration import (
     write_calibration,
 )
 from rlhf_lab.training.stages.reward_model import accuracy, pair_gaps, train_reward_model
-from rlhf_lab.training.stages.reward_model_options import RewardModelOptions
+from rlhf_lab.training.stages.reward_model_options import RewardModelOptions, Treatment
 from rlhf_lab.training.stages.strength import (
     Row,
-    Treatment,
     apply_treatment,
     flip_weakest,
     pair_loss,

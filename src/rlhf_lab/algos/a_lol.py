@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from rlhf_lab.algos import fields
 from rlhf_lab.algos.advantages import centred
@@ -18,6 +17,9 @@ from rlhf_lab.algos.common import (
 )
 from rlhf_lab.types import limits
 from rlhf_lab.types.data import Batch, Credit, LossOutput, Needs, Objective, PolicyOutput, Reduction
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class RatioOf(StrEnum):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from rlhf_lab.algos.common import k1, sequence_sum
 from rlhf_lab.types.data import Batch
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def best_and_worst(reward_PG: Tensor) -> tuple[Tensor, Tensor]:
@@ -14,6 +16,8 @@ def best_and_worst(reward_PG: Tensor) -> tuple[Tensor, Tensor]:
 
     Both are zero for a group whose rewards are all equal: it prefers nothing.
     """
+    import torch
+
     differ_P1 = is_informative(reward_PG).unsqueeze(1)
     size = reward_PG.shape[1]
     best_PG = torch.nn.functional.one_hot(reward_PG.argmax(dim=1), size)
@@ -51,6 +55,8 @@ def standardised(reward_PG: Tensor, epsilon: float) -> Tensor:
 
 def whitened(value_BT: Tensor, mask_BT: Tensor, keep_mean: bool = False) -> Tensor:
     """Values with unit variance over all response tokens, and zero mean unless `keep_mean`."""
+    import torch
+
     count = mask_BT.sum()
     mean = (value_BT * mask_BT).sum() / count
     variance = ((value_BT - mean).square() * mask_BT).sum() / count
@@ -82,6 +88,8 @@ def gae(reward_BT: Tensor, value_BT: Tensor, mask_BT: Tensor, gamma: float, lam:
 
     value_BT: value of the state before each token. The value after the last token is 0.
     """
+    import torch
+
     value_BT = value_BT * mask_BT
     advantage_BT = torch.zeros_like(reward_BT)
     following_B = torch.zeros_like(reward_BT[:, 0])

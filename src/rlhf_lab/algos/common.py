@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from rlhf_lab.algos.off_policy import k3_terms
 from rlhf_lab.types.data import Batch, LossOutput, PolicyOutput
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def sequence_sum(value_BT: Tensor, batch: Batch) -> Tensor:
@@ -37,6 +39,8 @@ def grouped(value_B: Tensor, batch: Batch) -> Tensor:
 
 def keep_all(reward_PG: Tensor) -> Tensor:
     """Train on every row, shape B."""
+    import torch
+
     return torch.ones(reward_PG.numel(), dtype=torch.bool, device=reward_PG.device)
 
 
@@ -65,6 +69,8 @@ def clipped_surrogate(
 ) -> tuple[Tensor, Tensor]:
     """-min(r A, clip(r, 1 - low, 1 + high) A) (arXiv:1707.06347, eq. 7), and 1 where the clip
     removes the gradient."""
+    import torch
+
     clipped = ratio.clamp(1 - low, 1 + high)
     loss = -torch.minimum(ratio * advantage, clipped * advantage)
     return loss, ((clipped * advantage) < (ratio * advantage)).to(ratio.dtype)
@@ -101,6 +107,8 @@ def credited_likelihood(policy: PolicyOutput, batch: Batch) -> LossOutput:
 def value_error(policy: PolicyOutput, batch: Batch, clip: float) -> Tensor:
     """Half the squared error of the values, BT, clipped as in arXiv:2403.17031 (N+): the larger of
     the error and of that of the value moved at most `clip` from before the round. 0: no clip."""
+    import torch
+
     if policy.value_BT is None:
         raise ValueError("a value model is needed, and the engine has none")
     error_BT = (policy.value_BT - batch.target_BT).square()

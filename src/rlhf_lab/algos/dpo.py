@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import ClassVar
-
-from torch import Tensor
-from torch.nn.functional import logsigmoid
+from typing import TYPE_CHECKING, ClassVar
 
 from rlhf_lab.algos import fields
 from rlhf_lab.algos.common import credited_likelihood
 from rlhf_lab.algos.pairs import best_credit, compared, ipo, pair_credit, pair_output
 from rlhf_lab.types import limits
 from rlhf_lab.types.data import Batch, Credit, LossOutput, Needs, Objective, PolicyOutput, Reduction
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class PairLoss(StrEnum):
@@ -53,6 +53,8 @@ class DPO(limits.Limited, key="algo"):
 
     def loss(self, policy: PolicyOutput, batch: Batch) -> LossOutput:
         """The loss of each pair, a mean over pairs."""
+        from torch.nn.functional import logsigmoid
+
         if self.pair_loss is PairLoss.sft:
             return credited_likelihood(policy, batch)
         gap_PGG, weight_PGG = compared(policy, batch)

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
-
-import torch
-from torch import Tensor
-from torch.nn.functional import pad
+from typing import TYPE_CHECKING, ClassVar
 
 from rlhf_lab.algos import fields
 from rlhf_lab.algos.advantages import gae, token_rewards, whitened
@@ -23,6 +19,9 @@ from rlhf_lab.types.data import (
     Reduction,
     ValueModel,
 )
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -51,17 +50,23 @@ class MacroPPO(limits.Limited, key="algo"):
 
     def _sums(self, value_BT: Tensor) -> Tensor:
         """Sum over each macro action, at each of its tokens, BT."""
+        from torch.nn.functional import pad
+
         rows, width = value_BT.shape
         padded = pad(value_BT, (0, -width % self.macro_tokens)).view(rows, -1, self.macro_tokens)
         return padded.sum(dim=2, keepdim=True).expand_as(padded).reshape(rows, -1)[:, :width]
 
     def _first(self, batch: Batch) -> Tensor:
         """1 at the first token of each macro action, BT."""
+        import torch
+
         place_T = torch.arange(batch.mask_BT.shape[1], device=batch.mask_BT.device)
         return batch.mask_BT * (place_T % self.macro_tokens == 0)
 
     def credit(self, reward_PG: Tensor, batch: Batch) -> Credit:
         """GAE over macro actions, whitened over tokens; only first tokens have a target."""
+        import torch
+
         reward_BT = self._sums(token_rewards(reward_PG, self.kl_coef, batch))
         first_BT, every = self._first(batch), slice(None, None, self.macro_tokens)
         reward_BM, value_BM = reward_BT[:, every], batch.value_BT[:, every]

@@ -14,12 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from rlhf_lab.types.data import Batch, Metrics, Objective
 from rlhf_lab.types.protocols import Algorithm, Correction
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 SUMS = {
     "ratio": "ratio/mean",
@@ -31,7 +32,7 @@ SUMS = {
     "reference_k1": "kl/policy_reference_k1",
     "reference_k3": "kl/policy_reference_k3",
 }
-Rows = Mapping[str, Tensor]
+Rows = Mapping[str, "Tensor"]
 
 
 def is_anchored(algo: Algorithm, correction: Correction) -> bool:
@@ -57,6 +58,8 @@ def corrected(
 
 def k3_terms(log_ratio: Tensor) -> Tensor:
     """r - 1 - log r of log-ratios log r: terms of the k3 estimator, never negative."""
+    import torch
+
     return torch.expm1(log_ratio) - log_ratio
 
 
@@ -65,6 +68,8 @@ def measure(
 ) -> dict[str, Tensor]:
     """Measures of every row, B each: token-weighted sums, the largest ratio, the log-ratio of the
     whole response. clipped_BT: see LossOutput. factor_BT: the weights of `corrected`."""
+    import torch
+
     with torch.no_grad():
         log_ratio_BT = (logp_BT - batch.behavior_logp_BT) * batch.mask_BT
         drift_BT = (
@@ -96,6 +101,8 @@ def summary(parts: Sequence[Rows], lags: Sequence[Tensor]) -> Metrics:
 
     lags: age of each row in updates, one tensor per update.
     """
+    import torch
+
     if not parts:
         return {}
     rows = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
-
-from torch import Tensor
-from torch.nn.functional import logsigmoid
+from typing import TYPE_CHECKING, ClassVar
 
 from rlhf_lab.algos import fields
 from rlhf_lab.algos.pairs import Pairs, compared, pair_choice, pair_credit, pair_output
 from rlhf_lab.types import limits
 from rlhf_lab.types.data import Batch, Credit, LossOutput, Needs, Objective, PolicyOutput, Reduction
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,8 @@ class OnlineDPO(limits.Limited, key="algo"):
 
     def loss(self, policy: PolicyOutput, batch: Batch) -> LossOutput:
         """-log sigmoid of beta times the difference of log-ratios, a mean over pairs and groups."""
+        from torch.nn.functional import logsigmoid
+
         gap_PGG, weight_PGG = compared(policy, batch)
         margin_PGG = self.beta * gap_PGG
         right_PGG = (1 - self.smoothing) * logsigmoid(margin_PGG)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from enum import StrEnum
-
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from rlhf_lab.algos.advantages import best_and_worst, is_informative
 from rlhf_lab.algos.common import grouped, per_token, sequence_sum, sequence_value, sequence_weight
 from rlhf_lab.types import limits
 from rlhf_lab.types.data import Batch, Credit, LossOutput, PolicyOutput
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class Pairs(StrEnum):

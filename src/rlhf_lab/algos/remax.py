@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, ClassVar
 
 from rlhf_lab.algos import fields
 from rlhf_lab.algos.advantages import less_kl
 from rlhf_lab.algos.common import credited_likelihood, per_token
 from rlhf_lab.types import limits
 from rlhf_lab.types.data import Batch, Credit, LossOutput, Needs, Objective, PolicyOutput, Reduction
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,8 @@ class ReMax(limits.Limited, key="algo"):
 
     def credit(self, reward_PG: Tensor, batch: Batch) -> Credit:
         """Reward less KL, less the reward of the greedy sample, which is not trained on."""
+        import torch
+
         advantage_PG = less_kl(reward_PG, self.kl_coef, batch) - reward_PG[:, -1:]
         keep_PG = torch.ones_like(reward_PG, dtype=torch.bool)
         keep_PG[:, -1] = False

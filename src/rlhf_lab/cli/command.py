@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
+from rlhf_lab.cli import status_line
 from rlhf_lab.cli.arguments import is_option, without_flag
 from rlhf_lab.cli.start_folder import enter_start_folder
 from rlhf_lab.experiment.registry import group_options
@@ -134,11 +135,18 @@ class HydraCommand(Command):
         )
 
     def run(self, arguments: list[str]) -> int:
-        from rlhf_lab.cli.compose import compose
+        is_sweep = bool(MULTIRUN & set(arguments))
+        if not is_sweep:
+            status_line.show("reading the config ...")
+        try:
+            from rlhf_lab.cli.compose import compose
 
-        if self.of_run is not None:
-            arguments = self.of_run(self.run_folder(arguments), arguments[1:])
-        compose(self.job, arguments, self.job_command or self.name)
+            if self.of_run is not None:
+                arguments = self.of_run(self.run_folder(arguments), arguments[1:])
+            compose(self.job, arguments, self.job_command or self.name)
+        finally:
+            if not is_sweep:
+                status_line.clear()
         return 0
 
 

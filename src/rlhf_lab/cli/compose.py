@@ -1,6 +1,6 @@
 """Overrides in, a job for each config that Hydra composes from them: what the Hydra commands share.
 
-Imports all that a run needs, so the files of commands import it when they run.
+torch is loaded once a config is checked, so that what is refused is refused at once.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import hydra
-import torch
+from hydra._internal.utils import get_args_parser
+from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.plugins import Plugins
 from hydra.types import RunMode
@@ -23,15 +24,16 @@ from hydra_plugins.rlhf_lab_plugin.search_sweeper import SearchSweeper
 from hydra_plugins.rlhf_lab_plugin.shipped_sweeps import ShippedSweeps
 from hydra_plugins.rlhf_lab_plugin.slurm_launcher import SlurmLauncher
 from hydra_plugins.rlhf_lab_plugin.tracked_sweeper import TrackedSweeper
-from rlhf_lab.cli.endings import REFUSALS
+from rlhf_lab.cli.endings import refusals
+from rlhf_lab.cli.status_line import load_libraries
 from rlhf_lab.experiment.checks import check, require_readable_splits, require_working_rewards
 from rlhf_lab.experiment.config import Config, plain, typed
 from rlhf_lab.experiment.config_schema import read_own_parts, register
 from rlhf_lab.experiment.former_files import read_former_names
 from rlhf_lab.experiment.own_code import plugins_of
-from rlhf_lab.experiment.planning.forecast import require_prompts, require_room
 from rlhf_lab.experiment.plugins import activate_for
 from rlhf_lab.experiment.registry import conf_folder
+from rlhf_lab.experiment.suggestions import require_names, require_overlays
 from rlhf_lab.runs.folder import config_hash
 from rlhf_lab.runs.foreign.boundary import no_quiet_end
 from rlhf_lab.runs.former_names import present_overrides
@@ -40,8 +42,6 @@ from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.sweeps.job import content_of, without_addresses
 from rlhf_lab.sweeps.launchers import slurm
 from rlhf_lab.sweeps.override_text import PRIMARY, primary_config
-from rlhf_lab.training.engines.broadcast_engine import STOP
-from rlhf_lab.training.engines.distributed import main_rank
 from rlhf_lab.types.errors import UserError
 
 Job = Callable[[DictConfig], None]
@@ -64,15 +64,20 @@ def compose(job: Job, overrides: Sequence[str], command: str = "") -> None:
         Plugins.instance().register(plugin)
     slurm.register()
     sys.argv = ["rlhf-lab", *present_overrides(overrides)]
+    require_flags(sys.argv[1:])
+    require_names(sys.argv[1:])
     wrap = hydra.main(version_base="1.3", config_path=str(conf_folder()), config_name=PRIMARY)
     refused: list[Exception] = []
 
     @functools.wraps(job)
     def task(cfg: DictConfig) -> None:
         try:
+            require_overlays(
+                HydraConfig.get().runtime.choices, GlobalHydra.instance().config_loader()
+            )
             with no_quiet_end():
                 job(cfg)
-        except REFUSALS as error:
+        except refusals() as error:
             if HydraConfig.get().mode is not RunMode.RUN:
                 raise
             refused.append(error)  # Hydra would print all overrides before it raises this
@@ -83,11 +88,23 @@ def compose(job: Job, overrides: Sequence[str], command: str = "") -> None:
         raise refused[0]
 
 
+def require_flags(words: Sequence[str]) -> None:
+    """Refuse what Hydra's parser would answer with its own usage, without what was meant."""
+    parser = get_args_parser()
+
+    def refuse(message: str) -> NoReturn:
+        raise UserError(f"{message}: write key=value, group=option, or one of the flags of --help")
+
+    parser.error = refuse
+    parser.parse_args(words)
+
+
 def checked(cfg: DictConfig) -> tuple[Config, Console]:
     """The config of a job, once nothing in it is refused, and the console that it prints to."""
     config = typed(cfg)
     check(config)
     require_readable_splits(config)
+    load_libraries(config.output.quiet)
     require_working_rewards(config)
     return config, Console(quiet=config.output.quiet)
 
@@ -95,6 +112,8 @@ def checked(cfg: DictConfig) -> tuple[Config, Console]:
 def stage(cfg: DictConfig) -> tuple[Config, Console]:
     """The same for a stage of a run, which needs room on the disk."""
     config, console = checked(cfg)
+    from rlhf_lab.experiment.planning.forecast import require_room
+
     require_room(config, is_run=False)
     return config, console
 
@@ -105,6 +124,10 @@ def start_run(
     """Start a run, in the main process of those that torchrun may have started, and print what can
     be done with it. run: returns its folder."""
     config, console = checked(cfg)
+    from rlhf_lab.experiment.planning.forecast import require_prompts, require_room
+    from rlhf_lab.training.engines.broadcast_engine import STOP
+    from rlhf_lab.training.engines.distributed import main_rank
+
     require_room(config, is_run=True)
     require_prompts(config)
     if config.eval.label:
@@ -120,6 +143,8 @@ def start_run(
 
 def facts(command: str, cfg: DictConfig, config: Config) -> dict[str, Any]:
     """What a run's folder records about its config."""
+    import torch
+
     resolved = plain(config)
     manifest = {
         "command": command,

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from omegaconf import DictConfig
+from typing import TYPE_CHECKING
 
 from rlhf_lab.cli.command import HydraCommand
 from rlhf_lab.runs.trackers.console import Console
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
 
 
 def job(cfg: DictConfig) -> None:

@@ -6,9 +6,6 @@ import os
 import sys
 from collections.abc import Callable
 
-from hydra.errors import HydraException
-from omegaconf.errors import OmegaConfBaseException
-
 from rlhf_lab.runs.disk import FULL, disk_error, disk_error_text
 from rlhf_lab.runs.secrets import masked
 from rlhf_lab.types.errors import JobsFailed, StopRequested, UserError
@@ -19,14 +16,24 @@ FAILED = 1
 # What sysexits.h calls a temporary failure: a scheduler should run the same command again.
 REQUEUE = 75
 
-REFUSALS = (UserError, HydraException, OmegaConfBaseException)
+# Lines of Hydra's errors that help nobody who types a command.
+OF_HYDRA = ("Config search path:", "provider=", "See https://hydra.cc")
+
+
+def refusals() -> tuple[type[Exception], ...]:
+    """Errors by which a command refuses its input. Hydra is imported only once one is raised: it
+    takes longer than `rlhf-lab --help` does."""
+    from hydra.errors import HydraException
+    from omegaconf.errors import OmegaConfBaseException
+
+    return (UserError, HydraException, OmegaConfBaseException)
 
 
 def exit_code(command: str, run: Callable[[], int]) -> int:
     """Run a command; if it ends early, print why in one line. Other errors are raised."""
     try:
         return run()
-    except REFUSALS as error:
+    except refusals() as error:
         # Under torchrun every process refuses the same.
         if os.environ.get("RANK", "0") == "0":
             complain(command, message(error))
@@ -58,8 +65,19 @@ def complain(command: str, text: str) -> None:
 def message(error: BaseException) -> str:
     """An error in one line: with the cause that Hydra keeps behind it (the key and its allowed
     values), and with its notes, such as the job of a sweep."""
-    cause = None if isinstance(error, UserError) else error.__cause__
-    text = str(error) if cause is None else f"{error}: {cause}"
+    text = refusal_text(error)
     notes = "; ".join(getattr(error, "__notes__", []))
     lines = (f"{text} ({notes})" if notes else text).splitlines()
+    lines = [line for line in lines if not line.strip().startswith(OF_HYDRA)]
     return masked(" ".join(line.strip() for line in lines if line.strip()))
+
+
+def refusal_text(error: BaseException) -> str:
+    """What was refused and what to do, in the words of the project where Hydra refused it."""
+    if isinstance(error, UserError):
+        return str(error)
+    from rlhf_lab.experiment.suggestions import explained
+
+    if text := explained(error):
+        return text
+    return str(error) if error.__cause__ is None else f"{error}: {error.__cause__}"

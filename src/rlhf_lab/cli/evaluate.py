@@ -7,25 +7,26 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from omegaconf import DictConfig
-
 from rlhf_lab.cli.arguments import leading_folders, overrides_again, without_flag
 from rlhf_lab.cli.command import MULTIRUN, RunCommand
-from rlhf_lab.cli.endings import BAD_INPUT, FAILED, REFUSALS, complain, message
+from rlhf_lab.cli.endings import BAD_INPUT, FAILED, complain, message, refusals
 from rlhf_lab.experiment.run_products import MAKE_STAGES
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
 
 if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
     from rlhf_lab.experiment.evaluate import Evaluated
 
 
 def job(cfg: DictConfig, may_make: bool = False) -> None:
     from rlhf_lab.cli.compose import checked
+
+    config, console = checked(cfg)
     from rlhf_lab.experiment.evaluate import show
     from rlhf_lab.experiment.lifecycle import evaluate_again
 
-    config, console = checked(cfg)
     show(console, [evaluate_again(config, console, may_make)])
 
 
@@ -64,14 +65,14 @@ def evaluate_each(folders: Sequence[str], changes: Sequence[str], may_make: bool
             compose(evaluate, overrides_again(Path(folder), changes))
         except Exception as error:
             failures[folder] = error
-            if not isinstance(error, REFUSALS):
+            if not isinstance(error, refusals()):
                 traceback.print_exception(error)
             complain("evaluate", f"{folder}: {message(error)}")
     show(Console(quiet=all(is_quiet)), evaluated)
     if not failures:
         return 0
     complain("evaluate", f"{len(failures)} of {len(folders)} runs failed: {', '.join(failures)}")
-    was_refused = all(isinstance(error, REFUSALS) for error in failures.values())
+    was_refused = all(isinstance(error, refusals()) for error in failures.values())
     return BAD_INPUT if was_refused else FAILED
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import textwrap
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -48,7 +47,9 @@ def explanation(name: str) -> Iterator[str]:
     elif not dot and (titles or group in keys.sections()):
         yield from about_node(group, titles or [group])
     else:
-        raise UserError(f"{name} is no key of the config: {near(name)}")
+        from rlhf_lab.experiment.suggestions import no_key
+
+        raise UserError(no_key(name))
 
 
 def about_key(name: str, found: Sequence[Key]) -> Iterator[str]:
@@ -91,20 +92,6 @@ def about_node(group: str, titles: Sequence[str]) -> Iterator[str]:
         yield f"{title}: {keys.summary(part)}"
         for key in own:
             yield f"  {key.name} ({key.default}): {key.about}"
-
-
-def near(name: str) -> str:
-    """Keys that were probably meant."""
-    from rlhf_lab.experiment import keys
-
-    names = list(dict.fromkeys([key.name for key in keys.all_keys()] + list(keys.sections())))
-    last = name.rpartition(".")[2]
-    same = [one for one in names if one.rpartition(".")[2] == last]
-    close = difflib.get_close_matches(name, names, n=5)
-    ends = {one.rpartition(".")[2]: one for one in names}
-    close += [ends[end] for end in difflib.get_close_matches(last, list(ends), n=3)]
-    found = list(dict.fromkeys([*same, *close]))[:6]
-    return f"did you mean {', '.join(found)}?" if found else "docs/config.md lists all keys"
 
 
 COMMAND = OptionsCommand(

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-
-from omegaconf import DictConfig
+from typing import TYPE_CHECKING
 
 from rlhf_lab.cli.arguments import is_option, overrides_again
 from rlhf_lab.cli.command import OptionsCommand
 from rlhf_lab.experiment.run_products import MAKE_STAGES
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

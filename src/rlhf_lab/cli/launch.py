@@ -8,8 +8,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-
-from omegaconf import DictConfig
+from typing import TYPE_CHECKING
 
 from rlhf_lab.cli.command import OptionsCommand
 from rlhf_lab.rollout.ports import require_free
@@ -17,6 +16,9 @@ from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.sweeps.launchers import local, torchrun
 from rlhf_lab.sweeps.launchers.layout import Layout, parsed
 from rlhf_lab.types.errors import UserError
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

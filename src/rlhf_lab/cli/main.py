@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import sys
 from collections.abc import Sequence
@@ -10,6 +11,7 @@ from importlib import import_module
 from rlhf_lab.cli.arguments import refuse_secrets
 from rlhf_lab.cli.command import MULTIRUN, Command
 from rlhf_lab.cli.endings import BAD_INPUT, exit_code
+from rlhf_lab.cli.version import version_text
 from rlhf_lab.experiment.plugins import activate_for
 from rlhf_lab.runs.foreign.modules import see_working_folder
 from rlhf_lab.runs.kernels import RestartNeeded
@@ -19,7 +21,11 @@ from rlhf_lab.types.errors import UserError
 MODULES = """
 data train sft label relabel reward_model stages evaluate pipeline sweep runs resume replay timeline
 serve launch export wandb_sync report figures tables compare publication_tables plan explain
+completion
 """.split()
+
+# What the scripts of `rlhf-lab completion` ask.
+COMPLETE = "__complete"
 
 
 def command_in(module: str) -> Command:
@@ -41,7 +47,8 @@ def usage() -> str:
             "",
             *lines,
             "",
-            "rlhf-lab COMMAND --help lists its options with an example.",
+            "rlhf-lab COMMAND --help, or rlhf-lab help COMMAND, lists its options with an example;",
+            "rlhf-lab --version is what runs here.",
         ]
     )
 
@@ -51,12 +58,14 @@ def main() -> int:
     130: interrupted. Other errors are raised."""
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises instead of printing and exiting
     arguments = sys.argv[1:]
-    if not arguments or arguments[0] in ("-h", "--help"):
-        sys.stdout.write(usage() + "\n")
+    if arguments[:1] == ["help"]:
+        arguments = [*arguments[1:2], "--help"]
+    if (text := text_without_command(arguments)) is not None:
+        sys.stdout.write(text + "\n")
         return 0
     command = COMMANDS.get(arguments[0])
     if command is None:
-        sys.stderr.write(f"rlhf-lab: unknown command {arguments[0]!r}\n\n{usage()}\n")
+        sys.stderr.write(f"rlhf-lab: {unknown(arguments[0])}\n")
         return BAD_INPUT
     try:
         return exit_code(command.name, lambda: run_in_its_rank(command, arguments[1:]))
@@ -66,13 +75,33 @@ def main() -> int:
         os.execve(sys.executable, words, os.environ | restart.variables)
 
 
+def text_without_command(arguments: list[str]) -> str | None:
+    """What is printed where no command runs; None where one does."""
+    if not arguments or arguments[0] in ("-h", "--help"):
+        return usage()
+    if arguments[0] == "--version":
+        return version_text()
+    if arguments[0] == COMPLETE:
+        from rlhf_lab.cli.complete import candidates
+
+        return "\n".join(candidates(arguments[1:], COMMANDS))
+    return None
+
+
+def unknown(name: str) -> str:
+    """The refusal of a word that is no command."""
+    near = difflib.get_close_matches(name, COMMANDS, n=2)
+    question = f"did you mean {' or '.join(near)}? " if near else ""
+    return f"unknown command {name!r}: {question}`rlhf-lab --help` lists the commands"
+
+
 def run_in_its_rank(command: Command, arguments: list[str]) -> int:
     """Run a command. Under torchrun the main process alone runs it: the others train with it, and
     end here."""
     if (world_size := int(os.environ.get("WORLD_SIZE", "1"))) > 1:
         require_distributed(command, arguments, world_size)
         from rlhf_lab.experiment.train import run_worker_rank
-        from rlhf_lab.training.engines.distributed import rank
+        from rlhf_lab.training.engines.ranks import rank
 
         if rank() > 0:
             see_working_folder()  # the main process sends parts of plugins by name
@@ -104,6 +133,9 @@ def run_command(name: str, arguments: list[str]) -> int:
     if "--help" in arguments or "-h" in arguments:
         activate_for(arguments)
         sys.stdout.write(command.help())
+        return 0
+    if "--version" in arguments:
+        sys.stdout.write(version_text() + "\n")
         return 0
     return command.run(arguments)
 

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from omegaconf import DictConfig
-
 from rlhf_lab.cli.command import HydraCommand
 from rlhf_lab.cli.stages import make_stages
 from rlhf_lab.runs.trackers.console import Console
 
 if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
     from rlhf_lab.experiment.config import Config
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from omegaconf import DictConfig
-
 from rlhf_lab.cli.command import HydraCommand
 from rlhf_lab.cli.stages import report_artifact
 from rlhf_lab.runs.trackers.console import Console
 
 if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
     from rlhf_lab.experiment.config import Config
     from rlhf_lab.training.stages.calibration import Bin
 

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import os
 import sys
-
-from omegaconf import DictConfig
+from typing import TYPE_CHECKING
 
 from rlhf_lab.cli.command import HydraCommand
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
 
 
 def job(cfg: DictConfig) -> None:
     """Become the server of runs with this config, until it is stopped."""
     from rlhf_lab.cli.compose import checked
-    from rlhf_lab.experiment.build_rollout import build_server
 
     config, console = checked(cfg)
+    from rlhf_lab.experiment.build_rollout import build_server
+
     command = build_server(config)
     console.print(f"starting {' '.join(command.words)}")
     sys.stdout.flush()

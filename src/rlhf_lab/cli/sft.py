@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from omegaconf import DictConfig
+from typing import TYPE_CHECKING
 
 from rlhf_lab.cli.command import HydraCommand
 from rlhf_lab.cli.stages import report_artifact
 
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
 
 def job(cfg: DictConfig) -> None:
     from rlhf_lab.cli.compose import stage
-    from rlhf_lab.experiment.prepare import Artifacts
 
     config, console = stage(cfg)
+    from rlhf_lab.experiment.prepare import Artifacts
+
     report_artifact(console, "sft", Artifacts(config, console).sft(config.model))
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from omegaconf import DictConfig
-
 from rlhf_lab.cli.command import HydraCommand
 from rlhf_lab.runs.trackers.console import Console
 
 if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
     from rlhf_lab.experiment.config import Config
     from rlhf_lab.experiment.policy_loader import PolicyLoader
     from rlhf_lab.experiment.prepare import Artifact

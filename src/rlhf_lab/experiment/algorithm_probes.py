@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import torch
-
 from rlhf_lab.models.batching import collate, minibatches, rewards_of
 from rlhf_lab.types.data import PolicyOutput
 from rlhf_lab.types.protocols import Adaptive, Algorithm
@@ -25,6 +23,7 @@ def trains_fixed_rows(algo: Algorithm) -> bool:
 def reads_reference(algo: Algorithm) -> bool:
     """Whether credit or loss changes with the reference's log-probs. An adaptive algorithm may
     read them as metrics, so it counts as one that does."""
+    import torch
 
     def results(step: float) -> list[float]:
         groups = [artificial_group(4)]

@@ -23,6 +23,7 @@ from rlhf_lab.experiment.checks_models import check_adapters, check_lengths, che
 from rlhf_lab.experiment.checks_references import check_judge, check_references
 from rlhf_lab.experiment.checks_rewards import check_rules, check_shaping
 from rlhf_lab.experiment.config import Config, plain
+from rlhf_lab.rewards.function import FunctionReward
 from rlhf_lab.rewards.options import named_parts
 from rlhf_lab.runs.secrets import secret_in
 from rlhf_lab.runs.trackers.jsonl import leaves
@@ -58,6 +59,11 @@ def check_secrets(config: Config) -> None:
 
 def check_parts(config: Config) -> None:
     """Every part must find what it needs of the environment: packages, servers, keys, functions."""
+    if any(isinstance(part, FunctionReward) for _, part in mounted_parts(config)):
+        # A module of the user's may change torch's state while it is imported. That is noticed,
+        # and restored, only if torch was loaded before.
+        import torch  # noqa: F401
+
     for key, part in mounted_parts(config):
         if isinstance(part, Demanding):
             part.require_usable(key)
@@ -71,12 +77,11 @@ def mounted_parts(config: Config) -> Iterator[tuple[str, Any]]:
         yield from named_parts(key, getattr(config, key))
 
 
+# What the config alone decides comes first: devices are asked of torch, which takes seconds.
 RULES: tuple[Callable[[Config], None], ...] = (
     check_secrets,
-    check_kernels,
     check_group_size,
     check_adapters,
-    check_devices,
     check_correction,
     check_rounds,
     check_threads,
@@ -88,6 +93,8 @@ RULES: tuple[Callable[[Config], None], ...] = (
     check_shaping,
     check_pairs,
     check_samples,
+    check_kernels,
+    check_devices,
     check_parts,
 )
 OF_THIS_MACHINE = (check_kernels, check_devices, check_parts)

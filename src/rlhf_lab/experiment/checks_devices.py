@@ -7,7 +7,7 @@ from rlhf_lab.models.devices import chosen
 from rlhf_lab.rollout.mode_choices import ExecutorKind
 from rlhf_lab.runs.kernels import Kernels
 from rlhf_lab.runs.kernels import require as require_kernels
-from rlhf_lab.training.engines.distributed import world_size
+from rlhf_lab.training.engines.ranks import world_size
 from rlhf_lab.types.errors import UserError
 
 

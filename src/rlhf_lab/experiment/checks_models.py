@@ -6,7 +6,7 @@ from typing import Any
 
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.experiment.derived import response_tokens, trains_proxy
-from rlhf_lab.models.adapters import require_peft
+from rlhf_lab.models.lora import require_peft
 from rlhf_lab.types.errors import UserError
 
 

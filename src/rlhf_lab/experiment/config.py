@@ -28,7 +28,7 @@ from rlhf_lab.training.engines.options import EngineOptions
 from rlhf_lab.training.optim import Optim
 from rlhf_lab.training.stages.labels import LabelOptions
 from rlhf_lab.training.stages.reward_model_options import RewardModelOptions
-from rlhf_lab.training.stages.sft import SFTOptions
+from rlhf_lab.training.stages.sft_options import SFTOptions
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.run_options import RunOptions
@@ -162,8 +162,12 @@ def refuse_keys(prefix: str, node: Any, part: type) -> None:
     known = [f.name for f in dataclasses.fields(part)] if dataclasses.is_dataclass(part) else node
     extra = sorted(set(node) - set(known) - {"hydra"})
     if extra:
+        from rlhf_lab.experiment.suggestions import did_you_mean, near_keys
+
+        question = did_you_mean(near_keys(prefix + extra[0]))
         raise UserError(
-            f"{prefix}{extra[0]}={node[extra[0]]} is not an option: choose one of "
+            f"{prefix}{extra[0]}={node[extra[0]]} is not an option: "
+            f"{question}{' ' if question else ''}Choose one of "
             f"{', '.join(prefix + name for name in known)}"
         )
 

@@ -6,7 +6,6 @@ import math
 from dataclasses import fields
 from typing import Any
 
-from rlhf_lab.experiment.algorithm_probes import reads_reference, trains_fixed_rows
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.models.devices import chosen
 from rlhf_lab.models.sampling import GenerationSettings
@@ -14,8 +13,7 @@ from rlhf_lab.rewards.nobody import NoJudge
 from rlhf_lab.rewards.options import num_proxies
 from rlhf_lab.rollout.generators.vllm.server_options import VLLMServerSampling
 from rlhf_lab.tasks.protocols import Referencing, Verifiable
-from rlhf_lab.training.engines.distributed import world_size
-from rlhf_lab.training.loop import ALL
+from rlhf_lab.training.engines.ranks import world_size
 
 
 def response_tokens(config: Config) -> int:
@@ -83,12 +81,17 @@ def num_gpus(config: Config) -> int:
 
 def reference_groups(config: Config) -> int:
     """Groups per round whose log-probs under the reference are computed."""
+    from rlhf_lab.experiment.algorithm_probes import reads_reference
+    from rlhf_lab.training.loop import ALL
+
     groups = config.tracker.reference_groups
     return ALL if groups == ALL or reads_reference(config.algo) else groups
 
 
 def timing_settings(config: Config) -> dict[str, Any]:
     """The settings that decide a run's time, for `rlhf-lab plan`."""
+    from rlhf_lab.experiment.algorithm_probes import trains_fixed_rows
+
     return {
         **{f.name: getattr(config.run, f.name) for f in fields(config.run)},
         "max_staleness": config.mode.max_staleness,

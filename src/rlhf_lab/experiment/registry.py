@@ -70,11 +70,11 @@ CLASSES: dict[str, dict[str, str]] = {
     )
     | {"prompts": "tasks.own_prompts.OwnPrompts"},
     "reward": {
-        "reward_model": "rewards.model.ModelReward",
+        "reward_model": "rewards.model_options.ModelReward",
         "ensemble": "rewards.ensemble.EnsembleReward",
         "task_rule": "rewards.rule.RuleReward",
         "function": "rewards.function.FunctionReward",
-        "steps": "rewards.steps.StepsReward",
+        "steps": "rewards.steps_options.StepsReward",
         "combined": "rewards.combined.CombinedReward",
         "endpoint": "rewards.judge.options.EndpointReward",
         "none": "rewards.nobody.NoJudge",

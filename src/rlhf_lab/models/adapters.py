@@ -6,7 +6,6 @@ weights under the names of the plain model, without adapters.
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -14,21 +13,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlhf_lab.models.lora import ALL_LINEAR, Lora
+from rlhf_lab.models.lora import ALL_LINEAR, Lora, require_peft
 from rlhf_lab.types.errors import UserError
 
 # peft's own names: of the only adapter, and of the module that an adapted one holds.
 ADAPTER = "default"
 BASE = "base_layer"
-
-
-def require_peft() -> None:
-    """Raises UserError, with the line that installs it, where peft is absent."""
-    if importlib.util.find_spec("peft") is None:
-        raise UserError(
-            "model.lora_rank needs the package peft, which is not installed: run "
-            "pip install 'rlhf-lab[lora]', or pass model.lora_rank=0"
-        )
 
 
 def with_adapters(model: Any, lora: Lora, seed: int) -> Any:

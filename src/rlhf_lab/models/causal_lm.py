@@ -19,7 +19,13 @@ from rlhf_lab.models.loading import (
     shape_of,
 )
 from rlhf_lab.models.package import load_package, package_file
-from rlhf_lab.models.pretrained import DTYPES, PACKAGE, PretrainedModel, Tying, require_attention
+from rlhf_lab.models.pretrained import (
+    PACKAGE,
+    PretrainedModel,
+    Tying,
+    require_attention,
+    torch_dtype,
+)
 from rlhf_lab.models.quiet import quiet_transformers
 from rlhf_lab.models.sampling import GenerationSettings, saved_generation
 from rlhf_lab.models.scratch import ScratchModel, refuse_no_tokenizer, scratch
@@ -65,7 +71,7 @@ def policy_shape(model: ScratchModel | PretrainedModel, task_tokenizer: Any | No
     config = load_config_of(model.path, "model.path", model.revision)
     if model.tie_embeddings is not Tying.as_saved:
         config.tie_word_embeddings = model.tie_embeddings is Tying.tied
-    dtype = DTYPES[model.dtype]
+    dtype = torch_dtype(model.dtype)
     return shape_of(AutoModelForCausalLM, config, model.path, "model.path", dtype=dtype)
 
 

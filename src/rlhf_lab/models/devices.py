@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from rlhf_lab.types.errors import UserError
+
+if TYPE_CHECKING:
+    import torch
 
 DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?")
 
@@ -25,6 +26,8 @@ def chosen(device: str, key: str = "engine.device") -> torch.device:
 
     Raises UserError for a device that this machine does not have. key: the option that named it.
     """
+    import torch
+
     check_name(device, key)
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if device == "auto":
@@ -47,6 +50,8 @@ def device_of(model: Any) -> torch.device:
 @contextmanager
 def torch_threads(count: int) -> Iterator[None]:
     """Use `count` threads per operation inside. Results have equal bits only at equal counts."""
+    import torch
+
     before = torch.get_num_threads()
     if before == count:
         yield

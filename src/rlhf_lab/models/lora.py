@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -33,3 +34,12 @@ class Lora:
                 f"model.lora_targets={list(self.targets)}: {ALL_LINEAR} stands alone, or leave it "
                 "out and name the modules"
             )
+
+
+def require_peft() -> None:
+    """Raises UserError, with the line that installs it, where peft is absent."""
+    if importlib.util.find_spec("peft") is None:
+        raise UserError(
+            "model.lora_rank needs the package peft, which is not installed: run "
+            "pip install 'rlhf-lab[lora]', or pass model.lora_rank=0"
+        )

@@ -8,7 +8,7 @@ from typing import Any
 
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM
 
-from rlhf_lab.models.pretrained import DTYPES, PACKAGE, PretrainedModel
+from rlhf_lab.models.pretrained import PACKAGE, PretrainedModel, torch_dtype
 from rlhf_lab.types.errors import UserError
 
 GGUF_NEEDS = ("accelerate", "gguf")
@@ -48,6 +48,6 @@ def load_package(model: PretrainedModel) -> tuple[Any, Any]:
     config = quantised.config
     if hasattr(config, "quantization_config"):
         del config.quantization_config
-    fresh = LlamaForCausalLM(config).to(DTYPES[model.dtype])
+    fresh = LlamaForCausalLM(config).to(torch_dtype(model.dtype))
     fresh.load_state_dict(quantised.state_dict())
     return fresh, tokenizer

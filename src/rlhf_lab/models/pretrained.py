@@ -5,16 +5,17 @@ from __future__ import annotations
 import importlib.util
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any, ClassVar
-
-import torch
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from rlhf_lab.models import fields
 from rlhf_lab.models.lora import Lora
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
 
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+if TYPE_CHECKING:
+    import torch
+
+DTYPES = ("float32", "bfloat16")
 PACKAGE = "package:"
 
 
@@ -111,13 +112,26 @@ class PretrainedModel(limits.Limited, key="model"):
     def keywords(self) -> dict[str, Any]:
         """Arguments of from_pretrained for precision and attention."""
         chosen = {} if self.attention is Attention.auto else {"attn_implementation": self.attention}
-        return {"dtype": DTYPES[self.dtype], **{key: part.value for key, part in chosen.items()}}
+        return {
+            "dtype": torch_dtype(self.dtype),
+            **{key: part.value for key, part in chosen.items()},
+        }
+
+
+def torch_dtype(name: str) -> torch.dtype:
+    """The type of tensors that model.dtype names."""
+    import torch
+
+    found: torch.dtype = getattr(torch, name)
+    return found
 
 
 def require_attention(model: PretrainedModel) -> None:
     """Raise UserError if the chosen attention cannot be computed here."""
     if model.attention is not Attention.flash_attention_2:
         return
+    import torch
+
     missing = []
     if importlib.util.find_spec("flash_attn") is None:
         missing.append("the package flash_attn (pip install flash-attn --no-build-isolation)")

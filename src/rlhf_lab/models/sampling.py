@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from transformers import GenerationConfig
+if TYPE_CHECKING:
+    from transformers import GenerationConfig
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,8 @@ def saved_generation(
 
     Some published models contradict themselves: Llama 2 chat had a temperature without do_sample.
     """
+    from transformers import GenerationConfig
+
     own: GenerationConfig | None = model.generation_config
     if settings is None and own is not None and can_be_saved(own):
         return own

@@ -5,9 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NoReturn
 
-import torch
-from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
-
 from rlhf_lab.models import fields
 from rlhf_lab.models.lora import Lora
 from rlhf_lab.types import limits
@@ -94,6 +91,9 @@ def refuse_no_tokenizer(model: ScratchModel) -> NoReturn:
 
 def scratch(model: ScratchModel, tokenizer: Any | None, seed: int) -> Any:
     """Random weights that depend on the seed alone; the global generator is left as it was."""
+    import torch
+    from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
+
     if tokenizer is None:
         refuse_no_tokenizer(model)
     config = GPTNeoXConfig(

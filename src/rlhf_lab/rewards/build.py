@@ -20,10 +20,12 @@ from rlhf_lab.rewards.judge.calls import JudgeCalls
 from rlhf_lab.rewards.judge.options import EndpointReward
 from rlhf_lab.rewards.judge.scorer import JudgeScorer
 from rlhf_lab.rewards.limited import SampleScorer
-from rlhf_lab.rewards.model import CPU, ModelReward, ModelScorer, reads_last_token
+from rlhf_lab.rewards.model import CPU, ModelScorer, reads_last_token
+from rlhf_lab.rewards.model_options import ModelReward
 from rlhf_lab.rewards.nobody import NoJudge
 from rlhf_lab.rewards.rule import RuleReward, RuleScorer
-from rlhf_lab.rewards.steps import StepsReward, StepsScorer
+from rlhf_lab.rewards.steps import StepsScorer
+from rlhf_lab.rewards.steps_options import StepsReward
 from rlhf_lab.tasks.protocols import Task
 from rlhf_lab.tasks.references import reference_sample
 from rlhf_lab.types.errors import UserError

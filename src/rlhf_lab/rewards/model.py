@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,39 +11,11 @@ from torch import Tensor
 from rlhf_lab.models.batching import pad_right
 from rlhf_lab.models.devices import device_of, torch_threads
 from rlhf_lab.models.forward import positions
-from rlhf_lab.rewards import fields
-from rlhf_lab.rewards.options import RewardOptions
-from rlhf_lab.types import limits
+from rlhf_lab.rewards.model_options import ModelReward
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.samples import Finish, Group, Sample
 
 Encode = Callable[[Group, Sample], Sequence[int]]
-
-
-@dataclass(frozen=True)
-class ModelReward(RewardOptions):
-    """A classification model reads prompt and response and scores them."""
-
-    name: str = limits.name("reward_model")
-    path: str = limits.option(
-        "",
-        about=(
-            "Hub name or folder of the reward model; empty takes the proxy that the pipeline "
-            "trains."
-        ),
-    )
-    label: int = fields.label()
-    chat: bool = fields.chat()
-    missing_eos: float = fields.missing_eos()
-    micro_rows: int = fields.micro_rows()
-    is_learned: ClassVar[bool] = True
-
-    @property
-    def num_proxies(self) -> int:
-        return int(not self.path)
-
-    def model_paths(self, proxies: Sequence[str]) -> list[str]:
-        return [self.path or proxies[0]]
 
 
 CPU = torch.device("cpu")

@@ -10,86 +10,20 @@ so that more steps earn no more: clipped ones at most 0, and deltas add up to r_
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from rlhf_lab.models.devices import torch_threads
-from rlhf_lab.rewards import fields
 from rlhf_lab.rewards.model import CPU, token_scores
-from rlhf_lab.rewards.options import RewardOptions
 from rlhf_lab.rewards.step_ends import Decode, step_ends
-from rlhf_lab.types import limits
-from rlhf_lab.types.errors import UserError
+from rlhf_lab.rewards.steps_options import Refine, StepsReward
 from rlhf_lab.types.samples import Group, Sample
 
 # (group, sample, last tokens of its steps) -> the tokens that the model reads, and where in them
 # each of the steps ends.
 Read = Callable[[Group, Sample, Sequence[int]], tuple[Sequence[int], Sequence[int]]]
-
-
-class Refine(StrEnum):
-    """How the probabilities of the steps become rewards."""
-
-    none = "none"
-    clip = "clip"
-    delta = "delta"
-    clip_delta = "clip_delta"
-
-
-@dataclass(frozen=True)
-class StepsReward(RewardOptions):
-    """The reward of a sample is the sum of what its steps earn (arXiv:2410.15115)."""
-
-    name: str = limits.name("steps")
-    path: str = limits.option(
-        "",
-        about=(
-            "A sequence-classification model with one label: the sigmoid of its score is the "
-            "probability that the step it has just read is right."
-        ),
-    )
-    separator: str = limits.option("\\n", about="Text that ends a step; \\n is the end of a line.")
-    max_steps: int = limits.count(
-        32, most=10**6, about="Most steps of a response; what follows belongs to the last step."
-    )
-    refine: Refine = limits.option(
-        Refine.clip_delta,
-        about=(
-            "What is made of step scores: nothing, clipped by eta, differences to the next step "
-            "(delta), or both."
-        ),
-        source="arXiv:2410.15115, section 4",
-    )
-    eta: float = limits.share(
-        0.5,
-        about="Threshold of the clip: a step earns min(score - eta, 0).",
-        source="arXiv:2410.15115, section 4",
-    )
-    micro_rows: int = fields.micro_rows()
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not self.separator:
-            raise UserError("reward.separator='': say what ends a step, as in reward.separator=.")
-
-    def step_model_paths(self) -> list[str]:
-        return [self.path]
-
-    def require_usable(self, key: str) -> None:
-        if not self.path:
-            raise UserError(
-                f"{key}.path='': name the model that scores steps, the hub name or folder of a "
-                "sequence-classification model with one label"
-            )
-
-    @property
-    def mark(self) -> str:
-        """The separator as it stands in a text."""
-        return self.separator.replace("\\n", "\n")
 
 
 class StepsScorer:

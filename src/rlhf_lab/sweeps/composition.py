@@ -24,6 +24,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from omegaconf.errors import OmegaConfBaseException
 
 from rlhf_lab.experiment.config import Config, typed
+from rlhf_lab.experiment.suggestions import require_overlays
 from rlhf_lab.sweeps.grid import SEED
 
 # The name of the resolver that reads the job's own values, and of the node that holds them.
@@ -52,6 +53,7 @@ class Composer:
                 config = self._by_difference(overrides)
             except (NeedsHydra, HydraException, OmegaConfBaseException):
                 cfg = self.loader.load_sweep_config(self.master, list(overrides))
+                require_overlays(cfg.hydra.runtime.choices, self.loader)
                 HydraConfig.instance().set_config(cfg)
                 config = typed(cfg)
             yield config
@@ -87,6 +89,7 @@ class Composer:
     def _merge(self, choices: tuple[str, ...]) -> DictConfig | None:
         """The merged files without the node `hydra`; None if a value is interpolated from it."""
         cfg: DictConfig = self.loader.load_sweep_config(self.master, list(choices))
+        require_overlays(cfg.hydra.runtime.choices, self.loader)
         with read_write(cfg), open_dict(cfg):
             cfg.pop(OF_HYDRA)
         return None if any(OF_HYDRA in text for text in interpolations(cfg)) else cfg

@@ -15,7 +15,6 @@ from rlhf_lab.experiment.checks import check, require_readable_splits, require_w
 from rlhf_lab.experiment.checks_devices import check_trainers
 from rlhf_lab.experiment.config import Config, plain
 from rlhf_lab.experiment.derived import num_devices, timing_settings
-from rlhf_lab.experiment.prepare import Artifacts
 from rlhf_lab.runs.folder import config_hash
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.sweeps.composition import Composer
@@ -114,6 +113,8 @@ def job_from_config(
     folder: Path,
 ) -> Job:
     """The job of a checked config."""
+    from rlhf_lab.experiment.prepare import Artifacts  # with torch: a refused sweep loads none
+
     name = name_of(point)
     run_folder = Path(config.output.dir) if config.output.dir else folder / name
     log = folder / LOGS / f"{name}.log"

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, ClassVar
 
 from rlhf_lab.types.data import Batch, Objective
 from rlhf_lab.types.errors import UserError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 EVERY = frozenset(Objective)
 # A pair or a best of K is not a draw from the behaviour policy: no ratio corrects such a loss.
@@ -27,6 +27,8 @@ class CorrectionDefaults:
 
     def weight(self, log_ratio_BT: Tensor, batch: Batch) -> Tensor:
         """One everywhere: credit is not changed."""
+        import torch
+
         return torch.ones_like(log_ratio_BT)
 
     def step(self, log_ratio_B: Tensor) -> float:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
-
-from torch import Tensor
+from typing import TYPE_CHECKING, ClassVar
 
 from rlhf_lab.algos.corrections.common import CREDITED, CorrectionDefaults, response_sum
 from rlhf_lab.types import limits
 from rlhf_lab.types.data import Batch, Objective
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from rlhf_lab.experiment.planning.needs import (
     stage_memory,
     stage_rows,
 )
-from rlhf_lab.training.engines.distributed import world_size
+from rlhf_lab.training.engines.ranks import world_size
 from rlhf_lab.types.errors import UserError
 
 ROWS_PER_SECOND = 1e6

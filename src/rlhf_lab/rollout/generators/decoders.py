@@ -3,24 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import StrEnum
 from typing import Any, Protocol
 
 from torch import Tensor
 
 from rlhf_lab.rollout.generators.lean import lean_decoder
 from rlhf_lab.rollout.generators.lean_distance import distance
+from rlhf_lab.rollout.generators.options import Decode
 from rlhf_lab.rollout.generators.plain import PlainDecoder
 from rlhf_lab.types.errors import UserError
-
-
-class Decode(StrEnum):
-    """Who computes the logits: transformers, a lean loop over the model's modules, or the latter
-    where it knows the model's class and finds the same log-probs."""
-
-    auto = "auto"
-    transformers = "transformers"
-    lean = "lean"
 
 
 class Decoder(Protocol):

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import ClassVar
 
 from rlhf_lab.models.devices import check_name
-from rlhf_lab.rollout.generators.decoders import Decode
 from rlhf_lab.types import limits
+
+
+class Decode(StrEnum):
+    """Who computes the logits: transformers, a lean loop over the model's modules, or the latter
+    where it knows the model's class and finds the same log-probs."""
+
+    auto = "auto"
+    transformers = "transformers"
+    lean = "lean"
 
 
 @dataclass(frozen=True)

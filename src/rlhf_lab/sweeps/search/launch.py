@@ -13,7 +13,6 @@ from omegaconf.errors import OmegaConfBaseException
 
 from rlhf_lab.experiment.checks import check, require_readable_splits, require_working_rewards
 from rlhf_lab.experiment.config import Config
-from rlhf_lab.experiment.prepare import Artifacts
 from rlhf_lab.runs.folder import make_folder
 from rlhf_lab.runs.provenance import code_version
 from rlhf_lab.runs.trackers.console import Console
@@ -163,6 +162,8 @@ class RunLauncher:
 
 def proxy_folders(config: Config) -> list[Path]:
     """The reward models that a run's pipeline trains."""
+    from rlhf_lab.experiment.prepare import Artifacts
+
     found = Artifacts(config, Console(quiet=True)).folders()
     return [folder for folder in found if folder.parent.name == PROXY]
 

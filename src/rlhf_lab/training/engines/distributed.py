@@ -21,6 +21,8 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.rendezvous import rendezvous
 
+from rlhf_lab.training.engines.ranks import record_joined, world_size
+
 # How long a worker rank waits for the next call: stages before the training take hours.
 PATIENCE = timedelta(days=30)
 # Seconds for which rank 0 looks for the traceback of a rank whose connection broke.
@@ -109,16 +111,6 @@ def current() -> Processes:
     return _joined
 
 
-def world_size() -> int:
-    """Processes that torchrun started for this run, 1 without it."""
-    return _joined.size if _joined.size > 1 else int(os.environ.get("WORLD_SIZE", "1"))
-
-
-def rank() -> int:
-    """This process's number among them, 0 without torchrun."""
-    return _joined.rank if _joined.size > 1 else int(os.environ.get("RANK", "0"))
-
-
 def join() -> Processes:
     """Join the process group; returns when all processes have joined."""
     global _joined
@@ -136,6 +128,8 @@ def join() -> Processes:
     )
     group = dist.new_group(backend="gloo", timeout=PATIENCE)
     _joined = Processes(number, size, local, group, store)
+    if size > 1:
+        record_joined(number, size)
     for name in VARIABLES:
         os.environ.pop(name, None)
     return _joined

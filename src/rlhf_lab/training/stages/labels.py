@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from rlhf_lab.training.stages.supervised import Bar
 from rlhf_lab.types import limits
 from rlhf_lab.types.data import Weights
 from rlhf_lab.types.protocols import Generator
@@ -17,6 +17,9 @@ from rlhf_lab.types.randomness import uniforms
 from rlhf_lab.types.reward_protocols import Comparing, Reward
 from rlhf_lab.types.rollouts import Chunk
 from rlhf_lab.types.samples import Finish, Group, Prompt
+
+if TYPE_CHECKING:
+    from rlhf_lab.training.stages.supervised import Bar
 
 
 class Noise(StrEnum):

@@ -4,11 +4,30 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rlhf_lab.training.stages.strength import Treatment
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
 
 SHARES = ("flip_share", "drop_share", "soft_share")
+
+
+@dataclass(frozen=True)
+class Treatment:
+    """What to do with labels by their strength. Shares are of all pairs, the weakest first.
+
+    flip_share: the other answer is taken as the better one. drop_share: left out.
+    soft_share: the target is sigmoid(strength) instead of 1.
+    margin: the gap must exceed the strength. smoothing: the target is 1 - smoothing.
+    """
+
+    flip_share: float = 0.0
+    drop_share: float = 0.0
+    soft_share: float = 0.0
+    margin: bool = False
+    smoothing: float = 0.0
+
+    @property
+    def needs_strength(self) -> bool:
+        return bool(self.flip_share or self.drop_share or self.soft_share or self.margin)
 
 
 @dataclass(frozen=True)

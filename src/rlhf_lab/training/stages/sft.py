@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
-from enum import StrEnum
+from dataclasses import fields, replace
 from typing import Any
 
 import torch
@@ -15,32 +14,10 @@ from rlhf_lab.models.batching import collate, to_device
 from rlhf_lab.models.devices import device_of, torch_threads
 from rlhf_lab.models.forward import response_output
 from rlhf_lab.tasks.references import reference_groups
+from rlhf_lab.training.stages.sft_options import LossOn, SFTOptions
 from rlhf_lab.training.stages.supervised import Bar, fit
-from rlhf_lab.types import limits
 from rlhf_lab.types.data import Batch
 from rlhf_lab.types.samples import Prompt
-
-
-class LossOn(StrEnum):
-    """Which tokens the SFT loss counts. The paper's code counts all (N+ detail 9)."""
-
-    response = "response"
-    all = "all"
-
-
-@dataclass(frozen=True)
-class SFTOptions(limits.Limited, key="sft"):
-    """Supervised fine-tuning on reference answers, before RLHF."""
-
-    steps: int = limits.count(450, about="Optimizer steps.")
-    batch: int = limits.rows(64, about="Rows of a step.")
-    lr: float = limits.number(3e-3, above=0, below=1, about="Largest learning rate.")
-    loss_on: LossOn = limits.option(
-        LossOn.response,
-        about="Tokens that the loss counts: those of the response, or the prompt's too.",
-        source="all: N+ detail 9, arXiv:2403.17031",
-    )
-    threads: int = limits.threads(2, about="CPU threads of each operation of the stage.")
 
 
 def train_sft(
