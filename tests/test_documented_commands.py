@@ -205,9 +205,7 @@ def require_composable(words: Sequence[str], capsys: pytest.CaptureFixture[str])
     elif isinstance(command, OptionsCommand):
         require_parsable(command, arguments)
     elif command is sweep.COMMAND:
-        if named := [word for word in arguments if word not in LEFT_OUT]:
-            flags = sweep.flags_of(named)
-            require_a_sweep(flags, [word for word in flags if "=" in word])
+        require_the_sweep_of([word for word in arguments if word not in LEFT_OUT])
     elif MULTIRUN & set(arguments):
         require_a_sweep(arguments, overrides)
     elif arguments and "=" not in arguments[0] and not arguments[0].startswith("-"):
@@ -235,6 +233,13 @@ def refuse_none(overrides: Sequence[str], num_trainers: int = 1) -> None:
     with suppress(RestartNeeded):
         check(config)
         check_trainers(config, num_trainers)
+
+
+def require_the_sweep_of(words: Sequence[str]) -> None:
+    """The sweep that `rlhf-lab sweep WORDS` starts, if they name one."""
+    if words:
+        flags = sweep.flags_of(words)
+        require_a_sweep(flags, [word for word in flags if "=" in word])
 
 
 def require_a_sweep(arguments: Sequence[str], overrides: Sequence[str]) -> None:
