@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +19,8 @@ from rlhf_lab.experiment.own_parts import own_class
 from rlhf_lab.experiment.registry import group_options
 from rlhf_lab.runs.provenance import with_plugins
 from rlhf_lab.sweeps.job import content_of
+from rlhf_lab.sweeps.run_job import JobRunner
+from rlhf_lab.sweeps.stop_jobs import StopFiles
 from rlhf_lab.types.errors import UserError
 from tests.support.composed import composed
 from tests.support.examples import call
@@ -173,6 +176,13 @@ def test_a_class_that_cannot_be_an_option_is_refused(
     write_plugin(folder, HEAD + source, "wrong")
     with pytest.raises(UserError, match=complaint):
         own_class("algo", "mine", "wrong:Mine")
+
+
+def test_a_launchers_worker_activates_it(tmp_path: Path) -> None:
+    sent = pickle.dumps(JobRunner((), "", (), StopFiles(tmp_path), (MODULE,)))
+    assert plugins.active() == ()
+    pickle.loads(sent)
+    assert plugins.active() == (MODULE,)
 
 
 @pytest.mark.parametrize("text", ["plugins=mine", "plugins=[1]", "plugins=['a b']"])
