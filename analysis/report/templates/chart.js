@@ -53,19 +53,23 @@ function extent(values) {
   return [low - room, high + room];
 }
 
+// The axis of shares does not go beyond 0 and 1, but for the width of a line.
+const within = ([low, high], isShare) =>
+  isShare && low < 1 && high > 0 ? [Math.max(-0.02, low), Math.min(1.02, high)] : [low, high];
+
 // The least and the most; a spread would have too many arguments.
 const range = values => values.reduce(([low, high], value) =>
   [value < low ? value : low, value > high ? value : high], [Infinity, -Infinity]);
 
 // From numbers to places in the drawing. right: pixels beside the lines, for their names.
-function scales(curves, { singles, band }, isLog, { width, height, right: room }) {
+function scales(curves, { singles, band, metric, less }, isLog, { width, height, right: room }) {
   const alone = curves.filter(({ mean }) => singles || !mean.x.length).flatMap(({ runs }) => runs);
   const xs = [...curves.map(({ mean }) => mean), ...alone].flatMap(line => line.x);
   const ys = [...curves.map(({ mean }) => mean), ...alone].flatMap(line => line.y);
   const bands = band ? curves.flatMap(({ mean }) => [...mean.low, ...mean.high]) : [];
   let [left, right] = range(isLog ? xs.filter(x => x > 0) : xs);
   if (left === right) { left -= isLog ? left / 2 : 1; right += isLog ? right : 1; }
-  const [bottom, top] = extent(ys.concat(bands)), wide = width - ROOM.left - room;
+  const [bottom, top] = within(extent(ys.concat(bands)), metric.share && !less), wide = width - ROOM.left - room;
   const tall = height - ROOM.top - ROOM.bottom, log = Math.log;
   const share = isLog ? x => (log(x) - log(left)) / (log(right) - log(left))
     : x => (x - left) / (right - left);
