@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from rlhf_lab.cli.command import HydraCommand, OptionsCommand
+from rlhf_lab.cli.main import COMMANDS
 
 # Each line is a command; after it, the heavy libraries that it loaded are printed.
 PROGRAM = """
@@ -99,3 +103,17 @@ def test_a_quoted_value_with_braces_is_read(tmp_path: Path) -> None:
     code, _, out, _ = results([line], tmp_path)[line]
     assert code == 0
     assert "template: '{question}'" in out
+
+
+def test_the_example_of_every_help_composes(tmp_path: Path) -> None:
+    """Those of commands with options of their own are parsed; those about a run need one."""
+    lines = []
+    for name, command in COMMANDS.items():
+        if isinstance(command, OptionsCommand):
+            assert command.parser().parse_intermixed_args(shlex.split(command.example))
+        elif isinstance(command, HydraCommand):
+            words = command.example.split()[int(command.of_run is not None) :]
+            lines.append(" ".join(["train" if command.of_run else name, "--cfg job", *words]))
+    for line, (code, _, out, err) in results(lines, tmp_path).items():
+        assert (code, err) == (0, ""), line
+        assert "seed:" in out, line

@@ -23,6 +23,6 @@ def job(cfg: DictConfig) -> None:
 COMMAND = HydraCommand(
     "label",
     "sample pairs from the SFT policy and order them by the gold judge",
-    "task=tldr_nano labels.num_pairs=512",
+    "task=tldr_nano labels.pairs=512",
     job=job,
 )
