@@ -67,7 +67,7 @@ def train_in(
         console.print(f"run {folder} has finished already: nothing to do")
         return folder
     console.print(f"run {folder}")
-    with listening() as stop:
+    with console.run(folder), listening() as stop:
         try:
             state = finish_run(config, console, facts, record, loader, stop)
         except BaseException as error:
@@ -77,7 +77,7 @@ def train_in(
             with stop.deferred():
                 end_early(record, error)
             raise
-    record.finish(state, peak_memory_bytes=peak_memory_bytes())
+        record.finish(state, peak_memory_bytes=peak_memory_bytes())
     return folder
 
 
