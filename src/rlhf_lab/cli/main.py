@@ -15,7 +15,7 @@ from rlhf_lab.types.errors import UserError
 
 # Files of commands, in the order of `rlhf-lab --help`. A new command is a file and a word here.
 MODULES = """
-data train sft label relabel reward_model stages evaluate pipeline runs resume replay timeline
+data train sft label relabel reward_model stages evaluate pipeline runs watch resume replay timeline
 serve launch export wandb_sync report plan explain
 """.split()
 

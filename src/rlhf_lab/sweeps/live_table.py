@@ -1,49 +1,104 @@
-"""Show the progress of a sweep's jobs: one live table, or a line per change."""
+"""Show the progress of a sweep's jobs: one live table, or plain lines."""
 
 from __future__ import annotations
 
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import rich.console
 from rich.live import Live
 from rich.table import Table
 
-from rlhf_lab.runs.trackers.console import seconds_text
-from rlhf_lab.sweeps.job_table import SHOWN_FIRST, JobRow, JobTable, cells, title
+from rlhf_lab.runs.live.lines import Pace
+from rlhf_lab.runs.live.texts import seconds_text
+from rlhf_lab.sweeps.job_rows import (
+    COLUMNS,
+    LEAST_NEEDED,
+    SHOWN_FIRST,
+    JobRow,
+    Jobs,
+    cells,
+    job_line,
+    title,
+)
+from rlhf_lab.types.data import Clock
 
 POLL_SECONDS = 1.0
 # Lines of the screen for the shell's prompt and the table's head.
 MARGIN = 7
+# Characters of a job's name that stay where the terminal is narrow.
+LEAST_NAME = 22
+# Spaces beside a column.
+GAP = 2
+# Running jobs that plain lines name.
+MOST_NAMED = 4
+RIGHT = frozenset(COLUMNS) - {"job", "state"}
 
 
-def rendered(rows: Sequence[JobRow], left: float | None, height: int) -> Table:
-    """The table: running and failed jobs first, no more rows than fit the screen."""
-    table = Table(title=title(rows, left), title_justify="left")
-    for column in ("job", "state", "rounds", "reward", "took"):
-        table.add_column(column, overflow="fold")
-    rank = {name: number for number, name in enumerate(SHOWN_FIRST)}
-    ordered = sorted(rows, key=lambda row: rank.get(row.state, 1))
-    room = max(3, height - MARGIN)
-    for row in ordered[:room]:
-        table.add_row(*cells(row))
-    if len(ordered) > room:
-        table.add_row(f"and {len(ordered) - room} more", "", "", "", "")
+def rendered(rows: Sequence[JobRow], left: float | None, width: int, height: int) -> Table:
+    """The table, no wider and higher than the screen. Rows keep their order; where there is no room
+    for all, running and failed jobs stay."""
+    shown = chosen(rows, max(3, height - MARGIN))
+    lines = [cells(row) for row in shown]
+    columns = fitting(lines, width)
+    room = width - sum(longest(lines, name) + GAP for name in columns[1:]) - GAP
+    padding = (0, GAP, 0, 0)
+    table = Table(title=title(rows, left), title_justify="left", box=None, padding=padding)
+    table.pad_edge = False
+    for name in columns:
+        table.add_column(name, no_wrap=True, justify="right" if name in RIGHT else "left")
+    for line in lines:
+        table.add_row(elided(line["job"], max(LEAST_NAME, room)), *(line[c] for c in columns[1:]))
+    if len(rows) > len(shown):
+        table.add_row(f"and {len(rows) - len(shown)} more")
+    if note := next((row.note for row in shown if row.note), ""):
+        table.caption, table.caption_justify = note, "left"
     return table
 
 
+def chosen(rows: Sequence[JobRow], most: int) -> list[JobRow]:
+    """At most so many rows, in their order."""
+    rank = {name: number for number, name in enumerate(SHOWN_FIRST)}
+    first = sorted(range(len(rows)), key=lambda number: rank.get(rows[number].state, 1))[:most]
+    return [rows[number] for number in sorted(first)]
+
+
+def fitting(lines: Sequence[Mapping[str, str]], width: int) -> list[str]:
+    """The columns that have values and fit beside a short name."""
+    columns = [name for name in COLUMNS if any(line[name] for line in lines) or name == "job"]
+    for name in LEAST_NEEDED:
+        if sum(longest(lines, c) + GAP for c in columns[1:]) + LEAST_NAME <= width:
+            break
+        columns = [c for c in columns if c != name]
+    return columns
+
+
+def longest(lines: Sequence[Mapping[str, str]], name: str) -> int:
+    return max([len(name), *(len(line[name]) for line in lines)])
+
+
+def elided(text: str, width: int) -> str:
+    """A text without its middle, where it is too long."""
+    if len(text) <= width:
+        return text
+    head = (width - 1) // 2
+    return f"{text[:head]}…{text[len(text) - (width - 1 - head) :]}"
+
+
 @contextmanager
-def live_table(jobs: JobTable, is_quiet: bool) -> Iterator[None]:
-    """Show the table while the block runs; lines where there is no terminal."""
+def live_table(jobs: Jobs, is_quiet: bool) -> Iterator[None]:
+    """Show the jobs while the block runs; lines where there is no terminal."""
     if is_quiet:
         yield
         return
     stop = threading.Event()
-    draw = redraw if sys.stdout.isatty() else print_changes
-    thread = threading.Thread(target=draw, args=(jobs, stop), daemon=True)
+    follow = redraw if sys.stdout.isatty() else print_lines
+    thread = threading.Thread(
+        target=follow, args=(jobs, lambda: stop.wait(POLL_SECONDS)), daemon=True
+    )
     thread.start()
     try:
         yield
@@ -52,30 +107,62 @@ def live_table(jobs: JobTable, is_quiet: bool) -> Iterator[None]:
         thread.join()
 
 
-def redraw(jobs: JobTable, stop: threading.Event) -> None:
-    """Redraw the table in place until `stop` is set."""
+def redraw(jobs: Jobs, wait: Callable[[], bool]) -> None:
+    """Redraw the table in place until `wait` returns True, and once more for the jobs that ended
+    last."""
     console = rich.console.Console(highlight=False, markup=False, emoji=False)
     with Live(console=console, auto_refresh=False) as live:
         is_last = False
         while not is_last:
-            # Once more at the end, for the jobs that ended last.
-            is_last = stop.wait(POLL_SECONDS)
             rows = jobs.read()
-            live.update(rendered(rows, jobs.seconds_left(rows), console.height), refresh=True)
+            left = jobs.seconds_left(rows)
+            live.update(rendered(rows, left, console.width, console.height), refresh=True)
+            is_last = wait()
+        rows = jobs.read()
+        left = jobs.seconds_left(rows)
+        live.update(rendered(rows, left, console.width, console.height), refresh=True)
 
 
-def print_changes(jobs: JobTable, stop: threading.Event) -> None:
-    """Print a line for each job that starts or ends."""
-    states = {row.job.name: row.state for row in jobs.read()}
+def print_lines(jobs: Jobs, wait: Callable[[], bool]) -> None:
+    """Print lines until `wait` returns True."""
+    lines = JobLines(jobs, time.monotonic)
     is_last = False
     while not is_last:
-        is_last = stop.wait(POLL_SECONDS)
-        rows = jobs.read()
-        for row in rows:
-            if row.state != states[row.job.name]:
-                states[row.job.name] = row.state
-                took = f" in {seconds_text(row.seconds)}" if row.state != "running" else ""
-                summary = title(rows, jobs.seconds_left(rows))
-                text = f"{row.job.name}: {row.state}{took} ({summary})"
-                sys.stdout.write(f"{time.strftime('%H:%M:%S')} {text}\n")
+        is_last = wait()
+        for text in lines.due():
+            sys.stdout.write(f"{time.strftime('%H:%M:%S')} {text}\n")
         sys.stdout.flush()
+
+
+class JobLines:
+    """Plain lines about jobs: one for each that starts or ends, and all of the running ones where
+    nothing was printed for a while."""
+
+    def __init__(self, jobs: Jobs, clock: Clock) -> None:
+        self._jobs = jobs
+        self._pace = Pace(clock)
+        self._states = {row.name: row.state for row in jobs.read()}
+
+    def due(self) -> list[str]:
+        """The lines that are due now."""
+        rows = self._jobs.read()
+        summary = title(rows, self._jobs.seconds_left(rows))
+        lines = []
+        for row in rows:
+            if row.state != self._states.get(row.name):
+                self._states[row.name] = row.state
+                took = f" in {seconds_text(row.seconds)}" if row.state != "running" else ""
+                lines.append(f"{row.name}: {row.state}{took} ({summary})")
+        if not lines and self._pace.is_due(has_advanced=False):
+            return self.summary()
+        if lines:
+            self._pace.printed()
+        return lines
+
+    def summary(self) -> list[str]:
+        """How many jobs are in which state, and the running ones."""
+        self._pace.printed()
+        rows = self._jobs.read()
+        running = [row for row in rows if row.state == "running"]
+        head = title(rows, self._jobs.seconds_left(rows))
+        return [head, *map(job_line, running[:MOST_NAMED])]

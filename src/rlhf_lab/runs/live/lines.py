@@ -63,7 +63,7 @@ def stage_line(progress: Progress) -> str:
 
 def run_line(state: LiveState) -> str:
     """A run in one line: the stage; of a training its rounds, ETA and what matters."""
-    if state.is_running and state.stage != TRAIN:
+    if state.is_running and state.stage != TRAIN and (state.stage or not state.rounds_done):
         return stage_line(
             Progress(
                 state.stage,
@@ -81,7 +81,7 @@ def run_line(state: LiveState) -> str:
     name = phase_name(state.phase, state.generators) if state.is_running else ""
     phase = phase_text(name, state.phase_seconds)
     line = "  ".join(filter(None, [", ".join(parts), measures(state), phase]))
-    return f"{TRAIN}: {line}" if state.is_running else f"{state.state}: {line}"
+    return f"{state.stage or state.state}: {line}" if state.is_running else f"{state.state}: {line}"
 
 
 def measures(state: LiveState) -> str:

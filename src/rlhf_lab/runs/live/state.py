@@ -248,9 +248,9 @@ def events(
             )
     restarts = rows[-1].get("restarts") if rows else None
     if restarts:
-        found.append(f"generators restarted {restarts:.0f} times")
+        found.append(f"restarts of generators: {restarts:.0f}")
     if num_damaged:
-        found.append(f"{METRICS}: {num_damaged} lines cannot be read and are left out")
+        found.append(f"unreadable lines of {METRICS}, left out: {num_damaged}")
     return (*found, *progress.notes)[-MOST_EVENTS:]
 
 
