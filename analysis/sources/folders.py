@@ -17,7 +17,7 @@ from rlhf_lab.runs.reading import Unreadable, checked, read_yaml
 from rlhf_lab.runs.summaries import RunSummary, list_runs
 from rlhf_lab.runs.trackers.identity import TrackedRun, tags
 from rlhf_lab.runs.trackers.options import TrackerOptions
-from rlhf_lab.sweeps.sweep_file import RECORD, read_record
+from rlhf_lab.sweeps.sweep_file import RECORD, job_folders, read_record, same_path
 from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.sources.findings import Finding, Kind
 from rlhf_lab_analysis.sources.record import Facts, Reading, Record, Row, Source, as_seed, flat
@@ -173,12 +173,12 @@ def check_sweep(folder: Path, runs: Sequence[RunSummary]) -> list[Finding]:
         sweep = read_record(folder)
     except UserError as error:
         return [Finding(Kind.damaged, "", str(folder), str(error))]
-    here = {run.folder.absolute(): run for run in runs}
+    here = {same_path(run.folder): run for run in runs}
+    places = job_folders(folder, sweep)
     findings = []
     for name, content in sweep["jobs"].items():
-        # A sweep's folder may have been moved since: jobs are below it by their name.
         path = folder.absolute() / name
-        run = here.get(path) or here.get(Path(sweep["folders"][name]).absolute())
+        run = here.get(places[name])
         if run is None:
             findings.append(
                 Finding(Kind.absent, "", str(path), f"job {name} of {folder} has no run")

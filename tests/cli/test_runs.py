@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -125,13 +126,15 @@ def test_damaged_metrics_are_told_in_the_list(
 
 def test_the_table_has_a_line_per_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     record = start(tmp_path / "run")
-    row = {"step": 0, "reward/mean": 0.5, "kl/sampled_reference_k1": 3}
+    row = {"step": 0, "reward/mean": 0.5, "kl/sampled_reference_k1": 3, "seconds/wall": 3660.0}
     write_rows(record.folder, "metrics.jsonl", json.dumps(row) + "\n")
     record.finish("finished")
     assert COMMAND.run([str(tmp_path)], Console(quiet=False, is_terminal=False)) == 0
     line = capsys.readouterr().out.splitlines()[-1]
-    facts = "run finished train tldr_nano online_dpo async 3 1/8 0.500 3.000"
-    assert line.split() == facts.split()
+    facts = "run finished DAY TIME 1h01m train tldr_nano online_dpo async 3 1/8 0.500 3.000"
+    day, time = line.split()[2:4]
+    assert line.split() == facts.replace("DAY", day).replace("TIME", time).split()
+    assert re.fullmatch(r"\d\d-\d\d \d\d:\d\d", f"{day} {time}")
 
 
 def test_a_root_without_runs_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -139,3 +142,73 @@ def test_a_root_without_runs_says_so(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert f"no runs in {tmp_path}" in capsys.readouterr().out
     with pytest.raises(UserError, match="is not a folder"):
         COMMAND.run([str(tmp_path / "absent")], Console(quiet=True))
+
+
+def listing(*words: str, capsys: pytest.CaptureFixture[str], is_terminal: bool = False) -> str:
+    capsys.readouterr()
+    assert COMMAND.run(list(words), Console(quiet=False, is_terminal=is_terminal)) == 0
+    return capsys.readouterr().out
+
+
+def several(root: Path) -> None:
+    """Runs that began one after the other: b, a, c; b has the highest reward, c has none."""
+    for number, (name, reward) in enumerate({"b": 0.75, "a": 0.25, "c": None}.items()):
+        record = start(root / name)
+        started = f"2026-11-2{number}T00:00:00+00:00"
+        manifest = json.loads((record.folder / "manifest.json").read_text())
+        text = json.dumps(manifest | {"started": started, "state": "finished"})
+        write_rows(record.folder, "manifest.json", text)
+        if reward is not None:
+            row = {"step": 0, "reward/mean": reward, "seconds/wall": 10.0 - number}
+            write_rows(record.folder, "metrics.jsonl", json.dumps(row) + "\n")
+
+
+def test_runs_are_sorted_and_the_last_ones_are_chosen(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    several(tmp_path)
+
+    def names(*options: str) -> list[str]:
+        found = json.loads(listing(str(tmp_path), "--json", *options, capsys=capsys))
+        return [run["run"] for run in found["runs"]]
+
+    assert names() == ["a", "b", "c"]
+    assert names("--sort", "started") == ["b", "a", "c"]
+    assert names("--sort", "reward") == ["c", "a", "b"]
+    assert names("--sort", "wall", "--last", "2") == ["c", "a"]
+    for wrong in (["--sort", "colour"], ["--last", "0"], ["--last", "many"]):
+        with pytest.raises(UserError, match=r"--(sort|last)"):
+            listing(str(tmp_path), *wrong, capsys=capsys)
+
+
+def test_the_runs_of_several_folders_are_listed_together(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    several(tmp_path / "x")
+    several(tmp_path / "y")
+    found = json.loads(listing(f"{tmp_path}/x", f"{tmp_path}/y", "--json", capsys=capsys))
+    assert [run["run"] for run in found["runs"]][::3] == [f"{tmp_path}/x/a", f"{tmp_path}/y/a"]
+    (first, *_) = found["runs"]
+    assert first["reward/mean"] == 0.25 and first["gold/win_rate"] is None
+    assert first["seed"] == 3 and first["wall_seconds"] == 9.0 and first["error"] is None
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 120])
+def test_the_list_fits_the_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    name = f"arithmetic-{'x' * 40}-seed1-12"
+    record = start(tmp_path / name)
+    row = {"step": 0, "reward/mean": -123.456, "kl/sampled_reference_k1": 9876.543}
+    write_rows(record.folder, "metrics.jsonl", json.dumps(row | {"seconds/wall": 54321.0}) + "\n")
+    write_rows(record.folder, "evals.jsonl", '{"version": 1, "gold/win_rate": 0.947}\n')
+    record.finish("interrupted")
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", listing(str(tmp_path), capsys=capsys, is_terminal=True))
+    lines = plain.splitlines()
+    table = lines[1 : next(n for n, line in enumerate(lines) if line.startswith("not shown"))]
+    assert all(len(line) <= width for line in table)
+    assert "interrupted" in plain and " 1/8" in plain and "0.947" in plain
+    assert any(re.search(r"arith\S*…\S*-12", line) for line in table)
+    if width >= 80:
+        assert "15h05m" in plain and "-123.456" in plain

@@ -297,7 +297,7 @@ def assert_nothing_is_left(members: set[int], folder: Path) -> None:
     assert list(folder.glob("rlhf_lab_*")) == []
 
 
-def test_ctrl_c_leaves_a_readable_run_and_exit_code_130(tmp_path: Path, cache: Path) -> None:
+def test_ctrl_c_saves_a_checkpoint_and_ends_with_exit_code_130(tmp_path: Path, cache: Path) -> None:
     with long_run(tmp_path, cache) as process:
         assert process.pid is not None
         members = {process.pid, *generators_at_work()}
@@ -305,8 +305,10 @@ def test_ctrl_c_leaves_a_readable_run_and_exit_code_130(tmp_path: Path, cache: P
         process.join(300)
         errors = (tmp_path / ERRORS).read_text()
         assert process.exitcode == 130, errors
-    assert "interrupted; what was written stays readable" in errors
     folder = tmp_path / "run"
+    (checkpoint,) = (folder / "checkpoints").iterdir()
+    newest = f"interrupted; its newest checkpoint is of round {int(checkpoint.name)}"
+    assert f"{newest}; `rlhf-lab resume {folder}` goes on" in errors
     assert json.loads((folder / "manifest.json").read_text())["state"] == "interrupted"
     rows = (folder / "metrics.jsonl").read_text().splitlines()
     assert all(json.loads(line) for line in rows)

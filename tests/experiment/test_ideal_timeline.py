@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlhf_lab.experiment.planning.ideal_timeline import Work, ideal
-from rlhf_lab.experiment.planning.overlap_advice import advice
+from rlhf_lab.experiment.planning.overlap_advice import overlap
 from rlhf_lab.rollout.budget import StalenessBudget
 
 
@@ -124,42 +124,43 @@ def test_a_trainer_alone_generates_what_the_budget_admits(work: Work, s: int) ->
             assert all(before <= a and b <= trained for a, b in timeline.generate[admitted])
 
 
-def test_advice_without_generators_says_what_asynchrony_would_bring() -> None:
-    text = advice(even(9, 1, 1), max_staleness=0, num_generators=0, actual_wall=20)
-    assert "took 20.0s, ideally 18.0s (90%)" in text
-    assert "generating takes 50%" in text
-    assert "ideally 10.0s, 1.80 times as fast" in text
+def test_without_generators_the_advice_is_what_asynchrony_would_bring() -> None:
+    found = overlap(even(9, 1, 1), max_staleness=0, num_generators=0, actual_wall=20)
+    assert found.cells == ("20.0s", "18.0s (90%)", "-", "-", "generation 50%, training 50%")
+    (text,) = found.advice
+    assert "ideally take 10.0s, 1.80 times as fast" in text
 
 
-def test_advice_for_a_generation_bound_run_names_what_makes_samples_cheaper() -> None:
+def test_a_generation_bound_run_is_advised_what_makes_samples_cheaper() -> None:
     # One generator: 4 rounds of 2 chunks of 3 s, then 1 s; two generators: 4 * 3 + 1.
-    text = advice(even(4, 3, 1, chunks=2), max_staleness=1, num_generators=1, actual_wall=50)
-    assert "took 50.0s, ideally 25.0s (50%)" in text
-    assert "the trainer waits 21.0s (84%) and the generators 1.00s (4%)" in text
-    for key in ("run.passes", "run.group_size", "add a generator (ideally saves 48%)"):
-        assert key in text
-    assert text.endswith("S=2 saves nothing")
+    found = overlap(even(4, 3, 1, chunks=2), max_staleness=1, num_generators=1, actual_wall=50)
+    assert found.cells == ("50.0s", "25.0s (50%)", "21.0s (84%)", "1.00s (4%)", "generation")
+    cheaper, generator, staleness = found.advice
+    assert "run.passes" in cheaper and "run.group_size" in cheaper
+    assert generator.endswith("(mode.num_generators) ideally saves 48%")
+    assert staleness == "mode.max_staleness=2 ideally saves nothing"
 
 
-def test_advice_for_a_training_bound_run_prices_the_idle_generators() -> None:
+def test_a_training_bound_run_is_advised_to_use_its_idle_generators() -> None:
     # 99 * 1 s of generation in 199 s: twice the samples make the first round 1.01 s longer.
-    text = advice(even(99, 1, 2), max_staleness=1, num_generators=1, actual_wall=199)
-    assert "(100%)" in text
-    assert "the generators 100s (50%)" in text
-    assert "2.01 times the samples per prompt (run.group_size) would ideally cost" in text
-    assert "\n" not in text
+    found = overlap(even(99, 1, 2), max_staleness=1, num_generators=1, actual_wall=199)
+    assert found.cells[1:] == ("199s (100%)", "1.00s (1%)", "100s (50%)", "training")
+    assert found.advice[0].startswith(
+        "2.01 times the samples per prompt (run.group_size) would ideally cost"
+    )
 
 
-def test_advice_for_a_run_that_takes_turns_is_to_be_one_round_stale() -> None:
-    text = advice(even(9, 1, 1), max_staleness=0, num_generators=1, actual_wall=18)
-    assert text.endswith("with S=0 they take turns; S=1 saves 44%")
+def test_a_run_that_takes_turns_is_advised_to_be_one_round_stale() -> None:
+    found = overlap(even(9, 1, 1), max_staleness=0, num_generators=1, actual_wall=18)
+    assert found.cells[-1] == "taking turns (S=0)"
+    assert found.advice == ("mode.max_staleness=1 ideally saves 44%",)
 
 
-def test_advice_says_when_more_staleness_helps() -> None:
+def test_more_staleness_is_advised_where_it_helps() -> None:
     work = Work([[1], [1], [4], [1], [1]], [2] * 5)
-    assert advice(work, 1, 1, actual_wall=13).endswith("S=2 saves 8%")
+    assert overlap(work, 1, 1, actual_wall=13).advice[-1].endswith("=2 ideally saves 8%")
 
 
 @pytest.mark.parametrize("num_generators", [0, 1])
-def test_advice_survives_a_run_that_took_no_time(num_generators: int) -> None:
-    assert "0.00s" in advice(even(1, 0, 0), 1, num_generators, actual_wall=0)
+def test_a_run_that_took_no_time_has_an_overlap(num_generators: int) -> None:
+    assert overlap(even(1, 0, 0), 1, num_generators, actual_wall=0).cells[0] == "0.00s"

@@ -65,8 +65,13 @@ def test_its_condition_is_in_the_tables() -> None:
     assert record.findings == ()
 
 
-def test_it_is_evaluated_again(run: Path, command: Command) -> None:
-    assert command("evaluate", str(run), "eval.label=again", "eval.prompts=4") == 0
+def test_it_is_evaluated_again(
+    run: Path, command: Command, capsys: pytest.CaptureFixture[str]
+) -> None:
+    again = ("evaluate", str(run), "eval.label=again", "eval.prompts=4")
+    assert command(*again) == 2
+    assert "--make-stages" in capsys.readouterr().err, "no cache has what it was made from"
+    assert command(*again, "--make-stages") == 0
     assert len(evals(run)) == 2
     assert (run / "evals-again.jsonl").is_file()
 

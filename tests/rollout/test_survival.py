@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import torch
 
-from rlhf_lab.cli.endings import REQUEUE
+from rlhf_lab.cli.endings import INTERRUPTED, REQUEUE
 from rlhf_lab.experiment import build, build_rollout, lifecycle
 from rlhf_lab.experiment.build_engine import build_engine
 from rlhf_lab.models.causal_lm import load_policy
@@ -46,9 +46,11 @@ from tests.support.forked import (
     WITHIN,
     Moment,
     Note,
+    Press,
     chunk,
     command,
     demand,
+    group_command,
     no_worker,
     obedient,
     train_on_a_full_disk,
@@ -156,6 +158,7 @@ def rows_of(folder: Path) -> int:
         ("sync", signal.SIGUSR1, "take"),
         ("process", signal.SIGTERM, "take"),
         ("process", signal.SIGUSR1, "update"),
+        ("sync", signal.SIGINT, "update"),
     ],
 )
 def test_a_signal_saves_a_checkpoint_and_asks_to_be_run_again(
@@ -168,10 +171,11 @@ def test_a_signal_saves_a_checkpoint_and_asks_to_be_run_again(
     pids = tmp_path / "generators"
     process = start(resuming, Moment(point, 3, Note(pids, number)))
     process.join()
-    assert process.exitcode == REQUEUE
+    is_interrupt = number == signal.SIGINT
+    assert process.exitcode == (INTERRUPTED if is_interrupt else REQUEUE)
     (checkpoint,) = (stopped / "checkpoints").iterdir()
     manifest = json.loads((stopped / "manifest.json").read_text())
-    assert manifest["state"] == "stopped"
+    assert manifest["state"] == ("interrupted" if is_interrupt else "stopped")
     # Before the round where generators are waited for, or after it.
     assert int(checkpoint.name) == rows_of(stopped)
     assert rows_of(stopped) == 4 or (point == "take" and rows_of(stopped) == 3)
@@ -195,7 +199,7 @@ def test_the_command_line_returns_the_requeue_code_and_resume_finishes(
 
     code, said = call("train", *options, moment=Moment("update", 2, signal.SIGTERM))
     assert code == REQUEUE, said
-    assert "rlhf-lab resume RUN" in said
+    assert f"of round 3; `rlhf-lab resume {folder}` goes on" in said
     code, said = call("train", *options, "output.resume=true", "run.passes=2")
     assert code == 2
     assert "was started with other settings" in said
@@ -203,6 +207,52 @@ def test_the_command_line_returns_the_requeue_code_and_resume_finishes(
     assert code == 0, said
     assert "resumed at round 3 of 8" in said
     assert rows_of(folder) == 8
+
+
+@pytest.mark.parametrize("mode", ["sync", "lagged", "async"])
+def test_ctrl_c_reaches_the_whole_group_and_loses_no_round(
+    cache: Path, tmp_path: Path, mode: str
+) -> None:
+    options = ["debug=tiny", f"output.cache={cache}", *UNJUDGED, f"mode={mode}"]
+    whole, folder, log = tmp_path / "whole", tmp_path / "run", tmp_path / "log"
+
+    def call(*words: str, moment: Moment | None = None) -> tuple[int | None, str]:
+        process = forkserver.start(group_command, (words, str(log), moment))
+        process.join()
+        return process.exitcode, log.read_text()
+
+    code, said = call("train", *options, f"output.dir={whole}")
+    assert code == 0, said
+    pids = tmp_path / "generators"
+    press = Press(pids, times=1)
+    where = f"output.dir={folder}"
+    code, said = call("train", *options, where, moment=Moment("update", 3, press))
+    assert code == INTERRUPTED, said
+    assert "stopping after this round" in said
+    assert f"interrupted; its newest checkpoint is of round 4; `rlhf-lab resume {folder}`" in said
+    assert "Traceback" not in said
+    generators = json.loads(pids.read_text())
+    assert len(generators) == (mode == "async")
+    assert not [pid for pid in generators if is_running(pid)]
+    code, said = call("resume", str(folder))
+    assert code == 0 and "resumed at round 4 of 8" in said, said
+    assert outcome(folder) == outcome(whole)
+
+
+def test_a_second_ctrl_c_ends_the_run_at_once(cache: Path, tmp_path: Path) -> None:
+    folder, log = tmp_path / "run", tmp_path / "log"
+    options = (f"output.cache={cache}", *UNJUDGED, "checkpoint=minutes", f"output.dir={folder}")
+    words = ("train", "debug=tiny", *options)
+    press = Press(tmp_path / "generators", times=2)
+    process = forkserver.start(group_command, (words, str(log), Moment("update", 1, press)))
+    process.join()
+    assert process.exitcode == INTERRUPTED, log.read_text()
+    assert json.loads((folder / "manifest.json").read_text())["state"] == "interrupted"
+    assert rows_of(folder) == 1, "the round was not finished"
+    assert "it has no checkpoint; `rlhf-lab resume" in log.read_text()
+    resume = forkserver.start(group_command, (("resume", str(folder)), str(log)))
+    resume.join()
+    assert resume.exitcode == 0 and "begins again at round 0" in log.read_text()
 
 
 @pytest.mark.slow

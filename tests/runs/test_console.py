@@ -114,11 +114,11 @@ def test_plain_tables_are_aligned_whole_and_a_line_per_row(
     assert second == "z" * 200 + "  22"
 
 
-def test_terminal_tables_fold_and_lose_nothing(
+def test_terminal_tables_wrap_prose_and_lose_nothing_of_it(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "40")
-    Console(quiet=False, is_terminal=True).table("Title", ["text", "n"], [["[z]" * 50, "22"]])
+    Console(quiet=False, is_terminal=True).table("Title", ["text", "n"], [["[z] " * 50, "22"]])
     assert capsys.readouterr().out.count("z") == 50
 
 

@@ -133,6 +133,34 @@ def test_a_scheduler_during_a_call_stops_the_run() -> None:
     assert stop.is_requested
 
 
+@pytest.mark.parametrize("catches", [False, True])
+def test_ctrl_c_in_a_run_is_ctrl_c_even_if_the_function_catches_it(
+    default_interrupts: None, catches: bool
+) -> None:
+    with listening() as stop, pytest.raises(KeyboardInterrupt):
+        call("reward", sent, signal.SIGINT, catches)
+    assert stop.is_interrupt
+
+
+def test_in_a_round_only_the_second_ctrl_c_ends_the_run(
+    default_interrupts: None, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with listening() as stop, stop.deferred():
+        os.kill(os.getpid(), signal.SIGINT)
+        assert stop.is_requested and stop.is_interrupt
+        assert "Ctrl-C again ends at once" in capfd.readouterr().err
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+        with stop.shielded():
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_where_ctrl_c_is_ignored_it_stays_so(default_interrupts: None) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with listening():
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+
+
 def test_arguments_are_copied_as_far_as_they_can_be_changed() -> None:
     leaf = object()
     value = {"a": [1, (2, {3}), leaf], "b": {"c": bytearray(b"d")}, "n": float("nan")}

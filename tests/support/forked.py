@@ -60,13 +60,16 @@ BESIDES = ("half a row", "policy", "evaluate")
 
 
 def train(config: Config, facts: Mapping[str, Any], moment: Moment | None = None) -> None:
-    """Exit code 0 if the run finished, REQUEUE if it was asked to stop, 1 if it failed."""
+    """Exit code 0 if the run finished, REQUEUE if it was asked to stop, INTERRUPTED at Ctrl-C, 1 if
+    it failed."""
     if moment is not None:
         Watch(moment).begin()
     try:
         lifecycle.train(config, Console(quiet=True), facts)
     except StopRequested:
         sys.exit(endings.REQUEUE)
+    except KeyboardInterrupt:
+        sys.exit(endings.INTERRUPTED)
     except BaseException:
         traceback.print_exc()
         sys.exit(1)
@@ -87,6 +90,12 @@ def command(words: Sequence[str], log: str, moment: Moment | None = None) -> Non
         Watch(moment).begin()
     sys.argv = ["rlhf-lab", *words]
     sys.exit(main.main())
+
+
+def group_command(words: Sequence[str], log: str, moment: Moment | None = None) -> None:
+    """The same as the first process of a group, as a shell starts it."""
+    os.setpgid(0, 0)
+    command(words, log, moment)
 
 
 class Watch:
@@ -219,6 +228,22 @@ class Note:
             time.sleep(3600)
         for pid in generators if self.is_for_generators else [os.getpid()]:
             os.kill(pid, self.number)
+
+
+@dataclass(frozen=True)
+class Press:
+    """An act: Ctrl-C, as a terminal sends it to the process and to its generators."""
+
+    path: Path
+    times: int
+
+    def __call__(self) -> None:
+        generators = own_generators()
+        self.path.write_text(json.dumps(generators))
+        for _ in range(self.times):
+            for pid in generators:
+                os.kill(pid, signal.SIGINT)
+            os.killpg(0, signal.SIGINT)
 
 
 def chunk(number: int) -> Chunk:

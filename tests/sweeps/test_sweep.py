@@ -139,7 +139,7 @@ def test_more_seeds_are_added_when_asked_and_other_settings_never(
         assert call(*chosen, more, monkeypatch=monkeypatch) == 2
         assert reason in capsys.readouterr().err
     assert call(*chosen, "seed=1", monkeypatch=monkeypatch) == 0
-    assert "1 jobs, 0 to run (1 finished)" in capsys.readouterr().out, "a part of it is no mixture"
+    assert "1 job, 0 to run (1 finished)" in capsys.readouterr().out, "a part of it is no mixture"
     added = ["seed=1,2,3", "hydra.sweeper.extend=true"]
     assert call(*chosen, *added, monkeypatch=monkeypatch) == 0
     assert "3 of 3 jobs finished" in capsys.readouterr().out

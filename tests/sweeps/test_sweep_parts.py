@@ -26,13 +26,20 @@ from rlhf_lab.sweeps.grid import Grid, grid_of, name_of
 from rlhf_lab.sweeps.job import Job
 from rlhf_lab.sweeps.job_rows import COLUMNS, JobRow, cells, counts, title
 from rlhf_lab.sweeps.job_table import JobTable
-from rlhf_lab.sweeps.live_table import JobLines, chosen, elided, rendered
+from rlhf_lab.sweeps.live_table import JobLines, chosen, rendered
 from rlhf_lab.sweeps.override_text import quoted
 from rlhf_lab.sweeps.preview import forecast_text
 from rlhf_lab.sweeps.run_job import JobFailed, run
 from rlhf_lab.sweeps.stop_jobs import StopFiles
 from rlhf_lab.sweeps.sweep_cost import PastRuns, predict_cost, seconds_of, similarity
-from rlhf_lab.sweeps.sweep_file import SweepRecord, check_record, read_record, write_record
+from rlhf_lab.sweeps.sweep_file import (
+    SweepRecord,
+    check_record,
+    from_sweep,
+    job_folders,
+    read_record,
+    write_record,
+)
 from rlhf_lab.training.stages.cache import cached, lock_file
 from rlhf_lab.types.errors import UserError
 from tests.support.survival import wait_until
@@ -284,14 +291,9 @@ def test_tables_of_jobs_fit_the_screen_and_fold_no_number(tmp_path: Path, width:
     console = rich.console.Console(file=screen, width=width)
     console.print(rendered(JobTable(jobs, 1).read(), 30.0, width, 24))
     lines = screen.getvalue().splitlines()
-    assert len(lines) == 4 and max(map(len, lines)) <= width
+    assert len(lines) == 5 and max(map(len, lines)) <= width
     for line, ending in zip(lines[-2:], ("=1", "=16"), strict=True):
         assert ending in line and "2/4" in line and "0.125" in line
-
-
-def test_a_long_name_loses_its_middle() -> None:
-    assert elided("algo=grpo,seed=12", 17) == "algo=grpo,seed=12"
-    assert elided("algo=grpo,seed=12", 9) == "algo…d=12"
 
 
 def test_plain_lines_name_changes_at_once_and_running_jobs_in_between(tmp_path: Path) -> None:
@@ -362,6 +364,38 @@ def test_a_job_that_makes_products_is_told_by_their_locks_and_its_log(tmp_path: 
     assert row_of(one).state == "new", "half of it is there, and nobody makes the rest"
     stages[1].mkdir(parents=True)
     assert (row_of(one).state, row_of(one).share) == ("finished", 1.0)
+
+
+def test_a_job_that_makes_products_took_from_its_lock_to_its_last_product(tmp_path: Path) -> None:
+    stages = (tmp_path / "sft" / "a", tmp_path / "labels" / "b")
+    one = replace(job(tmp_path, "stages of x", rounds=0), stages=stages)
+    assert cells(row_of(one))["took"] == ""
+    one.lock.touch()
+    os.utime(one.lock, (1000.0, 1000.0))
+    for number, stage in enumerate(stages):
+        stage.mkdir(parents=True)
+        entry = stage / "entry.json"
+        entry.touch()
+        os.utime(entry, (1060.0 + 72 * number,) * 2)
+    assert cells(row_of(one))["took"] == "2m12s"
+    os.utime(one.lock, (5000.0, 5000.0))
+    assert row_of(one).seconds == 0.0, "others had made them before"
+
+
+def test_jobs_are_found_from_the_sweeps_folder_and_as_they_were_recorded_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sweep, apart = tmp_path / "sweep", tmp_path / "apart"
+    for run_ in (sweep / "a", apart):
+        run_.mkdir(parents=True)
+        (run_ / "manifest.json").touch()
+    assert from_sweep(apart, sweep) == "../apart"
+    monkeypatch.chdir(tmp_path)
+    recorded = {"a": "runs/sweep/a", "b": "../apart", "c": "apart", "d": "d", "e": str(apart)}
+    found = job_folders(Path("sweep"), {"folders": recorded})
+    assert found == {
+        **{"a": sweep / "a", "b": apart, "c": apart, "d": sweep / "d", "e": apart},
+    }
 
 
 def test_an_error_is_told_in_one_line_without_its_notes() -> None:

@@ -93,6 +93,11 @@ def primary_flags(folder: Path) -> list[str]:
     return [*flags, "hydra.mode=RUN"] if flags else []
 
 
+def without_flag(arguments: Sequence[str], flag: str) -> tuple[list[str], bool]:
+    """Arguments without a flag, and whether it was among them."""
+    return [text for text in arguments if text != flag], flag in arguments
+
+
 def merged(own: Sequence[str], changes: Sequence[str]) -> list[str]:
     """Overrides, without those of keys that are changed, and the changes."""
     changed = {present_override(text).split("=")[0] for text in changes}

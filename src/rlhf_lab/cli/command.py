@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from rlhf_lab.cli.arguments import is_option
+from rlhf_lab.cli.arguments import is_option, without_flag
+from rlhf_lab.cli.start_folder import enter_start_folder
 from rlhf_lab.experiment.registry import group_options
+from rlhf_lab.experiment.run_products import MAKE_STAGES
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
 
@@ -138,3 +140,26 @@ class HydraCommand(Command):
             arguments = self.of_run(self.run_folder(arguments), arguments[1:])
         compose(self.job, arguments, self.job_command or self.name)
         return 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunCommand(HydraCommand):
+    """The same with a run as its first argument. job_of_run: the job, with whether artifacts that
+    the run was made from, and that are gone, are made again (--make-stages)."""
+
+    job_of_run: Callable[[DictConfig, bool], None]
+
+    def help(self) -> str:
+        about = "makes what the run was made from (SFT policy, proxy) anew, if it is gone."
+        return f"{super().help()}{MAKE_STAGES} {about}\n"
+
+    def run(self, arguments: list[str]) -> int:
+        rest, may_make = without_flag(arguments, MAKE_STAGES)
+
+        def job(cfg: DictConfig) -> None:
+            self.job_of_run(cfg, may_make)
+
+        return replace(self, job=job)._run(enter_start_folder(self.run_folder(rest), rest))
+
+    def _run(self, arguments: list[str]) -> int:
+        return super().run(arguments)

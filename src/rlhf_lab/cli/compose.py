@@ -6,8 +6,10 @@ Imports all that a run needs, so the files of commands import it when they run.
 from __future__ import annotations
 
 import functools
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import hydra
@@ -30,6 +32,7 @@ from rlhf_lab.experiment.registry import conf_folder
 from rlhf_lab.runs.folder import config_hash
 from rlhf_lab.runs.foreign.boundary import no_quiet_end
 from rlhf_lab.runs.former_names import present_overrides
+from rlhf_lab.runs.next_commands import after_run, print_next
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.sweeps.job import content_of, without_addresses
 from rlhf_lab.sweeps.launchers import slurm
@@ -92,9 +95,10 @@ def stage(cfg: DictConfig) -> tuple[Config, Console]:
 
 
 def start_run(
-    command: str, run: Callable[[Config, Console, Mapping[str, Any]], object], cfg: DictConfig
+    command: str, run: Callable[[Config, Console, Mapping[str, Any]], Path], cfg: DictConfig
 ) -> None:
-    """Start a run, in the main process of those that torchrun may have started."""
+    """Start a run, in the main process of those that torchrun may have started, and print what can
+    be done with it. run: returns its folder."""
     config, console = checked(cfg)
     require_room(config, is_run=True)
     require_prompts(config)
@@ -104,7 +108,9 @@ def start_run(
             "`rlhf-lab evaluate RUN`"
         )
     with main_rank(STOP):
-        run(config, console, facts(command, cfg, config))
+        folder = run(config, console, facts(command, cfg, config))
+    if not config.output.log:  # of a sweep's job, whose output nobody watches
+        print_next(console, after_run(folder))
 
 
 def facts(command: str, cfg: DictConfig, config: Config) -> dict[str, Any]:
@@ -114,6 +120,7 @@ def facts(command: str, cfg: DictConfig, config: Config) -> dict[str, Any]:
         "command": command,
         "primary_config": primary_config(HydraConfig.get()),
         "overrides": list(HydraConfig.get().overrides.task),
+        "working_folder": os.getcwd(),
         "seed": config.seed,
         "task": config.task.name,
         "algo": config.algo.name,

@@ -31,8 +31,8 @@ def exit_code(command: str, run: Callable[[], int]) -> int:
         if os.environ.get("RANK", "0") == "0":
             complain(command, message(error))
         return BAD_INPUT
-    except StopRequested:
-        complain(command, "stopped by a signal; `rlhf-lab resume RUN` goes on")
+    except StopRequested as stop:
+        complain(command, f"stopped by a signal; {str(stop) or 'the same command goes on'}")
         return REQUEUE
     except OSError as error:
         if (fault := disk_error(error)) is None:

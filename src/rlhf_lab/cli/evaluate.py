@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 from omegaconf import DictConfig
 
-from rlhf_lab.cli.arguments import leading_folders, overrides_again
-from rlhf_lab.cli.command import MULTIRUN, HydraCommand
+from rlhf_lab.cli.arguments import leading_folders, overrides_again, without_flag
+from rlhf_lab.cli.command import MULTIRUN, RunCommand
 from rlhf_lab.cli.endings import BAD_INPUT, FAILED, REFUSALS, complain, message
+from rlhf_lab.experiment.run_products import MAKE_STAGES
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
 
@@ -19,26 +20,27 @@ if TYPE_CHECKING:
     from rlhf_lab.experiment.evaluate import Evaluated
 
 
-def job(cfg: DictConfig) -> None:
+def job(cfg: DictConfig, may_make: bool = False) -> None:
     from rlhf_lab.cli.compose import checked
     from rlhf_lab.experiment.evaluate import show
     from rlhf_lab.experiment.lifecycle import evaluate_again
 
     config, console = checked(cfg)
-    show(console, [evaluate_again(config, console)])
+    show(console, [evaluate_again(config, console, may_make)])
 
 
-class EvaluateCommand(HydraCommand):
+class EvaluateCommand(RunCommand):
     """The command for one run, or for several."""
 
     def run(self, arguments: list[str]) -> int:
         folders = leading_folders(arguments)
         if len(folders) < 2:
             return super().run(arguments)
-        return evaluate_each(folders, arguments[len(folders) :])
+        changes, may_make = without_flag(arguments[len(folders) :], MAKE_STAGES)
+        return evaluate_each(folders, changes, may_make)
 
 
-def evaluate_each(folders: Sequence[str], changes: Sequence[str]) -> int:
+def evaluate_each(folders: Sequence[str], changes: Sequence[str], may_make: bool) -> int:
     """Evaluate several runs, each with its own config. One that fails is reported and the others go
     on; each result is written at once."""
     from rlhf_lab.cli.compose import checked, compose
@@ -55,7 +57,7 @@ def evaluate_each(folders: Sequence[str], changes: Sequence[str]) -> int:
         config, console = checked(cfg)
         is_quiet.append(config.output.quiet)
         console.print(f"run {config.output.dir}")
-        evaluated.append(lifecycle.evaluate_again(config, console))
+        evaluated.append(lifecycle.evaluate_again(config, console, may_make))
 
     for folder in folders:
         try:
@@ -78,6 +80,7 @@ COMMAND = EvaluateCommand(
     "evaluate the saved weights of runs",
     "runs/RUN eval=full",
     job=job,
-    usage="RUN [RUN ...] [eval=full ...] [-m for a sweep over one run]",
+    job_of_run=job,
+    usage="RUN [RUN ...] [eval=full ...] [--make-stages] [-m for a sweep over one run]",
     of_run=overrides_again,
 )

@@ -9,12 +9,14 @@ from omegaconf import DictConfig
 
 from rlhf_lab.cli.arguments import is_option, overrides_again
 from rlhf_lab.cli.command import OptionsCommand
+from rlhf_lab.experiment.run_products import MAKE_STAGES
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
+    add(MAKE_STAGES, action="store_true", help="make the start of an unfinished run, if it is gone")
     add("words", nargs="*", metavar="RUN [FOLDER]", help="the run, and the folder to write")
     parser.add_argument_group("version=NUMBER", "the version to export (the newest)")
 
@@ -42,7 +44,7 @@ def export_run(options: argparse.Namespace, console: Console) -> int:
     from rlhf_lab.experiment.export import export
 
     def write(cfg: DictConfig) -> None:
-        export(typed(cfg), run, folder, version, console)
+        export(typed(cfg), run, folder, version, console, options.make_stages)
 
     compose(write, overrides)
     return 0
@@ -52,7 +54,7 @@ COMMAND = OptionsCommand(
     "export",
     "write a run's policy with its model card, for transformers",
     "runs/RUN exported version=8",
-    usage="RUN [FOLDER] [version=NUMBER]",
+    usage="RUN [FOLDER] [version=NUMBER] [--make-stages]",
     add_options=add_options,
     action=export_run,
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig
@@ -15,15 +16,15 @@ if TYPE_CHECKING:
     from rlhf_lab.experiment.config import Config
 
 
-def run_pipeline(config: Config, console: Console, facts: Mapping[str, Any]) -> None:
-    """All stages, then training and evaluation."""
+def run_pipeline(config: Config, console: Console, facts: Mapping[str, Any]) -> Path:
+    """All stages, then training and evaluation. Returns the run's folder."""
     from rlhf_lab.experiment import lifecycle
     from rlhf_lab.experiment.policy_loader import PolicyLoader
 
     loader = PolicyLoader()
     lifecycle.preload_generators(config)
     make_stages(config, console, loader)
-    lifecycle.train(config, console, facts, loader)
+    return lifecycle.train(config, console, facts, loader)
 
 
 def job(cfg: DictConfig) -> None:

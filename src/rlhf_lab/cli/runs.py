@@ -3,52 +3,92 @@
 from __future__ import annotations
 
 import argparse
+import json
+import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rlhf_lab.cli.command import OptionsCommand
+from rlhf_lab.cli.run_facts import (
+    COLUMNS,
+    DROPPED_FIRST,
+    SORTED_BY,
+    facts_of,
+    row,
+    sort_key,
+    started,
+)
 from rlhf_lab.runs.manifest import error_of
 from rlhf_lab.runs.summaries import RunSummary, list_runs
-from rlhf_lab.runs.trackers.console import Console
-from rlhf_lab.sweeps.sweep_file import RECORD, read_record
+from rlhf_lab.runs.trackers.console import Console, counted
+from rlhf_lab.sweeps.sweep_file import RECORD, job_folders, read_record, same_path
 from rlhf_lab.types.errors import UserError
 
-FACTS = ("command", "task", "algo", "mode", "seed")
 WITHOUT_PROBLEM = ("finished", "paused", "running")
-COLUMNS = ("run", "state", *FACTS, "rounds", "reward", "KL", "gold win-rate")
+REMEDY = "--json or a wider terminal has all"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
     text = "where the runs are (runs)"
-    parser.add_argument("folder", nargs="?", type=Path, default=Path("runs"), help=text)
+    add("folders", nargs="*", type=Path, default=[Path("runs")], metavar="FOLDER", help=text)
+    add("--last", type=positive, metavar="N", help="only the N runs that were started last")
+    add(
+        "--sort",
+        choices=SORTED_BY,
+        default="run",
+        metavar="KEY",
+        help=f"{', '.join(SORTED_BY)} (run)",
+    )
+    add("--json", action="store_true", help="print all facts as JSON, for programs")
+
+
+def positive(text: str) -> int:
+    """A number of runs."""
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"{text} is no number of runs: pass 1 or more")
+    return int(text)
 
 
 def show(options: argparse.Namespace, console: Console) -> int:
-    """Print every run below the folder, and what is wrong with the damaged ones. Returns 0."""
-    root: Path = options.folder
-    if not root.is_dir():
-        raise UserError(
-            f"{root} is not a folder: rlhf-lab runs FOLDER lists the runs below FOLDER "
-            "(without it: below runs/)"
-        )
-    listed = list_runs(root)
-    if not listed:
-        console.print(f"no runs in {root}: `rlhf-lab train` makes one")
+    """Print every run below the folders, and what is wrong with the damaged ones. Returns 0."""
+    folders: list[Path] = options.folders
+    every = [run for root in folders for run in runs_in(root, is_only=len(folders) == 1)]
+    newest = sorted(every, key=started)[-options.last :] if options.last else every
+    listed = sorted(newest, key=lambda run: sort_key(run, options.sort))
+    sweeps = [path.parent for root in folders for path in sorted(root.rglob(RECORD))]
+    if options.json:
+        sys.stdout.write(as_json(listed, sweeps, every) + "\n")
         return 0
-    console.table(f"runs in {root}", COLUMNS, [row(run) for run in listed])
+    named = " ".join(map(str, folders))
+    if not every:
+        console.print(f"no runs in {named}: `rlhf-lab train` makes one")
+        return 0
+    rows = [row(run) for run in listed]
+    console.table(f"runs in {named}", COLUMNS, rows, DROPPED_FIRST, REMEDY)
     for run in listed:
         if run.problem:
             console.print(f"{run.name}: {run.problem}")
         if run.state not in WITHOUT_PROBLEM:
             console.print(f"{run.name}: {ending(run)}")
-    for path in sorted(root.rglob(RECORD)):
+    for folder in sweeps:
         try:
-            console.print(sweep_line(path.parent, listed))
+            console.print(sweep_line(folder, every))
         except UserError as error:
-            console.print(f"sweep {path.parent}: {error}")
+            console.print(f"sweep {folder}: {error}")
     return 0
+
+
+def runs_in(root: Path, is_only: bool) -> list[RunSummary]:
+    """The runs below a folder. Of several folders, the names of runs begin with theirs."""
+    if not root.is_dir():
+        raise UserError(
+            f"{root} is not a folder: rlhf-lab runs FOLDER lists the runs below FOLDER "
+            "(without it: below runs/)"
+        )
+    return list_runs(root, "" if is_only else str(root))
 
 
 def ending(run: RunSummary) -> str:
@@ -63,40 +103,41 @@ def ending(run: RunSummary) -> str:
     )
 
 
+def job_states(folder: Path, runs: Sequence[RunSummary]) -> dict[str, str]:
+    """The state of each job of a sweep."""
+    states = {same_path(run.folder): run.state for run in runs}
+    jobs = job_folders(folder, read_record(folder))
+    return {name: states.get(job, "not started") for name, job in jobs.items()}
+
+
 def sweep_line(folder: Path, runs: Sequence[RunSummary]) -> str:
     """How far a sweep has come."""
-    jobs = [Path(text).absolute() for text in read_record(folder)["folders"].values()]
-    states = {run.folder.absolute(): run.state for run in runs}
-    counts = Counter(states.get(job, "not started") for job in jobs)
+    states = job_states(folder, runs)
+    counts = Counter(states.values())
     text = ", ".join(f"{number} {state}" for state, number in sorted(counts.items()))
-    return f"sweep {folder}: {len(jobs)} jobs: {text}"
+    return f"sweep {folder}: {counted(len(states), 'job')}: {text}"
 
 
-def row(run: RunSummary) -> list[str]:
-    """One line of the table; what is not known is left empty."""
-    total = run.manifest.get("num_rounds")
-    return [
-        run.name,
-        run.state,
-        *(str(run.manifest.get(fact, "")) for fact in FACTS),
-        f"{run.rounds}/{total}" if total else str(run.rounds),
-        number(run.last, "reward/mean"),
-        number(run.last, "kl/sampled_reference_k1"),
-        number(run.last_eval, "gold/win_rate"),
-    ]
+def as_json(
+    listed: Sequence[RunSummary], sweeps: Sequence[Path], every: Sequence[RunSummary]
+) -> str:
+    """The runs and the sweeps, for programs. What is not known is null."""
+    found = [sweep_facts(folder, every) for folder in sweeps]
+    return json.dumps({"runs": list(map(facts_of, listed)), "sweeps": found}, indent=1)
 
 
-def number(metrics: Mapping[str, Any], name: str) -> str:
-    """A metric in three digits; "" where there is none."""
-    value = metrics.get(name)
-    return f"{value:.3f}" if isinstance(value, int | float) else ""
+def sweep_facts(folder: Path, runs: Sequence[RunSummary]) -> Mapping[str, Any]:
+    try:
+        return {"folder": str(folder), "jobs": job_states(folder, runs), "problem": ""}
+    except UserError as error:
+        return {"folder": str(folder), "jobs": {}, "problem": str(error)}
 
 
 COMMAND = OptionsCommand(
     "runs",
     "list the runs on disk",
-    "sweeps/learning",
-    usage="[FOLDER]",
+    "sweeps/learning --last 10 --sort wall",
+    usage="[FOLDER ...] [--last N] [--sort KEY] [--json]",
     add_options=add_options,
     action=show,
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 from omegaconf import DictConfig
 
 from rlhf_lab.cli.command import HydraCommand
@@ -12,6 +14,15 @@ def job(cfg: DictConfig) -> None:
     from rlhf_lab.experiment.lifecycle import train
 
     start_run("train", train, cfg)
+
+
+def job_of_run(cfg: DictConfig, may_make: bool) -> None:
+    """The same for a run that goes on or is repeated: artifacts that it was made from, and that are
+    gone, are made again only if they may."""
+    from rlhf_lab.cli.compose import start_run
+    from rlhf_lab.experiment.lifecycle import train
+
+    start_run("train", functools.partial(train, may_make=may_make), cfg)
 
 
 COMMAND = HydraCommand(

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import shlex
 import traceback
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from rlhf_lab.experiment.outputs import CHECKPOINTS
+from rlhf_lab.runs.disk import disk_error
 from rlhf_lab.runs.folder import MANIFEST
 from rlhf_lab.runs.run_directory import End, RunDirectory
 from rlhf_lab.runs.secrets import masked
+from rlhf_lab.runs.signals import Stop
 from rlhf_lab.training.checkpoint import saved_checkpoints
 from rlhf_lab.types.errors import StopRequested
 
@@ -28,8 +32,30 @@ def end_early(record: RunDirectory, error: BaseException) -> None:
         error.add_note(f"{record.folder / MANIFEST} could not be updated either: {second}")
 
 
+def with_hint(error: BaseException, stop: Stop, folder: Path) -> BaseException:
+    """The exception that ends a run's command. Of a run that was stopped: KeyboardInterrupt at
+    Ctrl-C, else StopRequested, whose text names the checkpoint and how to resume the run."""
+    if disk_error(error):
+        error.add_note(f"the run has failed, {resume_hint(folder)}")
+    if not isinstance(error, KeyboardInterrupt | StopRequested):
+        return error
+    kind = KeyboardInterrupt if stop.is_interrupt else type(error)
+    return kind(resume_hint(folder))
+
+
 def resume_hint(folder: Path) -> str:
-    """The newest checkpoint of a run that the disk stopped, and how to resume it."""
+    """The newest checkpoint of a run that ended early, and how to resume it."""
     rounds = [int(path.name) for path in saved_checkpoints(folder / CHECKPOINTS)]
     newest = f"its newest checkpoint is of round {rounds[-1]}" if rounds else "it has no checkpoint"
-    return f"the run has failed, {newest}; `rlhf-lab resume {shlex.quote(str(folder))}` goes on"
+    return f"{newest}; `rlhf-lab resume {shlex.quote(str(folder))}` goes on"
+
+
+def resume_text(manifest: Mapping[str, Any], folder: Path) -> str:
+    """Where a run that is resumed goes on, if that is not at a checkpoint; else ""."""
+    if "resumed" not in manifest:
+        return ""
+    if "weights_digest" in manifest:
+        return "it had trained to its end: its evaluation is made"
+    if saved_checkpoints(folder / CHECKPOINTS):
+        return ""
+    return "it has no checkpoint: it begins again at round 0"

@@ -11,6 +11,7 @@ from rlhf_lab.experiment.config import Config
 from rlhf_lab.experiment.derived import generation_settings
 from rlhf_lab.experiment.model_card import write_card
 from rlhf_lab.experiment.prepare import Artifacts
+from rlhf_lab.experiment.run_products import products_of
 from rlhf_lab.models.causal_lm import load_policy, save_policy
 from rlhf_lab.models.pretrained import PretrainedModel
 from rlhf_lab.models.weights import load_weights
@@ -23,11 +24,17 @@ from rlhf_lab.types.errors import UserError
 
 
 def export(
-    config: Config, run: Path, folder: Path | None, version: int | None, console: Console
+    config: Config,
+    run: Path,
+    folder: Path | None,
+    version: int | None,
+    console: Console,
+    may_make: bool = False,
 ) -> Path:
     """Write weights, tokenizer and card of a version, whole or not at all. Returns the folder.
 
-    folder: None for one in the run's own. version: None for the newest.
+    folder: None for one in the run's own. version: None for the newest. may_make: whether the start
+    of a run that has no policy yet is made, if it is not found.
     """
     saved = versions(config, run)
     missing = "weights" if version is None else f"version={version}"
@@ -43,7 +50,8 @@ def export(
     folder.parent.mkdir(parents=True, exist_ok=True)
     draft = Path(tempfile.mkdtemp(prefix=".exporting-", dir=folder.parent))
     try:
-        fill(config, run, saved[version], version, draft, console)
+        stages = Artifacts(config, console, of_run=products_of(run, may_make))
+        fill(config, run, saved[version], version, draft, stages)
         follow_umask(draft)
         if folder.exists():
             folder.rmdir()
@@ -63,12 +71,12 @@ def versions(config: Config, run: Path) -> dict[int, Path | None]:
 
 
 def fill(
-    config: Config, run: Path, weights: Path | None, version: int, folder: Path, console: Console
+    config: Config, run: Path, weights: Path | None, version: int, folder: Path, stages: Artifacts
 ) -> None:
     """The files of an export. A run that has not finished has no policy yet: its start has the
     same shape."""
     model = config.model
-    start = Artifacts(config, console).policy(model) if not (run / POLICY).is_dir() else None
+    start = stages.policy(model) if not (run / POLICY).is_dir() else None
     dtype = model.dtype if isinstance(model, PretrainedModel) else "float32"
     source = start or PretrainedModel(model.name, str(run / POLICY), dtype)
     policy, tokenizer = load_policy(source, None, config.seed)

@@ -11,13 +11,14 @@ from typing import Any
 from rlhf_lab.evaluation.options import Validate
 from rlhf_lab.experiment.config import Config, plain
 from rlhf_lab.experiment.derived import generation_settings, timing_settings
-from rlhf_lab.experiment.early_end import end_early, resume_hint
+from rlhf_lab.experiment.early_end import end_early, resume_text, with_hint
 from rlhf_lab.experiment.evaluate import Evaluated, evaluate_run
 from rlhf_lab.experiment.model_card import write_card
 from rlhf_lab.experiment.outputs import RECORDS, FolderOutput
 from rlhf_lab.experiment.planning import planner
 from rlhf_lab.experiment.policy_loader import PolicyLoader
 from rlhf_lab.experiment.prepare import Artifacts
+from rlhf_lab.experiment.run_products import own_products, products_of
 from rlhf_lab.experiment.sources import Sources
 from rlhf_lab.experiment.train import learn
 from rlhf_lab.experiment.validate import validate
@@ -26,7 +27,6 @@ from rlhf_lab.models.weights import load_weights, weights_digest
 from rlhf_lab.rollout.mode_choices import ExecutorKind
 from rlhf_lab.runs import folder as runs
 from rlhf_lab.runs import forkserver
-from rlhf_lab.runs.disk import disk_error
 from rlhf_lab.runs.extents import extent_of
 from rlhf_lab.runs.manifest import read_manifest
 from rlhf_lab.runs.provenance import peak_memory_bytes, short_commit
@@ -43,21 +43,37 @@ Record = Mapping[str, Any]
 
 
 def train(
-    config: Config, console: Console, facts: Record, loader: PolicyLoader | None = None
+    config: Config,
+    console: Console,
+    facts: Record,
+    loader: PolicyLoader | None = None,
+    may_make: bool = True,
 ) -> Path:
     """One run: its folder holds the manifest, the config, metrics, weights and evaluation.
 
-    Raises StopRequested on SIGTERM or SIGUSR1, once a checkpoint is saved. A run that came to its
-    pause (checkpoint.pause_round) is left for `output.resume=true`.
+    Raises StopRequested on SIGTERM or SIGUSR1, and KeyboardInterrupt on SIGINT, once a checkpoint
+    is saved. A run that came to its
+    pause (checkpoint.pause_round) is left for `output.resume=true`. may_make: whether artifacts
+    that the run was made from before, and that are gone, are made again.
     """
     preload_generators(config)
+    loader = loader or PolicyLoader()
+    own = own_products(config, may_make)
+    stages = Artifacts(config, console, loader, own)
+    if not own.may_make:
+        stages.sources()  # refused before the run has a folder
     folder = claim_folder(config)
     with run_lock(folder):
-        return train_in(folder, config, console, facts, loader or PolicyLoader())
+        return train_in(folder, config, console, facts, loader, stages)
 
 
 def train_in(
-    folder: Path, config: Config, console: Console, facts: Record, loader: PolicyLoader
+    folder: Path,
+    config: Config,
+    console: Console,
+    facts: Record,
+    loader: PolicyLoader,
+    stages: Artifacts,
 ) -> Path:
     """Train in a folder that no other process uses."""
     claim = RunDirectory.resume if config.output.resume else RunDirectory.create
@@ -67,16 +83,20 @@ def train_in(
         console.print(f"run {folder} has finished already: nothing to do")
         return folder
     console.print(f"run {folder}")
-    with console.run(folder), listening() as stop:
-        try:
-            state = finish_run(config, console, facts, record, loader, stop)
-        except BaseException as error:
-            if disk_error(error):
-                error.add_note(resume_hint(folder))
-            # A scheduler that signals twice must not cut off the record of the end.
-            with stop.deferred():
-                end_early(record, error)
-            raise
+    if text := resume_text(record.manifest, folder):
+        console.print(text)
+    with console.run(folder):
+        with listening() as stop:
+            try:
+                state = finish_run(config, console, facts, record, loader, stages, stop)
+            except BaseException as error:
+                # A scheduler that signals twice must not cut off the record of the end.
+                with stop.shielded():
+                    ending = with_hint(error, stop, folder)
+                    end_early(record, ending)
+                if ending is error:
+                    raise
+                raise ending from error
         record.finish(state, peak_memory_bytes=peak_memory_bytes())
     return folder
 
@@ -93,12 +113,14 @@ def finish_run(
     facts: Record,
     record: RunDirectory,
     loader: PolicyLoader,
+    stages: Artifacts,
     stop: Stop,
 ) -> End:
     """Train, unless the run had trained to its end before; then evaluate. Returns the state of the
     run: it may have come to its pause only."""
     folder, rounds = record.folder, config.run.num_rounds
-    sources = Artifacts(config, console, loader).sources()
+    sources = stages.sources()
+    stages.used.write(folder)
     if "weights_digest" not in record.manifest:
         code = short_commit(record.manifest)
         facts = {**facts, "run_id": record.manifest["run_id"], "commit": code}
@@ -184,12 +206,13 @@ def claim_folder(config: Config) -> Path:
     return runs.new_folder(Path(config.output.root), label_)
 
 
-def evaluate_again(config: Config, console: Console) -> Evaluated:
-    """Evaluate the saved weights of a run, with the eval options of this config."""
+def evaluate_again(config: Config, console: Console, may_make: bool = False) -> Evaluated:
+    """Evaluate the saved weights of a run, with the eval options of this config. may_make: whether
+    artifacts that are not found are made."""
     folder = Path(config.output.dir)
     with run_lock(folder):
         loader = PolicyLoader()
-        sources = Artifacts(config, console, loader).sources()
+        sources = Artifacts(config, console, loader, products_of(folder, may_make)).sources()
         rows = evaluate_run(config, sources, loader, folder, console)
         send_evaluation(config, folder, "evaluate", rows, console)
         if (folder / runs.POLICY).is_dir():

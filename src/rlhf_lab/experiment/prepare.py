@@ -18,6 +18,7 @@ from rlhf_lab.experiment.derived import trains_on_labels
 from rlhf_lab.experiment.make_labels import copy_labels, make_labels, make_relabelled
 from rlhf_lab.experiment.make_models import STRENGTH, make_reward_model, make_sft, make_strength
 from rlhf_lab.experiment.policy_loader import PolicyLoader
+from rlhf_lab.experiment.run_products import RunProducts, UsedProducts
 from rlhf_lab.experiment.sources import Sources
 from rlhf_lab.models.causal_lm import load_tokenizer
 from rlhf_lab.models.pretrained import PretrainedModel
@@ -27,7 +28,7 @@ from rlhf_lab.runs.jsonl import read_rows
 from rlhf_lab.runs.reading import read_json
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.tasks.pairs import SIDES, with_tokens
-from rlhf_lab.training.stages.cache import cached, product_folder
+from rlhf_lab.training.stages.cache import cached, product_folder, verify
 from rlhf_lab.training.stages.reward_model import tokens_of
 from rlhf_lab.types.errors import UserError
 
@@ -45,11 +46,21 @@ class Artifact:
 
 
 class Artifacts:
-    """Makes what a run needs, on demand. Everything is a function of the config."""
+    """Makes what a run needs, on demand. Everything is a function of the config.
+
+    of_run: what a run was made from before, which is taken in preference to the cache. used: what
+    was found or made.
+    """
 
     def __init__(
-        self, config: Config, console: Console, loader: PolicyLoader | None = None
+        self,
+        config: Config,
+        console: Console,
+        loader: PolicyLoader | None = None,
+        of_run: RunProducts | None = None,
     ) -> None:
+        self.used = UsedProducts()
+        self._of_run = of_run or RunProducts()
         self._config = config
         self._console = console
         self._loader = loader or PolicyLoader()
@@ -120,7 +131,17 @@ class Artifacts:
         def make_with_metrics(folder: Path) -> None:
             (folder / METRICS).write_text(json.dumps(make(folder), indent=1), encoding="utf-8")
 
-        folder, was_cached = cached(self._root, stage, key, make_with_metrics, self._console.print)
+        in_cache = product_folder(self._root, stage, key)
+        if recorded := self._of_run.find(stage, key, in_cache):
+            verify(recorded)
+            folder, was_cached = recorded, True
+        else:
+            if not in_cache.exists():
+                self._of_run.require_permission(stage, in_cache)
+            folder, was_cached = cached(
+                self._root, stage, key, make_with_metrics, self._console.print
+            )
+        self.used.add(stage, key, folder)
         metrics = read_json(folder / METRICS, dict[str, float])
         return Artifact(folder, metrics, was_cached)
 

@@ -93,6 +93,7 @@ class Manifest(TypedDict, total=False):
     command: str
     primary_config: list[str] | None
     overrides: list[str]
+    working_folder: str
     seed: Seed | None
     task: str
     algo: str

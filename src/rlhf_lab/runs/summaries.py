@@ -33,13 +33,14 @@ class RunSummary:
     problem: str = ""
 
 
-def list_runs(root: Path) -> list[RunSummary]:
-    """Every run in root or in a folder below it, by name; hidden folders are left out."""
+def list_runs(root: Path, prefix: str = "") -> list[RunSummary]:
+    """Every run in root or in a folder below it, by name; hidden folders are left out. prefix: of
+    the names."""
     found: list[RunSummary] = []
     for path, folders, files in os.walk(root):
         if MANIFEST in files:
             folder = Path(path)
-            found.append(summary(folder, str(folder.relative_to(root))))
+            found.append(summary(folder, os.path.join(prefix, folder.relative_to(root))))
             folders.clear()
         folders[:] = [name for name in folders if not name.startswith(".")]
     return sorted(found, key=lambda run: run.name)

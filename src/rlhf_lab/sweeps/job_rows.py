@@ -12,6 +12,7 @@ from rlhf_lab.runs.live.progress import TRAIN
 from rlhf_lab.runs.live.rows import Row
 from rlhf_lab.runs.live.state import LiveState, RunFollower
 from rlhf_lab.runs.live.texts import count_text, number_text, seconds_text, share_text
+from rlhf_lab.runs.trackers.console import counted
 
 SHOWN_FIRST = (
     *("running", "failed", "unreadable", "stopped", "died", "interrupted", "paused"),
@@ -94,10 +95,9 @@ def counts(rows: Sequence[JobRow]) -> str:
 
 def title(rows: Sequence[JobRow], left: float | None) -> str:
     """The line above the table."""
-    jobs = f"{len(rows)} job{'' if len(rows) == 1 else 's'}"
     is_open = any(row.is_open for row in rows)
     ending = f", ETA {seconds_text(left)}" if left is not None and is_open else ""
-    return f"{jobs}: {counts(rows)}{ending}"
+    return f"{counted(len(rows), 'job')}: {counts(rows)}{ending}"
 
 
 def cells(row: JobRow) -> dict[str, str]:

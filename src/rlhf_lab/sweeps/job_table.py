@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
+from rlhf_lab.runs.atomic_folder import ENTRY
 from rlhf_lab.runs.live.state import RunFollower
 from rlhf_lab.sweeps.job import Job, last_line, state_of
 from rlhf_lab.sweeps.job_rows import ENDED, JobRow, row_of_run, seconds_left
-from rlhf_lab.types.data import Clock
 from rlhf_lab.types.errors import UserError
 
 LINE_CHARACTERS = 60
@@ -17,13 +17,11 @@ LINE_CHARACTERS = 60
 class JobTable:
     """Reads the progress of all jobs. at_a_time: how many run side by side."""
 
-    def __init__(self, jobs: Sequence[Job], at_a_time: int, clock: Clock = time.monotonic) -> None:
+    def __init__(self, jobs: Sequence[Job], at_a_time: int) -> None:
         self._jobs = jobs
         self._at_a_time = at_a_time
-        self._clock = clock
         self._followers = {job.name: RunFollower(job.folder) for job in jobs if job.is_run}
         self._ended: dict[str, JobRow] = {}
-        self._seen_at: dict[str, float] = {}
 
     def read(self) -> list[JobRow]:
         """The rows of all jobs now. A job that ended is not read again."""
@@ -52,10 +50,19 @@ class JobTable:
         return row_of_run(job.name, state, job.rounds, follower, follower.view())
 
     def _stages_row(self, job: Job, state: str) -> JobRow:
-        """The row of a job that makes stages, timed since it was first seen to run."""
-        now = self._clock()
-        if state == "running":
-            self._seen_at.setdefault(job.name, now)
-        seconds = now - self._seen_at.get(job.name, now)
         note = last_line(job.log)[:LINE_CHARACTERS] if state == "running" else ""
-        return JobRow(job.name, state, share=float(state == "finished"), seconds=seconds, note=note)
+        share = float(state == "finished")
+        return JobRow(job.name, state, share=share, seconds=stage_age(job, state), note=note)
+
+
+def stage_age(job: Job, state: str) -> float:
+    """Seconds from the start of a job that makes stages to the last of them, or to now. The files
+    tell, since the job may run on another machine."""
+    if state == "new":
+        return 0.0
+    try:
+        begun = job.lock.stat().st_mtime
+        ended = [(stage / ENTRY).stat().st_mtime for stage in job.stages if stage.exists()]
+    except OSError:
+        return 0.0
+    return max(0.0, (max(ended) if state == "finished" else time.time()) - begun)

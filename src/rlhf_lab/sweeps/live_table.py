@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import rich.console
@@ -14,6 +14,7 @@ from rich.table import Table
 
 from rlhf_lab.runs.live.lines import Pace
 from rlhf_lab.runs.live.texts import seconds_text
+from rlhf_lab.runs.trackers.fitted_table import fitted_table
 from rlhf_lab.sweeps.job_rows import (
     COLUMNS,
     LEAST_NEEDED,
@@ -29,13 +30,8 @@ from rlhf_lab.types.data import Clock
 POLL_SECONDS = 1.0
 # Lines of the screen for the shell's prompt and the table's head.
 MARGIN = 7
-# Characters of a job's name that stay where the terminal is narrow.
-LEAST_NAME = 22
-# Spaces beside a column.
-GAP = 2
 # Running jobs that plain lines name.
 MOST_NAMED = 4
-RIGHT = frozenset(COLUMNS) - {"job", "state"}
 
 
 def rendered(rows: Sequence[JobRow], left: float | None, width: int, height: int) -> Table:
@@ -43,17 +39,11 @@ def rendered(rows: Sequence[JobRow], left: float | None, width: int, height: int
     for all, running and failed jobs stay."""
     shown = chosen(rows, max(3, height - MARGIN))
     lines = [cells(row) for row in shown]
-    columns = fitting(lines, width)
-    room = width - sum(longest(lines, name) + GAP for name in columns[1:]) - GAP
-    padding = (0, GAP, 0, 0)
-    table = Table(title=title(rows, left), title_justify="left", box=None, padding=padding)
-    table.pad_edge = False
-    for name in columns:
-        table.add_column(name, no_wrap=True, justify="right" if name in RIGHT else "left")
-    for line in lines:
-        table.add_row(elided(line["job"], max(LEAST_NAME, room)), *(line[c] for c in columns[1:]))
     if len(rows) > len(shown):
-        table.add_row(f"and {len(rows) - len(shown)} more")
+        lines.append({"job": f"and {len(rows) - len(shown)} more"})
+    columns = [name for name in COLUMNS if any(line.get(name) for line in lines)]
+    texts = [[line.get(name, "") for name in columns] for line in lines]
+    table, _ = fitted_table(title(rows, left), columns, texts, width, LEAST_NEEDED)
     if note := next((row.note for row in shown if row.note), ""):
         table.caption, table.caption_justify = note, "left"
     return table
@@ -64,28 +54,6 @@ def chosen(rows: Sequence[JobRow], most: int) -> list[JobRow]:
     rank = {name: number for number, name in enumerate(SHOWN_FIRST)}
     first = sorted(range(len(rows)), key=lambda number: rank.get(rows[number].state, 1))[:most]
     return [rows[number] for number in sorted(first)]
-
-
-def fitting(lines: Sequence[Mapping[str, str]], width: int) -> list[str]:
-    """The columns that have values and fit beside a short name."""
-    columns = [name for name in COLUMNS if any(line[name] for line in lines) or name == "job"]
-    for name in LEAST_NEEDED:
-        if sum(longest(lines, c) + GAP for c in columns[1:]) + LEAST_NAME <= width:
-            break
-        columns = [c for c in columns if c != name]
-    return columns
-
-
-def longest(lines: Sequence[Mapping[str, str]], name: str) -> int:
-    return max([len(name), *(len(line[name]) for line in lines)])
-
-
-def elided(text: str, width: int) -> str:
-    """A text without its middle, where it is too long."""
-    if len(text) <= width:
-        return text
-    head = (width - 1) // 2
-    return f"{text[:head]}…{text[len(text) - (width - 1 - head) :]}"
 
 
 @contextmanager

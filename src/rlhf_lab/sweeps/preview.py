@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rlhf_lab.runs.provenance import usable_cores
-from rlhf_lab.runs.trackers.console import Console, seconds_text
+from rlhf_lab.runs.trackers.console import Console, counted, seconds_text
 from rlhf_lab.sweeps.job import Job, State
 from rlhf_lab.sweeps.plan_jobs import Context
 from rlhf_lab.sweeps.sweep_cost import PastRuns, SweepCost, predict_cost
@@ -44,7 +44,9 @@ def print_plan(
     """Print how many jobs there are to run, and their predicted cost."""
     done = Counter(state.name for state in states.values() if state.name != "new")
     before = ", ".join(f"{number} {name}" for name, number in sorted(done.items()))
-    console.print(f"{len(planned)} jobs, {len(todo)} to run{f' ({before})' if before else ''}")
+    console.print(
+        f"{counted(len(planned), 'job')}, {len(todo)} to run{f' ({before})' if before else ''}"
+    )
     if not todo:
         return
     stages = {stage for job in todo for stage in job.stages if not stage.exists()}

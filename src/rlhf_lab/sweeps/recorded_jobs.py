@@ -10,7 +10,7 @@ from rlhf_lab.runs.folder import MANIFEST
 from rlhf_lab.runs.live.state import RunFollower
 from rlhf_lab.runs.reading import last_line
 from rlhf_lab.sweeps.job_rows import JobRow, row_of_run, seconds_left
-from rlhf_lab.sweeps.sweep_file import RECORD, read_record
+from rlhf_lab.sweeps.sweep_file import RECORD, job_folder, read_record
 from rlhf_lab.types.errors import UserError
 
 # Of the jobs that make what runs share, before the runs start.
@@ -41,7 +41,7 @@ class RecordedJobs:
     def _row(self, name: str) -> JobRow:
         """The row of a job by its folder alone."""
         if name not in self.followers:
-            folder = job_folder(self._folder, Path(self._recorded[name]))
+            folder = job_folder(self._folder, name, self._recorded[name])
             if not (folder / MANIFEST).exists():
                 return JobRow(name, "new")
             self.followers[name] = RunFollower(folder)
@@ -65,10 +65,3 @@ def stage_rows(logs: Path) -> list[JobRow]:
             name = log.relative_to(logs).with_suffix("")
             rows.append(JobRow(f"stages of {name}", "running", note=last_line(log)))
     return rows
-
-
-def job_folder(folder: Path, recorded: Path) -> Path:
-    """Where a job's folder is: below the sweep's folder, which may have been copied or moved, by
-    the longest end of the recorded path that is there; else as it was recorded."""
-    ends = (folder / Path(*recorded.parts[start:]) for start in range(len(recorded.parts)))
-    return next((path for path in ends if path.exists()), recorded)

@@ -65,6 +65,7 @@ class JobRunner:
         with try_lock(job.lock) as is_ours:
             if not is_ours:
                 return "elsewhere"
+            job.lock.touch()  # when it began, for the table of jobs
             # Another launcher may have run the job since the sweep started.
             state = state_of(job).name
             if state == "finished":

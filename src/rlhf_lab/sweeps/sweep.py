@@ -12,8 +12,9 @@ from omegaconf import OmegaConf, open_dict, read_write
 
 from rlhf_lab.runs.folder import config_hash, make_folder
 from rlhf_lab.runs.former_names import first_override
+from rlhf_lab.runs.next_commands import after_sweep, print_next
 from rlhf_lab.runs.provenance import code_version
-from rlhf_lab.runs.trackers.console import Console
+from rlhf_lab.runs.trackers.console import Console, counted
 from rlhf_lab.sweeps.grid import SEED, Grid, grid_of
 from rlhf_lab.sweeps.job import OUTPUT_NODES, RESUMABLE, Job, State, state_of
 from rlhf_lab.sweeps.launch_jobs import Ended, run_jobs
@@ -22,7 +23,7 @@ from rlhf_lab.sweeps.options import SweeperOptions
 from rlhf_lab.sweeps.override_text import PRIMARY
 from rlhf_lab.sweeps.plan_jobs import Context, plan_jobs
 from rlhf_lab.sweeps.preview import print_jobs, print_plan
-from rlhf_lab.sweeps.sweep_file import SweepRecord, check_record, write_record
+from rlhf_lab.sweeps.sweep_file import SweepRecord, check_record, from_sweep, write_record
 from rlhf_lab.types.errors import JobsFailed, UserError
 
 # Commands whose jobs are runs with a folder.
@@ -48,7 +49,7 @@ def sweep(
     set_folder(context, folder)
     jobs = plan_jobs(context, grid, folder, console)
     code = code_version()
-    record = record_of(context, grid, jobs, code)
+    record = record_of(context, grid, jobs, code, folder)
     check_record(folder, record, options.extend)
     states = {job.name: state_of(job) for job in jobs}
     check_code(jobs, states, code, options)
@@ -66,7 +67,9 @@ def sweep(
             f"{folder} cannot be written to ({error.strerror}): pass another output.root"
         ) from error
     ended = run_jobs(context, todo, folder, options)
-    return conclude(console, jobs, ended)
+    conclude(console, jobs, ended)
+    print_next(console, after_sweep(folder))
+    return ended
 
 
 def folder_of(context: Context, grid: Grid) -> Path:
@@ -91,7 +94,9 @@ def set_folder(context: Context, folder: Path) -> None:
         context.config.hydra.sweep.subdir = "."
 
 
-def record_of(context: Context, grid: Grid, jobs: Sequence[Job], code: str) -> SweepRecord:
+def record_of(
+    context: Context, grid: Grid, jobs: Sequence[Job], code: str, folder: Path
+) -> SweepRecord:
     """The contents of sweep.json."""
     # Not checked: without the swept keys no run may be able to start with it.
     cfg = context.hydra.config_loader.load_sweep_config(context.config, list(grid.fixed))
@@ -105,7 +110,7 @@ def record_of(context: Context, grid: Grid, jobs: Sequence[Job], code: str) -> S
         base=base,
         code=code,
         jobs={job.name: job.content for job in jobs},
-        folders={job.name: str(job.folder) for job in jobs},
+        folders={job.name: from_sweep(job.folder, folder) for job in jobs},
     )
 
 
@@ -130,14 +135,14 @@ def check_code(
         )
 
 
-def conclude(console: Console, jobs: Sequence[Job], ended: Sequence[Ended]) -> list[Ended]:
+def conclude(console: Console, jobs: Sequence[Job], ended: Sequence[Ended]) -> None:
     """Print how the jobs ended. Raises JobsFailed if one failed, now or in an earlier launch."""
     here = {one.job.name: one for one in ended}
     states = {job.name: state_of(job).name for job in jobs}
     finished = sum(state == "finished" for state in states.values())
     elsewhere = sum(one.state == "elsewhere" for one in ended)
     others = f"; {elsewhere} are another launcher's" if elsewhere else ""
-    console.print(f"{finished} of {len(jobs)} jobs finished{others}")
+    console.print(f"{finished} of {counted(len(jobs), 'job')} finished{others}")
     bad = [job for job in jobs if states[job.name] == "failed" or problem_of(here, job)]
     for job in bad:
         problem = problem_of(here, job) or "failed before, and was not run again"
@@ -149,7 +154,6 @@ def conclude(console: Console, jobs: Sequence[Job], ended: Sequence[Ended]) -> l
             f"{len(bad)} of {len(jobs)} jobs are not finished: the same command{option} goes on "
             "with them, from their checkpoints"
         )
-    return list(ended)
 
 
 def problem_of(ended: Mapping[str, Ended], job: Job) -> str:

@@ -12,7 +12,7 @@ from typing import Any, Required
 from typing_extensions import TypedDict
 
 from rlhf_lab.runs.atomic_folder import atomic_write
-from rlhf_lab.runs.folder import now
+from rlhf_lab.runs.folder import MANIFEST, now
 from rlhf_lab.runs.locks import locked
 from rlhf_lab.runs.reading import Unreadable, checked, read_json
 from rlhf_lab.types.errors import UserError
@@ -24,7 +24,7 @@ LOCK = ".sweep.lock"
 @dataclass(frozen=True)
 class SweepRecord:
     """A sweep as sweep.json stores it. base: hash of the settings that all jobs share. jobs:
-    content hash of each job by name. folders: folder of each job by name."""
+    content hash of each job by name. folders: folder of each job by name, from the sweep's."""
 
     command: str
     name: str
@@ -56,6 +56,32 @@ def write_record(folder: Path, sweep: SweepRecord, may_extend: bool) -> None:
         whole["folders"] = before.get("folders", {}) | dict(sweep.folders)
         facts = asdict(sweep) | started | whole
         atomic_write(folder / RECORD, json.dumps(facts, indent=1) + "\n")
+
+
+def from_sweep(job: Path, sweep: Path) -> str:
+    """A job's folder as sweep.json has it: from the sweep's folder, whatever the working folder."""
+    return os.path.relpath(job.absolute(), sweep.absolute())
+
+
+def job_folders(folder: Path, record: Mapping[str, Any]) -> dict[str, Path]:
+    """The folder of each job of a record, absolute.
+
+    Records of before 0.2 have folders from where the sweep was started, or absolute ones; the sweep
+    may have been moved since, with its jobs in it.
+    """
+    return {name: job_folder(folder, name, text) for name, text in record["folders"].items()}
+
+
+def job_folder(folder: Path, name: str, recorded: str) -> Path:
+    """Where a job is, or else where it would be written."""
+    places = [folder / recorded, folder / name, Path(recorded)]
+    whole = list(map(same_path, places))
+    return next((place for place in whole if (place / MANIFEST).exists()), whole[0])
+
+
+def same_path(path: Path) -> Path:
+    """An absolute path without `..`, to compare with others."""
+    return Path(os.path.normpath(path.absolute()))
 
 
 def check_record(folder: Path, sweep: SweepRecord, may_extend: bool) -> dict[str, Any]:

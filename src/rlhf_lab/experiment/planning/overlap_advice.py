@@ -1,60 +1,83 @@
-"""One line on how close a run came to its ideal timeline, and on what would make it faster."""
+"""How close a run came to its ideal timeline, who is idle in it, and what would make it faster."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from rlhf_lab.experiment.planning.ideal_timeline import Timeline, Work, ideal, share
 
+COLUMNS = ("wall", "ideal", "trainer idle", "generators idle", "bound by")
+TITLE = "overlap (idle times are those of the ideal timeline)"
+NOBODY = "-"
 
-def advice(work: Work, max_staleness: int, num_generators: int, actual_wall: float) -> str:
-    """One line: how close a run came to its ideal, who waits in it, and what would help."""
+
+@dataclass(frozen=True)
+class Overlap:
+    """cells: texts of COLUMNS. advice: what would help, a sentence each."""
+
+    cells: tuple[str, ...]
+    advice: tuple[str, ...]
+
+
+def overlap(work: Work, max_staleness: int, num_generators: int, actual_wall: float) -> Overlap:
+    """How close a run came to its ideal, who waits in it, and what would help."""
     best = ideal(work, max_staleness, num_generators)
-    close = (
-        f"took {duration(actual_wall)}, ideally {duration(best.wall)} "
-        f"({share(best.wall, actual_wall):.0%})"
-    )
+    close = (duration(actual_wall), f"{duration(best.wall)} ({share(best.wall, actual_wall):.0%})")
     if not num_generators:
-        return f"{close}; {from_asynchrony(work, best.wall)}"
+        generating = share(work.generating, best.wall)
+        bound = f"generation {generating:.0%}, training {1 - generating:.0%}"
+        return Overlap((*close, NOBODY, NOBODY, bound), (from_asynchrony(work, best.wall),))
     waits = (
-        f"ideally the trainer waits {duration(best.trainer_wait)} "
-        f"({best.trainer_wait_share:.0%}) and the generators {duration(best.generator_wait)} "
-        f"({best.generator_wait_share:.0%})"
+        f"{duration(best.trainer_wait)} ({best.trainer_wait_share:.0%})",
+        f"{duration(best.generator_wait)} ({best.generator_wait_share:.0%})",
     )
-    remedy = from_balance(work, max_staleness, best)
-    return f"{close}; {waits}: {remedy}; {from_staleness(work, max_staleness, best)}"
+    balance = from_balance(work, max_staleness, best)
+    more = from_staleness(work, max_staleness, best)
+    return Overlap((*close, *waits, bound_by(max_staleness, best)), (*balance, more))
+
+
+def bound_by(max_staleness: int, best: Timeline) -> str:
+    """What a run with generators of its own takes its time for."""
+    if not max_staleness:
+        return "taking turns (S=0)"
+    return "generation" if is_generation_bound(best) else "training"
+
+
+def is_generation_bound(best: Timeline) -> bool:
+    return best.trainer_wait_share > best.generator_wait_share
 
 
 def from_asynchrony(work: Work, wall: float) -> str:
     """What one generator beside the trainer would bring."""
     beside = ideal(work, max_staleness=1, num_generators=1).wall
     return (
-        f"generating takes {share(work.generating, wall):.0%} of it; with a generator on hardware "
-        f"of its own (mode=async, S=1) ideally {duration(beside)}, "
-        f"{share(wall, beside):.2f} times as fast"
+        "a generator on hardware of its own (mode=async, S=1) would ideally take "
+        f"{duration(beside)}, {share(wall, beside):.2f} times as fast"
     )
 
 
-def from_balance(work: Work, max_staleness: int, best: Timeline) -> str:
+def from_balance(work: Work, max_staleness: int, best: Timeline) -> tuple[str, ...]:
     """What to change so that trainer and generators wait less for each other."""
     if not max_staleness:
-        return "with S=0 they take turns"
-    if best.trainer_wait_share > best.generator_wait_share:
+        return ()
+    if is_generation_bound(best):
         more = ideal(work, max_staleness, best.num_generators + 1).wall
         return (
-            "generation-bound, so use samples more often (run.passes), draw fewer per prompt "
-            f"(run.group_size) or add a generator (ideally {saving(best.wall, more)})"
+            "use samples more often (run.passes), or draw fewer per prompt (run.group_size)",
+            f"one more generator (mode.num_generators) ideally {saving(best.wall, more)}",
         )
     factor = 1 / (1 - best.generator_wait_share) if best.generator_wait_share < 1 else 1.0
     dearer = ideal(work.with_samples(factor), max_staleness, best.num_generators).wall
     return (
-        f"training-bound, so {factor:.2f} times the samples per prompt (run.group_size) would "
-        f"ideally cost {share(dearer - best.wall, best.wall):.0%} if no more rows are trained on"
+        f"{factor:.2f} times the samples per prompt (run.group_size) would ideally cost "
+        f"{share(dearer - best.wall, best.wall):.0%} if no more rows are trained on",
     )
 
 
 def from_staleness(work: Work, max_staleness: int, best: Timeline) -> str:
     """What one more round of staleness would bring; from S=1 on, only uneven times let it help."""
     later = ideal(work, max_staleness + 1, best.num_generators).wall
-    return f"S={max_staleness + 1} {saving(best.wall, later)}"
+    return f"mode.max_staleness={max_staleness + 1} ideally {saving(best.wall, later)}"
 
 
 def saving(wall: float, other: float) -> str:

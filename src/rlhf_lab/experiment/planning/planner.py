@@ -53,7 +53,7 @@ def show(folder: Path, changes: Sequence[str], console: Console) -> None:
     plans = {label: changed(own, change) for label, change in grid(changes)}
     console.table(f"plan from {folder}", COLUMNS, table(measurement, plans))
     if measurement.is_whole:
-        console.print(advice(measurement))
+        print_overlap(measurement, console)
 
 
 def report_overlap(folder: Path, console: Console) -> dict[str, float]:
@@ -62,16 +62,19 @@ def report_overlap(folder: Path, console: Console) -> dict[str, float]:
     measurement = measured(folder)
     if not measurement.is_whole:
         return {}
-    console.print(advice(measurement))
+    print_overlap(measurement, console)
     ideal = predict(measurement, measurement.settings).wall
     return {"wall_seconds": measurement.wall, "ideal_seconds": ideal}
 
 
-def advice(measurement: Measurement) -> str:
+def print_overlap(measurement: Measurement, console: Console) -> None:
     """How close a whole run came to the ideal timeline of its own seconds, and what would help."""
     own = measurement.settings
     work = work_of(measurement, own)
-    return overlap_advice.advice(work, own.max_staleness, own.num_generators, measurement.wall)
+    found = overlap_advice.overlap(work, own.max_staleness, own.num_generators, measurement.wall)
+    console.table(overlap_advice.TITLE, overlap_advice.COLUMNS, [found.cells])
+    for sentence in found.advice:
+        console.print(f"  advice: {sentence}")
 
 
 def work_of(measurement: Measurement, settings: Settings) -> ideal_timeline.Work:

@@ -20,13 +20,13 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
-from rich.table import Table
 
 from rlhf_lab.runs.live.display import RunDisplay, repeating
 from rlhf_lab.runs.live.lines import Pace, stage_line
 from rlhf_lab.runs.live.progress import Activity
 from rlhf_lab.runs.live.texts import numbers_text
 from rlhf_lab.runs.live.texts import seconds_text as seconds_text
+from rlhf_lab.runs.trackers.fitted_table import WHOLE, fitted_table, omission
 from rlhf_lab.types.data import Clock
 
 # How often it is checked whether a stage was silent for too long.
@@ -96,17 +96,26 @@ class Console:
             self._activity.note(text)
         self._rich.print(text, soft_wrap=True)
 
-    def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-        """Print rows of texts. Outside a terminal nothing is cut and every row is one line."""
+    def table(
+        self,
+        title: str,
+        columns: Sequence[str],
+        rows: Sequence[Sequence[str]],
+        drop: Sequence[str] = (),
+        remedy: str = WHOLE,
+    ) -> None:
+        """Print rows of texts. Outside a terminal nothing is cut and every row is one line.
+
+        drop: columns in the order in which a narrow terminal leaves them out. remedy: how to see
+        them, for the line that names them.
+        """
         if not self._is_live:
             self.print("\n".join([title, *aligned([columns, *rows])]))
             return
-        table = Table(title=title, title_justify="left")
-        for column in columns:
-            table.add_column(column, overflow="fold")
-        for row in rows:
-            table.add_row(*row)
+        table, hidden = fitted_table(title, columns, rows, self._rich.width, drop)
         self._rich.print(table)
+        if text := omission(hidden, remedy):
+            self._rich.print(text)
 
 
 def live_progress(console: rich.console.Console, clock: Clock) -> Progress:
@@ -177,6 +186,11 @@ class LineBar:
         self._printed = progress.done
         self._pace.printed()
         self._console.print(stage_line(progress))
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 job`, `2 jobs`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:

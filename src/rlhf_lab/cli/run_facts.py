@@ -1,0 +1,95 @@
+"""What `rlhf-lab runs` shows of a run: its columns, and all facts for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from rlhf_lab.runs.manifest import error_of
+from rlhf_lab.runs.summaries import RunSummary
+from rlhf_lab.runs.trackers.console import seconds_text
+
+FACTS = ("command", "task", "algo", "mode", "seed")
+# Columns with a metric: of the last round, and of the last evaluation.
+ROUND_METRICS = {"reward": "reward/mean", "KL": "kl/sampled_reference_k1"}
+EVAL_METRICS = {"gold win-rate": "gold/win_rate"}
+COLUMNS = (*("run", "state", "started", "wall", *FACTS, "rounds", *ROUND_METRICS, *EVAL_METRICS),)
+DROPPED_FIRST = ("command", "seed", "task", "KL", "mode", "algo", "started", "reward", "wall")
+# Keys of --sort, and of the facts for programs that they compare.
+SORTED_BY = {
+    "run": "run",
+    "state": "state",
+    "started": "started",
+    "wall": "wall_seconds",
+    **{fact: fact for fact in FACTS},
+    "rounds": "rounds",
+    "reward": "reward/mean",
+    "kl": "kl/sampled_reference_k1",
+    "gold": "gold/win_rate",
+}
+
+
+def row(run: RunSummary) -> list[str]:
+    """One line of the table; what is not known is left empty."""
+    total, seconds = run.manifest.get("num_rounds"), wall_seconds(run)
+    return [
+        run.name,
+        run.state,
+        moment_text(started(run)),
+        "" if seconds is None else seconds_text(seconds),
+        *(str(run.manifest.get(fact, "")) for fact in FACTS),
+        f"{run.rounds}/{total}" if total else str(run.rounds),
+        *(number(run.last, name) for name in ROUND_METRICS.values()),
+        *(number(run.last_eval, name) for name in EVAL_METRICS.values()),
+    ]
+
+
+def number(metrics: Mapping[str, Any], name: str) -> str:
+    """A metric in three digits; "" where there is none."""
+    value = metrics.get(name)
+    return f"{value:.3f}" if isinstance(value, int | float) else ""
+
+
+def started(run: RunSummary) -> str:
+    """When a run was started, in UTC; "" if that is unknown."""
+    return str(run.manifest.get("started", ""))
+
+
+def moment_text(moment: str) -> str:
+    """Month, day and minute, in the time of this machine."""
+    return f"{datetime.fromisoformat(moment).astimezone():%m-%d %H:%M}" if moment else ""
+
+
+def wall_seconds(run: RunSummary) -> float | None:
+    """Seconds of training, without evaluation and what came before; None before any round."""
+    seconds = run.manifest.get("wall_seconds", run.last.get("seconds/wall"))
+    return float(seconds) if isinstance(seconds, int | float) else None
+
+
+def facts_of(run: RunSummary) -> dict[str, Any]:
+    """All facts of a run, for programs; None for what is not known. Times are in UTC."""
+    manifest = run.manifest
+    return {
+        "run": run.name,
+        "folder": str(run.folder),
+        "state": run.state,
+        "started": started(run) or None,
+        "ended": manifest.get("ended"),
+        "wall_seconds": wall_seconds(run),
+        **{fact: manifest.get(fact) for fact in (*FACTS, "correction", "model")},
+        "rounds": run.rounds,
+        "num_rounds": manifest.get("num_rounds"),
+        **{name: run.last.get(name) for name in ROUND_METRICS.values()},
+        **{name: run.last_eval.get(name) for name in EVAL_METRICS.values()},
+        "config_hash": manifest.get("config_hash"),
+        "error": error_of(manifest) or None,
+        "problem": run.problem or None,
+    }
+
+
+def sort_key(run: RunSummary, key: str) -> tuple[bool, Any, str]:
+    """Of --sort: runs without the value first, then ascending, then by name."""
+    value = facts_of(run)[SORTED_BY[key]]
+    is_number = isinstance(value, int | float)
+    return value is not None, value if is_number or value is not None else 0, run.name

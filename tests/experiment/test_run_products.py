@@ -1,0 +1,151 @@
+"""Runs are read from any folder, wherever they were moved, and nothing is trained unasked."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from rlhf_lab.experiment.run_products import PRODUCTS, products_of, without_code
+from rlhf_lab.types.errors import UserError
+from rlhf_lab_analysis.tables.gather import gather
+from tests.support.examples import call
+
+TINY = ("debug=tiny", "task=arithmetic", "reward=task_rule", "sft.steps=4", "eval.snapshots=2")
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a sweep of two runs, started there with paths relative to it."""
+    folder = tmp_path / "project"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    words = ["train", "-m", *TINY, "seed=1,2", "launcher=local"]
+    assert call(*words, "output.cache=cache", monkeypatch=monkeypatch) == 0
+    return folder
+
+
+def sweep_in(project: Path) -> Path:
+    (sweep,) = (project / "runs").iterdir()
+    return sweep
+
+
+def listed(sweep: Path, capsys: pytest.CaptureFixture[str], **patched: pytest.MonkeyPatch) -> str:
+    capsys.readouterr()
+    assert call("runs", str(sweep), **patched) == 0
+    return capsys.readouterr().out.splitlines()[-1].replace(str(sweep), "SWEEP")
+
+
+def test_a_sweep_reads_the_same_from_any_folder_and_wherever_it_was_moved(
+    project: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    sweep = sweep_in(project)
+    record = json.loads((sweep / "sweep.json").read_text())
+    assert record["folders"] == {"seed-1": "seed-1", "seed-2": "seed-2"}
+    there = listed(Path("runs") / sweep.name, capsys, monkeypatch=monkeypatch)
+    assert "2 jobs: 2 finished" in there
+    copied, moved = tmp_path / "copied", tmp_path / "far" / "moved"
+    shutil.copytree(sweep, copied)
+    moved.parent.mkdir()
+    monkeypatch.chdir(tmp_path / "far")
+    # As it was written before.
+    record["folders"] = {name: f"runs/{sweep.name}/{name}" for name in record["folders"]}
+    (copied / "sweep.json").write_text(json.dumps(record))
+    shutil.copytree(sweep, moved)
+    for one in (sweep, copied, moved, Path("moved"), Path("../copied")):
+        assert "2 jobs: 2 finished" in listed(one, capsys, monkeypatch=monkeypatch)
+        kinds = {finding.kind.value for finding in gather([str(one)]).findings}
+        assert "absent" not in kinds
+    os.rename(moved, tmp_path / "again")
+    assert "2 jobs: 2 finished" in listed(tmp_path / "again", capsys, monkeypatch=monkeypatch)
+
+
+def test_from_another_folder_a_run_finds_its_products_or_refuses_to_train_them(
+    project: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    run = sweep_in(project) / "seed-1"
+    (recorded,) = products_of(run, may_make=False).recorded
+    assert recorded.stage == "sft" and recorded.path.startswith("../../../cache/sft/")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+
+    def says(*words: str, code: int) -> str:
+        assert call(*words, monkeypatch=monkeypatch) == code
+        return capsys.readouterr().err
+
+    says("evaluate", str(run), code=0)
+    again = ["replay", str(run), "output.cache=other", "output.dir=again"]
+    says(*again, code=0)
+    assert not (elsewhere / "other").exists()
+    shutil.copytree(project, tmp_path / "copy")
+    shutil.rmtree(project)
+    says("evaluate", f"../copy/runs/{run.parent.name}/seed-2", code=0)
+    alone = tmp_path / "alone"
+    shutil.copytree(tmp_path / "copy" / run.relative_to(project), alone)
+    shutil.move(tmp_path / "copy" / "cache", tmp_path / "kept")
+    for command in (["evaluate"], ["replay"]):
+        said = says(*command, str(alone), code=2)
+        assert ": the sft of" in said and "--make-stages" in said
+        assert len(said.splitlines()) == 1
+    assert not (elsewhere / "cache").exists() and not (elsewhere / "runs").exists()
+    says("evaluate", str(alone), f"output.cache={tmp_path}/kept", code=0)
+    says("export", str(alone), str(elsewhere / "exported"), code=0)
+    says("evaluate", str(alone), "--make-stages", code=0)
+    assert (elsewhere / "cache" / "sft").is_dir()
+
+
+def test_a_run_goes_on_from_another_folder_with_the_files_of_the_one_it_was_started_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    project, elsewhere = tmp_path / "project", tmp_path / "elsewhere"
+    for folder in (project, elsewhere):
+        folder.mkdir()
+    (project / "own_reward.py").write_text(
+        "def short(prompt, completion, **_):\n    return -float(len(completion))\n"
+    )
+    monkeypatch.chdir(project)
+    words = [*TINY, "reward=function", "reward.path=own_reward.short", "output.dir=runs/one"]
+    stages = f"output.cache={tmp_path}/cache"
+    assert call("train", *words, stages, "checkpoint.pause_round=2", monkeypatch=monkeypatch) == 0
+    assert "rlhf-lab resume runs/one" in capsys.readouterr().out
+    monkeypatch.chdir(elsewhere)
+    run = Path("../project/runs/one")
+    for more in (["checkpoint.pause_round=3"], ["checkpoint.pause_round=0"]):
+        assert call("resume", str(run), *more, monkeypatch=monkeypatch) == 0
+        captured = capsys.readouterr()
+        assert f"in {project}, where the run was started" in captured.err
+        monkeypatch.chdir(elsewhere)
+    assert "resumed at round 3 of 4" in captured.out
+    replay = ["replay", str(run), "output.dir=again"]
+    assert call(*replay, monkeypatch=monkeypatch) == 0
+    assert (elsewhere / "again" / "manifest.json").is_file()
+    monkeypatch.chdir(elsewhere)
+    for command in (["evaluate", str(run)], ["export", str(run), "exported"]):
+        assert call(*command, monkeypatch=monkeypatch) == 0
+        monkeypatch.chdir(elsewhere)
+    for command in (["timeline", str(run)], ["plan", str(run)], ["runs", str(run)]):
+        assert call(*command, monkeypatch=monkeypatch) == 0
+    assert call("report", str(run), "--out", "page.html", monkeypatch=monkeypatch) == 0
+    assert {path.name for path in elsewhere.iterdir()} >= {"exported", "page.html", "again"}
+    assert not (project / "exported").exists()
+
+
+def test_products_are_known_by_their_settings_whatever_the_code() -> None:
+    key = {"seed": 1, "code": "a", "start": {"code": "b", "task": {"name": "c"}}}
+    assert without_code(key) == {"seed": 1, "start": {"task": {"name": "c"}}}
+
+
+def test_a_damaged_list_of_products_is_refused(tmp_path: Path) -> None:
+    (tmp_path / PRODUCTS).write_text('{"products": [{"stage": 1}]}')
+    with pytest.raises(UserError, match=r"products.json.*delete it"):
+        products_of(tmp_path, may_make=False)
