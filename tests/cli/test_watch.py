@@ -66,7 +66,7 @@ def test_a_sweep_is_shown_once_wherever_it_lies(
     write_run(folder / "seed-1", rounds=20, state="finished")
     write_run(folder / "seed-2", rounds=12)
     assert run(folder, "--once") == 0
-    title, _, *rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    title, _, _, *rows = [line.split() for line in capsys.readouterr().out.splitlines()]
     # One took 100 seconds, one takes 80 for its rounds: 8 of 20 are left of it, and a third waits.
     assert " ".join(title) == "3 jobs: 1 running, 1 finished, 1 queued, ETA 2m06s"
     assert [row[:2] for row in rows] == [

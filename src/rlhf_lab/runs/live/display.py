@@ -23,7 +23,7 @@ from rlhf_lab.runs.live.texts import bars_for
 from rlhf_lab.types.data import Clock
 
 # Drawing takes time from the run that is being measured.
-DRAW_SECONDS = 0.5
+DRAW_SECONDS = 1.0
 WRITE_SECONDS = 2.0
 
 
