@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from rlhf_lab.runs.trackers import console as console_module
-from rlhf_lab.runs.trackers.console import Console
+from rlhf_lab.runs.trackers.console import Console, LineBar
 
 
 class FakeClock:
@@ -25,12 +27,14 @@ def test_outside_a_terminal_progress_is_a_few_plain_lines(
             clock.now += 1.0
             bar.advance(1, loss=2.0 - step / 400)
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 20
-    assert lines[0] == "sft: 20/400, 20s elapsed, 6m20s left  loss 1.95"
+    assert lines[0] == "sft: 5/400, 5s elapsed, ETA 6m35s  loss 1.99"
     assert lines[-1] == "sft: 400/400, 6m40s elapsed  loss 1"
+    printed = [int(line.split("/")[0].removeprefix("sft: ")) for line in lines]
+    gaps = [later - earlier for earlier, later in itertools.pairwise(printed[:-1])]
+    assert min(gaps) == 5 and max(gaps) == 20  # seconds: 5% of those that passed
 
 
-def test_a_quick_stage_is_one_line_and_a_slow_one_waits_for_five_percent(
+def test_a_quick_stage_is_one_line_and_a_slow_one_a_line_for_each_part(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     clock = FakeClock()
@@ -45,8 +49,24 @@ def test_a_quick_stage_is_one_line_and_a_slow_one_waits_for_five_percent(
             bar.advance(1, reward=0.5, lag=1)
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 4
-    assert lines[1] == "slow: 2/4, 33m20s elapsed, 33m20s left  reward 0.5  lag 1"
+    assert lines[1] == "slow: 2/4, 33m20s elapsed, ETA 33m20s  reward 0.5  lag 1"
     assert lines[3].startswith("slow: 4/4, 1h06m elapsed  ")
+
+
+def test_a_stage_without_progress_is_not_silent_for_minutes(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    clock = FakeClock()
+    bar = LineBar(Console(quiet=False, is_terminal=False), "label", 2, clock)
+    moments = []
+    for _ in range(7200):
+        clock.now += 1.0
+        bar.print_if_due()
+        if capsys.readouterr().out:
+            moments.append(clock.now)
+    assert moments[:3] == [10.0, 20.0, 30.0]
+    waits = [later - earlier for earlier, later in itertools.pairwise(moments)]
+    assert max(waits) == 60.0 and len(moments) < 200
 
 
 def test_a_stage_that_fails_passes_the_error_on(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shutil
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import rich.console
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from rlhf_lab.runs import forkserver, provenance
@@ -22,8 +24,9 @@ from rlhf_lab.runs.summaries import RunSummary
 from rlhf_lab.sweeps import child
 from rlhf_lab.sweeps.grid import Grid, grid_of, name_of
 from rlhf_lab.sweeps.job import Job
-from rlhf_lab.sweeps.job_table import JobTable, cells, counts, last_metrics, row_of, title
-from rlhf_lab.sweeps.live_table import rendered
+from rlhf_lab.sweeps.job_rows import COLUMNS, JobRow, cells, counts, title
+from rlhf_lab.sweeps.job_table import JobTable
+from rlhf_lab.sweeps.live_table import JobLines, chosen, rendered
 from rlhf_lab.sweeps.override_text import quoted
 from rlhf_lab.sweeps.preview import forecast_text
 from rlhf_lab.sweeps.run_job import JobFailed, run
@@ -226,6 +229,7 @@ def written(job_: Job, state: str, steps: int, seconds: float, **facts: Any) -> 
         "started": begun.isoformat(),
         "ended": datetime.now(UTC).isoformat(),
         "content": "content",
+        "num_rounds": 4,
         **provenance.provenance(),
         **facts,
     }
@@ -250,13 +254,16 @@ def test_the_table_tells_every_job_and_what_is_left(tmp_path: Path) -> None:
     # A whole job takes 40, 40 and 20 seconds at the pace of the three: half of one, and another.
     assert table.seconds_left(rows) == pytest.approx((40 + 40 + 20) / 3 * 1.5, rel=0.01)
     assert JobTable(jobs, at_a_time=2).seconds_left(rows) == pytest.approx(100 / 3, rel=0.01)
-    assert "left" in title(rows, 12.0) and "left" not in title(rows[:1], 12.0)
+    assert "ETA 12s" in title(rows, 12.0) and "ETA" not in title(rows[:1], 12.0)
+    assert title(rows[:1], None) == "1 job: 1 finished"
     drawn = rendered(rows, None, width=100, height=100)
+    assert [column.header for column in drawn.columns] == [
+        *("job", "state", "round", "ETA", "reward", "took")
+    ]
     assert list(drawn.columns[0].cells) == ["done", "going", "failed", "waiting"]
     assert list(drawn.columns[2].cells) == ["4/4", "2/4", "1/4", "0/4"]
     short = rendered(rows, None, width=100, height=10)
     assert list(short.columns[0].cells) == ["done", "going", "failed", "and 1 more"]
-    assert title(rows[:1], None) == "1 job: 1 finished"
     assert JobTable(jobs[3:], 1).seconds_left(rows[3:]) is None, "no round is done"
 
 
@@ -266,6 +273,57 @@ def test_a_run_whose_process_is_gone_is_no_longer_running_in_the_table(tmp_path:
     assert row_of(one).state == "died"
     (one.folder / "manifest.json").write_text("{")
     assert row_of(one).state == "unreadable", "a table goes on whatever it finds"
+
+
+def test_where_not_all_jobs_fit_the_screen_running_and_failed_ones_stay() -> None:
+    states = ("finished", "running", "new", "failed")
+    rows = [JobRow(name, name) for name in states]
+    assert [row.name for row in chosen(rows, 2)] == ["running", "failed"]
+    assert [row.name for row in chosen(rows, 3)] == ["finished", "running", "failed"]
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_tables_of_jobs_fit_the_screen_and_fold_no_number(tmp_path: Path, width: int) -> None:
+    jobs = [job(tmp_path, f"algo=online_dpo,mode=async,run.updates_per_round={n}") for n in (1, 16)]
+    for one in jobs:
+        written(one, "running", 2, 20.0)
+    screen = io.StringIO()
+    console = rich.console.Console(file=screen, width=width)
+    console.print(rendered(JobTable(jobs, 1).read(), 30.0, width, 24))
+    lines = screen.getvalue().splitlines()
+    assert len(lines) == 5 and max(map(len, lines)) <= width
+    for line, ending in zip(lines[-2:], ("=1", "=16"), strict=True):
+        assert ending in line and "2/4" in line and "0.125" in line
+
+
+def test_plain_lines_name_changes_at_once_and_running_jobs_in_between(tmp_path: Path) -> None:
+    clock = Clock()
+    jobs = [job(tmp_path, name) for name in ("a", "b")]
+    lines = JobLines(JobTable(jobs, 1), clock)
+    assert lines.due() == []
+    written(jobs[0], "running", 2, 20.0)
+    assert lines.due()[0].startswith("a: running (2 jobs: 1 running, 1 queued, ETA ")
+    clock.now = 9.0
+    assert lines.due() == []
+    clock.now = 10.0
+    summary, line = lines.due()
+    assert summary.startswith("2 jobs: 1 running, 1 queued, ETA ")
+    assert line.startswith("  a: ")
+    assert lines.due() == []
+
+
+class Clock:
+    """A clock that a test moves."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def row_of(one: Job) -> JobRow:
+    (row,) = JobTable([one], 1).read()
+    return row
 
 
 def test_a_machine_that_was_started_again_runs_none_of_its_runs() -> None:
@@ -300,7 +358,8 @@ def test_a_job_that_makes_products_is_told_by_their_locks_and_its_log(tmp_path: 
     with locked(lock_file(stages[0])):
         one.log.write_text("sft nano_s: 40/450, 20s gone\n\n")
         row = row_of(one)
-        assert (row.state, cells(row)[2]) == ("running", "sft nano_s: 40/450, 20s gone")
+        assert (row.state, row.note) == ("running", "sft nano_s: 40/450, 20s gone")
+        assert cells(row) == dict.fromkeys(COLUMNS, "") | {"job": one.name, "state": "running"}
     stages[0].mkdir()
     assert row_of(one).state == "new", "half of it is there, and nobody makes the rest"
     stages[1].mkdir(parents=True)
@@ -310,7 +369,7 @@ def test_a_job_that_makes_products_is_told_by_their_locks_and_its_log(tmp_path: 
 def test_a_job_that_makes_products_took_from_its_lock_to_its_last_product(tmp_path: Path) -> None:
     stages = (tmp_path / "sft" / "a", tmp_path / "labels" / "b")
     one = replace(job(tmp_path, "stages of x", rounds=0), stages=stages)
-    assert cells(row_of(one))[-1] == ""
+    assert cells(row_of(one))["took"] == ""
     one.lock.touch()
     os.utime(one.lock, (1000.0, 1000.0))
     for number, stage in enumerate(stages):
@@ -318,7 +377,7 @@ def test_a_job_that_makes_products_took_from_its_lock_to_its_last_product(tmp_pa
         entry = stage / "entry.json"
         entry.touch()
         os.utime(entry, (1060.0 + 72 * number,) * 2)
-    assert cells(row_of(one))[-1] == "2m12s"
+    assert cells(row_of(one))["took"] == "2m12s"
     os.utime(one.lock, (5000.0, 5000.0))
     assert row_of(one).seconds == 0.0, "others had made them before"
 
@@ -337,16 +396,6 @@ def test_jobs_are_found_from_the_sweeps_folder_and_as_they_were_recorded_before(
     assert found == {
         **{"a": sweep / "a", "b": apart, "c": apart, "d": sweep / "d", "e": apart},
     }
-
-
-def test_the_last_whole_row_of_a_long_file_is_found(tmp_path: Path) -> None:
-    path = tmp_path / "metrics.jsonl"
-    assert last_metrics(path) == {}
-    rows = [json.dumps({"step": step, "text": "x" * 9000}) for step in range(5)]
-    path.write_text("\n".join(rows) + "\n" + '{"step": 5, "te')
-    assert last_metrics(path)["step"] == 4
-    path.write_text('{"step": 0')
-    assert last_metrics(path) == {}
 
 
 def test_an_error_is_told_in_one_line_without_its_notes() -> None:

@@ -85,18 +85,19 @@ def train_in(
     console.print(f"run {folder}")
     if text := resume_text(record.manifest, folder):
         console.print(text)
-    with listening() as stop:
-        try:
-            state = finish_run(config, console, facts, record, loader, stages, stop)
-        except BaseException as error:
-            # A scheduler that signals twice must not cut off the record of the end.
-            with stop.shielded():
-                ending = with_hint(error, stop, folder)
-                end_early(record, ending)
-            if ending is error:
-                raise
-            raise ending from error
-    record.finish(state, peak_memory_bytes=peak_memory_bytes())
+    with console.run(folder):
+        with listening() as stop:
+            try:
+                state = finish_run(config, console, facts, record, loader, stages, stop)
+            except BaseException as error:
+                # A scheduler that signals twice must not cut off the record of the end.
+                with stop.shielded():
+                    ending = with_hint(error, stop, folder)
+                    end_early(record, ending)
+                if ending is error:
+                    raise
+                raise ending from error
+        record.finish(state, peak_memory_bytes=peak_memory_bytes())
     return folder
 
 

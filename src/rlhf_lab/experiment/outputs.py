@@ -17,6 +17,7 @@ from rlhf_lab.experiment.config import Config
 from rlhf_lab.runs.disk import save_file
 from rlhf_lab.runs.folder import EVALS, METRICS, POLICY, SCHEDULE, TIMELINE, VALIDATION
 from rlhf_lab.runs.jsonl import read_rows
+from rlhf_lab.runs.live.progress import TRAIN
 from rlhf_lab.runs.reading import checked
 from rlhf_lab.runs.saved_tensors import WEIGHTS
 from rlhf_lab.runs.schema import Amount
@@ -67,13 +68,15 @@ class FolderOutput:
             trackers += open_mirrors(config.tracker, self._run, mirrored, console.print)
             for tracker in trackers:
                 stack.callback(tracker.close)
-            bar = stack.enter_context(console.stage(title(config), total=config.run.num_rounds))
+            bar = stack.enter_context(console.stage(TRAIN, total=config.run.num_rounds))
             bar.advance(begin)
+            bar.enter("start")
             hooks = Hooks(
                 log=logger(trackers, bar),
                 record=recorder(folder, stack),
                 save=saver(folder, kept_versions(config)),
                 keep_batch=batch_keeper(folder),
+                enter=bar.enter,
             )
             yield hooks, wall
 
@@ -98,28 +101,13 @@ def progress(folder: Path) -> tuple[float, int]:
     return wall, len(rows)
 
 
-def title(config: Config) -> str:
-    """The title of a run's progress bar."""
-    return (
-        f"{config.algo.name} {config.mode.name} N={config.run.updates_per_round} "
-        f"S={config.mode.max_staleness}"
-    )
-
-
 def logger(trackers: Sequence[Tracker], bar: Bar) -> Callable[[Metrics, int], None]:
-    """Write a round everywhere, and show what matters."""
+    """Write a round everywhere, and count it. What a run shows is read from its files."""
 
     def log(metrics: Metrics, round_: int) -> None:
         for tracker in trackers:
             tracker.log(metrics, round_)
-        wall = metrics["seconds/wall"]
-        bar.advance(
-            1,
-            reward=metrics["reward/mean"],
-            kl=metrics["kl/sampled_reference_k1"],
-            lag=metrics.get("lag/updates_mean", 0.0),
-            waiting=metrics["seconds/wait"] / wall if wall else 0.0,
-        )
+        bar.advance(1)
 
     return log
 

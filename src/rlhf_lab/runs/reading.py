@@ -26,6 +26,8 @@ YAML_DEPTH = 64
 # libyaml's, where PyYAML was built with it: ten times faster.
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 SHOWN = 60
+# Where the last line of a log is looked for.
+TAIL_BYTES = 65536
 # Characters of another package's message.
 REASON = 200
 ADAPTERS: dict[Any, TypeAdapter[Any]] = {}
@@ -185,3 +187,15 @@ def reason_and_place(error: ValidationError, place: str) -> tuple[str, str]:
         return "it is missing", where
     shown = repr(first["input"])
     return f"{first['msg']}, not {shown[:SHOWN]}", where
+
+
+def last_line(log: Path) -> str:
+    """The last line of a log that is not empty; "" if there is none."""
+    try:
+        start = max(0, file_size(log) - TAIL_BYTES)
+        with log.open("rb") as file:
+            file.seek(start)
+            text = file.read().decode("utf-8", errors="replace")
+    except (OSError, Unreadable):
+        return ""
+    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")

@@ -15,7 +15,8 @@ from rlhf_lab.runs.folder import MANIFEST, config_hash
 from rlhf_lab.runs.locks import is_free
 from rlhf_lab.runs.manifest import read_manifest, state_in
 from rlhf_lab.runs.provenance import with_plugins
-from rlhf_lab.runs.reading import Unreadable, file_size
+from rlhf_lab.runs.reading import Unreadable
+from rlhf_lab.runs.reading import last_line as last_line
 from rlhf_lab.training.stages.cache import lock_file
 from rlhf_lab.types.errors import UserError
 
@@ -23,7 +24,6 @@ from rlhf_lab.types.errors import UserError
 OUTPUT_NODES = ("output", "tracker", "checkpoint")
 # Options of where servers are, and how long a run waits for them.
 ADDRESSES = ("urls", "host", "port", "nccl_host", "connect_seconds")
-TAIL_BYTES = 65536
 # States of a job that ended early without an error: it resumes from its checkpoint.
 RESUMABLE = ("stopped", "interrupted", "died", "paused")
 
@@ -119,15 +119,3 @@ def state_of(job: Job) -> State:
             "run away"
         )
     return State(state_in(manifest), manifest)
-
-
-def last_line(log: Path) -> str:
-    """The last line of a log that is not empty; "" if there is none."""
-    try:
-        start = max(0, file_size(log) - TAIL_BYTES)
-        with log.open("rb") as file:
-            file.seek(start)
-            text = file.read().decode("utf-8", errors="replace")
-    except (OSError, Unreadable):
-        return ""
-    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")

@@ -50,7 +50,7 @@ class Hooks:
     log(metrics, round): one row per round. record(schedule, events): which version wrote each chunk
     of the round, and spans of time. save(weights): every version, the first included.
     keep_batch(batch, groups, reason): a batch that could not be trained on, for debugging.
-    should_stop(): read between rounds.
+    should_stop(): read between rounds. enter(phase): the trainer begins a phase of the ledger.
     """
 
     log: Callable[[Metrics, int], None]
@@ -58,6 +58,7 @@ class Hooks:
     save: Callable[[Weights], None]
     keep_batch: Callable[[Batch, Sequence[Group], str], None]
     should_stop: Callable[[], bool] = lambda: False
+    enter: Callable[[str], None] = lambda _: None
 
 
 @dataclass
@@ -121,6 +122,7 @@ class Loop:
         return weights
 
     def _span(self, phase: str, round_: int) -> AbstractContextManager[None]:
+        self.hooks.enter(phase)
         return self.ledger.span(phase, round_, round_)
 
     def _begin(self, start: Snapshot | None) -> Weights:

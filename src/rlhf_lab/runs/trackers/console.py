@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Protocol
 
 import rich.console
@@ -19,17 +21,24 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from rlhf_lab.runs.live.display import RunDisplay, repeating
+from rlhf_lab.runs.live.lines import Pace, stage_line
+from rlhf_lab.runs.live.progress import Activity
+from rlhf_lab.runs.live.texts import numbers_text
+from rlhf_lab.runs.live.texts import seconds_text as seconds_text
 from rlhf_lab.runs.trackers.fitted_table import WHOLE, fitted_table, omission
 from rlhf_lab.types.data import Clock
 
-LINE_SECONDS = 10.0
-LINE_SHARE = 0.05
+# How often it is checked whether a stage was silent for too long.
+CHECK_SECONDS = 1.0
 
 
 class Bar(Protocol):
-    """Shows how far a stage has come, with its latest numbers."""
+    """Shows how far a stage has come, with its latest numbers, and the phase that it is in."""
 
     def advance(self, amount: int = 1, **numbers: float) -> None: ...
+
+    def enter(self, phase: str) -> None: ...
 
 
 class Console:
@@ -42,24 +51,49 @@ class Console:
         self, quiet: bool, is_terminal: bool | None = None, clock: Clock = time.monotonic
     ) -> None:
         self._clock = clock
+        self._is_quiet = quiet
         self._is_live = sys.stdout.isatty() if is_terminal is None else is_terminal
         self._rich = rich.console.Console(
             quiet=quiet, force_terminal=self._is_live, highlight=False, markup=False, emoji=False
         )
+        self._activity: Activity | None = None
+        self._display: RunDisplay | None = None
+
+    @contextmanager
+    def run(self, folder: Path) -> Iterator[None]:
+        """While the block runs, show the run in this folder, which this process writes; stages are
+        parts of it."""
+        self._activity = Activity(self._clock)
+        shown = None if self._is_quiet else self._rich
+        self._display = RunDisplay(folder, self._activity, shown, self._is_live, self._clock)
+        try:
+            with self._display.showing():
+                yield
+        finally:
+            self._activity = self._display = None
 
     @contextmanager
     def stage(self, description: str, total: int) -> Iterator[Bar]:
         """Show the progress of `total` units of work while the block runs."""
+        if self._activity is not None and self._display is not None:
+            self._activity.begin(description, total)
+            yield self._activity
+            self._display.close_stage()
+            self._activity.end()
+            return
         if self._is_live:
             with live_progress(self._rich, self._clock) as progress:
                 yield LiveBar(progress, progress.add_task(description, total=total, numbers=""))
             return
         bar = LineBar(self, description, total, self._clock)
-        yield bar
+        with repeating(bar.print_if_due, CHECK_SECONDS):
+            yield bar
         bar.close()
 
     def print(self, text: str) -> None:
         """Print a line; above the bar, if there is one."""
+        if self._activity is not None:
+            self._activity.note(text)
         self._rich.print(text, soft_wrap=True)
 
     def table(
@@ -112,54 +146,46 @@ class LiveBar:
         if numbers:
             self._progress.update(self._task, numbers=numbers_text(numbers))
 
+    def enter(self, phase: str) -> None:
+        """A bar shows no phases: stages of a run do."""
+
 
 class LineBar:
-    """A line each 5% of the work, at most one per 10 seconds, and one at the end."""
+    """Lines as Pace allows them, and one at the end. Another thread may print, too."""
 
     def __init__(self, console: Console, description: str, total: int, clock: Clock) -> None:
         self._console = console
-        self._description = description
-        self._total = total
-        self._clock = clock
-        self._started = self._printed_at = clock()
-        self._printed = self._done = 0
-        self._numbers: dict[str, float] = {}
+        self._activity = Activity(clock)
+        self._activity.begin(description, total)
+        self._pace = Pace(clock)
+        self._printed: int | None = None
+        self._lock = threading.Lock()
 
     def advance(self, amount: int = 1, **numbers: float) -> None:
-        self._done += amount
-        self._numbers |= numbers
-        is_far = self._done - self._printed >= LINE_SHARE * self._total
-        if is_far and self._clock() - self._printed_at >= LINE_SECONDS:
-            self._print()
+        self._activity.advance(amount, **numbers)
+        self.print_if_due()
+
+    def enter(self, phase: str) -> None:
+        self._activity.enter(phase)
 
     def close(self) -> None:
         """Print where the work ended, unless the last line did."""
-        if not self._printed or self._printed < self._done:
-            self._print()
+        with self._lock:
+            if self._printed != self._activity.progress().done:
+                self._print()
+
+    def print_if_due(self) -> None:
+        """Print a line, if it is time for one."""
+        with self._lock:
+            done = self._activity.progress().done
+            if self._pace.is_due(has_advanced=done != (self._printed or 0)):
+                self._print()
 
     def _print(self) -> None:
-        self._printed_at, self._printed = self._clock(), self._done
-        passed = self._printed_at - self._started
-        times = f"{seconds_text(passed)} elapsed"
-        if 0 < self._done < self._total:
-            left = passed / self._done * (self._total - self._done)
-            times += f", {seconds_text(left)} left"
-        line = f"{self._description}: {self._done}/{self._total}, {times}"
-        self._console.print("  ".join(filter(None, [line, numbers_text(self._numbers)])))
-
-
-def numbers_text(numbers: dict[str, float]) -> str:
-    """`reward 0.512  kl 3.1`: three digits each."""
-    return "  ".join(f"{name} {value:.3g}" for name, value in numbers.items())
-
-
-def seconds_text(seconds: float) -> str:
-    """`42s`, `3m05s` or `2h07m`."""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes_left = divmod(minutes, 60)
-    if hours:
-        return f"{hours}h{minutes_left:02}m"
-    return f"{minutes}m{rest:02}s" if minutes else f"{rest}s"
+        progress = self._activity.progress()
+        self._printed = progress.done
+        self._pace.printed()
+        self._console.print(stage_line(progress))
 
 
 def counted(number: int, noun: str) -> str:

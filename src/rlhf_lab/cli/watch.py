@@ -1,0 +1,120 @@
+"""`rlhf-lab watch`: a run or a sweep that any process writes, followed until it ends."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import rich.console
+from rich.live import Live
+
+from rlhf_lab.cli.command import OptionsCommand
+from rlhf_lab.cli.watch_source import Source, open_source
+from rlhf_lab.runs.trackers.console import Console
+from rlhf_lab.types.errors import UserError
+
+FEWEST_SECONDS, MOST_SECONDS = 0.2, 3600.0
+# Lines of a table that is printed once, and not drawn on a screen.
+ALL_LINES = 10**6
+
+
+def seconds(text: str) -> float:
+    """A number of seconds between two screens."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not FEWEST_SECONDS <= value <= MOST_SECONDS:
+        raise argparse.ArgumentTypeError(
+            f"{text!r}: pass {FEWEST_SECONDS:g} to {MOST_SECONDS:g} seconds, such as --every 5"
+        )
+    return value
+
+
+def port(text: str) -> int:
+    """A port of this machine; 0 for any that is free."""
+    if not text.isascii() or not text.isdigit() or int(text) > 65535:
+        raise argparse.ArgumentTypeError(f"{text!r}: pass a port from 0 (any free one) to 65535")
+    return int(text)
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("folder", type=Path, metavar="RUN|SWEEP", help="the folder to follow")
+    parser.add_argument("--once", action="store_true", help="show it as it is now, and end")
+    text = "seconds between two screens or checks (1)"
+    parser.add_argument("--every", type=seconds, default=1.0, metavar="SECONDS", help=text)
+    text = "serve a page with live curves, on this machine alone, until Ctrl-C"
+    parser.add_argument("--web", action="store_true", help=text)
+    text = "port of the page; 0 takes any that is free (0)"
+    parser.add_argument("--port", type=port, metavar="PORT", help=text)
+
+
+def show(options: argparse.Namespace, console: Console) -> int:
+    """Follow the folder. Returns 0."""
+    if options.port is not None and not options.web:
+        raise UserError("--port is for --web: pass both, or neither")
+    if options.web and options.once:
+        raise UserError("--web follows the run until Ctrl-C: leave out --once")
+    source = open_source(options.folder)
+    if options.web:
+        from rlhf_lab.cli.watch_server import serve
+
+        serve(source, options.port or 0, console)
+        return 0
+    screen = rich.console.Console(highlight=False, markup=False, emoji=False)
+    if options.once:
+        screen.print(source.screen(screen, ALL_LINES))
+    elif screen.is_terminal:
+        draw(source, screen, options.every)
+    else:
+        print_lines(source, options.every)
+    return 0
+
+
+def draw(source: Source, screen: rich.console.Console, every: float) -> None:
+    """Redraw the screen until what is watched ends, or Ctrl-C."""
+    with Live(console=screen, auto_refresh=False) as live:
+
+        def redraw() -> None:
+            live.update(source.screen(screen, screen.height), refresh=True)
+
+        until_over(source, every, redraw)
+
+
+def print_lines(source: Source, every: float) -> None:
+    """Print plain lines until what is watched ends, or Ctrl-C."""
+
+    def write() -> None:
+        for text in source.lines():
+            sys.stdout.write(f"{time.strftime('%H:%M:%S')} {text}\n")
+        sys.stdout.flush()
+
+    until_over(source, every, write)
+
+
+def until_over(source: Source, every: float, show_now: Callable[[], None]) -> None:
+    """Show again and again; the last time when what is watched has ended. Ctrl-C ends it too, and
+    does not touch what is watched."""
+    try:
+        while True:
+            is_last = source.is_over()
+            show_now()
+            if is_last:
+                return
+            time.sleep(every)
+    except KeyboardInterrupt:
+        return
+
+
+COMMAND = OptionsCommand(
+    "watch",
+    "follow a run or a sweep that any process writes, in the terminal or a browser",
+    "runs/RUN --every 5",
+    usage="RUN|SWEEP [--once] [--every SECONDS] [--web [--port PORT]]",
+    add_options=add_options,
+    action=show,
+)

@@ -1,0 +1,203 @@
+"""The state of a run as its files show it now: the one source of every live view.
+
+`RunFollower` reads manifest.json, progress.json, metrics.jsonl and samples.jsonl of a run that this
+or another process writes. It never raises at files that are damaged or half written.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rlhf_lab.runs.folder import MANIFEST, METRICS
+from rlhf_lab.runs.live.facts import elapsed, events, facts_of
+from rlhf_lab.runs.live.progress import PROGRESS, TRAIN, Progress, read_progress
+from rlhf_lab.runs.live.rows import Row, RowFile
+from rlhf_lab.runs.live.sample import LastSample, Sample
+from rlhf_lab.runs.live.window import Window
+from rlhf_lab.runs.manifest import error_of, read_manifest, state_in
+from rlhf_lab.runs.reading import Unreadable
+
+Now = Callable[[], float]
+
+
+@dataclass(frozen=True)
+class LiveState:
+    """What a run is doing. Numbers that its files do not have are None.
+
+    state: as in the manifest, died, or unreadable. stage, stage_done, stage_total, stage_eta: what
+    the process does, with seconds left. phase, phase_seconds: within the stage. rounds_done,
+    rounds: of the training. elapsed: seconds since the last start. eta: seconds of training left,
+    at the pace of the window. silent: seconds since any of its files changed. window: rounds that
+    smoothed numbers cover. reward, kl, length, entropy, grad_norm, eos_rate: means over the window.
+    trainer_waiting, generator_waiting: shares of the window's wall-clock; without generators beside
+    the trainer both are None, and generating and training are shares of the trainer's time.
+    generated_per_second, trained_per_second: tokens. lag_rounds, lag_updates: samples by lag.
+    """
+
+    name: str
+    folder: str
+    state: str
+    facts: Mapping[str, str] = field(default_factory=dict)
+    problem: str = ""
+    stage: str = ""
+    stage_done: int = 0
+    stage_total: int = 0
+    stage_seconds: float = 0.0
+    stage_eta: float | None = None
+    stage_numbers: Mapping[str, float] = field(default_factory=dict)
+    phase: str = ""
+    phase_seconds: float = 0.0
+    rounds_done: int = 0
+    rounds: int = 0
+    elapsed: float = 0.0
+    eta: float | None = None
+    silent: float = 0.0
+    window: int = 0
+    generators: int = 0
+    reward: float | None = None
+    reward_last: float | None = None
+    kl: float | None = None
+    kl_last: float | None = None
+    length: float | None = None
+    eos_rate: float | None = None
+    entropy: float | None = None
+    grad_norm: float | None = None
+    version: int | None = None
+    lag_rounds: Mapping[int, int] = field(default_factory=dict)
+    lag_updates: Mapping[int, int] = field(default_factory=dict)
+    trainer_waiting: float | None = None
+    generator_waiting: float | None = None
+    generating: float | None = None
+    training: float | None = None
+    generated_per_second: float | None = None
+    trained_per_second: float | None = None
+    events: tuple[str, ...] = ()
+    sample: Sample | None = None
+
+    @property
+    def is_running(self) -> bool:
+        return self.state == "running"
+
+    @property
+    def is_training(self) -> bool:
+        return self.is_running and self.stage == TRAIN
+
+
+class RunFollower:
+    """Reads one run again and again. now: seconds since 1970; tests pass their own."""
+
+    def __init__(self, folder: Path, now: Now = time.time) -> None:
+        self.folder = folder
+        self._now = now
+        self._file = RowFile(folder)
+        self._sample = LastSample(folder)
+
+    @property
+    def rows(self) -> Sequence[Row]:
+        """All rounds up to now."""
+        return self._file.read()
+
+    def view(self, progress: Progress | None = None) -> LiveState:
+        """The state now. progress: of a run of this very process, which knows it without a file."""
+        name = self.folder.resolve().name
+        try:
+            manifest: Mapping[str, Any] = read_manifest(self.folder / MANIFEST)
+            state = state_in(manifest)
+        except Unreadable as error:
+            return LiveState(name, str(self.folder), "unreadable", problem=str(error))
+        rows = self.rows
+        known = progress or (read_progress(self.folder) if state == "running" else None)
+        current = known or Progress()
+        return LiveState(
+            name=name,
+            folder=str(self.folder),
+            state=state,
+            facts=facts_of(manifest),
+            problem=error_of(manifest),
+            stage=current.stage,
+            stage_done=current.done,
+            stage_total=current.total,
+            stage_seconds=current.seconds,
+            stage_eta=current.left,
+            stage_numbers=current.numbers,
+            phase=current.phase,
+            phase_seconds=current.phase_seconds,
+            rounds_done=rows[-1].step + 1 if rows else 0,
+            rounds=manifest.get("num_rounds") or 0,
+            elapsed=elapsed(manifest, state, self._now()),
+            silent=0.0 if progress else self._silent(),
+            sample=self._sample.read(),
+            events=events(manifest, rows, current, self._file.num_damaged),
+            **self._numbers(manifest, rows, state),
+        )
+
+    def _silent(self) -> float:
+        """Seconds since the run last wrote a file that it writes all the time."""
+        changed = [
+            os.stat(self.folder / name).st_mtime
+            for name in (PROGRESS, METRICS, MANIFEST)
+            if (self.folder / name).exists()
+        ]
+        return max(0.0, self._now() - max(changed, default=self._now()))
+
+    def _numbers(self, manifest: Mapping[str, Any], rows: Sequence[Row], state: str) -> Any:
+        window = Window(rows)
+        generators = (manifest.get("settings") or {}).get("num_generators", 0)
+        last = rows[-1] if rows else None
+        version = last.get("version") if last else None
+        return {
+            "eta": self._eta(window, manifest, rows) if state == "running" else None,
+            "window": window.num_rounds,
+            "generators": generators,
+            "reward_last": last.get("reward") if last else None,
+            "kl_last": last.get("kl") if last else None,
+            "version": None if version is None else int(version),
+            "lag_rounds": window.lags("rounds"),
+            "lag_updates": window.lags("updates"),
+            "generated_per_second": window.per_second("generated"),
+            "trained_per_second": window.per_second("trained"),
+            **{name: window.mean(name) for name in MEANS},
+            **shares(window, generators),
+        }
+
+    def _eta(
+        self, window: Window, manifest: Mapping[str, Any], rows: Sequence[Row]
+    ) -> float | None:
+        pace, total = window.seconds_per_round, int(manifest.get("num_rounds") or 0)
+        if pace is None or not rows:
+            return None
+        left = total - rows[-1].step - 1
+        if left <= 0:
+            return None
+        try:
+            since = max(0.0, self._now() - os.stat(self.folder / METRICS).st_mtime)
+        except OSError:
+            since = 0.0
+        # A round that takes longer than the others did still takes some time.
+        return pace * (left - 1) + max(0.0, pace - since)
+
+
+MEANS = ("reward", "kl", "length", "eos_rate", "entropy", "grad_norm")
+
+
+def view_of(folder: Path, now: Now = time.time) -> LiveState:
+    """The state of a run, read once."""
+    return RunFollower(folder, now).view()
+
+
+def shares(window: Window, generators: int) -> dict[str, float | None]:
+    """How the lanes spent the window."""
+    if generators:
+        return {
+            "trainer_waiting": window.share("wait"),
+            "generator_waiting": window.share("generator_wait", generators),
+        }
+    generating, scoring = window.share("generate"), window.share("score")
+    if generating is not None and scoring is not None:
+        generating = min(1.0, generating + scoring)
+    return {"generating": generating, "training": window.share("train")}

@@ -1,0 +1,138 @@
+"""Rows of a sweep's table: how far each job is. Whoever reads the jobs makes them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from rlhf_lab.runs.live.lines import mean_lag, run_line
+from rlhf_lab.runs.live.progress import TRAIN
+from rlhf_lab.runs.live.rows import Row
+from rlhf_lab.runs.live.state import LiveState, RunFollower
+from rlhf_lab.runs.live.texts import count_text, number_text, seconds_text, share_text
+from rlhf_lab.runs.trackers.console import counted
+
+SHOWN_FIRST = (
+    *("running", "failed", "unreadable", "stopped", "died", "interrupted", "paused"),
+    *("finished", "new"),
+)
+STATE_TEXTS = {"new": "queued"}
+# States that no launcher changes any more.
+ENDED = ("finished", "failed")
+# t/g: of the trainer and of its generators.
+COLUMNS = ("job", "state", "round", "ETA", "reward", "KL", "lag", "waits t/g", "tokens/s", "took")
+# Left out first where the terminal is narrow.
+LEAST_NEEDED = ("tokens/s", "waits t/g", "took", "lag", "KL")
+
+
+@dataclass(frozen=True)
+class JobRow:
+    """A job's progress. rounds: 0 for a job that makes stages. share: of its rounds that are done.
+    seconds: from its last start to now or to its end. predicted: seconds that the whole job takes
+    at this pace, None before the first round. live: of its run, None before it began. note: the
+    last line of its log, for a job that makes stages."""
+
+    name: str
+    state: str
+    rounds: int = 0
+    share: float = 0.0
+    seconds: float = 0.0
+    predicted: float | None = None
+    live: LiveState | None = None
+    note: str = ""
+
+    @property
+    def is_open(self) -> bool:
+        return self.state in ("new", "running")
+
+
+class Jobs(Protocol):
+    """Reads the progress of jobs, again and again."""
+
+    def read(self) -> Sequence[JobRow]: ...
+
+    def seconds_left(self, rows: Sequence[JobRow]) -> float | None: ...
+
+
+def row_of_run(
+    name: str, state: str, rounds: int, follower: RunFollower, live: LiveState
+) -> JobRow:
+    """The row of a job whose run has a folder."""
+    done = follower.rows
+    share = 1.0 if state == "finished" else len_done(done) / max(rounds, 1)
+    # A resumed run continues the wall-clock of its rounds, but starts its age again.
+    wall = done[-1].get("wall") or 0.0 if done else 0.0
+    timed = max(wall, live.elapsed if share == 1 else 0.0) if done else None
+    predicted = timed / share if timed is not None and share else None
+    return JobRow(name, state, rounds, share, live.elapsed, predicted, live)
+
+
+def len_done(rows: Sequence[Row]) -> int:
+    return rows[-1].step + 1 if rows else 0
+
+
+def seconds_left(rows: Sequence[JobRow], at_a_time: int) -> float | None:
+    """Seconds until all jobs are done, at the pace so far; None before any first round. at_a_time:
+    how many run side by side."""
+    predicted = [row.predicted for row in rows if row.predicted is not None]
+    if not predicted:
+        return None
+    mean = sum(predicted) / len(predicted)
+    work = [mean * (1 - row.share) for row in rows if row.is_open]
+    # A single job is not divided.
+    return max(sum(work) / at_a_time, max(work, default=0.0))
+
+
+def counts(rows: Sequence[JobRow]) -> str:
+    """`3 finished, 1 failed, 2 running, 6 queued`."""
+    states = Counter(row.state for row in rows)
+    return ", ".join(
+        f"{states[name]} {STATE_TEXTS.get(name, name)}" for name in SHOWN_FIRST if states[name]
+    )
+
+
+def title(rows: Sequence[JobRow], left: float | None) -> str:
+    """The line above the table."""
+    is_open = any(row.is_open for row in rows)
+    ending = f", ETA {seconds_text(left)}" if left is not None and is_open else ""
+    return f"{counted(len(rows), 'job')}: {counts(rows)}{ending}"
+
+
+def cells(row: JobRow) -> dict[str, str]:
+    """The cells of a row by column; "" for what is not known."""
+    found = {"job": row.name, "state": STATE_TEXTS.get(row.state, row.state)}
+    if row.state != "new" and row.seconds:
+        found["took"] = seconds_text(row.seconds)
+    if row.rounds:
+        found["round"] = f"{round(row.share * row.rounds)}/{row.rounds}"
+    if row.live is not None:
+        found |= numbers(row.live)
+    return dict.fromkeys(COLUMNS, "") | found
+
+
+def numbers(live: LiveState) -> Mapping[str, str]:
+    """The cells that a run's own state fills."""
+    found = {}
+    if live.is_running and live.stage and live.stage != TRAIN:
+        found["round"] = f"{live.stage} {live.stage_done}/{live.stage_total}"
+    if live.eta is not None:
+        found["ETA"] = seconds_text(live.eta)
+    for column, value in (("reward", live.reward), ("KL", live.kl)):
+        if value is not None:
+            found[column] = number_text(value)
+    if live.lag_updates:
+        found["lag"] = number_text(mean_lag(live.lag_updates))
+    if live.trainer_waiting is not None and live.generator_waiting is not None:
+        share = f"{100 * live.trainer_waiting:.0f}/{share_text(live.generator_waiting)}"
+        found["waits t/g"] = share
+    if live.is_running and live.generated_per_second is not None:
+        found["tokens/s"] = count_text(live.generated_per_second)
+    return found
+
+
+def job_line(row: JobRow) -> str:
+    """A running job in one plain line."""
+    text = run_line(row.live) if row.live is not None else row.note
+    return f"  {row.name}: {text}" if text else f"  {row.name}"
