@@ -3,6 +3,7 @@
 manifest.json   what ran, with what, and how it ended     config.yaml   the resolved config
 metrics.jsonl   one row per round                         evals.jsonl   one row per evaluation
 schedule.jsonl  which versions generated each chunk       timeline.jsonl  spans of each process
+rollouts.jsonl  some samples of each round
 validation.jsonl  the score of the version at which the run paused or ended (eval.validate)
 weights/        versions for evaluation                   checkpoints/  to resume from
 """
@@ -28,6 +29,7 @@ EVALS = "evals.jsonl"
 SCHEDULE = "schedule.jsonl"
 TIMELINE = "timeline.jsonl"
 VALIDATION = "validation.jsonl"
+ROLLOUTS = "rollouts.jsonl"
 POLICY = "policy"
 
 

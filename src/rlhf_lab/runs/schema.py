@@ -91,6 +91,28 @@ class Timed(TypedDict, total=False):
     chunk: Count | None
 
 
+class Sampled(TypedDict):
+    """A row of rollouts.jsonl."""
+
+    round: Count
+    updates: Count
+    prompt_id: Count
+    uid: str
+    sample: Count
+    prompt: str
+    response: str
+    reward: Finite
+    credit: Finite
+    is_kept: bool
+    version: Count
+    newest_version: Count
+    lag_rounds: Count
+    lag_updates: Count
+    tokens: Count
+    finish: str
+    steps: list[Annotated[list[Finite], Field(min_length=2, max_length=2)]]
+
+
 KINDS: dict[str, Any] = {
     "metrics.jsonl": Round,
     "evals.jsonl": Evaluation,
@@ -98,6 +120,7 @@ KINDS: dict[str, Any] = {
     "validation.jsonl": Evaluation,
     "schedule.jsonl": Scheduled,
     "timeline.jsonl": Timed,
+    "rollouts.jsonl": Sampled,
 }
 
 
