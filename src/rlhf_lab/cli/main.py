@@ -15,8 +15,8 @@ from rlhf_lab.types.errors import UserError
 
 # Files of commands, in the order of `rlhf-lab --help`. A new command is a file and a word here.
 MODULES = """
-data train sft label relabel reward_model stages evaluate pipeline runs resume replay timeline
-serve launch export wandb_sync report plan explain
+data train sft label relabel reward_model stages evaluate pipeline runs samples resume replay
+timeline serve launch export wandb_sync report plan explain
 """.split()
 
 

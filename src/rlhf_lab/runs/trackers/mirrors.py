@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, runtime_checkable
 
+from rlhf_lab.runs.rollouts import RolloutSample
 from rlhf_lab.runs.trackers.identity import TrackedRun, group, run_name, tags, tracker_config
 from rlhf_lab.runs.trackers.options import TrackerOptions, WandbMode
 from rlhf_lab.runs.trackers.tensorboard import TensorBoardTracker
@@ -12,6 +14,13 @@ from rlhf_lab.types.data import Metrics
 from rlhf_lab.types.protocols import Tracker
 
 Warn = Callable[[str], None]
+
+
+@runtime_checkable
+class ShowsSamples(Protocol):
+    """A tracker that shows samples of a round as texts."""
+
+    def log_samples(self, samples: Sequence[RolloutSample]) -> None: ...
 
 
 class Mirror:
@@ -27,18 +36,21 @@ class Mirror:
         self._warn = warn
 
     def log(self, metrics: Metrics, step: int) -> None:
-        if self._tracker is None or step < self._start:
-            return
-        try:
-            self._tracker.log(metrics, step)
-        except Exception as error:
-            self._give_up(error)
+        if self._tracker is not None and step >= self._start:
+            self._try(self._tracker.log, metrics, step)
+
+    def log_samples(self, samples: Sequence[RolloutSample]) -> None:
+        """Send the samples of a round to a tracker that shows them."""
+        if isinstance(self._tracker, ShowsSamples) and samples[0].round >= self._start:
+            self._try(self._tracker.log_samples, samples)
 
     def close(self) -> None:
-        if self._tracker is None:
-            return
+        if self._tracker is not None:
+            self._try(self._tracker.close)
+
+    def _try(self, send: Callable[..., None], *arguments: Any) -> None:
         try:
-            self._tracker.close()
+            send(*arguments)
         except Exception as error:
             self._give_up(error)
 
