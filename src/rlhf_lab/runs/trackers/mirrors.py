@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from rlhf_lab.runs.rollouts import RolloutSample
 from rlhf_lab.runs.trackers.identity import TrackedRun, group, run_name, tags, tracker_config
 from rlhf_lab.runs.trackers.options import TrackerOptions, WandbMode
-from rlhf_lab.runs.trackers.tensorboard import TensorBoardTracker
+from rlhf_lab.runs.trackers.tensorboard import EVENTS, TensorBoardTracker
 from rlhf_lab.runs.trackers.wandb import WandbOptions, WandbTracker
 from rlhf_lab.types.data import Metrics
 from rlhf_lab.types.protocols import Tracker
 
 Warn = Callable[[str], None]
+TABLES = 50
 
 
 @runtime_checkable
@@ -63,13 +65,18 @@ class Mirror:
 
 
 def open_mirrors(options: TrackerOptions, run: TrackedRun, start: int, warn: Warn) -> list[Tracker]:
-    """Open every chosen mirror of the run; none by default. start: first step to send."""
+    """Open every chosen mirror of the run; none by default. start: first step to send. warn: also
+    prints where the run is shown."""
     opened: list[Tracker] = []
     if options.tensorboard:
-        board = TensorBoardTracker(run.folder / "tensorboard")
+        board = TensorBoardTracker(run.folder / EVENTS)
+        board.describe(run.config)
         opened.append(Mirror("tensorboard", board, start, warn))
     if options.wandb is not WandbMode.off:
-        opened.append(Mirror("wandb", open_wandb(options, run), start, warn))
+        tracker = open_wandb(options, run)
+        if tracker.url:
+            warn(f"Weights & Biases: {tracker.url}")
+        opened.append(Mirror("wandb", tracker, start, warn))
     return opened
 
 
@@ -87,5 +94,14 @@ def open_wandb(options: TrackerOptions, run: TrackedRun, id_: str = "") -> Wandb
         tags=tags(run, options),
         id=id_ or run.run_id,
         job_type=run.job_type,
+        table_rounds=table_rounds(run),
     )
     return WandbTracker(wandb_options, run.folder, tracker_config(run, options))
+
+
+def table_rounds(run: TrackedRun) -> int:
+    """Rounds whose samples are sent together, so that a run sends at most TABLES tables."""
+    options = run.config.get("run", {})
+    updates = options.get("updates", 1)
+    rounds = updates // (options.get("updates_per_round", 1) * options.get("passes", 1))
+    return max(1, math.ceil(rounds / TABLES))
