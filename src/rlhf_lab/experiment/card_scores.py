@@ -11,6 +11,7 @@ from huggingface_hub import EvalResult
 from rlhf_lab.evaluation.score_table import cells
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.runs.folder import EVALS
+from rlhf_lab.runs.harness_results import read_harness
 from rlhf_lab.runs.jsonl import read_rows
 
 OMITTED = ("run", "version", "samples/s")
@@ -59,6 +60,27 @@ def results(config: Config, run: Path, version: int) -> list[EvalResult]:
         for _, row in evaluations(run, version)
         for name in INDEXED
         if isinstance(row.get(name), int | float)
+    ]
+
+
+def benchmark_results(config: Config, run: Path, version: int) -> list[EvalResult]:
+    """Scores of a version by lm-evaluation-harness for the hub."""
+    return [
+        EvalResult(
+            task_type="text-generation",
+            dataset_type=task,
+            dataset_name=task,
+            dataset_args={"examples": found["examples"].get(task), "limit": found["limit"]},
+            metric_type=name,
+            metric_name=name,
+            metric_value=value,
+            metric_args={"seed": config.seed, "version": version, "lm_eval": found["lm_eval"]},
+        )
+        for _, found in read_harness(run)
+        if found["version"] == version
+        for task, scores in found["tasks"].items()
+        for name, value in scores.items()
+        if "_stderr" not in name
     ]
 
 

@@ -13,6 +13,7 @@ from rlhf_lab.experiment.config import Config, plain
 from rlhf_lab.experiment.derived import generation_settings, timing_settings
 from rlhf_lab.experiment.early_end import end_early, resume_hint
 from rlhf_lab.experiment.evaluate import Evaluated, evaluate_run
+from rlhf_lab.experiment.harness import run_harness
 from rlhf_lab.experiment.model_card import write_card
 from rlhf_lab.experiment.outputs import RECORDS, FolderOutput
 from rlhf_lab.experiment.planning import planner
@@ -188,6 +189,9 @@ def evaluate_again(config: Config, console: Console) -> Evaluated:
     """Evaluate the saved weights of a run, with the eval options of this config."""
     folder = Path(config.output.dir)
     with run_lock(folder):
+        if config.eval.tasks or config.eval.name == "harness":
+            run_harness(config, folder, console)
+            return Evaluated(str(folder), [])
         loader = PolicyLoader()
         sources = Artifacts(config, console, loader).sources()
         rows = evaluate_run(config, sources, loader, folder, console)

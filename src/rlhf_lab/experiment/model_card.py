@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 from huggingface_hub import EvalResult, ModelCardData
 
-from rlhf_lab.experiment.card_scores import results, samples, scores, table
+from rlhf_lab.experiment.card_scores import benchmark_results, results, samples, scores, table
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.models.pretrained import PACKAGE, PretrainedModel
 from rlhf_lab.runs.folder import MANIFEST
@@ -54,13 +54,9 @@ def card(config: Config, run: Path, version: int) -> str:
         "Config": written_config(run),
         "How to cite it": citation(config),
     }
-    lines = [
-        front_matter(config, results(config, run, version)),
-        f"# {title}",
-        "",
-        summary(config, version),
-        "",
-    ]
+    found = [*results(config, run, version), *benchmark_results(config, run, version)]
+    front = front_matter(config, found)
+    lines = [front, f"# {title}", "", summary(config, version), ""]
     for heading, text in sections.items():
         if not text:
             continue

@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx2
 import huggingface_hub
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, OfflineModeIsEnabled
-from huggingface_hub.utils import validate_repo_id
+from huggingface_hub.utils._validators import validate_repo_id
 
 from rlhf_lab.experiment.model_card import CARD
 from rlhf_lab.runs.secrets import masked

@@ -21,7 +21,12 @@ VALUES = {"mode.weights": {"newest": "latest", "newest_in_sequence": "latest_per
 # Classes whose name is recorded with their values, by their present name.
 CLASSES = {"RunOptions": "Recipe"}
 # Keys that were added after 0.1, with their defaults.
-ADDED = {"tracker.samples": 2}
+ADDED: dict[str, Any] = {
+    "tracker.samples": 2,
+    "eval.tasks": [],
+    "eval.tasks_folder": "",
+    "eval.fewshot": -1,
+}
 
 FIRST_KEYS = {present: former for former, present in KEYS.items()}
 FIRST_GROUPS = {"run": "budget@run"}

@@ -102,6 +102,6 @@ def open_wandb(options: TrackerOptions, run: TrackedRun, id_: str = "") -> Wandb
 def table_rounds(run: TrackedRun) -> int:
     """Rounds whose samples are sent together, so that a run sends at most TABLES tables."""
     options = run.config.get("run", {})
-    updates = options.get("updates", 1)
-    rounds = updates // (options.get("updates_per_round", 1) * options.get("passes", 1))
+    per_round = options.get("updates_per_round", 1) * options.get("passes", 1)
+    rounds = int(options.get("updates", 1) // per_round)
     return max(1, math.ceil(rounds / TABLES))

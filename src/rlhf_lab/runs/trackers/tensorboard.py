@@ -34,15 +34,15 @@ class TensorBoardTracker:
                 "tracker.tensorboard=true needs the package tensorboard: "
                 "pip install 'rlhf-lab[tensorboard]', or choose tracker=jsonl"
             ) from error
-        self._writer = SummaryWriter(str(folder), filename_suffix=suffix)
+        self._writer: Any = SummaryWriter(str(folder), filename_suffix=suffix)
 
     def describe(self, config: Mapping[str, Any]) -> None:
         """Write the config for the page of hyperparameters."""
-        from torch.utils.tensorboard.summary import hparams
+        from torch.utils.tensorboard import summary
 
-        values = hyperparameters(config)
-        for summary in hparams(values, dict.fromkeys(COMPARED, 0.0)):
-            self._writer._get_file_writer().add_summary(summary)
+        make: Any = summary.hparams
+        for part in make(hyperparameters(config), dict.fromkeys(COMPARED, 0.0)):
+            self._writer._get_file_writer().add_summary(part)
 
     def log(self, metrics: Metrics, step: int) -> None:
         place = int(metrics.get(UPDATES, step))
