@@ -10,6 +10,7 @@ from typing import Any
 from rlhf_lab.runs.folder import MANIFEST
 from rlhf_lab.runs.reading import parsing
 from rlhf_lab.runs.summaries import summary
+from rlhf_lab.runs.trackers.tensorboard import EVALUATIONS
 from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.sources.axes import RUNTIME
 from rlhf_lab_analysis.sources.damage import read_or_report
@@ -34,15 +35,23 @@ def read_run(folder: Path, root: Path) -> Reading:
 
 
 def record_of(folder: Path, root: Path) -> Record:
-    """The scalars of one folder by step. Seconds are those since its first event."""
-    rounds, evals = split_history(scalars(folder).values())
+    """The scalars of one folder by step. Seconds are those since its first event. Evaluations are
+    in files of their own, since they share steps with rounds."""
+    paths = sorted(path for path in folder.glob(PATTERN) if path.is_file())
+    judged = [path for path in paths if path.name.endswith(EVALUATIONS)]
+    parts = [[path for path in paths if path not in judged], judged]
+    begun, rows = 0.0, list[dict[str, Any]]()
+    for part in parts:
+        found: dict[int, dict[str, Any]] = {}
+        for path in part:
+            begun = add_scalars(path, found, begun)
+        rows += found.values()
+    rounds, evals = split_history(rows)
     run, config, facts = describe_run(folder, root)
-    found = tuple(
-        Finding(Kind.damaged, run, str(folder), what)
-        for path in sorted(folder.glob(PATTERN))
-        if (what := find_cut(path))
+    cut = tuple(
+        Finding(Kind.damaged, run, str(folder), what) for path in paths if (what := find_cut(path))
     )
-    return Record(Source.tensorboard, run, str(folder), facts, config, rounds, evals, found)
+    return Record(Source.tensorboard, run, str(folder), facts, config, rounds, evals, cut)
 
 
 def find_cut(path: Path) -> str:
@@ -56,8 +65,10 @@ def find_cut(path: Path) -> str:
     return "" if read == size else f"read up to byte {read} of {size} of {path.name}: it is damaged"
 
 
-def scalars(folder: Path) -> dict[int, dict[str, Any]]:
-    """The scalars of every step. Raises UserError if tensorboard is not installed."""
+def add_scalars(path: Path, rows: dict[int, dict[str, Any]], begun: float) -> float:
+    """Add the scalars of a file to the rows of every step. begun: when the first event of earlier
+    files was written, 0 if there is none; returned is that of all. Raises UserError if tensorboard
+    is not installed."""
     try:
         from tensorboard.backend.event_processing.event_accumulator import (
             SCALARS,
@@ -65,21 +76,20 @@ def scalars(folder: Path) -> dict[int, dict[str, Any]]:
         )
     except ImportError as error:
         raise UserError(
-            f"{folder} holds TensorBoard's events: reading them needs the package tensorboard "
+            f"{path} holds TensorBoard's events: reading them needs the package tensorboard "
             "(pip install 'rlhf-lab[tensorboard]')"
         ) from error
-    rows: dict[int, dict[str, Any]] = {}
     # 0 keeps all: by default it would be a sample of 10,000 points.
-    events = EventAccumulator(str(folder), size_guidance={SCALARS: 0})
-    with parsing(folder, "folder of event files"):
+    events = EventAccumulator(str(path), size_guidance={SCALARS: 0})
+    with parsing(path, "event file"):
         events.Reload()
         names = events.Tags()[SCALARS]
-        begun = events.FirstEventTimestamp() if names else 0.0
+        begun = begun or (events.FirstEventTimestamp() if names else 0.0)
         for name in names:
             for event in events.Scalars(name):
                 row = rows.setdefault(event.step, {STEP: event.step})
                 row |= {name: event.value, RUNTIME: event.wall_time - begun}
-    return rows
+    return begun
 
 
 def describe_run(folder: Path, root: Path) -> tuple[str, Mapping[str, Any], Facts]:

@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from rlhf_lab.types.errors import UserError
 from tests.conftest import MakeConfig
 from tests.support.examples import call
 
+TOKEN = "hf_" + "a" * 30
 OPTIONS = ("debug=tiny", "output.quiet=true", "algo=rloo", "mode=lagged", "run.group_size=4")
 
 
@@ -102,7 +104,20 @@ def test_the_card_is_in_the_final_policy_with_the_scores_of_each_evaluation(run:
     assert re.search(r"^\| again \| 16 \(validation\) \|", scores, re.MULTILINE)
     assert re.search(r"^\| quick \| 16 \(validation\) \|", scores, re.MULTILINE)
     _, front, _ = text.split("---\n", 2)
-    assert yaml.safe_load(front) == {
+    found = yaml.safe_load(front)
+    (index,) = found.pop("model-index")
+    assert index["name"] == "nano_s-rloo-tldr_nano"
+    shown = {
+        metric["type"]: metric["value"]
+        for result in index["results"]
+        for metric in result["metrics"]
+        if result["dataset"]["name"] == "tldr_nano, quick"
+    }
+    assert shown["gold_win_rate"] == last["gold/win_rate"] and shown["kl_sft_k1"] is not None
+    first = index["results"][0]
+    assert first["dataset"]["split"] == "validation" and first["dataset"]["args"] == {"prompts": 16}
+    assert first["metrics"][0]["args"]["seed"] == 1
+    assert found == {
         "library_name": "transformers",
         "pipeline_tag": "text-generation",
         "tags": ["rlhf-lab", "rlhf", "rloo", "lagged", "tldr-nano"],
@@ -114,6 +129,111 @@ def test_the_card_is_in_the_final_policy_with_the_scores_of_each_evaluation(run:
     told = (manifest["config_hash"], manifest["weights_digest"], manifest["versions"]["torch"])
     assert all(f"| {value} |" in made for value in told)
     assert str(run) not in text and "cache" not in text
+
+
+def test_the_card_shows_samples_of_the_version_that_has_them(
+    run: Path, make_config: MakeConfig
+) -> None:
+    row = json.loads((run / "samples.jsonl").read_text().splitlines()[0])
+    shown = section((run / "policy" / "README.md").read_text(), "Samples")
+    assert f"    {row['prompt'].splitlines()[0]}" in shown
+    assert not section(card(make_config(*OPTIONS), run, 0), "Samples")
+
+
+class Hub:
+    """Takes what is pushed."""
+
+    def __init__(self) -> None:
+        self.repos: list[tuple[str, Any]] = []
+        self.files: list[str] = []
+        self.error: Exception | None = None
+
+    def create_repo(self, repo: str, private: bool | None, exist_ok: bool) -> None:
+        if self.error:
+            raise self.error
+        self.repos.append((repo, private))
+
+    def upload_folder(self, repo_id: str, folder_path: Path, commit_message: str) -> Any:
+        self.files = sorted(path.name for path in folder_path.iterdir())
+        return SimpleNamespace(repo_url=f"https://huggingface.co/{repo_id}")
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> Hub:
+    found = Hub()
+    monkeypatch.setattr("huggingface_hub.HfApi", lambda: found)
+    monkeypatch.setattr("huggingface_hub.get_token", lambda: TOKEN)
+    return found
+
+
+def push(run: Path, *arguments: str) -> int:
+    with pytest.MonkeyPatch.context() as patch:
+        return call("export", str(run), "--push", *arguments, monkeypatch=patch)
+
+
+def test_a_policy_is_pushed_with_its_card(
+    run: Path, hub: Hub, capfd: pytest.CaptureFixture[str]
+) -> None:
+    before = sorted(run.rglob("*"))
+    assert push(run, "me/policy", "--private") == 0
+    assert hub.repos == [("me/policy", True)]
+    assert {"README.md", "config.json", "model.safetensors"} <= set(hub.files)
+    assert "pushed policy of rlhf_lab run mine to https://huggingface.co/me/policy" in (
+        capfd.readouterr().out
+    )
+    assert sorted(run.rglob("*")) == before
+
+
+def test_a_dry_run_lists_what_would_be_pushed_and_needs_no_token(
+    run: Path, hub: Hub, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("huggingface_hub.get_token", lambda: None)
+    assert push(run, "me/policy", "--dry-run") == 0
+    assert hub.repos == [] and hub.files == []
+    out = capfd.readouterr().out
+    assert "would be pushed to me/policy (public if it is new)" in out
+    size = (run / "policy" / "model.safetensors").stat().st_size
+    assert re.search(rf"^ +{size:,} bytes  model.safetensors$", out, re.MULTILINE)
+    assert "pipeline_tag: text-generation" in out and "model-index:" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["policy"], "name the owner too, as in OWNER/NAME"),
+        (["me/a b"], "--push me/a b: "),
+        (["me/policy"], "needs a token with write access: run `hf auth login`, or set HF_TOKEN"),
+    ],
+)
+def test_what_cannot_be_pushed_is_refused_in_one_line(
+    run: Path,
+    hub: Hub,
+    arguments: list[str],
+    reason: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("huggingface_hub.get_token", lambda: None)
+    assert push(run, *arguments) == 2
+    said = capfd.readouterr().err
+    assert reason in said and len(said.strip().splitlines()) == 1
+    assert hub.repos == []
+
+
+def test_what_the_hub_refuses_is_told_without_the_token(
+    run: Path, hub: Hub, capfd: pytest.CaptureFixture[str]
+) -> None:
+    hub.error = OSError(f"403 for {TOKEN}\nask its owner")
+    assert push(run, "me/policy") == 2
+    said = capfd.readouterr().err
+    assert "--push me/policy: the hub did not take it: 403 for *** ask its owner" in said
+    assert TOKEN not in said
+
+
+def test_options_of_a_push_need_one(run: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        assert call("export", str(run), "--dry-run", monkeypatch=patch) == 2
+    assert "are options of --push OWNER/NAME" in capfd.readouterr().err
 
 
 def test_a_version_without_evaluation_says_so(run: Path, make_config: MakeConfig) -> None:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,10 +16,13 @@ import pytest
 from rlhf_lab.experiment.config import plain
 from rlhf_lab.runs.trackers.evaluations import mirror_evaluation
 from rlhf_lab.runs.trackers.identity import TrackedRun, env_id, exp_name, group, run_name, tags
-from rlhf_lab.runs.trackers.mirrors import open_mirrors
+from rlhf_lab.runs.trackers.mirrors import ShowsSamples, open_mirrors, table_rounds
 from rlhf_lab.runs.trackers.options import TrackerOptions, WandbMode
 from rlhf_lab.types.errors import UserError
+from rlhf_lab_analysis.sources.tensorboard_files import read_events
+from rlhf_lab_analysis.sources.wandb_files import read_file, read_offline
 from tests.conftest import MakeConfig
+from tests.support.fuzz_runs import sampled_at
 
 pytestmark = pytest.mark.usefixtures("costly")
 
@@ -124,6 +128,60 @@ def test_open_rl_benchmark_finds_the_run_and_its_win_rate(run: TrackedRun) -> No
     assert frame["charts/episodic_return"].tolist() == [0.25, 0.75]
     assert rlops_curve(heads[-1], rows, "ppo-async", "mine") is None
     assert rlops_curve(heads[-1], rows, "ppo-sync-run.updates_per_round=2", "theirs") is None
+
+
+def test_charts_are_over_updates_and_samples_are_tables(run: TrackedRun) -> None:
+    (tracker,) = open_mirrors(OPTIONS, run, 0, print)
+    assert isinstance(tracker, ShowsSamples)
+    for step in range(2):
+        tracker.log_samples([sampled_at(step)])
+        tracker.log({"reward/mean": step / 2, "total/updates": 2 * step + 2}, step)
+    tracker.close()
+    (file,) = files(run.folder)
+    metrics = [record["metric"] for record in records(file) if record["type"] == "metric"]
+    assert [(one.get("name"), one.get("glob_name"), one.get("step_metric")) for one in metrics] == [
+        ("global_step", None, None),
+        (None, "*", "global_step"),
+    ]
+    rows = read_file(file).rows
+    assert [row["global_step"] for row in rows] == [2, 4]
+    for step, row in enumerate(rows):
+        table = json.loads((file.parent / "files" / row["sample/texts"]["path"]).read_text())
+        assert table["data"][0][:6] == [step, step, "a", "1 + 1 =", "2", 1.0]
+    (found,) = read_offline(run.folder).records
+    assert not any(name.startswith("sample/texts") for name in found.rounds[0])
+
+
+def test_a_run_sends_a_bounded_number_of_tables(run: TrackedRun) -> None:
+    assert table_rounds(run) == 1
+    long = {**CONFIG, "run": {"updates": 10_000, "updates_per_round": 2, "passes": 1}}
+    assert table_rounds(TrackedRun(run.folder, long, "r")) == 100
+
+
+def test_the_page_of_the_run_is_printed(run: TrackedRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    tracker = SimpleNamespace(url="https://example.org/me/p/runs/r1")
+    monkeypatch.setattr("rlhf_lab.runs.trackers.mirrors.open_wandb", lambda *_: tracker)
+    said: list[str] = []
+    open_mirrors(OPTIONS, run, 0, said.append)
+    assert said == [f"Weights & Biases: {tracker.url}"]
+
+
+def test_an_evaluation_stands_at_its_updates_in_tensorboard_and_only_once(run: TrackedRun) -> None:
+    options = TrackerOptions(tensorboard=True)
+    (tracker,) = open_mirrors(options, run, 0, print)
+    for step in range(2):
+        tracker.log({"reward/mean": step / 2, "total/updates": 2 * step + 2}, step)
+    tracker.close()
+    for _ in range(2):
+        mirror_evaluation(options, run, [{"eval/prompts": 4, **row} for row in ROWS], print)
+    assert len(list(run.folder.glob("tensorboard/*.evaluations"))) == 1
+    (record,) = read_events(run.folder).records
+    assert [(row["_step"], row["reward/mean"]) for row in record.rounds] == [(2, 0.0), (4, 0.5)]
+    assert [(row["version"], row["gold/win_rate"]) for row in record.evals] == [
+        (0, 0.25),
+        (2, 0.75),
+    ]
+    assert [row["sample/length"] for row in record.evals] == [9.0, 8.0]
 
 
 def rlops_curve(head: dict[str, Any], rows: list[dict[str, Any]], exp: str, tag: str) -> Any:

@@ -5,18 +5,22 @@ import math
 import resource
 import signal
 import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from rlhf_lab.runs import folder as runs
 from rlhf_lab.runs.trackers.identity import TrackedRun
 from rlhf_lab.runs.trackers.jsonl import JsonlFile, JsonlTracker
-from rlhf_lab.runs.trackers.mirrors import Mirror, open_mirrors
+from rlhf_lab.runs.trackers.mirrors import Mirror, ShowsSamples, open_mirrors
 from rlhf_lab.runs.trackers.options import TrackerOptions, WandbMode
+from rlhf_lab.runs.trackers.tensorboard import TensorBoardTracker
 from rlhf_lab.types.data import Metrics
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.protocols import Tracker
+from tests.support.fuzz_runs import sampled_at
 
 ROW: Metrics = {"reward/mean": 0.625, "lag/updates_histogram": {"0": 4}, "note": "text"}
 
@@ -118,18 +122,44 @@ def test_no_mirror_is_opened_unless_asked_for(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_tensorboard_reads_back_the_numbers(tmp_path: Path) -> None:
-    (tracker,) = opened(TrackerOptions(tensorboard=True), tmp_path, {})
-    for step in range(3):
-        tracker.log(ROW | {"round": step}, step)
-    tracker.close()
+def events_of(path: Path) -> Any:
     reader = importlib.import_module("tensorboard.backend.event_processing.event_accumulator")
-
-    events = reader.EventAccumulator(str(tmp_path / "tensorboard"))
+    events = reader.EventAccumulator(str(path))
     events.Reload()
-    assert sorted(events.Tags()["scalars"]) == ["reward/mean", "round"]
-    assert [(e.step, e.value) for e in events.Scalars("round")] == [(0, 0), (1, 1), (2, 2)]
+    return events
+
+
+def test_tensorboard_reads_back_the_numbers(tmp_path: Path) -> None:
+    config = {"algo": {"part": "DPO", "beta": 0.25}, "output": {"dir": "secret"}}
+    (tracker,) = opened(TrackerOptions(tensorboard=True), tmp_path, config)
+    for step in range(3):
+        tracker.log(ROW | {"round": step, "total/updates": 4 * step + 4}, step)
+    tracker.close()
+    events = events_of(tmp_path / "tensorboard")
+    names = ["lag/updates_histogram.0", "reward/mean", "round", "total/updates"]
+    assert sorted(events.Tags()["scalars"]) == names
+    assert [(e.step, e.value) for e in events.Scalars("round")] == [(4, 0), (8, 1), (12, 2)]
     assert [e.value for e in events.Scalars("reward/mean")] == [0.625] * 3
+    start = events.SummaryMetadata("_hparams_/session_start_info").plugin_data.content
+    assert b"algo.beta" in start and b"secret" not in start
+
+
+def test_tensorboard_without_a_ledger_counts_in_steps(tmp_path: Path) -> None:
+    tracker = TensorBoardTracker(tmp_path)
+    tracker.log({"loss": 0.5}, 7)
+    tracker.close()
+    assert [event.step for event in events_of(tmp_path).Scalars("loss")] == [7]
+
+
+def test_tensorboard_shows_samples_as_they_are(tmp_path: Path) -> None:
+    (tracker,) = opened(TrackerOptions(tensorboard=True), tmp_path, {})
+    assert isinstance(tracker, ShowsSamples)
+    tracker.log_samples([replace(sampled_at(3), response="**b**\n<i>")])
+    tracker.close()
+    (event,) = events_of(tmp_path / "tensorboard").Tensors("sample/texts/text_summary")
+    assert event.step == 3
+    (text,) = event.tensor_proto.string_val
+    assert b"    1 + 1 =\n\n    **b**\n    <i>" in text and b"lag 1 updates" in text
 
 
 @pytest.mark.usefixtures("costly")

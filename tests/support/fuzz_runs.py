@@ -15,6 +15,7 @@ from safetensors.torch import save_file
 
 from rlhf_lab.cli import runs, timeline, timeline_page
 from rlhf_lab.cli.arguments import overrides_again, overrides_of_replay, overrides_to_resume
+from rlhf_lab.cli.samples import sample_lines
 from rlhf_lab.cli.wandb_sync import outboxes
 from rlhf_lab.experiment.config import Config, typed
 from rlhf_lab.experiment.evaluate import saved_weights
@@ -24,6 +25,8 @@ from rlhf_lab.experiment.outputs import RECORDS, progress, refuse_occupied
 from rlhf_lab.experiment.planning import planner
 from rlhf_lab.rollout.chunk_states import QueuedChunk
 from rlhf_lab.rollout.recorded_schedule import read_schedule
+from rlhf_lab.runs.folder import ROLLOUTS
+from rlhf_lab.runs.rollouts import RolloutSample
 from rlhf_lab.runs.run_directory import RunDirectory
 from rlhf_lab.runs.summaries import list_runs
 from rlhf_lab.runs.trackers.console import Console
@@ -95,6 +98,7 @@ def write_whole(folder: Path, run_id: str = "a", seed: int = 1, content: str = "
     ]
     write_lines(folder / "schedule.jsonl", schedule)
     write_lines(folder / "timeline.jsonl", list(spans()))
+    write_lines(folder / ROLLOUTS, [sampled_at(n).row() for n in range(ROUNDS)])
     for name in ("weights", "policy", "wandb"):
         (folder / name).mkdir()
     for version in (0, 2, ROUNDS):
@@ -104,6 +108,16 @@ def write_whole(folder: Path, run_id: str = "a", seed: int = 1, content: str = "
     checkpoints = Checkpoints(folder / "checkpoints", CheckpointOptions(), RECORDS)
     for round_ in (2, ROUNDS):
         checkpoints.save(snapshot(round_))
+
+
+def sampled_at(round_: int) -> RolloutSample:
+    """A sample that a round kept."""
+    return RolloutSample(
+        round=round_, updates=round_, prompt_id=round_, uid="a", sample=0, prompt="1 + 1 =",
+        response="2", reward=1.0, credit=0.5, is_kept=True, version=max(0, round_ - 1),
+        newest_version=max(0, round_ - 1), lag_rounds=min(1, round_), lag_updates=min(1, round_),
+        tokens=2, finish="eos", steps=[],
+    )  # fmt: skip
 
 
 def spans() -> Iterator[dict[str, Any]]:
@@ -210,6 +224,10 @@ def drawn(folder: Path) -> None:
     timeline_page.html(found, timeline.heading("run", found))
 
 
+def sampled(folder: Path) -> None:
+    list(sample_lines(folder, None, 2, 60))
+
+
 def planned(folder: Path) -> None:
     planner.show(folder, ["mode=sync,async"], SILENT)
 
@@ -258,6 +276,7 @@ CASES = (
         write_whole,
         {
             "timeline": drawn,
+            "samples": sampled,
             "plan": planned,
             "replay": replayed,
             "resume": resumed,

@@ -52,7 +52,8 @@ def test_a_run_that_paused_twice_ends_as_one_that_never_did(
     run(make_config(*options, f"output.dir={paused}"))
     assert state(paused) == "finished"
     assert outcome(paused) == outcome(whole)
-    assert (paused / "schedule.jsonl").read_text() == (whole / "schedule.jsonl").read_text()
+    for name in ("schedule.jsonl", "rollouts.jsonl"):
+        assert (paused / name).read_text() == (whole / name).read_text()
 
 
 def test_a_pause_that_was_reached_is_not_passed(make_config: MakeConfig, tmp_path: Path) -> None:

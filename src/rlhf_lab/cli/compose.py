@@ -135,6 +135,11 @@ def start_run(
             f"eval.label={config.eval.label}: a run's own evaluation has none; pass it to "
             "`rlhf-lab evaluate RUN`"
         )
+    if config.eval.tasks or config.eval.name == "harness":
+        raise UserError(
+            f"eval={config.eval.name} eval.tasks={config.eval.tasks}: benchmarks run on a run's "
+            "policy; pass them to `rlhf-lab evaluate RUN`"
+        )
     with main_rank(STOP):
         folder = run(config, console, facts(command, cfg, config))
     if not config.output.log:  # of a sweep's job, whose output nobody watches

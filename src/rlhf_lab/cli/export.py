@@ -1,4 +1,5 @@
-"""`rlhf-lab export`: a version of a run as a folder that transformers loads, with its card."""
+"""`rlhf-lab export`: a version of a run as a folder that transformers loads, with its card, here or
+on the hub."""
 
 from __future__ import annotations
 
@@ -21,6 +22,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add(MAKE_STAGES, action="store_true", help="make the start of an unfinished run, if it is gone")
     add("words", nargs="*", metavar="RUN [FOLDER]", help="the run, and the folder to write")
     parser.add_argument_group("version=NUMBER", "the version to export (the newest)")
+    add("--push", metavar="OWNER/NAME", help="upload it to this repository of the Hugging Face hub")
+    add("--private", action="store_true", help="a new repository is private")
+    add("--dry-run", action="store_true", help="only list what --push would upload")
 
 
 def read(words: list[str]) -> tuple[Path, Path | None, int | None]:
@@ -38,15 +42,22 @@ def read(words: list[str]) -> tuple[Path, Path | None, int | None]:
 
 
 def export_run(options: argparse.Namespace, console: Console) -> int:
-    """Write the folder. Returns 0."""
+    """Write the folder, or upload it. Returns 0."""
     run, folder, version = read(options.words)
+    if not options.push and (options.private or options.dry_run):
+        raise UserError("--private and --dry-run are options of --push OWNER/NAME")
     overrides = overrides_again(run, [])
     from rlhf_lab.cli.compose import compose
     from rlhf_lab.experiment.config import typed
-    from rlhf_lab.experiment.export import export
+    from rlhf_lab.experiment.export import export, push
+    from rlhf_lab.experiment.publish import Target
 
     def write(cfg: DictConfig) -> None:
-        export(typed(cfg), run, folder, version, console, options.make_stages)
+        if options.push:
+            target = Target(options.push, options.private, options.dry_run)
+            push(typed(cfg), run, folder, version, target, console, options.make_stages)
+        else:
+            export(typed(cfg), run, folder, version, console, options.make_stages)
 
     compose(write, overrides)
     return 0
@@ -56,7 +67,9 @@ COMMAND = OptionsCommand(
     "export",
     "write a run's policy with its model card, for transformers",
     "runs/RUN exported version=8",
-    usage="RUN [FOLDER] [version=NUMBER] [--make-stages]",
+    usage=(
+        "RUN [FOLDER] [version=NUMBER] [--make-stages] [--push OWNER/NAME [--private] [--dry-run]]"
+    ),
     add_options=add_options,
     action=export_run,
 )

@@ -15,6 +15,7 @@ from rlhf_lab.runs.secrets import masked
 from rlhf_lab.runs.summaries import RunSummary, list_runs
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.runs.trackers.wandb import FILES
+from rlhf_lab.runs.trackers.wandb_report import save_report
 from rlhf_lab.types.errors import UserError
 
 OFFLINE = "offline-run-*/run-*.wandb"
@@ -48,11 +49,16 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     text = "runs, or folders with runs below them (runs)"
     parser.add_argument("folders", nargs="*", type=Path, default=[Path("runs")], help=text)
     parser.add_argument("--dry", action="store_true", help="only list what would be sent")
+    text = "make a report with the curves of the paper there, and send no run"
+    parser.add_argument("--report", metavar="ENTITY/PROJECT", help=text)
 
 
 def sync(options: argparse.Namespace, console: Console) -> int:
     """Send the files of every run below the folders that no server has yet. Returns 1 if some
-    could not be sent; the others are."""
+    could not be sent; the others are. With --report only the report is made."""
+    if options.report:
+        console.print(f"report: {save_report(options.report)}")
+        return 0
     folders = sendable(options.folders)
     is_dry: bool = options.dry
     runs = [outbox for folder in folders for outbox in outboxes(folder)]
@@ -120,7 +126,7 @@ COMMAND = OptionsCommand(
     "sync",
     "send what runs of tracker=wandb_offline wrote to Weights & Biases",
     "runs --dry",
-    usage="[FOLDER|RUN ...] [--dry]",
+    usage="[FOLDER|RUN ...] [--dry] [--report ENTITY/PROJECT]",
     add_options=add_options,
     action=sync,
 )

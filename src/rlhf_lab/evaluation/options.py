@@ -73,6 +73,24 @@ class EvalOptions(limits.Limited, key="eval"):
         ),
     )
 
+    tasks: list[str] = limits.collection(
+        list,
+        about=(
+            "Tasks of lm-evaluation-harness that `rlhf-lab evaluate RUN eval=harness` runs on the "
+            "exported policy instead, each with at most `prompts` examples."
+        ),
+    )
+    tasks_folder: str = limits.option(
+        "", about="Folder with task files of your own (YAML) that eval.tasks may name."
+    )
+    fewshot: int = limits.count(
+        -1,
+        also={-1: "for each task's own"},
+        least=0,
+        most=1000,
+        about="Solved examples before each question of eval.tasks.",
+    )
+
     def __post_init__(self) -> None:
         super().__post_init__()
         for k in self.ks:

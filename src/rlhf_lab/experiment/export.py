@@ -11,6 +11,7 @@ from rlhf_lab.experiment.config import Config
 from rlhf_lab.experiment.derived import generation_settings
 from rlhf_lab.experiment.model_card import write_card
 from rlhf_lab.experiment.prepare import Artifacts
+from rlhf_lab.experiment.publish import Target, publish
 from rlhf_lab.experiment.run_products import products_of
 from rlhf_lab.models.causal_lm import load_policy, save_policy
 from rlhf_lab.models.pretrained import PretrainedModel
@@ -60,6 +61,22 @@ def export(
         shutil.rmtree(draft, ignore_errors=True)
     console.print(f"exported version {version} of {run} to {folder}")
     return folder
+
+
+def push(
+    config: Config,
+    run: Path,
+    folder: Path | None,
+    version: int | None,
+    target: Target,
+    console: Console,
+    may_make: bool = False,
+) -> None:
+    """Export a version and upload it. folder: None for one that is deleted afterwards."""
+    target.require_ready()
+    with tempfile.TemporaryDirectory(prefix="rlhf-lab-push-") as draft:
+        exported = export(config, run, folder or Path(draft) / POLICY, version, console, may_make)
+        publish(exported, target, f"policy of rlhf_lab run {run.resolve().name}", console)
 
 
 def versions(config: Config, run: Path) -> dict[int, Path | None]:

@@ -13,6 +13,7 @@ from rlhf_lab.experiment.config import Config, plain
 from rlhf_lab.experiment.derived import generation_settings, timing_settings
 from rlhf_lab.experiment.early_end import end_early, resume_text, with_hint
 from rlhf_lab.experiment.evaluate import Evaluated, evaluate_run
+from rlhf_lab.experiment.harness import run_harness
 from rlhf_lab.experiment.model_card import write_card
 from rlhf_lab.experiment.outputs import RECORDS, FolderOutput
 from rlhf_lab.experiment.planning import planner
@@ -211,6 +212,9 @@ def evaluate_again(config: Config, console: Console, may_make: bool = False) -> 
     artifacts that are not found are made."""
     folder = Path(config.output.dir)
     with run_lock(folder):
+        if config.eval.tasks or config.eval.name == "harness":
+            run_harness(config, folder, console)
+            return Evaluated(str(folder), [])
         loader = PolicyLoader()
         sources = Artifacts(config, console, loader, products_of(folder, may_make)).sources()
         rows = evaluate_run(config, sources, loader, folder, console)

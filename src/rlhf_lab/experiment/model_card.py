@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
-from huggingface_hub import ModelCardData
+from huggingface_hub import EvalResult, ModelCardData
 
-from rlhf_lab.evaluation.score_table import cells
+from rlhf_lab.experiment.card_scores import benchmark_results, results, samples, scores, table
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.models.pretrained import PACKAGE, PretrainedModel
 from rlhf_lab.runs.folder import MANIFEST
-from rlhf_lab.runs.jsonl import read_rows
 from rlhf_lab.runs.manifest import read_manifest
 from rlhf_lab.runs.reading import Unreadable, read_yaml
 
@@ -24,7 +23,6 @@ PAPER = "arXiv:2410.18252"
 ARXIV = re.compile(r"arXiv:\d{4}\.\d{4,5}")
 # Where a run writes and what a clock measured concerns the run alone.
 PRIVATE = ("output", "hydra")
-OMITTED = ("run", "version", "samples/s")
 
 LOADING = """\
 ```python
@@ -50,21 +48,29 @@ def card(config: Config, run: Path, version: int) -> str:
     sections = {
         "How it was trained": table(["", ""], list(training(config))),
         "Scores": scores(run, version),
+        "Samples": samples(run, version),
         "How to load it": LOADING.format(temperature=config.generator.temperature),
         "Made with": table(["", ""], list(made_with(manifest))),
         "Config": written_config(run),
         "How to cite it": citation(config),
     }
-    lines = [front_matter(config), f"# {title}", "", summary(config, version), ""]
+    found = [*results(config, run, version), *benchmark_results(config, run, version)]
+    front = front_matter(config, found)
+    lines = [front, f"# {title}", "", summary(config, version), ""]
     for heading, text in sections.items():
+        if not text:
+            continue
         lines += [f"## {heading}", "", text, ""]
     return "\n".join(lines)
 
 
-def front_matter(config: Config) -> str:
-    """The hub's metadata. No licence: it follows from that of the base model and of the data."""
+def front_matter(config: Config, found: Sequence[EvalResult] = ()) -> str:
+    """The hub's metadata, with the results that it shows. No licence: it follows from that of the
+    base model and of the data."""
     names = (config.algo.name, config.mode.name, config.task.name)
     data = ModelCardData(
+        model_name=f"{config.model.name}-{config.algo.name}-{config.task.name}" if found else None,
+        eval_results=list(found) or None,
         base_model=base_model(config) or None,
         library_name="transformers",
         pipeline_tag="text-generation",
@@ -113,30 +119,6 @@ def training(config: Config) -> Iterator[list[str]]:
     yield ["seed", str(config.seed)]
 
 
-def scores(run: Path, version: int) -> str:
-    """Every evaluation of this version, with 95% intervals."""
-    lines: list[dict[str, str]] = []
-    for path in sorted(run.glob("evals*.jsonl")):
-        label = path.stem.removeprefix("evals").removeprefix("-")
-        for row in read_rows(path):
-            if row["version"] == version:
-                lines.append({"evaluation": label or row.get("eval/options", ""), **score_row(row)})
-    if not lines:
-        return "This version has not been evaluated (`rlhf-lab evaluate RUN`)."
-    columns = list(dict.fromkeys(name for line in lines for name, text in line.items() if text))
-    rows = [[line.get(name, "") for name in columns] for line in lines]
-    return table(columns, rows) + (
-        "\n\nWin-rates are against reference answers, in brackets 95% intervals over prompts. KL "
-        "is in nats a sequence to the policy that training started from."
-    )
-
-
-def score_row(row: Mapping[str, Any]) -> dict[str, str]:
-    """A row of evals.jsonl as columns and texts of the card."""
-    size = {"prompts": f"{row.get('eval/prompts', '')} ({row.get('eval/split', '')})"}
-    return size | {name: text for name, text in cells("", row) if name not in OMITTED}
-
-
 def made_with(manifest: Mapping[str, Any]) -> Iterator[list[str]]:
     """Versions, commit and hashes, as the run wrote them down."""
     for name, version in manifest.get("versions", {}).items():
@@ -167,9 +149,3 @@ def citation(config: Config) -> str:
     texts = " ".join(str(sys.modules[name].__doc__) for name in modules)
     papers = ", ".join(dict.fromkeys([PAPER, *ARXIV.findall(texts)]))
     return f"Cite rlhf_lab (its CITATION.cff) and the papers whose methods were used: {papers}."
-
-
-def table(columns: list[str], rows: list[list[str]]) -> str:
-    """A table in Markdown."""
-    lines = [columns, ["---"] * len(columns), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)

@@ -1,5 +1,5 @@
-"""What a run writes into its folder while it trains: metrics, schedule, timeline, kept weights,
-checkpoints, and a batch that could not be trained on."""
+"""What a run writes into its folder while it trains: metrics, schedule, timeline, samples, kept
+weights, checkpoints, and a batch that could not be trained on."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ from typing_extensions import TypedDict
 from rlhf_lab.evaluation.options import Validate
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.runs.disk import save_file
-from rlhf_lab.runs.folder import EVALS, METRICS, POLICY, SCHEDULE, TIMELINE, VALIDATION
+from rlhf_lab.runs.folder import EVALS, METRICS, POLICY, ROLLOUTS, SCHEDULE, TIMELINE, VALIDATION
 from rlhf_lab.runs.jsonl import read_rows
 from rlhf_lab.runs.live.progress import TRAIN
 from rlhf_lab.runs.reading import checked
+from rlhf_lab.runs.rollouts import RolloutSample
 from rlhf_lab.runs.saved_tensors import WEIGHTS
 from rlhf_lab.runs.schema import Amount
 from rlhf_lab.runs.trackers.console import Bar, Console
 from rlhf_lab.runs.trackers.identity import TrackedRun
 from rlhf_lab.runs.trackers.jsonl import JsonlFile, JsonlTracker
-from rlhf_lab.runs.trackers.mirrors import open_mirrors
+from rlhf_lab.runs.trackers.mirrors import ShowsSamples, open_mirrors
 from rlhf_lab.training.checkpoint import Checkpoints
 from rlhf_lab.training.loop import Hooks
 from rlhf_lab.types.data import Batch, Metrics, Weights
@@ -34,7 +35,7 @@ from rlhf_lab.types.samples import Group
 
 CHECKPOINTS = "checkpoints"
 FAILED_BATCH = "failed_batch"
-RECORDS = (METRICS, SCHEDULE, TIMELINE)
+RECORDS = (METRICS, SCHEDULE, TIMELINE, ROLLOUTS)
 Row = Mapping[str, Any]
 Clocked = TypedDict("Clocked", {"seconds/wall": Amount})
 
@@ -77,6 +78,7 @@ class FolderOutput:
                 save=saver(folder, kept_versions(config)),
                 keep_batch=batch_keeper(folder),
                 enter=bar.enter,
+                keep_samples=sample_keeper(config, folder, trackers, stack),
             )
             yield hooks, wall
 
@@ -88,7 +90,7 @@ def refuse_occupied(folder: Path) -> None:
         path = folder / name
         if os.path.lexists(path) and not path.is_dir():
             raise UserError(f"{path} is no folder: move it away, the run writes one there")
-    for name in (METRICS, SCHEDULE, TIMELINE, EVALS, VALIDATION, "samples.jsonl"):
+    for name in (METRICS, SCHEDULE, TIMELINE, ROLLOUTS, EVALS, VALIDATION, "samples.jsonl"):
         path = folder / name
         if os.path.lexists(path) and not path.is_file():
             raise UserError(f"{path} is no file: move it away, the run writes one there")
@@ -123,6 +125,25 @@ def recorder(folder: Path, stack: ExitStack) -> Callable[[Sequence[Row], Sequenc
             file.append(*part)
 
     return record
+
+
+def sample_keeper(
+    config: Config, folder: Path, trackers: Sequence[Tracker], stack: ExitStack
+) -> Callable[[Sequence[RolloutSample]], None]:
+    """Write down some samples of a round, and send them to the trackers that show samples; the file
+    closes with the stack."""
+    if not config.tracker.samples:
+        return lambda _: None
+    file = JsonlFile(folder / ROLLOUTS)
+    stack.callback(file.close)
+    mirrors = [tracker for tracker in trackers if isinstance(tracker, ShowsSamples)]
+
+    def keep(samples: Sequence[RolloutSample]) -> None:
+        file.append(*(sample.row() for sample in samples))
+        for mirror in mirrors:
+            mirror.log_samples(samples)
+
+    return keep
 
 
 def kept_versions(config: Config) -> set[int]:

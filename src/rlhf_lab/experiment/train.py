@@ -92,6 +92,7 @@ def learn(
             checkpoints=output.checkpoints,
             probe_groups=config.tracker.probe_groups,
             reference_groups=reference_groups(config),
+            kept_samples=config.tracker.samples,
         )
         return loop.train(start)
 

@@ -3,7 +3,8 @@
 Overrides and YAML files with former names are accepted for one release, with a warning. Configs
 that runs recorded are read under the present names. Hashes over settings are recorded with runs,
 sweeps and cached stages and compared later: they are taken over the names that the settings were
-first recorded under, so that a new name changes no hash.
+first recorded under, so that a new name changes no hash; a key that was added since is left out of
+them where it has the value that changes nothing.
 """
 
 from __future__ import annotations
@@ -19,6 +20,13 @@ GROUPS = {"budget@run": "run", "budget": "run"}
 VALUES = {"mode.weights": {"newest": "latest", "newest_in_sequence": "latest_per_token"}}
 # Classes whose name is recorded with their values, by their present name.
 CLASSES = {"RunOptions": "Recipe"}
+# Keys that were added after 0.1, with their defaults.
+ADDED: dict[str, Any] = {
+    "tracker.samples": 2,
+    "eval.tasks": [],
+    "eval.tasks_folder": "",
+    "eval.fewshot": -1,
+}
 
 # Keys that decide nothing by themselves, and which hashes therefore leave out.
 UNHASHED = ("plugins",)
@@ -115,8 +123,18 @@ def as_first_recorded(values: Any) -> Any:
     """Plain values under the names that they were first recorded by."""
     if isinstance(values, Mapping):
         hashed = {name: value for name, value in values.items() if name not in UNHASHED}
-        return renamed(with_first_classes(hashed), FIRST_KEYS, FIRST_VALUES)
+        found = with_first_classes(without_added(hashed))
+        return renamed(found, FIRST_KEYS, FIRST_VALUES)
     return values
+
+
+def without_added(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Plain values without the keys of ADDED that have their default."""
+    return {
+        name: without_added(value, f"{prefix}{name}.") if isinstance(value, Mapping) else value
+        for name, value in values.items()
+        if (key := f"{prefix}{name}") not in ADDED or value != ADDED[key]
+    }
 
 
 def with_first_classes(values: Any) -> Any:

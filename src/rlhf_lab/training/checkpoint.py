@@ -36,6 +36,8 @@ from rlhf_lab.types.rollouts import Chunk
 OPTIMIZER = "optimizer.safetensors"
 STATE = "state.json"
 QUEUE = "queue.jsonl"
+# Files of rows that checkpoints of 0.1 do not know.
+NEWER_RECORDS = ("rollouts.jsonl",)
 NAME = re.compile(r"[0-9]{8,15}")
 WEIGHTS = re.compile(r"weights-([0-9]{8,15})\.safetensors")
 
@@ -149,6 +151,8 @@ class Checkpoints:
         wanted = dict.fromkeys(self._records, EMPTY)
         if round_:
             wanted = read_json(folder / STATE, State).get("records", {})
+        # No version that counted no rows of these wrote any.
+        wanted = {name: EMPTY for name in NEWER_RECORDS if name in self._records} | wanted
         if missing := sorted(set(self._records) - set(wanted)):
             raise UserError(
                 f"{folder} was saved by an older version, which did not count the rows of "

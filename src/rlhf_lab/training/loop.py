@@ -19,10 +19,12 @@ from rlhf_lab.algos.off_policy import is_anchored
 from rlhf_lab.models.batching import collate, minibatches, rewards_of
 from rlhf_lab.rollout.chunk_states import RoundRollouts
 from rlhf_lab.rollout.pipeline import Pipeline
+from rlhf_lab.runs.rollouts import RolloutSample, chosen
 from rlhf_lab.training.checkpoint import Checkpoints, Snapshot
 from rlhf_lab.training.ledger import Ledger
 from rlhf_lab.training.optim import Optim
 from rlhf_lab.training.probe import measure_gaps
+from rlhf_lab.training.rollout_samples import rollout_samples
 from rlhf_lab.training.round_metrics import (
     UpdateMetrics,
     generator_metrics,
@@ -31,7 +33,7 @@ from rlhf_lab.training.round_metrics import (
     token_fates,
 )
 from rlhf_lab.training.round_rows import count_tokens, informative_first, shuffled, with_reference
-from rlhf_lab.types.data import Batch, Metrics, UpdateResult, ValueModel, Weights
+from rlhf_lab.types.data import Batch, Credit, Metrics, UpdateResult, ValueModel, Weights
 from rlhf_lab.types.errors import StopRequested
 from rlhf_lab.types.protocols import Adaptive, Algorithm, Correction, Engine
 from rlhf_lab.types.run_options import RunOptions
@@ -50,13 +52,15 @@ class Hooks:
     log(metrics, round): one row per round. record(schedule, events): which version wrote each chunk
     of the round, and spans of time. save(weights): every version, the first included.
     keep_batch(batch, groups, reason): a batch that could not be trained on, for debugging.
-    should_stop(): read between rounds. enter(phase): the trainer begins a phase of the ledger.
+    keep_samples(samples): some samples of the round. should_stop(): read between rounds.
+    enter(phase): the trainer begins a phase of the ledger.
     """
 
     log: Callable[[Metrics, int], None]
     record: Callable[[Sequence[Mapping[str, Any]], Sequence[Mapping[str, Any]]], None]
     save: Callable[[Weights], None]
     keep_batch: Callable[[Batch, Sequence[Group], str], None]
+    keep_samples: Callable[[Sequence[RolloutSample]], None] = lambda _: None
     should_stop: Callable[[], bool] = lambda: False
     enter: Callable[[str], None] = lambda _: None
 
@@ -68,7 +72,8 @@ class Loop:
     algo: of the present round; an `Adaptive` one is replaced after every round. response_limit:
     longest response, in tokens. probe_groups: groups per round whose rows are read again to measure
     the three off-policy gaps (off_policy.gaps). reference_groups: groups per round that get
-    reference log-probs where only metrics use them; ALL for every group.
+    reference log-probs where only metrics use them; ALL for every group. kept_samples: samples per
+    round that hooks.keep_samples gets.
     """
 
     algo: Algorithm
@@ -85,6 +90,7 @@ class Loop:
     checkpoints: Checkpoints
     probe_groups: int = 0
     reference_groups: int = ALL
+    kept_samples: int = 0
 
     def train(self, start: Snapshot | None = None) -> Weights:
         """Train all remaining rounds, or those before the run's pause. The pipeline must be open.
@@ -98,7 +104,7 @@ class Loop:
             rollouts = self._take(weights)
             self._require_rewards(rollouts)
             groups = informative_first(rollouts.groups, self.run_options.groups_per_round)
-            metrics = self._learn(weights, rollouts, groups)
+            metrics, credit = self._learn(weights, rollouts, groups)
             with self._span("sync", round_):
                 new = self.engine.weights(version=round_ + 1)
                 self._move_reference(round_ + 1)
@@ -110,6 +116,7 @@ class Loop:
             weights = new
             with self._span("track", round_):
                 self.hooks.record(rollouts.schedule, self.ledger.drain())
+                self._keep_samples(groups, credit, round_)
                 self.hooks.log(metrics | self._totals(), round_)
             with self._span("save", round_):
                 self.hooks.save(weights)
@@ -169,7 +176,9 @@ class Loop:
                     self.hooks.keep_batch(batch, rollouts.groups, complaint)
                     raise FloatingPointError(complaint)
 
-    def _learn(self, weights: Weights, rollouts: RoundRollouts, groups: Sequence[Group]) -> Metrics:
+    def _learn(
+        self, weights: Weights, rollouts: RoundRollouts, groups: Sequence[Group]
+    ) -> tuple[Metrics, Credit]:
         """The round's updates: T passes over its rows, N minibatches each."""
         round_ = weights.version
         with self._span("reference", round_):
@@ -190,7 +199,7 @@ class Loop:
             metrics["algo/kl_coef"] = self.algo.kl_coef
             self.algo = self.algo.adapted(metrics["kl/sampled_reference_k1"], len(batch))
         kept = float(credit.keep_B.float().mean())
-        return metrics | updates.metrics() | {"rows_kept": kept, "round": round_}
+        return metrics | updates.metrics() | {"rows_kept": kept, "round": round_}, credit
 
     def _read(self, weights: Weights, groups: Sequence[Group]) -> Batch:
         """The round's rows as tensors, with the log-probs and values that losses compare with."""
@@ -249,6 +258,13 @@ class Loop:
         order_P = shuffled(len(online), self.seed, start.version, PROBE)[: self.probe_groups]
         chosen = [online[index] for index in order_P.tolist()]
         return measure_gaps(self.engine, self.pipeline, chosen, start, end, self.pad_id)
+
+    def _keep_samples(self, groups: Sequence[Group], credit: Credit, round_: int) -> None:
+        if self.kept_samples:
+            places = chosen(groups, self.kept_samples, self.seed)
+            self.hooks.keep_samples(
+                rollout_samples(groups, places, credit, self.run_options, round_)
+            )
 
     def _totals(self) -> Metrics:
         """Sums over the run; keys under `timing/` and `seconds/` differ from run to run."""

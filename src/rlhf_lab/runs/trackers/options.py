@@ -69,6 +69,16 @@ class TrackerOptions(limits.Limited, key="tracker"):
         ),
     )
 
+    samples: int = limits.count(
+        2,
+        least=0,
+        most=10**5,
+        about=(
+            "Samples of each round that are kept as texts in rollouts.jsonl, with reward, version "
+            "and lag; 0 is none."
+        ),
+    )
+
     def __post_init__(self) -> None:
         super().__post_init__()
         for tag in self.wandb_tags:

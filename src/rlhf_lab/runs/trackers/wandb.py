@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from rlhf_lab.runs.rollouts import RolloutSample
 from rlhf_lab.types.data import Metrics
 from rlhf_lab.types.errors import UserError
 
@@ -17,11 +18,21 @@ FILES = "wandb"
 # The axis that Open RL Benchmark reads unless told otherwise: optimizer updates.
 STEP = "global_step"
 UPDATES = "total/updates"
+# Samples of rounds: prompts, responses, rewards, versions and lags.
+SAMPLES = "sample/texts"
+COLUMNS = (
+    "round", "updates", "uid", "prompt", "response", "reward", "credit", "version", "lag_rounds",
+    "lag_updates", "tokens", "finish",
+)  # fmt: skip
+TABLE_ROWS = 1000
 
 
 @dataclass(frozen=True)
 class WandbOptions:
-    """Where a run appears, and under which name. Empty texts leave the choice to wandb."""
+    """Where a run appears, and under which name. Empty texts leave the choice to wandb.
+
+    table_rounds: rounds whose samples are sent as one table.
+    """
 
     mode: Literal["online", "offline"]
     project: str
@@ -31,10 +42,15 @@ class WandbOptions:
     tags: tuple[str, ...] = ()
     id: str = ""
     job_type: str = ""
+    table_rounds: int = 1
 
 
 class WandbTracker:
-    """One wandb run whose files are in `folder`/wandb. The config is the run's, in plain data."""
+    """One wandb run whose files are in `folder`/wandb. The config is the run's, in plain data.
+
+    Charts are drawn over optimizer updates, so that an evaluation stands at the updates that made
+    its version.
+    """
 
     def __init__(self, options: WandbOptions, folder: Path, config: Mapping[str, Any]) -> None:
         try:
@@ -44,7 +60,10 @@ class WandbTracker:
                 f"tracker.wandb={options.mode} needs the package wandb: "
                 "pip install 'rlhf-lab[wandb]', or choose tracker=jsonl"
             ) from error
-        self._teardown = wandb.teardown
+        self._wandb = wandb
+        self._is_online = options.mode == "online"
+        self._table_rounds = options.table_rounds
+        self._waiting: list[RolloutSample] = []
         try:
             self._run = wandb.init(
                 mode=options.mode,
@@ -65,12 +84,35 @@ class WandbTracker:
                 f"tracker.wandb={options.mode}: {error}: run `wandb login`, or choose "
                 "tracker=wandb_offline and send the run later with `rlhf-lab sync`"
             ) from error
+        self._run.define_metric(STEP)
+        self._run.define_metric("*", step_metric=STEP)
+
+    @property
+    def url(self) -> str:
+        """The page of the run; "" offline."""
+        return str(self._run.url) if self._is_online else ""
 
     def log(self, metrics: Metrics, step: int) -> None:
         updates = {STEP: metrics[UPDATES]} if UPDATES in metrics else {}
         self._run.log({**updates, **metrics}, step=step)
 
+    def log_samples(self, samples: Sequence[RolloutSample]) -> None:
+        """Collect the samples of a round; those of `table_rounds` rounds are sent as one table, in
+        the row of the last of them."""
+        self._waiting += samples
+        if (samples[0].round + 1) % self._table_rounds == 0:
+            self._send_table()
+
     def close(self) -> None:
+        self._send_table()
         self._run.finish()
         # In offline mode finish returns before the service has written the file.
-        self._teardown()
+        self._wandb.teardown()
+
+    def _send_table(self) -> None:
+        if not self._waiting:
+            return
+        rows = [[getattr(one, name) for name in COLUMNS] for one in self._waiting[-TABLE_ROWS:]]
+        step = self._waiting[-1].round
+        self._waiting = []
+        self._run.log({SAMPLES: self._wandb.Table(columns=list(COLUMNS), data=rows)}, step=step)
