@@ -169,8 +169,10 @@ def require_options(words: Sequence[str]) -> None:
 def require_composable(words: Sequence[str], capsys: pytest.CaptureFixture[str]) -> None:
     """The command of rlhf-lab exists; its overrides compose into a config that is not refused."""
     name, *arguments = words
-    if name == "COMMAND":
+    if name in ("COMMAND", "--version"):
         return
+    if name == "help":
+        name, arguments = arguments[0], ["--help"]
     command = COMMANDS[name]
     overrides = [word for word in arguments if "=" in word and not word.startswith("-")]
     if "--help" in arguments:
