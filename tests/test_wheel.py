@@ -12,9 +12,10 @@ import sysconfig
 import venv
 from pathlib import Path
 
+import nbformat
 import pytest
 
-from rlhf_lab_analysis.notebooks.pairing import notebook_text
+from rlhf_lab_analysis.notebooks.pairing import notebook_of
 
 ROOT = Path(__file__).resolve().parents[1]
 OWN_PROJECT = ROOT / "examples" / "own_project"
@@ -120,4 +121,7 @@ def test_the_example_of_an_own_project_runs_from_its_sweep_to_its_figure(
 
 def test_the_notebook_of_the_example_is_that_of_its_script() -> None:
     script = OWN_PROJECT / "notebooks" / "own.py"
-    assert script.with_suffix(".ipynb").read_text(encoding="utf-8") == notebook_text(script)
+    stored = nbformat.read(script.with_suffix(".ipynb"), as_version=4)
+    assert [cell.source for cell in stored.cells] == [
+        cell.source for cell in notebook_of(script).cells
+    ]

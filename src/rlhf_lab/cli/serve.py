@@ -26,5 +26,8 @@ def job(cfg: DictConfig) -> None:
 
 
 COMMAND = HydraCommand(
-    "serve", "a vLLM server for runs on any host", "generator.port=8100 model=pythia_410m", job=job
+    "serve",
+    "a vLLM server for runs on any host",
+    "generator=vllm_server generator.port=8100 model=pythia_410m",
+    job=job,
 )
