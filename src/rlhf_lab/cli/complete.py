@@ -20,7 +20,10 @@ SECOND = {"model@proxy": "model", "reward@judge": "reward"}
 # Where a checkout has its sweeps, and where an installed package has them.
 SWEEPS = Path(__file__).parents[1] / "sweeps" / "files"
 # Commands whose words are folders.
-OF_FOLDERS = ("runs", "timeline", "export", "plan", "sync", "report")
+OF_FOLDERS = (
+    *("runs", "watch", "samples", "timeline", "export", "plan", "sync", "report"),
+    *("figures", "tables", "compare", "publication-tables"),
+)
 SIGNS = re.compile(r"[+~]*")
 
 

@@ -15,7 +15,7 @@ def after_run(folder: Path) -> list[tuple[str, str]]:
     """The commands that apply to a run, and what each does."""
     run = shlex.quote(str(folder))
     if read_manifest(manifest_path(folder))["state"] != "finished":
-        return [(f"rlhf-lab resume {run}", "go on with the run")]
+        return [(f"rlhf-lab resume {run}", "continue the run")]
     found = [(f"rlhf-lab report {run}", "one page about the run")]
     if (folder / TIMELINE).is_file():
         found.append((f"rlhf-lab timeline {run}", "who worked and who waited, as a picture"))
@@ -30,6 +30,7 @@ def after_sweep(folder: Path) -> list[tuple[str, str]]:
     sweep = shlex.quote(str(folder))
     return [
         (f"rlhf-lab report {sweep}", "one page about the runs, with verdicts"),
+        (f"rlhf-lab compare {sweep}", "tables and figures of two conditions or more"),
         (f"rlhf-lab runs {sweep}", "their table"),
     ]
 
