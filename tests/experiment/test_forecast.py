@@ -106,10 +106,20 @@ def test_more_prompts_than_the_split_has_are_refused_before_the_run_and_not_afte
 ) -> None:
     require_prompts(config_of("eval.prompts=2048"))
     require_prompts(config_of("eval.prompts=2049", "eval.snapshots=0"))
-    complaint = "eval.prompts=2049, but split validation of task=tldr_nano has 2048 rows: lower it"
+    complaint = "eval.prompts=2049, but split validation of task=tldr_nano has 2048 rows: pass"
     for override in ("eval.snapshots=1", "eval.validate=proxy"):
         with pytest.raises(UserError, match=complaint):
             require_prompts(config_of("eval.prompts=2049", "eval.snapshots=0", override))
+
+
+def test_a_model_of_a_package_that_is_not_there_is_refused_before_the_run_has_a_folder(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    model = ("model=smollm2_135m", "model.path=package:no_such_weights")
+    arguments = ["task=arithmetic", "reward=task_rule", *model]
+    assert call("train", *arguments, f"output.root={tmp_path}/r", monkeypatch=monkeypatch) == 2
+    assert "the package no_such_weights is not installed" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_run_without_room_ends_with_one_line_and_leaves_nothing(

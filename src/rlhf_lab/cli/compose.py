@@ -125,11 +125,13 @@ def start_run(
     be done with it. run: returns its folder."""
     config, console = checked(cfg)
     from rlhf_lab.experiment.planning.forecast import require_prompts, require_room
+    from rlhf_lab.models.package import require_weights
     from rlhf_lab.training.engines.broadcast_engine import STOP
     from rlhf_lab.training.engines.distributed import main_rank
 
     require_room(config, is_run=True)
     require_prompts(config)
+    require_weights(config.model)
     if config.eval.label:
         raise UserError(
             f"eval.label={config.eval.label}: a run's own evaluation has none; pass it to "

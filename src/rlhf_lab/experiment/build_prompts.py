@@ -52,7 +52,8 @@ def build_eval_prompts(config: Config, tokenizer: Any) -> list[Prompt]:
     if config.eval.prompts > available:
         raise UserError(
             f"eval.prompts={config.eval.prompts}, but split {config.eval.split.value} of "
-            f"task={config.task.name} has {available} rows: lower it"
+            f"task={config.task.name} has {available} rows: "
+            f"pass eval.prompts={available} or less"
         )
     return [stream[index] for index in range(config.eval.prompts)]
 

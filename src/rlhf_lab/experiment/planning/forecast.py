@@ -107,5 +107,6 @@ def require_prompts(config: Config) -> None:
     if config.eval.prompts > there:
         raise UserError(
             f"eval.prompts={config.eval.prompts}, but split {split.value} of "
-            f"task={config.task.name} has {there} rows: lower it"
+            f"task={config.task.name} has {there} rows: pass "
+            f"eval.prompts={there} or less"
         )
