@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from rlhf_lab.cli import sweep
 from rlhf_lab.cli.command import HydraCommand, OptionsCommand
 from rlhf_lab.cli.main import COMMANDS
 
@@ -111,6 +112,9 @@ def test_the_example_of_every_help_composes(tmp_path: Path) -> None:
     for name, command in COMMANDS.items():
         if isinstance(command, OptionsCommand):
             assert command.parser().parse_intermixed_args(shlex.split(command.example))
+        elif command is sweep.COMMAND:
+            flags = sweep.flags_of(shlex.split(command.example))[1:]  # without -m
+            lines.append(shlex.join(["train", "--cfg", "job", *flags]))
         elif isinstance(command, HydraCommand):
             words = command.example.split()[int(command.of_run is not None) :]
             lines.append(" ".join(["train" if command.of_run else name, "--cfg job", *words]))

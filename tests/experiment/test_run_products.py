@@ -95,7 +95,8 @@ def test_from_another_folder_a_run_finds_its_products_or_refuses_to_train_them(
     shutil.copytree(project, tmp_path / "copy")
     shutil.rmtree(project)
     says("evaluate", f"../copy/runs/{run.parent.name}/seed-2", code=0)
-    alone = tmp_path / "alone"
+    # So deep that the recorded ../../../cache does not lead to the cache that all tests share.
+    alone = tmp_path / "far" / "from" / "here" / "alone"
     shutil.copytree(tmp_path / "copy" / run.relative_to(project), alone)
     shutil.move(tmp_path / "copy" / "cache", tmp_path / "kept")
     for command in (["evaluate"], ["replay"]):

@@ -72,9 +72,8 @@ def compose(job: Job, overrides: Sequence[str], command: str = "") -> None:
     @functools.wraps(job)
     def task(cfg: DictConfig) -> None:
         try:
-            require_overlays(
-                HydraConfig.get().runtime.choices, GlobalHydra.instance().config_loader()
-            )
+            loader = GlobalHydra.instance().config_loader()
+            require_overlays(HydraConfig.get().runtime, loader)
             with no_quiet_end():
                 job(cfg)
         except refusals() as error:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -83,7 +83,7 @@ def no_key(name: str) -> str:
     return f"{name} is no key of the config: {remedy}"
 
 
-def no_option(group: str, name: str, options: Sequence[str]) -> str:
+def no_option(group: str, name: str, options: Iterable[str]) -> str:
     """The refusal of a name that is no option of a group."""
     known = sorted(options)
     question = did_you_mean(near_names(name, known))
@@ -107,13 +107,21 @@ def require_names(overrides: Sequence[str]) -> None:
             raise UserError(no_option(key, value, groups[group]))
 
 
-def require_overlays(choices: Mapping[str, Any], loader: Any) -> None:
+def require_overlays(runtime: Any, loader: Any) -> None:
     """Refuse options of the groups that set keys anywhere: they are optional, so Hydra leaves out
-    one that is not there."""
+    one that is not there.
+
+    runtime: node of the composed config; it lists the folders of a hydra.searchpath in a file too,
+    which the loader does not know.
+    """
+    folders = [Path(one.path) for one in runtime.config_sources if one.schema == "file"]
     for group in keys.OVERLAYS:
-        if (name := choices.get(group)) is None:
+        if (name := runtime.choices.get(group)) is None:
             continue
-        known = loader.get_group_options(group, results_filter=ObjectType.CONFIG)
+        known = {
+            *loader.get_group_options(group, results_filter=ObjectType.CONFIG),
+            *(path.stem for folder in folders for path in (folder / group).glob("*.yaml")),
+        }
         if name not in known:
             raise UserError(no_option(group, name, known))
 
@@ -159,8 +167,9 @@ def missing_file(error: MissingConfigException) -> str:
     group, _, name = (error.missing_cfg_file or "").rpartition("/")
     if group and error.options:
         return no_option(group, name, error.options)
-    folders = [Path(text, group) for text in re.findall(r"path=file://(\S+)", str(error))]
-    found = [path.stem for folder in folders for path in sorted(folder.glob("*.yaml"))]
+    paths = dict.fromkeys(re.findall(r"path=file://(\S+)", str(error)))
+    folders = [Path(text, group) for text in paths]
+    found = sorted({path.stem for folder in folders for path in folder.glob("*.yaml")})
     places = ", ".join(map(str, folders))
     question = did_you_mean(near_names(name, found)) or "pass --config-dir FOLDER"
     return f"no config named {error.missing_cfg_file} in {places}: {question}"

@@ -53,7 +53,7 @@ class Composer:
                 config = self._by_difference(overrides)
             except (NeedsHydra, HydraException, OmegaConfBaseException):
                 cfg = self.loader.load_sweep_config(self.master, list(overrides))
-                require_overlays(cfg.hydra.runtime.choices, self.loader)
+                require_overlays(cfg.hydra.runtime, self.loader)
                 HydraConfig.instance().set_config(cfg)
                 config = typed(cfg)
             yield config
@@ -89,7 +89,7 @@ class Composer:
     def _merge(self, choices: tuple[str, ...]) -> DictConfig | None:
         """The merged files without the node `hydra`; None if a value is interpolated from it."""
         cfg: DictConfig = self.loader.load_sweep_config(self.master, list(choices))
-        require_overlays(cfg.hydra.runtime.choices, self.loader)
+        require_overlays(cfg.hydra.runtime, self.loader)
         with read_write(cfg), open_dict(cfg):
             cfg.pop(OF_HYDRA)
         return None if any(OF_HYDRA in text for text in interpolations(cfg)) else cfg
