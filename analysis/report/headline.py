@@ -29,8 +29,10 @@ class Headline:
 
 
 def headlines(selection: Selection, answers: Answers, criteria: Criteria) -> list[Headline]:
-    """One for each setting that has sync and async, three at most."""
-    pairs = asynchrony.compared(selection)
+    """One for each setting that has sync and async, three at most, those of most seeds first."""
+    pairs = sorted(
+        asynchrony.compared(selection), key=lambda pair: -len({*pair[0].seeds} & {*pair[1].seeds})
+    )
     found = [headline(*pair, answers, criteria) for pair in pairs]
     return [one for one in found if one is not None][:MOST]
 
@@ -57,7 +59,7 @@ def speed_text(ratio: float) -> str:
     """In which direction sync and async differ."""
     if ratio >= 1:
         return f"async needs {ratio:.2f} times less wall-clock than sync"
-    return f"async needs {1 / ratio:.2f} times more wall-clock than sync"
+    return f"async needs {1 / ratio:.2f} times the wall-clock of sync"
 
 
 def quality_text(sync: Cell, ahead: Cell, criteria: Criteria) -> str:
