@@ -552,6 +552,18 @@ def test_shared_weights_come_out_as_they_went_in_and_pins_hold_them() -> None:
         shared.write(weights(4))
 
 
+def test_versions_that_shared_memory_cannot_hold_are_refused_before_they_are_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A container's 64 MiB would end in SIGBUS, without a message."""
+    size = sum(tensor.nbytes for tensor in weights(0).state.values())
+    usage = shutil.disk_usage("/")
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=3 * size))
+    SharedWeights(weights(0).state, 3)
+    with pytest.raises(UserError, match=r"keeps 4 versions .*--shm-size.*mode\.max_staleness"):
+        SharedWeights(weights(0).state, 4)
+
+
 def test_a_changed_byte_in_shared_memory_is_seen() -> None:
     shared = SharedWeights(weights(0).state, 2)
     shared.write(weights(1))

@@ -6,15 +6,19 @@ end, however they end.
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from rlhf_lab.models.weights import weights_digest
 from rlhf_lab.types.data import Weights
+from rlhf_lab.types.errors import UserError
 
+SHARED_MEMORY = Path("/dev/shm")
 BEING_WRITTEN = -1
 DIGEST_BYTES = 32
 
@@ -22,6 +26,24 @@ DIGEST_BYTES = 32
 def shared_zeros(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
     """Zeros in memory that child processes share."""
     return torch.zeros(shape, dtype=dtype).share_memory_()  # type: ignore[no-untyped-call, no-any-return]
+
+
+def require_shared_memory(num_slots: int, size: int) -> None:
+    """Refuse versions that the shared memory of this machine cannot hold. Containers often have 64
+    MiB of it, and a process that writes beyond the end is killed without a message.
+
+    size: bytes of one version.
+    """
+    if not SHARED_MEMORY.is_dir():
+        return
+    free = shutil.disk_usage(SHARED_MEMORY).free
+    if num_slots * size > free:
+        raise UserError(
+            f"mode.executor=process keeps {num_slots} versions of the weights in shared memory: "
+            f"{num_slots * size / 2**30:.2f} GiB, and {SHARED_MEMORY} has {free / 2**30:.2f} GiB "
+            "free; enlarge it (a container: --shm-size), lower mode.max_staleness, or pass "
+            "mode.executor=thread"
+        )
 
 
 class SharedWeights:
@@ -34,6 +56,7 @@ class SharedWeights:
     def __init__(self, state: Mapping[str, Tensor], num_slots: int) -> None:
         self._layout = [(name, t.dtype, tuple(t.shape), t.nbytes) for name, t in state.items()]
         size = sum(nbytes for *_, nbytes in self._layout)
+        require_shared_memory(num_slots, size)
         self._bytes = shared_zeros((num_slots, size), torch.uint8)
         self._digests = shared_zeros((num_slots, DIGEST_BYTES), torch.uint8)
         self._versions = shared_zeros((num_slots,), torch.long).fill_(BEING_WRITTEN)
