@@ -4,7 +4,7 @@ import pytest
 import torch
 import transformers
 
-from rlhf_lab.models.devices import check_name, chosen
+from rlhf_lab.models.devices import check_name, chosen, release_unused
 from rlhf_lab.rewards.model import ModelScorer
 from rlhf_lab.rewards.model_options import ModelReward
 from rlhf_lab.types.errors import UserError
@@ -42,6 +42,16 @@ def test_a_gpu_that_is_not_there_is_refused_with_its_key(gpus: None, name: str) 
 def test_a_name_that_is_no_device_is_refused(name: str) -> None:
     with pytest.raises(UserError, match=r"engine\.device=.*choose auto, cpu, cuda"):
         check_name(name, "engine.device")
+
+
+@pytest.mark.parametrize("gpus", [0, 1], indirect=True)
+def test_what_torch_keeps_of_a_gpu_is_given_back(
+    gpus: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: calls.append("emptied"))
+    release_unused()
+    assert len(calls) == torch.cuda.device_count()
 
 
 @pytest.mark.gpu

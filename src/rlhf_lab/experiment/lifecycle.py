@@ -24,6 +24,7 @@ from rlhf_lab.experiment.sources import Sources
 from rlhf_lab.experiment.train import learn
 from rlhf_lab.experiment.validate import validate
 from rlhf_lab.models.causal_lm import require_savable, save_policy
+from rlhf_lab.models.devices import release_unused
 from rlhf_lab.models.weights import load_weights, weights_digest
 from rlhf_lab.rollout.mode_choices import ExecutorKind
 from rlhf_lab.runs import folder as runs
@@ -157,6 +158,7 @@ def train_policy(
     """Train into the run's folder, and save the policy if the run came to its end. Returns the last
     weights."""
     output = FolderOutput(config, folder, console, facts)
+    release_unused()
     model, tokenizer = loader.take(sources.policy, config.seed)
     settings = generation_settings(config)
     require_savable(model, tokenizer, sources.policy.path, settings)

@@ -106,10 +106,11 @@ def make_strength(
 ) -> dict[str, float]:
     """How strongly the voters prefer the chosen answer of each pair: mean and std over them."""
     options = config.reward_model
+    device = chosen(config.engine.device, "engine.device")
+    models = (load_reward_model(str(voter))[0].to(device) for voter in voters)
     with torch_threads(options.threads):
-        gap_MP = torch.stack(
-            [pair_gaps(load_reward_model(str(voter))[0], pairs, options.batch) for voter in voters]
-        )
+        gaps = [pair_gaps(model, pairs, options.batch).cpu() for model in models]
+    gap_MP = torch.stack(gaps)
     mean_P, std_P = vote(gap_MP)
     strength = {"mean": mean_P.tolist(), "std": std_P.tolist()}
     (folder / STRENGTH).write_text(json.dumps(strength), encoding="utf-8")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -45,6 +46,16 @@ def device_of(model: Any) -> torch.device:
     """The device of a model's parameters."""
     found: torch.device = next(model.parameters()).device
     return found
+
+
+def release_unused() -> None:
+    """Give memory that torch keeps for later back to the GPU. vLLM refuses to start where too
+    little is free, and after a stage torch still holds what the stage needed."""
+    import torch
+
+    if torch.cuda.is_available():
+        gc.collect()
+        torch.cuda.empty_cache()
 
 
 @contextmanager
