@@ -15,6 +15,7 @@ import transformers
 from rlhf_lab.experiment import lifecycle
 from rlhf_lab.experiment.build import pad_id
 from rlhf_lab.experiment.checks import check
+from rlhf_lab.experiment.checks_models import check_precision
 from rlhf_lab.models.batching import collate
 from rlhf_lab.models.causal_lm import load_policy, load_tokenizer, save_policy
 from rlhf_lab.models.forward import response_output
@@ -224,6 +225,14 @@ def test_attention_that_cannot_be_computed_is_refused(make_config: MakeConfig) -
         pytest.skip("there is a GPU")
     with pytest.raises(UserError, match=r"needs .*a GPU.*pass model.attention=sdpa"):
         check(make_config(*flash, "model.dtype=bfloat16"))
+
+
+def test_half_precision_is_trained_with_masters_or_adapters_only(make_config: MakeConfig) -> None:
+    half = ("task=arithmetic", "model=pretrained", "model.path=x", "model.dtype=bfloat16")
+    with pytest.raises(UserError, match=r"model\.dtype=bfloat16 with engine=single.*engine=fsdp"):
+        check_precision(make_config(*half))
+    for remedy in ("model.dtype=float32", "model.lora_rank=4", "engine=fsdp"):
+        check_precision(make_config(*half, remedy))
 
 
 def test_a_model_brings_its_paper_proxy(make_config: MakeConfig) -> None:

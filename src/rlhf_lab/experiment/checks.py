@@ -19,7 +19,12 @@ from rlhf_lab.experiment.checks_algorithm import (
     starts_at_zero,
 )
 from rlhf_lab.experiment.checks_devices import check_devices, check_kernels, check_threads
-from rlhf_lab.experiment.checks_models import check_adapters, check_lengths, check_proxy
+from rlhf_lab.experiment.checks_models import (
+    check_adapters,
+    check_lengths,
+    check_precision,
+    check_proxy,
+)
 from rlhf_lab.experiment.checks_references import check_judge, check_references
 from rlhf_lab.experiment.checks_rewards import check_rules, check_shaping
 from rlhf_lab.experiment.config import Config, plain
@@ -96,6 +101,7 @@ RULES: tuple[Callable[[Config], None], ...] = (
     check_kernels,
     check_devices,
     check_parts,
+    check_precision,
 )
 OF_THIS_MACHINE = (check_kernels, check_devices, check_parts)
 
