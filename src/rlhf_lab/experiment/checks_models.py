@@ -38,8 +38,9 @@ def check_precision(config: Config) -> None:
     """Weights of half precision need float32 masters, which engine=single has none of: a step of
     3e-6 on a weight of 0.02 is below bfloat16's resolution of 2^-9, and nothing is learned."""
     model = config.model
-    is_half = isinstance(model, PretrainedModel) and model.dtype != "float32"
-    if not is_half or config.engine.shares_work or model.lora_rank:
+    if not isinstance(model, PretrainedModel) or model.dtype == "float32":
+        return
+    if config.engine.shares_work or model.lora_rank:
         return
     raise UserError(
         f"model.dtype={model.dtype} with engine=single: the optimizer would round its steps to it, "
