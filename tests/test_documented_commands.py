@@ -150,9 +150,10 @@ def require_extras(words: Sequence[str]) -> None:
 
 
 def recipe(words: Sequence[str]) -> list[list[str]]:
-    """What make would run of this project's programs."""
+    """What make would run of this project's programs. The environment counts as installed; a name
+    that make includes, such as Makefile, must not stand for it: make remakes those despite -n."""
     done = subprocess.run(
-        ["make", "--no-print-directory", "-n", "INSTALLED=Makefile", *words],
+        ["make", "--no-print-directory", "-n", "-o", ".venv/.installed", *words],
         cwd=ROOT,
         capture_output=True,
         text=True,
