@@ -89,7 +89,7 @@ def draw(place: int, group: Group, piece: Piece, seconds: float, order: int) -> 
 
 
 def piece_of(group: Group) -> Piece | None:
-    """Of the first seed: what its folder recorded, else what its table of rounds says; None where
+    """Of the first seed: from its recorded timeline, else from its table of rounds; None where
     there is neither."""
     seed = group.cell.seeds[0]
     folder = Path(str(group.cell.runs[seed]["place"]))

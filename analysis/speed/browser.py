@@ -48,11 +48,11 @@ class Page:
             self.call(f"{domain}.enable")
 
     def call(self, method: str, **parameters: Any) -> dict[str, Any]:
-        """One command and its result. Raises RuntimeError with what the browser says against it."""
+        """One command and its result. Raises RuntimeError with the error of the browser."""
         self._number += 1
-        told = {"id": self._number, "method": method, "params": parameters}
+        request = {"id": self._number, "method": method, "params": parameters}
         session = {"sessionId": self._session} if self._session else {}
-        os.write(self._to, json.dumps(told | session).encode() + b"\0")
+        os.write(self._to, json.dumps(request | session).encode() + b"\0")
         while (message := self._next()).get("id") != self._number:
             self._note(message)
         if "error" in message:

@@ -68,6 +68,11 @@ class Command:
         return f"rlhf-lab {self.name} {self.usage}"
 
     @property
+    def heading(self) -> list[str]:
+        """The lines that the help of a command without a parser begins with."""
+        return [f"usage: {self.line}", "", self.summary, "", self.example_line, ""]
+
+    @property
     def example_line(self) -> str:
         return f"example: rlhf-lab {self.name} {self.example}"
 
@@ -117,12 +122,7 @@ class HydraCommand(Command):
         width = max(map(len, groups))
         return "\n".join(
             [
-                f"usage: {self.line}",
-                "",
-                self.summary,
-                "",
-                self.example_line,
-                "",
+                *self.heading,
                 "Config groups (group=option):",
                 *(f"  {group:<{width}}  {' '.join(names)}" for group, names in groups.items()),
                 "",

@@ -136,7 +136,7 @@ def start_run(
             f"eval.label={config.eval.label}: a run's own evaluation has none; pass it to "
             "`rlhf-lab evaluate RUN`"
         )
-    if config.eval.tasks or config.eval.name == "harness":
+    if config.eval.is_harness:
         raise UserError(
             f"eval={config.eval.name} eval.tasks={config.eval.tasks}: benchmarks run on a run's "
             "policy; pass them to `rlhf-lab evaluate RUN`"

@@ -24,12 +24,7 @@ class SweepCommand(HydraCommand):
         width = max(map(len, known))
         return "\n".join(
             [
-                f"usage: {self.line}",
-                "",
-                self.summary,
-                "",
-                self.example_line,
-                "",
+                *self.heading,
                 "dry=true         list the jobs and stop",
                 "rerun=failed     run failed jobs again, from their checkpoints",
                 "extend=true      add jobs to an older sweep of the same settings",

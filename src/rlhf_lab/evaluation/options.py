@@ -91,6 +91,11 @@ class EvalOptions(limits.Limited, key="eval"):
         about="Solved examples before each question of eval.tasks.",
     )
 
+    @property
+    def is_harness(self) -> bool:
+        """Whether benchmarks of lm-evaluation-harness are run, on a run's policy."""
+        return bool(self.tasks) or self.name == "harness"
+
     def __post_init__(self) -> None:
         super().__post_init__()
         for k in self.ks:

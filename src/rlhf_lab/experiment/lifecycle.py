@@ -54,9 +54,9 @@ def train(
     """One run: its folder holds the manifest, the config, metrics, weights and evaluation.
 
     Raises StopRequested on SIGTERM or SIGUSR1, and KeyboardInterrupt on SIGINT, once a checkpoint
-    is saved. A run that came to its
-    pause (checkpoint.pause_round) is left for `output.resume=true`. may_make: whether artifacts
-    that the run was made from before, and that are gone, are made again.
+    is saved. A run that came to its pause (checkpoint.pause_round) is left for
+    `output.resume=true`. may_make: whether artifacts that the run was made from before, and that
+    are gone, are made again.
     """
     preload_generators(config)
     loader = loader or PolicyLoader()
@@ -214,7 +214,7 @@ def evaluate_again(config: Config, console: Console, may_make: bool = False) -> 
     artifacts that are not found are made."""
     folder = Path(config.output.dir)
     with run_lock(folder):
-        if config.eval.tasks or config.eval.name == "harness":
+        if config.eval.is_harness:
             run_harness(config, folder, console)
             return Evaluated(str(folder), [])
         loader = PolicyLoader()
