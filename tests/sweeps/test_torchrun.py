@@ -15,10 +15,10 @@ import pytest
 
 from rlhf_lab.cli import launch
 from rlhf_lab.experiment.checks_devices import check_trainers
+from rlhf_lab.experiment.layout import Layout, Node, parsed
 from rlhf_lab.rollout.ports import free_port, require_free
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.sweeps.launchers import local
-from rlhf_lab.sweeps.launchers.layout import Layout, Node, parsed
 from rlhf_lab.sweeps.launchers.torchrun import Command, Ports, commands, hosts_of, slurm_script
 from rlhf_lab.types.errors import UserError
 from tests.conftest import MakeConfig

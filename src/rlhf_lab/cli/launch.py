@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rlhf_lab.cli.command import OptionsCommand
+from rlhf_lab.experiment.layout import Layout, parsed
 from rlhf_lab.rollout.ports import require_free
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.sweeps.launchers import local, torchrun
-from rlhf_lab.sweeps.launchers.layout import Layout, parsed
 from rlhf_lab.types.errors import UserError
 
 if TYPE_CHECKING:

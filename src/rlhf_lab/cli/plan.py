@@ -1,21 +1,52 @@
-"""`rlhf-lab plan`: what other settings would take, predicted from the seconds of a run."""
+"""`rlhf-lab plan`: what other settings would take, predicted from the seconds of a run, and what
+layouts of named GPUs would take, predicted from sizes."""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
 
+from rlhf_lab.cli.arguments import is_option, recorded_overrides
 from rlhf_lab.cli.command import OptionsCommand
 from rlhf_lab.runs.trackers.console import Console
+from rlhf_lab.types.errors import UserError
 
-SETTINGS = "settings to predict, several values with commas: run.passes=1,2 mode=sync,async"
+if TYPE_CHECKING:
+    from rlhf_lab.experiment.config import Config
+
+SETTINGS = (
+    "of RUN: settings to predict, several values with commas: run.passes=1,2 mode=sync,async; with "
+    "--gpu: the overrides of a run, as for `rlhf-lab train`, and layout=NODESxDEVICES:T+G"
+)
+FIXABLE = (
+    "engine",
+    "engine.dtype",
+    "engine.micro_tokens",
+    "engine.gradient_checkpointing",
+    "generator.tensor_parallel_size",
+)
+OPEN = ("auto", "0")
+MOST_NODES, MOST_DEVICES = 64, 64
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("words", nargs="*", metavar="RUN", help="a run that was trained")
+    add = parser.add_argument
+    add("words", nargs="*", metavar="RUN", help="a run that was trained")
+    text = "predict from sizes for this GPU (h200, h100, a100, ...; `this` measures this machine's)"
+    add("--gpu", default="", metavar="NAME", help=text)
+    add("--devices", type=int, default=1, metavar="N", help="GPUs of each node (1)")
+    add("--nodes", type=int, default=1, metavar="N", help="nodes (1)")
+    add("--prompt-tokens", type=float, metavar="N", help="mean length of prompts (the longest)")
+    add("--response-tokens", type=float, metavar="N", help="mean length of responses (the longest)")
+    add("--rows", type=int, default=10, metavar="N", help="layouts to print (10)")
     parser.add_argument_group("KEY=VALUE", SETTINGS)
 
 
 def show(options: argparse.Namespace, console: Console) -> int:
+    if options.gpu:
+        return show_gpu(options, console)
     folder = COMMAND.run_folder(options.words)
     from rlhf_lab.experiment.planning import planner
 
@@ -23,11 +54,83 @@ def show(options: argparse.Namespace, console: Console) -> int:
     return 0
 
 
+def show_gpu(options: argparse.Namespace, console: Console) -> int:
+    """Print layouts for a config, or the error of the prediction for a run."""
+    require_counts(options)
+    words = options.words
+    if words and not is_option(words[0]):
+        with_config(recorded_overrides(Path(words[0])), lambda own: compare(options, own, console))
+        return 0
+    overrides = [word for word in words if not word.startswith("layout=")]
+    texts = [word.removeprefix("layout=") for word in words if word.startswith("layout=")]
+    with_config(overrides, lambda own: search(options, texts, overrides, own, console))
+    return 0
+
+
+def require_counts(options: argparse.Namespace) -> None:
+    for name, most in (("devices", MOST_DEVICES), ("nodes", MOST_NODES)):
+        if not 1 <= getattr(options, name) <= most:
+            raise UserError(f"--{name} {getattr(options, name)}: choose 1 to {most}")
+    for name in ("prompt_tokens", "response_tokens"):
+        number = getattr(options, name)
+        if number is not None and not 1 <= number <= 1e7:
+            raise UserError(f"--{name.replace('_', '-')} {number:g}: choose 1 to 10 million tokens")
+
+
+def with_config(overrides: Sequence[str], act: Callable[[Config], None]) -> None:
+    """Act on the config of these overrides. What a machine must have to run it is not required."""
+    from rlhf_lab.cli.compose import compose
+    from rlhf_lab.experiment.checks import check
+    from rlhf_lab.experiment.config import typed
+
+    def job(cfg: object) -> None:
+        config = typed(cfg)  # type: ignore[arg-type]
+        check(config, here=False)
+        act(config)
+
+    compose(job, overrides)
+
+
+def search(
+    options: argparse.Namespace,
+    layouts: Sequence[str],
+    overrides: Sequence[str],
+    config: Config,
+    console: Console,
+) -> None:
+    from rlhf_lab.experiment.layout import parsed
+    from rlhf_lab.experiment.planning.layouts.gpus import named
+    from rlhf_lab.experiment.planning.layouts.search import layouts_of
+    from rlhf_lab.experiment.planning.layouts.show import show_layouts
+    from rlhf_lab.experiment.planning.layouts.workload import workload_of
+
+    gpu = named(options.gpu)
+    work = workload_of(config).with_lengths(options.prompt_tokens, options.response_tokens)
+    chosen = [parsed(text) for text in layouts] or list(layouts_of(options.nodes, options.devices))
+    pairs = [text.partition("=")[::2] for text in overrides]
+    fixed = {key: value for key, value in pairs if key in FIXABLE and value not in OPEN}
+    show_layouts(chosen, work, gpu, fixed, options.rows, overrides, console)
+
+
+def compare(options: argparse.Namespace, config: Config, console: Console) -> None:
+    from rlhf_lab.experiment.planning.layouts.gpus import named
+    from rlhf_lab.experiment.planning.layouts.show import show_errors
+    from rlhf_lab.experiment.planning.layouts.workload import workload_of
+    from rlhf_lab.models.devices import torch_threads
+
+    folder = Path(options.words[0])
+    # The device is measured with as many threads as the run's trainer had.
+    with torch_threads(config.engine.threads):
+        gpu = named(options.gpu)
+    work = workload_of(config)
+    show_errors(folder, config, work, gpu, console)
+
+
 COMMAND = OptionsCommand(
     "plan",
-    "predict other settings from a run's times",
+    "predict other settings from a run's times, or layouts of GPUs",
     "runs/RUN mode=async run.passes=1,2",
-    usage="RUN [key=value,value ...]",
+    usage="RUN [key=value,value ...] | --gpu NAME [--devices N] [RUN | layout=... key=value ...]",
     add_options=add_options,
     action=show,
 )

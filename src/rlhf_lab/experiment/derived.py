@@ -97,6 +97,7 @@ def timing_settings(config: Config) -> dict[str, Any]:
         "max_staleness": config.mode.max_staleness,
         "segment_tokens": config.mode.segment_tokens,
         "num_generators": config.mode.num_background,
+        "num_trainers": world_size(),
         "chunk_groups": config.generator.chunk_groups,
         "compares": trains_fixed_rows(config.algo),
     }

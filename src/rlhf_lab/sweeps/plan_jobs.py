@@ -15,12 +15,12 @@ from rlhf_lab.experiment.checks import check, require_readable_splits, require_w
 from rlhf_lab.experiment.checks_devices import check_trainers
 from rlhf_lab.experiment.config import Config, plain
 from rlhf_lab.experiment.derived import num_devices, timing_settings
+from rlhf_lab.experiment.layout import Layout
 from rlhf_lab.runs.folder import config_hash
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.sweeps.composition import Composer
 from rlhf_lab.sweeps.grid import SEED, Grid, name_of
 from rlhf_lab.sweeps.job import Job, content_of
-from rlhf_lab.sweeps.launchers.layout import Layout
 from rlhf_lab.sweeps.launchers.multinode import script_of
 from rlhf_lab.sweeps.override_text import primary_config, quoted
 from rlhf_lab.types.errors import UserError

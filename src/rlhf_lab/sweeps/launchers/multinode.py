@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from omegaconf import DictConfig, open_dict, read_write
 
-from rlhf_lab.sweeps.launchers.layout import Layout, parsed
+from rlhf_lab.experiment.layout import Layout, parsed
 from rlhf_lab.sweeps.launchers.slurm_ready import TARGET
 from rlhf_lab.sweeps.launchers.torchrun import Ports, slurm_script
 from rlhf_lab.types.errors import UserError

@@ -12,8 +12,8 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
+from rlhf_lab.experiment.layout import Layout, Node
 from rlhf_lab.rollout.ports import LOOPBACK
-from rlhf_lab.sweeps.launchers.layout import Layout, Node
 from rlhf_lab.types.errors import UserError
 
 # A trainer that receives SIGTERM saves a checkpoint first, at the end of its round.
