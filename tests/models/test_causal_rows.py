@@ -16,6 +16,7 @@ from rlhf_lab.models.batching import collate
 from rlhf_lab.models.causal_rows import (
     causal_rows,
     causal_states,
+    has_prompts,
     is_causal,
     stores_no_masks,
     takes_causal_rows,
@@ -30,6 +31,7 @@ from rlhf_lab.training.engines.policy_with_values import (
     PolicyWithValues,
     Rows,
 )
+from rlhf_lab.training.stages.sft import whole_sequence
 from tests.support.attention_cases import (
     MODELS,
     SHAPE,
@@ -104,6 +106,31 @@ def test_prompts_move_to_the_left_edge() -> None:
     assert rows.token_BL.tolist() == [[5, 6, 7, 1], [4, 2, 3, 9]]
     assert rows.row_N.tolist() == [0, 1, 1, 1]
     assert rows.column_N.tolist() == [2, 0, 1, 2]
+
+
+def test_rows_whose_loss_counts_the_prompt_keep_their_masks() -> None:
+    """Their first tokens follow padding, which only rows with a mask have before them."""
+    groups = [group(0, [5, 6, 7], [1]), group(1, [4], [2, 3, 9])]
+    rows = token_rows(whole_sequence(collate(groups, pad_id=0)))
+    assert not has_prompts(rows)
+    assert has_prompts(uneven())
+    layout = PassLayout(1, is_packed=False)
+    mine, plain = causal(model("llama")), PolicyWithValues(model("llama"), None, 0.7)
+    with torch.no_grad():
+        found, expected = (n(rows, PassKind.policy, layout)[0] for n in (mine, plain))
+    assert torch.equal(found, expected)
+
+
+def test_a_reference_reads_as_its_policy_does() -> None:
+    networks = causal(model("neox"), value_network(model("neox"), "own"), shares_prompts=True)
+    frozen = networks.reference(copy.deepcopy(networks.policy))
+    assert frozen.values is None
+    assert (frozen.plain_rows, frozen.is_packable) == (Rows.causal, True)
+    assert not any(parameter.requires_grad for parameter in frozen.parameters())
+    assert all(parameter.requires_grad for parameter in networks.parameters())
+    layout = PassLayout(1, is_packed=False)
+    first, second = (n(uneven(), PassKind.policy, layout)[0] for n in (networks, frozen))
+    assert torch.equal(first, second)
 
 
 @pytest.mark.parametrize("kind", list(MODELS))

@@ -31,6 +31,12 @@ class CausalRows(NamedTuple):
     column_N: Tensor
 
 
+def has_prompts(token_rows: TokenRows) -> bool:
+    """Whether every row has a prompt, as `causal_rows` needs it. Where the SFT loss counts all
+    tokens, that of most rows is empty, and their first token follows a column of padding."""
+    return bool(token_rows.prompt_mask_BS[:, -1].all())
+
+
 def causal_rows(token_rows: TokenRows) -> CausalRows:
     """The rows of a batch, none with an empty prompt, moved to the left edge; L is the length of
     the longest."""

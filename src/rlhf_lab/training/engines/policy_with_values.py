@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from dataclasses import replace
 from enum import StrEnum
@@ -11,7 +12,7 @@ import torch
 from torch import Tensor
 
 from rlhf_lab.models.block_attention import takes_blocks, use_blocks
-from rlhf_lab.models.causal_rows import causal_states, takes_causal_rows
+from rlhf_lab.models.causal_rows import causal_states, has_prompts, takes_causal_rows
 from rlhf_lab.models.forward import (
     TokenRows,
     body,
@@ -98,21 +99,16 @@ class PolicyWithValues(torch.nn.Module):
         return [body(self.policy), *own]
 
     def reference(self, policy: Any) -> PolicyWithValues:
-        """The same for a frozen policy, without values."""
-        return PolicyWithValues(
-            policy.requires_grad_(False),
-            None,
-            self.temperature,
-            self.is_packable,
-            self.maskless_on,
-        )
+        """The same for a frozen policy, without values; the policy may be on the meta device."""
+        own = copy.deepcopy(self, {id(self.policy): policy, id(self.values): None})
+        return own.requires_grad_(False)
 
     def forward(
         self, token_rows: TokenRows, kind: PassKind, layout: PassLayout
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         """Log-probs and entropy of the response tokens, and values before them, BT each. Zeros or
         None for what `kind` does not include."""
-        rows = Rows.packed if layout.is_packed and self.is_packable else self.plain_rows
+        rows = self._rows(token_rows, layout)
         num_chunks = layout.num_chunks if self.is_splittable else 1
         if kind is PassKind.policy or self.values is None:
             output = self._policy_output(token_rows, None, num_chunks, rows)
@@ -126,6 +122,12 @@ class PolicyWithValues(torch.nn.Module):
             output = self._policy_output(token_rows, None, num_chunks, rows)
             output = replace(output, value_BT=self._values(token_rows, rows))
         return output.logp_BT, output.entropy_BT, output.value_BT
+
+    def _rows(self, token_rows: TokenRows, layout: PassLayout) -> Rows:
+        if layout.is_packed and self.is_packable:
+            return Rows.packed
+        is_causal = self.plain_rows is Rows.causal and has_prompts(token_rows)
+        return Rows.causal if is_causal else Rows.padded
 
     def _policy_output(
         self, token_rows: TokenRows, values: Any | None, num_chunks: int, rows: Rows
