@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import pytest
 import torch
-from transformers import MistralConfig, MistralForCausalLM
+from transformers import GPTNeoXModel, MistralConfig, MistralForCausalLM
 
 from rlhf_lab.models.batching import collate
+from rlhf_lab.models.causal_rows import takes_causal_rows
 from rlhf_lab.models.forward import token_rows
 from rlhf_lab.models.shared_prompts import is_packable, packed, packing_is_cheaper, visible
 from rlhf_lab.training.engines.policy_with_values import PassKind, PolicyWithValues
@@ -96,3 +98,21 @@ def test_models_that_cannot_take_any_mask_are_found_out() -> None:
         lambda module, given, named: (given, {**named, "attention_mask": None}), with_kwargs=True
     )
     assert not is_packable(deaf.base_model)
+
+
+class Deaf(GPTNeoXModel):  # type: ignore[misc]
+    """One that reads no mask."""
+
+    def forward(self, *given: Any, attention_mask: Any = None, **named: Any) -> Any:
+        return super().forward(*given, **named)
+
+
+def test_models_of_half_precision_are_tested_in_whole() -> None:
+    """Their rounding alone would hide that they see other tokens."""
+    whole = [model(kind).bfloat16().base_model for kind in MODELS]
+    deaf = Deaf(model("neox").config)
+    state = torch.get_rng_state()
+    assert all(is_packable(body) and takes_causal_rows(body) for body in whole)
+    assert not is_packable(deaf)
+    assert not is_packable(copy.deepcopy(deaf).bfloat16())
+    assert torch.equal(torch.get_rng_state(), state)
