@@ -16,8 +16,6 @@ from torch.nn.attention.flex_attention import flex_attention
 from rlhf_lab.models import block_attention
 from rlhf_lab.models.batching import collate
 from rlhf_lab.models.block_attention import (
-    BLOCK,
-    NAME,
     block_mask,
     needs_equal_heads,
     of_blocks,
@@ -25,8 +23,8 @@ from rlhf_lab.models.block_attention import (
     use_blocks,
 )
 from rlhf_lab.models.forward import token_rows
+from rlhf_lab.models.segments import BLOCK, NAME
 from rlhf_lab.models.shared_prompts import packed, packing_is_cheaper, visible
-from rlhf_lab.training.engines import policy_with_values
 from rlhf_lab.training.engines.policy_with_values import (
     PassKind,
     PassLayout,
@@ -176,7 +174,7 @@ def test_without_a_compiler_of_kernels_rows_are_causal(monkeypatch: pytest.Monke
     monkeypatch.setattr(shutil, "which", lambda name: None)
     assert not takes_blocks(wide.base_model, GPU)
     assert not takes_blocks(model("llama", "eager").base_model, CPU)
-    monkeypatch.setattr(policy_with_values, "takes_blocks", lambda network, device: False)
+    monkeypatch.setattr(block_attention, "takes_blocks", lambda network, device: False)
     networks = PolicyWithValues(model("llama"), None, 0.7, True, maskless_on=CPU)
     assert not networks.is_packable
     assert networks.plain_rows is Rows.causal

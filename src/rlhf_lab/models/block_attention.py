@@ -27,12 +27,8 @@ from transformers import AttentionInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward, use_gqa_in_sdpa
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
-from rlhf_lab.models.segments import may_see
+from rlhf_lab.models.segments import BLOCK, NAME, may_see
 
-NAME = "rlhf_lab"
-# Tokens of a block's side. Rows of packed tokens are as wide as whole blocks: shorter ones would
-# take FlexAttention's kernel for decoding, which knows fewer models.
-BLOCK = 128
 # The kernels multiply matrices of at least 16 columns; a head wider than 256 does not fit.
 HEAD_SIZES = range(16, 257)
 # One variant for each of: gradients or not, one row or many, fixed or variable length, and the

@@ -4,6 +4,12 @@ from __future__ import annotations
 
 from torch import Tensor
 
+# The attention that looks at these (block_attention.py, imported only where it is used: it needs
+# what transformers imports for models), by its name in a model's config.
+NAME = "rlhf_lab"
+# Tokens of a block's side. Rows of packed tokens are as wide as whole blocks: shorter ones would
+# take FlexAttention's kernel for decoding, which knows fewer models.
+BLOCK = 128
 PADDING, PROMPT, FIRST_RESPONSE = 0, 1, 2
 
 

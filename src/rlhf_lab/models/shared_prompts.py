@@ -13,9 +13,8 @@ import torch
 from torch import Tensor
 
 from rlhf_lab.models.agreement import reads_as_plain
-from rlhf_lab.models.block_attention import BLOCK, NAME, block_mask
 from rlhf_lab.models.forward import TokenRows, attends_to_all, positions
-from rlhf_lab.models.segments import FIRST_RESPONSE, PROMPT, may_see
+from rlhf_lab.models.segments import BLOCK, FIRST_RESPONSE, NAME, PROMPT, may_see
 
 # Attention that takes any mask. Flash attention knows causal ones only.
 MASKABLE = ("sdpa", "eager")
@@ -86,12 +85,19 @@ def packed_states(body: Any, token_rows: TokenRows, by_blocks: bool = False) -> 
     pack = packed(token_rows, BLOCK if by_blocks else 1)
     hidden_PLD = body(
         input_ids=pack.token_PL,
-        attention_mask=block_mask(pack.segment_PL) if by_blocks else dense_mask(body, pack),
+        attention_mask=blocks_of(pack) if by_blocks else dense_mask(body, pack),
         position_ids=pack.position_PL,
         use_cache=False,
     ).last_hidden_state
     hidden_ND: Tensor = hidden_PLD[pack.row_N, pack.column_N]
     return hidden_ND
+
+
+def blocks_of(pack: Packed) -> Any:
+    """The mask of blocks."""
+    from rlhf_lab.models.block_attention import block_mask
+
+    return block_mask(pack.segment_PL)
 
 
 def dense_mask(body: Any, pack: Packed) -> Tensor:

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from rlhf_lab.models.batching import pad_right
-from rlhf_lab.models.block_attention import use_blocks
 from rlhf_lab.models.causal_rows import causal_inputs, is_causal, stores_no_masks
 from rlhf_lab.models.devices import device_of, torch_threads
 from rlhf_lab.models.forward import positions
@@ -118,6 +117,8 @@ def hidden_states(model: Any, rows: Sequence[Sequence[int]]) -> tuple[Tensor, Te
 def inputs_of(model: Any, tokens_BT: Tensor, mask_BT: Tensor) -> dict[str, Any]:
     """Arguments of a model's body, without the mask where the device's fast kernels take none."""
     if stores_no_masks(tokens_BT.device) and is_causal(model.config):
+        from rlhf_lab.models.block_attention import use_blocks
+
         use_blocks(model)
         return causal_inputs(tokens_BT)
     return {

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from rlhf_lab.models.block_attention import takes_blocks, use_blocks
 from rlhf_lab.models.causal_rows import causal_states, has_prompts, takes_causal_rows
 from rlhf_lab.models.forward import (
     TokenRows,
@@ -83,6 +82,8 @@ class PolicyWithValues(torch.nn.Module):
         """How rows are read where they are not packed."""
         if self.maskless_on is None or not self.is_splittable:
             return Rows.padded
+        from rlhf_lab.models.block_attention import use_blocks
+
         for network in self._bodies():
             use_blocks(network)
         return Rows.causal if all(map(takes_causal_rows, self._bodies())) else Rows.padded
@@ -91,6 +92,8 @@ class PolicyWithValues(torch.nn.Module):
         device = self.maskless_on
         if device is None:
             return all(map(is_packable, self._bodies()))
+        from rlhf_lab.models.block_attention import takes_blocks
+
         return all(takes_blocks(b, device) and is_packable(b, True) for b in self._bodies())
 
     def _bodies(self) -> list[Any]:
