@@ -7,78 +7,23 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
-from transformers import (
-    GPTNeoXConfig,
-    GPTNeoXForCausalLM,
-    LlamaConfig,
-    LlamaForCausalLM,
-    MistralConfig,
-    MistralForCausalLM,
-    Qwen2Config,
-    Qwen2ForCausalLM,
-)
+from transformers import GPTNeoXModel, MistralConfig, MistralForCausalLM
 
 from rlhf_lab.models.batching import collate
-from rlhf_lab.models.forward import TokenRows, token_rows
-from rlhf_lab.models.shared_prompts import is_packable, packed, packing_is_cheaper
-from rlhf_lab.models.value_model import value_model_like
-from rlhf_lab.training.engines.policy_with_values import PassKind, PassLayout, PolicyWithValues
-from rlhf_lab.types.samples import Example, Finish, Group, Prompt, Sample
-
-SHAPE = {
-    "vocab_size": 40,
-    "hidden_size": 32,
-    "intermediate_size": 64,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "max_position_embeddings": 64,
-}
-MODELS = {
-    "neox": (GPTNeoXForCausalLM, GPTNeoXConfig, {}),
-    "llama": (LlamaForCausalLM, LlamaConfig, {"num_key_value_heads": 2}),
-    "qwen2": (Qwen2ForCausalLM, Qwen2Config, {"num_key_value_heads": 2}),
-}
-
-
-def model(kind: str, attention: str = "sdpa") -> Any:
-    made, config, extra = MODELS[kind]
-    torch.manual_seed(1)
-    chosen = config(**SHAPE, **extra, attn_implementation=attention)
-    return made(chosen).eval()
-
-
-def group(number: int, prompt: list[int], *responses: list[int]) -> Group:
-    samples = tuple(Sample(tuple(r), (-1.0,) * len(r), 0, Finish.eos, "") for r in responses)
-    return Group(Prompt(number, tuple(prompt), Example("", "", "")), samples)
-
-
-def uneven() -> TokenRows:
-    """Groups of three, one and two responses; prompts and responses of all lengths."""
-    return token_rows(
-        collate(
-            [
-                group(0, [5, 6, 7, 8], [1, 2, 3], [4], [9, 9, 9, 2, 2]),
-                group(1, [7, 7], [3, 3]),
-                group(2, [4, 3, 2], [8, 8, 8, 8], [8, 1]),
-            ],
-            pad_id=0,
-        )
-    )
-
-
-def everything(
-    networks: PolicyWithValues, kind: PassKind, chunks: int
-) -> tuple[list[Tensor], list[Tensor]]:
-    """What is read of the uneven groups, and the gradients of its weighted sum."""
-    found = networks(uneven(), kind, PassLayout(chunks, is_packed=True))
-    given = [part for part in found if part is not None]
-    networks.zero_grad()
-    place_BT = torch.arange(given[0].numel()).view_as(given[0]) + 1.0
-    loss = torch.stack([(p * place_BT).sum() for p in given if p.requires_grad]).sum()
-    loss.backward()  # type: ignore[no-untyped-call]
-    gradients = [p.grad for p in networks.parameters() if p.grad is not None]
-    return [part.detach() for part in given], gradients
+from rlhf_lab.models.causal_rows import takes_causal_rows
+from rlhf_lab.models.forward import token_rows
+from rlhf_lab.models.shared_prompts import is_packable, packed, packing_is_cheaper, visible
+from rlhf_lab.training.engines.policy_with_values import PassKind, PolicyWithValues
+from tests.support.attention_cases import (
+    MODELS,
+    SHAPE,
+    assert_alike,
+    everything,
+    group,
+    model,
+    uneven,
+    value_network,
+)
 
 
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
@@ -86,10 +31,7 @@ def everything(
 @pytest.mark.parametrize("values", ["none", "own", "shared"])
 def test_packed_rows_say_what_plain_rows_say(kind: str, attention: str, values: str) -> None:
     policy = model(kind, attention)
-    network = None if values == "none" else value_model_like(policy, is_shared=values == "shared")
-    if network is not None:
-        for parameter in network.score.parameters():
-            torch.nn.init.normal_(parameter)
+    network = value_network(policy, values)
     both = [
         PolicyWithValues(*copy.deepcopy((policy, network)), 0.7, shares) for shares in (True, False)
     ]
@@ -97,8 +39,7 @@ def test_packed_rows_say_what_plain_rows_say(kind: str, attention: str, values: 
     kind = PassKind.policy if network is None else PassKind.both
     for chunks in (1, 3):
         (mine, gradients), (plain, expected) = (everything(a, kind, chunks) for a in both)
-        for one, other in zip([*mine, *gradients], [*plain, *expected], strict=True):
-            assert torch.allclose(one, other, rtol=1e-4, atol=2e-5 * float(other.abs().max()))
+        assert_alike([*mine, *gradients], [*plain, *expected])
 
 
 def test_a_response_sees_its_prompt_and_itself_alone() -> None:
@@ -108,7 +49,7 @@ def test_a_response_sees_its_prompt_and_itself_alone() -> None:
     assert pack.position_PL.tolist() == [[0, 1, 2, 3, 2, 3]]
     # The states before 1, 2, 3 and 4: those of the prompt's end, of 1, of the prompt's end, of 3.
     assert pack.column_N.tolist() == [1, 2, 1, 4]
-    assert pack.may_see_P1LL[0, 0].int().tolist() == [
+    assert visible(pack.segment_PL)[0, 0].int().tolist() == [
         [1, 0, 0, 0, 0, 0],
         [1, 1, 0, 0, 0, 0],
         [1, 1, 1, 0, 0, 0],
@@ -126,7 +67,7 @@ def test_padding_is_seen_by_nobody_else() -> None:
     for row, length in enumerate((9, 2, 6)):
         is_text_PL[row, 4 : 4 + length] = True
     own = torch.eye(pack.token_PL.shape[1], dtype=torch.bool)
-    seen = pack.may_see_P1LL[:, 0] & ~own
+    seen = visible(pack.segment_PL)[:, 0] & ~own
     assert not seen.any(dim=1)[~is_text_PL].any()
 
 
@@ -157,3 +98,21 @@ def test_models_that_cannot_take_any_mask_are_found_out() -> None:
         lambda module, given, named: (given, {**named, "attention_mask": None}), with_kwargs=True
     )
     assert not is_packable(deaf.base_model)
+
+
+class Deaf(GPTNeoXModel):  # type: ignore[misc]
+    """One that reads no mask."""
+
+    def forward(self, *given: Any, attention_mask: Any = None, **named: Any) -> Any:
+        return super().forward(*given, **named)
+
+
+def test_models_of_half_precision_are_tested_in_whole() -> None:
+    """Their rounding alone would hide that they see other tokens."""
+    whole = [model(kind).bfloat16().base_model for kind in MODELS]
+    deaf = Deaf(model("neox").config)
+    state = torch.get_rng_state()
+    assert all(is_packable(body) and takes_causal_rows(body) for body in whole)
+    assert not is_packable(deaf)
+    assert not is_packable(copy.deepcopy(deaf).bfloat16())
+    assert torch.equal(torch.get_rng_state(), state)

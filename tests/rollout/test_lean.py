@@ -26,7 +26,7 @@ from rlhf_lab.rollout.feeds import SegmentRecorder
 from rlhf_lab.rollout.generators.decoders import decoder_of
 from rlhf_lab.rollout.generators.draw import BLOCK, draw
 from rlhf_lab.rollout.generators.hf import HFGenerator
-from rlhf_lab.rollout.generators.lean import LeanDecoder, alike, lean_decoder
+from rlhf_lab.rollout.generators.lean import LeanDecoder, alike, lean_decoder, per_query
 from rlhf_lab.rollout.generators.lean_distance import distance
 from rlhf_lab.rollout.generators.options import Decode, HFSampling
 from rlhf_lab.rollout.generators.plain import PlainDecoder
@@ -260,3 +260,17 @@ def test_blocks_change_nothing_and_what_is_impossible_is_never_drawn(size: int, 
     assert sampled(share.tolist(), middle.tolist()) == possible.tolist()
     first, last = sampled(share.tolist(), [0.0, float(np.nextafter(1.0, 0.0))])
     assert share[first] > 0 and share[last] > 0
+
+
+def test_keys_once_for_each_head_of_queries_find_the_same() -> None:
+    """What prompts are read with on a GPU, where masked kernels do not share keys."""
+    torch.manual_seed(0)
+    query, shared = torch.randn(2, 6, 5, 8), torch.randn(2, 2, 5, 8)
+    mask = torch.ones(5, 5, dtype=torch.bool).tril()
+    attend = torch.nn.functional.scaled_dot_product_attention
+    own = per_query(shared, query)
+    assert own.shape == query.shape
+    assert torch.equal(own[:, 2], shared[:, 0])
+    assert torch.equal(own[:, 3], shared[:, 1])
+    expected = attend(query, shared, shared, mask, enable_gqa=True)
+    assert torch.allclose(attend(query, own, own, mask), expected, atol=1e-6)

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 import torch
 
 from rlhf_lab.algos.corrections.none import NoCorrection
 from rlhf_lab.algos.online_dpo import OnlineDPO
 from rlhf_lab.algos.ppo import PPO
-from rlhf_lab.experiment.build_engine import build_engine
+from rlhf_lab.experiment import build_engine as build
 from rlhf_lab.models.batching import collate, token_weights
 from rlhf_lab.models.causal_lm import load_policy
 from rlhf_lab.models.scratch import ScratchModel
 from rlhf_lab.models.value_model import value_model_like
 from rlhf_lab.tasks.tldr_nano import TldrNano
+from rlhf_lab.training.engines import microbatches
 from rlhf_lab.training.engines.engine import TrainingEngine
 from rlhf_lab.training.engines.options import DeepSpeedOptions, EngineOptions, FSDPOptions
 from rlhf_lab.training.optim import Optim
@@ -33,11 +36,28 @@ ROWS, TOKENS = 2, 4
 
 
 def options_of(name: str) -> EngineOptions:
-    """fsdp, or the stage of deepspeed as in zero2."""
+    """fsdp, or the stage of deepspeed as in zero2; behind a dash, how it reads rows."""
+    name = name.partition("-")[0]
     if name == "fsdp":
         return FSDPOptions(micro_rows=ROWS, logit_tokens=TOKENS)
     stage = int(name.removeprefix("zero"))
     return DeepSpeedOptions(stage=stage, micro_rows=ROWS, logit_tokens=TOKENS)
+
+
+@contextmanager
+def rows_of(name: str) -> Iterator[None]:
+    """Inside, engines read rows as on a GPU: NAME-causal without masks, NAME-blocks each group in
+    blocks of FlexAttention."""
+    _, _, kind = name.partition("-")
+    with ExitStack() as stack:
+        if kind:
+            for module in (build, microbatches):
+                stack.enter_context(patch.object(module, "stores_no_masks", lambda device: True))
+            cheaper = kind == "blocks"
+            stack.enter_context(
+                patch.object(microbatches, "packing_is_cheaper", lambda *given: cheaper)
+            )
+        yield
 
 
 def policy(model: ScratchModel = TINY) -> Any:
@@ -58,7 +78,7 @@ def engine(options: EngineOptions, algo: str, model: Any | None = None) -> Train
     config: Any = SimpleNamespace(
         engine=options, optim=optim, model=TINY, generator=SimpleNamespace(temperature=0.7)
     )
-    return build_engine(config, trained, values)
+    return build.build_engine(config, trained, values)
 
 
 def groups(seed: int, num_groups: int = 5) -> list[Group]:

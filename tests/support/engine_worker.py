@@ -23,6 +23,7 @@ from tests.support.engine_cases import (
     losses,
     options_of,
     restore,
+    rows_of,
     saved,
     updates,
 )
@@ -45,8 +46,9 @@ def lead(folder: Path, names: list[str]) -> None:
     for name in names:
         for algo in ALGOS:
             current().broadcast_object((name, algo))
-            led = BroadcastEngine(engine(options_of(name), algo), current())
-            told = seen(led, algo, torch.load(folder / f"single-{algo}.pt"))
+            with rows_of(name):
+                led = BroadcastEngine(engine(options_of(name), algo), current())
+                told = seen(led, algo, torch.load(folder / f"single-{algo}.pt"))
             torch.save(told, folder / f"{name}-{algo}.pt")
             current().broadcast_object(STOP)
 
@@ -84,7 +86,8 @@ def run_worker_rank() -> None:
     processes = current()
     while (word := processes.broadcast_object(None)) != STOP:
         name, algo = word
-        follow(engine(options_of(name), algo), processes)
+        with rows_of(name):
+            follow(engine(options_of(name), algo), processes)
 
 
 def fail(processes: Processes) -> None:

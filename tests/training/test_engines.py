@@ -29,6 +29,7 @@ from tests.support.engine_cases import (
     losses,
     policy,
     restore,
+    rows_of,
     saved,
     updates,
 )
@@ -56,6 +57,20 @@ def test_what_saves_memory_changes_nothing_beyond_rounding(
     first = updates(whole, algo, [0, 1, 2])
     options = replace(one_piece(), **changed)
     second = updates(engine(options, algo), algo, [0, 1, 2])
+    assert losses(second) == pytest.approx(losses(first), abs=1e-5)
+    for one, other in zip(first, second, strict=True):
+        for name, column_B in one.rows.items():
+            assert torch.allclose(other.rows[name], column_B, atol=1e-4), name
+
+
+@pytest.mark.parametrize("algo", ALGOS)
+@pytest.mark.parametrize("kind", ["causal", "blocks"])
+def test_an_engine_learns_the_same_as_rows_are_read_on_a_gpu(algo: str, kind: str) -> None:
+    padded = engine(SingleEngineOptions(micro_rows=4), algo)
+    first = updates(padded, algo, [0, 1, 2])
+    with rows_of(f"single-{kind}"):
+        maskless = engine(SingleEngineOptions(micro_rows=4), algo)
+        second = updates(maskless, algo, [0, 1, 2])
     assert losses(second) == pytest.approx(losses(first), abs=1e-5)
     for one, other in zip(first, second, strict=True):
         for name, column_B in one.rows.items():

@@ -9,6 +9,7 @@ import torch
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.experiment.sources import Sources
 from rlhf_lab.models.adapters import with_adapters
+from rlhf_lab.models.causal_rows import stores_no_masks
 from rlhf_lab.models.devices import chosen
 from rlhf_lab.models.reward_model import load_reward_model
 from rlhf_lab.models.value_model import ValueNetwork, value_model_from, value_model_like
@@ -30,13 +31,18 @@ def build_engine(config: Config, model: Any, values: ValueNetwork | None = None)
     dtypes = {name: parameter.dtype for name, parameter in model.named_parameters()}
     if config.model.lora_rank:
         model = with_adapters(model, config.model.lora, config.seed)
+    device = training_device(config.engine.device, processes)
     networks = PolicyWithValues(
-        model, values, config.generator.temperature, config.engine.share_prompts
+        model,
+        values,
+        config.generator.temperature,
+        config.engine.share_prompts,
+        device if stores_no_masks(device) else None,
     )
     if config.engine.gradient_checkpointing:
         networks.save_activations()
     return TrainingEngine(
-        build_backend(config, networks, processes),
+        build_backend(config, networks, processes, device),
         dtypes,
         config.engine,
         processes,
@@ -45,11 +51,10 @@ def build_engine(config: Config, model: Any, values: ValueNetwork | None = None)
 
 
 def build_backend(
-    config: Config, networks: PolicyWithValues, processes: Processes
+    config: Config, networks: PolicyWithValues, processes: Processes, device: torch.device
 ) -> ParameterBackend:
     """The engine's parameters; DeepSpeed is imported only where it is chosen."""
     options = config.engine
-    device = training_device(options.device, processes)
     if isinstance(options, DeepSpeedOptions):
         from rlhf_lab.training.engines.deepspeed import DeepSpeedBackend
 

@@ -6,34 +6,42 @@ forward and backward; results equal those of separate rows up to rounding.
 
 from __future__ import annotations
 
+import functools
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from rlhf_lab.models.forward import TokenRows, attends_to_all, before_tokens, inputs, positions
+from rlhf_lab.models.agreement import reads_as_plain
+from rlhf_lab.models.forward import TokenRows, attends_to_all, positions
+from rlhf_lab.models.segments import BLOCK, FIRST_RESPONSE, NAME, PROMPT, may_see
 
 # Attention that takes any mask. Flash attention knows causal ones only.
 MASKABLE = ("sdpa", "eager")
-PADDING, PROMPT, FIRST_RESPONSE = 0, 1, 2
+# What FlexAttention takes for a pair, where flash attention takes 1: by its authors 10% to 15% more
+# (arXiv:2412.05496).
+BLOCK_COST = 1.2
+# Three blocks of a row of blocks are seen in part (at the ends of prompt and response, and on the
+# diagonal), half of each in vain.
+EDGES = 1.5
 
 
 class Packed(NamedTuple):
     """Arguments of a model for P packed rows of L tokens.
 
-    may_see_P1LL: whether a token (third dimension) attends to another (fourth). row_N, column_N:
-    where the hidden state before each of the N response tokens is, in the order of the batch.
+    segment_PL: whose token each is (segments.py). row_N, column_N: where the hidden state before
+    each of the N response tokens is, in the order of the batch.
     """
 
     token_PL: Tensor
     position_PL: Tensor
-    may_see_P1LL: Tensor
+    segment_PL: Tensor
     row_N: Tensor
     column_N: Tensor
 
 
-def packed(token_rows: TokenRows) -> Packed:
-    """Pack the consecutive rows of each group into one row."""
+def packed(token_rows: TokenRows, multiple: int = 1) -> Packed:
+    """Pack the consecutive rows of each group into one row; L is a multiple of `multiple`."""
     row_B = packed_row_of(token_rows)
     is_first_B = row_B.diff(prepend=row_B.new_full((1,), -1)) > 0
     length_B = token_rows.mask_BT.sum(dim=1).long()
@@ -43,7 +51,8 @@ def packed(token_rows: TokenRows) -> Packed:
     width = prompt_PS.shape[1]
     number_N, index_N = token_rows.mask_BT.nonzero(as_tuple=True)
     row_N, column_N = row_B[number_N], width + start_B[number_N] + index_N
-    rest = prompt_PS.new_zeros(len(prompt_PS), int((start_B + length_B).max()))
+    room = int((start_B + length_B).max())
+    rest = prompt_PS.new_zeros(len(prompt_PS), room + -(width + room) % multiple)
     token_PL = torch.cat([prompt_PS, rest], dim=1)
     token_PL[row_N, column_N] = token_rows.response_BT[number_N, index_N]
     position_PL = torch.cat([positions(mask_PS), rest], dim=1)
@@ -51,7 +60,7 @@ def packed(token_rows: TokenRows) -> Packed:
     segment_PL = torch.cat([mask_PS * PROMPT, rest], dim=1)
     segment_PL[row_N, column_N] = FIRST_RESPONSE + number_N
     before_N = torch.where(index_N == 0, width - 1, column_N - 1)
-    return Packed(token_PL, position_PL, visible(segment_PL), row_N, before_N)
+    return Packed(token_PL, position_PL, segment_PL, row_N, before_N)
 
 
 def packed_row_of(token_rows: TokenRows) -> Tensor:
@@ -60,31 +69,23 @@ def packed_row_of(token_rows: TokenRows) -> Tensor:
 
 
 def visible(segment_PL: Tensor) -> Tensor:
-    """The attention mask, P1LL: each token sees earlier tokens of its prompt and own response.
-
-    Padding sees itself, because a softmax over nothing is not a number.
-    """
-    length = segment_PL.shape[1]
+    """The attention mask of all pairs, P1LL: whether a token (third dimension) attends to another
+    (fourth)."""
+    place_L = torch.arange(segment_PL.shape[1], device=segment_PL.device)
     mine_PL1, theirs_P1L = segment_PL.unsqueeze(2), segment_PL.unsqueeze(1)
-    is_earlier_LL = torch.ones(length, length, dtype=torch.bool, device=segment_PL.device).tril()
-    is_own_PLL = (theirs_P1L == PROMPT) | (theirs_P1L == mine_PL1)
-    may_see_PLL = is_own_PLL & (theirs_P1L != PADDING) & is_earlier_LL
-    may_see_PLL |= torch.eye(length, dtype=torch.bool, device=segment_PL.device)
-    return may_see_PLL.unsqueeze(1)
+    return may_see(mine_PL1, theirs_P1L, place_L.unsqueeze(1), place_L).unsqueeze(1)
 
 
-def packed_states(body: Any, token_rows: TokenRows) -> Tensor:
-    """The hidden states before the response tokens, ND, each prompt computed once."""
-    pack = packed(token_rows)
-    mask: Tensor = pack.may_see_P1LL
-    if body.config._attn_implementation == "eager":
-        # Eager attention adds its mask to the scores.
-        mask = torch.zeros(mask.shape, device=mask.device).masked_fill(
-            ~mask, torch.finfo(torch.float32).min
-        )
+def packed_states(body: Any, token_rows: TokenRows, by_blocks: bool = False) -> Tensor:
+    """The hidden states before the response tokens, ND, each prompt computed once.
+
+    by_blocks: the mask is one of blocks, for models that take it (block_attention.use_blocks), and
+    not of all pairs.
+    """
+    pack = packed(token_rows, BLOCK if by_blocks else 1)
     hidden_PLD = body(
         input_ids=pack.token_PL,
-        attention_mask=mask,
+        attention_mask=blocks_of(pack) if by_blocks else dense_mask(body, pack),
         position_ids=pack.position_PL,
         use_cache=False,
     ).last_hidden_state
@@ -92,56 +93,68 @@ def packed_states(body: Any, token_rows: TokenRows) -> Tensor:
     return hidden_ND
 
 
-def packing_is_cheaper(token_rows: TokenRows, hidden_size: int) -> bool:
+def blocks_of(pack: Packed) -> Any:
+    """The mask of blocks."""
+    from rlhf_lab.models.block_attention import block_mask
+
+    return block_mask(pack.segment_PL)
+
+
+def dense_mask(body: Any, pack: Packed) -> Tensor:
+    """The mask of all pairs, P1LL, as the model's attention takes it."""
+    mask = visible(pack.segment_PL)
+    if body.config._attn_implementation != "eager":
+        return mask
+    # Eager attention adds its mask to the scores.
+    lowest = torch.finfo(torch.float32).min
+    return torch.zeros(mask.shape, device=mask.device).masked_fill(~mask, lowest)
+
+
+def packing_is_cheaper(token_rows: TokenRows, hidden_size: int, by_blocks: bool = False) -> bool:
     """Whether packing costs less than separate rows: fewer tokens, but more pairs in attention.
 
     A layer takes about 24 h^2 operations per token and 4 h per pair (h: hidden_size), padding
-    included.
+    included; a cost is operations / 4 h. by_blocks: of kernels without stored masks, which compute
+    the pairs that are seen. A kernel that is given a mask computes all of a row.
     """
-    rows, width = (
-        len(token_rows.mask_BT),
-        token_rows.prompt_BS.shape[1] + token_rows.response_BT.shape[1],
-    )
+    rows = len(token_rows.mask_BT)
     row_B = packed_row_of(token_rows)
     num_groups = int(row_B[-1]) + 1
     if num_groups == rows:
         return False
-    length_P = torch.zeros(num_groups, device=row_B.device).index_add(
-        0, row_B, token_rows.mask_BT.sum(dim=1)
-    )
-    packed_width = token_rows.prompt_BS.shape[1] + int(length_P.max())
+    length_B = token_rows.mask_BT.sum(dim=1)
+    length_P = torch.zeros(num_groups, device=row_B.device).index_add(0, row_B, length_B)
+    prompt_width = token_rows.prompt_BS.shape[1]
+    packed_width = prompt_width + int(length_P.max())
+    if not by_blocks:
+        width = prompt_width + token_rows.response_BT.shape[1]
+        apart, together = rows * width**2, num_groups * packed_width**2
+    else:
+        prompt_B = token_rows.prompt_mask_BS.sum(dim=1)
+        width = int((prompt_B + length_B).max())
+        packed_width += -packed_width % BLOCK
+        # Causal kernels leave out the half of the pairs above the diagonal.
+        apart = rows * width**2 // 2
+        prompt_P = prompt_B[row_B.diff(prepend=row_B.new_full((1,), -1)) > 0]
+        pairs = seen_pairs(prompt_B, length_B) + float((prompt_P**2).sum()) / 2
+        edges = EDGES * BLOCK * num_groups * packed_width
+        together = int(BLOCK_COST * (pairs + edges))
+    weight = 6 * hidden_size
+    return num_groups * packed_width * weight + together < rows * width * weight + apart
 
-    def cost(num_rows: int, length: int) -> int:
-        return num_rows * length * (6 * hidden_size + length)
 
-    return cost(num_groups, packed_width) < cost(rows, width)
+def seen_pairs(prompt_B: Tensor, length_B: Tensor) -> float:
+    """Pairs of tokens of responses with what they see: their prompts and themselves."""
+    return float((length_B * (prompt_B + length_B / 2)).sum())
 
 
-def is_packable(body: Any) -> bool:
+def is_packable(body: Any, by_blocks: bool = False) -> bool:
     """Whether a model computes the same for packed rows as for separate ones.
 
     Tested on two responses to a prompt of three tokens. Sliding windows, which are longer, are
-    excluded by the config.
+    excluded by the config. by_blocks: with masks of blocks (`packed_states`).
     """
-    if not attends_to_all(body.config) or body.config._attn_implementation not in MASKABLE:
+    known = (NAME,) if by_blocks else MASKABLE
+    if not attends_to_all(body.config) or body.config._attn_implementation not in known:
         return False
-    parameter = next(body.parameters())
-    small = example(parameter.device)
-    with torch.no_grad():
-        plain = before_tokens(body(**inputs(small)).last_hidden_state, small)[small.mask_BT > 0]
-        together = packed_states(body, small)
-    # Rounding of a whole pass, far below what another token's presence would change.
-    tolerance = 64 * torch.finfo(plain.dtype).eps
-    return bool((plain - together).abs().max() <= tolerance * plain.abs().max())
-
-
-def example(device: torch.device) -> TokenRows:
-    """Two responses to one prompt, the first of them with padding."""
-    rows = {
-        "prompt_BS": [[0, 1, 2], [0, 1, 2]],
-        "prompt_mask_BS": [[0, 1, 1], [0, 1, 1]],
-        "response_BT": [[3, 1, 0], [2, 4, 3]],
-        "mask_BT": [[1.0, 1.0, 0.0], [1.0, 1.0, 1.0]],
-        "group_B": [0, 0],
-    }
-    return TokenRows(**{name: torch.tensor(cells, device=device) for name, cells in rows.items()})
+    return reads_as_plain(body, functools.partial(packed_states, by_blocks=by_blocks))

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from rlhf_lab.models.batching import pad_right
+from rlhf_lab.models.causal_rows import causal_inputs, is_causal, stores_no_masks
 from rlhf_lab.models.devices import device_of, torch_threads
 from rlhf_lab.models.forward import positions
 from rlhf_lab.rewards.model_options import ModelReward
@@ -108,13 +109,24 @@ def hidden_states(model: Any, rows: Sequence[Sequence[int]]) -> tuple[Tensor, Te
     device = device_of(model)
     tokens_BT = pad_right(rows, torch.long).to(device)
     mask_BT = pad_right([[1] * len(row) for row in rows], torch.long).to(device)
-    hidden_BTD: Tensor = model.base_model(
-        input_ids=tokens_BT,
-        attention_mask=mask_BT,
-        position_ids=positions(mask_BT),
-        use_cache=False,
-    ).last_hidden_state
+    given = inputs_of(model, tokens_BT, mask_BT)
+    hidden_BTD: Tensor = model.base_model(**given).last_hidden_state
     return hidden_BTD, mask_BT
+
+
+def inputs_of(model: Any, tokens_BT: Tensor, mask_BT: Tensor) -> dict[str, Any]:
+    """Arguments of a model's body, without the mask where the device's fast kernels take none."""
+    if stores_no_masks(tokens_BT.device) and is_causal(model.config):
+        from rlhf_lab.models.block_attention import use_blocks
+
+        use_blocks(model)
+        return causal_inputs(tokens_BT)
+    return {
+        "input_ids": tokens_BT,
+        "attention_mask": mask_BT,
+        "position_ids": positions(mask_BT),
+        "use_cache": False,
+    }
 
 
 def pooled_scores(model: Any, rows: Sequence[Sequence[int]], label: int) -> Tensor:

@@ -79,6 +79,8 @@ class LeanDecoder:
                 buffers[number][place, :, self._width - width :] = given
             if number == len(self._stack.blocks) - 1:
                 query, sees, hidden = query[:, :, -1:], sees[:, :, -1:], hidden[:, -1:]
+            if query.device.type != "cpu":
+                key, value = per_query(key, query), per_query(value, query)
             found = scaled_dot_product_attention(
                 query, key, value, sees, scale=self._stack.scaling, enable_gqa=True
             )
@@ -148,6 +150,12 @@ class LeanDecoder:
 
     def _logits(self, hidden_BE: Tensor) -> Tensor:
         return self._stack.head(self._stack.norm(hidden_BE))
+
+
+def per_query(heads: Tensor, query: Tensor) -> Tensor:
+    """Keys or values once for each head of queries. No kernel of a GPU takes both a mask and fewer
+    keys than queries in float32: torch would store the scores of all pairs, three times."""
+    return heads.repeat_interleave(query.shape[1] // heads.shape[1], dim=1)
 
 
 def alike(lengths: Sequence[int]) -> Iterator[list[int]]:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from rlhf_lab.models.batching import to_device
+from rlhf_lab.models.causal_rows import stores_no_masks
 from rlhf_lab.models.forward import num_chunks, token_rows
 from rlhf_lab.models.microbatches import Microbatch, trim
 from rlhf_lab.models.shared_prompts import packing_is_cheaper
@@ -54,7 +55,8 @@ def passes_of(
         abreast = parts[index * size : (index + 1) * size]
         tokens = max(int(part.batch.mask_BT.sum()) for part in abreast)
         is_packed = options.share_prompts and all(
-            packing_is_cheaper(token_rows(part.batch), hidden_size) for part in abreast
+            packing_is_cheaper(token_rows(part.batch), hidden_size, stores_no_masks(device))
+            for part in abreast
         )
         is_mine = rank < len(abreast)
         batch = abreast[rank].batch if is_mine else trim(abreast[0].batch, 0, 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from dataclasses import replace
 from enum import StrEnum
@@ -10,6 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from rlhf_lab.models.causal_rows import causal_states, has_prompts, takes_causal_rows
 from rlhf_lab.models.forward import (
     TokenRows,
     body,
@@ -33,6 +35,14 @@ class PassKind(StrEnum):
     both = "both"
 
 
+class Rows(StrEnum):
+    """How a network reads the rows of a batch."""
+
+    padded = "padded"  # Prompts end at one column, and a mask hides the padding before them.
+    causal = "causal"  # Padding is behind every token, where causal attention sees none of it.
+    packed = "packed"  # Each prompt is read once for all of its responses.
+
+
 class PassLayout(NamedTuple):
     """How a pass is made, the same in all processes, because sharded parameters travel in it.
 
@@ -46,21 +56,45 @@ class PassLayout(NamedTuple):
 
 class PolicyWithValues(torch.nn.Module):
     """values: a ValueNetwork with its own body, a head on the policy (no body), or None.
-    shares_prompts: whether passes may be packed, where the models can."""
+
+    shares_prompts: whether passes may be packed, where the models can. maskless_on: the device
+    where passes store no masks of all pairs, if the models can do without; None where they do.
+    """
 
     def __init__(
-        self, policy: Any, values: Any | None, temperature: float, shares_prompts: bool = False
+        self,
+        policy: Any,
+        values: Any | None,
+        temperature: float,
+        shares_prompts: bool = False,
+        maskless_on: torch.device | None = None,
     ) -> None:
         super().__init__()
         self.policy = policy.eval()
         self.values = values
         self.temperature = temperature
+        self.maskless_on = maskless_on
         self.is_splittable = is_splittable(policy)
-        self.is_packable = (
-            shares_prompts
-            and self.is_splittable
-            and all(is_packable(network) for network in self._bodies())
-        )
+        self.plain_rows = self._plain_rows()
+        self.is_packable = shares_prompts and self.is_splittable and self._packs()
+
+    def _plain_rows(self) -> Rows:
+        """How rows are read where they are not packed."""
+        if self.maskless_on is None or not self.is_splittable:
+            return Rows.padded
+        from rlhf_lab.models.block_attention import use_blocks
+
+        for network in self._bodies():
+            use_blocks(network)
+        return Rows.causal if all(map(takes_causal_rows, self._bodies())) else Rows.padded
+
+    def _packs(self) -> bool:
+        device = self.maskless_on
+        if device is None:
+            return all(map(is_packable, self._bodies()))
+        from rlhf_lab.models.block_attention import takes_blocks
+
+        return all(takes_blocks(b, device) and is_packable(b, True) for b in self._bodies())
 
     def _bodies(self) -> list[Any]:
         """The networks that read tokens."""
@@ -68,46 +102,58 @@ class PolicyWithValues(torch.nn.Module):
         return [body(self.policy), *own]
 
     def reference(self, policy: Any) -> PolicyWithValues:
-        """The same for a frozen policy, without values."""
-        return PolicyWithValues(
-            policy.requires_grad_(False), None, self.temperature, self.is_packable
-        )
+        """The same for a frozen policy, without values; the policy may be on the meta device."""
+        own = copy.deepcopy(self, {id(self.policy): policy, id(self.values): None})
+        return own.requires_grad_(False)
 
     def forward(
         self, token_rows: TokenRows, kind: PassKind, layout: PassLayout
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         """Log-probs and entropy of the response tokens, and values before them, BT each. Zeros or
         None for what `kind` does not include."""
-        is_packed = layout.is_packed and self.is_packable
+        rows = self._rows(token_rows, layout)
         num_chunks = layout.num_chunks if self.is_splittable else 1
         if kind is PassKind.policy or self.values is None:
-            output = self._policy_output(token_rows, None, num_chunks, is_packed)
+            output = self._policy_output(token_rows, None, num_chunks, rows)
         elif self.values.body is None:
-            output = self._policy_output(token_rows, self.values, num_chunks, is_packed)
+            output = self._policy_output(token_rows, self.values, num_chunks, rows)
         elif kind is PassKind.values:
             # The policy need not run: the value model has a body of its own.
             none_BT = torch.zeros_like(token_rows.mask_BT)
-            output = PolicyOutput(none_BT, none_BT, self._values(token_rows, is_packed))
+            output = PolicyOutput(none_BT, none_BT, self._values(token_rows, rows))
         else:
-            output = self._policy_output(token_rows, None, num_chunks, is_packed)
-            output = replace(output, value_BT=self._values(token_rows, is_packed))
+            output = self._policy_output(token_rows, None, num_chunks, rows)
+            output = replace(output, value_BT=self._values(token_rows, rows))
         return output.logp_BT, output.entropy_BT, output.value_BT
 
+    def _rows(self, token_rows: TokenRows, layout: PassLayout) -> Rows:
+        if layout.is_packed and self.is_packable:
+            return Rows.packed
+        is_causal = self.plain_rows is Rows.causal and has_prompts(token_rows)
+        return Rows.causal if is_causal else Rows.padded
+
     def _policy_output(
-        self, token_rows: TokenRows, values: Any | None, num_chunks: int, is_packed: bool
+        self, token_rows: TokenRows, values: Any | None, num_chunks: int, rows: Rows
     ) -> PolicyOutput:
-        if not is_packed:
+        if rows is Rows.padded:
             return response_output(self.policy, token_rows, self.temperature, values, num_chunks)
-        hidden_ND = packed_states(body(self.policy), token_rows)
+        hidden_ND = self._states(body(self.policy), token_rows, rows)
         return states_output(
             self.policy, token_rows, hidden_ND, self.temperature, values, num_chunks
         )
 
-    def _values(self, token_rows: TokenRows, is_packed: bool) -> Tensor:
+    def _values(self, token_rows: TokenRows, rows: Rows) -> Tensor:
         values: Any = self.values
-        if not is_packed:
+        if rows is Rows.padded:
             return response_values(values, token_rows)
-        return in_rows(values(packed_states(values.body, token_rows)), token_rows.mask_BT)
+        hidden_ND = self._states(values.body, token_rows, rows)
+        return in_rows(values(hidden_ND), token_rows.mask_BT)
+
+    def _states(self, network: Any, token_rows: TokenRows, rows: Rows) -> Tensor:
+        """The hidden states before the response tokens, ND."""
+        if rows is Rows.causal:
+            return causal_states(network, token_rows)
+        return packed_states(network, token_rows, by_blocks=self.maskless_on is not None)
 
     def trained(self) -> Iterator[tuple[str, torch.nn.Parameter]]:
         """Trained parameters by name: the policy's (only its adapters, if it has any) as the policy
