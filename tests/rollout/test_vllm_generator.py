@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import math
 import os
+import pickle
 import socket
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -26,7 +28,12 @@ from rlhf_lab.rollout.generators.vllm import weights as weight_files
 from rlhf_lab.rollout.generators.vllm.generator import VLLMGenerator, batch_effect
 from rlhf_lab.rollout.generators.vllm.make import local_engine
 from rlhf_lab.rollout.generators.vllm.options import Prove, VLLMSampling
-from rlhf_lab.rollout.generators.vllm.own_server import flags, own_server, server_arguments
+from rlhf_lab.rollout.generators.vllm.own_server import (
+    flags,
+    own_server,
+    server_arguments,
+    server_environment,
+)
 from rlhf_lab.rollout.generators.vllm.proof import Proof, perturbed
 from rlhf_lab.rollout.generators.vllm.requests import (
     Answer,
@@ -38,6 +45,7 @@ from rlhf_lab.rollout.generators.vllm.requests import (
 )
 from rlhf_lab.rollout.generators.vllm.server_options import Sync, VLLMServerSampling
 from rlhf_lab.rollout.generators.vllm.servers import Servers
+from rlhf_lab.rollout.generators.vllm.transfer import as_json, require_gpu
 from rlhf_lab.rollout.generators.vllm.weights import WeightFiles
 from rlhf_lab.rollout.mode import Mode
 from rlhf_lab.rollout.pipeline import Pipeline
@@ -510,3 +518,26 @@ class Lengths:
 
     def score(self, groups: Sequence[Group]) -> list[tuple[float, ...]]:
         return [tuple(float(len(s.tokens)) for s in group.samples) for group in groups]
+
+
+def test_ipc_is_for_servers_of_this_machine_with_one_gpu() -> None:
+    with pytest.raises(UserError, match=r"sync=ipc with http://gpu-1:8000.*sync=nccl"):
+        VLLMServerSampling(urls=["http://gpu-1:8000"], sync=Sync.ipc)
+    with pytest.raises(UserError, match="sync=ipc with 2 GPUs a server"):
+        VLLMServerSampling(sync=Sync.ipc, tensor_parallel_size=2)
+    near = VLLMServerSampling(urls=["http://127.0.0.1:8000"], sync=Sync.ipc)
+    assert near.backend == "ipc"
+    with pytest.raises(UserError, match="no GPU to send from"):
+        require_gpu(near)
+    assert server_environment(near)["VLLM_ALLOW_INSECURE_SERIALIZATION"] == "1"
+    plain = replace(near, sync=Sync.file)
+    assert "VLLM_ALLOW_INSECURE_SERIALIZATION" not in server_environment(plain)
+    assert plain.backend == "rlhf_lab_file"
+
+
+def test_handles_of_gpu_memory_reach_servers_as_text() -> None:
+    handles = {"GPU-1": (7, "x")}
+    sent = as_json({"names": ["a"], "ipc_handles": handles})
+    assert pickle.loads(base64.b64decode(sent["ipc_handles_pickled"])) == handles
+    assert json.loads(json.dumps(sent))["names"] == ["a"]
+    assert "ipc_handles" not in sent
