@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from rlhf_lab.experiment.build_engine import training_device
-from rlhf_lab.experiment.derived import num_devices
+from rlhf_lab.experiment.derived import num_devices, probe_every
 from rlhf_lab.training.engines.distributed import Processes
 from rlhf_lab.types.errors import UserError
 from tests.conftest import MakeConfig
@@ -51,3 +51,14 @@ def test_more_trainers_than_gpus_are_refused(two_gpus: None) -> None:
     assert training_device("cpu", Processes(local_rank=2)) == torch.device("cpu")
     with pytest.raises(UserError, match=r"this host has 2 GPUs and starts trainer 3"):
         training_device("auto", Processes(local_rank=2))
+
+
+def test_gaps_are_measured_every_round_on_a_cpu_and_every_tenth_on_a_gpu(
+    make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert probe_every(make_config()) == 1
+    assert probe_every(make_config("tracker.probe_every=3")) == 3
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    assert probe_every(make_config()) == 10
+    assert probe_every(make_config("engine.device=cpu")) == 1

@@ -552,6 +552,17 @@ def test_shared_weights_come_out_as_they_went_in_and_pins_hold_them() -> None:
         shared.write(weights(4))
 
 
+def test_large_versions_have_no_digest(monkeypatch: pytest.MonkeyPatch) -> None:
+    size = sum(tensor.nbytes for tensor in weights(0).state.values())
+    monkeypatch.setattr("rlhf_lab.rollout.shared.weights_digest", None)
+    shared = SharedWeights(weights(0).state, 2, checked_bytes=size - 1)
+    shared.write(weights(1))
+    state = shared.read(1).state
+    assert all(torch.equal(state[name], t) for name, t in weights(1).state.items())
+    with pytest.raises(TypeError):
+        SharedWeights(weights(0).state, 2, checked_bytes=size).write(weights(1))
+
+
 def test_versions_that_shared_memory_cannot_hold_are_refused_before_they_are_written(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

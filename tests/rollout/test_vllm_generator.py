@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import math
 import os
+import pickle
 import socket
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -14,9 +16,11 @@ from typing import Any
 
 import pytest
 import torch
+from transformers import AutoModelForCausalLM
 
 from rlhf_lab.experiment.checks import check
 from rlhf_lab.models.causal_lm import load_policy
+from rlhf_lab.models.loading import shape_of
 from rlhf_lab.rollout.budget import StalenessBudget
 from rlhf_lab.rollout.chunk_states import QueuedChunk, RoundRollouts
 from rlhf_lab.rollout.executor import InlineExecutor
@@ -24,7 +28,12 @@ from rlhf_lab.rollout.generators.vllm import weights as weight_files
 from rlhf_lab.rollout.generators.vllm.generator import VLLMGenerator, batch_effect
 from rlhf_lab.rollout.generators.vllm.make import local_engine
 from rlhf_lab.rollout.generators.vllm.options import Prove, VLLMSampling
-from rlhf_lab.rollout.generators.vllm.own_server import flags, own_server, server_arguments
+from rlhf_lab.rollout.generators.vllm.own_server import (
+    flags,
+    own_server,
+    server_arguments,
+    server_environment,
+)
 from rlhf_lab.rollout.generators.vllm.proof import Proof, perturbed
 from rlhf_lab.rollout.generators.vllm.requests import (
     Answer,
@@ -36,6 +45,7 @@ from rlhf_lab.rollout.generators.vllm.requests import (
 )
 from rlhf_lab.rollout.generators.vllm.server_options import Sync, VLLMServerSampling
 from rlhf_lab.rollout.generators.vllm.servers import Servers
+from rlhf_lab.rollout.generators.vllm.transfer import as_json, require_gpu
 from rlhf_lab.rollout.generators.vllm.weights import WeightFiles
 from rlhf_lab.rollout.mode import Mode
 from rlhf_lab.rollout.pipeline import Pipeline
@@ -45,6 +55,7 @@ from rlhf_lab.training.checkpoint_rows import as_row, from_row
 from rlhf_lab.training.round_metrics import generator_metrics
 from rlhf_lab.types.data import Weights
 from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.heartbeat import watched
 from rlhf_lab.types.rollouts import Chunk, GeneratorReport, Rollout
 from rlhf_lab.types.samples import Finish, Group, Sample
 from tests.conftest import MakeConfig
@@ -70,7 +81,7 @@ def chunk(count: int = 3, group_size: int = 2, greedy: bool = False) -> Chunk:
 
 def made(backend: Mirror, prove: Prove = Prove.first, tolerance: float = 1e-3) -> VLLMGenerator:
     _, tokenizer = tiny()
-    proof = Proof(fresh, DRAWING.temperature, tolerance, 1, keep=prove is Prove.every)
+    proof = Proof(fresh(), DRAWING.temperature, tolerance, 1, torch.device("cpu"))
     drawing = replace(DRAWING, eos_id=tokenizer.eos_token_id)
     return VLLMGenerator(backend, tokenizer, drawing, 5, proof, prove)
 
@@ -158,6 +169,19 @@ def test_perturbed_weights_differ_in_every_tensor_and_are_always_the_same() -> N
     assert float((found.state["a"] - 1).std()) == pytest.approx(0.1, rel=0.3)
 
 
+def test_noise_of_a_matrix_has_no_two_rows_alike_and_one_sign_of_life_a_tensor() -> None:
+    """Logits under rows that all move alike would move together, and log-probs not at all."""
+    rows = torch.ones(140, 1024, dtype=torch.bfloat16)
+    beats: list[int] = []
+    with watched(lambda: beats.append(1)):
+        found = perturbed(Weights(2, {"rows": rows.t(), "few": torch.ones(3)}))
+    assert len(beats) == 2
+    assert found.state["rows"].shape == (1024, 140)
+    noise = found.state["rows"].float() - 1
+    assert len({tuple(row) for row in noise.tolist()}) == 1024
+    assert float(noise.std()) == pytest.approx(0.1, rel=0.05)
+
+
 def test_samples_carry_what_the_trainer_needs() -> None:
     backend = Mirror(fresh())
     generator = made(backend)
@@ -176,6 +200,17 @@ def test_samples_carry_what_the_trainer_needs() -> None:
     assert len(report.notes) == 1
     generator.generate(weights(), chunk())
     assert "generator/batch_changed" not in generator.report().measures, "measured once"
+
+
+def test_a_proof_reads_a_version_where_it_is_and_no_weights_of_its_model() -> None:
+    _, tokenizer = tiny()
+    shape = shape_of(AutoModelForCausalLM, fresh().config, "x", "model.path").eval()
+    proof = Proof(shape, DRAWING.temperature, 1e-3, 1, torch.device("cpu"))
+    drawing = replace(DRAWING, eos_id=tokenizer.eos_token_id)
+    generator = VLLMGenerator(Mirror(fresh()), tokenizer, drawing, 5, proof, Prove.first)
+    generator.generate(weights(), chunk())
+    assert generator.report().measures["generator/proof_gap_max"] < 1e-4
+    assert all(parameter.is_meta for parameter in shape.parameters())
 
 
 def test_a_version_is_loaded_once_and_proved_as_often_as_asked() -> None:
@@ -483,3 +518,26 @@ class Lengths:
 
     def score(self, groups: Sequence[Group]) -> list[tuple[float, ...]]:
         return [tuple(float(len(s.tokens)) for s in group.samples) for group in groups]
+
+
+def test_ipc_is_for_servers_of_this_machine_with_one_gpu() -> None:
+    with pytest.raises(UserError, match=r"sync=ipc with http://gpu-1:8000.*sync=nccl"):
+        VLLMServerSampling(urls=["http://gpu-1:8000"], sync=Sync.ipc)
+    with pytest.raises(UserError, match="sync=ipc with 2 GPUs a server"):
+        VLLMServerSampling(sync=Sync.ipc, tensor_parallel_size=2)
+    near = VLLMServerSampling(urls=["http://127.0.0.1:8000"], sync=Sync.ipc)
+    assert near.backend == "ipc"
+    with pytest.raises(UserError, match="no GPU to send from"):
+        require_gpu(near)
+    assert server_environment(near)["VLLM_ALLOW_INSECURE_SERIALIZATION"] == "1"
+    plain = replace(near, sync=Sync.file)
+    assert "VLLM_ALLOW_INSECURE_SERIALIZATION" not in server_environment(plain)
+    assert plain.backend == "rlhf_lab_file"
+
+
+def test_handles_of_gpu_memory_reach_servers_as_text() -> None:
+    handles = {"GPU-1": (7, "x")}
+    sent = as_json({"names": ["a"], "ipc_handles": handles})
+    assert pickle.loads(base64.b64decode(sent["ipc_handles_pickled"])) == handles
+    assert json.loads(json.dumps(sent))["names"] == ["a"]
+    assert "ipc_handles" not in sent

@@ -162,7 +162,7 @@ def test_a_tied_head_that_stays_behind_is_refused(kind: str) -> None:
         {**settings, "transfer": shape_of(model.config)},
         "tests.with_vllm.stale_child",
     )
-    proof = Proof(load_model, TEMPERATURE, 1e-3, 1, keep=False)
+    proof = Proof(load_model(), TEMPERATURE, 1e-3, 1, torch.device("cpu"))
     drawing = Drawing(TEMPERATURE, LENGTHS.response, 0)
     generator = VLLMGenerator(backend, tokenizer(), drawing, SEED, proof, Prove.first)
     with pytest.raises(EngineFailure, match="does not have the weights"):

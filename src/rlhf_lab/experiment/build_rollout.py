@@ -63,16 +63,15 @@ def rollout_generator(
     config: Config, sources: Sources, tokenizer: Any, policy: Any | None
 ) -> Generator:
     """The generator that the config names, with a model of its own."""
-
-    def load() -> Any:
-        if policy is not None:
-            return copy.deepcopy(policy)
-        return load_policy(sources.policy, None, config.seed)[0]
-
     if isinstance(config.generator, VLLMSampling):
         seed = stable_hash(config.seed, "rollout")
-        return vllm_generator(config.generator, tokenizer, load, lengths(config), seed)
-    return build_generator(config, load(), tokenizer, "rollout")
+        shape = functools.partial(policy_shape, sources.policy, None)
+        return vllm_generator(config.generator, tokenizer, shape, lengths(config), seed)
+    if policy is not None:
+        own = copy.deepcopy(policy)
+    else:
+        own = load_policy(sources.policy, None, config.seed)[0]
+    return build_generator(config, own, tokenizer, "rollout")
 
 
 def build_server(config: Config) -> Command:

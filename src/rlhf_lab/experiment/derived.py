@@ -15,6 +15,8 @@ from rlhf_lab.rollout.generators.vllm.server_options import VLLMServerSampling
 from rlhf_lab.tasks.protocols import Referencing, Verifiable
 from rlhf_lab.training.engines.ranks import world_size
 
+PROBE_EVERY_ON_GPU = 10
+
 
 def response_tokens(config: Config) -> int:
     """Longest response, the end token included."""
@@ -86,6 +88,13 @@ def reference_groups(config: Config) -> int:
 
     groups = config.tracker.reference_groups
     return ALL if groups == ALL or reads_reference(config.algo) else groups
+
+
+def probe_every(config: Config) -> int:
+    """Rounds from one measurement of the gaps to the next. It moves two versions of the policy back
+    to the device: nothing beside a round on a CPU, a large part of one on a GPU."""
+    is_gpu = chosen(config.engine.device).type == "cuda"
+    return config.tracker.probe_every or (PROBE_EVERY_ON_GPU if is_gpu else 1)
 
 
 def timing_settings(config: Config) -> dict[str, Any]:

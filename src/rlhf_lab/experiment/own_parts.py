@@ -26,7 +26,10 @@ MEMBERS: Mapping[str, tuple[str, ...]] = {
         *("is_rule", "is_learned", "reads_example", "num_proxies", "model_paths"),
         *("step_model_paths", "require_usable", "require_working", "build"),
     ),
-    "tracker": ("tensorboard", "wandb", "probe_groups", "reference_groups", "open"),
+    "tracker": (
+        *("tensorboard", "wandb", "probe_groups", "probe_every", "reference_groups"),
+        "open",
+    ),
 }
 # The class that brings most of them, and what is left to write.
 BASES = {

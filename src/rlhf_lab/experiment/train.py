@@ -16,7 +16,7 @@ from rlhf_lab.experiment.build_rollout import build_pipeline
 from rlhf_lab.experiment.checks import warnings
 from rlhf_lab.experiment.checks_models import check_context
 from rlhf_lab.experiment.config import Config
-from rlhf_lab.experiment.derived import num_devices, reference_groups, response_tokens
+from rlhf_lab.experiment.derived import num_devices, probe_every, reference_groups, response_tokens
 from rlhf_lab.experiment.sources import Sources
 from rlhf_lab.models.causal_lm import load_policy
 from rlhf_lab.models.reward_model import reward_model_shape
@@ -91,6 +91,7 @@ def learn(
             hooks=replace(hooks, should_stop=should_stop),
             checkpoints=output.checkpoints,
             probe_groups=config.tracker.probe_groups,
+            probe_every=probe_every(config),
             reference_groups=reference_groups(config),
             kept_samples=config.tracker.samples,
         )

@@ -12,6 +12,7 @@ from transformers import AutoConfig, AutoTokenizer
 
 from rlhf_lab.models.folders import require_config, require_files
 from rlhf_lab.models.quiet import first_line, quiet_transformers
+from rlhf_lab.models.without_weights import WithoutWeights
 from rlhf_lab.runs.memory import is_shortage
 from rlhf_lab.runs.reading import REASON, is_parsers
 from rlhf_lab.types.errors import UserError
@@ -92,12 +93,13 @@ def load_tokenizer_of(path: str, key: str, revision: str = "") -> Any:
 
 
 def shape_of(kind: Any, config: Any, path: str, key: str, **options: Any) -> Any:
-    """The model that a config describes, by one of transformers' Auto classes, without weights.
+    """The model that a config describes, by one of transformers' Auto classes, without weights:
+    its parameters are on `meta`, its buffers have values.
 
     Raises UserError, naming the option `key`, where the config describes none.
     """
     try:
-        with quiet_transformers(), torch.device("meta"):
+        with quiet_transformers(), WithoutWeights():
             return kind.from_config(config, **options)
     except BaseException as error:
         if is_shortage(error) or not is_parsers(error):

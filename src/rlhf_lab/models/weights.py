@@ -15,13 +15,18 @@ def load_weights(model: Any, weights: Weights) -> None:
 
     Tied parameters have one name among the parameters and more in the state, hence not `strict`.
     """
+    require_names(model, weights)
+    model.load_state_dict(weights.state, strict=False)
+
+
+def require_names(model: Any, weights: Weights) -> None:
+    """Raise ValueError unless the tensors have exactly the names of a model's parameters."""
     names = {name for name, _ in model.named_parameters()}
     if names != set(weights.state):
         raise ValueError(
             f"weights of version {weights.version} are of another model: they differ in "
             f"{sorted(names ^ set(weights.state))[:3]}"
         )
-    model.load_state_dict(weights.state, strict=False)
 
 
 def weights_digest(weights: Weights) -> str:

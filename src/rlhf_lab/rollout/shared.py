@@ -21,6 +21,9 @@ from rlhf_lab.types.errors import UserError
 SHARED_MEMORY = Path("/dev/shm")
 BEING_WRITTEN = -1
 DIGEST_BYTES = 32
+# Of larger versions no digest is made: SHA-256 takes a second for one or two GB, twice a version,
+# while trainer and generators wait.
+CHECKED_BYTES = 2**28
 
 
 def shared_zeros(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
@@ -47,16 +50,21 @@ def require_shared_memory(num_slots: int, size: int) -> None:
 
 
 class SharedWeights:
-    """Slots, each with the weights of one version, its number and a digest. One process writes.
+    """Slots, each with the weights of one version and its number. One process writes.
+
+    Versions of at most `checked_bytes` also have a digest, which is checked when one is read.
 
     state: for names, shapes and dtypes of the tensors. Sent to a child process, it is the same
     memory there.
     """
 
-    def __init__(self, state: Mapping[str, Tensor], num_slots: int) -> None:
+    def __init__(
+        self, state: Mapping[str, Tensor], num_slots: int, checked_bytes: int = CHECKED_BYTES
+    ) -> None:
         self._layout = [(name, t.dtype, tuple(t.shape), t.nbytes) for name, t in state.items()]
         size = sum(nbytes for *_, nbytes in self._layout)
         require_shared_memory(num_slots, size)
+        self._is_checked = size <= checked_bytes
         self._bytes = shared_zeros((num_slots, size), torch.uint8)
         self._digests = shared_zeros((num_slots, DIGEST_BYTES), torch.uint8)
         self._versions = shared_zeros((num_slots,), torch.long).fill_(BEING_WRITTEN)
@@ -74,9 +82,10 @@ class SharedWeights:
         self._versions[slot] = BEING_WRITTEN
         for part, (name, *_) in zip(self._parts(slot), self._layout, strict=True):
             part.copy_(weights.state[name].detach().contiguous().view(-1).view(torch.uint8))
-        self._digests[slot] = torch.frombuffer(
-            bytearray.fromhex(weights_digest(weights)), dtype=torch.uint8
-        )
+        if self._is_checked:
+            self._digests[slot] = torch.frombuffer(
+                bytearray.fromhex(weights_digest(weights)), dtype=torch.uint8
+            )
         self._versions[slot] = weights.version
 
     def holds(self, version: int) -> bool:
@@ -108,7 +117,7 @@ class SharedWeights:
         weights = Weights(version, state)
         if int(self._versions[slot]) != version:
             raise LookupError(f"weights of version {version} were overwritten while being read")
-        if weights_digest(weights) != digest:
+        if self._is_checked and weights_digest(weights) != digest:
             raise RuntimeError(
                 f"weights of version {version} in shared memory are damaged: their digest differs"
             )

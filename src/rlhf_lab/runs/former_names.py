@@ -26,6 +26,8 @@ ADDED: dict[str, Any] = {
     "eval.tasks": [],
     "eval.tasks_folder": "",
     "eval.fewshot": -1,
+    "engine.versions": "host",
+    "tracker.probe_every": 0,
 }
 
 # Keys that decide nothing by themselves, and which hashes therefore leave out.

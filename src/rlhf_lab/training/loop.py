@@ -71,9 +71,9 @@ class Loop:
 
     algo: of the present round; an `Adaptive` one is replaced after every round. response_limit:
     longest response, in tokens. probe_groups: groups per round whose rows are read again to measure
-    the three off-policy gaps (off_policy.gaps). reference_groups: groups per round that get
-    reference log-probs where only metrics use them; ALL for every group. kept_samples: samples per
-    round that hooks.keep_samples gets.
+    the three off-policy gaps (off_policy.gaps), in every `probe_every`-th round. reference_groups:
+    groups per round that get reference log-probs where only metrics use them; ALL for every group.
+    kept_samples: samples per round that hooks.keep_samples gets.
     """
 
     algo: Algorithm
@@ -89,6 +89,7 @@ class Loop:
     hooks: Hooks
     checkpoints: Checkpoints
     probe_groups: int = 0
+    probe_every: int = 1
     reference_groups: int = ALL
     kept_samples: int = 0
 
@@ -254,6 +255,8 @@ class Loop:
 
     def _gaps(self, groups: Sequence[Group], start: Weights, end: Weights) -> Metrics:
         """The three off-policy gaps on `probe_groups` groups, around the round's updates."""
+        if start.version % self.probe_every:
+            return {}
         online = [g for g in groups if not any(s.is_offline for s in g.samples)]
         order_P = shuffled(len(online), self.seed, start.version, PROBE)[: self.probe_groups]
         chosen = [online[index] for index in order_P.tolist()]

@@ -60,6 +60,14 @@ class TrackerOptions(limits.Limited, key="tracker"):
             "measured, by up to three forward passes; 0 is none."
         ),
     )
+    probe_every: int = limits.count(
+        0,
+        also={0: "for the device's"},
+        about=(
+            "Rounds from one measurement of the three gaps to the next; 0 is every round on a CPU, "
+            "every tenth where the trainer has a GPU."
+        ),
+    )
     reference_groups: int = limits.count(
         -1,
         also={-1: "for all"},

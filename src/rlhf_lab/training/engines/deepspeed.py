@@ -132,6 +132,9 @@ class DeepSpeedBackend:
     def optimizer_parts(self) -> Iterator[str]:
         yield from self._storage.optimizer_parts()
 
+    def weight(self, name: str, dtype: torch.dtype) -> Tensor:
+        return self.read(name, WEIGHT).to(dtype)
+
     def read(self, name: str, part: str) -> Tensor:
         self._settle()
         if part == REFERENCE:

@@ -73,15 +73,18 @@ class Processes:
         return box
 
     def broadcast_tensors(self, state: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
-        """Rank 0's tensors, one by one, in host memory; the `state` of other ranks is not used."""
+        """Rank 0's tensors, one by one, in host memory unless it is the only rank; the `state` of
+        other ranks is not used."""
+        if self.size == 1:
+            yield from ((name, tensor.detach()) for name, tensor in state.items())
+            return
         layout = self.broadcast_object([(name, t.shape, t.dtype) for name, t in state.items()])
         for name, shape, dtype in layout:
             if self.is_main:
                 tensor = state[name].detach().cpu().contiguous()
             else:
                 tensor = torch.empty(shape, dtype=dtype)
-            if self.size > 1:
-                dist.broadcast(tensor, src=0, group=self.group)
+            dist.broadcast(tensor, src=0, group=self.group)
             yield name, tensor
 
     def report(self, error: BaseException) -> None:

@@ -30,9 +30,10 @@ from rlhf_lab.training.engines.microbatches import (
     sum_metrics,
     zero_loss,
 )
-from rlhf_lab.training.engines.options import EngineOptions
-from rlhf_lab.training.engines.parameter_backend import WEIGHT, ParameterBackend
+from rlhf_lab.training.engines.options import EngineOptions, Versions
+from rlhf_lab.training.engines.parameter_backend import ParameterBackend
 from rlhf_lab.training.engines.policy_with_values import PassKind
+from rlhf_lab.training.engines.versions import copied, settle
 from rlhf_lab.types.data import Batch, PolicyOutput, UpdateResult, Weights
 from rlhf_lab.types.protocols import Algorithm, Correction
 
@@ -172,12 +173,15 @@ class TrainingEngine:
             raise FloatingPointError(complaint)
 
     def weights(self, version: int) -> Weights:
-        """An immutable copy of the policy in host memory; empty on all ranks but the main one."""
+        """An immutable copy of the policy, in host memory unless the options keep versions on the
+        device; empty on all ranks but the main one."""
         state = {}
+        stays = self._options.versions is Versions.device
         for name, dtype in self._dtypes.items():
-            tensor = self._backend.read(name, WEIGHT)
+            tensor = self._backend.weight(name, dtype)
             if self._processes.is_main:
-                state[name] = tensor.to(dtype)
+                state[name] = copied(tensor, stays)
+        settle(state.values(), self._backend.device)
         self._latest = Weights(version, state)
         return self._latest
 

@@ -48,6 +48,7 @@ class FSDPBackend:
         self.move_reference = self._tensors.move_reference
         self.optimizer_parts = self._tensors.optimizer_parts
         self.read = self._tensors.read
+        self.weight = self._tensors.weight
         self.write = self._tensors.write
 
     def output(self, token_rows: TokenRows, kind: PassKind, layout: PassLayout) -> PolicyOutput:

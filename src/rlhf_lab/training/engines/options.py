@@ -19,6 +19,13 @@ class Precision(StrEnum):
     bfloat16 = "bfloat16"
 
 
+class Versions(StrEnum):
+    """Where copies of the policy are kept for generators, the gap probe and checkpoints."""
+
+    host = "host"
+    device = "device"
+
+
 @dataclass(frozen=True)
 class EngineOptions(limits.Limited, key="engine"):
     """What all engines have, each value per process."""
@@ -67,6 +74,13 @@ class EngineOptions(limits.Limited, key="engine"):
         about=(
             "Type of forward and backward passes; master weights and sums of gradients are "
             "float32, and engine=single takes float32 alone."
+        ),
+    )
+    versions: Versions = limits.option(
+        Versions.host,
+        about=(
+            "Where versions of the policy are kept for generators and the gap probe: host, or "
+            "device, which spares the way over the host and keeps mode.max_staleness + 2 there."
         ),
     )
     shares_work: ClassVar[bool] = True

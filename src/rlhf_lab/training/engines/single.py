@@ -73,6 +73,11 @@ class SingleBackend:
         finally:
             self._other_weights = {}
 
+    def weight(self, name: str, dtype: torch.dtype) -> Tensor:
+        if name in self._merged:
+            return merged_weight(self._networks.policy, self._merged[name]).to(dtype)
+        return self._tensors.weight(name, dtype)
+
     def read(self, name: str, part: str) -> Tensor:
         if part == WEIGHT and name in self._merged:
             return merged_weight(self._networks.policy, self._merged[name]).cpu()

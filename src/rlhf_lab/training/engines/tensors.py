@@ -46,6 +46,10 @@ class Tensors:
         states = self.optimizer.state.values()
         yield from dict.fromkeys(part for state in states for part in state)
 
+    def weight(self, name: str, dtype: torch.dtype) -> Tensor:
+        """A whole parameter on its device, cast before it is gathered; not always a copy."""
+        return whole(self.trained[name].detach().to(dtype))
+
     def read(self, name: str, part: str) -> Tensor:
         """A copy of a whole tensor, on the host."""
         return whole(self._tensor(name, part).detach()).cpu().clone()

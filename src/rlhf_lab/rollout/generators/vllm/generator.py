@@ -105,8 +105,10 @@ class VLLMGenerator:
         is_first = self._loaded is None
         self._loaded = None  # a failed load leaves no version behind
         if is_first:
-            self._transfer(perturbed(weights), CANARY)
-            self._require(perturbed(weights), CANARY, chunk)
+            canary = perturbed(weights)
+            self._transfer(canary, CANARY)
+            self._require(canary, CANARY, chunk)
+            del canary
         start = perf_counter()
         self._transfer(weights, str(weights.version))
         self._note(**{"timing/generator_sync_seconds": perf_counter() - start})

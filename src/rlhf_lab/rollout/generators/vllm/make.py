@@ -8,10 +8,11 @@ from typing import Any
 
 import torch
 
+from rlhf_lab.models.devices import chosen
 from rlhf_lab.rollout.generators.hf import Tokenizer
 from rlhf_lab.rollout.generators.vllm.generator import VLLMGenerator
 from rlhf_lab.rollout.generators.vllm.local import LocalEngine
-from rlhf_lab.rollout.generators.vllm.options import Prove, VLLMSampling
+from rlhf_lab.rollout.generators.vllm.options import VLLMSampling
 from rlhf_lab.rollout.generators.vllm.own_server import own_server
 from rlhf_lab.rollout.generators.vllm.process import VLLMProcess, environment
 from rlhf_lab.rollout.generators.vllm.proof import Proof
@@ -39,15 +40,16 @@ def vllm_generator(
     lengths: Lengths,
     seed: int,
 ) -> VLLMGenerator:
-    """load_model makes the policy in transformers, with any weights; seed is the rollout's."""
-    model = load_model()
+    """load_model makes the policy in transformers: its weights are not read and may be on `meta`.
+    seed is the rollout's."""
+    model = load_model().eval()
     dtype = str(model.dtype).removeprefix("torch.")
     proof = Proof(
-        load_model,
+        model,
         options.temperature,
         options.tolerance(dtype),
         options.threads,
-        keep=options.prove is Prove.every,
+        chosen(options.device, "generator.device"),
     )
     try:
         backend = backend_of(options, model, lengths)

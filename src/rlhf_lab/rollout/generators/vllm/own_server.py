@@ -21,13 +21,14 @@ from rlhf_lab.rollout.generators.vllm.process import (
 from rlhf_lab.rollout.generators.vllm.requests import Answer, Drawing, EngineFailure, Request
 from rlhf_lab.rollout.generators.vllm.serve import ALONE
 from rlhf_lab.rollout.generators.vllm.server_options import (
+    IPC_VARIABLES,
     OWN_READS_FILES,
     PORT_REMEDY,
     Sync,
     VLLMServerSampling,
 )
 from rlhf_lab.rollout.generators.vllm.servers import PROCESSOR, Servers
-from rlhf_lab.rollout.generators.vllm.weights import FILE_BACKEND, described, shape_of
+from rlhf_lab.rollout.generators.vllm.weights import described, shape_of
 from rlhf_lab.rollout.ports import free_port, require_free
 from rlhf_lab.types.data import Weights
 from rlhf_lab.types.errors import UserError
@@ -84,7 +85,7 @@ def own_server(options: VLLMServerSampling, model: Any, settings: dict[str, Any]
     require_free("generator.port", port, options.host, PORT_REMEDY)
     url = f"http://{options.host}:{port}"
     folder = described(model)
-    arguments = server_arguments(folder, settings, options.host, port, FILE_BACKEND)
+    arguments = server_arguments(folder, settings, options.host, port, options.backend)
     child = VLLMProcess(folder, SERVE, arguments, server_environment(options))
     doing = f"while a server started at {url}"
     try:
@@ -99,7 +100,8 @@ def own_server(options: VLLMServerSampling, model: Any, settings: dict[str, Any]
 
 def server_environment(options: VLLMServerSampling) -> dict[str, str]:
     """Environment variables of a server."""
-    return environment(options, torch.cuda.is_available()) | DEV_MODE
+    variables = IPC_VARIABLES if options.sync is Sync.ipc else {}
+    return environment(options, torch.cuda.is_available()) | DEV_MODE | variables
 
 
 def server_arguments(
@@ -131,7 +133,6 @@ def lone_server(options: VLLMServerSampling, model: Any, settings: dict[str, Any
     """The command of a server that no run owns, for several runs one after another."""
     require_free("generator.port", options.port, options.host, "pass another one")
     folder = described(model)
-    backend = "nccl" if options.sync is Sync.nccl else FILE_BACKEND
-    arguments = server_arguments(folder, settings, options.host, options.port, backend)
+    arguments = server_arguments(folder, settings, options.host, options.port, options.backend)
     variables = server_environment(options) | {FOLDER: str(folder)}
     return Command([sys.executable, "-m", SERVE, ALONE, *arguments], variables)

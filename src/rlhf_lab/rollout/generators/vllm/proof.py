@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.func import functional_call
 
 from rlhf_lab.models.devices import torch_threads
-from rlhf_lab.models.weights import load_weights
+from rlhf_lab.models.weights import require_names
 from rlhf_lab.rollout.generators.vllm.requests import Answer, EngineFailure, Request
 from rlhf_lab.types.data import Weights
 from rlhf_lab.types.heartbeat import beat
@@ -18,6 +19,10 @@ from rlhf_lab.types.randomness import stable_hash
 
 NOISE = 0.1
 FLOOR = 0.02
+# Normal numbers cost more than all else here, so a tensor has this many of its own, over and over.
+# A loss shows by the size of the noise alone, unless all rows of a matrix had the same: logits
+# would move together. No width divides a prime, so rows begin elsewhere in the numbers.
+PERIOD = 65521
 
 
 @dataclass(frozen=True)
@@ -31,23 +36,23 @@ class Gap:
 class Proof:
     """Compares answers with a forward pass of the same weights in transformers.
 
-    load_model: makes the policy; it is kept between proofs only if `keep`. tolerance: of the mean.
+    model: the policy, whose weights are not read and may be on `meta`. tolerance: of the mean.
+    device: of the passes; the tensors of a version are read there, copied only from elsewhere.
     """
 
     def __init__(
         self,
-        load_model: Callable[[], Any],
+        model: Any,
         temperature: float,
         tolerance: float,
         threads: int,
-        keep: bool,
+        device: torch.device,
     ) -> None:
-        self._load_model = load_model
+        self._model = model
         self._temperature = temperature
         self._tolerance = tolerance
         self._threads = threads
-        self._keep = keep
-        self._model: Any = None
+        self._device = device
 
     def require(
         self, weights: Weights, name: str, requests: Sequence[Request], answers: Sequence[Answer]
@@ -66,23 +71,25 @@ class Proof:
         return gap
 
     def _gap(self, weights: Weights, requests: Sequence[Request], answers: Sequence[Answer]) -> Gap:
-        model = self._load_model() if self._model is None else self._model
-        self._model = model if self._keep else None
-        load_weights(model, weights)
+        require_names(self._model, weights)
+        tensors = {**dict(self._model.named_buffers()), **weights.state}
+        state = {name: tensor.detach().to(self._device) for name, tensor in tensors.items()}
         with torch_threads(self._threads), torch.inference_mode():
             differences = [
-                self._difference(model, request, answer)
+                self._difference(state, request, answer)
                 for request, answer in zip(requests, answers, strict=True)
             ]
         difference_N = torch.cat(differences)
         return Gap(float(difference_N.mean()), float(difference_N.max()))
 
-    def _difference(self, model: Any, request: Request, answer: Answer) -> Tensor:
-        """|log-prob differences| of one answer's tokens, T."""
+    def _difference(self, state: dict[str, Tensor], request: Request, answer: Answer) -> Tensor:
+        """|log-prob differences| of one answer's tokens, T. state: parameters and buffers."""
         beat()
-        row_1S = torch.tensor([[*request.tokens, *answer.tokens]], device=model.device)
+        row_1S = torch.tensor([[*request.tokens, *answer.tokens]], device=self._device)
         token_T = row_1S[0, len(request.tokens) :]
-        logits_TV = model(input_ids=row_1S, use_cache=False).logits[0, len(request.tokens) - 1 : -1]
+        read = {"input_ids": row_1S, "use_cache": False}
+        logits_1SV = functional_call(self._model, state, kwargs=read).logits
+        logits_TV = logits_1SV[0, len(request.tokens) - 1 : -1]
         logp_TV = torch.log_softmax(logits_TV.float() / self._temperature, dim=-1)
         logp_T = logp_TV.gather(1, token_T.unsqueeze(1)).squeeze(1).cpu()
         return (logp_T - torch.tensor(answer.logps)).abs()
@@ -95,8 +102,20 @@ def perturbed(weights: Weights) -> Weights:
     """
     state = {}
     for name, tensor in weights.state.items():
+        beat()
         rng = torch.Generator().manual_seed(stable_hash("proof", name) % 2**63)
-        noise = torch.randn(tensor.shape, generator=rng)
-        size = max(NOISE * float(tensor.float().square().mean().sqrt()), FLOOR)
-        state[name] = (tensor.detach().float().cpu() + size * noise).to(tensor.dtype)
+        noise = torch.randn(min(tensor.numel(), PERIOD), generator=rng)
+        norm = float(torch.linalg.vector_norm(tensor.detach(), dtype=torch.float32))
+        size = max(NOISE * norm / tensor.numel() ** 0.5, FLOOR)
+        state[name] = plus_repeated(tensor.detach(), (size * noise).to(tensor.device, tensor.dtype))
     return Weights(weights.version, state)
+
+
+def plus_repeated(tensor: Tensor, block_N: Tensor) -> Tensor:
+    """A contiguous copy of the tensor plus the block, repeated over and over."""
+    whole = torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
+    before, after, size = tensor.reshape(-1), whole.view(-1), len(block_N)
+    end = len(before) // size * size
+    torch.add(before[:end].view(-1, size), block_N, out=after[:end].view(-1, size))
+    torch.add(before[end:], block_N[: len(before) - end], out=after[end:])
+    return whole

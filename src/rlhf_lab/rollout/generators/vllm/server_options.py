@@ -22,14 +22,19 @@ OWN_READS_FILES = (
     "generator.sync=file"
 )
 
+FILE_BACKEND = "rlhf_lab_file"
+# vLLM's servers take pickled handles of GPU memory only with this.
+IPC_VARIABLES = {"VLLM_ALLOW_INSECURE_SERIALIZATION": "1"}
+
 
 class Sync(StrEnum):
-    """How weights reach servers: a file that both sides see, NCCL between GPUs, or whichever of
-    them fits where the servers are."""
+    """How weights reach servers: a file that both sides see, NCCL between GPUs, the memory of one
+    GPU that both sides use (CUDA IPC), or whichever of file and NCCL fits where the servers are."""
 
     auto = "auto"
     file = "file"
     nccl = "nccl"
+    ipc = "ipc"
 
 
 @dataclass(frozen=True)
@@ -64,8 +69,9 @@ class VLLMServerSampling(VLLMSampling):
     sync: Sync = limits.option(
         Sync.auto,
         about=(
-            "How weights reach the servers: by a file, by NCCL between GPUs, or auto, which takes "
-            "a file on one machine or with weights_folder."
+            "How weights reach the servers: by a file, by NCCL between GPUs, by ipc where a server "
+            "shares the trainer's GPU, or auto, which takes a file on one machine or with "
+            "weights_folder, else NCCL."
         ),
     )
     nccl_host: str = limits.option(
@@ -100,6 +106,12 @@ class VLLMServerSampling(VLLMSampling):
                 "this machine's memory; pass generator.weights_folder=<folder of a shared file "
                 "system>, or generator.sync=nccl"
             )
+        if self.sync is Sync.ipc and (self.far or self.tensor_parallel_size > 1):
+            reason = self.far[0] if self.far else f"{self.tensor_parallel_size} GPUs a server"
+            raise UserError(
+                f"generator.sync=ipc with {reason}: it passes the memory of one GPU between "
+                "processes; pass generator.sync=nccl"
+            )
         if self.urls and self.takes_nccl and not self.nccl_host:
             raise UserError(
                 f"generator.nccl_host='' with generator.urls={(self.far or self.urls)[0]}: pass "
@@ -119,8 +131,15 @@ class VLLMServerSampling(VLLMSampling):
         require_answering(self.urls, self.connect_seconds)
         if not self.urls and self.port:
             require_free("generator.port", self.port, self.host, PORT_REMEDY)
-        if not self.urls or self.takes_nccl:
+        if not self.urls or self.backend != FILE_BACKEND:
             super().require_usable(key)
+
+    @property
+    def backend(self) -> str:
+        """vLLM's name of the way that weights take."""
+        if self.sync is Sync.ipc:
+            return Sync.ipc.value
+        return Sync.nccl.value if self.takes_nccl else FILE_BACKEND
 
     @property
     def far(self) -> list[str]:

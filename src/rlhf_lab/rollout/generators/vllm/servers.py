@@ -15,7 +15,7 @@ from rlhf_lab.rollout.generators.vllm.requests import (
     sampling_params,
 )
 from rlhf_lab.rollout.generators.vllm.server_options import VLLMServerSampling
-from rlhf_lab.rollout.generators.vllm.transfer import FileTransfer, NCCLTransfer, Transfer
+from rlhf_lab.rollout.generators.vllm.transfer import DeviceTransfer, FileTransfer, Transfer
 from rlhf_lab.rollout.generators.vllm.weights import FILE_BACKEND
 from rlhf_lab.types.data import Weights
 from rlhf_lab.types.errors import UserError
@@ -34,10 +34,10 @@ class Servers:
         self._servers = [Server(url) for url in options.urls]
         ranks = [workers_of(server, tokens, options) for server in self._servers]
         self._transfer: Transfer
-        if options.takes_nccl:
-            self._transfer = NCCLTransfer(self._servers, ranks, options)
-        else:
+        if options.backend == FILE_BACKEND:
             self._transfer = FileTransfer(self._servers, options.weights_folder, shape)
+        else:
+            self._transfer = DeviceTransfer(self._servers, ranks, options)
         # More would wait at the server instead of here.
         self._pool = ThreadPoolExecutor(options.max_num_seqs * len(self._servers))
 
@@ -109,7 +109,7 @@ def workers_of(server: Server, tokens: int, options: VLLMServerSampling) -> int:
             "start it with VLLM_SERVER_DEV_MODE=1, in a network that you trust"
         ) from error
     model = config["model_config"]
-    backend = "nccl" if options.takes_nccl else FILE_BACKEND
+    backend = options.backend
     transfer = config.get("weight_transfer_config") or {}
     requirements = {
         f"--logits-processors {PROCESSOR}": PROCESSOR in (model["logits_processors"] or ()),

@@ -12,9 +12,9 @@ from typing import Any
 
 from safetensors.torch import save_file
 
+from rlhf_lab.rollout.generators.vllm.server_options import FILE_BACKEND as FILE_BACKEND
 from rlhf_lab.types.data import Weights
 
-FILE_BACKEND = "rlhf_lab_file"
 SHARED_MEMORY = Path("/dev/shm")
 PREFIX = "rlhf_lab_weights_"
 # Of a config; models that agree in these take each other's tensors.
