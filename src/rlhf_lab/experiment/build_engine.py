@@ -16,7 +16,12 @@ from rlhf_lab.rewards.model import reads_last_token
 from rlhf_lab.rewards.options import model_paths
 from rlhf_lab.training.engines.distributed import Processes, current
 from rlhf_lab.training.engines.engine import TrainingEngine
-from rlhf_lab.training.engines.options import DeepSpeedOptions, FSDPOptions
+from rlhf_lab.training.engines.options import (
+    DeepSpeedOptions,
+    EngineOptions,
+    FSDPOptions,
+    Precision,
+)
 from rlhf_lab.training.engines.parameter_backend import ParameterBackend
 from rlhf_lab.training.engines.policy_with_values import PolicyWithValues
 from rlhf_lab.training.engines.single import SingleBackend
@@ -35,21 +40,25 @@ def build_engine(config: Config, model: Any, values: ValueNetwork | None = None)
     )
     if config.engine.gradient_checkpointing:
         networks.save_activations()
+    device = training_device(config.engine.device, processes)
+    options = config.engine.on(device.type)
     return TrainingEngine(
-        build_backend(config, networks, processes),
+        build_backend(config, networks, options, device, processes),
         dtypes,
-        config.engine,
+        options,
         processes,
         model.config.hidden_size,
     )
 
 
 def build_backend(
-    config: Config, networks: PolicyWithValues, processes: Processes
+    config: Config,
+    networks: PolicyWithValues,
+    options: EngineOptions,
+    device: torch.device,
+    processes: Processes,
 ) -> ParameterBackend:
     """The engine's parameters; DeepSpeed is imported only where it is chosen."""
-    options = config.engine
-    device = training_device(options.device, processes)
     if isinstance(options, DeepSpeedOptions):
         from rlhf_lab.training.engines.deepspeed import DeepSpeedBackend
 
@@ -58,7 +67,13 @@ def build_backend(
         from rlhf_lab.training.engines.fsdp import FSDPBackend
 
         return FSDPBackend(networks, config.optim, options, device, processes)
-    return SingleBackend(networks, config.optim, device)
+    return SingleBackend(
+        networks,
+        config.optim,
+        device,
+        is_low=options.dtype is Precision.bfloat16,
+        moves_reference=config.algo.needs.reference_every > 0,
+    )
 
 
 def training_device(name: str, processes: Processes) -> torch.device:
