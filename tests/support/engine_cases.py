@@ -56,7 +56,11 @@ def engine(options: EngineOptions, algo: str, model: Any | None = None) -> Train
             weight.copy_(torch.linspace(-0.5, 0.5, weight.numel()))
     optim = Optim(lr=RATE, weight_decay=0.1, max_grad_norm=1000.0 if values else 1.0)
     config: Any = SimpleNamespace(
-        engine=options, optim=optim, model=TINY, generator=SimpleNamespace(temperature=0.7)
+        engine=options,
+        optim=optim,
+        model=TINY,
+        generator=SimpleNamespace(temperature=0.7),
+        algo=ALGOS[algo],
     )
     return build_engine(config, trained, values)
 

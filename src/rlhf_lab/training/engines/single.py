@@ -13,7 +13,7 @@ from torch.func import functional_call
 
 from rlhf_lab.models.adapters import adapters_off, has_adapters, merged_weight, plain_names
 from rlhf_lab.models.forward import TokenRows
-from rlhf_lab.training.engines.parameter_backend import WEIGHT
+from rlhf_lab.training.engines.parameter_backend import WEIGHT, ReferenceUse
 from rlhf_lab.training.engines.policy_with_values import (
     POLICY,
     PassKind,
@@ -29,12 +29,18 @@ class SingleBackend:
     """See ParameterBackend. A policy with adapters is its own reference, with the adapters off; its
     weights are read with the adapters merged in."""
 
-    def __init__(self, networks: PolicyWithValues, optim: Optim, device: torch.device) -> None:
+    def __init__(
+        self,
+        networks: PolicyWithValues,
+        optim: Optim,
+        device: torch.device,
+        use: ReferenceUse = ReferenceUse.frozen,
+    ) -> None:
         self.device = device
         self._networks = networks.to(device)
         self._merged = plain_names(networks.policy) if has_adapters(networks.policy) else {}
         own = None
-        if not self._merged:
+        if not self._merged and use is not ReferenceUse.none:
             own = networks.reference(copy.deepcopy(networks.policy))
         self._reference = own or networks
         self._max_grad_norm = optim.max_grad_norm
