@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from dataclasses import replace
 from enum import StrEnum
@@ -68,10 +69,9 @@ class PolicyWithValues(torch.nn.Module):
         return [body(self.policy), *own]
 
     def reference(self, policy: Any) -> PolicyWithValues:
-        """The same for a frozen policy, without values."""
-        return PolicyWithValues(
-            policy.requires_grad_(False), None, self.temperature, self.is_packable
-        )
+        """The same for a frozen policy, without values; the policy may be on the meta device."""
+        own = copy.deepcopy(self, {id(self.policy): policy, id(self.values): None})
+        return own.requires_grad_(False)
 
     def forward(
         self, token_rows: TokenRows, kind: PassKind, layout: PassLayout

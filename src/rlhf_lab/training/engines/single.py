@@ -13,7 +13,7 @@ from torch.func import functional_call
 
 from rlhf_lab.models.adapters import adapters_off, has_adapters, merged_weight, plain_names
 from rlhf_lab.models.forward import TokenRows
-from rlhf_lab.training.engines.parameter_backend import WEIGHT
+from rlhf_lab.training.engines.parameter_backend import WEIGHT, ReferenceUse
 from rlhf_lab.training.engines.policy_with_values import (
     POLICY,
     PassKind,
@@ -31,8 +31,6 @@ class SingleBackend:
     weights are read with the adapters merged in.
 
     is_low: whether passes are in bfloat16; what is trained is float32 in any case.
-    moves_reference: whether `move_reference` will be called, for which a reference of its own must
-    be float32.
     """
 
     def __init__(
@@ -40,17 +38,17 @@ class SingleBackend:
         networks: PolicyWithValues,
         optim: Optim,
         device: torch.device,
+        use: ReferenceUse = ReferenceUse.frozen,
         is_low: bool = False,
-        moves_reference: bool = True,
     ) -> None:
         self.device = device
         self._is_low = is_low
         self._networks = with_masters(networks).to(device)
         self._merged = plain_names(networks.policy) if has_adapters(networks.policy) else {}
         own = None
-        if not self._merged:
+        if not self._merged and use is not ReferenceUse.none:
             own = networks.reference(copy.deepcopy(networks.policy))
-            if is_low and not moves_reference:
+            if is_low and use is ReferenceUse.frozen:
                 round_frozen(own)
         self._reference = own or networks
         self._max_grad_norm = optim.max_grad_norm

@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 from torch.distributed.tensor import DTensor, distribute_tensor
 
+from rlhf_lab.models.shapes import with_parameters
+from rlhf_lab.training.engines.distributed import Processes
 from rlhf_lab.training.engines.parameter_backend import REFERENCE, WEIGHT
 from rlhf_lab.training.engines.policy_with_values import PolicyWithValues
 from rlhf_lab.training.optim import Optim
@@ -68,6 +70,19 @@ class Tensors:
             return self._reference[name]
         tensor: Tensor = self.optimizer.state[self.trained[name]][part]
         return tensor
+
+
+def received(networks: PolicyWithValues, processes: Processes) -> PolicyWithValues:
+    """The networks with rank 0's parameters, whole, on the host of every rank."""
+    if processes.size == 1:
+        return networks
+    own = dict(networks.named_parameters()) if processes.is_main else {}
+    sent = processes.broadcast_tensors(own)
+    if processes.is_main:
+        for _ in sent:
+            pass
+        return networks
+    return with_parameters(networks, dict(sent))
 
 
 def adamw(parameters: Iterable[torch.nn.Parameter], optim: Optim) -> torch.optim.AdamW:
