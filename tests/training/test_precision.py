@@ -11,10 +11,7 @@ import torch
 
 from rlhf_lab.algos.corrections.none import NoCorrection
 from rlhf_lab.experiment import checks
-from rlhf_lab.models.batching import collate
-from rlhf_lab.models.dealing import deal
 from rlhf_lab.models.devices import tensor_float
-from rlhf_lab.models.microbatches import split
 from rlhf_lab.training.engines import tensors
 from rlhf_lab.training.engines.options import (
     TOKENS_ON_GPU,
@@ -25,12 +22,12 @@ from rlhf_lab.training.engines.options import (
 )
 from rlhf_lab.training.engines.parameter_backend import WEIGHT
 from rlhf_lab.training.optim import Optim
+from rlhf_lab.types.errors import UserError
 from tests.conftest import MakeConfig
 from tests.support.engine_cases import (
     ALGOS,
     batch_of,
     engine,
-    groups,
     losses,
     policy,
     restore,
@@ -213,9 +210,32 @@ def test_tf32_is_of_the_trainers_passes_alone() -> None:
     assert torch.get_float32_matmul_precision() == before
 
 
-def test_one_process_gets_the_micro_batches_of_before() -> None:
-    batch = collate(groups(0, 9), pad_id=0)
-    dealt = deal(batch, 4, 0, 1)
-    rows = [part.index_B.tolist() for part in split(batch, 4)]
-    assert [part.index_B.tolist() for part in dealt.parts] == rows
-    assert dealt.turns == [(number,) for number in range(len(rows))]
+def test_the_generator_is_bfloat16_on_a_gpu_unless_it_is_named() -> None:
+    assert HFSampling().dtype_on("cuda", "float32") == "bfloat16"
+    assert HFSampling().dtype_on("cuda", "float16") == "float16"
+    assert HFSampling().dtype_on("cpu", "float32") == "float32"
+    assert HFSampling(dtype="float32").dtype_on("cuda", "float32") == "float32"
+    with pytest.raises(UserError, match=r"generator\.dtype=int8: choose one of auto, float32"):
+        HFSampling(dtype="int8")
+
+
+def test_the_generators_copy_changes_its_type_and_keeps_its_buffers() -> None:
+    model = policy()
+    buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    half = with_parameters_in(model, torch.bfloat16)
+    assert {parameter.dtype for parameter in half.parameters()} == {torch.bfloat16}
+    assert all(torch.equal(buffer, buffers[name]) for name, buffer in half.named_buffers())
+
+
+def test_hashes_are_those_of_the_former_defaults_on_a_cpu(make_config: MakeConfig) -> None:
+    def hashed(*overrides: str) -> str:
+        return config_hash(plain(make_config(*overrides)))
+
+    former = hashed("engine.dtype=float32", "engine.micro_tokens=0")
+    assert hashed() == hashed("generator.dtype=auto", "engine.tf32=false") == former
+    for other in ("engine.dtype=bfloat16", "engine.micro_tokens=9", "generator.dtype=bfloat16"):
+        assert hashed(other) != former
+    assert hashed("engine.device=cuda") != hashed("engine.device=cuda", "engine.dtype=float32")
+    vllm = plain(VLLMSampling())
+    assert "dtype" in as_first_recorded({"generator": vllm})["generator"]
+    assert "dtype" not in as_first_recorded({"generator": plain(HFSampling())})["generator"]

@@ -41,13 +41,16 @@ def deal(batch: Batch, max_rows: int, max_tokens: int, num_processes: int) -> De
         parts = list(split(batch, max_rows, max_tokens))
         return Dealt(parts, [(number,) for number in range(len(parts))])
     sizes = group_sizes(batch)
-    hands = [
-        list(buckets(sizes, hand, max_rows, max_tokens)) for hand in hands_of(sizes, num_processes)
-    ]
-    num_turns = max(map(len, hands))
-    for hand in hands:
-        halve(hand, num_turns, sizes)
-    return numbered(batch, hands)
+    hands = hands_of(sizes, num_processes)
+    few = [list(buckets(sizes, hand, max_rows, max_tokens)) for hand in hands]
+    count = max(map(len, few))
+    return numbered(
+        batch,
+        [
+            evened(sizes, hand, pieces, count, max_rows, max_tokens) if hand else []
+            for hand, pieces in zip(hands, few, strict=True)
+        ],
+    )
 
 
 def hands_of(sizes: Sequence[GroupSize], num_processes: int) -> list[Piece]:
@@ -62,13 +65,34 @@ def hands_of(sizes: Sequence[GroupSize], num_processes: int) -> list[Piece]:
     return [longest_first(sizes, hand) for hand in hands]
 
 
-def halve(hand: list[Piece], count: int, sizes: Sequence[GroupSize]) -> None:
-    """Cut the micro-batches of most groups in two until there are `count`, the largest first."""
-    while len(hand) < count and (most := max(hand, key=len, default=[])) and len(most) > 1:
-        hand.remove(most)
-        hand += [most[: len(most) // 2], most[len(most) // 2 :]]
-    # What is made abreast takes as long as the largest of it.
-    hand.sort(key=lambda piece: (-padded_tokens(piece, sizes), piece))
+def evened(
+    sizes: Sequence[GroupSize],
+    hand: Piece,
+    pieces: list[Piece],
+    count: int,
+    max_rows: int,
+    max_tokens: int,
+) -> list[Piece]:
+    """A process's groups as `count` micro-batches, where there are groups enough, the largest of
+    which is as small as can be. pieces: the same groups in as few as the limits let.
+
+    What is made abreast takes as long as the largest of it, so no process fills one micro-batch
+    and leaves little for the next.
+    """
+    low, high = 0, max(padded_tokens(piece, sizes) for piece in pieces)
+    while high - low > 1:
+        middle = (low + high) // 2
+        tightest = min(middle, max_tokens or middle)
+        found = list(buckets(sizes, hand, max_rows, tightest))
+        if len(found) <= count and max(padded_tokens(piece, sizes) for piece in found) <= middle:
+            pieces, high = found, middle
+        else:
+            low = middle
+    pieces = list(pieces)
+    while len(pieces) < count and len(most := max(pieces, key=len)) > 1:
+        pieces.remove(most)
+        pieces += [most[: len(most) // 2], most[len(most) // 2 :]]
+    return sorted(pieces, key=lambda piece: (-padded_tokens(piece, sizes), piece))
 
 
 def padded_tokens(piece: Piece, sizes: Sequence[GroupSize]) -> int:
