@@ -11,7 +11,14 @@ import torch
 
 from rlhf_lab.algos.corrections.none import NoCorrection
 from rlhf_lab.experiment import checks
+from rlhf_lab.experiment.config import plain
+from rlhf_lab.experiment.derived import precision
 from rlhf_lab.models.devices import tensor_float
+from rlhf_lab.models.weights import with_parameters_in
+from rlhf_lab.rollout.generators.options import HFSampling
+from rlhf_lab.rollout.generators.vllm.options import VLLMSampling
+from rlhf_lab.runs.folder import config_hash
+from rlhf_lab.runs.former_names import as_first_recorded
 from rlhf_lab.training.engines import tensors
 from rlhf_lab.training.engines.options import (
     TOKENS_ON_GPU,
@@ -239,3 +246,19 @@ def test_hashes_are_those_of_the_former_defaults_on_a_cpu(make_config: MakeConfi
     vllm = plain(VLLMSampling())
     assert "dtype" in as_first_recorded({"generator": vllm})["generator"]
     assert "dtype" not in as_first_recorded({"generator": plain(HFSampling())})["generator"]
+
+
+def test_a_manifest_tells_device_and_type(
+    make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tf32 = {"tf32": False}
+    assert precision(make_config("engine.device=cpu", "generator.device=cpu")) == {
+        "engine": {"device": "cpu", "dtype": "float32", "micro_tokens": 0, **tf32},
+        "generator": {"device": "cpu", "dtype": "float32"},
+    }
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
+    assert precision(make_config()) == {
+        "engine": {"device": "cuda", "dtype": "bfloat16", "micro_tokens": TOKENS_ON_GPU, **tf32},
+        "generator": {"device": "cuda", "dtype": "bfloat16"},
+    }
