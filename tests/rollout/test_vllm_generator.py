@@ -474,10 +474,10 @@ def test_a_port_in_use_is_refused_with_what_to_change(make_config: MakeConfig) -
 
 
 def test_the_tolerance_follows_the_coarser_precision() -> None:
-    assert VLLMSampling().tolerance("float32") == 1e-3
-    assert VLLMSampling(dtype="bfloat16").tolerance("float32") == 0.1
-    assert VLLMSampling(dtype="float32").tolerance("bfloat16") == 0.1
-    assert VLLMSampling(prove_tolerance=0.5).tolerance("float32") == 0.5
+    assert VLLMSampling().tolerance("float32", "float32") == 1e-3
+    assert VLLMSampling().tolerance("bfloat16", "float32") == 0.1
+    assert VLLMSampling().tolerance("float32", "bfloat16") == 0.1
+    assert VLLMSampling(prove_tolerance=0.5).tolerance("float32", "float32") == 0.5
 
 
 def test_notes_reach_the_user_measures_the_round_and_the_engine_its_end() -> None:

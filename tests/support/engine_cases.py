@@ -64,7 +64,9 @@ def policy(model: ScratchModel = TINY) -> Any:
     return load_policy(model, TldrNano().tokenizer(), seed=3)[0]
 
 
-def engine(options: EngineOptions, algo: str, model: Any | None = None) -> TrainingEngine:
+def engine(
+    options: EngineOptions, algo: str, model: Any | None = None, lora_rank: int = 0
+) -> TrainingEngine:
     """An engine of the tiny policy. DeepSpeed clips policy and value model jointly, so where there
     is one the limit is out of reach."""
     trained = policy() if model is None else model
@@ -76,7 +78,12 @@ def engine(options: EngineOptions, algo: str, model: Any | None = None) -> Train
             weight.copy_(torch.linspace(-0.5, 0.5, weight.numel()))
     optim = Optim(lr=RATE, weight_decay=0.1, max_grad_norm=1000.0 if values else 1.0)
     config: Any = SimpleNamespace(
-        engine=options, optim=optim, model=TINY, generator=SimpleNamespace(temperature=0.7)
+        engine=options,
+        optim=optim,
+        algo=ALGOS[algo],
+        model=replace(TINY, lora_rank=lora_rank),
+        generator=SimpleNamespace(temperature=0.7),
+        seed=3,
     )
     return build.build_engine(config, trained, values)
 

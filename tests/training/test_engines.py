@@ -261,8 +261,8 @@ def test_a_shortage_of_memory_names_the_phase_and_what_to_lower(
     ("overrides", "told"),
     [
         (["engine=deepspeed", "engine.stage=4"], "engine.stage=4 .*choose 0 to 3"),
-        (["engine.dtype=bfloat16"], "engine.dtype=bfloat16 with engine=single.*engine=fsdp"),
-        (["engine.micro_tokens=-1"], "engine.micro_tokens=-1 .*or 0 for no such limit"),
+        (["engine.micro_tokens=-2"], "engine.micro_tokens=-2 .*or 0 for no such limit"),
+        (["engine.tf32=true", "mode=async", "mode.executor=thread"], "tf32=true with mode.exec"),
         (["engine.logit_tokens=-1"], "engine.logit_tokens=-1"),
         (["engine=fsdp", "engine.micro_rows=0"], "engine.micro_rows=0 is out of range: choose 1"),
         (["engine=fsdp", "engine.threads=0"], "engine.threads=0 is out of range: choose 1"),

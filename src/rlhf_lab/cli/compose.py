@@ -29,6 +29,7 @@ from rlhf_lab.cli.status_line import load_libraries
 from rlhf_lab.experiment.checks import check, require_readable_splits, require_working_rewards
 from rlhf_lab.experiment.config import Config, plain, typed
 from rlhf_lab.experiment.config_schema import read_own_parts, register
+from rlhf_lab.experiment.derived import precision
 from rlhf_lab.experiment.former_files import read_former_names
 from rlhf_lab.experiment.own_code import plugins_of
 from rlhf_lab.experiment.plugins import activate_for
@@ -172,6 +173,7 @@ def facts(command: str, cfg: DictConfig, config: Config) -> dict[str, Any]:
         "identity": config_hash(
             {k: v for k, v in without_addresses(resolved).items() if k not in NOT_IDENTITY}
         ),
+        "precision": precision(config),
         "accelerator": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
     }
     text = OmegaConf.to_yaml(cfg, resolve=True)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -12,26 +15,91 @@ from rlhf_lab.models.adapters import with_adapters
 from rlhf_lab.models.causal_rows import stores_no_masks
 from rlhf_lab.models.devices import chosen
 from rlhf_lab.models.reward_model import load_reward_model
+from rlhf_lab.models.shapes import without_weights
 from rlhf_lab.models.value_model import ValueNetwork, value_model_from, value_model_like
 from rlhf_lab.rewards.model import reads_last_token
 from rlhf_lab.rewards.options import model_paths
-from rlhf_lab.training.engines.distributed import Processes, current
+from rlhf_lab.training.engines.broadcast_engine import DONE, BroadcastEngine
+from rlhf_lab.training.engines.distributed import Processes, current, together
 from rlhf_lab.training.engines.engine import TrainingEngine
-from rlhf_lab.training.engines.options import DeepSpeedOptions, FSDPOptions
-from rlhf_lab.training.engines.parameter_backend import ParameterBackend
+from rlhf_lab.training.engines.options import (
+    DeepSpeedOptions,
+    EngineOptions,
+    FSDPOptions,
+    Precision,
+)
+from rlhf_lab.training.engines.parameter_backend import ParameterBackend, ReferenceUse
 from rlhf_lab.training.engines.policy_with_values import PolicyWithValues
 from rlhf_lab.training.engines.single import SingleBackend
+from rlhf_lab.training.optim import Optim
 from rlhf_lab.types.data import ValueModel
 from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.protocols import Engine
 
 
-def build_engine(config: Config, model: Any, values: ValueNetwork | None = None) -> TrainingEngine:
-    """The engine of this process, which owns model and values from now on."""
-    processes = current()
+@dataclass(frozen=True)
+class EngineJob:
+    """What every rank builds its part of an engine from. networks: of rank 0 with their weights,
+    which it sends to the others. dtypes: of the policy's tensors, by name."""
+
+    networks: PolicyWithValues
+    dtypes: Mapping[str, torch.dtype]
+    options: EngineOptions
+    optim: Optim
+    use: ReferenceUse
+    hidden_size: int
+
+    @property
+    def sent(self) -> EngineJob:
+        """The job for other ranks: it has no weights."""
+        return replace(self, networks=without_weights(self.networks))
+
+    def engine(self, processes: Processes) -> TrainingEngine:
+        """The engine of this process, which owns the networks from now on."""
+        device = training_device(self.options.device, processes)
+        options = self.options.on(device.type)
+        if options.gradient_checkpointing:
+            # Not before they are sent: it leaves hooks that cannot be.
+            self.networks.save_activations()
+        backend = self._backend(options, device, processes)
+        return TrainingEngine(backend, self.dtypes, options, processes, self.hidden_size)
+
+    def _backend(
+        self, options: EngineOptions, device: torch.device, processes: Processes
+    ) -> ParameterBackend:
+        """The engine's parameters; DeepSpeed is imported only where it is chosen."""
+        if isinstance(options, DeepSpeedOptions):
+            from rlhf_lab.training.engines.deepspeed import DeepSpeedBackend
+
+            return DeepSpeedBackend(self.networks, self.optim, options, device, processes, self.use)
+        if isinstance(options, FSDPOptions):
+            from rlhf_lab.training.engines.fsdp import FSDPBackend
+
+            return FSDPBackend(self.networks, self.optim, options, device, processes, self.use)
+        is_low = options.dtype is Precision.bfloat16
+        return SingleBackend(self.networks, self.optim, device, self.use, is_low)
+
+    @contextmanager
+    def led(self) -> Iterator[Engine]:
+        """The engine of rank 0, for the block; the other ranks make its calls with it, and then
+        wait for other work."""
+        processes = current()
+        if processes.size == 1:
+            yield self.engine(processes)
+            return
+        with together(processes):
+            processes.broadcast_object(self.sent)
+            engine = self.engine(processes)
+        yield BroadcastEngine(engine, processes)
+        processes.broadcast_object(DONE)
+
+
+def engine_job(config: Config, model: Any, values: ValueNetwork | None = None) -> EngineJob:
+    """The engine that a run trains by. It owns model and values once it is built."""
     dtypes = {name: parameter.dtype for name, parameter in model.named_parameters()}
     if config.model.lora_rank:
         model = with_adapters(model, config.model.lora, config.seed)
-    device = training_device(config.engine.device, processes)
+    device = training_device(config.engine.device, current())
     networks = PolicyWithValues(
         model,
         values,
@@ -39,31 +107,14 @@ def build_engine(config: Config, model: Any, values: ValueNetwork | None = None)
         config.engine.share_prompts,
         device if stores_no_masks(device) else None,
     )
-    if config.engine.gradient_checkpointing:
-        networks.save_activations()
-    return TrainingEngine(
-        build_backend(config, networks, processes, device),
-        dtypes,
-        config.engine,
-        processes,
-        model.config.hidden_size,
-    )
+    moves = config.algo.needs.reference_every > 0
+    use = ReferenceUse.moves if moves else ReferenceUse.frozen
+    return EngineJob(networks, dtypes, config.engine, config.optim, use, model.config.hidden_size)
 
 
-def build_backend(
-    config: Config, networks: PolicyWithValues, processes: Processes, device: torch.device
-) -> ParameterBackend:
-    """The engine's parameters; DeepSpeed is imported only where it is chosen."""
-    options = config.engine
-    if isinstance(options, DeepSpeedOptions):
-        from rlhf_lab.training.engines.deepspeed import DeepSpeedBackend
-
-        return DeepSpeedBackend(networks, config.optim, options, device, processes)
-    if isinstance(options, FSDPOptions):
-        from rlhf_lab.training.engines.fsdp import FSDPBackend
-
-        return FSDPBackend(networks, config.optim, options, device, processes)
-    return SingleBackend(networks, config.optim, device)
+def build_engine(config: Config, model: Any, values: ValueNetwork | None = None) -> TrainingEngine:
+    """The engine of this process, which owns model and values from now on."""
+    return engine_job(config, model, values).engine(current())
 
 
 def training_device(name: str, processes: Processes) -> torch.device:

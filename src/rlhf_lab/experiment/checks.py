@@ -18,7 +18,12 @@ from rlhf_lab.experiment.checks_algorithm import (
     check_samples,
     starts_at_zero,
 )
-from rlhf_lab.experiment.checks_devices import check_devices, check_kernels, check_threads
+from rlhf_lab.experiment.checks_devices import (
+    check_devices,
+    check_kernels,
+    check_threads,
+    full_precision,
+)
 from rlhf_lab.experiment.checks_models import (
     check_adapters,
     check_lengths,
@@ -109,7 +114,7 @@ OF_THIS_MACHINE = (check_kernels, check_devices, check_parts)
 def warnings(config: Config) -> list[str]:
     """Valid settings that are probably mistakes."""
     task = config.task.warning if isinstance(config.task, Cautious) else ""
-    found = (config.correction.warning, starts_at_zero(config), task)
+    found = (config.correction.warning, starts_at_zero(config), task, full_precision(config))
     return [warning for warning in found if warning]
 
 

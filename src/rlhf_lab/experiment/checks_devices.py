@@ -7,6 +7,7 @@ from rlhf_lab.models.devices import chosen
 from rlhf_lab.rollout.mode_choices import ExecutorKind
 from rlhf_lab.runs.kernels import Kernels
 from rlhf_lab.runs.kernels import require as require_kernels
+from rlhf_lab.training.engines.options import Precision
 from rlhf_lab.training.engines.ranks import world_size
 from rlhf_lab.types.errors import UserError
 
@@ -39,6 +40,25 @@ def check_trainers(config: Config, count: int) -> None:
         )
 
 
+def full_precision(config: Config) -> str:
+    """A warning of float32 passes on a GPU; '' without them."""
+    if not is_gpu(config.engine.device, "engine.device"):
+        return ""
+    options = config.engine.on("cuda")
+    if options.dtype is Precision.bfloat16 or options.tf32:
+        return ""
+    return (
+        f"engine.dtype={options.dtype.value} on a GPU takes about ten times as long as bfloat16: "
+        "pass engine.dtype=bfloat16, which keeps float32 weights in the optimizer, or "
+        "engine.tf32=true"
+    )
+
+
+def is_gpu(device: str, key: str) -> bool:
+    """Whether an option's device is a GPU. Raises UserError where this machine lacks it."""
+    return device != "cpu" and chosen(device, key).type == "cuda"
+
+
 def check_devices(config: Config) -> None:
     """The devices must be there, one for each of the engine's processes."""
     options = config.engine
@@ -60,4 +80,9 @@ def check_threads(config: Config) -> None:
             f"generator.threads={threads[0]} and engine.threads={threads[1]} with "
             "mode.executor=thread: threads of one process share the setting; make them equal or "
             "pass mode.executor=process"
+        )
+    if config.engine.tf32 and config.mode.executor is ExecutorKind.thread:
+        raise UserError(
+            "engine.tf32=true with mode.executor=thread: generators that are threads of the "
+            "trainer would compute with it now and then; pass mode.executor=process"
         )

@@ -35,18 +35,16 @@ def check_adapters(config: Config) -> None:
 
 
 def check_precision(config: Config) -> None:
-    """Weights of half precision need float32 masters, which engine=single has none of: a step of
+    """Proxies are trained in the precision of their weights, without float32 masters: a step of
     3e-6 on a weight of 0.02 is below bfloat16's resolution of 2^-9, and nothing is learned."""
-    model = config.model
-    if not isinstance(model, PretrainedModel) or model.dtype == "float32":
+    model = config.proxy
+    if not trains_proxy(config) or not isinstance(model, PretrainedModel):
         return
-    if config.engine.shares_work or model.lora_rank:
-        return
-    raise UserError(
-        f"model.dtype={model.dtype} with engine=single: the optimizer would round its steps to it, "
-        "and small ones are lost; pass engine=fsdp engine.dtype=bfloat16, which keeps float32 "
-        "masters (in one process too), model.lora_rank=16, or model.dtype=float32"
-    )
+    if model.dtype != "float32":
+        raise UserError(
+            f"proxy.dtype={model.dtype}: the optimizer of reward models would round its steps to "
+            "it, and small ones are lost; pass proxy.dtype=float32, or reward.path=<a trained one>"
+        )
 
 
 def check_lengths(config: Config) -> None:

@@ -70,6 +70,26 @@ def num_devices(config: Config) -> int:
     return training + background if background else max(training, config.generator.threads)
 
 
+def precision(config: Config) -> dict[str, dict[str, Any]]:
+    """Where and how exactly a run computes here, for its manifest: what `auto` stands for."""
+    trains_on = chosen(config.engine.device, "engine.device").type
+    draws_on = chosen(config.generator.device, "generator.device").type
+    engine = config.engine.on(trains_on)
+    policy = getattr(config.model, "dtype", "float32")
+    return {
+        "engine": {
+            "device": trains_on,
+            "dtype": engine.dtype.value,
+            "micro_tokens": engine.micro_tokens,
+            "tf32": engine.tf32,
+        },
+        "generator": {
+            "device": draws_on,
+            "dtype": config.generator.dtype_on(draws_on, policy),
+        },
+    }
+
+
 def num_gpus(config: Config) -> int:
     """GPUs of a run that trains on them: one for each trainer, those of its vLLM servers, and that
     of a generator which is placed on none of the trainers'."""

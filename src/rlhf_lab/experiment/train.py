@@ -4,34 +4,32 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from typing import Any, NoReturn, Protocol
 
 import torch
 
 from rlhf_lab.experiment.build import pad_id
-from rlhf_lab.experiment.build_engine import build_engine, build_value_model
+from rlhf_lab.experiment.build_engine import build_value_model, engine_job
 from rlhf_lab.experiment.build_rollout import build_pipeline
 from rlhf_lab.experiment.checks import warnings
 from rlhf_lab.experiment.checks_models import check_context
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.experiment.derived import num_devices, probe_every, reference_groups, response_tokens
 from rlhf_lab.experiment.sources import Sources
-from rlhf_lab.models.causal_lm import load_policy
 from rlhf_lab.models.reward_model import reward_model_shape
 from rlhf_lab.models.weights import num_parameters
 from rlhf_lab.rewards.options import scoring_paths
 from rlhf_lab.runs.memory import keep_freed_memory
 from rlhf_lab.runs.signals import SIGNALS
 from rlhf_lab.training.checkpoint import Checkpoints
-from rlhf_lab.training.engines.broadcast_engine import STOP, BroadcastEngine, follow
-from rlhf_lab.training.engines.distributed import Processes, current, join, leave, together
+from rlhf_lab.training.engines.broadcast_engine import STOP, follow
+from rlhf_lab.training.engines.distributed import Processes, join, leave
 from rlhf_lab.training.ledger import Ledger
 from rlhf_lab.training.loop import Hooks, Loop
 from rlhf_lab.types.data import ValueModel, Weights
 from rlhf_lab.types.errors import UserError
-from rlhf_lab.types.protocols import Engine
 
 
 class Output(Protocol):
@@ -72,7 +70,9 @@ def learn(
     refuse_past_pause(config, begin)
     if start:
         report(f"resumed at round {begin} of {config.run.num_rounds}")
-    with output.opened(begin) as (hooks, wall), pipe:
+    with ExitStack() as stack:
+        hooks, wall = stack.enter_context(output.opened(begin))
+        stack.enter_context(pipe)
         values = build_value_model(config, sources, model, tokenizer)
         ledger = new_ledger(config, sources, num_parameters(model), values)
         if start:
@@ -80,7 +80,7 @@ def learn(
         loop = Loop(
             algo=config.algo,
             correction=config.correction,
-            engine=led_engine(config, sources, model, values),
+            engine=stack.enter_context(engine_job(config, model, values).led()),
             pipeline=pipe,
             run_options=config.run,
             optim=config.optim,
@@ -98,19 +98,9 @@ def learn(
         return loop.train(start)
 
 
-def led_engine(config: Config, sources: Sources, model: Any, values: Any | None) -> Engine:
-    """The run's engine; with several processes, all of them make theirs."""
-    processes = current()
-    if processes.size == 1:
-        return build_engine(config, model, values)
-    with together(processes):
-        processes.broadcast_object((config, sources))
-        return BroadcastEngine(build_engine(config, model, values), processes)
-
-
 def run_worker_rank() -> NoReturn:
-    """A process beside the main rank: train with it until it sends stop. It loads models of its own
-    and writes neither files nor lines."""
+    """A process beside the main rank: train with it until it sends stop. It gets models from the
+    main rank, and reads and writes neither files nor lines."""
     # Signals are for the lead, which may want a checkpoint still.
     processes = join()
     for name in (*SIGNALS, signal.SIGINT):
@@ -123,16 +113,12 @@ def run_worker_rank() -> NoReturn:
 
 
 def work(processes: Processes) -> None:
-    """The work of a rank between joining and leaving."""
-    message = processes.broadcast_object(None)
-    if message == STOP:
-        return
-    config, sources = message
+    """The work of a rank between joining and leaving: the engines of stages and of the run."""
     keep_freed_memory()
-    torch.set_num_threads(config.engine.threads)
-    model, tokenizer = load_policy(sources.policy, None, config.seed)
-    values = build_value_model(config, sources, model, tokenizer)
-    follow(build_engine(config, model, values), processes)
+    while (job := processes.broadcast_object(None)) != STOP:
+        torch.set_num_threads(job.options.threads)
+        if follow(job.engine(processes), processes) == STOP:
+            return
 
 
 def new_ledger(

@@ -72,3 +72,18 @@ def torch_threads(count: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+@contextmanager
+def tensor_float(is_on: bool) -> Iterator[None]:
+    """Inside, a GPU may multiply float32 matrices with 10 bits of mantissa, if `is_on`."""
+    import torch
+
+    before = torch.get_float32_matmul_precision()
+    if is_on:
+        torch.set_float32_matmul_precision("high")
+    try:
+        yield
+    finally:
+        if is_on:
+            torch.set_float32_matmul_precision(before)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -59,25 +60,57 @@ def group_bounds(batch: Batch) -> list[tuple[int, int]]:
     return list(itertools.pairwise(edges)) if len(batch) else []
 
 
+class GroupSize(NamedTuple):
+    """The longest prompt and the longest response of a group's rows, and how many rows it has."""
+
+    prompt: int
+    response: int
+    rows: int
+
+    @property
+    def tokens(self) -> int:
+        """Tokens that a model reads of the group alone, padding included."""
+        return (self.prompt + self.response) * self.rows
+
+
+def group_sizes(batch: Batch) -> list[GroupSize]:
+    """The size of every group."""
+    prompt_B, response_B = batch.prompt_mask_BS.sum(dim=1), batch.mask_BT.sum(dim=1)
+    return [
+        GroupSize(int(prompt_B[a:b].max()), int(response_B[a:b].max()), b - a)
+        for a, b in group_bounds(batch)
+    ]
+
+
+def longest_first(sizes: Sequence[GroupSize], groups: Iterable[int]) -> list[int]:
+    """Groups by the length of their rows."""
+    return sorted(groups, key=lambda group: (-sum(sizes[group][:2]), group))
+
+
 def bucketed(batch: Batch, max_rows: int, max_tokens: int) -> Iterator[Microbatch]:
     """Groups of similar length together, the longest first, so lack of memory shows at once."""
-    prompt_B, response_B = batch.prompt_mask_BS.sum(dim=1), batch.mask_BT.sum(dim=1)
-    spans = group_bounds(batch)
-    sizes = [(int(prompt_B[a:b].max()), int(response_B[a:b].max()), b - a) for a, b in spans]
-    order = sorted(range(len(spans)), key=lambda group: (-sum(sizes[group][:2]), group))
+    spans, sizes = group_bounds(batch), group_sizes(batch)
+    for chosen in buckets(sizes, longest_first(sizes, range(len(sizes))), max_rows, max_tokens):
+        yield take_groups(batch, [spans[member] for member in chosen])
+
+
+def buckets(
+    sizes: Sequence[GroupSize], groups: Iterable[int], max_rows: int, max_tokens: int
+) -> Iterator[list[int]]:
+    """Groups in the given order, as many together as the limits let; max_tokens 0 is no limit."""
     chosen: list[int] = []
     size = (0, 0, 0)
-    for group in order:
+    for group in groups:
         prompt, response, rows = sizes[group]
         grown = (max(size[0], prompt), max(size[1], response), size[2] + rows)
-        is_full = grown[2] > max_rows or (grown[0] + grown[1]) * grown[2] > max_tokens
-        if chosen and is_full:
-            yield take_groups(batch, [spans[member] for member in chosen])
+        is_long = bool(max_tokens) and (grown[0] + grown[1]) * grown[2] > max_tokens
+        if chosen and (is_long or grown[2] > max_rows):
+            yield chosen
             chosen, grown = [], (prompt, response, rows)
         chosen.append(group)
         size = grown
     if chosen:
-        yield take_groups(batch, [spans[member] for member in chosen])
+        yield chosen
 
 
 def take_groups(batch: Batch, spans: Sequence[tuple[int, int]]) -> Microbatch:

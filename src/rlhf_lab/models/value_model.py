@@ -20,7 +20,10 @@ class ValueNetwork(torch.nn.Module):
 
     def forward(self, hidden: Tensor) -> Tensor:
         """The value of every hidden state: BTD -> BT, or ND -> N."""
-        value: Tensor = self.score(hidden).squeeze(-1).float() - self._offset
+        # One product a token, so its precision costs nothing: that of its weights.
+        with torch.autocast(hidden.device.type, enabled=False):
+            read = hidden.to(next(self.score.parameters()).dtype)
+            value: Tensor = self.score(read).squeeze(-1).float() - self._offset
         return value
 
 

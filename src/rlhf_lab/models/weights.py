@@ -39,6 +39,14 @@ def weights_digest(weights: Weights) -> str:
     return digest.hexdigest()
 
 
+def with_parameters_in(model: Any, dtype: torch.dtype) -> Any:
+    """The model with its parameters in a type. Buffers keep theirs: rotary frequencies of half
+    precision would move positions."""
+    for parameter in model.parameters():
+        parameter.data = parameter.data.to(dtype)
+    return model
+
+
 def num_parameters(model: torch.nn.Module) -> int:
     """Parameters of a model, tied ones counted once."""
     return sum(parameter.numel() for parameter in model.parameters())

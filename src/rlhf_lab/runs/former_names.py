@@ -28,6 +28,15 @@ ADDED: dict[str, Any] = {
     "eval.fewshot": -1,
     "engine.versions": "host",
     "tracker.probe_every": 0,
+    "engine.tf32": False,
+    "generator.dtype": "auto",
+}
+# Options of a group that had the key from the beginning.
+HAD = {"generator.dtype": ("vllm", "vllm_server")}
+# Defaults that became `by the device`, with the former ones, which they still are on a CPU.
+BY_DEVICE: dict[str, tuple[Any, Any]] = {
+    "engine.dtype": ("auto", "float32"),
+    "engine.micro_tokens": (-1, 0),
 }
 
 # Keys that decide nothing by themselves, and which hashes therefore leave out.
@@ -125,7 +134,7 @@ def as_first_recorded(values: Any) -> Any:
     """Plain values under the names that they were first recorded by."""
     if isinstance(values, Mapping):
         hashed = {name: value for name, value in values.items() if name not in UNHASHED}
-        found = with_first_classes(without_added(hashed))
+        found = with_first_classes(with_former_defaults(without_added(hashed)))
         return renamed(found, FIRST_KEYS, FIRST_VALUES)
     return values
 
@@ -135,8 +144,24 @@ def without_added(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]
     return {
         name: without_added(value, f"{prefix}{name}.") if isinstance(value, Mapping) else value
         for name, value in values.items()
-        if (key := f"{prefix}{name}") not in ADDED or value != ADDED[key]
+        if (key := f"{prefix}{name}") not in ADDED
+        or value != ADDED[key]
+        or values.get("name") in HAD.get(key, ())
     }
+
+
+def with_former_defaults(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Plain values in which a part that names no GPU has the former defaults for BY_DEVICE. The
+    machine has no say in it: a hash is the same wherever it is taken."""
+    found = dict(values)
+    for key, (present, former) in BY_DEVICE.items():
+        part, _, name = key.partition(".")
+        node = found.get(part)
+        if not isinstance(node, Mapping) or node.get(name) != present:
+            continue
+        if not str(node.get("device", "")).startswith("cuda"):
+            found[part] = {**node, name: former}
+    return found
 
 
 def with_first_classes(values: Any) -> Any:

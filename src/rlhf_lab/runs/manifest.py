@@ -118,6 +118,7 @@ class Manifest(TypedDict, total=False):
     mode_settings: ModeSettings
     settings: dict[str, Any]
     accelerator: str | None
+    precision: dict[str, dict[str, Any]]
     plugins: list[PluginFacts]
     versions: dict[str, str | None]
     code: str

@@ -68,6 +68,8 @@ class RunDirectory:
             restarts = [*whole.get("resumed", []), restart]
             plugins = manifest.get("plugins", [])
             whole |= {"state": "running", "resumed": restarts, "plugins": plugins}
+            # Another device may stand behind auto now.
+            whole |= {"precision": manifest.get("precision", {})}
             whole |= provenance(plugins)
         record = cls(folder, whole)
         record.update()

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from rlhf_lab.models.devices import chosen, torch_threads
-from rlhf_lab.models.weights import load_weights
+from rlhf_lab.models.weights import load_weights, with_parameters_in
 from rlhf_lab.rollout.generators.decoders import decoder_of
 from rlhf_lab.rollout.generators.draw import draw
 from rlhf_lab.rollout.generators.options import HFSampling
@@ -77,7 +77,8 @@ class HFGenerator:
         uniforms: Uniforms,
     ) -> None:
         self._device = chosen(sampling.device, "generator.device")
-        self._model = model.eval().to(self._device)
+        own = sampling.dtype_on(self._device.type, str(model.dtype).removeprefix("torch."))
+        self._model = with_parameters_in(model.eval().to(self._device), getattr(torch, own))
         self._tokenizer = tokenizer
         self._sampling = sampling
         self._max_new_tokens = max_new_tokens

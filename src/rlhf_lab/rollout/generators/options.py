@@ -8,6 +8,9 @@ from typing import ClassVar
 
 from rlhf_lab.models.devices import check_name
 from rlhf_lab.types import limits
+from rlhf_lab.types.errors import UserError
+
+DTYPES = ("float32", "bfloat16", "float16")
 
 
 class Decode(StrEnum):
@@ -57,6 +60,13 @@ class HFSampling(limits.Limited, key="generator"):
             "auto takes a GPU if there is one."
         ),
     )
+    dtype: str = limits.option(
+        "auto",
+        about=(
+            "Type of the generator's weights: float32, bfloat16 or float16. auto is bfloat16 on a "
+            "GPU and the policy's on a CPU."
+        ),
+    )
     # Facts that other options of the group change, for the checks of combinations.
     draws_samples: ClassVar[bool] = True
     updates_in_flight: ClassVar[bool] = True
@@ -75,3 +85,14 @@ class HFSampling(limits.Limited, key="generator"):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_name(self.device, "generator.device")
+        if self.dtype not in ("auto", *DTYPES):
+            raise UserError(
+                f"generator.dtype={self.dtype}: choose one of auto, {', '.join(DTYPES)}"
+            )
+
+    def dtype_on(self, device_type: str, policy_dtype: str) -> str:
+        """The type of the generator's weights on a device of this type, cuda or cpu."""
+        if self.dtype != "auto":
+            return self.dtype
+        is_exact = policy_dtype == "float32"
+        return "bfloat16" if device_type == "cuda" and is_exact else policy_dtype

@@ -12,6 +12,9 @@ from rlhf_lab.training.engines.distributed import Processes, together
 from rlhf_lab.types.data import Batch, UpdateResult, Weights
 from rlhf_lab.types.protocols import Algorithm, Correction, Engine
 
+# Ends the calls of one engine; other work may follow.
+DONE = "done"
+# Ends the worker ranks.
 STOP = "stop"
 
 
@@ -68,8 +71,10 @@ class BroadcastEngine:
         return result
 
 
-def follow(engine: Engine, processes: Processes) -> None:
-    """Make every call that rank 0 broadcasts, until it broadcasts STOP."""
-    while (call := processes.broadcast_object(None)) != STOP:
+def follow(engine: Any, processes: Processes) -> str:
+    """Make every call that rank 0 broadcasts, until it broadcasts DONE or STOP, which is
+    returned."""
+    while (call := processes.broadcast_object(None)) not in (DONE, STOP):
         name, arguments = call
         getattr(engine, name)(*arguments)
+    return str(call)

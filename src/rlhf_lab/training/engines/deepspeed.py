@@ -6,6 +6,7 @@ import copy
 import math
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,8 +15,10 @@ from rlhf_lab.models.forward import TokenRows
 from rlhf_lab.training.engines.deepspeed_setup import make_engine, make_reference, quiet, storage_of
 from rlhf_lab.training.engines.distributed import Processes, require_group
 from rlhf_lab.training.engines.options import DeepSpeedOptions, Precision
-from rlhf_lab.training.engines.parameter_backend import REFERENCE, WEIGHT
+from rlhf_lab.training.engines.parameter_backend import REFERENCE, WEIGHT, ReferenceUse
 from rlhf_lab.training.engines.policy_with_values import PassKind, PassLayout, PolicyWithValues
+from rlhf_lab.training.engines.tensors import received
+from rlhf_lab.training.engines.zero_reference import Reference, ReplicatedReference
 from rlhf_lab.training.optim import Optim
 from rlhf_lab.types.data import PolicyOutput
 
@@ -30,22 +33,28 @@ class DeepSpeedBackend:
         options: DeepSpeedOptions,
         device: torch.device,
         processes: Processes,
+        use: ReferenceUse = ReferenceUse.frozen,
     ) -> None:
+        """networks: whole in rank 0, which sends their parameters to the other ranks; those of
+        other ranks are not read, and may be on the meta device."""
         require_group()
         self.device = device
         self._size = processes.size
         self._stage = options.stage
         self._max_grad_norm = optim.max_grad_norm
         is_low = options.dtype is Precision.bfloat16
-        networks = networks.float().to(device)
+        networks = received(networks, processes).float().to(device)
         self._trained = dict(networks.trained())
         self._shapes = {name: parameter.shape for name, parameter in self._trained.items()}
         masters = {n: p.detach().cpu().clone() for n, p in self._trained.items()} if is_low else {}
-        reference = networks.reference(copy.deepcopy(networks.policy))
+        self._reference_pass: Any = None
+        self._reference: Reference = ReplicatedReference({})
         with quiet(device, processes.local_rank):
-            self._reference_pass, self._reference = make_reference(
-                reference, options, processes.rank
-            )
+            if use is not ReferenceUse.none:
+                reference = networks.reference(copy.deepcopy(networks.policy))
+                self._reference_pass, self._reference = make_reference(
+                    reference, options, processes.rank
+                )
             self._engine = make_engine(networks, optim, options)
         self._storage = storage_of(self._engine, options.stage, processes.rank)
         self._is_settled = False

@@ -6,16 +6,16 @@ its share of the micro-batches, and all make the same calls in the same order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 
 import torch
 from torch import Tensor
 
 from rlhf_lab.algos.off_policy import corrected, measure
-from rlhf_lab.models.devices import torch_threads
+from rlhf_lab.models.dealing import Dealt, deal
+from rlhf_lab.models.devices import tensor_float, torch_threads
 from rlhf_lab.models.forward import token_rows
-from rlhf_lab.models.microbatches import Microbatch, split
 from rlhf_lab.runs.memory import memory_for, peak_bytes
 from rlhf_lab.training.engines.distributed import Processes
 from rlhf_lab.training.engines.engine_state import EngineState
@@ -24,6 +24,7 @@ from rlhf_lab.training.engines.microbatches import (
     MicrobatchMetrics,
     MicrobatchStep,
     in_order,
+    on_host,
     passes_of,
     require_finite,
     required,
@@ -97,29 +98,31 @@ class TrainingEngine:
             keys += f", engine.logit_tokens={options.logit_tokens}"
         if not options.gradient_checkpointing:
             keys += ", or pass engine.gradient_checkpointing=true"
-        with torch_threads(options.threads), memory_for(phase, keys):
+        tf32 = tensor_float(options.tf32 and self._backend.device.type == "cuda")
+        with torch_threads(options.threads), tf32, memory_for(phase, keys):
             yield
 
-    def _parts(self, batch: Batch) -> list[Microbatch]:
-        return list(split(batch, self._options.micro_rows, self._options.micro_tokens))
+    def _deal(self, batch: Batch) -> Dealt:
+        options = self._options
+        return deal(batch, options.micro_rows, options.micro_tokens, self._processes.size)
 
-    def _steps(self, parts: Sequence[Microbatch]) -> Iterator[MicrobatchStep]:
+    def _steps(self, dealt: Dealt) -> Iterator[MicrobatchStep]:
         device = self._backend.device
-        return passes_of(parts, self._processes, self._options, self._hidden_size, device)
+        return passes_of(dealt, self._processes, self._options, self._hidden_size, device)
 
     def _read(self, batch: Batch, read: Callable[[MicrobatchStep], Tensor]) -> Tensor:
         """Run `read` on every micro-batch, without gradients: its results for all rows, BT, on the
         host."""
-        parts = self._parts(batch)
+        dealt = self._deal(batch)
         mine: dict[int, Tensor] = {}
         with self._backend.no_gradients():
-            for step in self._steps(parts):
+            for step in self._steps(dealt):
                 result = read(step)
                 if step.number is not None:
                     mine[step.number] = result.cpu()
         whole_BT = torch.zeros_like(batch.mask_BT)
         for number, part in in_order(self._processes.all_gather_object(mine)):
-            whole_BT[parts[number].index_B, : part.shape[1]] = part
+            whole_BT[dealt.parts[number].index_B, : part.shape[1]] = part
         return whole_BT
 
     def move_reference(self, decay: float) -> None:
@@ -132,10 +135,10 @@ class TrainingEngine:
     ) -> UpdateResult:
         """One optimizer update. Refuses to apply a loss or gradient that is not finite."""
         self._latest = None
-        parts = self._parts(batch)
+        dealt = self._deal(batch)
         with self._phase("the update"):
-            mine = self._backward(parts, algo, correction)
-            metrics, rows = sum_metrics(self._processes.all_gather_object(mine), parts)
+            mine = self._backward(dealt, algo, correction)
+            metrics, rows = sum_metrics(self._processes.all_gather_object(mine), dealt.parts)
             require_finite("loss", metrics["loss"], learning_rate)
             metrics["entropy"] /= float(rows["weight"].sum())
             rate = learning_rate * correction.step(rows["log_ratio_sequence"])
@@ -146,12 +149,12 @@ class TrainingEngine:
         return UpdateResult({**metrics, **norms, "learning_rate": rate}, rows)
 
     def _backward(
-        self, parts: Sequence[Microbatch], algo: Algorithm, correction: Correction
+        self, dealt: Dealt, algo: Algorithm, correction: Correction
     ) -> dict[int, MicrobatchMetrics]:
         """Add the gradients of this process's micro-batches; returns the metrics of each."""
         mine: dict[int, MicrobatchMetrics] = {}
         self._backend.begin()
-        for step in self._steps(parts):
+        for step in self._steps(dealt):
             policy = self._output(step, PassKind.both)
             if step.number is None:
                 self._backend.backward(zero_loss(policy), step.is_last)
@@ -162,10 +165,7 @@ class TrainingEngine:
             entropy = (policy.entropy_BT * part.weight_BT).sum()
             sums = {**output.metrics, "loss": output.loss, "entropy": entropy}
             rows = measure(policy.logp_BT, part, output.clipped_BT, factor_BT)
-            mine[step.number] = (
-                {name: float(value.detach()) for name, value in sums.items()},
-                {name: value.cpu() for name, value in rows.items()},
-            )
+            mine[step.number] = on_host(sums, rows)
         return mine
 
     def _check_finite(self, complaint: str) -> None:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
 from rlhf_lab.models.forward import TokenRows
+from rlhf_lab.models.shapes import release_weights, without_weights
 from rlhf_lab.training.engines.distributed import Processes, require_group
 from rlhf_lab.training.engines.options import FSDPOptions
+from rlhf_lab.training.engines.parameter_backend import ReferenceUse
 from rlhf_lab.training.engines.policy_with_values import PassKind, PassLayout, PolicyWithValues
 from rlhf_lab.training.engines.tensors import Tensors, clipped_norms, fill, local
 from rlhf_lab.training.optim import Optim
@@ -31,17 +34,26 @@ class FSDPBackend:
         options: FSDPOptions,
         device: torch.device,
         processes: Processes,
+        use: ReferenceUse = ReferenceUse.frozen,
     ) -> None:
+        """networks: whole in rank 0, which gives every rank its parts and keeps nothing; the
+        parameters of other ranks are not read, and may be on the meta device."""
         require_group()
         self.device = device
         self._size = processes.size
         self._max_grad_norm = optim.max_grad_norm
         mesh = init_device_mesh(device.type, (processes.size,))
-        networks = networks.float().to(device)
-        reference = networks.reference(copy.deepcopy(networks.policy))
         dtype = getattr(torch, options.dtype.value)
-        self._reference = sharded(reference, mesh, dtype)
-        self._networks = sharded(networks, mesh, dtype)
+        self._reference = None
+        if use is not ReferenceUse.none:
+            # One that follows the policy by small steps would lose them in half precision.
+            own = dtype if use is ReferenceUse.frozen else torch.float32
+            reference = networks.reference(without_weights(networks.policy, own))
+            self._reference = sharded(reference, mesh, dtype)
+            load(self._reference, networks, device, processes)
+        self._networks = sharded(without_weights(networks, torch.float32), mesh, dtype)
+        load(self._networks, networks, device, processes)
+        release_weights(networks)
         self._tensors = Tensors(self._networks, self._reference, optim)
         self.shapes = self._tensors.shapes
         self.is_finite = self._tensors.is_finite
@@ -55,7 +67,8 @@ class FSDPBackend:
         return PolicyOutput(*self._networks(token_rows, kind, layout))
 
     def reference(self, token_rows: TokenRows, layout: PassLayout) -> PolicyOutput:
-        return PolicyOutput(*self._reference(token_rows, PassKind.policy, layout))
+        reference: Any = self._reference
+        return PolicyOutput(*reference(token_rows, PassKind.policy, layout))
 
     @contextmanager
     def no_gradients(self) -> Iterator[None]:
@@ -64,7 +77,8 @@ class FSDPBackend:
         # After a pass without backward, the root keeps whole tensors, which would be stale once the
         # shards have changed.
         reshard(self._networks)
-        reshard(self._reference)
+        if self._reference is not None:
+            reshard(self._reference)
 
     @contextmanager
     def with_weights(self, weights: Iterable[tuple[str, Tensor]]) -> Iterator[None]:
@@ -103,6 +117,27 @@ def sharded(networks: PolicyWithValues, mesh: DeviceMesh, dtype: torch.dtype) ->
         fully_shard(layer, mesh=mesh, mp_policy=precision)
     fully_shard(networks, mesh=mesh, mp_policy=precision, reshard_after_forward=False)
     return networks
+
+
+def load(
+    networks: PolicyWithValues,
+    source: PolicyWithValues,
+    device: torch.device,
+    processes: Processes,
+) -> None:
+    """Fill sharded parameters on the meta device with rank 0's whole ones, one tensor at a time. No
+    rank has more than one whole tensor on its device, and no other rank than 0 any on its host."""
+    buffers = {name: buffer.clone() for name, buffer in networks.named_buffers()}
+    networks.to_empty(device=device)
+    for name, buffer in networks.named_buffers():
+        buffer.copy_(buffers[name])
+    wanted = networks.state_dict().keys()
+    state = source.state_dict() if processes.is_main else {}
+    set_model_state_dict(
+        networks,
+        {name: tensor for name, tensor in state.items() if name in wanted},
+        options=StateDictOptions(full_state_dict=True, broadcast_from_rank0=True),
+    )
 
 
 def layers(module: torch.nn.Module) -> Iterator[torch.nn.Module]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,6 +14,7 @@ from torch import Tensor
 
 from rlhf_lab.models.batching import to_device
 from rlhf_lab.models.causal_rows import stores_no_masks
+from rlhf_lab.models.dealing import Dealt
 from rlhf_lab.models.forward import num_chunks, token_rows
 from rlhf_lab.models.microbatches import Microbatch, trim
 from rlhf_lab.models.shared_prompts import packing_is_cheaper
@@ -42,30 +44,43 @@ class MicrobatchStep:
 
 
 def passes_of(
-    parts: Sequence[Microbatch],
+    dealt: Dealt,
     processes: Processes,
     options: EngineOptions,
     hidden_size: int,
     device: torch.device,
 ) -> Iterator[MicrobatchStep]:
     """This process's passes over micro-batches, as many as every other process makes."""
-    size, rank = processes.size, processes.rank
-    count = math.ceil(len(parts) / size)
-    for index in range(count):
-        abreast = parts[index * size : (index + 1) * size]
+    for index, turn in enumerate(dealt.turns):
+        abreast = [dealt.parts[number] for number in turn if number is not None]
         tokens = max(int(part.batch.mask_BT.sum()) for part in abreast)
         is_packed = options.share_prompts and all(
             packing_is_cheaper(token_rows(part.batch), hidden_size, stores_no_masks(device))
             for part in abreast
         )
-        is_mine = rank < len(abreast)
-        batch = abreast[rank].batch if is_mine else trim(abreast[0].batch, 0, 1)
+        number = turn[processes.rank]
+        mine = trim(abreast[0].batch, 0, 1) if number is None else dealt.parts[number].batch
         yield MicrobatchStep(
-            batch=to_device(batch, device),
-            number=index * size + rank if is_mine else None,
+            batch=to_device(mine, device),
+            number=number,
             layout=PassLayout(num_chunks(tokens, options.logit_tokens), is_packed),
-            is_last=index + 1 == count,
+            is_last=index + 1 == len(dealt.turns),
         )
+
+
+def on_host(sums: Mapping[str, Tensor], rows: Mapping[str, Tensor]) -> MicrobatchMetrics:
+    """Sums of metrics and measures of every row, brought to the host in one copy: a GPU would be
+    waited for at each. Numbers keep their bits, which float64 holds of all of them."""
+    tensors = [*sums.values(), *rows.values()]
+    flat = torch.cat([tensor.detach().double().reshape(-1) for tensor in tensors]).cpu()
+    ends = list(itertools.accumulate(tensor.numel() for tensor in tensors))
+    parts = flat.tensor_split(ends[:-1])
+    columns = {
+        name: part.to(column.dtype).reshape(column.shape)
+        for (name, column), part in zip(rows.items(), parts[len(sums) :], strict=True)
+    }
+    numbers = flat[: len(sums)].tolist()
+    return dict(zip(sums, numbers, strict=True)), columns
 
 
 def zero_loss(policy: PolicyOutput) -> Tensor:

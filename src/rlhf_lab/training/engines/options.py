@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from rlhf_lab.models.devices import check_name
 from rlhf_lab.tasks.extras import require_package
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
 
+AUTO_TOKENS = -1
+# Padded tokens of a pass on a GPU: enough to fill it, whatever the lengths of the rows.
+TOKENS_ON_GPU = 16384
+GPU = "cuda"
+
 
 class Precision(StrEnum):
     """Of forward and backward passes; the weights that the optimizer changes are float32."""
 
+    auto = "auto"
     float32 = "float32"
     bfloat16 = "bfloat16"
 
@@ -40,11 +46,11 @@ class EngineOptions(limits.Limited, key="engine"):
         ),
     )
     micro_tokens: int = limits.count(
-        0,
-        also={0: "for no such limit"},
+        AUTO_TOKENS,
+        also={0: "for no such limit", AUTO_TOKENS: f"for {TOKENS_ON_GPU} on a GPU alone"},
         about=(
             "Padded tokens of one pass at most, with groups of like length together; 0 is no such "
-            "limit."
+            f"limit, and -1 is {TOKENS_ON_GPU} on a GPU and no limit on a CPU."
         ),
     )
     logit_tokens: int = limits.count(
@@ -70,10 +76,17 @@ class EngineOptions(limits.Limited, key="engine"):
         ),
     )
     dtype: Precision = limits.option(
-        Precision.float32,
+        Precision.auto,
         about=(
             "Type of forward and backward passes; master weights and sums of gradients are "
-            "float32, and engine=single takes float32 alone."
+            "float32. auto is bfloat16 on a GPU and float32 on a CPU."
+        ),
+    )
+    tf32: bool = limits.option(
+        False,
+        about=(
+            "Whether a GPU multiplies float32 matrices of the trainer's passes with 10 bits of "
+            "mantissa (TensorFloat-32)."
         ),
     )
     versions: Versions = limits.option(
@@ -89,6 +102,16 @@ class EngineOptions(limits.Limited, key="engine"):
         super().__post_init__()
         check_name(self.device, "engine.device")
 
+    def on(self, device_type: str) -> Self:
+        """The same with the values that auto takes on a device of this type, cuda or cpu."""
+        is_gpu = device_type == GPU
+        dtype, tokens = self.dtype, self.micro_tokens
+        if dtype is Precision.auto:
+            dtype = Precision.bfloat16 if is_gpu else Precision.float32
+        if tokens == AUTO_TOKENS:
+            tokens = TOKENS_ON_GPU if is_gpu else 0
+        return replace(self, dtype=dtype, micro_tokens=tokens)
+
 
 @dataclass(frozen=True)
 class SingleEngineOptions(EngineOptions):
@@ -96,14 +119,6 @@ class SingleEngineOptions(EngineOptions):
 
     name: str = limits.name("single")
     shares_work: ClassVar[bool] = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.dtype is not Precision.float32:
-            raise UserError(
-                f"engine.dtype={self.dtype.value} with engine=single: it trains in the model's own "
-                "dtype; pass engine=fsdp or engine=deepspeed, which keep float32 masters"
-            )
 
 
 @dataclass(frozen=True)
@@ -131,6 +146,12 @@ class DeepSpeedOptions(EngineOptions):
         ),
         source="arXiv:1910.02054",
     )
+
+    def on(self, device_type: str) -> Self:
+        """At stage 0, auto is float32 on a GPU too: bfloat16 is refused there."""
+        found = super().on(device_type)
+        is_free = self.stage == 0 and self.dtype is Precision.auto
+        return replace(found, dtype=Precision.float32) if is_free else found
 
     def require_usable(self, key: str) -> None:
         """Refuse to start without the package, or with sums of gradients in bfloat16."""

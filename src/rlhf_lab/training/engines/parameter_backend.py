@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
+from enum import StrEnum
 from typing import Protocol
 
 import torch
@@ -16,6 +17,14 @@ from rlhf_lab.types.data import PolicyOutput
 # Parts of a parameter that `read` and `write` know besides those of the optimizer.
 WEIGHT = "weight"
 REFERENCE = "reference"
+
+
+class ReferenceUse(StrEnum):
+    """What a run does with the reference: nothing, it stays as it is, or it follows the policy."""
+
+    none = "none"
+    frozen = "frozen"
+    moves = "moves"
 
 
 class ParameterBackend(Protocol):

@@ -13,13 +13,14 @@ from torch.func import functional_call
 
 from rlhf_lab.models.adapters import adapters_off, has_adapters, merged_weight, plain_names
 from rlhf_lab.models.forward import TokenRows
-from rlhf_lab.training.engines.parameter_backend import WEIGHT
+from rlhf_lab.training.engines.parameter_backend import WEIGHT, ReferenceUse
 from rlhf_lab.training.engines.policy_with_values import (
     POLICY,
     PassKind,
     PassLayout,
     PolicyWithValues,
 )
+from rlhf_lab.training.engines.precision import autocast, round_frozen, with_masters
 from rlhf_lab.training.engines.tensors import Tensors, clipped_norms
 from rlhf_lab.training.optim import Optim
 from rlhf_lab.types.data import PolicyOutput
@@ -27,15 +28,28 @@ from rlhf_lab.types.data import PolicyOutput
 
 class SingleBackend:
     """See ParameterBackend. A policy with adapters is its own reference, with the adapters off; its
-    weights are read with the adapters merged in."""
+    weights are read with the adapters merged in.
 
-    def __init__(self, networks: PolicyWithValues, optim: Optim, device: torch.device) -> None:
+    is_low: whether passes are in bfloat16; what is trained is float32 in any case.
+    """
+
+    def __init__(
+        self,
+        networks: PolicyWithValues,
+        optim: Optim,
+        device: torch.device,
+        use: ReferenceUse = ReferenceUse.frozen,
+        is_low: bool = False,
+    ) -> None:
         self.device = device
-        self._networks = networks.to(device)
+        self._is_low = is_low
+        self._networks = with_masters(networks).to(device)
         self._merged = plain_names(networks.policy) if has_adapters(networks.policy) else {}
         own = None
-        if not self._merged:
+        if not self._merged and use is not ReferenceUse.none:
             own = networks.reference(copy.deepcopy(networks.policy))
+            if is_low and use is ReferenceUse.frozen:
+                round_frozen(own)
         self._reference = own or networks
         self._max_grad_norm = optim.max_grad_norm
         self._other_weights: dict[str, Tensor] = {}
@@ -47,13 +61,16 @@ class SingleBackend:
         self.write = self._tensors.write
 
     def output(self, token_rows: TokenRows, kind: PassKind, layout: PassLayout) -> PolicyOutput:
-        if self._other_weights:
-            arguments = (token_rows, kind, layout)
-            return PolicyOutput(*functional_call(self._networks, self._other_weights, arguments))
-        return PolicyOutput(*self._networks(token_rows, kind, layout))
+        arguments = (token_rows, kind, layout)
+        with autocast(self.device, self._is_low):
+            if self._other_weights:
+                output = functional_call(self._networks, self._other_weights, arguments)
+            else:
+                output = self._networks(*arguments)
+        return PolicyOutput(*output)
 
     def reference(self, token_rows: TokenRows, layout: PassLayout) -> PolicyOutput:
-        with adapters_off(self._reference.policy):
+        with adapters_off(self._reference.policy), autocast(self.device, self._is_low):
             return PolicyOutput(*self._reference(token_rows, PassKind.policy, layout))
 
     @contextmanager

@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 from torch.distributed.tensor import DTensor, distribute_tensor
 
+from rlhf_lab.models.shapes import with_parameters
+from rlhf_lab.training.engines.distributed import Processes
 from rlhf_lab.training.engines.parameter_backend import REFERENCE, WEIGHT
 from rlhf_lab.training.engines.policy_with_values import PolicyWithValues
 from rlhf_lab.training.optim import Optim
@@ -58,7 +60,10 @@ class Tensors:
         """Copy a whole tensor into a parameter or state; missing optimizer state is created."""
         parameter = self.trained[name]
         if part not in (WEIGHT, REFERENCE) and part not in self.optimizer.state[parameter]:
-            fresh = torch.zeros_like(parameter.detach()) if value.dim() else value.clone()
+            if value.dim():
+                fresh = torch.zeros_like(parameter.detach())
+            else:
+                fresh = value.to(step_device(self.optimizer, parameter)).clone()
             self.optimizer.state[parameter][part] = fresh
         fill(self._tensor(name, part), value)
 
@@ -71,15 +76,42 @@ class Tensors:
         return tensor
 
 
+def received(networks: PolicyWithValues, processes: Processes) -> PolicyWithValues:
+    """The networks with rank 0's parameters, whole, on the host of every rank."""
+    if processes.size == 1:
+        return networks
+    own = dict(networks.named_parameters()) if processes.is_main else {}
+    sent = processes.broadcast_tensors(own)
+    if processes.is_main:
+        for _ in sent:
+            pass
+        return networks
+    return with_parameters(networks, dict(sent))
+
+
 def adamw(parameters: Iterable[torch.nn.Parameter], optim: Optim) -> torch.optim.AdamW:
-    """The optimizer of every engine, before the first learning rate."""
+    """The optimizer of every engine, before the first learning rate. It is fused on a GPU, where it
+    reads and writes each tensor once. Weights of half precision are a bug: steps smaller than
+    their resolution would be lost."""
+    trained = list(parameters)
+    if half := {str(p.dtype) for p in trained if p.dtype.itemsize < torch.float32.itemsize}:
+        raise RuntimeError(f"AdamW would train weights in {', '.join(sorted(half))} themselves")
+    is_on_gpu = all(parameter.device.type == "cuda" for parameter in trained)
     return torch.optim.AdamW(
-        list(parameters),
+        trained,
         lr=optim.lr,
         betas=(optim.beta1, optim.beta2),
         eps=optim.eps,
         weight_decay=optim.weight_decay,
+        fused=is_on_gpu or None,
     )
+
+
+def step_device(optimizer: torch.optim.Optimizer, parameter: Tensor) -> torch.device:
+    """Where AdamW counts the steps of a parameter: on its device if it is fused, else on the
+    host."""
+    is_fused = bool(optimizer.param_groups[0].get("fused"))
+    return parameter.device if is_fused else torch.device("cpu")
 
 
 def local(tensor: Tensor) -> Tensor:

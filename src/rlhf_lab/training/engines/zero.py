@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from rlhf_lab.training.engines.parameter_backend import WEIGHT
+from rlhf_lab.training.engines.tensors import step_device
 
 
 class ZeroStorage(Protocol):
@@ -76,6 +77,7 @@ class WholeStorage(ReplicatedWeights):
     """Stage 0: every process has everything."""
 
     def __init__(self, engine: Any) -> None:
+        self._optimizer = engine.optimizer
         self._state = engine.optimizer.state
 
     def optimizer_parts(self) -> Iterator[str]:
@@ -89,7 +91,8 @@ class WholeStorage(ReplicatedWeights):
         if part == WEIGHT:
             parameter.data.copy_(value)
         else:
-            device = parameter.device if value.dim() else value.device
+            counts = step_device(self._optimizer, parameter)
+            device = parameter.device if value.dim() else counts
             self._state[parameter][part] = value.to(device).clone()
 
 
@@ -165,7 +168,7 @@ def make_state(optimizer: Any, flat: list[Tensor], part: str, value: Tensor) -> 
     for buffer in flat:
         entry = optimizer.state[buffer]
         if part == "step":
-            entry[part] = value.clone()
+            entry[part] = value.to(step_device(optimizer, buffer)).clone()
         elif part not in entry:
             entry[part] = torch.zeros_like(buffer)
             is_missing = True

@@ -43,11 +43,10 @@ def vllm_generator(
     """load_model makes the policy in transformers: its weights are not read and may be on `meta`.
     seed is the rollout's."""
     model = load_model().eval()
-    dtype = str(model.dtype).removeprefix("torch.")
     proof = Proof(
         model,
         options.temperature,
-        options.tolerance(dtype),
+        options.tolerance(dtype_of(options, model), name_of(model.dtype)),
         options.threads,
         chosen(options.device, "generator.device"),
     )
@@ -85,7 +84,6 @@ def local_engine(
 
 def engine_settings(options: VLLMSampling, model: Any, lengths: Lengths) -> dict[str, Any]:
     """Arguments of vLLM's engine. Weights are dummies, so that all that count are transferred."""
-    dtype = str(model.dtype).removeprefix("torch.")
     # Prompts that are read in parts take a request's random generator back, which vLLM 0.32 cannot
     # do with one of a CPU: it fails.
     on_cpu = {} if torch.cuda.is_available() else {"enable_chunked_prefill": False}
@@ -94,7 +92,7 @@ def engine_settings(options: VLLMSampling, model: Any, lengths: Lengths) -> dict
         "load_format": "dummy",
         # The folder holds a config alone, and requests hold token ids.
         "skip_tokenizer_init": True,
-        "dtype": dtype if options.dtype == "auto" else options.dtype,
+        "dtype": dtype_of(options, model),
         "tensor_parallel_size": options.tensor_parallel_size,
         "gpu_memory_utilization": options.gpu_memory_utilization,
         "max_model_len": lengths.prompt + lengths.response,
@@ -105,3 +103,14 @@ def engine_settings(options: VLLMSampling, model: Any, lengths: Lengths) -> dict
         "generation_config": "vllm",
         "seed": 0,
     }
+
+
+def dtype_of(options: VLLMSampling, model: Any) -> str:
+    """The type of vLLM's weights here."""
+    device_type = "cuda" if torch.cuda.is_available() else "cpu"
+    return options.dtype_on(device_type, name_of(model.dtype))
+
+
+def name_of(dtype: torch.dtype) -> str:
+    """The name of a type as options have it."""
+    return str(dtype).removeprefix("torch.")

@@ -9,7 +9,6 @@ from typing import ClassVar
 from rlhf_lab.rollout.generators.options import HFSampling
 from rlhf_lab.tasks.extras import require_package
 from rlhf_lab.types import limits
-from rlhf_lab.types.errors import UserError
 
 # Largest mean |log-prob difference| that a proof lets pass; docs/generation.md has what is seen.
 TOLERANCE = {"float32": 1e-3, "bfloat16": 0.1, "float16": 0.02}
@@ -31,7 +30,6 @@ class VLLMSampling(HFSampling):
     """vLLM in a process of its own; labels and evaluation are sampled as by generator=hf."""
 
     name: str = limits.name("vllm")
-    dtype: str = limits.option("auto", about="Type of vLLM's weights; auto takes the policy's.")
     tensor_parallel_size: int = limits.count(
         1, most=1024, about="GPUs that share one copy of the model."
     )
@@ -67,16 +65,8 @@ class VLLMSampling(HFSampling):
     updates_in_flight: ClassVar[bool] = False
     has_own_kernels: ClassVar[bool] = True
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.dtype not in ("auto", *TOLERANCE):
-            raise UserError(
-                f"generator.dtype={self.dtype}: choose one of auto, {', '.join(TOLERANCE)}"
-            )
-
-    def tolerance(self, policy_dtype: str) -> float:
+    def tolerance(self, own: str, policy_dtype: str) -> float:
         """The coarser of vLLM's precision and the policy's decides, unless the user does."""
-        own = policy_dtype if self.dtype == "auto" else self.dtype
         return self.prove_tolerance or max(TOLERANCE[own], TOLERANCE[policy_dtype])
 
     def require_usable(self, key: str) -> None:
