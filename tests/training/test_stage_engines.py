@@ -179,6 +179,7 @@ def test_two_processes_make_the_stages_of_one(
     one = Artifacts(make_config(*SMALL, *IN_PARTS), Console(quiet=True))
     sft = one.sft(one._config.model)
     given = ["debug=tiny", f"engine={engine}", f"output.cache={tmp_path}/cache", "seed=1"]
+    given += ["engine.gradient_checkpointing=true"]
     command = ["-m", "rlhf_lab.cli.main", "reward-model", *given, *SMALL, *IN_PARTS]
     code, _, err = ended(torchrun(command))
     assert code == 0, err

@@ -50,6 +50,9 @@ class EngineJob:
 
     def engine(self, processes: Processes) -> TrainingEngine:
         """The engine of this process, which owns the networks from now on."""
+        if self.options.gradient_checkpointing:
+            # Not before they are sent: it leaves hooks that cannot be.
+            self.networks.save_activations()
         return TrainingEngine(
             self._backend(processes), self.dtypes, self.options, processes, self.hidden_size
         )
@@ -91,8 +94,6 @@ def engine_job(config: Config, model: Any, values: ValueNetwork | None = None) -
     networks = PolicyWithValues(
         model, values, config.generator.temperature, config.engine.share_prompts
     )
-    if config.engine.gradient_checkpointing:
-        networks.save_activations()
     moves = config.algo.needs.reference_every > 0
     use = ReferenceUse.moves if moves else ReferenceUse.frozen
     return EngineJob(networks, dtypes, config.engine, config.optim, use, model.config.hidden_size)

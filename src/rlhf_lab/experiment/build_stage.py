@@ -38,8 +38,6 @@ class StageEngine:
     def led(self, networks: PolicyWithValues, lr: float) -> Iterator[Engine]:
         """The engine of rank 0, for the block. It owns the networks, and it has no reference."""
         model = networks.policy
-        if self.options.gradient_checkpointing:
-            networks.save_activations()
         job = EngineJob(
             networks,
             {name: parameter.dtype for name, parameter in model.named_parameters()},
