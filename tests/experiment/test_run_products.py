@@ -13,7 +13,7 @@ from rlhf_lab.experiment.run_products import (
     PRODUCTS,
     UsedProducts,
     products_of,
-    without_code,
+    without_makers,
 )
 from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.tables.gather import gather
@@ -148,7 +148,7 @@ def test_a_run_goes_on_from_another_folder_with_the_files_of_the_one_it_was_star
 
 def test_products_are_known_by_their_settings_whatever_the_code() -> None:
     key = {"seed": 1, "code": "a", "start": {"code": "b", "task": {"name": "c"}}}
-    assert without_code(key) == {"seed": 1, "start": {"task": {"name": "c"}}}
+    assert without_makers(key) == {"seed": 1, "start": {"task": {"name": "c"}}}
 
 
 def test_a_product_is_found_near_the_run_where_it_was_or_in_the_cache_under_its_former_name(

@@ -6,8 +6,10 @@ from __future__ import annotations
 import copy
 import json
 import math
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,6 +20,7 @@ from torch import Tensor
 from rlhf_lab.cli.reward_model import train_reward_models
 from rlhf_lab.experiment import lifecycle
 from rlhf_lab.experiment.build_engine import build_value_model
+from rlhf_lab.experiment.build_stage import stage_engine
 from rlhf_lab.experiment.make_models import STRENGTH
 from rlhf_lab.experiment.prepare import Artifacts, read_pairs
 from rlhf_lab.models.causal_lm import load_policy
@@ -31,6 +34,7 @@ from rlhf_lab.rewards.steps_options import StepsReward
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.tasks.pairs import swap_sides
 from rlhf_lab.tasks.tldr_nano import TldrNano
+from rlhf_lab.training.engines.options import SingleEngineOptions
 from rlhf_lab.training.stages.calibration import (
     Bin,
     by_quarter,
@@ -41,6 +45,7 @@ from rlhf_lab.training.stages.calibration import (
 )
 from rlhf_lab.training.stages.reward_model import accuracy, pair_gaps, train_reward_model
 from rlhf_lab.training.stages.reward_model_options import RewardModelOptions, Treatment
+from rlhf_lab.training.stages.scored_rows import ScoreNetwork
 from rlhf_lab.training.stages.strength import (
     Row,
     apply_treatment,
@@ -51,6 +56,7 @@ from rlhf_lab.training.stages.strength import (
     weakest,
 )
 from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.protocols import Engine
 from rlhf_lab.types.samples import Split
 from rlhf_lab_analysis.studies import calibration as curve
 from tests.conftest import MakeConfig
@@ -253,11 +259,19 @@ def labelled(count: int, wrong_every: int, shift: int) -> list[Row]:
     ]
 
 
+def engine_of(model: Any, options: RewardModelOptions) -> AbstractContextManager[Engine]:
+    """The engine of a stage on a CPU, which trains the model in place."""
+    config: Any = SimpleNamespace(engine=SingleEngineOptions(device="cpu"))
+    return stage_engine(config, options).led(ScoreNetwork(model), options.lr)
+
+
 def trained(rows: list[Row], held_out: list[Row], strength_P: Tensor | None, **how: Any) -> Any:
     options = RewardModelOptions(**{"epochs": 2, "batch": 16, "lr": 1e-3, "threads": 1, **how})
     model = tiny_model(seed=1)
     bar = Silent()
-    return model, train_reward_model(model, rows, held_out, REFERENCES, options, 1, bar, strength_P)
+    with engine_of(model, options) as engine:
+        result = train_reward_model(engine, rows, held_out, REFERENCES, options, 1, bar, strength_P)
+    return model, result
 
 
 def test_voters_find_wrong_labels_and_their_reward_model_is_surer_without_them() -> None:
@@ -266,7 +280,8 @@ def test_voters_find_wrong_labels_and_their_reward_model_is_surer_without_them()
     for seed in (1, 2):
         model = tiny_model(seed)
         options = RewardModelOptions(epochs=2, batch=16, lr=1e-3, threads=1)
-        train_reward_model(model, rows, held_out, REFERENCES, options, seed, Silent())
+        with engine_of(model, options) as engine:
+            train_reward_model(engine, rows, held_out, REFERENCES, options, seed, Silent())
         gaps.append(pair_gaps(model, rows, 16))
     strength_P, _ = vote(torch.stack(gaps))
     found = strength_metrics(rows, strength_P)

@@ -16,13 +16,14 @@ from rlhf_lab.experiment.build_prompts import build_prompts
 from rlhf_lab.experiment.prepare import Artifacts, read_pairs
 from rlhf_lab.models.batching import collate
 from rlhf_lab.models.causal_lm import load_policy
+from rlhf_lab.models.forward import response_output
 from rlhf_lab.models.pretrained import PretrainedModel
 from rlhf_lab.models.weights import weights_digest
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.tasks.references import reference_groups
 from rlhf_lab.training.stages.cache import cached
 from rlhf_lab.training.stages.labels import LabelOptions, Noise, prefers_first, write_labels
-from rlhf_lab.training.stages.sft import token_loss
+from rlhf_lab.training.stages.sft import counted
 from rlhf_lab.training.stages.sft_options import LossOn
 from rlhf_lab.types.data import Weights
 from rlhf_lab.types.samples import Group, Split
@@ -102,8 +103,11 @@ def test_sft_loss_counts_the_response_or_everything(make_config: MakeConfig) -> 
     groups = reference_groups([stream[0], stream[1]], tokenizer, 24)
     batch = collate(groups, tokenizer.pad_token_id)
     with torch.inference_mode():
-        response = token_loss(model, batch, LossOn.response)
-        everything = token_loss(model, batch, LossOn.all)
+        counted_rows = {on: counted(batch, on) for on in LossOn}
+        response, everything = (
+            loss.loss(response_output(model, rows, temperature=1.0), rows).loss
+            for rows, loss in (counted_rows[LossOn.response], counted_rows[LossOn.all])
+        )
         # by hand: the library's own loss on each unpadded row
         terms = []
         for g in groups:
@@ -111,8 +115,8 @@ def test_sft_loss_counts_the_response_or_everything(make_config: MakeConfig) -> 
             terms.append((float(model(input_ids=ids, labels=ids).loss), ids.shape[1] - 1))
     # left padding makes the first real token of the shorter row a target as well
     total = sum(loss * count for loss, count in terms)
-    counted = sum(count for _, count in terms)
-    assert float(everything) == pytest.approx(total / counted, rel=0.05)
+    num_terms = sum(count for _, count in terms)
+    assert float(everything) == pytest.approx(total / num_terms, rel=0.05)
     assert float(response) != pytest.approx(float(everything), rel=1e-3)
 
 

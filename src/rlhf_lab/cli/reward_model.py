@@ -49,7 +49,12 @@ def show_calibration(console: Console, bins: Sequence[Bin]) -> None:
 def job(cfg: DictConfig) -> None:
     from rlhf_lab.cli.compose import stage
 
-    train_reward_models(*stage(cfg))
+    config, console = stage(cfg)
+    from rlhf_lab.training.engines.broadcast_engine import STOP
+    from rlhf_lab.training.engines.distributed import main_rank
+
+    with main_rank(STOP):
+        train_reward_models(config, console)
 
 
 COMMAND = HydraCommand(
@@ -57,4 +62,5 @@ COMMAND = HydraCommand(
     "train the proxy reward model on the labelled pairs",
     "task=tldr_nano model@proxy=nano_m",
     job=job,
+    is_distributed=True,
 )

@@ -16,10 +16,17 @@ def job(cfg: DictConfig) -> None:
 
     config, console = stage(cfg)
     from rlhf_lab.experiment.prepare import Artifacts
+    from rlhf_lab.training.engines.broadcast_engine import STOP
+    from rlhf_lab.training.engines.distributed import main_rank
 
-    report_artifact(console, "sft", Artifacts(config, console).sft(config.model))
+    with main_rank(STOP):
+        report_artifact(console, "sft", Artifacts(config, console).sft(config.model))
 
 
 COMMAND = HydraCommand(
-    "sft", "fine-tune the policy on reference answers", "task=tldr_nano model=nano_m", job=job
+    "sft",
+    "fine-tune the policy on reference answers",
+    "task=tldr_nano model=nano_m",
+    job=job,
+    is_distributed=True,
 )

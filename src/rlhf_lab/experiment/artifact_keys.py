@@ -11,11 +11,15 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+import torch
+
 import rlhf_lab
 from rlhf_lab.experiment.build import transformers_sampling
+from rlhf_lab.experiment.build_stage import engine_key, stage_device
 from rlhf_lab.experiment.config import Config, plain
 from rlhf_lab.experiment.derived import has_references
 from rlhf_lab.experiment.own_code import digests
+from rlhf_lab.experiment.run_products import ON_DEVICE
 from rlhf_lab.models.pretrained import PretrainedModel
 from rlhf_lab.models.scratch import ScratchModel
 from rlhf_lab.rewards.function import FunctionReward, code_of
@@ -23,6 +27,8 @@ from rlhf_lab.rewards.options import named_parts, parts
 from rlhf_lab.runs.folder import config_hash
 from rlhf_lab.tasks.protocols import Edited
 from rlhf_lab.training.stages.relabel import GivenPairs, given_pairs
+from rlhf_lab.training.stages.reward_model_options import RewardModelOptions
+from rlhf_lab.training.stages.sft_options import SFTOptions
 
 Key = dict[str, Any]
 Model = ScratchModel | PretrainedModel
@@ -39,8 +45,11 @@ class ArtifactKeys:
     config: Config
 
     def sft(self, model: Model) -> Key:
-        config = self.config
-        return self._key(task=self._task(), model=plain(model.whole), options=plain(config.sft))
+        return self._key(
+            task=self._task(),
+            model=plain(model.whole),
+            **self._trained(self.config.sft),
+        )
 
     def initial(self, model: ScratchModel) -> Key:
         return self._key(task=self.config.task.name, model=plain(model.whole))
@@ -68,7 +77,7 @@ class ArtifactKeys:
         return self._key(
             labels=self.labels(),
             start=self._start(self.config.proxy),
-            options=plain(self.config.reward_model),
+            **self._trained(self.config.reward_model),
             member=member,
         )
 
@@ -77,9 +86,14 @@ class ArtifactKeys:
         return self._key(
             labels=self.labels(),
             start=self._start(self.config.proxy),
-            options=plain(options.voter),
+            **self._trained(options.voter),
             members=options.strength_members,
         )
+
+    def _trained(self, stage: SFTOptions | RewardModelOptions) -> Key:
+        """The options of a stage that trains, and of its engine what decides its bits."""
+        options = {name: value for name, value in plain(stage).items() if name != "micro_rows"}
+        return {"options": options, **engine_key(self.config, stage)}
 
     def _task(self) -> Key:
         """The task's settings, and for users' own files what is in them."""
@@ -99,7 +113,16 @@ class ArtifactKeys:
         config = self.config
         key = {"seed": config.seed, "kernels": config.kernels.value, "code": code_digest()}
         own = digests([("task", config.task), *judges])
-        return key | settings | ({"own_code": own} if own else {})
+        return key | device_key(config) | settings | ({"own_code": own} if own else {})
+
+
+def device_key(config: Config) -> Key:
+    """The kind of device whose kernels decide bits; nothing on a CPU."""
+    device = stage_device(config)
+    if device.type == "cpu":
+        return {}
+    major, minor = torch.cuda.get_device_capability(device)
+    return {ON_DEVICE: f"{device.type} {major}.{minor}"}
 
 
 def hash_of(pairs: GivenPairs) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -25,7 +24,8 @@ from rlhf_lab.experiment.train import learn
 from rlhf_lab.experiment.validate import validate
 from rlhf_lab.models.causal_lm import require_savable, save_policy
 from rlhf_lab.models.devices import release_unused
-from rlhf_lab.models.weights import load_weights, weights_digest
+from rlhf_lab.models.shapes import with_parameters, without_weights
+from rlhf_lab.models.weights import weights_digest
 from rlhf_lab.rollout.mode_choices import ExecutorKind
 from rlhf_lab.runs import folder as runs
 from rlhf_lab.runs import forkserver
@@ -162,12 +162,11 @@ def train_policy(
     model, tokenizer = loader.take(sources.policy, config.seed)
     settings = generation_settings(config)
     require_savable(model, tokenizer, sources.policy.path, settings)
+    # The engine may cut the trained one into parts.
+    shape = without_weights(model)
     weights = learn(config, sources, model, tokenizer, output, console.print, should_stop)
     if weights.version == config.run.num_rounds:
-        # The engine may have cut the trained one into parts; the evaluation reads another, too.
-        del model
-        whole = copy.deepcopy(loader.read(sources.policy, config.seed)[0])
-        load_weights(whole, weights)
+        whole = with_parameters(shape, weights.state)
         save_policy(whole, tokenizer, folder / runs.POLICY, settings)
     return weights
 

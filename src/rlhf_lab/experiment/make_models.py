@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from rlhf_lab.experiment.build_prompts import build_prompts
+from rlhf_lab.experiment.build_stage import stage_engine
 from rlhf_lab.experiment.checks_models import check_context
 from rlhf_lab.experiment.checks_references import require_references
 from rlhf_lab.experiment.config import Config
@@ -19,10 +20,13 @@ from rlhf_lab.models.devices import chosen, torch_threads
 from rlhf_lab.models.pretrained import PretrainedModel
 from rlhf_lab.models.reward_model import load_reward_model, reward_model_from, save_reward_model
 from rlhf_lab.models.scratch import ScratchModel
+from rlhf_lab.models.shapes import with_parameters, without_weights
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.tasks.references import reference_sample
+from rlhf_lab.training.engines.policy_with_values import PolicyWithValues
 from rlhf_lab.training.stages.calibration import write_calibration
 from rlhf_lab.training.stages.reward_model import pair_gaps, train_reward_model
+from rlhf_lab.training.stages.scored_rows import ScoreNetwork
 from rlhf_lab.training.stages.sft import train_sft
 from rlhf_lab.training.stages.strength import strength_metrics, vote
 from rlhf_lab.types.randomness import stable_hash
@@ -41,13 +45,16 @@ def make_sft(
     require_references(config, "SFT")
     policy, tokenizer = load_policy(model, config.task.tokenizer(), config.seed)
     check_context(config, policy)
-    policy.to(chosen(config.engine.device, "engine.device"))
+    shape, by = without_weights(policy), stage_engine(config, config.sft)
     train = build_prompts(config, tokenizer, Split.train, "sft")
     held_out = build_prompts(config, tokenizer, Split.validation, "sft", shuffle=False)
     num = min(HELD_OUT_PROMPTS, len(held_out))
-    with console.stage(f"sft {model.name}", total=config.sft.steps) as bar:
-        metrics = train_sft(
-            policy,
+    with (
+        console.stage(f"sft {model.name}", total=config.sft.steps) as bar,
+        by.led(PolicyWithValues(policy, None, temperature=1.0), config.sft.lr) as engine,
+    ):
+        metrics, weights = train_sft(
+            engine,
             tokenizer,
             train,
             [held_out[index] for index in range(num)],
@@ -55,7 +62,7 @@ def make_sft(
             config.sft,
             bar,
         )
-    save_policy(policy, tokenizer, folder)
+    save_policy(with_parameters(shape, weights.state), tokenizer, folder)
     return metrics
 
 
@@ -81,8 +88,8 @@ def make_reward_model(
     require_references(config, "a proxy")
     options, (policy, tokenizer), (train, held_out) = config.reward_model, start, pairs
     seed = stable_hash(config.seed, "member", member) & (2**63 - 1) if member else config.seed
-    device = chosen(config.engine.device, "engine.device")
-    model = reward_model_from(policy, seed).to(device)
+    model = reward_model_from(policy, seed)
+    shape, by = without_weights(model), stage_engine(config, options)
     stream = build_prompts(config, tokenizer, Split.train, "reward_model")
     limit = response_tokens(config)
     references = [
@@ -92,11 +99,15 @@ def make_reward_model(
     num_trained = len(train) - int(options.drop_share * len(train))
     steps = num_trained // options.batch * options.epochs
     title = f"reward model {config.proxy.name}" + (f" {member + 1}" if member else "")
-    with console.stage(title, total=steps) as bar:
+    with (
+        console.stage(title, total=steps) as bar,
+        by.led(ScoreNetwork(model), options.lr) as engine,
+    ):
         trained = train_reward_model(
-            model, train, held_out, references, options, seed, bar, strength_P
+            engine, train, held_out, references, options, seed, bar, strength_P
         )
-    save_reward_model(model, tokenizer, folder, trained.offset)
+    whole = with_parameters(shape, trained.weights.state)
+    save_reward_model(whole, tokenizer, folder, trained.offset)
     write_calibration(folder, trained.bins)
     return trained.metrics | {"offset": trained.offset}
 

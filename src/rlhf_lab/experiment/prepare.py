@@ -35,7 +35,7 @@ from rlhf_lab.runs.reading import read_json
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.tasks.pairs import SIDES, with_tokens
 from rlhf_lab.training.stages.cache import cached, product_folder, verify
-from rlhf_lab.training.stages.reward_model import tokens_of
+from rlhf_lab.training.stages.scored_rows import tokens_of
 from rlhf_lab.types.errors import UserError
 
 METRICS = "metrics.json"

@@ -28,12 +28,16 @@ PRODUCTS = "products.json"
 MAKE_STAGES = "--make-stages"
 # Part of every key: other code makes another artifact from the same settings.
 CODE = "code"
+# Parts of keys: the engine that made an artifact, and the kind of device, where they decide bits.
+BY_ENGINE = "by_engine"
+ON_DEVICE = "on_device"
 
 
 @dataclass(frozen=True)
 class Product:
-    """An artifact of a run. settings: hash of its key without the code. path: from the run's
-    folder. absolute: where it was then. sha256: of its entry, which holds those of its files."""
+    """An artifact of a run. settings: hash of its key without code, engine and device. path: from
+    the run's folder. absolute: where it was then. sha256: of its entry, which holds those of its
+    files."""
 
     stage: str
     settings: str
@@ -140,12 +144,13 @@ def own_products(config: Config, may_make: bool) -> RunProducts:
 
 
 def settings_hash(key: Mapping[str, Any]) -> str:
-    """The hash of a key's settings, whatever code it is of."""
-    return config_hash(without_code(key))
+    """The hash of a key's settings, by whatever code, engine and device it was made."""
+    return config_hash(without_makers(key))
 
 
-def without_code(value: Any) -> Any:
-    """Plain values without the digests of code, which keys of earlier stages hold too."""
+def without_makers(value: Any) -> Any:
+    """Plain values without code, engine and device, which keys of earlier stages hold too."""
     if not isinstance(value, Mapping):
         return value
-    return {name: without_code(one) for name, one in value.items() if name != CODE}
+    makers = (CODE, BY_ENGINE, ON_DEVICE)
+    return {name: without_makers(one) for name, one in value.items() if name not in makers}

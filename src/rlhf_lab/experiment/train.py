@@ -18,6 +18,7 @@ from rlhf_lab.experiment.checks_models import check_context
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.experiment.derived import num_devices, probe_every, reference_groups, response_tokens
 from rlhf_lab.experiment.sources import Sources
+from rlhf_lab.models.devices import release_unused
 from rlhf_lab.models.reward_model import reward_model_shape
 from rlhf_lab.models.weights import num_parameters
 from rlhf_lab.rewards.options import scoring_paths
@@ -119,6 +120,8 @@ def work(processes: Processes) -> None:
         torch.set_num_threads(job.options.threads)
         if follow(job.engine(processes), processes) == STOP:
             return
+        del job
+        release_unused()
 
 
 def new_ledger(

@@ -123,7 +123,8 @@ def trim(batch: Batch, start: int, end: int) -> Batch:
     """Rows start..end, without the columns in which all of them are padding."""
     part = {name: tensor[start:end] for name, tensor in vars(batch).items()}
     first = int(part["prompt_mask_BS"].any(dim=0).float().argmax())
-    last = int(part["mask_BT"].sum(dim=1).max())
+    is_used_T = (part["mask_BT"] > 0).any(dim=0)
+    last = int(is_used_T.nonzero().max()) + 1 if is_used_T.any() else 0
     for name, tensor in part.items():
         if name.endswith("_BS"):
             part[name] = tensor[:, first:]

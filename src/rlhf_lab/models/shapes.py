@@ -35,4 +35,4 @@ def with_parameters(model: Module, state: Mapping[str, Tensor]) -> Module:
 def release_weights(model: torch.nn.Module) -> None:
     """Free the memory of a model whose weights are elsewhere from now on."""
     for parameter in model.parameters():
-        parameter.data = torch.empty(0, dtype=parameter.dtype)
+        parameter.data = torch.empty(0, dtype=parameter.dtype, device=parameter.device)

@@ -26,6 +26,8 @@ ADDED: dict[str, Any] = {
     "eval.tasks": [],
     "eval.tasks_folder": "",
     "eval.fewshot": -1,
+    "sft.micro_rows": 0,
+    "reward_model.micro_rows": 0,
     "engine.versions": "host",
     "tracker.probe_every": 0,
     "engine.tf32": False,

@@ -112,9 +112,9 @@ def tokens(default: int, *, about: str, least: int = 1, **rest: Any) -> int:
     return count(default, about=about, least=least, most=MOST_TOKENS, **rest)
 
 
-def rows(default: int, *, about: str) -> int:
+def rows(default: int, *, about: str, **rest: Any) -> int:
     """A field of rows that a model reads at a time."""
-    return count(default, about=about, most=MOST_ROWS_AT_ONCE)
+    return count(default, about=about, most=MOST_ROWS_AT_ONCE, **rest)
 
 
 def threads(default: int, *, about: str) -> int:

@@ -10,35 +10,38 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from rlhf_lab.models.devices import torch_threads
-from rlhf_lab.rewards.model import last_token_scores, scores_of
+from rlhf_lab.rewards.model import last_token_scores
 from rlhf_lab.training.stages.calibration import Bin, by_quarter, calibration, expected_error
 from rlhf_lab.training.stages.reward_model_options import RewardModelOptions
+from rlhf_lab.training.stages.scored_rows import (
+    PairwiseLoss,
+    engine_gaps,
+    engine_scores,
+    pair_batch,
+    tokens_of,
+)
 from rlhf_lab.training.stages.strength import (
     Row,
     TrainingPairs,
     apply_treatment,
     gold_gaps,
-    pair_loss,
 )
 from rlhf_lab.training.stages.supervised import Bar, fit
+from rlhf_lab.types.data import Batch, Weights
 from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.protocols import Engine
 from rlhf_lab.types.randomness import stable_hash
 
 
 @dataclass(frozen=True)
 class RewardModelResult:
     """What training found. offset: the mean score of reference answers, which the reward subtracts
-    (N+ detail 15). bins: calibration on held-out pairs."""
+    (N+ detail 15). bins: calibration on held-out pairs. weights: of the trained model."""
 
     metrics: dict[str, float]
     offset: float
     bins: Sequence[Bin]
-
-
-def tokens_of(row: Row, side: str) -> list[int]:
-    """Prompt and completion as the reward model reads them."""
-    return [*row["prompt_tokens"], *row[f"{side}_tokens"]]
+    weights: Weights
 
 
 def pair_gap(model: Any, rows: Sequence[Row]) -> Tensor:
@@ -56,7 +59,7 @@ def pair_gaps(model: Any, rows: Sequence[Row], batch: int) -> Tensor:
 
 
 def train_reward_model(
-    model: Any,
+    engine: Engine,
     pairs: Sequence[Row],
     held_out: Sequence[Row],
     references: Sequence[Sequence[int]],
@@ -65,14 +68,14 @@ def train_reward_model(
     bar: Bar,
     strength_P: Tensor | None = None,
 ) -> RewardModelResult:
-    """Fit in place with the pair loss. strength_P: of each pair, where the options go by it."""
+    """Fit the engine's ScoreNetwork with the pair loss. strength_P: of each pair, where the options
+    go by it."""
     used = apply_treatment(pairs, strength_P, options.treatment)
-    losses = fit_pairs(model, used, options, seed, bar)
-    with torch_threads(options.threads), torch.inference_mode():
-        # H pairs are held out, N are trained on.
-        gap_H = pair_gaps(model, held_out, options.batch)
-        trained_gap_N = pair_gaps(model, used.rows[: len(held_out)], options.batch)
-        scores = scores_of(model, references, options.batch)
+    losses = fit_pairs(engine, used, options, seed, bar)
+    # H pairs are held out, N are trained on.
+    gap_H = engine_gaps(engine, held_out, options.batch)
+    trained_gap_N = engine_gaps(engine, used.rows[: len(held_out)], options.batch)
+    scores = engine_scores(engine, references, options.batch)
     bins = calibration(gap_H, seed)
     tail = losses[-20:]
     metrics = accuracy(gap_H, held_out) | {
@@ -83,11 +86,12 @@ def train_reward_model(
         "train_loss": sum(tail) / len(tail),
         "reference_std": float(scores.std()),
     }
-    return RewardModelResult(metrics, float(scores.mean()), bins)
+    weights = engine.weights(len(losses))
+    return RewardModelResult(metrics, float(scores.mean()), bins, weights)
 
 
 def fit_pairs(
-    model: Any, pairs: TrainingPairs, options: RewardModelOptions, seed: int, bar: Bar
+    engine: Engine, pairs: TrainingPairs, options: RewardModelOptions, seed: int, bar: Bar
 ) -> list[float]:
     """Epochs over the pairs, in an order keyed by the seed; the loss of every step."""
     steps_per_epoch = len(pairs.rows) // options.batch
@@ -97,17 +101,15 @@ def fit_pairs(
             "pairs: lower it, or raise labels.pairs"
         )
 
-    def loss_of_step(step: int) -> Tensor:
+    def data_of_step(step: int) -> tuple[Batch, PairwiseLoss]:
         epoch, place = divmod(step, steps_per_epoch)
         key = stable_hash(seed, "pairs", epoch) & (2**63 - 1)
         order = torch.randperm(len(pairs.rows), generator=torch.Generator().manual_seed(key))
         index_P = order[place * options.batch : (place + 1) * options.batch]
-        gap_P = pair_gap(model, [pairs.rows[index] for index in index_P.tolist()])
-        return pair_loss(gap_P, pairs.target_P[index_P], pairs.margin_P[index_P]).mean()
+        batch = pair_batch([pairs.rows[index] for index in index_P.tolist()])
+        return batch, PairwiseLoss(pairs.target_P[index_P], pairs.margin_P[index_P])
 
-    return fit(
-        model, loss_of_step, steps_per_epoch * options.epochs, options.lr, options.threads, bar
-    )
+    return fit(engine, data_of_step, steps_per_epoch * options.epochs, options.lr, bar)
 
 
 def accuracy(gap_P: Tensor, rows: Sequence[Row]) -> dict[str, float]:

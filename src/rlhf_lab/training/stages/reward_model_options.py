@@ -77,6 +77,14 @@ class RewardModelOptions(limits.Limited, key="reward_model"):
     label_smoothing: float = limits.share(
         0.0, most=0.5, about="Share of labels assumed to be wrong."
     )
+    micro_rows: int = limits.rows(
+        0,
+        also={0: "for what suits the device"},
+        about=(
+            "Rows of one pass, two a pair, by all trainers and with the engine's other limits; 0 "
+            "is the whole step in the first trainer on a CPU, engine.micro_rows on other devices."
+        ),
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -120,4 +128,6 @@ class RewardModelOptions(limits.Limited, key="reward_model"):
     @property
     def voter(self) -> RewardModelOptions:
         """The options of a model that votes: the same, on labels as they are."""
-        return RewardModelOptions(self.epochs, self.batch, self.lr, self.threads)
+        return RewardModelOptions(
+            self.epochs, self.batch, self.lr, self.threads, micro_rows=self.micro_rows
+        )

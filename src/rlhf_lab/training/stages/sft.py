@@ -3,58 +3,67 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import torch
-from torch import Tensor
 from torch.nn import functional
 
-from rlhf_lab.models.batching import collate, to_device
-from rlhf_lab.models.devices import device_of, torch_threads
-from rlhf_lab.models.forward import response_output
+from rlhf_lab.models.batching import collate, token_weights
 from rlhf_lab.tasks.references import reference_groups
 from rlhf_lab.training.stages.sft_options import LossOn, SFTOptions
-from rlhf_lab.training.stages.supervised import Bar, fit
-from rlhf_lab.types.data import Batch
+from rlhf_lab.training.stages.supervised import Bar, SupervisedLoss, fit
+from rlhf_lab.types.data import Batch, LossOutput, PolicyOutput, Reduction, Weights
+from rlhf_lab.types.protocols import Engine
 from rlhf_lab.types.samples import Prompt
 
 
+@dataclass(frozen=True)
+class CrossEntropy(SupervisedLoss):
+    """Mean negative log-likelihood a token, in nats. num_tokens: of the whole update."""
+
+    num_tokens: float
+
+    def loss(self, policy: PolicyOutput, batch: Batch) -> LossOutput:
+        return LossOutput(-policy.logp_BT.sum() / self.num_tokens)
+
+
 def train_sft(
-    model: Any,
+    engine: Engine,
     tokenizer: Any,
     prompts: Sequence[Prompt],
     held_out: Sequence[Prompt],
     max_response_tokens: int,
     options: SFTOptions,
     bar: Bar,
-) -> dict[str, float]:
-    """Fit the model in place. prompts: an endless stream, `prompts[i]` exists for every i."""
+) -> tuple[dict[str, float], Weights]:
+    """Fit the engine's policy; returns the metrics and the policy. prompts: an endless stream,
+    `prompts[i]` exists for every i."""
     pad = tokenizer.eos_token_id if tokenizer.pad_token_id is None else tokenizer.pad_token_id
 
-    device = device_of(model)
-
     def batch_of(chosen: Sequence[Prompt]) -> Batch:
-        batch = collate(reference_groups(chosen, tokenizer, max_response_tokens), pad)
-        return to_device(batch, device)
+        return collate(reference_groups(chosen, tokenizer, max_response_tokens), pad)
 
-    def loss_of_step(step: int) -> Tensor:
+    def data_of_step(step: int) -> tuple[Batch, CrossEntropy]:
         chosen = [prompts[step * options.batch + row] for row in range(options.batch)]
-        return token_loss(model, batch_of(chosen), options.loss_on)
+        return counted(batch_of(chosen), options.loss_on)
 
-    losses = fit(model, loss_of_step, options.steps, options.lr, options.threads, bar)
-    with torch_threads(options.threads), torch.inference_mode():
-        validation = float(token_loss(model, batch_of(held_out), LossOn.response))
+    losses = fit(engine, data_of_step, options.steps, options.lr, bar)
+    weights = engine.weights(options.steps)
+    held = batch_of(held_out)
+    logp_BT = engine.logp(held, weights)
+    validation = float(-logp_BT.sum() / held.mask_BT.sum())
     tail = losses[-20:]
-    return {"train_loss": sum(tail) / len(tail), "validation_loss": validation}
+    metrics = {"train_loss": sum(tail) / len(tail), "validation_loss": validation}
+    return metrics, weights
 
 
-def token_loss(model: Any, batch: Batch, loss_on: LossOn) -> Tensor:
-    """Mean negative log-likelihood a token, in nats."""
+def counted(batch: Batch, loss_on: LossOn) -> tuple[Batch, CrossEntropy]:
+    """The batch with the tokens that the loss counts as its responses, and the loss."""
     if loss_on is LossOn.all:
         batch = whole_sequence(batch)
-    logp_BT = response_output(model, batch, temperature=1.0).logp_BT
-    return -logp_BT.sum() / batch.mask_BT.sum()
+    weighted = replace(batch, weight_BT=token_weights(batch, Reduction.token_mean))
+    return weighted, CrossEntropy(float(batch.mask_BT.sum()))
 
 
 def whole_sequence(batch: Batch) -> Batch:

@@ -28,3 +28,11 @@ class SFTOptions(limits.Limited, key="sft"):
         source="all: N+ detail 9, arXiv:2403.17031",
     )
     threads: int = limits.threads(2, about="CPU threads of each operation of the stage.")
+    micro_rows: int = limits.rows(
+        0,
+        also={0: "for what suits the device"},
+        about=(
+            "Rows of one pass, by all trainers and with the engine's other limits; 0 is the "
+            "whole step in the first trainer on a CPU, and engine.micro_rows on other devices."
+        ),
+    )

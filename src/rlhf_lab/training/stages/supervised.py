@@ -1,15 +1,17 @@
-"""The plain training loop that the supervised stages share."""
+"""The training loop that the supervised stages share: updates of an engine, as in a run."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
 
-import torch
 from torch import Tensor
 
-from rlhf_lab.models.devices import torch_threads
-from rlhf_lab.training.optim import one_cycle
+from rlhf_lab.algos.corrections.none import NoCorrection
+from rlhf_lab.training.optim import Optim, one_cycle
+from rlhf_lab.types.data import Batch, Credit, Needs, Objective, Reduction
+from rlhf_lab.types.protocols import Algorithm, Engine
 
 
 class Bar(Protocol):
@@ -18,32 +20,39 @@ class Bar(Protocol):
     def advance(self, amount: int = 1, **numbers: float) -> None: ...
 
 
+@dataclass(frozen=True)
+class SupervisedLoss:
+    """What a supervised loss has in common with an algorithm: it needs no rewards and no other
+    policy than the one that it trains."""
+
+    reduction: ClassVar[Reduction] = Reduction.token_mean
+    objective: ClassVar[Objective] = Objective.comparison
+    needs: ClassVar[Needs] = Needs()
+
+    def credit(self, reward_PG: Tensor, batch: Batch) -> Credit:
+        raise TypeError(f"{type(self).__name__} learns from answers, not from rewards")
+
+
+def stage_optim(lr: float) -> Optim:
+    """AdamW of the stages: gradients clipped at norm 1, no decay."""
+    return Optim(lr=lr, weight_decay=0.0, max_grad_norm=1.0)
+
+
 def fit(
-    model: Any,
-    loss_of_step: Callable[[int], Tensor],
+    engine: Engine,
+    data_of_step: Callable[[int], tuple[Batch, Algorithm]],
     num_steps: int,
     lr: float,
-    threads: int,
     bar: Bar,
 ) -> list[float]:
-    """AdamW with a one-cycle rate and gradients clipped at norm 1; the loss of every step.
+    """Updates at a one-cycle rate; the loss of every step.
 
     The model stays in eval mode: no dropout anywhere in the pipeline (N+ detail 7).
     """
-    model.eval()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=lr, weight_decay=0.0)
     losses = []
-    with torch_threads(threads):
-        for step in range(num_steps):
-            for group in optimizer.param_groups:
-                group["lr"] = lr * one_cycle(step, num_steps)
-            optimizer.zero_grad(set_to_none=True)
-            loss = loss_of_step(step)
-            loss.backward()  # type: ignore[no-untyped-call]
-            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            optimizer.step()
-            losses.append(float(loss.detach()))
-            if losses[-1] != losses[-1]:
-                raise FloatingPointError(f"the loss is NaN at step {step}: lower lr={lr}")
-            bar.advance(1, loss=losses[-1])
+    for step in range(num_steps):
+        batch, loss = data_of_step(step)
+        rate = lr * one_cycle(step, num_steps)
+        losses.append(engine.update(batch, loss, NoCorrection(), rate).metrics["loss"])
+        bar.advance(1, loss=losses[-1])
     return losses
