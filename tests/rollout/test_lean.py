@@ -123,7 +123,7 @@ class Asked:
         return self._weights
 
 
-@pytest.mark.parametrize("decode", ["lean", "transformers"])
+@pytest.mark.parametrize("decode", ["lean", "static", "transformers"])
 def test_rows_that_end_leave_and_the_others_go_on_as_they_were(decode: str) -> None:
     # With so few words the end token comes often: rows end one after the other.
     torch.manual_seed(4)
@@ -148,7 +148,7 @@ def test_rows_that_end_leave_and_the_others_go_on_as_they_were(decode: str) -> N
             assert sample.logps == pytest.approx(found.squeeze(1).tolist(), abs=1e-4)
 
 
-@pytest.mark.parametrize("decode", ["lean", "transformers"])
+@pytest.mark.parametrize("decode", ["lean", "static", "transformers"])
 def test_a_sample_that_is_continued_is_the_same_sample(decode: str) -> None:
     model = models("neox")
     made = generator(model, decode, length=11)
