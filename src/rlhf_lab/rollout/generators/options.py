@@ -58,7 +58,9 @@ class HFSampling(limits.Limited, key="generator"):
         "auto",
         about=(
             "Device of the generator's models, the reward's included: cpu, cuda, cuda:1, ...; "
-            "auto takes a GPU if there is one."
+            "auto takes a GPU if there is one. Beside a trainer generator number i takes "
+            "cuda:(1 + i) of cuda:1, and of auto the i-th GPU without a trainer where there are "
+            "enough."
         ),
     )
     # Facts that other options of the group change, for the checks of combinations.
