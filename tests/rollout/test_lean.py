@@ -26,8 +26,9 @@ from rlhf_lab.rollout.feeds import SegmentRecorder
 from rlhf_lab.rollout.generators.decoders import decoder_of
 from rlhf_lab.rollout.generators.draw import BLOCK, draw
 from rlhf_lab.rollout.generators.hf import HFGenerator
-from rlhf_lab.rollout.generators.lean import LeanDecoder, alike, lean_decoder, per_query
+from rlhf_lab.rollout.generators.lean import LeanDecoder, lean_decoder
 from rlhf_lab.rollout.generators.lean_distance import distance
+from rlhf_lab.rollout.generators.lean_prompts import alike, per_query
 from rlhf_lab.rollout.generators.options import Decode, HFSampling
 from rlhf_lab.rollout.generators.plain import PlainDecoder
 from rlhf_lab.types.data import Weights
@@ -122,7 +123,7 @@ class Asked:
         return self._weights
 
 
-@pytest.mark.parametrize("decode", ["lean", "transformers"])
+@pytest.mark.parametrize("decode", ["lean", "static", "transformers"])
 def test_rows_that_end_leave_and_the_others_go_on_as_they_were(decode: str) -> None:
     # With so few words the end token comes often: rows end one after the other.
     torch.manual_seed(4)
@@ -147,7 +148,7 @@ def test_rows_that_end_leave_and_the_others_go_on_as_they_were(decode: str) -> N
             assert sample.logps == pytest.approx(found.squeeze(1).tolist(), abs=1e-4)
 
 
-@pytest.mark.parametrize("decode", ["lean", "transformers"])
+@pytest.mark.parametrize("decode", ["lean", "static", "transformers"])
 def test_a_sample_that_is_continued_is_the_same_sample(decode: str) -> None:
     model = models("neox")
     made = generator(model, decode, length=11)

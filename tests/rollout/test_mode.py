@@ -276,8 +276,7 @@ def test_prompts_responses_and_rewards_stay_together_whoever_is_first(staleness:
 
     rounds, per_round = 12, 4
     executor = ThreadExecutor(
-        lambda: RolloutWorker(Echo(), Echo(), False),  # type: ignore[arg-type]
-        num_workers=5,
+        [lambda: RolloutWorker(Echo(), Echo(), False)] * 5,  # type: ignore[arg-type]
         prefetch=2,
     )
     mode = Mode("async", staleness, ExecutorKind.thread, 5)

@@ -385,7 +385,7 @@ def generators(
     """Generators in processes, and what they reported; nothing of them is left afterwards."""
     said: list[str] = []
     care = FailurePolicy(on_failure, hang_seconds, 2, said.append)
-    executor = ProcessExecutor(obedient, num, 2, weights(0).state, 4, care)
+    executor = ProcessExecutor([obedient] * num, 2, weights(0).state, 4, care)
     # The fork server's socket stays where it is, and what generators leave is looked for elsewhere:
     # other processes of the tests have some too.
     forkserver.warm()
@@ -486,7 +486,7 @@ def test_restarts_end_somewhere() -> None:
 
 def test_a_worker_that_cannot_be_built_stops_the_run_before_it_starts() -> None:
     care = FailurePolicy(OnFailure.stop, 60.0, 0, print)
-    executor = ProcessExecutor(no_worker, 2, 2, weights(0).state, 4, care)
+    executor = ProcessExecutor([no_worker] * 2, 2, weights(0).state, 4, care)
     with pytest.raises(MemoryError, match="does not fit"):
         executor.start()
     assert not [pid for pid in executor.pids if is_running(pid)]

@@ -5,17 +5,21 @@ from __future__ import annotations
 import copy
 import functools
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from rlhf_lab.experiment.build import build_generator, build_reward
 from rlhf_lab.experiment.build_prompts import build_rollout_prompts
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.experiment.derived import chunks_per_round, response_tokens
+from rlhf_lab.experiment.generator_devices import generator_devices
 from rlhf_lab.experiment.sources import Sources
 from rlhf_lab.models.causal_lm import load_policy, load_tokenizer, policy_shape
+from rlhf_lab.models.devices import chosen
 from rlhf_lab.rewards.options import scoring_paths
 from rlhf_lab.rewards.preference import PreferenceScorer
 from rlhf_lab.rewards.shaping import shaped
@@ -105,14 +109,30 @@ def build_executor(
         # Versions in use, one that is being replaced, and one to spare.
         slots = mode.max_staleness + 3
         state = dict(policy.named_parameters())
-        build_alone = functools.partial(build_worker, config, sources)
-        return ProcessExecutor(
-            build_alone, mode.num_generators, mode.prefetch, state, slots, on_failure
-        )
-    build = functools.partial(build_worker, config, sources, policy)
+        alone = [functools.partial(build_alone, one, sources) for one in config_of_each(config)]
+        return ProcessExecutor(alone, mode.prefetch, state, slots, on_failure)
     if mode.executor is ExecutorKind.thread:
-        return ThreadExecutor(build, mode.num_generators, mode.prefetch)
-    return InlineExecutor(build)
+        each = config_of_each(config)
+        builds = [functools.partial(build_worker, one, sources, policy) for one in each]
+        devices = [chosen(one.generator.device, "generator.device") for one in each]
+        return ThreadExecutor(builds, mode.prefetch, devices)
+    return InlineExecutor(functools.partial(build_worker, config, sources, policy))
+
+
+def config_of_each(config: Config) -> list[Config]:
+    """The config of each generator beside the trainer, with the device that it takes."""
+    return [
+        replace(config, generator=replace(config.generator, device=device))
+        for device in generator_devices(config)
+    ]
+
+
+def build_alone(config: Config, sources: Sources) -> RolloutWorker:
+    """A rollout worker in a process of its own, which leaves the other GPUs alone."""
+    device = chosen(config.generator.device, "generator.device")
+    if device.type == "cuda" and device.index is not None:
+        torch.cuda.set_device(device)
+    return build_worker(config, sources)
 
 
 def build_pipeline(

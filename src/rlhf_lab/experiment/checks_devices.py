@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rlhf_lab.experiment.config import Config
+from rlhf_lab.experiment.generator_devices import generator_devices
 from rlhf_lab.models.devices import chosen
 from rlhf_lab.rollout.mode_choices import ExecutorKind
 from rlhf_lab.runs.kernels import Kernels
@@ -65,6 +66,7 @@ def check_devices(config: Config) -> None:
     check_trainers(config, world_size())
     chosen(options.device, "engine.device")
     chosen(config.generator.device, "generator.device")
+    generator_devices(config)
     if ":" in options.device and world_size() > 1:
         raise UserError(
             f"engine.device={options.device} with {world_size()} processes (WORLD_SIZE): all would "

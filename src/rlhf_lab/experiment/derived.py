@@ -7,6 +7,11 @@ from dataclasses import fields
 from typing import Any
 
 from rlhf_lab.experiment.config import Config
+from rlhf_lab.experiment.generator_devices import (
+    generator_devices,
+    gpus_of_one,
+    trainer_gpus,
+)
 from rlhf_lab.models.devices import chosen
 from rlhf_lab.models.sampling import GenerationSettings
 from rlhf_lab.rewards.nobody import NoJudge
@@ -91,14 +96,17 @@ def precision(config: Config) -> dict[str, dict[str, Any]]:
 
 
 def num_gpus(config: Config) -> int:
-    """GPUs of a run that trains on them: one for each trainer, those of its vLLM servers, and that
-    of a generator which is placed on none of the trainers'."""
+    """GPUs of a run that trains on them: one for each trainer, those of its vLLM servers, and those
+    of generators which are placed on none of the trainers'."""
     generator = config.generator
     if isinstance(generator, VLLMServerSampling) and generator.urls:
         return world_size() + len(generator.urls) * generator.tensor_parallel_size
-    place = chosen(generator.device, "generator.device")
-    is_apart = place.type == "cuda" and (place.index or 0) >= world_size()
-    return world_size() + is_apart
+    names = generator_devices(config) or [generator.device]
+    places = {chosen(name, "generator.device") for name in names}
+    size = gpus_of_one(config)
+    firsts = [place.index or 0 for place in places if place.type == "cuda"]
+    used = {first + number for first in firsts for number in range(size)}
+    return world_size() + len(used - trainer_gpus(config))
 
 
 def reference_groups(config: Config) -> int:

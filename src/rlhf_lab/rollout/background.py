@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 
+import torch
 from torch import Tensor
 
 from rlhf_lab.rollout.executor import BackgroundExecutor, MakeWorker
@@ -16,6 +17,7 @@ from rlhf_lab.rollout.failures import FailurePolicy
 from rlhf_lab.rollout.feeds import LatestWeights
 from rlhf_lab.rollout.process import GeneratorProcess
 from rlhf_lab.rollout.shared import SharedWeights
+from rlhf_lab.rollout.streams import OwnStream
 from rlhf_lab.rollout.worker import RolloutWorker
 from rlhf_lab.types.data import Weights
 from rlhf_lab.types.protocols import WeightFeed
@@ -27,14 +29,16 @@ class ThreadWorker:
 
     restarts = 0
 
-    def __init__(self, make_worker: MakeWorker, number: int) -> None:
+    def __init__(self, make_worker: MakeWorker, number: int, device: torch.device) -> None:
         self._make_worker = make_worker
         self._number = number
+        self._device = device
         self._worker: RolloutWorker | None = None
         self._sent: deque[tuple[WeightFeed, Chunk]] = deque()
 
     def spawn(self) -> None:
         self._worker = self._make_worker()
+        self._stream = OwnStream(self._device)
 
     def wait_ready(self) -> None:
         """Nothing to wait for: `spawn` has built the worker."""
@@ -44,7 +48,8 @@ class ThreadWorker:
 
     def receive(self) -> Rollout:
         assert self._worker is not None, "receive before spawn"
-        return replace(self._worker.run(*self._sent.popleft()), worker=self._number)
+        rollout = self._stream.run(self._worker, *self._sent.popleft())
+        return replace(rollout, worker=self._number)
 
     def watch(self) -> None:
         """Nothing to watch: a thread cannot be killed, and `receive` raises its errors."""
@@ -56,23 +61,30 @@ class ThreadWorker:
 
 
 class ThreadExecutor(BackgroundExecutor):
-    """Generators in threads of the trainer's process."""
+    """Generators in threads of the trainer's process. make_workers: one for each. devices: of the
+    same generators, all on the CPU if there are none."""
 
-    def __init__(self, make_worker: MakeWorker, num_workers: int, prefetch: int) -> None:
-        super().__init__([ThreadWorker(make_worker, n) for n in range(num_workers)], prefetch)
+    def __init__(
+        self,
+        make_workers: Sequence[MakeWorker],
+        prefetch: int,
+        devices: Sequence[torch.device] = (),
+    ) -> None:
+        devices = devices or [torch.device("cpu")] * len(make_workers)
+        places = zip(make_workers, devices, strict=True)
+        super().__init__([ThreadWorker(m, n, d) for n, (m, d) in enumerate(places)], prefetch)
 
 
 class ProcessExecutor(BackgroundExecutor):
     """Generators in processes. Each version's weights are written once, into shared memory.
 
-    make_worker: picklable, called in the new process. state: tensors with the names, shapes and
-    dtypes of the policy. num_slots: versions that can be in use at the same time.
+    make_workers: picklable, each called in its new process. state: tensors with the names, shapes
+    and dtypes of the policy. num_slots: versions that can be in use at the same time.
     """
 
     def __init__(
         self,
-        make_worker: MakeWorker,
-        num_workers: int,
+        make_workers: Sequence[MakeWorker],
         prefetch: int,
         state: Mapping[str, Tensor],
         num_slots: int,
@@ -81,7 +93,7 @@ class ProcessExecutor(BackgroundExecutor):
         self._shared = SharedWeights(state, num_slots)
         self._lock = threading.Lock()
         super().__init__(
-            [GeneratorProcess(make_worker, self._shared, n, failures) for n in range(num_workers)],
+            [GeneratorProcess(m, self._shared, n, failures) for n, m in enumerate(make_workers)],
             prefetch,
         )
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from time import perf_counter
 
-from rlhf_lab.rollout.feeds import SegmentRecorder
+from rlhf_lab.rollout.feeds import SegmentRecorder, Segments
 from rlhf_lab.types.data import Clock
 from rlhf_lab.types.heartbeat import nothing, watched
 from rlhf_lab.types.protocols import Closing, Generator, Reporting, WeightFeed
@@ -41,12 +41,10 @@ class RolloutWorker:
         rollout = Rollout(
             chunk,
             unscored,
-            recorder.segments,
+            written_segments(recorder.segments, unscored),
             tokens,
             (Span("generate", start, generated),),
-            report=self._generator.report()
-            if isinstance(self._generator, Reporting)
-            else GeneratorReport(),
+            report=self._report(),
         )
         # A reward is of whole samples: the segment that finishes the chunk scores it.
         return self._scored(rollout, pulse) if rollout.is_finished else rollout
@@ -80,6 +78,13 @@ class RolloutWorker:
         """End what the generator started."""
         if isinstance(self._generator, Closing):
             self._generator.close()
+
+
+def written_segments(segments: Segments, groups: Sequence[Group]) -> Segments:
+    """The segments that wrote a token of any sample: a generator may read weights for a token or
+    two before it sees that all samples have ended."""
+    longest = max(len(sample.tokens) for group in groups for sample in group.samples)
+    return segments[:1] + tuple(s for s in segments[1:] if s[0] < longest)
 
 
 def written_tokens(chunk: Chunk, groups: Sequence[Group]) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""The choice of the decode loop: that of transformers, or the lean one, which is tested first."""
+"""The choice of the decode loop: that of transformers, or a lean one, which is tested first."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
-from rlhf_lab.rollout.generators.lean import lean_decoder
+from rlhf_lab.rollout.generators.lean import LeanDecoder, lean_decoder
 from rlhf_lab.rollout.generators.lean_distance import distance
 from rlhf_lab.rollout.generators.options import Decode
 from rlhf_lab.rollout.generators.plain import PlainDecoder
+from rlhf_lab.rollout.generators.static import StaticDecoder, static_decoder
 from rlhf_lab.types.errors import UserError
 
 
@@ -31,13 +32,13 @@ def decoder_of(model: Any, decode: Decode) -> tuple[Decoder, str]:
     """
     if decode is Decode.transformers:
         return PlainDecoder(model), ""
-    decoder = lean_decoder(model)
+    decoder = known_decoder(model, decode)
     if decoder is None:
         if decode is Decode.auto:
             return PlainDecoder(model), ""
         raise UserError(
-            f"generator.decode=lean: the lean loop does not know {type(model).__name__} with this "
-            "kind of attention; pass generator.decode=auto"
+            f"generator.decode={decode.value}: the lean loop does not know {type(model).__name__} "
+            "with this kind of attention; pass generator.decode=auto"
         )
     far = distance(model, decoder)
     if far <= 1:
@@ -46,6 +47,14 @@ def decoder_of(model: Any, decode: Decode) -> tuple[Decoder, str]:
         f"generator.decode={decode.value}: the lean loop's logits are {far:.3g} times as far from "
         f"those of {type(model).__name__} as is tolerated"
     )
-    if decode is Decode.lean:
+    if decode is not Decode.auto:
         raise UserError(f"{problem}; pass generator.decode=transformers")
     return PlainDecoder(model), f"{problem}; transformers decodes instead"
+
+
+def known_decoder(model: Any, decode: Decode) -> LeanDecoder | StaticDecoder | None:
+    """The lean or static decoder, None for a model that they do not know. auto: a GPU waits for
+    single commands, and takes whole steps as graphs; a CPU reads no more of a cache than it must.
+    """
+    is_static = decode is Decode.static or (decode is Decode.auto and model.device.type == "cuda")
+    return static_decoder(model) if is_static else lean_decoder(model)

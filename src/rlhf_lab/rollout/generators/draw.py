@@ -8,32 +8,52 @@ from torch.nn import functional
 
 # Probabilities are summed by blocks of so many tokens; only the block that is hit is looked into.
 BLOCK = 256
+# One, as a whole number: a sum of probabilities that rounding makes more than one fits in 64 bits.
+UNIT = 2.0**62
 
 
 def draw(
-    logits_BV: Tensor, temperature: float, uniform_B: Tensor, is_greedy_B: Tensor
+    logits_BV: Tensor, temperature: float, uniform_B: Tensor, is_greedy_B: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     """One token a row by inverse CDF (the likeliest in greedy rows), and its log-prob at the
-    temperature.
+    temperature. is_greedy_B: None where no row is greedy. The host waits for nothing.
 
-    Sums over the vocabulary run in float64, so that one of 100k tokens keeps its last ones, and a
-    token of probability zero is never drawn.
+    A token of probability zero is never drawn. torch has no deterministic sum of floats along a
+    line on a GPU: there the sums are of whole numbers, and the tokens differ from a CPU's only
+    where a random number lies within rounding of a border.
     """
     scaled_BV = logits_BV.float() / temperature
     share_BV = torch.softmax(scaled_BV, dim=-1)
     size = share_BV.shape[1]
     blocks = -(-size // BLOCK)
     share_BNK = functional.pad(share_BV, (0, blocks * BLOCK - size)).view(-1, blocks, BLOCK)
-    cumulative_BN = share_BNK.sum(dim=2).double().cumsum(dim=1)
-    block_B1, rest_B1 = hit(cumulative_BN, uniform_B.unsqueeze(1) * cumulative_BN[:, -1:])
-    within_BK = share_BNK.gather(1, block_B1.unsqueeze(2).expand(-1, 1, BLOCK)).squeeze(1)
-    place_B1, _ = hit(within_BK.double().cumsum(dim=1), rest_B1)
+    if logits_BV.device.type != "cpu":
+        share_BNK = counted(share_BNK)
     # Where all is NaN the token means nothing; its log-prob is NaN too.
-    token_B1 = (block_B1 * BLOCK + place_B1).clamp(max=size - 1)
-    if bool(is_greedy_B.any()):
+    token_B1 = drawn(share_BNK, uniform_B.unsqueeze(1)).clamp(max=size - 1)
+    if is_greedy_B is not None:
         likeliest_B1 = scaled_BV.argmax(dim=1, keepdim=True)
         token_B1 = torch.where(is_greedy_B.unsqueeze(1), likeliest_B1, token_B1)
     return token_B1.squeeze(1), share_BV.gather(1, token_B1).log().squeeze(1)
+
+
+def counted(share_BNK: Tensor) -> Tensor:
+    """Probabilities as whole numbers, whose sums are exact in any order."""
+    return (share_BNK.double() * UNIT).long()
+
+
+def drawn(mass_BNK: Tensor, uniform_B1: Tensor) -> Tensor:
+    """The tokens whose stretches of the line the random numbers hit, B1.
+
+    mass_BNK: probabilities in blocks, or `counted` ones. Sums of blocks run in float64, so that one
+    of 100k tokens keeps its last ones, or in whole numbers.
+    """
+    wide = torch.float64 if mass_BNK.is_floating_point() else torch.int64
+    cumulative_BN = mass_BNK.sum(dim=2).to(wide).cumsum(dim=1)
+    block_B1, rest_B1 = hit(cumulative_BN, (uniform_B1 * cumulative_BN[:, -1:]).to(wide))
+    within_BK = mass_BNK.gather(1, block_B1.unsqueeze(2).expand(-1, 1, BLOCK)).squeeze(1)
+    place_B1, _ = hit(within_BK.to(wide).cumsum(dim=1), rest_B1)
+    return block_B1 * BLOCK + place_B1
 
 
 def hit(cumulative_BN: Tensor, target_B1: Tensor) -> tuple[Tensor, Tensor]:
@@ -42,8 +62,12 @@ def hit(cumulative_BN: Tensor, target_B1: Tensor) -> tuple[Tensor, Tensor]:
     A target at the very end, as rounding makes it, hits the last place that has any mass.
     """
     end_B1 = cumulative_BN[:, -1:]
-    target_B1 = torch.minimum(target_B1, torch.nextafter(end_B1, torch.zeros_like(end_B1)))
+    if end_B1.is_floating_point():
+        most_B1 = torch.nextafter(end_B1, torch.zeros_like(end_B1))
+    else:
+        most_B1 = end_B1 - 1
+    target_B1 = torch.minimum(target_B1, most_B1)
     place_B1 = torch.searchsorted(cumulative_BN, target_B1, right=True)
     place_B1 = place_B1.clamp(max=cumulative_BN.shape[1] - 1)
     before_B1 = cumulative_BN.gather(1, (place_B1 - 1).clamp(min=0))
-    return place_B1, target_B1 - torch.where(place_B1 > 0, before_B1, 0.0)
+    return place_B1, target_B1 - torch.where(place_B1 > 0, before_B1, 0)

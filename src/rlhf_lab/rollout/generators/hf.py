@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from rlhf_lab.models.devices import chosen, torch_threads
 from rlhf_lab.models.weights import load_weights, with_parameters_in
 from rlhf_lab.rollout.generators.decoders import decoder_of
-from rlhf_lab.rollout.generators.draw import draw
 from rlhf_lab.rollout.generators.options import HFSampling
+from rlhf_lab.rollout.generators.rows import Rows, WrittenTokens
+from rlhf_lab.rollout.generators.static import StaticDecoder
+from rlhf_lab.rollout.generators.static_writer import StaticWriter
+from rlhf_lab.rollout.generators.stepwise import StepwiseWriter
 from rlhf_lab.runs.memory import memory_for
 from rlhf_lab.types.data import Weights
 from rlhf_lab.types.protocols import WeightFeed
@@ -22,9 +23,6 @@ from rlhf_lab.types.rollouts import Chunk, GeneratorReport
 from rlhf_lab.types.samples import Finish, Group, Sample
 
 Uniforms = Callable[[int, int, int], np.ndarray]
-# Finished rows leave the batch when no more than this share of its rows still writes: to copy the
-# others costs about as much as a few tokens.
-STILL_WRITING = 0.75
 
 
 class Tokenizer(Protocol):
@@ -33,32 +31,6 @@ class Tokenizer(Protocol):
     eos_token_id: int
 
     def decode(self, tokens: Sequence[int], *, skip_special_tokens: bool) -> str: ...
-
-
-@dataclass(frozen=True)
-class Rows:
-    """The rows to write: `texts` (token ids), each read once for `repeats` consecutive rows.
-
-    number_B: index of each row among the chunk's samples. start: tokens that every row has already.
-    uniform_BT: one random number for each new token, of which there are T at most.
-    """
-
-    texts: Sequence[Sequence[int]]
-    repeats: int
-    number_B: Tensor
-    start: int
-    uniform_BT: Tensor
-    is_greedy_B: Tensor
-
-
-@dataclass(frozen=True)
-class WrittenTokens:
-    """New tokens and their log-probs, BT (what follows an end token is ignored), and the version
-    that wrote each column."""
-
-    token_BT: Tensor
-    logp_BT: Tensor
-    versions: list[int]
 
 
 class HFGenerator:
@@ -86,6 +58,12 @@ class HFGenerator:
         self._loaded: Weights | None = None
         with torch_threads(sampling.threads):
             self._decoder, self._note = decoder_of(self._model, sampling.decode)
+        self._writer: StaticWriter | StepwiseWriter
+        written_by = (sampling.temperature, tokenizer.eos_token_id)
+        if isinstance(self._decoder, StaticDecoder):
+            self._writer = StaticWriter(self._decoder, *written_by)
+        else:
+            self._writer = StepwiseWriter(self._decoder, *written_by)
 
     def generate(self, feed: WeightFeed, chunk: Chunk) -> tuple[Group, ...]:
         """Samples of every prompt of the chunk, K each, with their behaviour log-probs."""
@@ -125,7 +103,7 @@ class HFGenerator:
             number_B=number_B,
             start=start,
             uniform_BT=torch.from_numpy(np.stack(drawn)[:, start:]).to(self._device),
-            is_greedy_B=((number_B % size == size - 1) & chunk.greedy).to(self._device),
+            is_greedy_B=(number_B % size == size - 1).to(self._device) if chunk.greedy else None,
         )
 
     def _load(self, weights: Weights) -> int:
@@ -140,34 +118,7 @@ class HFGenerator:
         New weights continue with the cache that old ones computed (in-flight updates,
         arXiv:2509.19128); log-probs are of the distribution that was sampled from.
         """
-        versions = [self._load(feed.at(rows.start))]
-        room = rows.uniform_BT.shape[1]
-        eos = self._tokenizer.eos_token_id
-        logits_BV = self._decoder.begin(rows.texts, rows.repeats, room)
-        uniform_TB = rows.uniform_BT.T.contiguous()
-        tokens = torch.full(uniform_TB.shape, eos, device=self._device)
-        logps = torch.zeros(uniform_TB.shape, device=self._device)
-        row_B = torch.arange(uniform_TB.shape[1], device=self._device)
-        done_B = torch.zeros_like(row_B, dtype=torch.bool)
-        is_greedy_B = rows.is_greedy_B
-        for column in range(room):
-            token_B, logp_B = draw(
-                logits_BV, self._sampling.temperature, uniform_TB[column, row_B], is_greedy_B
-            )
-            tokens[column, row_B], logps[column, row_B] = token_B, logp_B
-            done_B = done_B | (token_B == eos)
-            writing = len(done_B) - int(done_B.sum())
-            if column + 1 == room or not writing:
-                break
-            if writing <= STILL_WRITING * len(done_B):
-                kept = torch.where(~done_B)[0]
-                self._decoder.keep(kept)
-                row_B, done_B, token_B = row_B[kept], done_B[kept], token_B[kept]
-                is_greedy_B = is_greedy_B[kept]
-            versions.append(self._load(feed.at(rows.start + column + 1)))
-            logits_BV = self._decoder.step(token_B)
-        end = len(versions)
-        return WrittenTokens(tokens[:end].T.cpu(), logps[:end].T.cpu(), versions)
+        return self._writer.write(rows, lambda step: self._load(feed.at(step)))
 
     def _groups(self, chunk: Chunk, rows: Rows, written: WrittenTokens) -> tuple[Group, ...]:
         """The chunk's groups with the new tokens; samples that had ended before do not change."""

@@ -7,20 +7,15 @@ each prompt once for all of its samples, and the last layer is computed for the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import scaled_dot_product_attention
 
-from rlhf_lab.models.batching import pad_left
-from rlhf_lab.models.forward import positions
 from rlhf_lab.rollout.generators.lean_layers import Stack, stack_of
-
-# A prompt is read with others as long as it needs less padding than this share of the longest.
-SPARE = 0.25
-MOST_TOGETHER = 64
+from rlhf_lab.rollout.generators.lean_prompts import read_prompts
+from rlhf_lab.rollout.generators.lean_rotary import signed, turned
 
 
 class LeanDecoder:
@@ -35,57 +30,20 @@ class LeanDecoder:
 
         room: tokens that will be written at most.
         """
-        lengths = [len(prompt) for prompt in prompts]
-        self._width, self._repeats, self._done = max(lengths), repeats, 0
-        self._read_keys: list[Tensor] = []
-        self._read_values: list[Tensor] = []
-        parts = list(alike(lengths))
-        last = [self._read(prompts, part) for part in parts]
-        order = [place for part in parts for place in part]
-        back = torch.tensor(order, device=self._device).argsort()
-        hidden_BE = torch.cat(last)[back].repeat_interleave(repeats, dim=0)
-        length_P1 = torch.tensor(lengths, device=self._device).unsqueeze(1)
-        is_pad_PS = torch.arange(self._width, device=self._device) < self._width - length_P1
-        bias_PS = torch.zeros(is_pad_PS.shape, device=self._device, dtype=hidden_BE.dtype)
-        self._bias = bias_PS.masked_fill_(is_pad_PS, -torch.inf)[:, None, None]
+        read = read_prompts(self._stack, self._device, prompts)
+        self._width, self._repeats, self._done = read.width, repeats, 0
+        self._read_keys, self._read_values = read.keys, read.values
+        hidden_BE = read.hidden_PE.repeat_interleave(repeats, dim=0)
+        bias_PS = torch.zeros(read.is_pad_PS.shape, device=self._device, dtype=hidden_BE.dtype)
+        self._bias = bias_PS.masked_fill_(read.is_pad_PS, -torch.inf)[:, None, None]
         sizes = [(len(hidden_BE), k.shape[1], room, k.shape[3]) for k in self._read_keys]
         self._keys = [hidden_BE.new_zeros(size) for size in sizes]
         self._values = [hidden_BE.new_zeros(size) for size in sizes]
-        length_B1 = length_P1.repeat_interleave(repeats, dim=0)
+        length_B1 = read.length_P.unsqueeze(1).repeat_interleave(repeats, dim=0)
         ahead_BT = length_B1 + torch.arange(room, device=self._device)
         cos_BTR, sin_BTR = self._stack.rotary(hidden_BE, ahead_BT)
         self._turns = (cos_BTR.transpose(0, 1), signed(sin_BTR).transpose(0, 1))
         return self._logits(hidden_BE)
-
-    def _read(self, prompts: Sequence[Sequence[int]], part: Sequence[int]) -> Tensor:
-        """Read prompts of similar length into the buffers; the last hidden states, PE."""
-        token_PS, mask_PS = (t.to(self._device) for t in pad_left([prompts[n] for n in part], 0))
-        width = token_PS.shape[1]
-        # P rows of S tokens of E numbers; after the last layer of the last token alone.
-        hidden = self._stack.embed(token_PS)
-        cos, sin = self._stack.rotary(hidden, positions(mask_PS))
-        cos, sin = cos.unsqueeze(1), signed(sin).unsqueeze(1)
-        # A pad looks at itself, so that no row of the softmax is empty.
-        sees = torch.ones(width, width, dtype=torch.bool, device=self._device)
-        sees = sees.tril() & (mask_PS[:, None, None] > 0) | sees.diag().diag()
-        place = torch.tensor(part, device=self._device)
-        for number, block in enumerate(self._stack.blocks):
-            query, key, value = block.project(hidden)
-            query, key = turned(query, cos, sin), turned(key, cos, sin)
-            for buffers, given in ((self._read_keys, key), (self._read_values, value)):
-                if number == len(buffers):
-                    size = (len(prompts), key.shape[1], self._width, key.shape[3])
-                    buffers.append(key.new_zeros(size))
-                buffers[number][place, :, self._width - width :] = given
-            if number == len(self._stack.blocks) - 1:
-                query, sees, hidden = query[:, :, -1:], sees[:, :, -1:], hidden[:, -1:]
-            if query.device.type != "cpu":
-                key, value = per_query(key, query), per_query(value, query)
-            found = scaled_dot_product_attention(
-                query, key, value, sees, scale=self._stack.scaling, enable_gqa=True
-            )
-            hidden = block.merge(hidden, found.transpose(1, 2).flatten(2))
-        return hidden[:, -1]
 
     def step(self, token_B: Tensor) -> Tensor:
         """Write a token to every row; logits BV of what comes next."""
@@ -150,38 +108,6 @@ class LeanDecoder:
 
     def _logits(self, hidden_BE: Tensor) -> Tensor:
         return self._stack.head(self._stack.norm(hidden_BE))
-
-
-def per_query(heads: Tensor, query: Tensor) -> Tensor:
-    """Keys or values once for each head of queries. No kernel of a GPU takes both a mask and fewer
-    keys than queries in float32: torch would store the scores of all pairs, three times."""
-    return heads.repeat_interleave(query.shape[1] // heads.shape[1], dim=1)
-
-
-def alike(lengths: Sequence[int]) -> Iterator[list[int]]:
-    """Places of rows by length, longest first, cut where much padding would be needed."""
-    part: list[int] = []
-    for place in sorted(range(len(lengths)), key=lambda place: -lengths[place]):
-        is_full = len(part) == MOST_TOGETHER
-        if part and (is_full or lengths[place] < (1 - SPARE) * lengths[part[0]]):
-            yield part
-            part = []
-        part.append(place)
-    yield part
-
-
-def signed(sin: Tensor) -> Tensor:
-    """Sines for `turned`: those of the first half change their sign."""
-    first, second = sin.chunk(2, dim=-1)
-    return torch.cat([-first, second], dim=-1)
-
-
-def turned(heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """The rotary embedding (arXiv:2104.09864) of the first R numbers of each head."""
-    size = cos.shape[-1]
-    part = heads[..., :size]
-    part = torch.addcmul(part * cos, part.roll(size // 2, dims=-1), sin)
-    return part if size == heads.shape[-1] else torch.cat([part, heads[..., size:]], dim=-1)
 
 
 def lean_decoder(model: Any) -> LeanDecoder | None:

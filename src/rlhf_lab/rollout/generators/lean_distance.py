@@ -1,4 +1,4 @@
-"""How far the lean loop's logits are from those of the model that it takes apart."""
+"""How far a lean loop's logits are from those of the model that it takes apart."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from typing import Any
 import torch
 
 from rlhf_lab.rollout.generators.lean import LeanDecoder
+from rlhf_lab.rollout.generators.static import StaticDecoder
 
 # How far log-probs may be from the model's own, as a share of the largest logit.
 TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-4}
 TOLERANCE_OF_HALVES = 5e-2
 
 
-def distance(model: Any, decoder: LeanDecoder) -> float:
+def distance(model: Any, decoder: LeanDecoder | StaticDecoder) -> float:
     """Largest difference of the decoder's logits to the model's own, as a share of what is
     tolerated: above one, the decoder does not compute what the model does."""
     size = model.config.vocab_size

@@ -14,12 +14,14 @@ DTYPES = ("float32", "bfloat16", "float16")
 
 
 class Decode(StrEnum):
-    """Who computes the logits: transformers, a lean loop over the model's modules, or the latter
-    where it knows the model's class and finds the same log-probs."""
+    """Who computes the logits: transformers, a lean loop over the model's modules, the same with
+    buffers that stay (static; replayed as CUDA graphs on a GPU), or one of the latter where it
+    knows the model's class and finds the same log-probs."""
 
     auto = "auto"
     transformers = "transformers"
     lean = "lean"
+    static = "static"
 
 
 @dataclass(frozen=True)
@@ -50,14 +52,18 @@ class HFSampling(limits.Limited, key="generator"):
         Decode.auto,
         about=(
             "Who decodes: transformers, lean (GPTNeoX, Llama and Qwen2; faster for small models, "
-            "rounds differently), or auto, which takes lean where it agrees with transformers."
+            "rounds differently), static (lean over fixed buffers, replayed as CUDA graphs on a "
+            "GPU), or auto, which takes lean on a CPU and static on a GPU where it agrees with "
+            "transformers."
         ),
     )
     device: str = limits.option(
         "auto",
         about=(
             "Device of the generator's models, the reward's included: cpu, cuda, cuda:1, ...; "
-            "auto takes a GPU if there is one."
+            "auto takes a GPU if there is one. Beside a trainer generator number i takes "
+            "cuda:(1 + i) of cuda:1, and of auto the i-th GPU without a trainer where there are "
+            "enough."
         ),
     )
     dtype: str = limits.option(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -73,13 +74,25 @@ def local_engine(
     options: VLLMSampling, model: Any, settings: dict[str, Any], module: str = CHILD
 ) -> LocalEngine:
     """A child that holds an engine of these settings. module: what the child runs."""
-    variables = environment(options, torch.cuda.is_available())
+    variables = environment(options, torch.cuda.is_available()) | visible_gpus(options)
     if options.tensor_parallel_size == 1:
         variables["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
     folder = described(model)
     child = VLLMProcess(folder, module, [], variables)
     arguments = {"model": str(folder), **settings}
     return LocalEngine(child, arguments, options.startup_seconds)
+
+
+def visible_gpus(options: VLLMSampling) -> dict[str, str]:
+    """The variable that shows vLLM, which always takes the first GPUs that it sees, those from
+    generator.device on; none where the option names no number."""
+    device, _, number = options.device.partition(":")
+    if device != "cuda" or not number:
+        return {}
+    shown = os.environ.get("CUDA_VISIBLE_DEVICES")
+    names = shown.split(",") if shown else list(map(str, range(torch.cuda.device_count())))
+    first = int(number)
+    return {"CUDA_VISIBLE_DEVICES": ",".join(names[first : first + options.tensor_parallel_size])}
 
 
 def engine_settings(options: VLLMSampling, model: Any, lengths: Lengths) -> dict[str, Any]:

@@ -1,0 +1,166 @@
+"""The loop around static decoding, which learns only every few tokens which rows ended."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from rlhf_lab.rollout.generators.draw import draw
+from rlhf_lab.rollout.generators.graphs import Replays
+from rlhf_lab.rollout.generators.rows import Load, Rows, WrittenTokens
+from rlhf_lab.rollout.generators.static import StaticDecoder, filled
+from rlhf_lab.rollout.generators.static_cache import bucket
+
+# The host waits for the device once in so many tokens, to see which rows ended.
+FLAG_STEPS = 8
+
+
+@dataclass(frozen=True)
+class StaticOutput:
+    """What was written, as cells: token t of row r is cell t * (rows + 1) + r, and the last cell of
+    each token is written by rows that do not count.
+
+    uniform, token, logp: one for each cell. row, is_greedy, is_done: of the decoder's rows.
+    written: 1, tokens of each row.
+    """
+
+    uniform: Tensor
+    token: Tensor
+    logp: Tensor
+    row: Tensor
+    is_greedy: Tensor
+    is_done: Tensor
+    written: Tensor
+
+    @property
+    def rows(self) -> int:
+        """Rows that fit."""
+        return len(self.row)
+
+    @property
+    def room(self) -> int:
+        """Tokens of a row that fit."""
+        return len(self.token) // (self.rows + 1)
+
+    @classmethod
+    def empty(cls, rows: int, room: int, device: torch.device) -> StaticOutput:
+        """Buffers for so many rows of so many tokens."""
+        cells = room * (rows + 1)
+        return cls(
+            uniform=torch.zeros(cells, dtype=torch.float64, device=device),
+            token=torch.zeros(cells, dtype=torch.int64, device=device),
+            logp=torch.zeros(cells, device=device),
+            row=torch.zeros(rows, dtype=torch.int64, device=device),
+            is_greedy=torch.zeros(rows, dtype=torch.bool, device=device),
+            is_done=torch.zeros(rows, dtype=torch.bool, device=device),
+            written=torch.zeros(1, dtype=torch.int64, device=device),
+        )
+
+    def fits(self, rows: int, room: int) -> bool:
+        """Whether the buffers take so many rows of so many tokens."""
+        return rows <= self.rows and room <= self.room
+
+    def begin(self, rows: Rows, eos: int) -> None:
+        """Nothing written, every row at its own place."""
+        count, room = rows.uniform_BT.shape
+        self._cells(self.uniform, room)[:, :count] = rows.uniform_BT.T
+        self.token.fill_(eos)
+        self.logp.zero_()
+        self.row.fill_(self.rows)
+        self.row[:count] = torch.arange(count, device=self.row.device)
+        if rows.is_greedy_B is not None:
+            self.is_greedy[:count] = rows.is_greedy_B
+        self.is_done.zero_()
+        self.written.zero_()
+
+    def _cells(self, buffer: Tensor, room: int) -> Tensor:
+        return buffer[: room * (self.rows + 1)].view(room, self.rows + 1)
+
+    def keep(self, row_R: Tensor, count: int) -> None:
+        """Move these rows to the front; those from `count` on do not count."""
+        for buffer in (self.row, self.is_greedy, self.is_done):
+            buffer[: len(row_R)] = buffer[row_R]
+        self.row[count : len(row_R)] = self.rows
+
+    def result(self, count: int, versions: list[int]) -> WrittenTokens:
+        """The tokens of so many rows, one for each version."""
+        cells = [self._cells(part, len(versions))[:, :count] for part in (self.token, self.logp)]
+        token_BT, logp_BT = (part.T.cpu() for part in cells)
+        return WrittenTokens(token_BT, logp_BT, versions)
+
+
+class StaticWriter:
+    """Writes rows by a static decoder. eos: the end token.
+
+    A row that ended goes on until the host sees it; what it writes meanwhile is ignored.
+    """
+
+    def __init__(self, decoder: StaticDecoder, temperature: float, eos: int) -> None:
+        self._decoder = decoder
+        self._temperature = temperature
+        self._eos = eos
+        self._output = StaticOutput.empty(0, 0, decoder.device)
+        self._replays = Replays(decoder.device)
+        self._caches = 0
+
+    def write(self, rows: Rows, load: Load) -> WrittenTokens:
+        """Write all rows until they end or the random numbers do."""
+        count, room = rows.uniform_BT.shape
+        versions = [load(rows.start)]
+        logits_BV = self._decoder.begin(rows.texts, rows.repeats, room)
+        self._fit(room)
+        self._output.begin(rows, self._eos)
+        self._record(logits_BV, rows.is_greedy_B is not None)
+        while len(versions) < room:
+            if len(versions) % FLAG_STEPS == 0 and not self._compact():
+                break
+            versions.append(load(rows.start + len(versions)))
+            self._advance(rows.is_greedy_B is not None)
+        return self._output.result(count, versions)
+
+    def _fit(self, room: int) -> None:
+        """Buffers of the decoder's size, and no graph that reads others."""
+        decoder, output = self._decoder, self._output
+        has_grown = not output.fits(decoder.size, room)
+        if has_grown:
+            size = max(decoder.size, output.rows)
+            self._output = StaticOutput.empty(size, max(room, output.room), decoder.device)
+        if has_grown or self._caches != decoder.num_caches:
+            self._replays.clear()
+            self._caches = decoder.num_caches
+
+    def _advance(self, has_greedy: bool) -> None:
+        """Read the last tokens and draw the next ones."""
+        key = (self._decoder.size, self._decoder.width, has_greedy)
+        self._replays(key, functools.partial(self._step, *key))
+        self._decoder.count()
+
+    def _step(self, size: int, width: int, has_greedy: bool) -> None:
+        self._record(self._decoder.forward(size, width), has_greedy)
+
+    def _record(self, logits_RV: Tensor, has_greedy: bool) -> None:
+        """Draw a token for each row and note it."""
+        output, size = self._output, len(logits_RV)
+        cell_R = output.written * (output.rows + 1) + output.row[:size]
+        is_greedy_R = output.is_greedy[:size] if has_greedy else None
+        uniform_R = output.uniform.index_select(0, cell_R)
+        token_R, logp_R = draw(logits_RV, self._temperature, uniform_R, is_greedy_R)
+        output.token.index_copy_(0, cell_R, token_R)
+        output.logp.index_copy_(0, cell_R, logp_R)
+        output.is_done[:size].logical_or_(token_R == self._eos)
+        self._decoder.cache.token[:size] = token_R
+        output.written.add_(1)
+
+    def _compact(self) -> bool:
+        """Let the rows go that ended, if the others are a smaller batch; whether any is left."""
+        decoder, output = self._decoder, self._output
+        is_done = output.is_done[: decoder.rows].tolist()
+        writing = [row for row, done in enumerate(is_done) if not done]
+        if writing and bucket(len(writing)) < decoder.size:
+            kept = torch.tensor(writing, device=decoder.device)
+            decoder.keep(kept)
+            output.keep(filled(kept, decoder.size), len(writing))
+        return bool(writing)
