@@ -21,7 +21,8 @@ from rlhf_lab.rollout.budget import StalenessBudget
 from rlhf_lab.rollout.chunk_states import QueuedChunk, RoundRollouts
 from rlhf_lab.rollout.executor import InlineExecutor
 from rlhf_lab.rollout.generators.vllm import weights as weight_files
-from rlhf_lab.rollout.generators.vllm.generator import VLLMGenerator, batch_effect
+from rlhf_lab.rollout.generators.vllm.batch_effects import batch_effect
+from rlhf_lab.rollout.generators.vllm.generator import VLLMGenerator
 from rlhf_lab.rollout.generators.vllm.make import local_engine
 from rlhf_lab.rollout.generators.vllm.options import Prove, VLLMSampling
 from rlhf_lab.rollout.generators.vllm.own_server import flags, own_server, server_arguments
@@ -399,7 +400,6 @@ def test_a_server_of_no_run_may_take_weights_by_nccl_but_one_of_a_run_may_not() 
 @pytest.mark.parametrize(
     ("overrides", "parts"),
     [
-        (["generator=vllm", "mode=free", "mode.weights=latest_per_token"], ["mode.weights"]),
         (
             ["generator=vllm_server", "generator.port=8123", "mode=async", "mode.num_generators=2"],
             ["mode.num_generators=2", "generator.port=8123"],

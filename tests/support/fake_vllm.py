@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -15,6 +15,7 @@ import torch
 from rlhf_lab.models.weights import load_weights
 from rlhf_lab.rollout.generators.vllm.requests import Answer, Drawing, Request
 from rlhf_lab.types.data import Weights
+from rlhf_lab.types.heartbeat import nothing
 
 
 class Mirror:
@@ -31,6 +32,7 @@ class Mirror:
         self.loaded: list[str] = []
         self.asked: list[list[Request]] = []
         self.is_closed = False
+        self.begun: list[list[Answer]] = []
 
     def load(self, weights: Weights, name: str) -> None:
         own = dict(self.model.named_parameters())
@@ -60,7 +62,15 @@ class Mirror:
             tokens.append(int(drawn))
             logps.append(float(logp_V[tokens[-1]]))
         version = self.says or self.loaded[-1]
-        return Answer(tuple(tokens), tuple(logps), drawing.eos_id in tokens, (version,))
+        names = (version,) * len(tokens)
+        return Answer(tuple(tokens), tuple(logps), drawing.eos_id in tokens, names)
+
+    def begin(self, requests: Sequence[Request], drawing: Drawing) -> int:
+        self.begun.append(self.draw(requests, drawing))
+        return len(self.begun) - 1
+
+    def finish(self, number: int, look: Callable[[], None] = nothing) -> list[Answer]:
+        return self.begun[number]
 
     def close(self) -> None:
         self.is_closed = True

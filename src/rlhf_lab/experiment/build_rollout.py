@@ -133,7 +133,9 @@ def build_pipeline(
             f"{stream.num_dropped} prompts of more than task.max_prompt_tokens="
             f"{config.task.max_prompt_tokens} are left out, {len(stream)} are kept"
         )
-    recorded = read_schedule(Path(mode.schedule), mode, config.run) if mode.is_replay else None
+    recorded = None
+    if mode.is_replay:
+        recorded = read_schedule(Path(mode.schedule), mode, config.run, config.generator)
     return Pipeline(
         build_executor(config, sources, policy, report),
         build_budget(config),

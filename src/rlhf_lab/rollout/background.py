@@ -13,7 +13,8 @@ from torch import Tensor
 
 from rlhf_lab.rollout.executor import BackgroundExecutor, MakeWorker
 from rlhf_lab.rollout.failures import FailurePolicy
-from rlhf_lab.rollout.feeds import LatestWeights
+from rlhf_lab.rollout.feeds import LatestWeights, source_of
+from rlhf_lab.rollout.generator_main import following
 from rlhf_lab.rollout.process import GeneratorProcess
 from rlhf_lab.rollout.shared import SharedWeights
 from rlhf_lab.rollout.worker import RolloutWorker
@@ -44,7 +45,12 @@ class ThreadWorker:
 
     def receive(self) -> Rollout:
         assert self._worker is not None, "receive before spawn"
-        return replace(self._worker.run(*self._sent.popleft()), worker=self._number)
+        feed, chunk = self._sent.popleft()
+        self._worker.announce(feed, list(following(source_of(feed), self._waiting())))
+        return replace(self._worker.run(feed, chunk), worker=self._number)
+
+    def _waiting(self) -> list[tuple[int | bool, Chunk]]:
+        return [(source_of(feed), chunk) for feed, chunk in self._sent.copy()]
 
     def watch(self) -> None:
         """Nothing to watch: a thread cannot be killed, and `receive` raises its errors."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from time import perf_counter
 
-from rlhf_lab.rollout.feeds import SegmentRecorder
+from rlhf_lab.rollout.feeds import SegmentRecorder, is_following
 from rlhf_lab.types.data import Clock
 from rlhf_lab.types.heartbeat import nothing, watched
-from rlhf_lab.types.protocols import Closing, Generator, Reporting, WeightFeed
+from rlhf_lab.types.protocols import Anticipating, Closing, Generator, Reporting, WeightFeed
 from rlhf_lab.types.reward_protocols import Metered, Reward, scored_groups
 from rlhf_lab.types.rollouts import Chunk, GeneratorReport, Rollout, Span
 from rlhf_lab.types.samples import Finish, Group
@@ -41,7 +41,9 @@ class RolloutWorker:
         rollout = Rollout(
             chunk,
             unscored,
-            recorder.segments,
+            written_segments(unscored)
+            if is_following(feed) and not tokens["offline_tokens"]
+            else recorder.segments,
             tokens,
             (Span("generate", start, generated),),
             report=self._generator.report()
@@ -51,9 +53,11 @@ class RolloutWorker:
         # A reward is of whole samples: the segment that finishes the chunk scores it.
         return self._scored(rollout, pulse) if rollout.is_finished else rollout
 
-    def _report(self) -> GeneratorReport:
-        generator = self._generator
-        return generator.report() if isinstance(generator, Reporting) else GeneratorReport()
+    def announce(self, feed: WeightFeed, chunks: Iterable[Chunk]) -> None:
+        """Chunks that `run` will be called with later, in order, with the same feed."""
+        if isinstance(self._generator, Anticipating):
+            for chunk in chunks:
+                self._generator.announce(feed, chunk)
 
     def _scored(self, rollout: Rollout, pulse: Callable[[], None]) -> Rollout:
         start = rollout.spans[-1].end
@@ -80,6 +84,18 @@ class RolloutWorker:
         """End what the generator started."""
         if isinstance(self._generator, Closing):
             self._generator.close()
+
+
+def written_segments(groups: Sequence[Group]) -> tuple[tuple[int, int], ...]:
+    """(step, version) pairs, the oldest version first: the earliest token that each one wrote.
+    Samples need not be written in step with each other."""
+    first: dict[int, int] = {}
+    for sample in (sample for group in groups for sample in group.samples):
+        versions = sample.versions or (sample.version,)
+        for step, version in enumerate(versions):
+            if step < first.get(version, step + 1):
+                first[version] = step
+    return tuple((first[version], version) for version in sorted(first))
 
 
 def written_tokens(chunk: Chunk, groups: Sequence[Group]) -> dict[str, int]:

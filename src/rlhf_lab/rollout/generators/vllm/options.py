@@ -64,7 +64,6 @@ class VLLMSampling(HFSampling):
             "for float16 and 0.1 for bfloat16."
         ),
     )
-    updates_in_flight: ClassVar[bool] = False
     has_own_kernels: ClassVar[bool] = True
 
     def __post_init__(self) -> None:

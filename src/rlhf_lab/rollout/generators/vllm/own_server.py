@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ from rlhf_lab.rollout.generators.vllm.weights import FILE_BACKEND, described, sh
 from rlhf_lab.rollout.ports import free_port, require_free
 from rlhf_lab.types.data import Weights
 from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.heartbeat import nothing
 
 SERVE = "rlhf_lab.rollout.generators.vllm.serve"
 DEV_MODE = {"VLLM_SERVER_DEV_MODE": "1"}
@@ -64,12 +65,17 @@ class OwnServer:
             complaint = f"failed ({error})"
             raise self._child.failure(f"while it loaded version {name}", complaint) from error
 
-    def draw(self, requests: Sequence[Request], drawing: Drawing) -> list[Answer]:
+    def begin(self, requests: Sequence[Request], drawing: Drawing) -> int:
+        return self._servers.begin(requests, drawing)
+
+    def finish(self, number: int, look: Callable[[], None] = nothing) -> list[Answer]:
         try:
-            return self._servers.draw(requests, drawing)
+            return self._servers.finish(number, look)
         except EngineFailure as error:
-            doing = f"at {len(requests)} samples"
-            raise self._child.failure(doing, f"failed ({error})") from error
+            raise self._child.failure("at samples", f"failed ({error})") from error
+
+    def draw(self, requests: Sequence[Request], drawing: Drawing) -> list[Answer]:
+        return self.finish(self.begin(requests, drawing))
 
     def close(self) -> None:
         self._child.close()

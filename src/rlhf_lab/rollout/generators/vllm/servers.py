@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import Any
 
+from rlhf_lab.rollout.generators.vllm import names
 from rlhf_lab.rollout.generators.vllm.http import Server
 from rlhf_lab.rollout.generators.vllm.requests import (
     Answer,
     Drawing,
     EngineFailure,
     Request,
+    per_token,
     sampling_params,
 )
 from rlhf_lab.rollout.generators.vllm.server_options import VLLMServerSampling
@@ -19,10 +23,12 @@ from rlhf_lab.rollout.generators.vllm.transfer import FileTransfer, NCCLTransfer
 from rlhf_lab.rollout.generators.vllm.weights import FILE_BACKEND
 from rlhf_lab.types.data import Weights
 from rlhf_lab.types.errors import UserError
-from rlhf_lab.types.heartbeat import beat
+from rlhf_lab.types.heartbeat import beat, nothing
 
 PROCESSOR = "rlhf_lab.rollout.generators.vllm.plugin:GreedyTemperature"
 LIFE_SECONDS = 2.0
+# How often new weights are looked for while samples are drawn.
+LOOK_SECONDS = 0.1
 
 
 class Servers:
@@ -40,6 +46,11 @@ class Servers:
             self._transfer = FileTransfer(self._servers, options.weights_folder, shape)
         # More would wait at the server instead of here.
         self._pool = ThreadPoolExecutor(options.max_num_seqs * len(self._servers))
+        self._calls = ThreadPoolExecutor(len(self._servers))
+        self._numbers = itertools.count()
+        self._drawn: dict[int, list[Future[Answer]]] = {}
+        self._version = ""
+        self._all("/resume")  # a run that was killed during a load left them paused
 
     @property
     def num_engines(self) -> int:
@@ -47,49 +58,86 @@ class Servers:
 
     def load(self, weights: Weights, name: str) -> None:
         """Load a version into all servers. Raises EngineFailure if one then has another."""
-        self._transfer.send(weights, name)
-        for server in self._servers:
-            server.post("/reset_prefix_cache")
-            has = server.get("/weight_info")["weight_version"]
-            if has != name:
-                raise EngineFailure(f"{server.url} has version {has} after a load of {name}")
+        self._version = names.of_run(name)
+        is_idle = not self._drawn
+        with contextlib.nullcontext() if is_idle else self._paused():
+            self._transfer.send(weights, self._version)
+            for server in self._servers:
+                if is_idle:
+                    server.post("/reset_prefix_cache")
+                has = server.get("/weight_info")["weight_version"]
+                if has != self._version:
+                    raise EngineFailure(
+                        f"{server.url} has version {has} after a load of {self._version}"
+                    )
         beat()
 
-    def draw(self, requests: Sequence[Request], drawing: Drawing) -> list[Answer]:
-        futures = [self._pool.submit(self._draw_one, request, drawing) for request in requests]
+    @contextlib.contextmanager
+    def _paused(self) -> Iterator[None]:
+        """Inside, samples that are being drawn wait where they are."""
+        self._all("/pause?mode=keep&clear_cache=false")
         try:
-            self._watch(futures)
+            yield
+        finally:
+            self._all("/resume")
+
+    def _all(self, path: str) -> None:
+        for done in [self._calls.submit(server.post, path) for server in self._servers]:
+            done.result()
+
+    def begin(self, requests: Sequence[Request], drawing: Drawing) -> int:
+        number = next(self._numbers)
+        salt = self._version
+        self._drawn[number] = [
+            self._pool.submit(self._draw_one, request, drawing, salt) for request in requests
+        ]
+        return number
+
+    def finish(self, number: int, look: Callable[[], None] = nothing) -> list[Answer]:
+        futures = self._drawn[number]
+        try:
+            self._watch(futures, look)
+            return [future.result() for future in futures]
         finally:
             for future in futures:
                 future.cancel()
-        return [future.result() for future in futures]
+            del self._drawn[number]
 
-    def _watch(self, futures: Sequence[Future[Answer]]) -> None:
+    def draw(self, requests: Sequence[Request], drawing: Drawing) -> list[Answer]:
+        return self.finish(self.begin(requests, drawing))
+
+    def _watch(self, futures: Sequence[Future[Answer]], look: Callable[[], None]) -> None:
         """Wait for all. As long as the servers are healthy, the generator counts as alive."""
+        seconds = LIFE_SECONDS if look is nothing else LOOK_SECONDS
         waiting = set(futures)
         while waiting:
-            done, waiting = wait(waiting, LIFE_SECONDS, FIRST_COMPLETED)
+            done, waiting = wait(waiting, seconds, FIRST_COMPLETED)
             for future in done:
                 future.result()
             if done or all(server.is_healthy() for server in self._servers):
                 beat()
+                look()
 
-    def _draw_one(self, request: Request, drawing: Drawing) -> Answer:
+    def _draw_one(self, request: Request, drawing: Drawing, salt: str) -> Answer:
         server = self._servers[request.place % len(self._servers)]
         body = {
             "token_ids": list(request.tokens),
             "sampling_params": sampling_params(request, drawing),
+            # What an older version computed for the same tokens is not taken.
+            "cache_salt": salt,
         }
         choice = server.post("/inference/v1/generate", body)["choices"][0]
+        spans = [(one["version"], one["start"], one["end"]) for one in choice["weight_versions"]]
         return Answer(
             tokens=tuple(choice["token_ids"]),
             logps=tuple(row["logprob"] for row in choice["logprobs"]["content"]),
             is_finished=choice["finish_reason"] == "stop",
-            versions=tuple(span["version"] for span in choice["weight_versions"] or ()),
+            versions=tuple(map(names.within_run, per_token(spans))),
         )
 
     def close(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)
+        self._calls.shutdown(wait=False, cancel_futures=True)
         self._transfer.close()
 
 

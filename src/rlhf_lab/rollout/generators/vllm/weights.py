@@ -40,7 +40,7 @@ class WeightFiles:
         try:
             # Servers may run as somebody else.
             folder.chmod(0o755)
-            path = folder / f"{name}.safetensors"
+            path = folder / f"{name.replace('/', '-')}.safetensors"
             save_file({key: t.detach().contiguous() for key, t in weights.state.items()}, path)
             yield str(path)
         finally:
