@@ -7,6 +7,7 @@ import math
 import os
 import socket
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -24,8 +25,10 @@ from rlhf_lab.rollout.generators.vllm import weights as weight_files
 from rlhf_lab.rollout.generators.vllm.batch_effects import batch_effect
 from rlhf_lab.rollout.generators.vllm.generator import VLLMGenerator
 from rlhf_lab.rollout.generators.vllm.make import local_engine
+from rlhf_lab.rollout.generators.vllm.model_folder import model_folder
 from rlhf_lab.rollout.generators.vllm.options import Prove, VLLMSampling
 from rlhf_lab.rollout.generators.vllm.own_server import flags, own_server, server_arguments
+from rlhf_lab.rollout.generators.vllm.process import environment
 from rlhf_lab.rollout.generators.vllm.proof import Proof, perturbed
 from rlhf_lab.rollout.generators.vllm.requests import (
     Answer,
@@ -42,6 +45,7 @@ from rlhf_lab.rollout.mode import Mode
 from rlhf_lab.rollout.pipeline import Pipeline
 from rlhf_lab.rollout.ports import require_free
 from rlhf_lab.rollout.worker import RolloutWorker
+from rlhf_lab.runs.folder import config_hash
 from rlhf_lab.training.checkpoint_rows import as_row, from_row
 from rlhf_lab.training.round_metrics import generator_metrics
 from rlhf_lab.types.data import Weights
@@ -483,3 +487,33 @@ class Lengths:
 
     def score(self, groups: Sequence[Group]) -> list[tuple[float, ...]]:
         return [tuple(float(len(s.tokens)) for s in group.samples) for group in groups]
+
+
+def test_the_model_folder_is_the_same_for_every_run_and_another_for_another_model(
+    tmp_path: Path,
+) -> None:
+    model = fresh()
+    with ThreadPoolExecutor(4) as pool:
+        made_at_once = set(pool.map(lambda _: model_folder(model, tmp_path), range(8)))
+    [folder] = made_at_once
+    assert [path.name for path in folder.iterdir()] == ["config.json"]
+    assert list((tmp_path / "vllm").iterdir()) == [folder], "no half-made folder is left"
+    written = json.loads((folder / "config.json").read_text())
+    assert written["architectures"] == ["GPTNeoXForCausalLM"]
+    model.config.rotary_pct = 0.5
+    assert model_folder(model, tmp_path) != folder
+
+
+def test_graphs_are_made_on_a_gpu_and_where_they_are_chosen() -> None:
+    chosen = [VLLMSampling(enforce_eager=value) for value in (None, True, False)]
+    assert [options.is_eager(has_gpu=True) for options in chosen] == [False, True, False]
+    assert [options.is_eager(has_gpu=False) for options in chosen] == [True, True, False]
+    disabled = ["TORCHDYNAMO_DISABLE" in environment(options, False) for options in chosen]
+    assert disabled == [True, True, False]
+    assert "TORCHDYNAMO_DISABLE" not in environment(VLLMSampling(enforce_eager=True), True)
+
+
+def test_the_hash_of_a_config_does_not_depend_on_who_chooses_graphs() -> None:
+    former, present = ({"generator": {"enforce_eager": value}} for value in (True, None))
+    assert config_hash(present) == config_hash(former)
+    assert config_hash({"generator": {"enforce_eager": False}}) != config_hash(former)

@@ -71,7 +71,8 @@ def rollout_generator(
 
     if isinstance(config.generator, VLLMSampling):
         seed = stable_hash(config.seed, "rollout")
-        return vllm_generator(config.generator, tokenizer, load, lengths(config), seed)
+        cache = Path(config.output.cache)
+        return vllm_generator(config.generator, tokenizer, load, lengths(config), seed, cache)
     return build_generator(config, load(), tokenizer, "rollout")
 
 
@@ -85,7 +86,8 @@ def build_server(config: Config) -> Command:
             "generator=vllm_server generator.port=8100 and no generator.urls"
         )
     shape = policy_shape(config.model, config.task.tokenizer())
-    return lone_server(part, shape, engine_settings(part, shape, lengths(config)))
+    settings = engine_settings(part, shape, lengths(config))
+    return lone_server(part, shape, settings, Path(config.output.cache))
 
 
 def lengths(config: Config) -> Lengths:

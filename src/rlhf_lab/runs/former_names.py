@@ -27,6 +27,10 @@ ADDED: dict[str, Any] = {
     "eval.tasks_folder": "",
     "eval.fewshot": -1,
 }
+# Defaults that became `by the device`, with the former ones, which they still are on a CPU.
+BY_DEVICE: dict[str, tuple[Any, Any]] = {
+    "generator.enforce_eager": (None, True),
+}
 
 # Keys that decide nothing by themselves, and which hashes therefore leave out.
 UNHASHED = ("plugins",)
@@ -123,7 +127,7 @@ def as_first_recorded(values: Any) -> Any:
     """Plain values under the names that they were first recorded by."""
     if isinstance(values, Mapping):
         hashed = {name: value for name, value in values.items() if name not in UNHASHED}
-        found = with_first_classes(without_added(hashed))
+        found = with_first_classes(with_former_defaults(without_added(hashed)))
         return renamed(found, FIRST_KEYS, FIRST_VALUES)
     return values
 
@@ -135,6 +139,20 @@ def without_added(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]
         for name, value in values.items()
         if (key := f"{prefix}{name}") not in ADDED or value != ADDED[key]
     }
+
+
+def with_former_defaults(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Plain values in which a part that names no GPU has the former defaults for BY_DEVICE. The
+    machine has no say in it: a hash is the same wherever it is taken."""
+    found = dict(values)
+    for key, (present, former) in BY_DEVICE.items():
+        part, _, name = key.partition(".")
+        node = found.get(part)
+        if not isinstance(node, Mapping) or name not in node or node[name] != present:
+            continue
+        if not str(node.get("device", "")).startswith("cuda"):
+            found[part] = {**node, name: former}
+    return found
 
 
 def with_first_classes(values: Any) -> Any:

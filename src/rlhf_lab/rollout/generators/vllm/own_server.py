@@ -12,8 +12,8 @@ from typing import Any
 import torch
 
 from rlhf_lab.rollout.generators.vllm.http import Server
+from rlhf_lab.rollout.generators.vllm.model_folder import model_folder
 from rlhf_lab.rollout.generators.vllm.process import (
-    FOLDER,
     STARTUP_REMEDY,
     VLLMProcess,
     environment,
@@ -27,7 +27,7 @@ from rlhf_lab.rollout.generators.vllm.server_options import (
     VLLMServerSampling,
 )
 from rlhf_lab.rollout.generators.vllm.servers import PROCESSOR, Servers
-from rlhf_lab.rollout.generators.vllm.weights import FILE_BACKEND, described, shape_of
+from rlhf_lab.rollout.generators.vllm.weights import FILE_BACKEND, shape_of
 from rlhf_lab.rollout.ports import free_port, require_free
 from rlhf_lab.types.data import Weights
 from rlhf_lab.types.errors import UserError
@@ -82,16 +82,18 @@ class OwnServer:
         self._servers.close()
 
 
-def own_server(options: VLLMServerSampling, model: Any, settings: dict[str, Any]) -> OwnServer:
+def own_server(
+    options: VLLMServerSampling, model: Any, settings: dict[str, Any], cache: Path | None = None
+) -> OwnServer:
     """Start a server with dummy weights on this machine, and wait until it is ready."""
     if options.sync is Sync.nccl:
         raise UserError(f"generator.sync=nccl without generator.urls: {OWN_READS_FILES}")
     port = options.port or free_port(options.host)
     require_free("generator.port", port, options.host, PORT_REMEDY)
     url = f"http://{options.host}:{port}"
-    folder = described(model)
+    folder = model_folder(model, cache)
     arguments = server_arguments(folder, settings, options.host, port, FILE_BACKEND)
-    child = VLLMProcess(folder, SERVE, arguments, server_environment(options))
+    child = VLLMProcess(SERVE, arguments, server_environment(options))
     doing = f"while a server started at {url}"
     try:
         child.wait_for(Server(url).is_healthy, doing, options.startup_seconds, STARTUP_REMEDY)
@@ -133,11 +135,13 @@ def flags(settings: dict[str, Any]) -> list[str]:
     return words
 
 
-def lone_server(options: VLLMServerSampling, model: Any, settings: dict[str, Any]) -> Command:
+def lone_server(
+    options: VLLMServerSampling, model: Any, settings: dict[str, Any], cache: Path | None = None
+) -> Command:
     """The command of a server that no run owns, for several runs one after another."""
     require_free("generator.port", options.port, options.host, "pass another one")
-    folder = described(model)
+    folder = model_folder(model, cache)
     backend = "nccl" if options.sync is Sync.nccl else FILE_BACKEND
     arguments = server_arguments(folder, settings, options.host, options.port, backend)
-    variables = server_environment(options) | {FOLDER: str(folder)}
-    return Command([sys.executable, "-m", SERVE, ALONE, *arguments], variables)
+    words = [sys.executable, "-m", SERVE, ALONE, *arguments]
+    return Command(words, server_environment(options))

@@ -64,19 +64,6 @@ def remove_left_behind(parent: Path) -> None:
             continue  # it lives, and is somebody else's
 
 
-def described(model: Any) -> Path:
-    """A new folder with what vLLM must know of a model before it has weights: its config."""
-    folder = Path(tempfile.mkdtemp(prefix="rlhf_lab_vllm_"))
-    config = model.config
-    before = config.architectures
-    config.architectures = [type(model).__name__]
-    try:
-        config.save_pretrained(folder)
-    finally:
-        config.architectures = before
-    return folder
-
-
 def shape_of(config: Any) -> dict[str, Any]:
     """What a policy's config must share with that of a model that takes its weights."""
     return {key: getattr(config, key) for key in SHAPE if hasattr(config, key)}
