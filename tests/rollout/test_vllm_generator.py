@@ -21,9 +21,11 @@ from rlhf_lab.models.causal_lm import load_policy
 from rlhf_lab.rollout.budget import StalenessBudget
 from rlhf_lab.rollout.chunk_states import QueuedChunk, RoundRollouts
 from rlhf_lab.rollout.executor import InlineExecutor
+from rlhf_lab.rollout.generators.vllm import names
 from rlhf_lab.rollout.generators.vllm import weights as weight_files
 from rlhf_lab.rollout.generators.vllm.batch_effects import batch_effect
 from rlhf_lab.rollout.generators.vllm.generator import VLLMGenerator
+from rlhf_lab.rollout.generators.vllm.http import Server
 from rlhf_lab.rollout.generators.vllm.make import local_engine
 from rlhf_lab.rollout.generators.vllm.model_folder import model_folder
 from rlhf_lab.rollout.generators.vllm.options import Prove, VLLMSampling
@@ -517,3 +519,79 @@ def test_the_hash_of_a_config_does_not_depend_on_who_chooses_graphs() -> None:
     former, present = ({"generator": {"enforce_eager": value}} for value in (True, None))
     assert config_hash(present) == config_hash(former)
     assert config_hash({"generator": {"enforce_eager": False}}) != config_hash(former)
+
+
+def test_a_connection_is_used_again_and_an_old_one_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = FakeServer(0)
+    fake.protocol = "HTTP/1.1"
+    with serving(fake) as url:
+        server = Server(url)
+        for _ in range(3):
+            assert server.get("/weight_info") == {"weight_version": "default"}
+        assert fake.connections == 1
+        fake.refused = "/pause"
+        with pytest.raises(EngineFailure, match=r"/pause refused \(500\)"):
+            server.post("/pause")
+        fake.refused = ""
+        assert fake.connections == 1, "an error is an answer too"
+        monkeypatch.setattr("rlhf_lab.rollout.generators.vllm.http.IDLE_SECONDS", 0.0)
+        server.get("/weight_info")
+        assert fake.connections == 2
+        server.close()
+    with pytest.raises(EngineFailure, match="does not answer"):
+        server.get("/weight_info")
+    assert not server.is_healthy()
+
+
+def test_versions_and_model_are_named_by_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(names.RUN_ID, "job7")
+    arguments = server_arguments(Path("config"), {}, "127.0.0.1", 81, "nccl")
+    place = arguments.index("--served-model-name")
+    served = arguments[place + 1]
+    fake = FakeServer(0)
+    with serving(fake) as url:
+        with pytest.raises(UserError, match=r"serves tiny, and belongs to another job than .*job7"):
+            Servers(VLLMServerSampling(urls=[url]), {}, 64)
+        fake.model_config["served_model_name"] = served
+        servers = Servers(VLLMServerSampling(urls=[url]), {}, 64)
+        servers.load(weights(), "4")
+        assert fake.version == "job7/4"
+        [answer] = servers.draw(requests_of(chunk(1, 1), 5), DRAWING)
+        assert answer.versions == ("4",)
+        fake.version = "job8/4"
+        [answer] = servers.draw(requests_of(chunk(1, 1), 5), DRAWING)
+        assert answer.versions == ("job8/4",), "which the generator refuses"
+        servers.close()
+
+
+def test_a_proof_reaches_every_copy_within_a_server() -> None:
+    fake = FakeServer(0)
+    fake.copies = 3
+    with serving(fake) as url:
+        servers = Servers(VLLMServerSampling(urls=[url]), {}, 64)
+        assert servers.num_engines == 3
+        servers.load(weights(), "4")
+        fake.headers.clear()
+        requests = requests_of(chunk(3, 1), 5)
+        servers.draw(requests, DRAWING)
+        assert set(fake.headers) == {None}, "vLLM balances by itself"
+        servers.draw([replace(request, is_spread=True) for request in requests], DRAWING)
+        assert {*fake.headers} == {None, "0", "1", "2"}
+        servers.close()
+
+
+def test_servers_pause_for_a_load_while_they_draw() -> None:
+    fake = FakeServer(0)
+    with serving(fake) as url:
+        servers = Servers(VLLMServerSampling(urls=[url]), {}, 64)
+        servers.load(weights(), "4")
+        assert "/pause?mode=keep&clear_cache=false" not in fake.calls
+        number = servers.begin(requests_of(chunk(1, 1), 5), DRAWING)
+        fake.calls.clear()
+        servers.load(weights(), "5")
+        calls = [call for call in fake.calls if call != "/inference/v1/generate"]
+        assert calls[0] == "/pause?mode=keep&clear_cache=false"
+        assert calls[-1] == "/resume"
+        assert "/reset_prefix_cache" not in calls, "samples that wait keep what they have"
+        assert len(servers.finish(number)) == 1
+        servers.close()

@@ -87,7 +87,12 @@ class FakeServer:
             "logits_processors": ["rlhf_lab.rollout.generators.vllm.plugin:GreedyTemperature"],
             "logprobs_mode": "processed_logprobs",
             "max_model_len": 64,
+            "served_model_name": "tiny",
         }
+        self.copies = 1
+        self.headers: list[str | None] = []
+        self.connections = 0
+        self.protocol = "HTTP/1.0"
         self.prompts: list[list[int]] = []
         self.refused = ""
         self.device = "cuda"
@@ -103,7 +108,11 @@ class FakeServer:
                     "weight_transfer_config": {"backend": "rlhf_lab_file"},
                     "device_config": {"device": self.device},
                     "scheduler_config": {"enable_chunked_prefill": self.device == "cpu"},
-                    "parallel_config": {"tensor_parallel_size": 1, "pipeline_parallel_size": 1},
+                    "parallel_config": {
+                        "tensor_parallel_size": 1,
+                        "pipeline_parallel_size": 1,
+                        "data_parallel_size": self.copies,
+                    },
                 }
             }
         if path == "/update_weights":
@@ -134,6 +143,12 @@ def serving(fake: FakeServer) -> Iterator[str]:
     """The base URL of a fake server."""
 
     class Handler(BaseHTTPRequestHandler):
+        protocol_version = fake.protocol
+
+        def setup(self) -> None:
+            fake.connections += 1
+            super().setup()
+
         def do_GET(self) -> None:
             self.answer(None)
 
@@ -141,6 +156,7 @@ def serving(fake: FakeServer) -> Iterator[str]:
             self.answer(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
 
         def answer(self, content: Any) -> None:
+            fake.headers.append(self.headers["X-data-parallel-rank"])
             try:
                 body, status = json.dumps(fake.reply(self.path, content)).encode(), 200
             except ValueError as error:

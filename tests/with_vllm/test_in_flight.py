@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 
+from rlhf_lab.rollout.generators.vllm import names
 from rlhf_lab.rollout.generators.vllm.generator import VLLMGenerator
 from rlhf_lab.rollout.generators.vllm.make import Lengths, vllm_generator
 from rlhf_lab.rollout.generators.vllm.options import Prove, VLLMSampling
@@ -37,9 +38,12 @@ SETTINGS: dict[str, Any] = {
 
 @pytest.fixture(scope="module", params=[VLLMSampling, VLLMServerSampling], ids=["child", "server"])
 def generator(request: pytest.FixtureRequest) -> Iterator[VLLMGenerator]:
-    made = vllm_generator(request.param(**SETTINGS), tokenizer(), model, LENGTHS, seed=17)
-    yield made
-    made.close()
+    with pytest.MonkeyPatch.context() as patch:
+        # A server of a job: its model and its versions have the job's name.
+        patch.setenv(names.RUN_ID, "job7")
+        made = vllm_generator(request.param(**SETTINGS), tokenizer(), model, LENGTHS, seed=17)
+        yield made
+        made.close()
 
 
 def model() -> Any:

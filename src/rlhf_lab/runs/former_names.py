@@ -26,6 +26,7 @@ ADDED: dict[str, Any] = {
     "eval.tasks": [],
     "eval.tasks_folder": "",
     "eval.fewshot": -1,
+    "generator.data_parallel_size": 1,
 }
 # Defaults that became `by the device`, with the former ones, which they still are on a CPU.
 BY_DEVICE: dict[str, tuple[Any, Any]] = {

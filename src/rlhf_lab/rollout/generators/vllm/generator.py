@@ -153,6 +153,7 @@ class VLLMGenerator:
                 seed=stable_hash("proof", row) % 2**63,
                 place=row,
                 is_greedy=row == 0,
+                is_spread=True,
             )
             for row in range(max(PROOF_ROWS, 2 * self._backend.num_engines))
         ]

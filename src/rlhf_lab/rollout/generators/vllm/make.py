@@ -92,12 +92,14 @@ def local_engine(
 
 def engine_settings(options: VLLMSampling, model: Any, lengths: Lengths) -> dict[str, Any]:
     """Arguments of vLLM's engine. Weights are dummies, so that all that count are transferred."""
+    copies = options.data_parallel_size if isinstance(options, VLLMServerSampling) else 1
     dtype = str(model.dtype).removeprefix("torch.")
     # Prompts that are read in parts take a request's random generator back, which vLLM 0.32 cannot
     # do with one of a CPU: it fails.
     on_cpu = {} if torch.cuda.is_available() else {"enable_chunked_prefill": False}
     return {
         **on_cpu,
+        **({"data_parallel_size": copies} if copies > 1 else {}),
         "load_format": "dummy",
         # The folder holds a config alone, and requests hold token ids.
         "skip_tokenizer_init": True,

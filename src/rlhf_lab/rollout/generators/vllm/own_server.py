@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from rlhf_lab.rollout.generators.vllm import names
 from rlhf_lab.rollout.generators.vllm.http import Server
 from rlhf_lab.rollout.generators.vllm.model_folder import model_folder
 from rlhf_lab.rollout.generators.vllm.process import (
@@ -48,11 +49,10 @@ class Command:
 class OwnServer:
     """A server and its process, whose log is part of every error."""
 
-    num_engines = 1
-
     def __init__(self, child: VLLMProcess, servers: Servers) -> None:
         self._child = child
         self._servers = servers
+        self.num_engines = servers.num_engines
 
     @property
     def pid(self) -> int:
@@ -119,6 +119,7 @@ def server_arguments(
         *("--host", host, "--port", str(port)),
         *("--weight-transfer-config", json.dumps({"backend": backend})),
         *("--logits-processors", PROCESSOR),
+        *(("--served-model-name", names.served_model()) if names.run_id() else ()),
         *("--enable-scale-out", "--disable-log-stats", "--disable-uvicorn-access-log"),
     ]
 

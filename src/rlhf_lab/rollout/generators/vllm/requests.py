@@ -24,12 +24,14 @@ class EngineFailure(RuntimeError):
 @dataclass(frozen=True)
 class Request:
     """One sample to draw. tokens: of the prompt, and those that the sample already has.
-    place: index of the prompt in its chunk, by which several servers share a chunk."""
+    place: index of the prompt in its chunk, by which several servers share a chunk. is_spread:
+    whether the place chooses the copy within a server too, where vLLM would balance."""
 
     tokens: tuple[int, ...]
     seed: int
     place: int = 0
     is_greedy: bool = False
+    is_spread: bool = False
 
 
 @dataclass(frozen=True)

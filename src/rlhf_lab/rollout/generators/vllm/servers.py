@@ -26,6 +26,8 @@ from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.heartbeat import beat, nothing
 
 PROCESSOR = "rlhf_lab.rollout.generators.vllm.plugin:GreedyTemperature"
+# Which of the copies within a server draws a sample.
+COPY = "X-data-parallel-rank"
 LIFE_SECONDS = 2.0
 # How often new weights are looked for while samples are drawn.
 LOOK_SECONDS = 0.1
@@ -38,14 +40,16 @@ class Servers:
     def __init__(self, options: VLLMServerSampling, shape: dict[str, Any], tokens: int) -> None:
         """shape: of the policy's config. tokens: of a prompt with its response, at most."""
         self._servers = [Server(url) for url in options.urls]
-        ranks = [workers_of(server, tokens, options) for server in self._servers]
+        shapes = [workers_of(server, tokens, options) for server in self._servers]
+        ranks = [workers * copies for workers, copies in shapes]
+        self._copies = [copies for _, copies in shapes]
         self._transfer: Transfer
         if options.takes_nccl:
             self._transfer = NCCLTransfer(self._servers, ranks, options)
         else:
             self._transfer = FileTransfer(self._servers, options.weights_folder, shape)
         # More would wait at the server instead of here.
-        self._pool = ThreadPoolExecutor(options.max_num_seqs * len(self._servers))
+        self._pool = ThreadPoolExecutor(options.max_num_seqs * self.num_engines)
         self._calls = ThreadPoolExecutor(len(self._servers))
         self._numbers = itertools.count()
         self._drawn: dict[int, list[Future[Answer]]] = {}
@@ -54,7 +58,8 @@ class Servers:
 
     @property
     def num_engines(self) -> int:
-        return len(self._servers)
+        """Copies of the model, over all servers."""
+        return sum(self._copies)
 
     def load(self, weights: Weights, name: str) -> None:
         """Load a version into all servers. Raises EngineFailure if one then has another."""
@@ -119,14 +124,18 @@ class Servers:
                 look()
 
     def _draw_one(self, request: Request, drawing: Drawing, salt: str) -> Answer:
-        server = self._servers[request.place % len(self._servers)]
+        round_, chosen = divmod(request.place, len(self._servers))
+        server, copies = self._servers[chosen], self._copies[chosen]
+        headers = {COPY: str(round_ % copies)} if request.is_spread and copies > 1 else {}
         body = {
             "token_ids": list(request.tokens),
             "sampling_params": sampling_params(request, drawing),
             # What an older version computed for the same tokens is not taken.
             "cache_salt": salt,
+            # A server of another job refuses the name.
+            **({"model": names.served_model()} if names.run_id() else {}),
         }
-        choice = server.post("/inference/v1/generate", body)["choices"][0]
+        choice = server.post("/inference/v1/generate", body, headers)["choices"][0]
         spans = [(one["version"], one["start"], one["end"]) for one in choice["weight_versions"]]
         return Answer(
             tokens=tuple(choice["token_ids"]),
@@ -136,14 +145,17 @@ class Servers:
         )
 
     def close(self) -> None:
+        for server in self._servers:
+            server.close()
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._calls.shutdown(wait=False, cancel_futures=True)
         self._transfer.close()
 
 
-def workers_of(server: Server, tokens: int, options: VLLMServerSampling) -> int:
-    """The number of workers of a server. Refuses one that was started with other flags than a run
-    needs, and names them. tokens: of a prompt with its response, at most."""
+def workers_of(server: Server, tokens: int, options: VLLMServerSampling) -> tuple[int, int]:
+    """The workers of one copy of the model in a server, and the number of copies. Refuses a server
+    of another job, and one that was started with other flags than a run needs, and names them.
+    tokens: of a prompt with its response, at most."""
     if not server.is_healthy():
         raise UserError(
             f"generator.urls={server.url}: no vLLM server answers there; start it as "
@@ -157,6 +169,7 @@ def workers_of(server: Server, tokens: int, options: VLLMServerSampling) -> int:
             "start it with VLLM_SERVER_DEV_MODE=1, in a network that you trust"
         ) from error
     model = config["model_config"]
+    require_same_job(server, model)
     backend = "nccl" if options.takes_nccl else FILE_BACKEND
     transfer = config.get("weight_transfer_config") or {}
     requirements = {
@@ -172,4 +185,17 @@ def workers_of(server: Server, tokens: int, options: VLLMServerSampling) -> int:
     if missing:
         raise UserError(f"generator.urls={server.url}: start the server with {' '.join(missing)}")
     parallel = config["parallel_config"]
-    return int(parallel["tensor_parallel_size"]) * int(parallel["pipeline_parallel_size"])
+    workers = int(parallel["tensor_parallel_size"]) * int(parallel["pipeline_parallel_size"])
+    return workers, int(parallel["data_parallel_size"])
+
+
+def require_same_job(server: Server, model: dict[str, Any]) -> None:
+    """Refuse a server that another job has started. model: the server's config of it."""
+    served = model["served_model_name"]
+    known = served if isinstance(served, list) else [served]
+    if names.run_id() and names.served_model() not in known:
+        raise UserError(
+            f"generator.urls={server.url}: the server there serves {served}, and belongs to "
+            f"another job than {names.RUN_ID}={names.run_id()}: choose another port, or start the "
+            "server with that variable"
+        )
