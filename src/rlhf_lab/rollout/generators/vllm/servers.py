@@ -92,7 +92,7 @@ class Servers:
 
     def begin(self, requests: Sequence[Request], drawing: Drawing) -> int:
         number = next(self._numbers)
-        salt = self._version
+        salt = names.within_run(self._version)  # vLLM takes no slash in it
         self._drawn[number] = [
             self._pool.submit(self._draw_one, request, drawing, salt) for request in requests
         ]
