@@ -6,7 +6,7 @@ import json
 import math
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
@@ -21,6 +21,7 @@ from rlhf_lab.models.causal_lm import load_policy
 from rlhf_lab.rollout.budget import StalenessBudget
 from rlhf_lab.rollout.chunk_states import QueuedChunk, RoundRollouts
 from rlhf_lab.rollout.executor import InlineExecutor
+from rlhf_lab.rollout.feeds import LatestWeights
 from rlhf_lab.rollout.generators.vllm import names
 from rlhf_lab.rollout.generators.vllm import weights as weight_files
 from rlhf_lab.rollout.generators.vllm.batch_effects import batch_effect
@@ -52,6 +53,7 @@ from rlhf_lab.training.checkpoint_rows import as_row, from_row
 from rlhf_lab.training.round_metrics import generator_metrics
 from rlhf_lab.types.data import Weights
 from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.heartbeat import nothing
 from rlhf_lab.types.rollouts import Chunk, GeneratorReport, Rollout
 from rlhf_lab.types.samples import Finish, Group, Sample
 from tests.conftest import MakeConfig
@@ -595,3 +597,42 @@ def test_servers_pause_for_a_load_while_they_draw() -> None:
         assert "/reset_prefix_cache" not in calls, "samples that wait keep what they have"
         assert len(servers.finish(number)) == 1
         servers.close()
+
+
+class Halfway(Mirror):
+    """New weights come after the first token of every sample."""
+
+    def finish(self, number: int, look: Callable[[], None] = nothing) -> list[Answer]:
+        before, answers = self.loaded[-1], super().finish(number)
+        look()
+        after = self.loaded[-1]
+        return [
+            replace(one, versions=(before, *[after] * (len(one.tokens) - 1))) for one in answers
+        ]
+
+
+def test_weights_that_come_while_a_chunk_is_drawn_write_the_rest_of_it() -> None:
+    state = perturbed(weights()).state
+    versions = [Weights(4, state), Weights(5, state)]
+    feed = LatestWeights(lambda: versions.pop(0), per_token=True)
+    backend = Halfway(fresh())
+    groups = made(backend).generate(feed, chunk(2, 2))
+    assert backend.loaded == ["proof", "4", "5"]
+    for sample in (sample for group in groups for sample in group.samples):
+        expected = (4, *[5] * (len(sample.tokens) - 1))
+        assert (sample.versions or (4,) * len(sample.tokens)) == expected
+
+
+def test_chunks_that_are_announced_begin_with_the_first_after_it_was_measured() -> None:
+    backend = Mirror(fresh())
+    generator = made(backend)
+    given, chunks = weights(), [chunk(2, 2), chunk(3, 2), chunk(1, 2)]
+    generator.generate(given, chunks[0])
+    for _ in range(2):
+        generator.announce(given, chunks[2])
+    begun = len(backend.begun)
+    alone = generator.generate(given, chunks[1])
+    assert len(backend.begun) == begun + 2
+    assert len(alone) == 3
+    assert len(generator.generate(given, chunks[2])) == 1
+    assert len(backend.begun) == begun + 2, "it was begun before"
