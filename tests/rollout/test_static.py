@@ -26,7 +26,7 @@ from rlhf_lab.rollout.generators.options import Decode, HFSampling
 from rlhf_lab.rollout.generators.static import StaticDecoder, static_decoder
 from rlhf_lab.rollout.generators.static_cache import bucket
 from rlhf_lab.rollout.generators.static_writer import FLAG_STEPS, StaticWriter
-from rlhf_lab.rollout.worker import written_segments
+from rlhf_lab.rollout.worker import reached_segments
 from rlhf_lab.types.data import Weights
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.randomness import uniforms
@@ -163,7 +163,7 @@ def test_ended_rows_leave_and_leave_no_trace(
     assert len(other.steps) <= len(feed.steps) < len(other.steps) + FLAG_STEPS
     recorder = SegmentRecorder(Changing(model), lambda: None)
     made.generate(recorder, wanted)
-    assert written_segments(recorder.segments, groups) == tuple((n, n) for n in other.steps)
+    assert reached_segments(recorder.segments, groups) == tuple((n, n) for n in other.steps)
 
 
 def test_uniforms_end_the_rows(recording: list[RecordedGraph]) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from rlhf_lab.rollout.feeds import LatestWeights, is_following
 from rlhf_lab.rollout.streams import OrderedFeed, OwnStream
 from rlhf_lab.types.data import Weights
 
@@ -50,6 +51,13 @@ def test_weights_in_host_memory_are_complete() -> None:
     weights = Weights(3, {"a": torch.zeros(1)})
     assert OrderedFeed(weights, Stream(log)).at(5) is weights
     assert not log
+
+
+@pytest.mark.parametrize("per_token", [False, True])
+def test_an_ordered_feed_is_followed_as_the_one_that_it_orders(per_token: bool) -> None:
+    latest = LatestWeights(lambda: Weights(0, {}), per_token)
+    assert is_following(OrderedFeed(latest, Stream([]))) is per_token
+    assert not is_following(OrderedFeed(Weights(0, {}), Stream([])))
 
 
 def test_a_worker_on_a_gpu_runs_on_its_stream(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,8 @@ import math
 import os
 import pickle
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -24,9 +25,14 @@ from rlhf_lab.models.loading import shape_of
 from rlhf_lab.rollout.budget import StalenessBudget
 from rlhf_lab.rollout.chunk_states import QueuedChunk, RoundRollouts
 from rlhf_lab.rollout.executor import InlineExecutor
+from rlhf_lab.rollout.feeds import LatestWeights
+from rlhf_lab.rollout.generators.vllm import names
 from rlhf_lab.rollout.generators.vllm import weights as weight_files
-from rlhf_lab.rollout.generators.vllm.generator import VLLMGenerator, batch_effect
+from rlhf_lab.rollout.generators.vllm.batch_effects import batch_effect
+from rlhf_lab.rollout.generators.vllm.generator import VLLMGenerator
+from rlhf_lab.rollout.generators.vllm.http import Server
 from rlhf_lab.rollout.generators.vllm.make import local_engine
+from rlhf_lab.rollout.generators.vllm.model_folder import model_folder
 from rlhf_lab.rollout.generators.vllm.options import Prove, VLLMSampling
 from rlhf_lab.rollout.generators.vllm.own_server import (
     flags,
@@ -34,6 +40,7 @@ from rlhf_lab.rollout.generators.vllm.own_server import (
     server_arguments,
     server_environment,
 )
+from rlhf_lab.rollout.generators.vllm.process import environment
 from rlhf_lab.rollout.generators.vllm.proof import Proof, perturbed
 from rlhf_lab.rollout.generators.vllm.requests import (
     Answer,
@@ -51,11 +58,12 @@ from rlhf_lab.rollout.mode import Mode
 from rlhf_lab.rollout.pipeline import Pipeline
 from rlhf_lab.rollout.ports import require_free
 from rlhf_lab.rollout.worker import RolloutWorker
+from rlhf_lab.runs.folder import config_hash
 from rlhf_lab.training.checkpoint_rows import as_row, from_row
 from rlhf_lab.training.round_metrics import generator_metrics
 from rlhf_lab.types.data import Weights
 from rlhf_lab.types.errors import UserError
-from rlhf_lab.types.heartbeat import watched
+from rlhf_lab.types.heartbeat import nothing, watched
 from rlhf_lab.types.rollouts import Chunk, GeneratorReport, Rollout
 from rlhf_lab.types.samples import Finish, Group, Sample
 from tests.conftest import MakeConfig
@@ -434,7 +442,6 @@ def test_a_server_of_no_run_may_take_weights_by_nccl_but_one_of_a_run_may_not() 
 @pytest.mark.parametrize(
     ("overrides", "parts"),
     [
-        (["generator=vllm", "mode=free", "mode.weights=latest_per_token"], ["mode.weights"]),
         (
             ["generator=vllm_server", "generator.port=8123", "mode=async", "mode.num_generators=2"],
             ["mode.num_generators=2", "generator.port=8123"],
@@ -541,3 +548,148 @@ def test_handles_of_gpu_memory_reach_servers_as_text() -> None:
     assert pickle.loads(base64.b64decode(sent["ipc_handles_pickled"])) == handles
     assert json.loads(json.dumps(sent))["names"] == ["a"]
     assert "ipc_handles" not in sent
+
+
+def test_the_model_folder_is_the_same_for_every_run_and_another_for_another_model(
+    tmp_path: Path,
+) -> None:
+    model = fresh()
+    with ThreadPoolExecutor(4) as pool:
+        made_at_once = set(pool.map(lambda _: model_folder(model, tmp_path), range(8)))
+    [folder] = made_at_once
+    assert [path.name for path in folder.iterdir()] == ["config.json"]
+    assert list((tmp_path / "vllm").iterdir()) == [folder], "no half-made folder is left"
+    written = json.loads((folder / "config.json").read_text())
+    assert written["architectures"] == ["GPTNeoXForCausalLM"]
+    model.config.rotary_pct = 0.5
+    assert model_folder(model, tmp_path) != folder
+
+
+def test_graphs_are_made_on_a_gpu_and_where_they_are_chosen() -> None:
+    chosen = [VLLMSampling(enforce_eager=value) for value in (None, True, False)]
+    assert [options.is_eager(has_gpu=True) for options in chosen] == [False, True, False]
+    assert [options.is_eager(has_gpu=False) for options in chosen] == [True, True, False]
+    disabled = ["TORCHDYNAMO_DISABLE" in environment(options, False) for options in chosen]
+    assert disabled == [True, True, False]
+    assert "TORCHDYNAMO_DISABLE" not in environment(VLLMSampling(enforce_eager=True), True)
+
+
+def test_the_hash_of_a_config_does_not_depend_on_who_chooses_graphs() -> None:
+    former, present = ({"generator": {"enforce_eager": value}} for value in (True, None))
+    assert config_hash(present) == config_hash(former)
+    assert config_hash({"generator": {"enforce_eager": False}}) != config_hash(former)
+
+
+def test_a_connection_is_used_again_and_an_old_one_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = FakeServer(0)
+    fake.protocol = "HTTP/1.1"
+    with serving(fake) as url:
+        server = Server(url)
+        for _ in range(3):
+            assert server.get("/weight_info") == {"weight_version": "default"}
+        assert fake.connections == 1
+        fake.refused = "/pause"
+        with pytest.raises(EngineFailure, match=r"/pause refused \(500\)"):
+            server.post("/pause")
+        fake.refused = ""
+        assert fake.connections == 1, "an error is an answer too"
+        monkeypatch.setattr("rlhf_lab.rollout.generators.vllm.http.IDLE_SECONDS", 0.0)
+        server.get("/weight_info")
+        assert fake.connections == 2
+        server.close()
+    with pytest.raises(EngineFailure, match="does not answer"):
+        server.get("/weight_info")
+    assert not server.is_healthy()
+
+
+def test_versions_and_model_are_named_by_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(names.RUN_ID, "job7")
+    arguments = server_arguments(Path("config"), {}, "127.0.0.1", 81, "nccl")
+    place = arguments.index("--served-model-name")
+    served = arguments[place + 1]
+    fake = FakeServer(0)
+    with serving(fake) as url:
+        with pytest.raises(UserError, match=r"serves tiny, and belongs to another job than .*job7"):
+            Servers(VLLMServerSampling(urls=[url]), {}, 64)
+        fake.model_config["served_model_name"] = served
+        servers = Servers(VLLMServerSampling(urls=[url]), {}, 64)
+        servers.load(weights(), "4")
+        assert fake.version == "job7/4"
+        [answer] = servers.draw(requests_of(chunk(1, 1), 5), DRAWING)
+        assert answer.versions == ("4",)
+        fake.version = "job8/4"
+        [answer] = servers.draw(requests_of(chunk(1, 1), 5), DRAWING)
+        assert answer.versions == ("job8/4",), "which the generator refuses"
+        servers.close()
+
+
+def test_a_proof_reaches_every_copy_within_a_server() -> None:
+    fake = FakeServer(0)
+    fake.copies = 3
+    with serving(fake) as url:
+        servers = Servers(VLLMServerSampling(urls=[url]), {}, 64)
+        assert servers.num_engines == 3
+        servers.load(weights(), "4")
+        fake.headers.clear()
+        requests = requests_of(chunk(3, 1), 5)
+        servers.draw(requests, DRAWING)
+        assert set(fake.headers) == {None}, "vLLM balances by itself"
+        servers.draw([replace(request, is_spread=True) for request in requests], DRAWING)
+        assert {*fake.headers} == {None, "0", "1", "2"}
+        servers.close()
+
+
+def test_servers_pause_for_a_load_while_they_draw() -> None:
+    fake = FakeServer(0)
+    with serving(fake) as url:
+        servers = Servers(VLLMServerSampling(urls=[url]), {}, 64)
+        servers.load(weights(), "4")
+        assert "/pause?mode=keep&clear_cache=false" not in fake.calls
+        number = servers.begin(requests_of(chunk(1, 1), 5), DRAWING)
+        fake.calls.clear()
+        servers.load(weights(), "5")
+        calls = [call for call in fake.calls if call != "/inference/v1/generate"]
+        assert calls[0] == "/pause?mode=keep&clear_cache=false"
+        assert calls[-1] == "/resume"
+        assert "/reset_prefix_cache" not in calls, "samples that wait keep what they have"
+        assert len(servers.finish(number)) == 1
+        servers.close()
+
+
+class Halfway(Mirror):
+    """New weights come after the first token of every sample."""
+
+    def finish(self, number: int, look: Callable[[], None] = nothing) -> list[Answer]:
+        before, answers = self.loaded[-1], super().finish(number)
+        look()
+        after = self.loaded[-1]
+        return [
+            replace(one, versions=(before, *[after] * (len(one.tokens) - 1))) for one in answers
+        ]
+
+
+def test_weights_that_come_while_a_chunk_is_drawn_write_the_rest_of_it() -> None:
+    state = perturbed(weights()).state
+    versions = [Weights(4, state), Weights(5, state)]
+    feed = LatestWeights(lambda: versions.pop(0), per_token=True)
+    backend = Halfway(fresh())
+    groups = made(backend).generate(feed, chunk(2, 2))
+    assert backend.loaded == ["proof", "4", "5"]
+    for sample in (sample for group in groups for sample in group.samples):
+        expected = (4, *[5] * (len(sample.tokens) - 1))
+        assert (sample.versions or (4,) * len(sample.tokens)) == expected
+
+
+def test_chunks_that_are_announced_begin_with_the_first_after_it_was_measured() -> None:
+    backend = Mirror(fresh())
+    generator = made(backend)
+    given, chunks = weights(), [chunk(2, 2), chunk(3, 2), chunk(1, 2)]
+    generator.generate(given, chunks[0])
+    for _ in range(2):
+        generator.announce(given, chunks[2])
+    begun = len(backend.begun)
+    alone = generator.generate(given, chunks[1])
+    assert len(backend.begun) == begun + 2
+    assert len(alone) == 3
+    assert len(generator.generate(given, chunks[2])) == 1
+    assert len(backend.begun) == begun + 2, "it was begun before"

@@ -19,6 +19,7 @@ from rlhf_lab.cli.arguments import overrides_again, overrides_of_replay, overrid
 from rlhf_lab.experiment.evaluate import saved_weights
 from rlhf_lab.experiment.outputs import refuse_occupied
 from rlhf_lab.experiment.planning import planner
+from rlhf_lab.rollout.generators.options import HFSampling
 from rlhf_lab.rollout.recorded_schedule import read_schedule
 from rlhf_lab.runs.extents import extent_of
 from rlhf_lab.runs.jsonl import read_rows, write_rows
@@ -173,7 +174,7 @@ def test_a_schedule_without_one_of_its_chunks_is_refused_before_the_replay(run: 
     recipe: Any = SimpleNamespace(num_rounds=4)
     mode: Any = SimpleNamespace(max_staleness=1)
     with pytest.raises(UserError, match=r"has no row of chunk 1: restore its schedule\.jsonl"):
-        read_schedule(run, mode, recipe)
+        read_schedule(run, mode, recipe, HFSampling())
 
 
 @pytest.mark.parametrize(

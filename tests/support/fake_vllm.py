@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -15,6 +15,7 @@ import torch
 from rlhf_lab.models.weights import load_weights
 from rlhf_lab.rollout.generators.vllm.requests import Answer, Drawing, Request
 from rlhf_lab.types.data import Weights
+from rlhf_lab.types.heartbeat import nothing
 
 
 class Mirror:
@@ -31,6 +32,7 @@ class Mirror:
         self.loaded: list[str] = []
         self.asked: list[list[Request]] = []
         self.is_closed = False
+        self.begun: list[list[Answer]] = []
 
     def load(self, weights: Weights, name: str) -> None:
         own = dict(self.model.named_parameters())
@@ -60,7 +62,15 @@ class Mirror:
             tokens.append(int(drawn))
             logps.append(float(logp_V[tokens[-1]]))
         version = self.says or self.loaded[-1]
-        return Answer(tuple(tokens), tuple(logps), drawing.eos_id in tokens, (version,))
+        names = (version,) * len(tokens)
+        return Answer(tuple(tokens), tuple(logps), drawing.eos_id in tokens, names)
+
+    def begin(self, requests: Sequence[Request], drawing: Drawing) -> int:
+        self.begun.append(self.draw(requests, drawing))
+        return len(self.begun) - 1
+
+    def finish(self, number: int, look: Callable[[], None] = nothing) -> list[Answer]:
+        return self.begun[number]
 
     def close(self) -> None:
         self.is_closed = True
@@ -77,7 +87,12 @@ class FakeServer:
             "logits_processors": ["rlhf_lab.rollout.generators.vllm.plugin:GreedyTemperature"],
             "logprobs_mode": "processed_logprobs",
             "max_model_len": 64,
+            "served_model_name": "tiny",
         }
+        self.copies = 1
+        self.headers: list[str | None] = []
+        self.connections = 0
+        self.protocol = "HTTP/1.0"
         self.prompts: list[list[int]] = []
         self.refused = ""
         self.device = "cuda"
@@ -93,7 +108,11 @@ class FakeServer:
                     "weight_transfer_config": {"backend": "rlhf_lab_file"},
                     "device_config": {"device": self.device},
                     "scheduler_config": {"enable_chunked_prefill": self.device == "cpu"},
-                    "parallel_config": {"tensor_parallel_size": 1, "pipeline_parallel_size": 1},
+                    "parallel_config": {
+                        "tensor_parallel_size": 1,
+                        "pipeline_parallel_size": 1,
+                        "data_parallel_size": self.copies,
+                    },
                 }
             }
         if path == "/update_weights":
@@ -124,6 +143,12 @@ def serving(fake: FakeServer) -> Iterator[str]:
     """The base URL of a fake server."""
 
     class Handler(BaseHTTPRequestHandler):
+        protocol_version = fake.protocol
+
+        def setup(self) -> None:
+            fake.connections += 1
+            super().setup()
+
         def do_GET(self) -> None:
             self.answer(None)
 
@@ -131,6 +156,7 @@ def serving(fake: FakeServer) -> Iterator[str]:
             self.answer(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
 
         def answer(self, content: Any) -> None:
+            fake.headers.append(self.headers["X-data-parallel-rank"])
             try:
                 body, status = json.dumps(fake.reply(self.path, content)).encode(), 200
             except ValueError as error:

@@ -235,7 +235,7 @@ def planned(folder: Path) -> None:
 def replayed(folder: Path) -> None:
     overrides_of_replay(folder, [])
     recipe: Any = SimpleNamespace(num_rounds=ROUNDS)
-    read_schedule(folder, config().mode, recipe)
+    read_schedule(folder, config().mode, recipe, config().generator)
 
 
 def resumed(folder: Path) -> None:

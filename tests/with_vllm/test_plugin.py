@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,7 +19,8 @@ from vllm.entrypoints.launchers.cli_args import make_arg_parser
 from vllm.utils.argparse_utils import FlexibleArgumentParser
 
 parsed = make_arg_parser(FlexibleArgumentParser()).parse_args(sys.argv[1:])
-print(AsyncEngineArgs.from_cli_args(parsed).skip_tokenizer_init)
+found = AsyncEngineArgs.from_cli_args(parsed)
+print(found.skip_tokenizer_init, found.data_parallel_size, found.served_model_name, found.model)
 """
 
 pytestmark = pytest.mark.vllm
@@ -70,8 +72,11 @@ def test_a_slot_forgets_the_request_that_had_it_before() -> None:
 
 
 @pytest.mark.parametrize("kind", ["llama", "gptneox"])
-def test_a_server_of_no_run_has_no_tokenizer_to_load(kind: str) -> None:
+def test_a_server_of_no_run_has_no_tokenizer_to_load_and_the_jobs_name(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its folder holds a config alone; of Llama no tokenizer can be made from that."""
+    from rlhf_lab.rollout.generators.vllm import names
     from rlhf_lab.rollout.generators.vllm.make import Lengths, engine_settings
     from rlhf_lab.rollout.generators.vllm.own_server import lone_server
     from rlhf_lab.rollout.generators.vllm.serve import ALONE
@@ -79,12 +84,14 @@ def test_a_server_of_no_run_has_no_tokenizer_to_load(kind: str) -> None:
     from rlhf_lab.rollout.ports import free_port
     from tests.with_vllm.models import policy
 
-    options = VLLMServerSampling(port=free_port())
+    monkeypatch.setenv(names.RUN_ID, "job7")
+    options = VLLMServerSampling(port=free_port(), data_parallel_size=4)
     model = policy(kind, is_tied=True)
     settings = engine_settings(options, model, Lengths(prompt=40, response=16))
-    words = lone_server(options, model, settings).words
+    words = lone_server(options, model, settings, tmp_path).words
     arguments = words[words.index(ALONE) + 1 :]
     done = subprocess.run(
         [sys.executable, "-c", READ_ARGUMENTS, *arguments], capture_output=True, text=True
     )
-    assert done.stdout.endswith("True\n"), done.stderr
+    [folder] = (tmp_path / "vllm").iterdir()
+    assert done.stdout.endswith(f"True 4 ['job7/rlhf_lab'] {folder}\n"), done.stderr

@@ -70,7 +70,8 @@ def rollout_generator(
     if isinstance(config.generator, VLLMSampling):
         seed = stable_hash(config.seed, "rollout")
         shape = functools.partial(policy_shape, sources.policy, None)
-        return vllm_generator(config.generator, tokenizer, shape, lengths(config), seed)
+        cache = Path(config.output.cache)
+        return vllm_generator(config.generator, tokenizer, shape, lengths(config), seed, cache)
     if policy is not None:
         own = copy.deepcopy(policy)
     else:
@@ -88,7 +89,8 @@ def build_server(config: Config) -> Command:
             "generator=vllm_server generator.port=8100 and no generator.urls"
         )
     shape = policy_shape(config.model, config.task.tokenizer())
-    return lone_server(part, shape, engine_settings(part, shape, lengths(config)))
+    settings = engine_settings(part, shape, lengths(config))
+    return lone_server(part, shape, settings, Path(config.output.cache))
 
 
 def lengths(config: Config) -> Lengths:
@@ -152,7 +154,9 @@ def build_pipeline(
             f"{stream.num_dropped} prompts of more than task.max_prompt_tokens="
             f"{config.task.max_prompt_tokens} are left out, {len(stream)} are kept"
         )
-    recorded = read_schedule(Path(mode.schedule), mode, config.run) if mode.is_replay else None
+    recorded = None
+    if mode.is_replay:
+        recorded = read_schedule(Path(mode.schedule), mode, config.run, config.generator)
     return Pipeline(
         build_executor(config, sources, policy, report),
         build_budget(config),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.experiment.derived import is_verified
 from rlhf_lab.rewards.options import parts
-from rlhf_lab.rollout.mode_choices import WeightPolicy
 from rlhf_lab.types.data import Objective, ValueModel
 from rlhf_lab.types.errors import UserError
 
@@ -64,11 +63,6 @@ def check_rounds(config: Config) -> None:
             f"mode.segment_tokens={mode.segment_tokens} with generator="
             f"{generator.name}: it cannot continue a sample that is begun; pass "
             "generator=hf, or mode.segment_tokens=0"
-        )
-    if mode.weights is WeightPolicy.latest_per_token and not generator.updates_in_flight:
-        raise UserError(
-            f"mode.weights=latest_per_token with generator={generator.name}: vLLM finishes a "
-            "chunk before it takes new weights; pass mode.weights=latest, or generator=hf"
         )
     if mode.num_generators > 1 and generator.address:
         raise UserError(

@@ -14,7 +14,8 @@ from torch import Tensor
 
 from rlhf_lab.rollout.executor import BackgroundExecutor, MakeWorker
 from rlhf_lab.rollout.failures import FailurePolicy
-from rlhf_lab.rollout.feeds import LatestWeights
+from rlhf_lab.rollout.feeds import LatestWeights, source_of
+from rlhf_lab.rollout.generator_main import following
 from rlhf_lab.rollout.process import GeneratorProcess
 from rlhf_lab.rollout.shared import SharedWeights
 from rlhf_lab.rollout.streams import OwnStream
@@ -48,8 +49,13 @@ class ThreadWorker:
 
     def receive(self) -> Rollout:
         assert self._worker is not None, "receive before spawn"
-        rollout = self._stream.run(self._worker, *self._sent.popleft())
+        feed, chunk = self._sent.popleft()
+        self._worker.announce(feed, list(following(source_of(feed), self._waiting())))
+        rollout = self._stream.run(self._worker, feed, chunk)
         return replace(rollout, worker=self._number)
+
+    def _waiting(self) -> list[tuple[int | bool, Chunk]]:
+        return [(source_of(feed), chunk) for feed, chunk in self._sent.copy()]
 
     def watch(self) -> None:
         """Nothing to watch: a thread cannot be killed, and `receive` raises its errors."""

@@ -58,6 +58,11 @@ class SegmentRecorder:
         return tuple(self._segments)
 
 
+def is_following(feed: WeightFeed) -> bool:
+    """Whether newer weights may come while a chunk is written."""
+    return bool(getattr(feed, "per_token", False))
+
+
 def source_of(feed: WeightFeed) -> int | bool:
     """What is sent to another process in place of a feed: the version, or whether every token is
     written by the latest weights."""
@@ -66,3 +71,11 @@ def source_of(feed: WeightFeed) -> int | bool:
     if isinstance(feed, LatestWeights):
         return feed.per_token
     raise TypeError(f"{type(feed).__name__} cannot be sent to another process")
+
+
+def are_together(source: int | bool, other: int | bool) -> bool:
+    """Whether chunks of these sources may be written at the same time: those of one version, or
+    all that follow the latest weights at every token."""
+    if isinstance(source, bool) or isinstance(other, bool):
+        return source is True and other is True
+    return source == other

@@ -6,14 +6,15 @@ import contextlib
 import os
 import pickle
 import traceback
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from multiprocessing import parent_process
 from multiprocessing.connection import Connection
 from pathlib import Path
 
 from torch import Tensor
 
-from rlhf_lab.rollout.feeds import LatestWeights
+from rlhf_lab.rollout.feeds import LatestWeights, are_together
 from rlhf_lab.rollout.shared import SharedWeights
 from rlhf_lab.rollout.stack_file import write_stacks
 from rlhf_lab.rollout.worker import RolloutWorker
@@ -21,6 +22,7 @@ from rlhf_lab.runs.child_side import read_ahead, when_ended
 from rlhf_lab.runs.memory import keep_freed_memory
 from rlhf_lab.types.data import Weights
 from rlhf_lab.types.protocols import WeightFeed
+from rlhf_lab.types.rollouts import Chunk
 
 
 def serve(
@@ -43,7 +45,8 @@ def serve(
     connection.send(("ready", None))
     requests = read_ahead(connection)
     weights: Weights | None = None
-    while (request := requests.get()) is not None:
+    waiting: deque[tuple[int | bool, Chunk] | None] = deque()
+    while (request := waiting.popleft() if waiting else requests.get()) is not None:
         source, chunk = request
         try:
             if isinstance(source, bool):
@@ -52,9 +55,22 @@ def serve(
                 if weights is None or weights.version != source:
                     weights = shared.read(source)
                 feed = weights
+            while not requests.empty():
+                waiting.append(requests.get())
+            worker.announce(feed, list(following(source, waiting)))
             connection.send(("done", worker.run(feed, chunk, lambda: advance(pulse))))
         except Exception as error:
             connection.send(("failed", portable(error)))
+
+
+def following(
+    source: int | bool, waiting: Iterable[tuple[int | bool, Chunk] | None]
+) -> Iterator[Chunk]:
+    """The next waiting chunks, as long as they may be written together with one of this source."""
+    for request in waiting:
+        if request is None or not are_together(source, request[0]):
+            return
+        yield request[1]
 
 
 _newest: Weights | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from rlhf_lab.rollout.feeds import Segments
+from rlhf_lab.rollout.generators.options import HFSampling
 from rlhf_lab.rollout.mode import Mode
 from rlhf_lab.runs.folder import SCHEDULE
 from rlhf_lab.runs.jsonl import read_rows
@@ -12,9 +13,12 @@ from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.run_options import RunOptions
 
 
-def read_schedule(folder: Path, mode: Mode, options: RunOptions) -> dict[int, Segments]:
+def read_schedule(
+    folder: Path, mode: Mode, options: RunOptions, generator: HFSampling
+) -> dict[int, Segments]:
     """The versions that wrote each chunk of a run. Raises UserError for a run that differs from
-    this one in length or staleness, or that has partial rollouts."""
+    this one in length or staleness, that has partial rollouts, or whose samples the generator did
+    not write in step."""
     rows = read_rows(folder / SCHEDULE)
     if not rows:
         raise UserError(
@@ -35,6 +39,12 @@ def read_schedule(folder: Path, mode: Mode, options: RunOptions) -> dict[int, Se
         raise UserError(
             f"mode.schedule={folder} has no row of chunk {min(absent)}: restore its {SCHEDULE}, or "
             "name another run"
+        )
+    if generator.has_own_kernels and any(len(row["segments"]) > 1 for row in rows):
+        raise UserError(
+            f"mode.schedule={folder} has chunks of several versions with generator="
+            f"{generator.name}: vLLM gave new weights to each sample at another token, which the "
+            "schedule does not have; replay a run with mode.weights=latest, or with generator=hf"
         )
     lag = max(
         (row["round"] - row["segments"][0][1] for row in rows if not row["dropped"]), default=0

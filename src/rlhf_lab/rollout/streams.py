@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from rlhf_lab.rollout.feeds import is_following
 from rlhf_lab.rollout.worker import RolloutWorker
 from rlhf_lab.types.data import Weights
 from rlhf_lab.types.protocols import WeightFeed
@@ -24,6 +25,11 @@ class OrderedFeed:
     feed: WeightFeed
     stream: Any
     _last: Weights | None = None
+
+    @property
+    def per_token(self) -> bool:
+        """Whether newer weights may come while a chunk is written."""
+        return is_following(self.feed)
 
     def at(self, step: int) -> Weights:
         weights = self.feed.at(step)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from time import perf_counter
 
-from rlhf_lab.rollout.feeds import SegmentRecorder, Segments
+from rlhf_lab.rollout.feeds import SegmentRecorder, Segments, is_following
 from rlhf_lab.types.data import Clock
 from rlhf_lab.types.heartbeat import nothing, watched
-from rlhf_lab.types.protocols import Closing, Generator, Reporting, WeightFeed
+from rlhf_lab.types.protocols import Anticipating, Closing, Generator, Reporting, WeightFeed
 from rlhf_lab.types.reward_protocols import Metered, Reward, scored_groups
 from rlhf_lab.types.rollouts import Chunk, GeneratorReport, Rollout, Span
 from rlhf_lab.types.samples import Finish, Group
@@ -38,16 +38,26 @@ class RolloutWorker:
         generated = self._clock()
         pulse()
         tokens = written_tokens(chunk, unscored)
+        if is_following(feed) and not tokens["offline_tokens"]:
+            segments = written_segments(unscored)
+        else:
+            segments = reached_segments(recorder.segments, unscored)
         rollout = Rollout(
             chunk,
             unscored,
-            written_segments(recorder.segments, unscored),
+            segments,
             tokens,
             (Span("generate", start, generated),),
             report=self._report(),
         )
         # A reward is of whole samples: the segment that finishes the chunk scores it.
         return self._scored(rollout, pulse) if rollout.is_finished else rollout
+
+    def announce(self, feed: WeightFeed, chunks: Iterable[Chunk]) -> None:
+        """Chunks that `run` will be called with later, in order, with the same feed."""
+        if isinstance(self._generator, Anticipating):
+            for chunk in chunks:
+                self._generator.announce(feed, chunk)
 
     def _report(self) -> GeneratorReport:
         generator = self._generator
@@ -80,11 +90,23 @@ class RolloutWorker:
             self._generator.close()
 
 
-def written_segments(segments: Segments, groups: Sequence[Group]) -> Segments:
+def reached_segments(segments: Segments, groups: Sequence[Group]) -> Segments:
     """The segments that wrote a token of any sample: a generator may read weights for a token or
     two before it sees that all samples have ended."""
     longest = max(len(sample.tokens) for group in groups for sample in group.samples)
     return segments[:1] + tuple(s for s in segments[1:] if s[0] < longest)
+
+
+def written_segments(groups: Sequence[Group]) -> Segments:
+    """(step, version) pairs, the oldest version first: the earliest token that each one wrote.
+    Samples need not be written in step with each other."""
+    first: dict[int, int] = {}
+    for sample in (sample for group in groups for sample in group.samples):
+        versions = sample.versions or (sample.version,)
+        for step, version in enumerate(versions):
+            if step < first.get(version, step + 1):
+                first[version] = step
+    return tuple((first[version], version) for version in sorted(first))
 
 
 def written_tokens(chunk: Chunk, groups: Sequence[Group]) -> dict[str, int]:

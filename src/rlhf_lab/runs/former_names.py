@@ -32,6 +32,7 @@ ADDED: dict[str, Any] = {
     "tracker.probe_every": 0,
     "engine.tf32": False,
     "generator.dtype": "auto",
+    "generator.data_parallel_size": 1,
 }
 # Options of a group that had the key from the beginning.
 HAD = {"generator.dtype": ("vllm", "vllm_server")}
@@ -39,6 +40,7 @@ HAD = {"generator.dtype": ("vllm", "vllm_server")}
 BY_DEVICE: dict[str, tuple[Any, Any]] = {
     "engine.dtype": ("auto", "float32"),
     "engine.micro_tokens": (-1, 0),
+    "generator.enforce_eager": (None, True),
 }
 
 # Keys that decide nothing by themselves, and which hashes therefore leave out.
@@ -159,7 +161,7 @@ def with_former_defaults(values: Mapping[str, Any]) -> dict[str, Any]:
     for key, (present, former) in BY_DEVICE.items():
         part, _, name = key.partition(".")
         node = found.get(part)
-        if not isinstance(node, Mapping) or node.get(name) != present:
+        if not isinstance(node, Mapping) or name not in node or node[name] != present:
             continue
         if not str(node.get("device", "")).startswith("cuda"):
             found[part] = {**node, name: former}

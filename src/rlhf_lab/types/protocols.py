@@ -108,6 +108,15 @@ class Generator(Protocol):
 
 
 @runtime_checkable
+class Anticipating(Protocol):
+    """A generator that draws several chunks at once, each as it would alone."""
+
+    def announce(self, feed: WeightFeed, chunk: Chunk) -> None:
+        """A chunk of the same weights that `generate` will be called with later, in order."""
+        ...
+
+
+@runtime_checkable
 class Reporting(Protocol):
     """A generator with metrics of its own, or notes for the user."""
 

@@ -75,7 +75,6 @@ class HFSampling(limits.Limited, key="generator"):
     )
     # Facts that other options of the group change, for the checks of combinations.
     draws_samples: ClassVar[bool] = True
-    updates_in_flight: ClassVar[bool] = True
     has_own_kernels: ClassVar[bool] = False
 
     @property

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from time import perf_counter
 
 from rlhf_lab.rollout.generators.hf import Tokenizer
+from rlhf_lab.rollout.generators.vllm.batch_effects import batch_effect
 from rlhf_lab.rollout.generators.vllm.options import Prove
 from rlhf_lab.rollout.generators.vllm.proof import Proof, perturbed
 from rlhf_lab.rollout.generators.vllm.requests import (
@@ -32,26 +33,22 @@ ALONE = 4
 
 
 @dataclass(frozen=True)
-class BatchEffect:
-    """The same requests drawn in a batch and alone: the share of samples with other tokens, and the
-    largest log-prob difference up to the first other token."""
+class Begun:
+    """A chunk that is being drawn. number: of its batch at the backend. first: index, among all
+    versions loaded so far, of the one that it began with."""
 
-    count: int
-    changed: float
-    logp_max: float
-
-    def __str__(self) -> str:
-        return (
-            "vLLM draws each sample from its own seed, but may round by batch: of "
-            f"{self.count} samples drawn again alone, {self.changed:.0%} had other tokens; their "
-            f"log-probs differed by {self.logp_max:.1e} at most"
-        )
+    chunk: Chunk
+    requests: list[Request]
+    drawing: Drawing
+    number: int
+    first: int
 
 
 class VLLMGenerator:
     """A sample depends on the weights, its prompt, its seed, and, by rounding, on its batch.
 
-    The backend has one version at a time: a chunk is finished before the next version is loaded.
+    The backend has one version at a time, which it names at every token: where a feed has newer
+    weights while a chunk is drawn, they write the rest of it (in-flight updates, arXiv:2509.19128).
     The first load is preceded by one of perturbed weights, and both are proved.
     """
 
@@ -73,25 +70,52 @@ class VLLMGenerator:
         self._loaded: Weights | None = None
         self._has_measured = False
         self._report = GeneratorReport()
+        self._versions: list[str] = []
+        self._announced: list[tuple[WeightFeed, Chunk]] = []
+        self._open: dict[int, Begun] = {}
 
     def generate(self, feed: WeightFeed, chunk: Chunk) -> tuple[Group, ...]:
         """Samples of every prompt of the chunk, K each, with their behaviour log-probs."""
-        weights = feed.at(0)
-        if self._loaded is not weights:
-            self._load(weights, chunk)
-        requests = requests_of(chunk, self._seed)
-        drawing = drawing_of(chunk, self._drawing)
-        answers = self._draw(requests, drawing, str(weights.version))
-        if not self._has_measured:
-            self._measure(requests, drawing, answers, str(weights.version))
+
+        def follow() -> None:
+            if (latest := feed.at(0)) is not self._loaded:
+                self._load(latest, chunk)
+
+        follow()
+        self._announced = [(f, other) for f, other in self._announced if other is not chunk]
+        begun = self._open.pop(id(chunk), None) or self._begin(chunk)
+        if self._has_measured:
+            self._begin_announced()
+        answers = self._backend.finish(begun.number, follow)
+        versions = self._versions[begun.first :]
+        self._check(answers, versions)
+        if not self._has_measured and len(versions) == 1:
+            self._measure(begun.requests, begun.drawing, answers, versions[0])
         drawn = iter(answers)
         samples = [
-            self._continued(sample, weights.version, next(drawn))
-            if sample.finish is Finish.unfinished
-            else sample
+            self._continued(sample, next(drawn)) if sample.finish is Finish.unfinished else sample
             for sample in chunk.samples
         ]
         return chunk.grouped(samples)
+
+    def announce(self, feed: WeightFeed, chunk: Chunk) -> None:
+        """A chunk that comes later: it is drawn together with those before it."""
+        known = (id(other) for _, other in self._announced)
+        if id(chunk) not in self._open and id(chunk) not in known:
+            self._announced.append((feed, chunk))
+
+    def _begin_announced(self) -> None:
+        for feed, chunk in self._announced:
+            if (weights := feed.at(0)) is not self._loaded:
+                self._load(weights, chunk)
+            self._open[id(chunk)] = self._begin(chunk)
+        self._announced.clear()
+
+    def _begin(self, chunk: Chunk) -> Begun:
+        requests = requests_of(chunk, self._seed)
+        drawing = drawing_of(chunk, self._drawing)
+        number = self._backend.begin(requests, drawing)
+        return Begun(chunk, requests, drawing, number, len(self._versions) - 1)
 
     def report(self) -> GeneratorReport:
         """What was measured since the last call."""
@@ -111,6 +135,7 @@ class VLLMGenerator:
             del canary
         start = perf_counter()
         self._transfer(weights, str(weights.version))
+        self._versions.append(str(weights.version))
         self._note(**{"timing/generator_sync_seconds": perf_counter() - start})
         if is_first or self._prove is Prove.every:
             self._require(weights, str(weights.version), chunk)
@@ -130,6 +155,7 @@ class VLLMGenerator:
                 seed=stable_hash("proof", row) % 2**63,
                 place=row,
                 is_greedy=row == 0,
+                is_spread=True,
             )
             for row in range(max(PROOF_ROWS, 2 * self._backend.num_engines))
         ]
@@ -139,17 +165,23 @@ class VLLMGenerator:
 
     def _draw(self, requests: Sequence[Request], drawing: Drawing, name: str) -> list[Answer]:
         answers = self._backend.draw(requests, drawing)
+        self._check(answers, [name])
+        return answers
+
+    def _check(self, answers: Sequence[Answer], names: Sequence[str]) -> None:
+        """Refuse tokens of other versions than these, and log-probs that are no numbers."""
         for answer in answers:
-            if set(answer.versions) != {name}:
+            has_all = len(answer.versions) == len(answer.tokens)
+            if not has_all or not set(answer.versions) <= set(names):
                 raise EngineFailure(
-                    f"a sample was written by version {' and '.join(answer.versions)} of the "
-                    f"weights, not by {name}: does another program load weights into this vLLM?"
+                    f"a sample was written by version {' and '.join(sorted(set(answer.versions)))} "
+                    f"of the weights, not by {' or '.join(names)}: does another program load "
+                    "weights into this vLLM?"
                 )
             if any(map(math.isnan, answer.logps)):  # elsewhere NaN marks offline samples
                 raise FloatingPointError(
-                    f"the policy's log-probs are NaN at version {name}: no sample was made"
+                    f"the policy's log-probs are NaN at version {names[-1]}: no sample was made"
                 )
-        return answers
 
     def _measure(
         self, requests: Sequence[Request], drawing: Drawing, answers: Sequence[Answer], name: str
@@ -172,25 +204,13 @@ class VLLMGenerator:
         report = self._report
         self._report = GeneratorReport({**report.measures, **measures}, (*report.notes, *notes))
 
-    def _continued(self, begun: Sample, version: int, answer: Answer) -> Sample:
+    def _continued(self, begun: Sample, answer: Answer) -> Sample:
         whole = begun.tokens + answer.tokens
         finish = Finish.unfinished
         if answer.is_finished:
             finish = Finish.eos
         elif len(whole) == self._drawing.max_new_tokens:
             finish = Finish.length
-        versions = [version] * len(answer.tokens)
+        versions = [int(version) for version in answer.versions]
         text = self._tokenizer.decode(whole, skip_special_tokens=True)
         return begun.continued(answer.tokens, answer.logps, versions, finish, text)
-
-
-def batch_effect(together: Sequence[Answer], alone: Sequence[Answer]) -> BatchEffect:
-    """The difference between two lists of answers to the same requests."""
-    changed, largest = 0, 0.0
-    for one, other in zip(together, alone, strict=True):
-        changed += one.tokens != other.tokens
-        for index, (token, other_token) in enumerate(zip(one.tokens, other.tokens, strict=False)):
-            if token != other_token:
-                break
-            largest = max(largest, abs(one.logps[index] - other.logps[index]))
-    return BatchEffect(len(together), changed / len(together), largest)

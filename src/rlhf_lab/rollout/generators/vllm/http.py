@@ -3,51 +3,92 @@
 from __future__ import annotations
 
 import json
-import urllib.error
-import urllib.request
+from collections import deque
+from collections.abc import Mapping
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from time import monotonic
 from typing import Any
+from urllib.parse import urlsplit
 
 from rlhf_lab.rollout.generators.vllm.requests import EngineFailure
 
 # A load of weights or a long sample takes long; a server that has ended refuses at once.
 ANSWER_SECONDS = 3600.0
 LOOK_SECONDS = 5.0
-# Servers are spoken to directly, whatever proxy the environment names.
-OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+# vLLM closes connections that were idle for 5 s.
+IDLE_SECONDS = 3.0
 
 
 class Server:
-    """The server at a base URL."""
+    """The server at a base URL, spoken to directly, whatever proxy the environment names.
+
+    Threads may ask it at the same time. Connections are kept and used again.
+    """
 
     def __init__(self, url: str) -> None:
         self.url = url.rstrip("/")
+        parts = urlsplit(self.url)
+        self._address = (parts.hostname or "", parts.port)
+        self._base = parts.path
+        self._connect = HTTPSConnection if parts.scheme == "https" else HTTPConnection
+        self._idle: deque[tuple[float, HTTPConnection]] = deque()
 
     def is_healthy(self) -> bool:
         """Whether it answers, and its engine lives."""
+        connection = self._connect(*self._address, timeout=LOOK_SECONDS)
         try:
-            with OPENER.open(f"{self.url}/health", timeout=LOOK_SECONDS) as reply:
-                return bool(reply.status == 200)
-        except OSError:
+            connection.request("GET", f"{self._base}/health")
+            return bool(connection.getresponse().status == 200)
+        except (OSError, HTTPException):
             return False
+        finally:
+            connection.close()
 
     def get(self, path: str) -> Any:
-        return self._ask(urllib.request.Request(f"{self.url}{path}"))
+        return self._ask("GET", path, None, {})
 
-    def post(self, path: str, content: Any = None) -> Any:
+    def post(self, path: str, content: Any = None, headers: Mapping[str, str] | None = None) -> Any:
         body = json.dumps({} if content is None else content).encode()
-        headers = {"Content-Type": "application/json"}
-        return self._ask(urllib.request.Request(f"{self.url}{path}", body, headers))
+        return self._ask(
+            "POST", path, body, {"Content-Type": "application/json", **(headers or {})}
+        )
 
-    def _ask(self, request: urllib.request.Request) -> Any:
+    def close(self) -> None:
+        """Close the connections that nobody uses."""
+        while self._idle:
+            self._idle.pop()[1].close()
+
+    def _ask(self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]) -> Any:
+        where = f"{self.url}{path}"
+        connection = self._connection()
         try:
-            with OPENER.open(request, timeout=ANSWER_SECONDS) as reply:
-                return json.loads(reply.read() or b"null")
-        except urllib.error.HTTPError as error:
-            text = error.read().decode("utf-8", "replace")
-            raise EngineFailure(
-                f"{request.full_url} refused ({error.code}): {text[:2000]}"
-            ) from error
+            connection.request(method, f"{self._base}{path}", body, dict(headers))
+            reply = connection.getresponse()
+            status, closes, content = reply.status, reply.will_close, reply.read()
+        except (OSError, HTTPException) as error:
+            connection.close()
+            raise EngineFailure(f"{where} does not answer: {error!r}") from error
+        if closes:
+            connection.close()
+        else:
+            self._idle.append((monotonic(), connection))
+        if status != 200:
+            text = content.decode("utf-8", "replace")
+            raise EngineFailure(f"{where} refused ({status}): {text[:2000]}")
+        try:
+            return json.loads(content or b"null")
         except (ValueError, RecursionError) as error:
-            raise EngineFailure(f"{request.full_url} answers no JSON: {error}") from error
-        except OSError as error:
-            raise EngineFailure(f"{request.full_url} does not answer: {error}") from error
+            raise EngineFailure(f"{where} answers no JSON: {error}") from error
+
+    def _connection(self) -> HTTPConnection:
+        """One that was used just now, or a new one."""
+        try:
+            used, connection = self._idle.pop()
+        except IndexError:
+            return self._connect(*self._address, timeout=ANSWER_SECONDS)
+        if monotonic() - used < IDLE_SECONDS:
+            return connection
+        # The others have been idle for longer.
+        connection.close()
+        self.close()
+        return self._connect(*self._address, timeout=ANSWER_SECONDS)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from rlhf_lab.rollout.generators.vllm.process import STARTUP_REMEDY, VLLMProcess
@@ -11,12 +12,13 @@ from rlhf_lab.rollout.generators.vllm.requests import (
     Drawing,
     EngineFailure,
     Request,
+    per_token,
     sampling_params,
 )
 from rlhf_lab.rollout.generators.vllm.weights import WeightFiles
 from rlhf_lab.types.data import Weights
 from rlhf_lab.types.errors import UserError
-from rlhf_lab.types.heartbeat import beat
+from rlhf_lab.types.heartbeat import beat, nothing
 
 WAIT_SECONDS = 0.5
 
@@ -34,6 +36,9 @@ class LocalEngine:
     ) -> None:
         self._child = child
         self._files = WeightFiles()
+        self._numbers = itertools.count()
+        self._results: list[Any] = []
+        self._drawn: dict[int, list[Any]] = {}
         try:
             self._send(arguments, "while it started")
             child.wait_for(
@@ -42,7 +47,8 @@ class LocalEngine:
                 startup_seconds,
                 STARTUP_REMEDY,
             )
-            self._receive("while it started")
+            self._receive("while it started", lambda: bool(self._results))
+            self._results.clear()
         except BaseException:
             self.close()
             raise
@@ -56,18 +62,25 @@ class LocalEngine:
         doing = f"while it loaded version {name}"
         with self._files.written(weights, name) as path:
             self._send(("load", {"path": path, "name": name}), doing)
-            has = self._receive(doing)
-        if has != name:
+            self._receive(doing, lambda: bool(self._results))
+        if (has := self._results.pop()) != name:
             raise self._child.failure(doing, f"reports version {has}")
 
-    def draw(self, requests: Sequence[Request], drawing: Drawing) -> list[Answer]:
-        doing = f"at {len(requests)} samples"
+    def begin(self, requests: Sequence[Request], drawing: Drawing) -> int:
         rows = [(request.tokens, sampling_params(request, drawing)) for request in requests]
-        self._send(("draw", rows), doing)
+        number = next(self._numbers)
+        self._send(("draw", (number, rows)), f"at {len(requests)} samples")
+        return number
+
+    def finish(self, number: int, look: Callable[[], None] = nothing) -> list[Answer]:
+        self._receive("at samples", lambda: number in self._drawn, look)
         return [
-            Answer(tuple(tokens), tuple(logps), reason == "stop", tuple(versions))
-            for tokens, logps, reason, versions in self._receive(doing)
+            Answer(tuple(tokens), tuple(logps), reason == "stop", per_token(spans))
+            for tokens, logps, reason, spans in self._drawn.pop(number)
         ]
+
+    def draw(self, requests: Sequence[Request], drawing: Drawing) -> list[Answer]:
+        return self.finish(self.begin(requests, drawing))
 
     def close(self) -> None:
         self._child.close()
@@ -78,9 +91,11 @@ class LocalEngine:
         except OSError as error:
             raise self._child.failure(doing) from error
 
-    def _receive(self, doing: str) -> Any:
-        """The answer, while signs of life are passed on."""
-        while True:
+    def _receive(
+        self, doing: str, is_there: Callable[[], bool], look: Callable[[], None] = nothing
+    ) -> None:
+        """Keep what the child sends until it is there, while signs of life are passed on."""
+        while not is_there():
             try:
                 kind, content = self._child.connection.recv()
             except (EOFError, OSError) as error:
@@ -91,4 +106,9 @@ class LocalEngine:
             if kind == "failed":
                 raise self._child.failure(doing, "failed") from EngineFailure(content)
             if kind == "done":
-                return content
+                self._results.append(content)
+            elif kind == "drawn":
+                number, rows = content
+                self._drawn[number] = rows
+            else:
+                look()

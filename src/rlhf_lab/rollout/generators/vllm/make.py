@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ from rlhf_lab.models.devices import chosen
 from rlhf_lab.rollout.generators.hf import Tokenizer
 from rlhf_lab.rollout.generators.vllm.generator import VLLMGenerator
 from rlhf_lab.rollout.generators.vllm.local import LocalEngine
+from rlhf_lab.rollout.generators.vllm.model_folder import model_folder
 from rlhf_lab.rollout.generators.vllm.options import VLLMSampling
 from rlhf_lab.rollout.generators.vllm.own_server import own_server
 from rlhf_lab.rollout.generators.vllm.process import VLLMProcess, environment
@@ -20,7 +22,7 @@ from rlhf_lab.rollout.generators.vllm.proof import Proof
 from rlhf_lab.rollout.generators.vllm.requests import Backend, Drawing, EngineFailure
 from rlhf_lab.rollout.generators.vllm.server_options import VLLMServerSampling
 from rlhf_lab.rollout.generators.vllm.servers import Servers
-from rlhf_lab.rollout.generators.vllm.weights import described, shape_of
+from rlhf_lab.rollout.generators.vllm.weights import shape_of
 from rlhf_lab.types.errors import UserError
 
 CHILD = "rlhf_lab.rollout.generators.vllm.child"
@@ -40,9 +42,10 @@ def vllm_generator(
     load_model: Callable[[], Any],
     lengths: Lengths,
     seed: int,
+    cache: Path | None = None,
 ) -> VLLMGenerator:
     """load_model makes the policy in transformers: its weights are not read and may be on `meta`.
-    seed is the rollout's."""
+    seed is the rollout's. cache: the product's, which vLLM's model folder is kept in."""
     model = load_model().eval()
     proof = Proof(
         model,
@@ -52,34 +55,39 @@ def vllm_generator(
         chosen(options.device, "generator.device"),
     )
     try:
-        backend = backend_of(options, model, lengths)
+        backend = backend_of(options, model, lengths, cache)
     except EngineFailure as error:
         raise UserError(f"generator={options.name} could not start: {error}") from error
     drawing = Drawing(options.temperature, lengths.response, tokenizer.eos_token_id)
     return VLLMGenerator(backend, tokenizer, drawing, seed, proof, options.prove)
 
 
-def backend_of(options: VLLMSampling, model: Any, lengths: Lengths) -> Backend:
+def backend_of(
+    options: VLLMSampling, model: Any, lengths: Lengths, cache: Path | None = None
+) -> Backend:
     """The engine, or the servers, that the options name."""
     settings = engine_settings(options, model, lengths)
     shape = shape_of(model.config)
     if isinstance(options, VLLMServerSampling):
         if options.urls:
             return Servers(options, shape, sum(vars(lengths).values()))
-        return own_server(options, model, settings)
-    return local_engine(options, model, {**settings, "transfer": shape})
+        return own_server(options, model, settings, cache)
+    return local_engine(options, model, {**settings, "transfer": shape}, cache=cache)
 
 
 def local_engine(
-    options: VLLMSampling, model: Any, settings: dict[str, Any], module: str = CHILD
+    options: VLLMSampling,
+    model: Any,
+    settings: dict[str, Any],
+    module: str = CHILD,
+    cache: Path | None = None,
 ) -> LocalEngine:
     """A child that holds an engine of these settings. module: what the child runs."""
     variables = environment(options, torch.cuda.is_available()) | visible_gpus(options)
     if options.tensor_parallel_size == 1:
         variables["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
-    folder = described(model)
-    child = VLLMProcess(folder, module, [], variables)
-    arguments = {"model": str(folder), **settings}
+    arguments = {"model": str(model_folder(model, cache)), **settings}
+    child = VLLMProcess(module, [], variables)
     return LocalEngine(child, arguments, options.startup_seconds)
 
 
@@ -97,11 +105,13 @@ def visible_gpus(options: VLLMSampling) -> dict[str, str]:
 
 def engine_settings(options: VLLMSampling, model: Any, lengths: Lengths) -> dict[str, Any]:
     """Arguments of vLLM's engine. Weights are dummies, so that all that count are transferred."""
+    copies = options.data_parallel_size if isinstance(options, VLLMServerSampling) else 1
     # Prompts that are read in parts take a request's random generator back, which vLLM 0.32 cannot
     # do with one of a CPU: it fails.
     on_cpu = {} if torch.cuda.is_available() else {"enable_chunked_prefill": False}
     return {
         **on_cpu,
+        **({"data_parallel_size": copies} if copies > 1 else {}),
         "load_format": "dummy",
         # The folder holds a config alone, and requests hold token ids.
         "skip_tokenizer_init": True,
@@ -110,7 +120,7 @@ def engine_settings(options: VLLMSampling, model: Any, lengths: Lengths) -> dict
         "gpu_memory_utilization": options.gpu_memory_utilization,
         "max_model_len": lengths.prompt + lengths.response,
         "max_num_seqs": options.max_num_seqs,
-        "enforce_eager": options.enforce_eager,
+        "enforce_eager": options.is_eager(torch.cuda.is_available()),
         # The distribution that is drawn from, at the temperature.
         "logprobs_mode": "processed_logprobs",
         "generation_config": "vllm",

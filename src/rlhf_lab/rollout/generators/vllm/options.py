@@ -42,8 +42,12 @@ class VLLMSampling(HFSampling):
         about="Gigabytes of the KV cache on a CPU; a GPU takes gpu_memory_utilization.",
     )
     max_num_seqs: int = limits.rows(256, about="Samples decoded at once.")
-    enforce_eager: bool = limits.option(
-        True, about="Whether vLLM runs without compiled graphs, which take long to make."
+    enforce_eager: bool | None = limits.option(
+        None,
+        about=(
+            "Whether vLLM runs without compiled graphs, which take long to make; null: on a CPU, "
+            "not on a GPU."
+        ),
     )
     startup_seconds: float = limits.seconds(300.0, about="Seconds within which vLLM must be ready.")
     prove: Prove = limits.option(
@@ -62,8 +66,11 @@ class VLLMSampling(HFSampling):
             "for float16 and 0.1 for bfloat16."
         ),
     )
-    updates_in_flight: ClassVar[bool] = False
     has_own_kernels: ClassVar[bool] = True
+
+    def is_eager(self, has_gpu: bool) -> bool:
+        """Whether vLLM runs without graphs: where none are chosen, on a CPU only."""
+        return not has_gpu if self.enforce_eager is None else self.enforce_eager
 
     def tolerance(self, own: str, policy_dtype: str) -> float:
         """The coarser of vLLM's precision and the policy's decides, unless the user does."""

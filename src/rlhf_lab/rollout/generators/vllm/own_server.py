@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from rlhf_lab.rollout.generators.vllm import names
 from rlhf_lab.rollout.generators.vllm.http import Server
+from rlhf_lab.rollout.generators.vllm.model_folder import model_folder
 from rlhf_lab.rollout.generators.vllm.process import (
-    FOLDER,
     STARTUP_REMEDY,
     VLLMProcess,
     environment,
@@ -28,10 +29,11 @@ from rlhf_lab.rollout.generators.vllm.server_options import (
     VLLMServerSampling,
 )
 from rlhf_lab.rollout.generators.vllm.servers import PROCESSOR, Servers
-from rlhf_lab.rollout.generators.vllm.weights import described, shape_of
+from rlhf_lab.rollout.generators.vllm.weights import shape_of
 from rlhf_lab.rollout.ports import free_port, require_free
 from rlhf_lab.types.data import Weights
 from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.heartbeat import nothing
 
 SERVE = "rlhf_lab.rollout.generators.vllm.serve"
 DEV_MODE = {"VLLM_SERVER_DEV_MODE": "1"}
@@ -48,11 +50,10 @@ class Command:
 class OwnServer:
     """A server and its process, whose log is part of every error."""
 
-    num_engines = 1
-
     def __init__(self, child: VLLMProcess, servers: Servers) -> None:
         self._child = child
         self._servers = servers
+        self.num_engines = servers.num_engines
 
     @property
     def pid(self) -> int:
@@ -65,28 +66,35 @@ class OwnServer:
             complaint = f"failed ({error})"
             raise self._child.failure(f"while it loaded version {name}", complaint) from error
 
-    def draw(self, requests: Sequence[Request], drawing: Drawing) -> list[Answer]:
+    def begin(self, requests: Sequence[Request], drawing: Drawing) -> int:
+        return self._servers.begin(requests, drawing)
+
+    def finish(self, number: int, look: Callable[[], None] = nothing) -> list[Answer]:
         try:
-            return self._servers.draw(requests, drawing)
+            return self._servers.finish(number, look)
         except EngineFailure as error:
-            doing = f"at {len(requests)} samples"
-            raise self._child.failure(doing, f"failed ({error})") from error
+            raise self._child.failure("at samples", f"failed ({error})") from error
+
+    def draw(self, requests: Sequence[Request], drawing: Drawing) -> list[Answer]:
+        return self.finish(self.begin(requests, drawing))
 
     def close(self) -> None:
         self._child.close()
         self._servers.close()
 
 
-def own_server(options: VLLMServerSampling, model: Any, settings: dict[str, Any]) -> OwnServer:
+def own_server(
+    options: VLLMServerSampling, model: Any, settings: dict[str, Any], cache: Path | None = None
+) -> OwnServer:
     """Start a server with dummy weights on this machine, and wait until it is ready."""
     if options.sync is Sync.nccl:
         raise UserError(f"generator.sync=nccl without generator.urls: {OWN_READS_FILES}")
     port = options.port or free_port(options.host)
     require_free("generator.port", port, options.host, PORT_REMEDY)
     url = f"http://{options.host}:{port}"
-    folder = described(model)
+    folder = model_folder(model, cache)
     arguments = server_arguments(folder, settings, options.host, port, options.backend)
-    child = VLLMProcess(folder, SERVE, arguments, server_environment(options))
+    child = VLLMProcess(SERVE, arguments, server_environment(options))
     doing = f"while a server started at {url}"
     try:
         child.wait_for(Server(url).is_healthy, doing, options.startup_seconds, STARTUP_REMEDY)
@@ -113,6 +121,7 @@ def server_arguments(
         *("--host", host, "--port", str(port)),
         *("--weight-transfer-config", json.dumps({"backend": backend})),
         *("--logits-processors", PROCESSOR),
+        *(("--served-model-name", names.served_model()) if names.run_id() else ()),
         *("--enable-scale-out", "--disable-log-stats", "--disable-uvicorn-access-log"),
     ]
 
@@ -129,10 +138,12 @@ def flags(settings: dict[str, Any]) -> list[str]:
     return words
 
 
-def lone_server(options: VLLMServerSampling, model: Any, settings: dict[str, Any]) -> Command:
+def lone_server(
+    options: VLLMServerSampling, model: Any, settings: dict[str, Any], cache: Path | None = None
+) -> Command:
     """The command of a server that no run owns, for several runs one after another."""
     require_free("generator.port", options.port, options.host, "pass another one")
-    folder = described(model)
+    folder = model_folder(model, cache)
     arguments = server_arguments(folder, settings, options.host, options.port, options.backend)
-    variables = server_environment(options) | {FOLDER: str(folder)}
-    return Command([sys.executable, "-m", SERVE, ALONE, *arguments], variables)
+    words = [sys.executable, "-m", SERVE, ALONE, *arguments]
+    return Command(words, server_environment(options))

@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import Connection
@@ -25,17 +26,16 @@ STARTUP_REMEDY = "raise generator.startup_seconds"
 class VLLMProcess:
     """`python -m module <descriptor> arguments`, with a pipe whose end is the end of the run.
 
-    Its output goes to a log in `folder`, whose last lines are part of every error. `close` removes
-    the folder, unless the process has failed.
+    Its output goes to a log in a temporary folder, whose last lines are part of every error.
+    `close` removes the folder, unless the process has failed.
     """
 
     def __init__(
-        self, folder: Path, module: str, arguments: Sequence[str], environment: Mapping[str, str]
+        self, module: str, arguments: Sequence[str], environment: Mapping[str, str]
     ) -> None:
-        self._folder = folder
+        self._folder = folder = Path(tempfile.mkdtemp(prefix="rlhf_lab_vllm_"))
         self.log = folder / "vllm.log"
-        # Temporary files of vLLM are removed with the folder.
-        variables = {**environment, "TMPDIR": str(folder), FOLDER: str(folder)}
+        variables = {**environment, FOLDER: str(folder)}
         self._child = Child([sys.executable, "-m", module, PIPE, *arguments], self.log, variables)
         self._has_failed = False
 
@@ -91,7 +91,7 @@ def environment(options: VLLMSampling, has_gpu: bool) -> dict[str, str]:
         "VLLM_CPU_OMP_THREADS_BIND": "nobind",
         "TOKENIZERS_PARALLELISM": "false",
     }
-    if options.enforce_eager and not has_gpu:
+    if not has_gpu and options.is_eager(has_gpu):
         # Eager or not, vLLM compiles a small function on first use, which takes 20 s on a CPU.
         defaults["TORCHDYNAMO_DISABLE"] = "1"
     # The child finds the package where this process found it.

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from rlhf_lab.types.data import Weights
+from rlhf_lab.types.heartbeat import nothing
 from rlhf_lab.types.randomness import stable_hash
 from rlhf_lab.types.rollouts import Chunk
 from rlhf_lab.types.samples import Finish, Sample
@@ -23,18 +24,20 @@ class EngineFailure(RuntimeError):
 @dataclass(frozen=True)
 class Request:
     """One sample to draw. tokens: of the prompt, and those that the sample already has.
-    place: index of the prompt in its chunk, by which several servers share a chunk."""
+    place: index of the prompt in its chunk, by which several servers share a chunk. is_spread:
+    whether the place chooses the copy within a server too, where vLLM would balance."""
 
     tokens: tuple[int, ...]
     seed: int
     place: int = 0
     is_greedy: bool = False
+    is_spread: bool = False
 
 
 @dataclass(frozen=True)
 class Answer:
     """One sample: logps are natural, at the run's temperature. versions: of the weights that wrote
-    it, as vLLM names them."""
+    each token, as vLLM names them."""
 
     tokens: tuple[int, ...]
     logps: tuple[float, ...]
@@ -52,16 +55,31 @@ class Drawing:
 
 
 class Backend(Protocol):
-    """Where vLLM is. `draw` answers in the order of the requests."""
+    """Where vLLM is. Several batches of requests may be drawn at the same time.
+
+    begin: hand a batch over; returns its number. finish: wait for a batch; the answers have the
+    order of its requests. `look` is called whenever vLLM has shown that it works. draw: both. load:
+    make a version the one that writes from now on; batches that are being drawn pause meanwhile,
+    and keep their tokens, keys and values.
+    """
 
     @property
     def num_engines(self) -> int: ...
 
     def load(self, weights: Weights, name: str) -> None: ...
 
+    def begin(self, requests: Sequence[Request], drawing: Drawing) -> int: ...
+
+    def finish(self, number: int, look: Callable[[], None] = nothing) -> list[Answer]: ...
+
     def draw(self, requests: Sequence[Request], drawing: Drawing) -> list[Answer]: ...
 
     def close(self) -> None: ...
+
+
+def per_token(spans: Iterable[tuple[str, int, int]]) -> tuple[str, ...]:
+    """The version of every token from vLLM's spans (version, first token, end)."""
+    return tuple(version for version, start, end in spans for _ in range(start, end))
 
 
 def requests_of(chunk: Chunk, seed: int) -> list[Request]:

@@ -5,13 +5,11 @@ It ends with the run that has the other end of the pipe fd; - is for a server of
 
 from __future__ import annotations
 
-import os
 import runpy
-import shutil
 import sys
 
 from rlhf_lab.rollout.generators.vllm.heads import require_head_size
-from rlhf_lab.rollout.generators.vllm.process import FOLDER, end_session
+from rlhf_lab.rollout.generators.vllm.process import end_session
 from rlhf_lab.runs.child_side import when_ended
 
 ALONE = "-"
@@ -27,10 +25,7 @@ def serve(arguments: list[str]) -> None:
 
 if __name__ == "__main__":
     if sys.argv[1] == ALONE:
-        try:
-            serve(sys.argv[2:])
-        finally:
-            shutil.rmtree(os.environ[FOLDER], ignore_errors=True)
+        serve(sys.argv[2:])
     else:
         when_ended(int(sys.argv[1]), end_session)
         serve(sys.argv[2:])

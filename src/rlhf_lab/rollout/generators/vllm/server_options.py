@@ -56,6 +56,14 @@ class VLLMServerSampling(VLLMSampling):
     port: int = limits.count(
         0, least=0, most=65535, about="Port of a server that the run starts; 0 takes a free one."
     )
+    data_parallel_size: int = limits.count(
+        1,
+        most=1024,
+        about=(
+            "Copies of the model within a server, each on tensor_parallel_size GPUs; vLLM balances "
+            "requests among them."
+        ),
+    )
     connect_seconds: float = limits.pause(
         0.0, about="Seconds to wait for urls to answer before the run is refused."
     )

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import Any
 
+from rlhf_lab.rollout.generators.vllm import names
 from rlhf_lab.rollout.generators.vllm.http import Server
 from rlhf_lab.rollout.generators.vllm.requests import (
     Answer,
     Drawing,
     EngineFailure,
     Request,
+    per_token,
     sampling_params,
 )
 from rlhf_lab.rollout.generators.vllm.server_options import VLLMServerSampling
@@ -19,10 +23,14 @@ from rlhf_lab.rollout.generators.vllm.transfer import DeviceTransfer, FileTransf
 from rlhf_lab.rollout.generators.vllm.weights import FILE_BACKEND
 from rlhf_lab.types.data import Weights
 from rlhf_lab.types.errors import UserError
-from rlhf_lab.types.heartbeat import beat
+from rlhf_lab.types.heartbeat import beat, nothing
 
 PROCESSOR = "rlhf_lab.rollout.generators.vllm.plugin:GreedyTemperature"
+# Which of the copies within a server draws a sample.
+COPY = "X-data-parallel-rank"
 LIFE_SECONDS = 2.0
+# How often new weights are looked for while samples are drawn.
+LOOK_SECONDS = 0.1
 
 
 class Servers:
@@ -32,70 +40,122 @@ class Servers:
     def __init__(self, options: VLLMServerSampling, shape: dict[str, Any], tokens: int) -> None:
         """shape: of the policy's config. tokens: of a prompt with its response, at most."""
         self._servers = [Server(url) for url in options.urls]
-        ranks = [workers_of(server, tokens, options) for server in self._servers]
+        shapes = [workers_of(server, tokens, options) for server in self._servers]
+        ranks = [workers * copies for workers, copies in shapes]
+        self._copies = [copies for _, copies in shapes]
         self._transfer: Transfer
         if options.backend == FILE_BACKEND:
             self._transfer = FileTransfer(self._servers, options.weights_folder, shape)
         else:
             self._transfer = DeviceTransfer(self._servers, ranks, options)
         # More would wait at the server instead of here.
-        self._pool = ThreadPoolExecutor(options.max_num_seqs * len(self._servers))
+        self._pool = ThreadPoolExecutor(options.max_num_seqs * self.num_engines)
+        self._calls = ThreadPoolExecutor(len(self._servers))
+        self._numbers = itertools.count()
+        self._drawn: dict[int, list[Future[Answer]]] = {}
+        self._version = ""
+        self._all("/resume")  # a run that was killed during a load left them paused
 
     @property
     def num_engines(self) -> int:
-        return len(self._servers)
+        """Copies of the model, over all servers."""
+        return sum(self._copies)
 
     def load(self, weights: Weights, name: str) -> None:
         """Load a version into all servers. Raises EngineFailure if one then has another."""
-        self._transfer.send(weights, name)
-        for server in self._servers:
-            server.post("/reset_prefix_cache")
-            has = server.get("/weight_info")["weight_version"]
-            if has != name:
-                raise EngineFailure(f"{server.url} has version {has} after a load of {name}")
+        self._version = names.of_run(name)
+        is_idle = not self._drawn
+        with contextlib.nullcontext() if is_idle else self._paused():
+            self._transfer.send(weights, self._version)
+            for server in self._servers:
+                if is_idle:
+                    server.post("/reset_prefix_cache")
+                has = server.get("/weight_info")["weight_version"]
+                if has != self._version:
+                    raise EngineFailure(
+                        f"{server.url} has version {has} after a load of {self._version}"
+                    )
         beat()
 
-    def draw(self, requests: Sequence[Request], drawing: Drawing) -> list[Answer]:
-        futures = [self._pool.submit(self._draw_one, request, drawing) for request in requests]
+    @contextlib.contextmanager
+    def _paused(self) -> Iterator[None]:
+        """Inside, samples that are being drawn wait where they are."""
+        self._all("/pause?mode=keep&clear_cache=false")
         try:
-            self._watch(futures)
+            yield
+        finally:
+            self._all("/resume")
+
+    def _all(self, path: str) -> None:
+        for done in [self._calls.submit(server.post, path) for server in self._servers]:
+            done.result()
+
+    def begin(self, requests: Sequence[Request], drawing: Drawing) -> int:
+        number = next(self._numbers)
+        salt = names.within_run(self._version)  # vLLM takes no slash in it
+        self._drawn[number] = [
+            self._pool.submit(self._draw_one, request, drawing, salt) for request in requests
+        ]
+        return number
+
+    def finish(self, number: int, look: Callable[[], None] = nothing) -> list[Answer]:
+        futures = self._drawn[number]
+        try:
+            self._watch(futures, look)
+            return [future.result() for future in futures]
         finally:
             for future in futures:
                 future.cancel()
-        return [future.result() for future in futures]
+            del self._drawn[number]
 
-    def _watch(self, futures: Sequence[Future[Answer]]) -> None:
+    def draw(self, requests: Sequence[Request], drawing: Drawing) -> list[Answer]:
+        return self.finish(self.begin(requests, drawing))
+
+    def _watch(self, futures: Sequence[Future[Answer]], look: Callable[[], None]) -> None:
         """Wait for all. As long as the servers are healthy, the generator counts as alive."""
+        seconds = LIFE_SECONDS if look is nothing else LOOK_SECONDS
         waiting = set(futures)
         while waiting:
-            done, waiting = wait(waiting, LIFE_SECONDS, FIRST_COMPLETED)
+            done, waiting = wait(waiting, seconds, FIRST_COMPLETED)
             for future in done:
                 future.result()
             if done or all(server.is_healthy() for server in self._servers):
                 beat()
+                look()
 
-    def _draw_one(self, request: Request, drawing: Drawing) -> Answer:
-        server = self._servers[request.place % len(self._servers)]
+    def _draw_one(self, request: Request, drawing: Drawing, salt: str) -> Answer:
+        round_, chosen = divmod(request.place, len(self._servers))
+        server, copies = self._servers[chosen], self._copies[chosen]
+        headers = {COPY: str(round_ % copies)} if request.is_spread and copies > 1 else {}
         body = {
             "token_ids": list(request.tokens),
             "sampling_params": sampling_params(request, drawing),
+            # What an older version computed for the same tokens is not taken.
+            "cache_salt": salt,
+            # A server of another job refuses the name.
+            **({"model": names.served_model()} if names.run_id() else {}),
         }
-        choice = server.post("/inference/v1/generate", body)["choices"][0]
+        choice = server.post("/inference/v1/generate", body, headers)["choices"][0]
+        spans = [(one["version"], one["start"], one["end"]) for one in choice["weight_versions"]]
         return Answer(
             tokens=tuple(choice["token_ids"]),
             logps=tuple(row["logprob"] for row in choice["logprobs"]["content"]),
             is_finished=choice["finish_reason"] == "stop",
-            versions=tuple(span["version"] for span in choice["weight_versions"] or ()),
+            versions=tuple(map(names.within_run, per_token(spans))),
         )
 
     def close(self) -> None:
+        for server in self._servers:
+            server.close()
         self._pool.shutdown(wait=False, cancel_futures=True)
+        self._calls.shutdown(wait=False, cancel_futures=True)
         self._transfer.close()
 
 
-def workers_of(server: Server, tokens: int, options: VLLMServerSampling) -> int:
-    """The number of workers of a server. Refuses one that was started with other flags than a run
-    needs, and names them. tokens: of a prompt with its response, at most."""
+def workers_of(server: Server, tokens: int, options: VLLMServerSampling) -> tuple[int, int]:
+    """The workers of one copy of the model in a server, and the number of copies. Refuses a server
+    of another job, and one that was started with other flags than a run needs, and names them.
+    tokens: of a prompt with its response, at most."""
     if not server.is_healthy():
         raise UserError(
             f"generator.urls={server.url}: no vLLM server answers there; start it as "
@@ -109,6 +169,7 @@ def workers_of(server: Server, tokens: int, options: VLLMServerSampling) -> int:
             "start it with VLLM_SERVER_DEV_MODE=1, in a network that you trust"
         ) from error
     model = config["model_config"]
+    require_same_job(server, model)
     backend = options.backend
     transfer = config.get("weight_transfer_config") or {}
     requirements = {
@@ -124,4 +185,17 @@ def workers_of(server: Server, tokens: int, options: VLLMServerSampling) -> int:
     if missing:
         raise UserError(f"generator.urls={server.url}: start the server with {' '.join(missing)}")
     parallel = config["parallel_config"]
-    return int(parallel["tensor_parallel_size"]) * int(parallel["pipeline_parallel_size"])
+    workers = int(parallel["tensor_parallel_size"]) * int(parallel["pipeline_parallel_size"])
+    return workers, int(parallel["data_parallel_size"])
+
+
+def require_same_job(server: Server, model: dict[str, Any]) -> None:
+    """Refuse a server that another job has started. model: the server's config of it."""
+    served = model["served_model_name"]
+    known = served if isinstance(served, list) else [served]
+    if names.run_id() and names.served_model() not in known:
+        raise UserError(
+            f"generator.urls={server.url}: the server there serves {served}, and belongs to "
+            f"another job than {names.RUN_ID}={names.run_id()}: choose another port, or start the "
+            "server with that variable"
+        )

@@ -40,7 +40,7 @@ class WeightFiles:
         try:
             # Servers may run as somebody else.
             folder.chmod(0o755)
-            path = folder / f"{name}.safetensors"
+            path = folder / f"{name.replace('/', '-')}.safetensors"
             save_file({key: t.detach().contiguous() for key, t in weights.state.items()}, path)
             yield str(path)
         finally:
@@ -62,19 +62,6 @@ def remove_left_behind(parent: Path) -> None:
             shutil.rmtree(folder, ignore_errors=True)
         except PermissionError:
             continue  # it lives, and is somebody else's
-
-
-def described(model: Any) -> Path:
-    """A new folder with what vLLM must know of a model before it has weights: its config."""
-    folder = Path(tempfile.mkdtemp(prefix="rlhf_lab_vllm_"))
-    config = model.config
-    before = config.architectures
-    config.architectures = [type(model).__name__]
-    try:
-        config.save_pretrained(folder)
-    finally:
-        config.architectures = before
-    return folder
 
 
 def shape_of(config: Any) -> dict[str, Any]:
