@@ -103,7 +103,7 @@ def led_engine(config: Config, sources: Sources, model: Any, values: Any | None)
     if processes.size == 1:
         return build_engine(config, model, values)
     with together(processes):
-        processes.broadcast_object((config, sources))
+        processes.broadcast_call((config, sources))
         return BroadcastEngine(build_engine(config, model, values), processes)
 
 
@@ -123,7 +123,7 @@ def run_worker_rank() -> NoReturn:
 
 def work(processes: Processes) -> None:
     """The work of a rank between joining and leaving."""
-    message = processes.broadcast_object(None)
+    message = processes.broadcast_call(None)
     if message == STOP:
         return
     config, sources = message

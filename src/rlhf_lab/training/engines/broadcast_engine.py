@@ -26,7 +26,7 @@ class BroadcastEngine:
     def _call(self, name: str, sent: tuple[Any, ...], own: tuple[Any, ...]) -> Any:
         """Call a method with `own` here, and with `sent` on the other ranks."""
         with together(self.processes):
-            self.processes.broadcast_object((name, sent))
+            self.processes.broadcast_call((name, sent))
             return getattr(self.engine, name)(*own)
 
     def reference_logp(self, batch: Batch) -> Tensor:
@@ -70,6 +70,6 @@ class BroadcastEngine:
 
 def follow(engine: Engine, processes: Processes) -> None:
     """Make every call that rank 0 broadcasts, until it broadcasts STOP."""
-    while (call := processes.broadcast_object(None)) != STOP:
+    while (call := processes.broadcast_call(None)) != STOP:
         name, arguments = call
         getattr(engine, name)(*arguments)
