@@ -28,6 +28,7 @@ from rlhf_lab.rollout.failures import FailurePolicy, GeneratorFailure
 from rlhf_lab.rollout.mode_choices import OnFailure
 from rlhf_lab.rollout.process import GeneratorProcess
 from rlhf_lab.rollout.shared import SharedWeights
+from rlhf_lab.rollout.worker import RolloutWorker
 from rlhf_lab.runs import atomic_folder, forkserver, memory
 from rlhf_lab.runs.jsonl import read_rows
 from rlhf_lab.runs.summaries import list_runs
@@ -475,6 +476,37 @@ def test_a_generator_that_is_being_started_again_is_not_taken_for_a_hang() -> No
     with pytest.raises(AttributeError, match="_stacks"):  # there is no process to ask
         generator.watch()
     assert not said
+
+
+class Servers:
+    """Build workers whose server answers until it is dead: then neither a chunk nor a new worker
+    finds it."""
+
+    def __init__(self, alive: Path) -> None:
+        self.alive = alive
+
+    def __call__(self) -> RolloutWorker:
+        if not self.alive.exists():
+            raise UserError("generator.urls=http://gpu2:8100: no vLLM server answers there")
+        return obedient()
+
+
+def test_a_dead_server_of_somebody_else_ends_the_run_at_the_first_restart(tmp_path: Path) -> None:
+    alive, said = tmp_path / "alive", list[str]()
+    alive.touch()
+    care = FailurePolicy(OnFailure.restart, 60.0, 9, said.append)
+    executor = ProcessExecutor([Servers(alive)], 2, weights(0).state, 4, care)
+    executor.start()
+    try:
+        alive.unlink()
+        with pytest.raises(UserError, match="no vLLM server answers") as caught:
+            executor.submit(weights(0), demand(0, "raise")).result()
+        assert "could not be started again after: the generator divided" in str(
+            caught.value.__notes__
+        )
+        assert len(said) == 1
+    finally:
+        executor.close()
 
 
 def test_restarts_end_somewhere() -> None:

@@ -220,3 +220,31 @@ def test_two_trainers_of_a_layout_save_their_state_and_go_on(
     assert run["state"] == "finished"
     assert [end["after"] for end in run["resumed"]] == ["stopped"]
     assert sweep.rounds(name) == 200
+
+
+def test_a_lost_step_ends_the_job_of_a_printed_script(tmp_path: Path) -> None:
+    """The script of `rlhf-lab launch --slurm` as Slurm runs it, beside a server that ends."""
+    words = ["launch", "layout=1x2:2+0", "--slurm", "--cpu", "engine=fsdp", "run.updates=100000"]
+    made = subprocess.run(
+        [*TRAIN[:-1], *words, *TINY, f"output.dir={tmp_path / 'run'}"],
+        env=ENVIRONMENT,
+        check=True,
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+    )
+    server = 'srun --overlap --ntasks=1 bash -c "sleep 5; exit 9" &\nnames[$!]="server0.0 on x"\n'
+    head, first, rest = made.stdout.partition("srun ")
+    (tmp_path / "job.sh").write_text(f"{head}{server}{first}{rest}")
+    path = f"{Path(sys.executable).parent}:{ENVIRONMENT['PATH']}"
+    done = subprocess.run(
+        ["sbatch", "--wait", f"--output={tmp_path / 'log'}", "job.sh"],
+        env={**ENVIRONMENT, "PATH": path},
+        check=False,
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+    )
+    log = (tmp_path / "log").read_text()
+    assert done.returncode == 9, log
+    assert "server0.0 on x ended with exit code 9: the job ends" in log

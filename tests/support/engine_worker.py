@@ -45,12 +45,12 @@ def lead(folder: Path, names: list[str]) -> None:
     """Everything that the lead of a run asks of its engine, for every engine and algorithm."""
     for name in names:
         for algo in ALGOS:
-            current().broadcast_object((name, algo))
+            current().broadcast_call((name, algo))
             with rows_of(name):
                 led = BroadcastEngine(engine(options_of(name), algo), current())
                 told = seen(led, algo, torch.load(folder / f"single-{algo}.pt"))
             torch.save(told, folder / f"{name}-{algo}.pt")
-            current().broadcast_object(STOP)
+            current().broadcast_call(STOP)
 
 
 def seen(led: Any, algo: str, other: dict[str, Any]) -> dict[str, Any]:
@@ -84,7 +84,7 @@ def seen(led: Any, algo: str, other: dict[str, Any]) -> dict[str, Any]:
 def run_worker_rank() -> None:
     """What the other processes do meanwhile."""
     processes = current()
-    while (word := processes.broadcast_object(None)) != STOP:
+    while (word := processes.broadcast_call(None)) != STOP:
         name, algo = word
         with rows_of(name):
             follow(engine(options_of(name), algo), processes)
@@ -113,7 +113,7 @@ def main(folder: Path, names: list[str]) -> None:
     processes = join()
     if processes.is_main:
         lead(folder, names)
-        processes.broadcast_object(STOP)
+        processes.broadcast_call(STOP)
     else:
         run_worker_rank()
     fail(processes)

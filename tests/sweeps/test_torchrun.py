@@ -19,12 +19,15 @@ from rlhf_lab.experiment.layout import Layout, Node, parsed
 from rlhf_lab.rollout.ports import free_port, require_free
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.sweeps.launchers import local
-from rlhf_lab.sweeps.launchers.torchrun import Command, Ports, commands, hosts_of, slurm_script
+from rlhf_lab.sweeps.launchers.slurm_script import slurm_script
+from rlhf_lab.sweeps.launchers.torchrun import Command, Ports, Wishes, commands, hosts_of
 from rlhf_lab.types.errors import UserError
 from tests.conftest import MakeConfig
 from tests.support.survival import wait_until
 
 PORTS = Ports(29500, 8100)
+ON_CPU = Wishes(is_cpu=True)
+IN_JOB = {"SLURM_JOB_NODELIST": "x", "SLURM_JOB_ID": "12"}
 
 
 def test_the_papers_layout_trains_on_the_first_devices_and_generates_on_the_last() -> None:
@@ -69,7 +72,7 @@ def test_a_layout_that_cannot_be_is_refused(text: str, complaint: str) -> None:
 
 
 def test_servers_and_trainers_find_each_other() -> None:
-    server, trainer = commands(parsed("1x8:7+1"), ["gpu1"], PORTS, ["algo=grpo"], is_cpu=False)
+    server, trainer = commands(parsed("1x8:7+1"), ["gpu1"], PORTS, ["algo=grpo"], Wishes())
     assert server.text() == (
         "CUDA_VISIBLE_DEVICES=7 rlhf-lab serve algo=grpo generator=vllm_server generator.port=8100"
     )
@@ -82,7 +85,7 @@ def test_servers_and_trainers_find_each_other() -> None:
 
 
 def test_ranks_count_the_nodes_that_train_and_meet_at_the_first_of_them() -> None:
-    found = commands(parsed("3x2:4+2"), ["a", "b", "c"], PORTS, [], is_cpu=True)
+    found = commands(parsed("3x2:4+2"), ["a", "b", "c"], PORTS, [], ON_CPU)
     assert [command.name for command in found] == [
         "server2.0",
         "server2.1",
@@ -105,7 +108,7 @@ def test_ranks_count_the_nodes_that_train_and_meet_at_the_first_of_them() -> Non
 
 
 def test_without_generators_the_run_generates_by_itself() -> None:
-    (trainer,) = commands(parsed("1x2:2+0"), ["a"], PORTS, ["engine=fsdp"], is_cpu=True)
+    (trainer,) = commands(parsed("1x2:2+0"), ["a"], PORTS, ["engine=fsdp"], ON_CPU)
     assert trainer.words[-1] == "engine=fsdp"
 
 
@@ -116,7 +119,7 @@ def test_without_generators_the_run_generates_by_itself() -> None:
 def test_a_slurm_script_waits_for_trainers_that_save_their_state(
     tmp_path: Path, end: str, is_stopped: bool, code: int
 ) -> None:
-    script = slurm_script(parsed("1x2:2+0"), PORTS, [], is_cpu=True)
+    script = slurm_script(parsed("1x2:2+0"), PORTS, [], ON_CPU)
     folder = tmp_path / "bin"
     folder.mkdir()
     up, over = tmp_path / "up", tmp_path / "over"
@@ -126,7 +129,7 @@ def test_a_slurm_script_waits_for_trainers_that_save_their_state(
     for name, body in {"scontrol": "echo alpha", "srun": step}.items():
         (folder / name).write_text(f"#!/bin/bash\n{body}\n")
         (folder / name).chmod(0o755)
-    given = {"PATH": f"{folder}:/usr/bin:/bin", "SLURM_JOB_NODELIST": "x"}
+    given = IN_JOB | {"PATH": f"{folder}:/usr/bin:/bin"}
     with subprocess.Popen(["bash", "-c", script], env=given) as process:
         wait_until(lambda: up.exists() or process.poll() is not None)
         if is_stopped:
@@ -138,20 +141,21 @@ def test_a_slurm_script_waits_for_trainers_that_save_their_state(
 
 
 def test_a_slurm_script_starts_every_command_on_its_host(tmp_path: Path) -> None:
-    script = slurm_script(parsed("2x1:1+1"), PORTS, ["task.path=my data"], is_cpu=True)
+    script = slurm_script(parsed("2x1:1+1"), PORTS, ["task.path=my data"], ON_CPU)
     folder = tmp_path / "bin"
     folder.mkdir()
     # Stand-ins for Slurm's two commands: the hosts of the job, and a step that tells its words.
     stubs = {
         "scontrol": 'printf "alpha\\nbeta\\n"',
-        "srun": f'printf "%s\\n" "$*" >> {shlex.quote(str(tmp_path / "steps"))}; sleep 0.2',
+        "srun": f'printf "%s\\n" "$*" >> {shlex.quote(str(tmp_path / "steps"))}; '
+        '[[ $* != *" serve "* ]] || exec sleep 60',
     }
     for name, body in stubs.items():
         (folder / name).write_text(f"#!/bin/bash\n{body}\n")
         (folder / name).chmod(0o755)
     done = subprocess.run(
         ["bash", "-c", script],
-        env={"PATH": f"{folder}:/usr/bin:/bin", "SLURM_JOB_NODELIST": "x"},
+        env=IN_JOB | {"PATH": f"{folder}:/usr/bin:/bin"},
         capture_output=True,
         text=True,
         check=False,
@@ -234,7 +238,7 @@ def test_a_bad_override_is_refused_before_anything_is_printed(
 
 def test_servers_of_other_nodes_get_weights_as_the_user_chose() -> None:
     def trainer(*overrides: str) -> tuple[str, ...]:
-        return commands(parsed("2x1:1+1"), ["a", "b"], PORTS, overrides, is_cpu=True)[1].words
+        return commands(parsed("2x1:1+1"), ["a", "b"], PORTS, overrides, ON_CPU)[1].words
 
     by_nccl = {"generator.sync=nccl", "generator.nccl_host=a"}
     assert by_nccl <= set(trainer())

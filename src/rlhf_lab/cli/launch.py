@@ -4,6 +4,7 @@ script, or run on this machine."""
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -15,10 +16,14 @@ from rlhf_lab.experiment.layout import Layout, parsed
 from rlhf_lab.rollout.ports import require_free
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.sweeps.launchers import local, torchrun
+from rlhf_lab.sweeps.launchers.slurm_script import JOB_PORTS, SlurmWishes, slurm_script
+from rlhf_lab.sweeps.launchers.torchrun import Command, Ports, Wishes
 from rlhf_lab.types.errors import UserError
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
+
+PORTS = Ports(29500, 8100)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -28,10 +33,22 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     action.add_argument("--run", action="store_true", help="run the commands on this machine")
     action.add_argument("--slurm", action="store_true", help="print a Slurm script")
     add("--hosts", default="", metavar="A,B", help="the host of each node (this machine)")
-    add("--port", type=int, default=29500, metavar="N", help="where trainers meet (29500)")
-    text = "port of a node's first generator; others count up (8100)"
-    add("--server-port", type=int, default=8100, metavar="N", help=text)
+    text = "where trainers meet (29500; by the job's number with --slurm)"
+    add("--port", type=int, metavar="N", help=text)
+    text = "port of a node's first generator; others count up (8100, or by the job's number)"
+    add("--server-port", type=int, metavar="N", help=text)
     add("--cpu", action="store_true", help="assign no devices")
+    add("--mps", action="store_true", help="start CUDA's MPS daemon on every node")
+    slurm = parser.add_argument_group("with --slurm")
+    add = slurm.add_argument
+    add("--share", action="store_true", help="let other jobs use the nodes (exclusive)")
+    text = "CPUs of each node (all; 8 for a device with --share)"
+    add("--cpus-per-task", type=int, default=0, metavar="N", help=text)
+    text = "memory of each node (all; 64G for a device with --share)"
+    add("--mem", default="", metavar="SIZE", help=text)
+    add("--container-image", default="", metavar="IMAGE", help="for srun, with pyxis")
+    text = "for srun, beside the working folder"
+    add("--container-mounts", default="", metavar="A:B,C:D", help=text)
     parser.add_argument_group("key=value ...", "overrides of the run, as for `rlhf-lab train`")
 
 
@@ -41,6 +58,36 @@ def read(words: Sequence[str]) -> tuple[Layout, list[str]]:
     if len(layouts) != 1:
         raise UserError(f"pass one layout, such as layout=1x8:7+1: {COMMAND.line}")
     return parsed(layouts[0]), [word for word in words if not word.startswith("layout=")]
+
+
+def ports_of(options: argparse.Namespace) -> Ports:
+    """The ports that were passed; without any, those of the Slurm job or the usual ones."""
+    if options.port is None and options.server_port is None:
+        return JOB_PORTS if options.slurm else PORTS
+    return Ports(
+        PORTS.trainers if options.port is None else options.port,
+        PORTS.servers if options.server_port is None else options.server_port,
+    )
+
+
+def slurm_wishes(options: argparse.Namespace) -> SlurmWishes:
+    """What is asked of Slurm. Raises UserError for wishes without --slurm."""
+    wishes = {
+        "--share": options.share,
+        "--cpus-per-task": options.cpus_per_task,
+        "--mem": options.mem,
+        "--container-image": options.container_image,
+        "--container-mounts": options.container_mounts,
+    }
+    passed = [key for key, value in wishes.items() if value]
+    if passed and not options.slurm:
+        raise UserError(f"{passed[0]} is for a Slurm job: pass --slurm, or leave it out")
+    if options.container_image and options.mps:
+        raise UserError(
+            "--mps with --container-image: the daemon would run outside of the container; start "
+            "it in the image, or leave one of them out"
+        )
+    return SlurmWishes(*wishes.values())
 
 
 def require_startable(overrides: Sequence[str], num_trainers: int, here: bool) -> None:
@@ -61,20 +108,36 @@ def require_startable(overrides: Sequence[str], num_trainers: int, here: bool) -
     compose(job, overrides)
 
 
+def require_all(found: Sequence[Command], num_trainers: int) -> None:
+    """Refuse commands that would be refused where they are run. Of servers that differ in their
+    port alone, the first is checked."""
+    checked = set()
+    for command in found:
+        overrides = command.overrides
+        kind = frozenset(word for word in overrides if not word.startswith("generator.port="))
+        if overrides and kind not in checked:
+            checked.add(kind)
+            require_startable(overrides, num_trainers if command.is_trainer else 1, here=False)
+
+
 def launch(options: argparse.Namespace, console: Console) -> int:
     """Print or run the commands of a run. Returns 0, or the exit code of what was run."""
     layout, overrides = read(options.words)
-    ports = torchrun.Ports(options.port, options.server_port)
+    ports, slurm = ports_of(options), slurm_wishes(options)
     hosts = [] if options.slurm else torchrun.hosts_of(layout, options.hosts)
     if options.run:
-        return run_here(layout, hosts, ports, overrides, options.cpu, console)
+        run_id = f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
+        wishes = Wishes(options.cpu, options.mps, run_id)
+        return run_here(layout, hosts, ports, overrides, wishes, console)
     named = hosts or [f"node{number}" for number in range(layout.nodes)]
-    of_trainer = torchrun.trainer_overrides(layout, named, ports, overrides)
-    require_startable(of_trainer, layout.trainers, here=False)
+    run_id = "" if options.slurm else torchrun.run_id_of(str(layout), hosts, ports, overrides)
+    wishes = Wishes(options.cpu, options.mps, run_id)
+    numbered = PORTS if ports.is_of_job else ports
+    require_all(torchrun.commands(layout, named, numbered, overrides, wishes), layout.trainers)
     if options.slurm:
-        sys.stdout.write(torchrun.slurm_script(layout, ports, overrides, options.cpu))
+        sys.stdout.write(slurm_script(layout, ports, overrides, wishes, slurm))
         return 0
-    commands = torchrun.commands(layout, hosts, ports, overrides, options.cpu)
+    commands = torchrun.commands(layout, hosts, ports, overrides, wishes)
     sys.stdout.write(torchrun.printed(commands, hosts))
     return 0
 
@@ -82,9 +145,9 @@ def launch(options: argparse.Namespace, console: Console) -> int:
 def run_here(
     layout: Layout,
     hosts: Sequence[str],
-    ports: torchrun.Ports,
+    ports: Ports,
     overrides: Sequence[str],
-    is_cpu: bool,
+    wishes: Wishes,
     console: Console,
 ) -> int:
     """Start every command on this machine. Returns the exit code of the trainers."""
@@ -98,9 +161,8 @@ def run_here(
     require_free("--port", ports.trainers)
     for number in range(layout.generators):
         require_free("--server-port", ports.servers + number)
-    commands = torchrun.commands(layout, hosts, ports, overrides, is_cpu)
-    folder = Path("runs") / f"launch-{time.strftime('%Y%m%d-%H%M%S')}"
-    return local.run(commands, folder, console)
+    commands = torchrun.commands(layout, hosts, ports, overrides, wishes)
+    return local.run(commands, Path("runs") / f"launch-{wishes.run_id}", console)
 
 
 COMMAND = OptionsCommand(
@@ -109,7 +171,8 @@ COMMAND = OptionsCommand(
     "layout=1x8:7+1 algo=grpo mode=async",
     usage=(
         "layout=NODESxDEVICES:TRAINERS+GENERATORS [--run | --slurm] [--hosts A,B] [--port N] "
-        "[--server-port N] [--cpu] [key=value ...]"
+        "[--server-port N] [--cpu] [--mps] [--share] [--cpus-per-task N] [--mem SIZE] "
+        "[--container-image IMAGE] [--container-mounts A:B,C:D] [key=value ...]"
     ),
     add_options=add_options,
     action=launch,

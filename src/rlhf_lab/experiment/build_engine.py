@@ -88,10 +88,10 @@ class EngineJob:
             yield self.engine(processes)
             return
         with together(processes):
-            processes.broadcast_object(self.sent)
+            processes.broadcast_call(self.sent)
             engine = self.engine(processes)
         yield BroadcastEngine(engine, processes)
-        processes.broadcast_object(DONE)
+        processes.broadcast_call(DONE)
 
 
 def engine_job(config: Config, model: Any, values: ValueNetwork | None = None) -> EngineJob:

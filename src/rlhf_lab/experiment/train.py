@@ -116,7 +116,7 @@ def run_worker_rank() -> NoReturn:
 def work(processes: Processes) -> None:
     """The work of a rank between joining and leaving: the engines of stages and of the run."""
     keep_freed_memory()
-    while (job := processes.broadcast_object(None)) != STOP:
+    while (job := processes.broadcast_call(None)) != STOP:
         torch.set_num_threads(job.options.threads)
         if follow(job.engine(processes), processes) == STOP:
             return

@@ -147,7 +147,11 @@ class GeneratorProcess:
             if self._is_closing:
                 raise error
             self.spawn()
-            self.wait_ready()
+            try:
+                self.wait_ready()
+            except Exception as again:
+                again.add_note(f"{self._name()} could not be started again after: {error}")
+                raise
             for source, chunk in self._outstanding:
                 self._connection.send((source, chunk))
 

@@ -24,6 +24,7 @@ from rlhf_lab.types.errors import UserError
 OUTPUT_NODES = ("output", "tracker", "checkpoint")
 # Options of where servers are, and how long a run waits for them.
 ADDRESSES = ("urls", "host", "port", "nccl_host", "connect_seconds")
+NCCL_PORT = 29600
 # States of a job that ended early without an error: it resumes from its checkpoint.
 RESUMABLE = ("stopped", "interrupted", "died", "paused")
 
@@ -78,6 +79,8 @@ def without_addresses(values: Mapping[str, Any]) -> dict[str, Any]:
     """A config's plain values without the addresses of its servers, which change when a job resumes
     elsewhere."""
     generator = {k: v for k, v in values["generator"].items() if k not in ADDRESSES}
+    if "nccl_port" in generator:  # not left out: hashes of earlier runs have it
+        generator["nccl_port"] = NCCL_PORT
     return {**values, "generator": generator}
 
 

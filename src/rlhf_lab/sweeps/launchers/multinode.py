@@ -8,11 +8,9 @@ from omegaconf import DictConfig, open_dict, read_write
 
 from rlhf_lab.experiment.layout import Layout, parsed
 from rlhf_lab.sweeps.launchers.slurm_ready import TARGET
-from rlhf_lab.sweeps.launchers.torchrun import Ports, slurm_script
+from rlhf_lab.sweeps.launchers.slurm_script import JOB_PORTS, slurm_script
+from rlhf_lab.sweeps.launchers.torchrun import Wishes
 from rlhf_lab.types.errors import UserError
-
-# Jobs have exclusive nodes, so their ports cannot collide.
-PORTS = Ports(29500, 8100)
 
 
 def layout_of(text: str, launcher: DictConfig) -> Layout | None:
@@ -46,4 +44,4 @@ def script_of(layout: Layout | None, words: Sequence[str], launcher: DictConfig)
     if layout is None:
         return ""
     own = [word for word in words[1:] if word not in overrides_of(layout)]
-    return slurm_script(layout, PORTS, own, is_cpu=not launcher.gpus_per_node)
+    return slurm_script(layout, JOB_PORTS, own, Wishes(is_cpu=not launcher.gpus_per_node))

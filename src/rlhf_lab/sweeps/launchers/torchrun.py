@@ -1,4 +1,4 @@
-"""The commands of a run over several devices and nodes, one by one or as a Slurm script.
+"""The commands of a run over several devices and nodes.
 
 Trainers are ranks under torchrun, generators are vLLM servers of their own. Nothing here starts
 processes on other machines: ssh, Slurm or a person does.
@@ -6,8 +6,7 @@ processes on other machines: ssh, Slurm or a person does.
 
 from __future__ import annotations
 
-import os
-import re
+import hashlib
 import shlex
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
@@ -21,19 +20,57 @@ SHUTDOWN_SECONDS = 600
 # Servers of a large model take minutes to be ready, and are started together with the trainers.
 CONNECT = "generator.connect_seconds=900"
 BY_NCCL = "generator.sync=nccl"
-# Slurm signals every process of a job, the trainers included; torchrun would end them at the second
-# signal, while they save their state.
-IGNORE_SIGNALS = "env --ignore-signal=TERM,USR1,USR2 "
-# Placeholder for the name of a host, which is known in the job only.
+# Placeholders for the name of a host and for a port, which are known in the job only.
 HOST_MARK = "-host-of-the-job"
+PORT_MARK = "-port-of-the-job"
+# Servers and trainers of one run have one id, by which a trainer knows its own servers.
+RUN_ID = "RLHF_LAB_RUN_ID"
+MPS_PIPES = "CUDA_MPS_PIPE_DIRECTORY"
+MPS_DAEMON = ("nvidia-cuda-mps-control", "-f")
 
 
 @dataclass(frozen=True)
 class Ports:
-    """trainers: where ranks meet. servers: of a node's first generator; others count up."""
+    """trainers: where ranks meet. servers: of a node's first generator; others count up. nccl: of
+    rank 0 for its servers, None for the default. is_of_job: they count from a Slurm job's first
+    port."""
 
     trainers: int
     servers: int
+    nccl: int | None = None
+    is_of_job: bool = False
+
+    def text(self, number: int) -> str:
+        return f"{number}{PORT_MARK if self.is_of_job else ''}"
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """is_cpu: assign no devices. has_mps: CUDA's MPS daemon on every node, so that processes share
+    a device's time. run_id: for processes that do not inherit one."""
+
+    is_cpu: bool = False
+    has_mps: bool = False
+    run_id: str = ""
+
+    def __post_init__(self) -> None:
+        if self.is_cpu and self.has_mps:
+            raise UserError("--mps with --cpu: MPS shares a GPU; leave one of them out")
+
+    def environment(self, devices: Sequence[int]) -> dict[str, str]:
+        """Variables of a process on these devices of its node."""
+        run = {RUN_ID: self.run_id} if self.run_id else {}
+        visible = {} if self.is_cpu else {"CUDA_VISIBLE_DEVICES": ",".join(map(str, devices))}
+        return run | visible | self.mps()
+
+    def mps(self) -> dict[str, str]:
+        """Where a node's processes meet its MPS daemon."""
+        return {MPS_PIPES: "/tmp/rlhf-lab-mps"} if self.has_mps else {}
+
+
+def run_id_of(*parts: object) -> str:
+    """An id for the run of these parts: its layout, hosts, ports and overrides."""
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:12]
 
 
 @dataclass(frozen=True)
@@ -49,6 +86,12 @@ class Command:
     def is_trainer(self) -> bool:
         return self.name.startswith("trainer")
 
+    @property
+    def overrides(self) -> tuple[str, ...]:
+        """What follows the name of rlhf-lab's command, none for other programs."""
+        names = [at for at, word in enumerate(self.words) if word in ("serve", "train")]
+        return self.words[names[0] + 1 :] if names else ()
+
     def text(self, quote: Callable[[str], str] = shlex.quote) -> str:
         """The command for a shell."""
         assignments = [f"{key}={shlex.quote(value)}" for key, value in self.environment.items()]
@@ -56,19 +99,21 @@ class Command:
 
 
 def commands(
-    layout: Layout, hosts: Sequence[str], ports: Ports, overrides: Sequence[str], is_cpu: bool
+    layout: Layout, hosts: Sequence[str], ports: Ports, overrides: Sequence[str], wishes: Wishes
 ) -> list[Command]:
-    """All commands, servers first. hosts: one name for each node of the layout."""
+    """All commands, servers before trainers. hosts: one name for each node of the layout."""
     nodes = layout.placed()
     shared = [*overrides, *(["generator=vllm_server"] if layout.generators else [])]
     found = reached(layout, hosts, ports)
-    sync = [word for word in nccl(found, overrides, lead_of(layout, hosts)) if word == BY_NCCL]
+    sync = [
+        word for word in nccl(found, overrides, lead_of(layout, hosts), ports) if word == BY_NCCL
+    ]
     servers = [
         Command(
             node.number,
             f"server{node.number}.{place}",
             ("rlhf-lab", "serve", *shared, *sync, *listening_at(found[node.number, place])),
-            {} if is_cpu else {"CUDA_VISIBLE_DEVICES": str(device)},
+            wishes.environment([device]),
         )
         for node in nodes
         for place, device in enumerate(node.generators)
@@ -85,11 +130,18 @@ def commands(
             node.number,
             f"trainer{node.number}",
             (*torchrun(node, rank, len(training), hosts[training[0].number], ports), *train),
-            {} if is_cpu else {"CUDA_VISIBLE_DEVICES": ",".join(map(str, range(node.trainers)))},
+            wishes.environment(range(node.trainers)),
         )
         for rank, node in enumerate(training)
     ]
-    return [*servers, *trainers]
+    return [*daemons(nodes, wishes), *servers, *trainers]
+
+
+def daemons(nodes: Sequence[Node], wishes: Wishes) -> list[Command]:
+    """The MPS daemon of every node, if there is to be one."""
+    if not wishes.has_mps:
+        return []
+    return [Command(node.number, f"mps{node.number}", MPS_DAEMON, wishes.mps()) for node in nodes]
 
 
 def lead_of(layout: Layout, hosts: Sequence[str]) -> str:
@@ -99,7 +151,7 @@ def lead_of(layout: Layout, hosts: Sequence[str]) -> str:
 
 def reached(
     layout: Layout, hosts: Sequence[str], ports: Ports
-) -> dict[tuple[int, int], tuple[str, int]]:
+) -> dict[tuple[int, int], tuple[str, str]]:
     """Host and port at which rank 0 reaches each server, by its node and place on it. Servers of
     rank 0's own node are at the loopback interface: they share its memory, and no other job can
     reach them."""
@@ -107,7 +159,7 @@ def reached(
     return {
         (node.number, place): (
             LOOPBACK if hosts[node.number] == lead else hosts[node.number],
-            ports.servers + place,
+            ports.text(ports.servers + place),
         )
         for node in layout.placed()
         for place in range(len(node.generators))
@@ -115,20 +167,26 @@ def reached(
 
 
 def nccl(
-    found: Mapping[tuple[int, int], tuple[str, int]], overrides: Sequence[str], lead: str
+    found: Mapping[tuple[int, int], tuple[str, str]],
+    overrides: Sequence[str],
+    lead: str,
+    ports: Ports,
 ) -> list[str]:
     """Overrides by which weights go to servers of other nodes through NCCL, unless the user
     chose a folder or a way."""
     chosen = {word.partition("=")[0].lstrip("+") for word in overrides}
     if chosen & {"generator.weights_folder", "generator.sync"}:
-        return nccl_host(chosen, lead) if BY_NCCL in overrides else []
+        return nccl_place(chosen, lead, ports) if BY_NCCL in overrides else []
     is_far = any(host != LOOPBACK for host, _ in found.values())
-    return [BY_NCCL, *nccl_host(chosen, lead)] if is_far else []
+    return [BY_NCCL, *nccl_place(chosen, lead, ports)] if is_far else []
 
 
-def nccl_host(chosen: Set[str], lead: str) -> list[str]:
-    """The address of rank 0 for its servers, unless the user chose one."""
-    return [] if "generator.nccl_host" in chosen else [f"generator.nccl_host={lead}"]
+def nccl_place(chosen: Set[str], lead: str, ports: Ports) -> list[str]:
+    """Address and port of rank 0 for its servers, unless the user chose them."""
+    place = {"generator.nccl_host": lead}
+    if ports.nccl is not None:
+        place["generator.nccl_port"] = ports.text(ports.nccl)
+    return [f"{key}={value}" for key, value in place.items() if key not in chosen]
 
 
 def trainer_overrides(
@@ -139,7 +197,7 @@ def trainer_overrides(
         return list(overrides)
     found = reached(layout, hosts, ports)
     urls = ",".join(f"http://{host}:{port}" for host, port in found.values())
-    by_nccl = nccl(found, overrides, lead_of(layout, hosts))
+    by_nccl = nccl(found, overrides, lead_of(layout, hosts), ports)
     return [
         *(*overrides, "generator=vllm_server"),
         *(f"generator.urls=[{urls}]", CONNECT),
@@ -147,7 +205,7 @@ def trainer_overrides(
     ]
 
 
-def listening_at(place: tuple[str, int]) -> tuple[str, ...]:
+def listening_at(place: tuple[str, str]) -> tuple[str, ...]:
     """Where a server listens: on the loopback interface, if it is reached there."""
     host, port = place
     everywhere = () if host == LOOPBACK else ("generator.host=0.0.0.0",)
@@ -162,56 +220,8 @@ def torchrun(node: Node, rank: int, num_nodes: int, first: str, ports: Ports) ->
         f"--node-rank={rank}",
         f"--nproc-per-node={node.trainers}",
         f"--master-addr={first}",
-        f"--master-port={ports.trainers}",
+        f"--master-port={ports.text(ports.trainers)}",
         f"--shutdown-timeout={SHUTDOWN_SECONDS}",
-    )
-
-
-def slurm_script(layout: Layout, ports: Ports, overrides: Sequence[str], is_cpu: bool) -> str:
-    """A job of all nodes, with one step for every command; it ends when the trainers end."""
-    names = [f"{number}{HOST_MARK}" for number in range(layout.nodes)]
-    lines = [
-        "#!/bin/bash",
-        f"#SBATCH --job-name=rlhf_lab --nodes={layout.nodes} --ntasks-per-node=1",
-        *([] if is_cpu else [f"#SBATCH --gpus-per-node={layout.devices}"]),
-        "# Add --partition, --account and --time as your cluster needs them.",
-        "set -euo pipefail",
-        'mapfile -t hosts < <(scontrol show hostnames "$SLURM_JOB_NODELIST")',
-        "trap 'kill $(jobs -p) 2>/dev/null || true' EXIT",
-        "stopped=false",
-        "trap 'stopped=true' TERM USR1 USR2",
-        "trainers=()",
-    ]
-    for command in commands(layout, names, ports, overrides, is_cpu):
-        step = f'srun --overlap --nodes=1 --ntasks=1 --nodelist="${{hosts[{command.node}]}}"'
-        # env, since a step is no shell that would read assignments.
-        env = IGNORE_SIGNALS if command.is_trainer else "env " if command.environment else ""
-        lines.append(f"{step} {env}{command.text(quoted)} &")
-        if command.is_trainer:
-            lines.append("trainers+=($!)")
-    # A step that fails fails the job, and the trap ends the others. Waiting ends early at a signal.
-    lines += [
-        'for trainer in "${trainers[@]}"; do',
-        "    while :; do",
-        "        code=0",
-        '        wait "$trainer" || code=$?',
-        '        kill -0 "$trainer" 2>/dev/null || break',
-        "    done",
-        "    [ $code = 0 ] || break",
-        "done",
-        f"if [ $code != 0 ] && $stopped; then exit {os.EX_TEMPFAIL}; fi",
-        "exit $code",
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def quoted(word: str) -> str:
-    """A word for the shell, in which the names of hosts are still to be filled in."""
-    parts = re.split(rf"(\d+){HOST_MARK}", word)
-    return "".join(
-        f'"${{hosts[{part}]}}"' if place % 2 else shlex.quote(part)
-        for place, part in enumerate(parts)
-        if part
     )
 
 

@@ -29,7 +29,7 @@ class BroadcastEngine:
     def _call(self, name: str, sent: tuple[Any, ...], own: tuple[Any, ...]) -> Any:
         """Call a method with `own` here, and with `sent` on the other ranks."""
         with together(self.processes):
-            self.processes.broadcast_object((name, sent))
+            self.processes.broadcast_call((name, sent))
             return getattr(self.engine, name)(*own)
 
     def reference_logp(self, batch: Batch) -> Tensor:
@@ -74,7 +74,7 @@ class BroadcastEngine:
 def follow(engine: Any, processes: Processes) -> str:
     """Make every call that rank 0 broadcasts, until it broadcasts DONE or STOP, which is
     returned."""
-    while (call := processes.broadcast_object(None)) not in (DONE, STOP):
+    while (call := processes.broadcast_call(None)) not in (DONE, STOP):
         name, arguments = call
         getattr(engine, name)(*arguments)
     return str(call)

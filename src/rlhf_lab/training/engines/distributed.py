@@ -1,7 +1,8 @@
 """The processes of one run under torchrun: rank 0 runs everything, worker ranks follow it.
 
 Worker ranks wait for the next broadcast call, for hours if need be. All stay connected, so that
-each side notices when the other dies. A process without torchrun is rank 0 of one.
+each side notices when the other dies; `liveness` notices a machine that vanishes. A process without
+torchrun is rank 0 of one.
 """
 
 from __future__ import annotations
@@ -21,10 +22,14 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.rendezvous import rendezvous
 
+from rlhf_lab.training.engines.liveness import Liveness, watched
 from rlhf_lab.training.engines.ranks import record_joined, world_size
 
 # How long a worker rank waits for the next call: stages before the training take hours.
 PATIENCE = timedelta(days=30)
+# How long a process waits within a call, where all ranks do the same: gloo's default, and longer
+# than a checkpoint of a large model takes.
+WITHIN_CALL = timedelta(minutes=30)
 # Seconds for which rank 0 looks for the traceback of a rank whose connection broke.
 SEARCH = 5.0
 # Set by torchrun. Removed, so that children of rank 0 do not believe to be members of the group.
@@ -42,7 +47,8 @@ class Processes:
     """The process group. All ranks must call the collective methods together.
 
     local_rank: number of this process on its host. group: of gloo, for objects and tensors in host
-    memory. is_broken: an error interrupted a call, so other ranks may no longer listen.
+    memory; calls: the same for the next call, which may be long in coming. is_broken: an error
+    interrupted a call, so other ranks may no longer listen.
     """
 
     rank: int = 0
@@ -50,6 +56,8 @@ class Processes:
     local_rank: int = 0
     group: Any = None
     store: Any = None
+    calls: Any = None
+    liveness: Liveness | None = None
     is_broken: bool = field(default=False, init=False)
 
     @property
@@ -57,11 +65,18 @@ class Processes:
         return self.rank == 0
 
     def broadcast_object(self, value: Any) -> Any:
-        """Rank 0's value, on every rank."""
+        """Rank 0's value, on every rank, within a call."""
+        return self._broadcast(value, self.group)
+
+    def broadcast_call(self, value: Any) -> Any:
+        """Rank 0's next call, on every rank; the others wait for it for days."""
+        return self._broadcast(value, self.calls)
+
+    def _broadcast(self, value: Any, group: Any) -> Any:
         if self.size == 1:
             return value
         box = [value if self.is_main else None]
-        dist.broadcast_object_list(box, src=0, group=self.group)
+        dist.broadcast_object_list(box, src=0, group=group)
         return box[0]
 
     def all_gather_object(self, value: Any) -> list[Any]:
@@ -129,8 +144,10 @@ def join() -> Processes:
         rank=number,
         world_size=size,
     )
-    group = dist.new_group(backend="gloo", timeout=PATIENCE)
-    _joined = Processes(number, size, local, group, store)
+    group = dist.new_group(backend="gloo", timeout=WITHIN_CALL)
+    calls = dist.new_group(backend="gloo", timeout=PATIENCE if number else WITHIN_CALL)
+    liveness = watched(store, number, size) if size > 1 else None
+    _joined = Processes(number, size, local, group, store, calls, liveness)
     if size > 1:
         record_joined(number, size)
     for name in VARIABLES:
@@ -160,8 +177,10 @@ def main_rank(stop: Any) -> Iterator[None]:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         raise
     finally:
+        if processes.liveness:
+            processes.liveness.stop()
         if not processes.is_broken:
-            processes.broadcast_object(stop)
+            processes.broadcast_call(stop)
 
 
 @contextlib.contextmanager
@@ -174,7 +193,8 @@ def together(processes: Processes) -> Iterator[None]:
         if is_lost(error) and (reason := processes.failure()):
             raise FollowerFailed(reason) from error
         if is_lost(error):
-            error.add_note("another process of the run ended without a traceback: was it killed?")
+            silent = processes.liveness.lost() if processes.liveness else ""
+            error.add_note(f"another process of the run ended without a traceback: {silent}")
         raise
 
 

@@ -1,0 +1,181 @@
+"""A run over the nodes of one Slurm job: a script with one step for every command."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rlhf_lab.experiment.layout import Layout
+from rlhf_lab.sweeps.launchers.torchrun import (
+    HOST_MARK,
+    PORT_MARK,
+    RUN_ID,
+    Command,
+    Ports,
+    Wishes,
+    commands,
+)
+from rlhf_lab.types.errors import UserError
+
+# Ports of a job by its number, below those that Linux gives to clients.
+JOB_PORTS = Ports(0, 2, nccl=1, is_of_job=True)
+FIRST_PORT, PORTS_OF_JOB, JOBS = 20000, 64, 192
+# Slurm signals every process of a job, the trainers included; torchrun would end them at the second
+# signal, while they save their state.
+IGNORE_SIGNALS = "env --ignore-signal=TERM,USR1,USR2 "
+# What a job on shared nodes gets for each device that it uses.
+CPUS_OF_DEVICE, GIGABYTES_OF_DEVICE = 8, 64
+# Seconds for trainers to save their state once a process is lost.
+GRACE_SECONDS = 30
+
+
+@dataclass(frozen=True)
+class SlurmWishes:
+    """What a job asks Slurm for. share: other jobs may use its nodes. cpus, memory: of a node, 0
+    and "" for all of a node, or a share by the devices. image, mounts: of pyxis's containers."""
+
+    share: bool = False
+    cpus: int = 0
+    memory: str = ""
+    image: str = ""
+    mounts: str = ""
+
+    def __post_init__(self) -> None:
+        if self.mounts and not self.image:
+            raise UserError(
+                f"--container-mounts {self.mounts} without --container-image: only a container "
+                "has mounts; pass its image too"
+            )
+
+    def header(self, layout: Layout, is_cpu: bool) -> list[str]:
+        """The lines for sbatch. Without them a job gets one core of a node."""
+        cpus = self.cpus or (CPUS_OF_DEVICE * layout.devices if self.share else 0)
+        shared = f"{GIGABYTES_OF_DEVICE * layout.devices}G"
+        memory = self.memory or (shared if self.share else "0")
+        room = [] if self.share else ["--exclusive"]
+        room += [f"--cpus-per-task={cpus}"] if cpus else []
+        return [
+            f"#SBATCH --job-name=rlhf_lab --nodes={layout.nodes} --ntasks-per-node=1",
+            f"#SBATCH {' '.join([*room, f'--mem={memory}'])}",
+            *([] if is_cpu else [f"#SBATCH --gpus-per-node={layout.devices}"]),
+            "# Add --partition, --account and --time as your cluster needs them.",
+        ]
+
+    def container(self) -> str:
+        """srun's options for a container, which sees the working folder."""
+        if not self.image:
+            return ""
+        own = '"$PWD:$PWD"'
+        mounts = f"{shlex.quote(self.mounts)},{own}" if self.mounts else own
+        image = shlex.quote(self.image)
+        return f'--container-image={image} --container-mounts={mounts} --container-workdir="$PWD" '
+
+
+ALONE = SlurmWishes()
+
+START = f"""set -uo pipefail
+mapfile -t hosts < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
+export {RUN_ID}="$SLURM_JOB_ID"
+port=$(({FIRST_PORT} + SLURM_JOB_ID % {JOBS} * {PORTS_OF_JOB}))
+trap 'kill $(jobs -p) 2>/dev/null || true' EXIT
+stopped=false
+trap 'stopped=true' TERM USR1 USR2
+declare -A names=()
+trainers=0
+"""
+# Slurm's numbers of GPUs are those of the whole node where it does not confine jobs.
+CONFINED = """if [[ "${CUDA_VISIBLE_DEVICES:-0}" != 0* ]]; then
+    echo "--share: Slurm does not confine jobs to their GPUs here (ConstrainDevices); \\
+launch without --share" >&2
+    exit 1
+fi
+"""
+# Not `wait -n`: its -p, which gives the process, is younger than the bash of many clusters.
+WATCH = f"""
+# Every step is watched, servers too. The first that fails, or a server that ends, ends the job.
+code=0
+while [ "$trainers" -gt 0 ]; do
+    for pid in "${{!names[@]}}"; do
+        kill -0 "$pid" 2>/dev/null && continue
+        ended=0
+        wait "$pid" || ended=$?
+        name=${{names[$pid]}}
+        unset "names[$pid]"
+        if [[ $name == trainer* ]]; then
+            trainers=$((trainers - 1))
+            [ "$ended" = 0 ] && continue
+        elif $stopped; then
+            continue
+        fi
+        echo "$name ended with exit code $ended: the job ends" >&2
+        code=$((ended > 0 ? ended : 1))
+        break 2
+    done
+    sleep 0.5
+done
+if [ "$code" != 0 ]; then
+    # Trainers heed this signal and save their state, if they can.
+    for pid in "${{!names[@]}}"; do
+        [[ ${{names[$pid]}} == trainer* ]] && kill "$pid" 2>/dev/null
+    done
+    for _ in $(seq {GRACE_SECONDS}); do
+        left=false
+        for pid in "${{!names[@]}}"; do
+            [[ ${{names[$pid]}} == trainer* ]] && kill -0 "$pid" 2>/dev/null && left=true
+        done
+        $left || break
+        sleep 1
+    done
+    if $stopped; then exit {os.EX_TEMPFAIL}; fi
+fi
+exit "$code"
+"""
+
+
+def slurm_script(
+    layout: Layout,
+    ports: Ports,
+    overrides: Sequence[str],
+    wishes: Wishes,
+    slurm: SlurmWishes = ALONE,
+) -> str:
+    """A job of all nodes, with one step for every command. It ends when the trainers end, and
+    within a minute after any process is lost, which it names."""
+    names = [f"{number}{HOST_MARK}" for number in range(layout.nodes)]
+    found = commands(layout, names, ports, overrides, wishes)
+    header = "\n".join(["#!/bin/bash", *slurm.header(layout, wishes.is_cpu)]) + "\n"
+    confined = CONFINED if slurm.share and not wishes.is_cpu else ""
+    steps = [line for command in found for line in step(command, slurm)]
+    return header + START + confined + "\n".join(steps) + "\n" + WATCH.lstrip("\n")
+
+
+def step(command: Command, slurm: SlurmWishes) -> list[str]:
+    """Start a command on its node, and note its name and host."""
+    host = f"${{hosts[{command.node}]}}"
+    srun = (
+        "srun --overlap --export=ALL --kill-on-bad-exit=1 --cpu-bind=none --nodes=1 --ntasks=1 "
+        f'--nodelist="{host}" {slurm.container()}'
+    )
+    # env, since a step is no shell that would read assignments.
+    env = IGNORE_SIGNALS if command.is_trainer else "env " if command.environment else ""
+    count = ["trainers=$((trainers + 1))"] if command.is_trainer else []
+    return [
+        f"{srun}{env}{command.text(quoted)} &",
+        f'names[$!]="{command.name} on {host}"',
+        *count,
+    ]
+
+
+def quoted(word: str) -> str:
+    """A word for the shell, in which hosts and ports of the job are still to be filled in."""
+    marks = {HOST_MARK: '"${{hosts[{}]}}"', PORT_MARK: '"$((port + {}))"'}
+    parts = re.split(rf"(\d+)({HOST_MARK}|{PORT_MARK})", word)
+    # Groups of three: text, number, mark.
+    text = [shlex.quote(part) if part else "" for part in parts[::3]]
+    filled = [
+        marks[mark].format(number) for number, mark in zip(parts[1::3], parts[2::3], strict=True)
+    ]
+    return "".join(a + b for a, b in zip(text, [*filled, ""], strict=True)) or "''"

@@ -1,0 +1,105 @@
+"""A process that is killed, or whose machine vanishes, ends the others with its name."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+import pytest
+
+from rlhf_lab.rollout.ports import free_port
+from rlhf_lab.training.engines.liveness import Liveness
+
+ROOT = Path(__file__).parents[2]
+
+
+def two(loser: int, number: str) -> tuple[int, str]:
+    """Exit code and errors of the process that is left of two joined by gloo, of which one sends
+    itself a signal."""
+    port = str(free_port())
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-m", "tests.support.liveness_worker", str(loser), number],
+            env=os.environ
+            | {
+                "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")]),
+                "RANK": str(rank),
+                "LOCAL_RANK": str(rank),
+                "WORLD_SIZE": "2",
+                "MASTER_ADDR": "127.0.0.1",
+                "MASTER_PORT": port,
+            },
+            text=True,
+            stderr=subprocess.DEVNULL if rank == loser else subprocess.PIPE,
+        )
+        for rank in range(2)
+    ]
+    left = started[1 - loser]
+    try:
+        _, errors = left.communicate(timeout=300)
+    finally:
+        for process in started:
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+    return left.returncode, errors
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.usefixtures("processes")
+@pytest.mark.parametrize(
+    ("loser", "number"),
+    [(1, "SIGKILL"), (1, "SIGSTOP"), (0, "SIGSTOP")],
+    ids=["killed", "rank 1 vanished", "rank 0 vanished"],
+)
+def test_the_other_process_ends_and_names_the_lost_one(loser: int, number: str) -> None:
+    """A process that is stopped keeps its connections, as a machine without power does."""
+    code, errors = two(loser, number)
+    assert code == 1, errors
+    assert f"process {loser} of 2 (" in errors
+    assert "has given no sign of life for" in errors
+
+
+class Store:
+    """A store in memory, shared by two processes' counts."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, bytes] = {}
+
+    def set(self, key: str, value: str) -> None:
+        self.values[key] = value.encode()
+
+    def check(self, keys: list[str]) -> bool:
+        return all(key in self.values for key in keys)
+
+    def get(self, key: str) -> bytes:
+        return self.values[key]
+
+
+class NeverAnswers(Store):
+    def check(self, keys: list[str]) -> Any:
+        threading.Event().wait()
+
+
+def test_processes_that_count_are_not_lost() -> None:
+    store, messages = Store(), list[str]()
+    both = [Liveness(store, rank, 2, messages.append, beat=0.02, silence=60.0) for rank in (0, 1)]
+    for one in both:
+        one.start()
+    assert both[0].silent(60.0) == "" == both[1].silent(60.0)
+    for one in both:
+        one.stop()
+    assert messages == []
+
+
+def test_a_store_that_never_answers_counts_as_a_lost_process() -> None:
+    messages: SimpleQueue[str] = SimpleQueue()
+    one = Liveness(NeverAnswers(), 1, 2, messages.put, beat=0.02, silence=0.1)
+    one.start()
+    assert "process 0 of 2 (unknown host)" in messages.get(timeout=60)
+    one.stop()
