@@ -1,1 +1,1 @@
-"""`make gpu-check`: does a GPU compute what a CPU does, and how fast. Sections run by themselves."""
+"""`make gpu-check`: whether a GPU computes what a CPU does, and how fast."""

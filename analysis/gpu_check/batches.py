@@ -69,8 +69,12 @@ def update_batch(engine: TrainingEngine, algo: Algorithm, groups: Sequence[Group
     """The rows of one update, with all that losses compare with."""
     batch = collate(groups, pad_id=0)
     reference_BT = engine.reference_logp(batch)
-    batch = replace(batch, reference_logp_BT=reference_BT, behavior_logp_BT=reference_BT,
-                    proximal_logp_BT=reference_BT)
+    batch = replace(
+        batch,
+        reference_logp_BT=reference_BT,
+        behavior_logp_BT=reference_BT,
+        proximal_logp_BT=reference_BT,
+    )
     if algo.needs.values is not ValueModel.none:
         batch = replace(batch, value_BT=engine.values(batch))
     credit = algo.credit(rewards_of(groups), batch)

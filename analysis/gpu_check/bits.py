@@ -47,15 +47,15 @@ def same(
 ) -> Iterator[Finding]:
     """Digests of runs that must not differ, all at once."""
     runs = {
-        name: (*BASE, *options, *flags) for group in SAME.values() for name, options in group.items()
+        name: (*BASE, *options, *flags)
+        for group in SAME.values()
+        for name, options in group.items()
     }
     if setting.is_cuda or not flags:
         at_once = min(len(runs), len(os.sched_getaffinity(0)))
     else:
         at_once = 2
-    found = {
-        name: digest(path) for name, path in train_all(folder, runs, setting, at_once).items()
-    }
+    found = {name: digest(path) for name, path in train_all(folder, runs, setting, at_once).items()}
     how = "" if is_required else ", without the flag"
     for first, group in SAME.items():
         for name in list(group)[1:]:
@@ -76,8 +76,9 @@ def resumed(folder: Path, setting: Setting) -> Iterator[Finding]:
         paused = train(folder / f"{name}-paused", (*options, *PAUSED), setting)
         train(paused, (*options, "output.resume=true"), setting)
         is_same = digest(paused) == digest(whole)
-        yield judged(f"{name}: paused and resumed = whole", is_same, is_same,
-                     expected="equal digests")
+        yield judged(
+            f"{name}: paused and resumed = whole", is_same, is_same, expected="equal digests"
+        )
     options = (*BASE, FLAG, f"run.updates={MANY}")
     whole = train(folder / "many-whole", options, setting)
     cut, rounds = stopped(folder / "many-cut", options, setting)

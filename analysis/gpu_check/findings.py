@@ -38,9 +38,7 @@ def info(name: str, measured: Value, unit: str = "", expected: str = "") -> Find
     return Finding(name, measured, unit, expected)
 
 
-def judged(
-    name: str, measured: Value, holds: bool, unit: str = "", expected: str = ""
-) -> Finding:
+def judged(name: str, measured: Value, holds: bool, unit: str = "", expected: str = "") -> Finding:
     """A condition, which holds or not."""
     verdict = Verdict.passed if holds else Verdict.failed
     return Finding(name, measured, unit, expected, verdict)

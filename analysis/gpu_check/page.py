@@ -71,9 +71,7 @@ def write(results: Path, page: Path) -> None:
     _, end, after = rest.partition(END)
     if not begin or not end:
         raise NoMarkers(f"--docs={page} has no lines {BEGIN} and {END}: add them")
-    page.write_text(
-        f"{before}{BEGIN}\n{text_of(rows_of(results))}{END}{after}", encoding="utf-8"
-    )
+    page.write_text(f"{before}{BEGIN}\n{text_of(rows_of(results))}{END}{after}", encoding="utf-8")
 
 
 def is_of_a_gpu(page: Path) -> bool:

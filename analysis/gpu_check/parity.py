@@ -104,7 +104,10 @@ def passes(name: str, device: str, dtype: torch.dtype) -> Iterator[Finding]:
             far = float((found[part] - expected).abs().max() / expected.abs().max())
             limit = TOLERANCE[dtype]
             yield judged(
-                f"{name}, {kind}, {label}: {part}", far, far <= limit, "of the largest",
+                f"{name}, {kind}, {label}: {part}",
+                far,
+                far <= limit,
+                "of the largest",
                 f"at most {limit:g}",
             )
 
@@ -147,22 +150,21 @@ def updates(device: str) -> Iterator[Finding]:
     none = NoCorrection()
     grpo: Any = classes("algo")["grpo"]()
     pairs = [(f"algo={name}", make(), none) for name, make in classes("algo").items()]
-    pairs += [
-        (f"correction={name}", grpo, make()) for name, make in classes("correction").items()
-    ]
+    pairs += [(f"correction={name}", grpo, make()) for name, make in classes("correction").items()]
     model = models.make(models.TINY["GPTNeoX"](), "cpu")
     for name, algo, correction in pairs:
         truth, found = (updated(model, algo, correction, where) for where in ("cpu", device))
         far = max(abs(found[key] - truth[key]) / max(1.0, abs(truth[key])) for key in truth)
         yield judged(
-            f"{name}: loss and norm of an update", far, far <= UPDATE_TOLERANCE, "from the CPU's",
+            f"{name}: loss and norm of an update",
+            far,
+            far <= UPDATE_TOLERANCE,
+            "from the CPU's",
             f"at most {UPDATE_TOLERANCE:g}",
         )
 
 
-def updated(
-    model: Any, algo: Algorithm, correction: Correction, device: str
-) -> dict[str, float]:
+def updated(model: Any, algo: Algorithm, correction: Correction, device: str) -> dict[str, float]:
     """Loss and gradient norm of one update in float32."""
     options: EngineOptions = SingleEngineOptions(device=device, micro_rows=4, logit_tokens=16)
     engine = engine_of(copy.deepcopy(model), options, algo.needs.values)

@@ -9,10 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from rlhf_lab.runs.folder import EVALS, METRICS
+from rlhf_lab.runs.folder import EVALS, METRICS, manifest_path
 from rlhf_lab.runs.jsonl import read_rows
 from rlhf_lab.runs.manifest import read_manifest
-from rlhf_lab.runs.folder import manifest_path
 from rlhf_lab_analysis.gpu_check.findings import Setting
 from rlhf_lab_analysis.speed.program import command
 
@@ -36,8 +35,9 @@ def run(words: Sequence[str]) -> None:
     done = subprocess.run(command(*words), capture_output=True, text=True)
     if done.returncode:
         lines = (done.stdout + done.stderr).strip().splitlines()
-        raise RunFailed(f"rlhf-lab {' '.join(words)}: exit code {done.returncode}\n" +
-                        "\n".join(lines[-30:]))
+        raise RunFailed(
+            f"rlhf-lab {' '.join(words)}: exit code {done.returncode}\n" + "\n".join(lines[-30:])
+        )
 
 
 def train(folder: Path, options: Sequence[str], setting: Setting) -> Path:

@@ -118,7 +118,9 @@ def findings_of(rows: Sequence[dict[str, Any]], number: int) -> list[Finding]:
     """What a section found."""
     own = [row for row in rows if row.get("section") == number]
     return [
-        Finding(**{k: v for k, v in row.items() if k not in ("section", "verdict")},
-                verdict=Verdict(row["verdict"]))
+        Finding(
+            **{k: v for k, v in row.items() if k not in ("section", "verdict")},
+            verdict=Verdict(row["verdict"]),
+        )
         for row in own
     ]

@@ -16,6 +16,7 @@ from rlhf_lab.experiment.config import Config
 from rlhf_lab.experiment.derived import chunks_per_round, response_tokens
 from rlhf_lab.experiment.sources import Sources
 from rlhf_lab.models.causal_lm import load_policy, load_tokenizer, policy_shape
+from rlhf_lab.models.determinism import turn_on
 from rlhf_lab.rewards.options import scoring_paths
 from rlhf_lab.rewards.preference import PreferenceScorer
 from rlhf_lab.rewards.shaping import shaped
@@ -57,6 +58,13 @@ def build_worker(config: Config, sources: Sources, policy: Any | None = None) ->
         shaped(reward, config.shaping, response_tokens(config)),
         is_model=bool(scoring_paths(config.reward, sources.proxies)),
     )
+
+
+def build_worker_process(config: Config, sources: Sources) -> RolloutWorker:
+    """The same for a process that does nothing else."""
+    if config.deterministic:
+        turn_on()
+    return build_worker(config, sources)
 
 
 def rollout_generator(
@@ -106,7 +114,7 @@ def build_executor(
         # Versions in use, one that is being replaced, and one to spare.
         slots = mode.max_staleness + 3
         state = dict(policy.named_parameters())
-        build_alone = functools.partial(build_worker, config, sources)
+        build_alone = functools.partial(build_worker_process, config, sources)
         return ProcessExecutor(
             build_alone, mode.num_generators, mode.prefetch, state, slots, on_failure
         )

@@ -18,7 +18,13 @@ from rlhf_lab.experiment.checks_algorithm import (
     check_samples,
     starts_at_zero,
 )
-from rlhf_lab.experiment.checks_devices import check_devices, check_kernels, check_threads
+from rlhf_lab.experiment.checks_devices import (
+    check_devices,
+    check_kernels,
+    check_own_kernels,
+    check_threads,
+    check_workspace,
+)
 from rlhf_lab.experiment.checks_models import (
     check_adapters,
     check_lengths,
@@ -98,12 +104,14 @@ RULES: tuple[Callable[[Config], None], ...] = (
     check_shaping,
     check_pairs,
     check_samples,
+    check_own_kernels,
     check_kernels,
     check_devices,
+    check_workspace,
     check_parts,
     check_precision,
 )
-OF_THIS_MACHINE = (check_kernels, check_devices, check_parts)
+OF_THIS_MACHINE = (check_kernels, check_devices, check_workspace, check_parts)
 
 
 def warnings(config: Config) -> list[str]:

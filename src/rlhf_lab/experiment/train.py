@@ -19,6 +19,7 @@ from rlhf_lab.experiment.config import Config
 from rlhf_lab.experiment.derived import num_devices, reference_groups, response_tokens
 from rlhf_lab.experiment.sources import Sources
 from rlhf_lab.models.causal_lm import load_policy
+from rlhf_lab.models.determinism import deterministic, turn_on
 from rlhf_lab.models.reward_model import reward_model_shape
 from rlhf_lab.models.weights import num_parameters
 from rlhf_lab.rewards.options import scoring_paths
@@ -72,7 +73,7 @@ def learn(
     refuse_past_pause(config, begin)
     if start:
         report(f"resumed at round {begin} of {config.run.num_rounds}")
-    with output.opened(begin) as (hooks, wall), pipe:
+    with deterministic(config.deterministic), output.opened(begin) as (hooks, wall), pipe:
         values = build_value_model(config, sources, model, tokenizer)
         ledger = new_ledger(config, sources, num_parameters(model), values)
         if start:
@@ -128,6 +129,8 @@ def work(processes: Processes) -> None:
         return
     config, sources = message
     keep_freed_memory()
+    if config.deterministic:
+        turn_on()
     torch.set_num_threads(config.engine.threads)
     model, tokenizer = load_policy(sources.policy, None, config.seed)
     values = build_value_model(config, sources, model, tokenizer)
