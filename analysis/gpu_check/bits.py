@@ -51,10 +51,7 @@ def same(
         for group in SAME.values()
         for name, options in group.items()
     }
-    if setting.is_cuda or not flags:
-        at_once = min(len(runs), len(os.sched_getaffinity(0)))
-    else:
-        at_once = 2
+    at_once = min(len(runs), len(os.sched_getaffinity(0)))
     found = {name: digest(path) for name, path in train_all(folder, runs, setting, at_once).items()}
     how = "" if is_required else ", without the flag"
     for first, group in SAME.items():

@@ -5,6 +5,10 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import os
+import platform
+import shutil
+import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -17,8 +21,6 @@ from rlhf_lab_analysis.gpu_check.sections import chosen
 
 def facts(device: str) -> dict[str, Any]:
     """The machine and the versions that every number depends on."""
-    import platform
-
     import torch
     import transformers
 
@@ -28,7 +30,7 @@ def facts(device: str) -> dict[str, Any]:
         "python": platform.python_version(),
         "torch": torch.__version__,
         "transformers": transformers.__version__,
-        "cores": len(os_affinity()),
+        "cores": len(os.sched_getaffinity(0)),
     }
     if device == "cuda":
         properties = torch.cuda.get_device_properties(0)
@@ -41,17 +43,8 @@ def facts(device: str) -> dict[str, Any]:
     return found
 
 
-def os_affinity() -> set[int]:
-    import os
-
-    return os.sched_getaffinity(0)
-
-
 def driver() -> str:
     """The version of NVIDIA's driver, "" if nvidia-smi is not there."""
-    import shutil
-    import subprocess
-
     if shutil.which("nvidia-smi") is None:
         return ""
     words = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
@@ -75,6 +68,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     (section,) = chosen(given.section)
     append(given.results, {"facts": facts(given.device)})
+    if given.device == "cpu":
+        import torch
+
+        torch.set_num_threads(1)  # of models so small, more threads only wait for each other
     setting = Setting(given.device, given.small, given.scratch)
     findings: Sequence[Finding] = importlib.import_module(section.module).measure(setting)
     for finding in findings:
