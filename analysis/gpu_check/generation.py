@@ -59,10 +59,11 @@ def of_model(name: str, model: Any, setting: Setting) -> Iterator[Finding]:
     rows = len(chunk.prompts) * chunk.group_size
     new = NEW_TOKENS if not setting.is_small else 12
     rates = {}
-    loops = {GENERATE: functools.partial(by_transformers, model, chunk)}
-    loops |= {
-        key: functools.partial(by_loop, model, chunk, options) for key, options in LOOPS.items()
+    loops: dict[str, Callable[[int], Any]] = {
+        GENERATE: functools.partial(by_transformers, model, chunk)
     }
+    for key, options in LOOPS.items():
+        loops[key] = functools.partial(by_loop, model, chunk, options)
     for key, write in loops.items():
         whole, first = (
             median(seconds_of(functools.partial(write, count), TRIALS, setting.device))
@@ -97,19 +98,14 @@ def chunk_for(model: Any, setting: Setting) -> Chunk:
     return models.load(size, 64, 2, 100, 512)
 
 
-def by_loop(
-    model: Any, chunk: Chunk, options: dict[str, Any], count: int
-) -> Callable[..., Any] | tuple[Group, ...]:
+def by_loop(model: Any, chunk: Chunk, options: dict[str, Any], count: int) -> tuple[Group, ...]:
     """Write with a generator of these options."""
-    return generator_of(model, options["decode"], tuple(options.items()), count).generate(
-        weights_of(model), chunk
-    )
+    generator = generator_of(model, tuple(options.items()), count)
+    return generator.generate(weights_of(model), chunk)
 
 
 @functools.lru_cache(maxsize=8)
-def generator_of(
-    model: Any, _decode: Decode, options: tuple[tuple[str, Any], ...], count: int
-) -> HFGenerator:
+def generator_of(model: Any, options: tuple[tuple[str, Any], ...], count: int) -> HFGenerator:
     """A generator over the model itself, kept between the trials."""
     sampling = HFSampling(
         **{"temperature": TEMPERATURE, "device": model.device.type, **dict(options)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import subprocess
 from collections.abc import Iterator
@@ -45,7 +46,7 @@ def copies(setting: Setting) -> Iterator[Finding]:
         here = torch.zeros(size, dtype=torch.uint8, pin_memory=is_pinned)
         kind = "pinned" if is_pinned else "pageable"
         for name, target, source in (("to", there, here), ("from", here, there)):
-            seconds = min(seconds_of(lambda t=target, s=source: t.copy_(s), 3, setting.device))
+            seconds = min(seconds_of(functools.partial(target.copy_, source), 3, setting.device))
             yield info(f"copy {name} the device, {kind}", size / seconds / 1e9, "GB/s", expected)
 
 

@@ -21,7 +21,7 @@ ON_CPU = (
 
 def text_of(rows: Sequence[dict[str, Any]]) -> str:
     """The results as Markdown."""
-    facts = next((row["facts"] for row in reversed(rows) if "facts" in row), {})
+    facts: dict[str, Any] = next((row["facts"] for row in reversed(rows) if "facts" in row), {})
     lines = [caption(facts), ""]
     if facts.get("device") != "cuda":
         lines += [ON_CPU, ""]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -128,7 +129,7 @@ def kernels(name: str, device: str, dtype: torch.dtype) -> Iterator[Finding]:
     """Which attention each layout takes. On a GPU the unfused one would be many times slower."""
     network = network_of(name, device, dtype)
     for label in ("plain", "packed"):
-        found = kernels_of(lambda label=label: passed(network, LAYOUTS[label], device))
+        found = kernels_of(partial(passed, network, LAYOUTS[label], device))
         words = ", ".join(sorted(found)) or "none of SDPA"
         title = f"{name}: attention, {label}"
         if device == "cuda":

@@ -11,6 +11,7 @@ import torch
 
 from rlhf_lab.experiment import build_rollout, train
 from rlhf_lab.experiment.artifact_keys import ArtifactKeys
+from rlhf_lab.experiment.build_engine import build_engine
 from rlhf_lab.experiment.checks import check
 from rlhf_lab.experiment.config import plain
 from rlhf_lab.models.determinism import WORKSPACE, deterministic, require_workspace
@@ -33,7 +34,8 @@ def is_on() -> bool:
 
 
 def test_the_flags_are_on_inside_and_as_before_after() -> None:
-    memory = torch.utils.deterministic.fill_uninitialized_memory
+    memory: Any = torch.utils.deterministic
+    before = memory.fill_uninitialized_memory
     with deterministic(True):
         assert is_on() and not torch.backends.cudnn.benchmark
         assert os.environ[WORKSPACE] == ":4096:8"
@@ -41,7 +43,7 @@ def test_the_flags_are_on_inside_and_as_before_after() -> None:
             assert is_on()
         assert is_on()
     assert not is_on() and not torch.backends.cudnn.deterministic
-    assert torch.utils.deterministic.fill_uninitialized_memory is memory
+    assert memory.fill_uninitialized_memory is before
 
 
 def test_without_the_option_nothing_changes() -> None:
@@ -103,7 +105,7 @@ def test_a_run_computes_with_the_flag_and_has_the_bits_of_one_without(
     make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = []
-    build = train.build_engine
+    build = build_engine
 
     def spied(*arguments: Any) -> Any:
         seen.append(is_on())

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from rlhf_lab.types.errors import UserError
 
@@ -29,7 +30,8 @@ def deterministic(is_on: bool) -> Iterator[None]:
         return
     import torch
 
-    memory, cudnn = torch.utils.deterministic, torch.backends.cudnn
+    memory: Any = torch.utils.deterministic
+    cudnn = torch.backends.cudnn
     is_enabled = torch.are_deterministic_algorithms_enabled()
     warns = torch.is_deterministic_algorithms_warn_only_enabled()
     before = (memory.fill_uninitialized_memory, cudnn.benchmark, cudnn.deterministic)
@@ -48,7 +50,8 @@ def turn_on() -> None:
     require_workspace()
     torch.use_deterministic_algorithms(True)
     # For finding reads of such memory; it would only cost time.
-    torch.utils.deterministic.fill_uninitialized_memory = False
+    memory: Any = torch.utils.deterministic
+    memory.fill_uninitialized_memory = False
     torch.backends.cudnn.benchmark = False
     torch.backends.cudnn.deterministic = True
 
@@ -59,7 +62,7 @@ def require_workspace() -> None:
 
     if os.environ.get(WORKSPACE) in FIXED_WORKSPACES:
         return
-    if torch.cuda.is_initialized():
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         raise UserError(
             f"deterministic=true with {WORKSPACE}={os.environ.get(WORKSPACE, '')!r}: CUDA has "
             f"started already, and cuBLAS reads it then; set {WORKSPACE}={FIXED_WORKSPACES[0]} in "
