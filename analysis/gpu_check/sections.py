@@ -50,4 +50,4 @@ def chosen(text: str) -> list[Section]:
         if word not in known:
             names = ", ".join(f"{one.number} {one.name}" for one in SECTIONS)
             raise UnknownSection(f"SECTIONS={text}: {word} is none; choose of {names}")
-    return [known[word] for word in dict.fromkeys(words)] if words else list(SECTIONS)
+    return list(dict.fromkeys(known[word] for word in words)) or list(SECTIONS)
