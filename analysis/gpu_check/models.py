@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -61,12 +61,12 @@ def grouped(kind: type, hidden: int, layers: int, heads: int, keys: int, vocab: 
 
 
 # The shapes of EleutherAI's Pythia and of Llama 3.2, whose vocabularies decide much of the time.
-SIZED = {
+SIZED: dict[str, Callable[[], Any]] = {
     "pythia_410m": lambda: neox(1024, 24, 16, 50304),
     "pythia_1b": lambda: neox(2048, 16, 8, 50304),
     "llama3.2_1b": lambda: grouped(LlamaConfig, 2048, 16, 32, 8, 128256),
 }
-TINY = {
+TINY: dict[str, Callable[[], Any]] = {
     "GPTNeoX": lambda: neox(64, 2, 4, 512),
     "Llama": lambda: grouped(LlamaConfig, 64, 2, 4, 2, 512),
     "Qwen2": lambda: grouped(Qwen2Config, 64, 2, 4, 2, 512),

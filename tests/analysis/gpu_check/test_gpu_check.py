@@ -36,7 +36,9 @@ def wheel_of(name: str, folder: Path) -> None:
 
 
 @pytest.mark.usefixtures("processes")
-@pytest.mark.parametrize("names", ["0,1,2", "3,4,5", "6,7,8"])
+@pytest.mark.parametrize(
+    "names", ["machine,parity,bits", "generation,update,weights", "overlap,tenants,learning"]
+)
 def test_all_sections_pass_on_the_cpu_of_a_bare_machine(tmp_path: Path, names: str) -> None:
     python = bare_python(tmp_path / "python")
     (tmp_path / "wheels").mkdir()
