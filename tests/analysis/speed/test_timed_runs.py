@@ -346,7 +346,7 @@ def tiny(folder: Path) -> Spec:
 
 def test_every_part_of_a_round_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device_limits, "MATRIX", {"cpu": 64})
-    monkeypatch.setattr(device_limits, "COPY_BYTES", 2**16)
+    monkeypatch.setattr(device_limits, "COPY_BYTES", {"cpu": 2**16})
     spec = tiny(tmp_path)
     found = round_parts.parts_of(spec)
     amounts = {part["name"]: part["amounts"] for part in found["parts"]}
