@@ -36,6 +36,7 @@ def wheel_of(name: str, folder: Path) -> None:
 
 
 @pytest.mark.usefixtures("processes")
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize(
     "names", ["machine,parity,bits", "generation,update,weights", "overlap,tenants,learning"]
 )
@@ -54,7 +55,7 @@ def test_all_sections_pass_on_the_cpu_of_a_bare_machine(tmp_path: Path, names: s
     }
     words = [str(python), "-m", "rlhf_lab_analysis.gpu_check"]
     done = subprocess.run(
-        words, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=580
+        words, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=1190
     )
     log = (out / supervise.LOG).read_text() if (out / supervise.LOG).is_file() else ""
     assert done.returncode == 0, done.stdout + done.stderr + log[-3000:]
@@ -62,9 +63,7 @@ def test_all_sections_pass_on_the_cpu_of_a_bare_machine(tmp_path: Path, names: s
     for section in chosen(names):
         found = supervise.findings_of(rows, section.number)
         assert len(found) > 1 and all(one.verdict is not Verdict.failed for one in found)
-    assert sorted(path.name for path in out.iterdir()) == [supervise.RESULTS, supervise.LOG] or (
-        len(list(out.iterdir())) <= 8
-    )
+    assert {path.name for path in out.iterdir()} == {supervise.RESULTS, supervise.LOG}
 
 
 def test_without_wheels_a_bare_machine_is_told_what_to_make(tmp_path: Path) -> None:
