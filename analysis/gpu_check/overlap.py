@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from rlhf_lab_analysis.gpu_check.findings import Finding, Setting, info, judged
-from rlhf_lab_analysis.gpu_check.programs import rounds, train
+from rlhf_lab_analysis.gpu_check.programs import NOT_IN_NAMES, rounds, train
 
 BASE = ("eval=none", "run.group_size=2", "tracker.probe_groups=0", "checkpoint=none")
 SMALL = ("debug=tiny", "model=nano_s", "model@proxy=nano_s", "run.updates=6")
@@ -36,7 +36,7 @@ def measure(setting: Setting) -> Iterator[Finding]:
         if setting.is_small and name in ONLY_LARGE:
             continue
         size = SMALL if setting.is_small else LARGE
-        path = train(folder / name.replace(", ", "-"), (*size, *BASE, *options), setting)
+        path = train(folder / NOT_IN_NAMES.sub("-", name), (*size, *BASE, *options), setting)
         rows = rounds(path)
         seconds[name] = rows[-1]["seconds/wall"] - rows[WARM_UP - 1]["seconds/wall"]
         yield info(f"{name}: {len(rows) - WARM_UP} rounds", seconds[name], "s")

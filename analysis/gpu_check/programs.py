@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +15,9 @@ from rlhf_lab.runs.jsonl import read_rows
 from rlhf_lab.runs.manifest import read_manifest
 from rlhf_lab_analysis.gpu_check.findings import Setting
 from rlhf_lab_analysis.speed.program import command
+
+# Hydra reads commas in a value as a list of values.
+NOT_IN_NAMES = re.compile(r"[^\w.]+")
 
 
 class RunFailed(RuntimeError):
@@ -52,7 +56,7 @@ def train_all(
     """Train all runs, several at once; their folders by name."""
     with ThreadPoolExecutor(at_once) as pool:
         jobs = {
-            name: pool.submit(train, folder / name.replace(" ", "_"), options, setting)
+            name: pool.submit(train, folder / NOT_IN_NAMES.sub("-", name), options, setting)
             for name, options in runs.items()
         }
         return {name: job.result() for name, job in jobs.items()}
