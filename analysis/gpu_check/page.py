@@ -8,9 +8,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from rlhf_lab_analysis.gpu_check.findings import Verdict
 from rlhf_lab_analysis.gpu_check.sections import SECTIONS, Section
 from rlhf_lab_analysis.gpu_check.supervise import findings_of, rows_of
 
+# More conditions that hold are one row.
+MOST_ROWS = 24
 BEGIN, END = "<!-- gpu-check: begin -->", "<!-- gpu-check: end -->"
 ON_CPU = (
     "**These are results of the small form on a CPU.** They show that the check itself runs; they "
@@ -54,6 +57,10 @@ def table(section: Section, rows: Sequence[dict[str, Any]]) -> list[str]:
         return []
     lines = [f"### {section.number} {section.name}: {section.about}", ""]
     lines += ["| what | measured | expected | verdict |", "|---|---|---|---|"]
+    passed = [one for one in found if one.verdict is Verdict.passed]
+    if len(passed) > MOST_ROWS:
+        found = [one for one in found if one.verdict is not Verdict.passed]
+        lines.append(f"| {len(passed)} conditions | all hold | all hold | PASS |")
     for one in found:
         cells = (one.name, one.text, one.expected, one.verdict.value)
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
