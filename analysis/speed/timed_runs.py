@@ -19,7 +19,9 @@ ROOT = Path(__file__).resolve().parents[2]
 # Rounds that async trains on at its end while its generator is done: they are not timed.
 AHEAD = {"sync": 0, "async": 1}
 # Groups of like length share a pass; TRL's trainers cut an update by rows alone.
-MICRO_TOKENS = 2048
+MICRO_TOKENS = {"cpu": 2048, "cuda": 32768}
+# Half precision with float32 masters.
+ENGINE = {"float32": (), "bfloat16": ("engine=fsdp", "engine.dtype=bfloat16")}
 # KL to the start is measured on so many where the algorithm does not ask for it, as TRL's do not.
 REFERENCE_GROUPS = 4
 KL_OPTION = {"grpo": "algo.kl_coef", "rloo": "algo.kl_coef", "online_dpo": "algo.beta"}
@@ -41,8 +43,9 @@ def options(spec: Spec, mode: str, folder: Path) -> list[str]:
         *(
             f"generator.max_new_tokens={spec.max_new_tokens}",
             f"engine.micro_rows={spec.micro_rows}",
-            f"engine.micro_tokens={MICRO_TOKENS}",
+            f"engine.micro_tokens={MICRO_TOKENS[spec.device]}",
         ),
+        *ENGINE[spec.dtype],
         *(f"generator.chunk_groups={spec.groups}", f"generator.temperature={spec.temperature}"),
         *(f"generator.threads={threads}", f"engine.threads={threads}"),
         *(f"optim.lr={spec.learning_rate}", "optim.schedule=constant"),

@@ -35,6 +35,7 @@ from rlhf_lab.experiment.own_code import plugins_of
 from rlhf_lab.experiment.plugins import activate_for
 from rlhf_lab.experiment.registry import conf_folder
 from rlhf_lab.experiment.suggestions import require_names, require_overlays
+from rlhf_lab.models.determinism import deterministic
 from rlhf_lab.runs.folder import config_hash
 from rlhf_lab.runs.foreign.boundary import no_quiet_end
 from rlhf_lab.runs.former_names import present_overrides
@@ -75,7 +76,7 @@ def compose(job: Job, overrides: Sequence[str], command: str = "") -> None:
         try:
             loader = GlobalHydra.instance().config_loader()
             require_overlays(HydraConfig.get().runtime, loader)
-            with no_quiet_end():
+            with no_quiet_end(), deterministic(bool(cfg.get("deterministic"))):
                 job(cfg)
         except refusals() as error:
             if HydraConfig.get().mode is not RunMode.RUN:

@@ -111,7 +111,9 @@ class ArtifactKeys:
     def _key(self, *judges: tuple[str, Any], **settings: Any) -> Key:
         """judges: those that take part, whose code may be a plugin's, as the task's may."""
         config = self.config
-        key = {"seed": config.seed, "kernels": config.kernels.value, "code": code_digest()}
+        key: Key = {"seed": config.seed, "kernels": config.kernels.value, "code": code_digest()}
+        if config.deterministic:
+            key["deterministic"] = True
         own = digests([("task", config.task), *judges])
         return key | device_key(config) | settings | ({"own_code": own} if own else {})
 

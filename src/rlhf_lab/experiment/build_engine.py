@@ -40,7 +40,8 @@ from rlhf_lab.types.protocols import Engine
 @dataclass(frozen=True)
 class EngineJob:
     """What every rank builds its part of an engine from. networks: of rank 0 with their weights,
-    which it sends to the others. dtypes: of the policy's tensors, by name."""
+    which it sends to the others. dtypes: of the policy's tensors, by name. is_deterministic:
+    whether other ranks take deterministic kernels (models/determinism)."""
 
     networks: PolicyWithValues
     dtypes: Mapping[str, torch.dtype]
@@ -48,11 +49,16 @@ class EngineJob:
     optim: Optim
     use: ReferenceUse
     hidden_size: int
+    is_deterministic: bool = False
 
     @property
     def sent(self) -> EngineJob:
-        """The job for other ranks: it has no weights."""
-        return replace(self, networks=without_weights(self.networks))
+        """The job for other ranks: without weights, and with the kernels of rank 0."""
+        return replace(
+            self,
+            networks=without_weights(self.networks),
+            is_deterministic=torch.are_deterministic_algorithms_enabled(),
+        )
 
     def engine(self, processes: Processes) -> TrainingEngine:
         """The engine of this process, which owns the networks from now on."""

@@ -19,6 +19,7 @@ from rlhf_lab.experiment.derived import chunks_per_round, response_tokens
 from rlhf_lab.experiment.generator_devices import generator_devices
 from rlhf_lab.experiment.sources import Sources
 from rlhf_lab.models.causal_lm import load_policy, load_tokenizer, policy_shape
+from rlhf_lab.models.determinism import turn_on
 from rlhf_lab.models.devices import chosen
 from rlhf_lab.rewards.options import scoring_paths
 from rlhf_lab.rewards.preference import PreferenceScorer
@@ -131,6 +132,8 @@ def config_of_each(config: Config) -> list[Config]:
 
 def build_alone(config: Config, sources: Sources) -> RolloutWorker:
     """A rollout worker in a process of its own, which leaves the other GPUs alone."""
+    if config.deterministic:
+        turn_on()
     device = chosen(config.generator.device, "generator.device")
     if device.type == "cuda" and device.index is not None:
         torch.cuda.set_device(device)

@@ -21,7 +21,9 @@ from rlhf_lab.experiment.checks_algorithm import (
 from rlhf_lab.experiment.checks_devices import (
     check_devices,
     check_kernels,
+    check_own_kernels,
     check_threads,
+    check_workspace,
     full_precision,
 )
 from rlhf_lab.experiment.checks_models import (
@@ -103,12 +105,14 @@ RULES: tuple[Callable[[Config], None], ...] = (
     check_shaping,
     check_pairs,
     check_samples,
+    check_own_kernels,
     check_kernels,
     check_devices,
+    check_workspace,
     check_parts,
     check_precision,
 )
-OF_THIS_MACHINE = (check_kernels, check_devices, check_parts)
+OF_THIS_MACHINE = (check_kernels, check_devices, check_workspace, check_parts)
 
 
 def warnings(config: Config) -> list[str]:

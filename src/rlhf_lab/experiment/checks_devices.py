@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.experiment.generator_devices import generator_devices
+from rlhf_lab.models.determinism import FIXED_WORKSPACES, WORKSPACE
 from rlhf_lab.models.devices import chosen
 from rlhf_lab.rollout.mode_choices import ExecutorKind
 from rlhf_lab.runs.kernels import Kernels
@@ -30,6 +33,29 @@ def check_kernels(config: Config) -> None:
                 f"{key}.device=cpu, or kernels=native"
             )
     require_kernels(config.kernels, world_size())
+
+
+def check_own_kernels(config: Config) -> None:
+    """PyTorch's flag does not reach a generator with kernels of its own."""
+    if config.deterministic and config.generator.has_own_kernels:
+        raise UserError(
+            f"deterministic=true with generator={config.generator.name}: vLLM has kernels of its "
+            "own, whose sums depend on what else is in a batch; pass generator=hf, or "
+            "deterministic=false"
+        )
+
+
+def check_workspace(config: Config) -> None:
+    """Ranks of torchrun start CUDA before they know the config."""
+    if not config.deterministic or world_size() == 1:
+        return
+    is_cuda = chosen(config.engine.device, "engine.device").type == "cuda"
+    if is_cuda and os.environ.get(WORKSPACE) not in FIXED_WORKSPACES:
+        raise UserError(
+            f"deterministic=true with {world_size()} processes: set "
+            f"{WORKSPACE}={FIXED_WORKSPACES[0]} in the environment of torchrun, or pass "
+            "deterministic=false"
+        )
 
 
 def check_trainers(config: Config, count: int) -> None:

@@ -73,6 +73,13 @@ class Config(limits.Limited):
             "the processor (x86 with AVX2, CPU only)."
         ),
     )
+    deterministic: bool = limits.option(
+        False,
+        about=(
+            "Whether a GPU computes with kernels that give equal bits each time, as a CPU's always "
+            "do; slower, and operations without such a kernel are errors."
+        ),
+    )
     plugins: list[str] = limits.collection(
         list,
         about=(

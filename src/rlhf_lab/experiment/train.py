@@ -18,6 +18,7 @@ from rlhf_lab.experiment.checks_models import check_context
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.experiment.derived import num_devices, probe_every, reference_groups, response_tokens
 from rlhf_lab.experiment.sources import Sources
+from rlhf_lab.models.determinism import deterministic, turn_on
 from rlhf_lab.models.devices import release_unused
 from rlhf_lab.models.reward_model import reward_model_shape
 from rlhf_lab.models.weights import num_parameters
@@ -72,6 +73,7 @@ def learn(
     if start:
         report(f"resumed at round {begin} of {config.run.num_rounds}")
     with ExitStack() as stack:
+        stack.enter_context(deterministic(config.deterministic))
         hooks, wall = stack.enter_context(output.opened(begin))
         stack.enter_context(pipe)
         values = build_value_model(config, sources, model, tokenizer)
@@ -117,6 +119,8 @@ def work(processes: Processes) -> None:
     """The work of a rank between joining and leaving: the engines of stages and of the run."""
     keep_freed_memory()
     while (job := processes.broadcast_call(None)) != STOP:
+        if job.is_deterministic:
+            turn_on()
         torch.set_num_threads(job.options.threads)
         if follow(job.engine(processes), processes) == STOP:
             return

@@ -22,6 +22,7 @@ VALUES = {"mode.weights": {"newest": "latest", "newest_in_sequence": "latest_per
 CLASSES = {"RunOptions": "Recipe"}
 # Keys that were added after 0.1, with their defaults.
 ADDED: dict[str, Any] = {
+    "deterministic": False,
     "tracker.samples": 2,
     "eval.tasks": [],
     "eval.tasks_folder": "",

@@ -92,7 +92,7 @@ def test_the_limits_of_this_machine_are_those_of_a_copy_and_a_product(
 
     seconds = iter([[0.5, 0.1, 0.2], [4.0, 2.0, 1.0]])
     monkeypatch.setattr(device_limits, "seconds_of", lambda *_: next(seconds))
-    monkeypatch.setattr(device_limits, "COPY_BYTES", 100)
+    monkeypatch.setattr(device_limits, "COPY_BYTES", {"cpu": 100})
     monkeypatch.setattr(device_limits, "MATRIX", {"cpu": 10})
     # At best 200 bytes in 0.1 s, and 2 * 1000 operations in 1 s.
     assert device_limits.measure_limits("cpu", torch.float32) == Limits(2000.0, 2000.0)
@@ -346,7 +346,7 @@ def tiny(folder: Path) -> Spec:
 
 def test_every_part_of_a_round_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device_limits, "MATRIX", {"cpu": 64})
-    monkeypatch.setattr(device_limits, "COPY_BYTES", 2**16)
+    monkeypatch.setattr(device_limits, "COPY_BYTES", {"cpu": 2**16})
     spec = tiny(tmp_path)
     found = round_parts.parts_of(spec)
     amounts = {part["name"]: part["amounts"] for part in found["parts"]}

@@ -1,0 +1,1 @@
+"""`make gpu-check`: whether a GPU computes what a CPU does, and how fast."""
