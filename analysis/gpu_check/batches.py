@@ -60,6 +60,7 @@ def engine_of(
         optim=optim or Optim(lr=1e-3),
         model=SimpleNamespace(lora_rank=0),
         generator=SimpleNamespace(temperature=TEMPERATURE),
+        algo=SimpleNamespace(needs=SimpleNamespace(reference_every=0)),
         seed=1,
     )
     return build_engine(config, model, network)

@@ -28,6 +28,7 @@ GENERATE, LEAN, GRAPH = "transformers.generate", "lean", "lean, graph"
 LOOPS = {
     "plain": {"decode": Decode.transformers},
     LEAN: {"decode": Decode.lean},
+    GRAPH: {"decode": Decode.static},
 }
 # Milliseconds a step and tokens a second on an H200, by arithmetic.
 EXPECTED = {

@@ -16,12 +16,13 @@ from torch.profiler import ProfilerActivity, profile
 from rlhf_lab.algos.corrections.none import NoCorrection
 from rlhf_lab.experiment.registry import classes
 from rlhf_lab.models.batching import collate, to_device
+from rlhf_lab.models.causal_rows import stores_no_masks
 from rlhf_lab.models.forward import body, is_splittable, token_rows
 from rlhf_lab.models.shared_prompts import is_packable
 from rlhf_lab.models.value_model import value_model_like
 from rlhf_lab.rollout.generators.lean import lean_decoder
 from rlhf_lab.rollout.generators.lean_distance import distance
-from rlhf_lab.training.engines.options import EngineOptions, SingleEngineOptions
+from rlhf_lab.training.engines.options import EngineOptions, Precision, SingleEngineOptions
 from rlhf_lab.training.engines.policy_with_values import PassKind, PassLayout, PolicyWithValues
 from rlhf_lab.types.protocols import Algorithm, Correction
 from rlhf_lab_analysis.gpu_check import models
@@ -91,7 +92,9 @@ def network_of(name: str, device: str, dtype: torch.dtype) -> PolicyWithValues:
     with torch.no_grad():
         for weight in values.score.parameters():
             weight.copy_(torch.linspace(-0.5, 0.5, weight.numel()).view(weight.shape))
-    return PolicyWithValues(model, values, TEMPERATURE, True).to(device)
+    where = torch.device(device)
+    maskless_on = where if stores_no_masks(where) else None
+    return PolicyWithValues(model, values, TEMPERATURE, True, maskless_on).to(device)
 
 
 def passes(name: str, device: str, dtype: torch.dtype) -> Iterator[Finding]:
@@ -168,7 +171,9 @@ def updates(device: str, every: int = 1) -> Iterator[Finding]:
 
 def updated(model: Any, algo: Algorithm, correction: Correction, device: str) -> dict[str, float]:
     """Loss and gradient norm of one update in float32."""
-    options: EngineOptions = SingleEngineOptions(device=device, micro_rows=4, logit_tokens=16)
+    options: EngineOptions = SingleEngineOptions(
+        device=device, micro_rows=4, logit_tokens=16, dtype=Precision.float32
+    )
     engine = engine_of(copy.deepcopy(model), options, algo.needs.values)
     size = 3 if algo.needs.greedy else 2
     groups = groups_of(models.load(VOCAB, 6, size, 5, 40), VOCAB, 3, 17)

@@ -26,11 +26,12 @@ from rlhf_lab_analysis.speed.clock import seconds_of
 from rlhf_lab_analysis.speed.device_limits import Limits, measure_limits
 
 BF16 = Precision.bfloat16
-SINGLE, FSDP = "single, float32", "fsdp, bfloat16"
+SINGLE, MIXED, FSDP = "single, float32", "single, bfloat16", "fsdp, bfloat16"
 TOKENS = 16384
 # Engines and their options: a new one is a line here.
 VARIANTS: dict[str, tuple[type[EngineOptions], dict[str, Any]]] = {
-    SINGLE: (SingleEngineOptions, {}),
+    SINGLE: (SingleEngineOptions, {"dtype": Precision.float32}),
+    MIXED: (SingleEngineOptions, {"dtype": BF16}),
     FSDP: (FSDPOptions, {"dtype": BF16}),
 }
 SWEEP: dict[str, tuple[type[EngineOptions], dict[str, Any]]] = {
@@ -42,8 +43,10 @@ SWEEP: dict[str, tuple[type[EngineOptions], dict[str, Any]]] = {
 }
 EXPECTED = {
     ("pythia_410m", SINGLE): "1.3-1.6",
+    ("pythia_410m", MIXED): "0.25-0.35",
     ("pythia_410m", FSDP): "0.23-0.3",
     ("pythia_1b", SINGLE): "3.3-3.8",
+    ("pythia_1b", MIXED): "0.55-0.75",
     ("pythia_1b", FSDP): "0.5-0.65",
 }
 LEAST_SPEED_UP, MOST_MEMORY, TRIALS = 4.0, 1.2, 2

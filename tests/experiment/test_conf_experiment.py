@@ -12,6 +12,10 @@ from rlhf_lab.cli import launch
 from rlhf_lab.experiment.checks import check
 from rlhf_lab.experiment.config import typed
 from rlhf_lab.experiment.layout import parsed
+from rlhf_lab.experiment.planning.layouts.gpus import GPUS
+from rlhf_lab.experiment.planning.layouts.search import planned
+from rlhf_lab.experiment.planning.layouts.show import choice_of
+from rlhf_lab.experiment.planning.layouts.workload import workload_of
 from rlhf_lab.runs.trackers.console import Console
 from tests.support.composed import composed
 
@@ -42,6 +46,28 @@ def test_an_experiment_composes_for_its_layout(name: str, monkeypatch: pytest.Mo
     assert config.run.groups_per_update % layout.trainers == 0
     assert config.engine.dtype == "bfloat16"
     assert config.optim.lr == (8e-7 if "no_robots" in name else 3e-6)
+
+
+# GB of the fullest trainer and generator that `rlhf-lab plan` predicts for each.
+PREDICTED = {
+    "h200_1_tldr_410m": (78, 0),
+    "h200_1_tldr_1b": (77, 0),
+    "node_tldr_2.8b": (114, 127),
+    "node_gsm8k_rho_1b": (59, 27),
+    "node_no_robots_8b": (60, 119),
+    "two_nodes_no_robots_8b": (57, 30),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_its_predicted_memory_fits(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    config = typed(composed(f"experiment={name}"))
+    layout = parsed(command_of(name)[0].removeprefix("layout="))
+    found = planned(workload_of(config), choice_of(config, layout, "cuda"), GPUS["h200"])
+    assert found.fits(GPUS["h200"])
+    memory = found.memory
+    assert (round(memory.trainer / 1e9), round(memory.generator / 1e9)) == PREDICTED[name]
 
 
 @pytest.mark.parametrize("name", FILES)

@@ -100,7 +100,7 @@ def num_gpus(config: Config) -> int:
     of generators which are placed on none of the trainers'."""
     generator = config.generator
     if isinstance(generator, VLLMServerSampling) and generator.urls:
-        return world_size() + len(generator.urls) * generator.tensor_parallel_size
+        return world_size() + len(generator.urls) * generator.num_gpus
     names = generator_devices(config) or [generator.device]
     places = {chosen(name, "generator.device") for name in names}
     size = gpus_of_one(config)

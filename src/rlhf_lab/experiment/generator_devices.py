@@ -15,8 +15,8 @@ from rlhf_lab.types.errors import UserError
 def generator_devices(config: Config) -> list[str]:
     """The device of each generator beside the trainer: generator number i takes the i-th GPU from
     generator.device=cuda:N on; with auto the i-th that no trainer of this machine uses, or all the
-    trainer's where there are too few. One of several GPUs (generator.tensor_parallel_size) is named
-    by its first. Those that share a server all have the device of the option.
+    trainer's where there are too few. One of several GPUs (vLLM's, with tensor or data parallelism)
+    is named by its first. Those that share a server all have the device of the option.
 
     Raises UserError for a GPU that this machine does not have.
     """
@@ -41,7 +41,7 @@ def generator_devices(config: Config) -> list[str]:
 def gpus_of_one(config: Config) -> int:
     """GPUs that one generator takes."""
     generator = config.generator
-    return generator.tensor_parallel_size if isinstance(generator, VLLMSampling) else 1
+    return generator.num_gpus if isinstance(generator, VLLMSampling) else 1
 
 
 def require_gpus(device: str, first: int, count: int, size: int) -> None:

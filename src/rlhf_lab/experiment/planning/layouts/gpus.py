@@ -24,7 +24,7 @@ MATRIX, COPY_BYTES, TRIALS, SMALL_OPERATIONS = 1024, 2**26, 5, 2000
 class Gpu:
     """memory: bytes. flops: operations a second of large products, by precision. bandwidth and
     link: bytes a second of the memory, and to another device of the node. launch and graph_node:
-    seconds for each operation."""
+    seconds for each operation. device: its type in PyTorch."""
 
     name: str
     memory: float
@@ -34,6 +34,7 @@ class Gpu:
     link: float
     launch: float = LAUNCH
     graph_node: float = GRAPH_NODE
+    device: str = "cuda"
 
     def flops(self, dtype: str) -> float:
         """Operations a second in bfloat16 or float32."""
@@ -102,6 +103,7 @@ def measured_here() -> Gpu:
         bandwidth,
         launch,
         GRAPH_NODE if is_cuda else launch,
+        device.type,
     )
 
 

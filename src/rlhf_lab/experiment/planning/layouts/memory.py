@@ -43,7 +43,8 @@ def memory_of(work: Workload, choice: Choice, gpu: Gpu) -> DeviceMemory:
     if choice.is_apart:
         room = VLLM_SHARE * gpu.memory - CONTEXT - weights
         rows = min(-(-work.rows // choice.engines), int(room / of_row))
-        generator = CONTEXT + GAPS * (weights + max(1, rows) * of_row)
+        # vLLM takes the cache as one block, without gaps.
+        generator = CONTEXT + weights + max(1, rows) * of_row
         return DeviceMemory(CONTEXT + GAPS * trainer, generator, rows)
     chunk = work.chunk_rows[0]
     whole = CONTEXT + GAPS * (trainer + weights + chunk * of_row)

@@ -88,6 +88,8 @@ PUBLISHED = {
     "pythia-2.8b": neox(32, 2560, 32),
     "pythia-6.9b": neox(32, 4096, 32, 50432),
     "llama-3.1-8b": ModelShape(32, 4096, 32, 8, 14336, 128256),
+    # The reward model of the paper's No Robots runs, of the same size.
+    "reward-modeling--allenai-open-instruct-dev": ModelShape(32, 4096, 32, 8, 14336, 128256),
     "llama-3.2-1b": ModelShape(16, 2048, 32, 8, 8192, 128256, is_tied=True),
     "rho-1b": ModelShape(22, 2048, 32, 4, 5632, 32000),
     "smollm2-135m": ModelShape(30, 576, 9, 3, 1536, 49152, is_tied=True),
@@ -120,14 +122,16 @@ def shape_of_model(
             is_gated=False,
             is_tied=model.tie_embeddings,
         )
-    found = published(model.path) or read_shape(model.path, f"{key}.path", model.revision)
+    named = f"{model.path}@{model.revision}"
+    found = published(named) or read_shape(model.path, f"{key}.path", model.revision)
     if model.tie_embeddings is Tying.as_saved:
         return found
     return replace(found, is_tied=model.tie_embeddings is Tying.tied)
 
 
 def published(path: str) -> ModelShape | None:
-    """The shape of a published model, or of one that was tuned from it and bears its name."""
+    """The shape of a published model, or of one that was tuned from it and bears its name, in its
+    path or its revision."""
     name = re.sub(r"pythia-?(\d)", r"pythia-\1", path.lower().replace("_", "-"))
     return next((shape for known, shape in PUBLISHED.items() if known in name), None)
 

@@ -24,6 +24,8 @@ from rlhf_lab.experiment.planning.layouts.search import (
 from rlhf_lab.experiment.planning.layouts.workload import Workload
 from rlhf_lab.experiment.planning.overlap_advice import duration
 from rlhf_lab.experiment.planning.timing import Measurement, measured
+from rlhf_lab.rollout.generators.vllm.options import VLLMSampling
+from rlhf_lab.rollout.generators.vllm.server_options import VLLMServerSampling
 from rlhf_lab.runs.folder import METRICS, manifest_path, metrics
 from rlhf_lab.runs.manifest import read_manifest
 from rlhf_lab.runs.reading import checked
@@ -139,7 +141,9 @@ def show_errors(folder: Path, config: Config, work: Workload, gpu: Gpu, console:
     those of the run."""
     measurement = measured(folder)
     own = work.with_lengths(*mean_lengths(folder, work))
-    plan = planned(own, choice_of(config, num_trainers(folder)), gpu)
+    layout = layout_of_run(config, num_trainers(folder))
+    device = config.engine.device if config.engine.device != "auto" else gpu.device
+    plan = planned(own, choice_of(config, layout, device.partition(":")[0]), gpu)
     rows = [
         [name, duration(predicted), duration(took), f"{predicted / took - 1:+.0%}" if took else "-"]
         for name, predicted, took in compared(plan, measurement)
@@ -167,20 +171,25 @@ def num_trainers(folder: Path) -> int:
     return int(settings.get("num_trainers", 1))
 
 
-def choice_of(config: Config, trainers: int) -> Choice:
-    """How a run was placed. `auto` is float32: it is bfloat16 on GPUs, where runs record it."""
-    engine, generator = config.engine, config.generator
-    parallel = int(getattr(generator, "tensor_parallel_size", 1))
-    generators = len(getattr(generator, "urls", ())) * parallel
-    layout = Layout(1, trainers + generators, trainers, generators)
+def layout_of_run(config: Config, trainers: int) -> Layout:
+    """The layout of a run, on one node: how its devices lie on several is not recorded."""
+    generator = config.generator
+    servers = len(generator.urls) if isinstance(generator, VLLMServerSampling) else 0
+    generators = servers * generator.num_gpus if isinstance(generator, VLLMServerSampling) else 0
+    return Layout(1, trainers + generators, trainers, generators)
+
+
+def choice_of(config: Config, layout: Layout, device: str) -> Choice:
+    """How a config is placed by a layout. device: what `auto` means, cpu or cuda."""
+    generator, engine = config.generator, config.engine.on(device)
     longest = config.task.max_prompt_tokens + response_tokens(config)
     return Choice(
         layout,
         engine.name,
-        "bfloat16" if engine.dtype.value == "bfloat16" else "float32",
-        max(0, int(engine.micro_tokens)) or engine.micro_rows * longest,
+        engine.dtype.value,
+        engine.micro_tokens or engine.micro_rows * longest,
         engine.gradient_checkpointing,
-        parallel,
+        generator.tensor_parallel_size if isinstance(generator, VLLMSampling) else 1,
     )
 
 

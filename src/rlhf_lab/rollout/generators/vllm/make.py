@@ -100,7 +100,7 @@ def visible_gpus(options: VLLMSampling) -> dict[str, str]:
     shown = os.environ.get("CUDA_VISIBLE_DEVICES")
     names = shown.split(",") if shown else list(map(str, range(torch.cuda.device_count())))
     first = int(number)
-    return {"CUDA_VISIBLE_DEVICES": ",".join(names[first : first + options.tensor_parallel_size])}
+    return {"CUDA_VISIBLE_DEVICES": ",".join(names[first : first + options.num_gpus])}
 
 
 def engine_settings(options: VLLMSampling, model: Any, lengths: Lengths) -> dict[str, Any]:

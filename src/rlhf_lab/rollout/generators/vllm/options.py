@@ -68,6 +68,11 @@ class VLLMSampling(HFSampling):
     )
     has_own_kernels: ClassVar[bool] = True
 
+    @property
+    def num_gpus(self) -> int:
+        """GPUs of one engine or server."""
+        return self.tensor_parallel_size
+
     def is_eager(self, has_gpu: bool) -> bool:
         """Whether vLLM runs without graphs: where none are chosen, on a CPU only."""
         return not has_gpu if self.enforce_eager is None else self.enforce_eager

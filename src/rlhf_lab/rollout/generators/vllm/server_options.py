@@ -128,6 +128,10 @@ class VLLMServerSampling(VLLMSampling):
             )
 
     @property
+    def num_gpus(self) -> int:
+        return self.tensor_parallel_size * self.data_parallel_size
+
+    @property
     def address(self) -> str:
         if self.urls:
             return f"generator.urls={self.urls[0]}"
