@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from rlhf_lab.experiment.layout import Layout, Node
+from rlhf_lab.models.determinism import FIXED_WORKSPACES, WORKSPACE
 from rlhf_lab.rollout.ports import LOOPBACK
 from rlhf_lab.types.errors import UserError
 
@@ -130,11 +131,17 @@ def commands(
             node.number,
             f"trainer{node.number}",
             (*torchrun(node, rank, len(training), hosts[training[0].number], ports), *train),
-            wishes.environment(range(node.trainers)),
+            wishes.environment(range(node.trainers)) | workspace(overrides),
         )
         for rank, node in enumerate(training)
     ]
     return [*daemons(nodes, wishes), *servers, *trainers]
+
+
+def workspace(overrides: Sequence[str]) -> dict[str, str]:
+    """The variable that deterministic kernels need before CUDA starts, which ranks do first."""
+    is_on = any(word.lower() == "deterministic=true" for word in overrides)
+    return {WORKSPACE: FIXED_WORKSPACES[0]} if is_on else {}
 
 
 def daemons(nodes: Sequence[Node], wishes: Wishes) -> list[Command]:
