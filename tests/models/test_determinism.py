@@ -11,7 +11,7 @@ import torch
 
 from rlhf_lab.experiment import build_rollout, train
 from rlhf_lab.experiment.artifact_keys import ArtifactKeys
-from rlhf_lab.experiment.build_engine import build_engine
+from rlhf_lab.experiment.build_engine import engine_job
 from rlhf_lab.experiment.checks import check
 from rlhf_lab.experiment.config import plain
 from rlhf_lab.models.determinism import WORKSPACE, deterministic, require_workspace
@@ -105,13 +105,13 @@ def test_a_run_computes_with_the_flag_and_has_the_bits_of_one_without(
     make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = []
-    build = build_engine
+    build = engine_job
 
     def spied(*arguments: Any) -> Any:
         seen.append(is_on())
         return build(*arguments)
 
-    monkeypatch.setattr(train, "build_engine", spied)
+    monkeypatch.setattr(train, "engine_job", spied)
     config = make_config()
     # Stages are of another key with the flag: both runs begin with the same policy here.
     plain_run = run_in_memory(config)

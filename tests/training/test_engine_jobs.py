@@ -48,7 +48,12 @@ def test_the_lead_keeps_its_part_alone() -> None:
     given = job()
     before = {name: tensor.clone() for name, tensor in given.networks.trained()}
     backend = FSDPBackend(
-        given.networks, given.optim, FSDPOptions(device="cpu"), CPU, Processes(), given.use
+        given.networks,
+        given.optim,
+        FSDPOptions(device="cpu", dtype=Precision.float32),
+        CPU,
+        Processes(),
+        given.use,
     )
     assert sum(tensor.numel() for tensor in given.networks.parameters()) == 0
     for name, tensor in before.items():

@@ -93,7 +93,8 @@ class RolloutWorker:
 def reached_segments(segments: Segments, groups: Sequence[Group]) -> Segments:
     """The segments that wrote a token of any sample: a generator may read weights for a token or
     two before it sees that all samples have ended."""
-    longest = max(len(sample.tokens) for group in groups for sample in group.samples)
+    lengths = (len(sample.tokens) for group in groups for sample in group.samples)
+    longest = max(lengths, default=0)
     return segments[:1] + tuple(s for s in segments[1:] if s[0] < longest)
 
 

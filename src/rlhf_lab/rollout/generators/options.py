@@ -51,19 +51,17 @@ class HFSampling(limits.Limited, key="generator"):
     decode: Decode = limits.option(
         Decode.auto,
         about=(
-            "Who decodes: transformers, lean (GPTNeoX, Llama and Qwen2; faster for small models, "
-            "rounds differently), static (lean over fixed buffers, replayed as CUDA graphs on a "
-            "GPU), or auto, which takes lean on a CPU and static on a GPU where it agrees with "
-            "transformers."
+            "Who decodes: transformers, lean (GPTNeoX, Llama, Qwen2; rounds differently), static "
+            "(lean with fixed buffers, as CUDA graphs on a GPU), or auto: lean on a CPU and static "
+            "on a GPU, where they agree with transformers."
         ),
     )
     device: str = limits.option(
         "auto",
         about=(
-            "Device of the generator's models, the reward's included: cpu, cuda, cuda:1, ...; "
-            "auto takes a GPU if there is one. Beside a trainer generator number i takes "
-            "cuda:(1 + i) of cuda:1, and of auto the i-th GPU without a trainer where there are "
-            "enough."
+            "Device of the generator's models, the reward's included: cpu, cuda, cuda:1 (the first "
+            "of several generators; others count up), ...; auto takes a GPU if there is one, and "
+            "one without a trainer where there are enough."
         ),
     )
     dtype: str = limits.option(
