@@ -134,7 +134,8 @@ class Watch:
         self._after(checkpoint, "save_file", lambda *a: self.reached("file saved"))
         self._after(atomic_folder, "flush", self._flushed)
         self.look_at_worker()
-        build_rollout.build_worker = functools.partial(watched_worker, self._moment)
+        watched = functools.partial(watched_worker, self._moment)
+        build_rollout.build_worker = build_rollout.build_alone = watched
 
     def look_at_worker(self) -> None:
         """Look at what generates, in whatever process."""
