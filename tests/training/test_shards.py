@@ -125,14 +125,19 @@ def test_a_checkpoint_counts_once_all_shards_are_there(tmp_path: Path) -> None:
     writer = Writer()
     checkpoints.save(of(2, writer))
     assert newest(tmp_path).round == 1, "as a kill would leave it"
-    late = Writer()
-    late.digests.set_exception(OSError(28, "No space left on device"))
-    writer.digests.set_exception(OSError(28, "No space left on device"))
+    full = OSError(28, "No space left on device")
+    writer.digests.set_exception(full)
     with pytest.raises(OSError, match="No space left"):
         checkpoints.finish()
+    late = Writer()
+    late.digests.set_exception(full)
     checkpoints.save(of(3, late))
     with pytest.raises(OSError, match="No space left"):
         checkpoints.save(of(4, None))
+    checkpoints.save(of(5, late))
+    error = ValueError("of the run")
+    checkpoints.settle(error)
+    assert "its last checkpoint was not completed: [Errno 28]" in error.__notes__[0]
     assert [path.name for path in tmp_path.iterdir()] == ["00000001"]
 
 

@@ -153,6 +153,13 @@ class Checkpoints:
             sealing, self._sealing = self._sealing, None
             sealing.result()
 
+    def settle(self, error: Exception) -> None:
+        """Wait like `finish` where a run ends by an error, which names that of the checkpoint."""
+        try:
+            self.finish()
+        except Exception as other:
+            error.add_note(f"its last checkpoint was not completed: {other}")
+
     def _seal(
         self,
         begun: ExitStack,

@@ -99,6 +99,13 @@ class Loop:
         Returns the last weights. Raises StopRequested if the run was asked to stop; like a pause,
         that leaves a checkpoint.
         """
+        try:
+            return self._train(start)
+        except Exception as error:
+            self.checkpoints.settle(error)
+            raise
+
+    def _train(self, start: Snapshot | None) -> Weights:
         weights = self._begin(start)
         last = self.checkpoints.last_round(self.run_options.num_rounds)
         for round_ in range(weights.version, last):

@@ -23,6 +23,7 @@ from rlhf_lab.training.engines.parameter_backend import (
     ParameterBackend,
     ShardedBackend,
 )
+from rlhf_lab.training.engines.tensors import whole as full
 from rlhf_lab.types.data import Weights
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.protocols import Shards
@@ -76,10 +77,12 @@ class EngineState:
         shards, whole = {}, {}
         for key, name, part in self._entries():
             tensor = backend.shard(name, part)
-            if isinstance(tensor, DTensor) and self._belongs(key, name, tensor):
+            if not self._belongs(key, name, tensor):
+                continue
+            if isinstance(tensor, DTensor) and tensor.dim():
                 shards[key] = tensor
-            elif not isinstance(tensor, DTensor):
-                whole[key] = tensor.cpu().clone()
+            else:
+                whole[key] = full(tensor).cpu().clone()
         if self._files is None:
             from rlhf_lab.training.engines.shards import ShardFiles  # slow to import
 
