@@ -103,7 +103,7 @@ def learn(
 
 def run_worker_rank() -> NoReturn:
     """A process beside the main rank: train with it until it sends stop. It gets models from the
-    main rank, and reads and writes neither files nor lines."""
+    main rank; it reads no files, and writes none but its shards of checkpoints."""
     # Signals are for the lead, which may want a checkpoint still.
     processes = join()
     for name in (*SIGNALS, signal.SIGINT):

@@ -18,6 +18,7 @@ from rlhf_lab.runs.reading import Unreadable, checked, read_json
 
 ENTRY = "entry.json"
 DRAFT = ".making-"
+NONE: Mapping[str, str] = {}
 # Of runs of version 0.1.
 OLD_DRAFTS = (".manifest-", ".config-")
 
@@ -51,17 +52,20 @@ def atomic_write(path: Path, text: str, *, is_new: bool = False) -> None:
 
 
 @contextmanager
-def atomic_folder(folder: Path, facts: Mapping[str, Any]) -> Iterator[Path]:
+def atomic_folder(
+    folder: Path, facts: Mapping[str, Any], digests: Mapping[str, str] = NONE
+) -> Iterator[Path]:
     """A draft folder to fill; on leaving, it appears as `folder`, with digests of its files.
 
     All data reach the disk before the name does. If another process was first, its folder stays.
-    On any error the draft is removed.
+    On any error the draft is removed. digests: those known by then, by paths in the folder.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     draft = Path(tempfile.mkdtemp(prefix=DRAFT, dir=folder.parent))
     try:
         yield draft
-        files = {str(path.relative_to(draft)): file_digest(path) for path in files_in(draft)}
+        names = {str(path.relative_to(draft)): path for path in files_in(draft)}
+        files = {name: digests.get(name) or file_digest(path) for name, path in names.items()}
         entry = {**facts, "files": files}
         (draft / ENTRY).write_text(json.dumps(entry, indent=1, sort_keys=True), encoding="utf-8")
         follow_umask(draft)

@@ -12,7 +12,10 @@ import re
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NotRequired
 
@@ -27,13 +30,20 @@ from rlhf_lab.runs.jsonl import read_rows
 from rlhf_lab.runs.reading import Unreadable, read_json
 from rlhf_lab.runs.saved_tensors import read_tensors
 from rlhf_lab.runs.schema import Count
+from rlhf_lab.training.checkpoint_optimizer import (
+    SHARDS,
+    optimizer_file,
+    owned,
+    read_optimizer,
+    write_optimizer,
+)
 from rlhf_lab.training.checkpoint_options import CheckpointOptions
 from rlhf_lab.training.checkpoint_rows import as_row, from_row
 from rlhf_lab.types.data import Clock, Weights
 from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.protocols import ShardWriter
 from rlhf_lab.types.rollouts import Chunk
 
-OPTIMIZER = "optimizer.safetensors"
 STATE = "state.json"
 QUEUE = "queue.jsonl"
 # Files of rows that checkpoints of 0.1 do not know.
@@ -56,7 +66,8 @@ class Snapshot:
     """The state of a run between two rounds.
 
     round: rounds done, which is also the number of the latest version. weights: that version, and
-    the older ones that wrote samples still to be trained on.
+    the older ones that wrote samples still to be trained on. writer: writes the optimizer's
+    state where processes have shards of it; `optimizer` is empty then.
     """
 
     round: int
@@ -65,10 +76,13 @@ class Snapshot:
     counters: Mapping[str, Any]
     queue: Sequence[QueuedChunk]
     ledger: Mapping[str, Any]
+    writer: ShardWriter | None = None
 
 
 class Checkpoints:
     """The checkpoints of one run's folder."""
+
+    _sealing: Future[None] | None = None
 
     def __init__(
         self,
@@ -86,6 +100,7 @@ class Checkpoints:
         self._clock = clock
         self._saved_at = clock()
         self._saved_round = 0
+        self._thread = ThreadPoolExecutor(1, "seal")
         remove_drafts(folder)
 
     def is_due(self, round_: int) -> bool:
@@ -104,7 +119,11 @@ class Checkpoints:
         return min(self._options.pause_round or num_rounds, num_rounds)
 
     def save(self, snapshot: Snapshot) -> None:
-        """Write a checkpoint, then delete the oldest ones. After an error the others are intact."""
+        """Write a checkpoint, then delete the oldest ones. After an error the others are intact.
+
+        Shards are written beside training, and the checkpoint appears after them.
+        """
+        self.finish()
         for name in self._records:
             path = self._folder.parent / name
             if path.exists():
@@ -113,21 +132,49 @@ class Checkpoints:
         folder = self._folder / f"{snapshot.round:08d}"
         if folder.exists():
             shutil.rmtree(folder)
-        with atomic_folder(folder, {"round": snapshot.round}) as draft:
-            for version, weights in snapshot.weights.items():
-                save_file(dict(weights.state), draft / f"weights-{version:08d}.safetensors")
-            save_file(dict(snapshot.optimizer), draft / OPTIMIZER)
-            state = {
-                "round": snapshot.round,
-                "counters": snapshot.counters,
-                "ledger": snapshot.ledger,
-                "records": records,
-            }
-            (draft / STATE).write_text(json.dumps(state), encoding="utf-8")
-            with (draft / QUEUE).open("w", encoding="utf-8") as file:
-                for queued in snapshot.queue:
-                    file.write(json.dumps(as_row(queued)) + "\n")
+        known: dict[str, str] = {}
+        with ExitStack() as stack:
+            draft = stack.enter_context(atomic_folder(folder, {"round": snapshot.round}, known))
+            shards = write_optimizer(snapshot.optimizer, snapshot.writer, draft)
+            write_rest(snapshot, records, draft)
+            if shards is None:
+                write_weights(snapshot.weights, draft)
+            else:
+                seal = partial(self._seal, stack.pop_all(), snapshot.weights, draft, shards, known)
+                self._sealing = self._thread.submit(seal)
         self._saved_at, self._saved_round = self._clock(), snapshot.round
+        if shards is None:
+            self._prune()
+
+    def finish(self) -> None:
+        """Wait until the last checkpoint is whole. Raises the error of a process that could not
+        write its shards."""
+        if self._sealing is not None:
+            sealing, self._sealing = self._sealing, None
+            sealing.result()
+
+    def settle(self, error: Exception) -> None:
+        """Wait like `finish` where a run ends by an error, which names that of the checkpoint."""
+        try:
+            self.finish()
+        except Exception as other:
+            error.add_note(f"its last checkpoint was not completed: {other}")
+
+    def _seal(
+        self,
+        begun: ExitStack,
+        weights: Mapping[int, Weights],
+        draft: Path,
+        shards: Future[dict[str, str]],
+        known: dict[str, str],
+    ) -> None:
+        """Let a checkpoint appear once the shards of all processes are there."""
+        with begun:
+            write_weights(weights, draft)
+            known |= {f"{SHARDS}/{name}": digest for name, digest in shards.result().items()}
+        self._prune()
+
+    def _prune(self) -> None:
         for old in saved_checkpoints(self._folder)[: -self._options.keep]:
             shutil.rmtree(old)
 
@@ -135,7 +182,7 @@ class Checkpoints:
         """The newest intact checkpoint, None if there is none. `say` reports damaged ones."""
         for folder in reversed(saved_checkpoints(self._folder)):
             try:
-                verify(folder, (STATE, OPTIMIZER, QUEUE))
+                verify(folder, (STATE, optimizer_file(folder), QUEUE))
                 found = read(folder, chunk)
             except (CorruptFolder, Unreadable) as error:
                 say(f"checkpoint {error}: using the one before it")
@@ -177,13 +224,28 @@ def read(folder: Path, chunk: Callable[[int], Chunk]) -> Snapshot:
     return Snapshot(
         round=state["round"],
         weights={version: Weights(version, tensors) for version, tensors in weights.items()},
-        optimizer=owned(read_tensors(folder / OPTIMIZER)),
+        optimizer=read_optimizer(folder),
         counters=state["counters"],
         queue=[from_row(row, chunk) for row in read_rows(folder / QUEUE)],
         ledger=state["ledger"],
     )
 
 
-def owned(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Copies in memory of their own: kernels may round differently on a file's unaligned memory."""
-    return {name: tensor.clone() for name, tensor in tensors.items()}
+def write_weights(versions: Mapping[int, Weights], draft: Path) -> None:
+    """Write versions of the policy, which never change."""
+    for version, weights in versions.items():
+        save_file(dict(weights.state), draft / f"weights-{version:08d}.safetensors")
+
+
+def write_rest(snapshot: Snapshot, records: Mapping[str, Any], draft: Path) -> None:
+    """Write all but tensors."""
+    state = {
+        "round": snapshot.round,
+        "counters": snapshot.counters,
+        "ledger": snapshot.ledger,
+        "records": records,
+    }
+    (draft / STATE).write_text(json.dumps(state), encoding="utf-8")
+    with (draft / QUEUE).open("w", encoding="utf-8") as file:
+        for queued in snapshot.queue:
+            file.write(json.dumps(as_row(queued)) + "\n")

@@ -99,6 +99,13 @@ class Loop:
         Returns the last weights. Raises StopRequested if the run was asked to stop; like a pause,
         that leaves a checkpoint.
         """
+        try:
+            return self._train(start)
+        except Exception as error:
+            self.checkpoints.settle(error)
+            raise
+
+    def _train(self, start: Snapshot | None) -> Weights:
         weights = self._begin(start)
         last = self.checkpoints.last_round(self.run_options.num_rounds)
         for round_ in range(weights.version, last):
@@ -126,6 +133,7 @@ class Loop:
                 self._checkpoint(weights, is_forced=is_stopping or weights.version == last)
                 if is_stopping:
                     raise StopRequested
+        self.checkpoints.finish()
         self.hooks.record((), self.ledger.drain())
         return weights
 
@@ -286,15 +294,19 @@ class Loop:
             return
         with self._span("checkpoint", weights.version - 1):
             counters, queue = self.pipeline.state()
+            writer = self.engine.sharded()
             if isinstance(self.algo, Adaptive):
                 counters["kl_coef"] = self.algo.kl_coef
             self.checkpoints.save(
                 Snapshot(
                     round=weights.version,
                     weights={**self.pipeline.history(), weights.version: weights},
-                    optimizer=self.engine.state(),
+                    optimizer={} if writer else self.engine.state(),
                     counters=counters,
                     queue=queue,
                     ledger=self.ledger.state(),
+                    writer=writer,
                 )
             )
+            if is_forced:
+                self.checkpoints.finish()

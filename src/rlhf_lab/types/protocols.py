@@ -25,6 +25,9 @@ from rlhf_lab.types.rollouts import Chunk, GeneratorReport
 from rlhf_lab.types.samples import Group
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+    from pathlib import Path
+
     from torch import Tensor
 
 
@@ -132,12 +135,30 @@ class Closing(Protocol):
     def close(self) -> None: ...
 
 
+# Tensors that every process has whole, and digests of the files of shards, by their names, once
+# all are written.
+Shards = tuple[Mapping[str, "Tensor"], "Future[dict[str, str]]"]
+
+
+class ShardWriter(Protocol):
+    """The state of an engine whose tensors are sharded over processes.
+
+    write_shards: every process begins to write its shards into the folder, beside training; None if
+    there is one that does not see the folder, and `state` must be used. state: whole.
+    """
+
+    def write_shards(self, folder: Path) -> Shards | None: ...
+
+    def state(self) -> Mapping[str, Tensor]: ...
+
+
 class Engine(Protocol):
     """Owns everything that is trained. Log-probs and values are BT, of the response tokens.
 
     logp: under given weights, without changing the policy. values: by the value model. weights: an
     immutable copy of the policy. state, restore: optimizer, value model and moved reference of a
-    checkpoint. peak_memory: bytes, of the process that took most.
+    checkpoint. sharded: what writes that state by shards, None where one process has it whole.
+    peak_memory: bytes, of the process that took most.
     """
 
     def reference_logp(self, batch: Batch) -> Tensor: ...
@@ -155,6 +176,8 @@ class Engine(Protocol):
     def weights(self, version: int) -> Weights: ...
 
     def state(self) -> dict[str, Tensor]: ...
+
+    def sharded(self) -> ShardWriter | None: ...
 
     def restore(self, weights: Weights, state: Mapping[str, Tensor]) -> None: ...
 

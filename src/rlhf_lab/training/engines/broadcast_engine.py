@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
 from rlhf_lab.training.engines.distributed import Processes, together
 from rlhf_lab.types.data import Batch, UpdateResult, Weights
-from rlhf_lab.types.protocols import Algorithm, Correction, Engine
+from rlhf_lab.types.protocols import Algorithm, Correction, Engine, Shards, ShardWriter
 
 # Ends the calls of one engine; other work may follow.
 DONE = "done"
@@ -63,6 +64,13 @@ class BroadcastEngine:
         result: dict[str, Tensor] = self._call("state", (), ())
         return result
 
+    def sharded(self) -> ShardWriter | None:
+        return self if self.engine.sharded() else None
+
+    def write_shards(self, folder: Path) -> Shards | None:
+        result: Shards | None = self._call("write_shards", (folder,), (folder,))
+        return result
+
     def restore(self, weights: Weights, state: Mapping[str, Tensor]) -> None:
         self._call("restore", (Weights(weights.version, {}), {}), (weights, state))
 
@@ -77,4 +85,6 @@ def follow(engine: Any, processes: Processes) -> str:
     while (call := processes.broadcast_call(None)) not in (DONE, STOP):
         name, arguments = call
         getattr(engine, name)(*arguments)
+    # Rank 0 waits for the shards of all ranks.
+    engine.finish_shards()
     return str(call)

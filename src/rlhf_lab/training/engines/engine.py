@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -36,7 +37,7 @@ from rlhf_lab.training.engines.parameter_backend import ParameterBackend
 from rlhf_lab.training.engines.policy_with_values import PassKind
 from rlhf_lab.training.engines.versions import copied, settle
 from rlhf_lab.types.data import Batch, PolicyOutput, UpdateResult, Weights
-from rlhf_lab.types.protocols import Algorithm, Correction
+from rlhf_lab.types.protocols import Algorithm, Correction, Shards
 
 
 class TrainingEngine:
@@ -188,6 +189,17 @@ class TrainingEngine:
     def state(self) -> dict[str, Tensor]:
         """Everything else that changes in a run, as whole tensors (see EngineState)."""
         return self._engine_state.state()
+
+    def sharded(self) -> EngineState | None:
+        """What writes the state by shards, where several processes have them."""
+        return self._engine_state if self._engine_state.is_sharded else None
+
+    def write_shards(self, folder: Path) -> Shards | None:
+        """See EngineState; the main rank calls it by `sharded`."""
+        return self._engine_state.write_shards(folder)
+
+    def finish_shards(self) -> None:
+        self._engine_state.finish_shards()
 
     def restore(self, weights: Weights, state: Mapping[str, Tensor]) -> None:
         """Load weights and the tensors of `state`, saved by any engine in any number of processes.

@@ -8,15 +8,28 @@ every engine and number of processes, so a run may be resumed with another one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
+from torch.distributed.tensor import DTensor
 
 from rlhf_lab.training.engines.distributed import Processes
-from rlhf_lab.training.engines.parameter_backend import REFERENCE, WEIGHT, ParameterBackend
+from rlhf_lab.training.engines.parameter_backend import (
+    REFERENCE,
+    WEIGHT,
+    ParameterBackend,
+    ShardedBackend,
+)
+from rlhf_lab.training.engines.tensors import whole as full
 from rlhf_lab.types.data import Weights
 from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.protocols import Shards
+
+if TYPE_CHECKING:
+    from rlhf_lab.training.engines.shards import ShardFiles
 
 VALUES = "values"
 MASTER = "master"
@@ -36,27 +49,65 @@ class EngineState:
         self._backend = backend
         self._processes = processes
         self._dtypes = dtypes
+        self._files: ShardFiles | None = None
+
+    @property
+    def is_sharded(self) -> bool:
+        """Whether several processes have shards, which `write_shards` can write."""
+        return self._processes.size > 1 and isinstance(self._backend, ShardedBackend)
 
     def state(self) -> dict[str, Tensor]:
         """All of it on the main rank; the other ranks only take part in reading it."""
         state: dict[str, Tensor] = {}
+        for key, name, part in self._entries():
+            tensor = self._backend.read(name, part)
+            if self._processes.is_main and self._belongs(key, name, tensor):
+                state[key] = tensor
+        return state
+
+    def write_shards(self, folder: Path) -> Shards | None:
+        """Begin to write what `state` gives into an empty folder, each rank its shards.
+
+        Gives copies of the tensors that are not sharded, and the digests of the files once they are
+        all written; None if there is a rank that does not see the folder.
+        """
+        backend = self._backend
+        if not isinstance(backend, ShardedBackend):
+            raise TypeError("an engine without shards cannot write them")
+        shards, whole = {}, {}
+        for key, name, part in self._entries():
+            tensor = backend.shard(name, part)
+            if not self._belongs(key, name, tensor):
+                continue
+            if isinstance(tensor, DTensor) and tensor.dim():
+                shards[key] = tensor
+            else:
+                whole[key] = full(tensor).cpu().clone()
+        if self._files is None:
+            from rlhf_lab.training.engines.shards import ShardFiles  # slow to import
+
+            self._files = ShardFiles(self._processes)
+        digests = self._files.write(folder, shards)
+        return None if digests is None else (whole, digests)
+
+    def finish_shards(self) -> None:
+        """Wait until shards that are being written are on disk."""
+        if self._files is not None:
+            self._files.finish()
+
+    def _entries(self) -> Iterator[tuple[str, str, str]]:
+        """Key, name and part of every tensor that may belong to the state."""
         parts = list(self._backend.optimizer_parts())
         for name in self._backend.shapes():
             for part in parts:
-                self._add(state, f"{name}/{part}", self._backend.read(name, part))
+                yield f"{name}/{part}", name, part
             if self.has_moved and name in self._dtypes:
-                reference = self._backend.read(name, REFERENCE)
-                self._add(state, f"{name}/{REFERENCE}", reference)
-            weight = self._backend.read(name, WEIGHT)
-            if name not in self._dtypes:
-                self._add(state, f"{name}/{VALUES}", weight)
-            elif weight.dtype != self._dtypes[name]:
-                self._add(state, f"{name}/{MASTER}", weight)
-        return state
+                yield f"{name}/{REFERENCE}", name, REFERENCE
+            yield f"{name}/{MASTER if name in self._dtypes else VALUES}", name, WEIGHT
 
-    def _add(self, state: dict[str, Tensor], key: str, tensor: Tensor) -> None:
-        if self._processes.is_main:
-            state[key] = tensor
+    def _belongs(self, key: str, name: str, tensor: Tensor) -> bool:
+        """Not masters of the same precision as the weights, which are in the checkpoint anyway."""
+        return key != f"{name}/{MASTER}" or tensor.dtype != self._dtypes[name]
 
     def restore(self, weights: Weights, state: Mapping[str, Tensor]) -> None:
         """Write weights and state. Refuses those of another model before anything is written."""

@@ -60,6 +60,7 @@ class FSDPBackend:
         self.move_reference = self._tensors.move_reference
         self.optimizer_parts = self._tensors.optimizer_parts
         self.read = self._tensors.read
+        self.shard = self._tensors.shard
         self.weight = self._tensors.weight
         self.write = self._tensors.write
 

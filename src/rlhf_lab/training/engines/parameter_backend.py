@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from enum import StrEnum
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -85,3 +85,13 @@ class ParameterBackend(Protocol):
     def read(self, name: str, part: str) -> Tensor: ...
 
     def write(self, name: str, part: str, value: Tensor) -> None: ...
+
+
+@runtime_checkable
+class ShardedBackend(Protocol):
+    """A backend whose tensors are DTensors: each process has a shard."""
+
+    def shard(self, name: str, part: str) -> Tensor:
+        """What `read` gathers, with this process's shard; a tensor that is not sharded is whole. It
+        shares the memory of the parameter or state."""
+        ...

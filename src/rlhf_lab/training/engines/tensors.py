@@ -56,6 +56,10 @@ class Tensors:
         """A copy of a whole tensor, on the host."""
         return whole(self._tensor(name, part).detach()).cpu().clone()
 
+    def shard(self, name: str, part: str) -> Tensor:
+        """A tensor as it is sharded; not a copy."""
+        return self._tensor(name, part).detach()
+
     def write(self, name: str, part: str, value: Tensor) -> None:
         """Copy a whole tensor into a parameter or state; missing optimizer state is created."""
         parameter = self.trained[name]
