@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from dataclasses import replace
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -31,6 +32,15 @@ class Tokenizer(Protocol):
     eos_token_id: int
 
     def decode(self, tokens: Sequence[int], *, skip_special_tokens: bool) -> str: ...
+
+
+class GeneratorSettings(NamedTuple):
+    """What a generator is built from beside its model, for another process to build its like."""
+
+    tokenizer: Tokenizer
+    sampling: HFSampling
+    max_new_tokens: int
+    uniforms: Uniforms
 
 
 class HFGenerator:
@@ -64,6 +74,12 @@ class HFGenerator:
             self._writer = StaticWriter(self._decoder, *written_by)
         else:
             self._writer = StepwiseWriter(self._decoder, *written_by)
+
+    @property
+    def settings(self) -> GeneratorSettings:
+        """Those of its like on another process's device of the same kind."""
+        sampling = replace(self._sampling, device=self._device.type)
+        return GeneratorSettings(self._tokenizer, sampling, self._max_new_tokens, self._uniforms)
 
     def generate(self, feed: WeightFeed, chunk: Chunk) -> tuple[Group, ...]:
         """Samples of every prompt of the chunk, K each, with their behaviour log-probs."""
