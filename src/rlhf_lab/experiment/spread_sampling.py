@@ -18,6 +18,7 @@ from rlhf_lab.evaluation.validator import Validator
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.experiment.policy_loader import PolicyLoader
 from rlhf_lab.experiment.sources import Sources
+from rlhf_lab.models.devices import chosen
 from rlhf_lab.models.shapes import with_parameters, without_weights
 from rlhf_lab.rollout.generators.hf import GeneratorSettings, HFGenerator
 from rlhf_lab.training.engines.broadcast_engine import DONE
@@ -42,10 +43,16 @@ class ChunkSampler:
         """The samples of every prompt, chunk by chunk, by the generator of this number. weights:
         only rank 0's tensors are used."""
         rank, size = self.processes.rank, self.processes.size
-        state = dict(self.processes.broadcast_tensors(weights.state))
-        held = weights if self.processes.is_main else Weights(weights.version, state)
+        generator = self.generators[number]
+        tensors = self.processes.broadcast_tensors(weights.state)
+        if self.processes.is_main:
+            for _ in tensors:
+                pass  # sends them
+            held = weights
+        else:
+            held = generator.take(weights.version, tensors)
         own = [
-            [group.samples for group in self.generators[number].generate(held, chunk)]
+            [group.samples for group in generator.generate(held, chunk)]
             for chunk in chunks[rank::size]
         ]
         drawn = self.processes.all_gather_object(own)
@@ -64,8 +71,9 @@ class SamplingJob:
 
     def engine(self, processes: Processes) -> ChunkSampler:
         """The generators of a worker rank, with weights of zeros until the first call."""
+        device = chosen(self.settings[0].sampling.device, "generator.device")
         zeros = {
-            name: torch.zeros_like(parameter, device="cpu")
+            name: torch.zeros_like(parameter, device=device)
             for name, parameter in self.model.named_parameters()
         }
         model = with_parameters(self.model, zeros)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from rlhf_lab.models.devices import chosen, torch_threads
 from rlhf_lab.models.weights import load_weights, with_parameters_in
@@ -96,6 +97,16 @@ class HFGenerator:
                     "was made"
                 )
         return self._groups(chunk, rows, written)
+
+    def take(self, version: int, tensors: Iterable[tuple[str, Tensor]]) -> Weights:
+        """Load a version that arrives tensor by tensor, none of which is kept. Returns what
+        `generate` takes for it, which holds no tensors."""
+        parameters = dict(self._model.named_parameters())
+        with torch.no_grad():
+            for name, tensor in tensors:
+                parameters[name].copy_(tensor)
+        self._loaded = Weights(version, {})
+        return self._loaded
 
     def report(self) -> GeneratorReport:
         """Once: why transformers decodes although the lean loop was allowed to."""
