@@ -118,8 +118,13 @@ def test_two_processes_evaluate_as_one_does(
     assert code == 0, err
     shared, texts = exact_rows(run / "evals.jsonl"), (run / "samples.jsonl").read_text()
     (validated,) = exact_rows(run / "validation.jsonl")
+    code, _, err = ended(
+        torchrun(["-m", "rlhf_lab.cli.main", "evaluate", str(run), "eval.label=b"])
+    )
+    assert code == 0, err
     assert call("evaluate", str(run), monkeypatch=monkeypatch) == 0
-    assert exact_rows(run / "evals.jsonl") == shared
-    assert (run / "samples.jsonl").read_text() == texts
+    for label in ("", "-b"):
+        assert exact_rows(run / f"evals{label}.jsonl") == shared
+        assert (run / f"samples{label}.jsonl").read_text() == texts
     assert validated.pop("validate") == "judge"
     assert validated == {key: shared[-1][key] for key in validated}
