@@ -182,6 +182,7 @@ def test_a_run_outlives_the_loss_of_a_process(tmp_path: Path) -> None:
     [
         (["train", "engine=single"], ["engine=single with 2 trainers", "engine=fsdp"]),
         (["train", "-m", "seed=1,2"], ["-m with 2 processes", "without torchrun"]),
+        (["evaluate", "a", "b"], ["rlhf-lab evaluate RUN RUN with 2", "one run at a time"]),
         (["label"], ["rlhf-lab label with 2 processes", "without torchrun"]),
         (["train", "engine=fsdp", "run.passes=0"], ["run.passes=0"]),
     ],

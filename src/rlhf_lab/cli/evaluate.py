@@ -12,6 +12,7 @@ from rlhf_lab.cli.command import MULTIRUN, RunCommand
 from rlhf_lab.cli.endings import BAD_INPUT, FAILED, complain, message, refusals
 from rlhf_lab.experiment.run_products import MAKE_STAGES
 from rlhf_lab.runs.trackers.console import Console
+from rlhf_lab.training.engines.ranks import world_size
 from rlhf_lab.types.errors import UserError
 
 if TYPE_CHECKING:
@@ -24,10 +25,19 @@ def job(cfg: DictConfig, may_make: bool = False) -> None:
     from rlhf_lab.cli.compose import checked
 
     config, console = checked(cfg)
+    if config.eval.is_harness and (count := world_size()) > 1:
+        raise UserError(
+            f"eval={config.eval.name} with {count} processes (WORLD_SIZE): one alone runs the "
+            "benchmarks; start it without torchrun"
+        )
     from rlhf_lab.experiment.evaluate import show
     from rlhf_lab.experiment.lifecycle import evaluate_again
+    from rlhf_lab.training.engines.broadcast_engine import STOP
+    from rlhf_lab.training.engines.distributed import main_rank
 
-    show(console, [evaluate_again(config, console, may_make)])
+    with main_rank(STOP):
+        evaluated = evaluate_again(config, console, may_make)
+    show(console, [evaluated])
 
 
 class EvaluateCommand(RunCommand):
@@ -37,6 +47,11 @@ class EvaluateCommand(RunCommand):
         folders = leading_folders(arguments)
         if len(folders) < 2:
             return super().run(arguments)
+        if (count := world_size()) > 1:
+            raise UserError(
+                f"rlhf-lab evaluate RUN RUN with {count} processes (WORLD_SIZE): pass one run at a "
+                "time, or start it without torchrun"
+            )
         changes, may_make = without_flag(arguments[len(folders) :], MAKE_STAGES)
         return evaluate_each(folders, changes, may_make)
 
@@ -84,4 +99,5 @@ COMMAND = EvaluateCommand(
     job_of_run=job,
     usage="RUN [RUN ...] [eval=full ...] [--make-stages] [-m for a sweep over one run]",
     of_run=overrides_again,
+    is_distributed=True,
 )

@@ -110,7 +110,7 @@ def run_in_its_rank(command: Command, arguments: list[str]) -> int:
 
 
 def require_distributed(command: Command, arguments: Sequence[str], world_size: int) -> None:
-    """Refuse several processes for what one does alone: only training has a use for them, and one
+    """Refuse several processes for what one does alone: training and evaluation use them, one
     run at a time."""
     if not command.is_distributed:
         names = ", ".join(name for name, other in COMMANDS.items() if other.is_distributed)

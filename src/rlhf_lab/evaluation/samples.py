@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from rlhf_lab.evaluation.measures.intervals import mean
 from rlhf_lab.types.data import Metrics, Weights
-from rlhf_lab.types.protocols import Generator
+from rlhf_lab.types.protocols import Generator, Spreading
 from rlhf_lab.types.reward_protocols import Comparing, Metered, Reward
 from rlhf_lab.types.rollouts import Chunk
 from rlhf_lab.types.samples import Finish, Group, Prompt, Sample
@@ -16,12 +16,14 @@ def generate_samples(
     generator: Generator, weights: Weights, prompts: Sequence[Prompt], num: int, chunk_groups: int
 ) -> list[Group]:
     """So many samples of each prompt, in chunks that depend on nothing else."""
-    groups: list[Group] = []
     size = max(1, chunk_groups // num)
-    for start in range(0, len(prompts), size):
-        chunk = Chunk(0, start, tuple(prompts[start : start + size]), group_size=num)
-        groups.extend(generator.generate(weights, chunk))
-    return groups
+    chunks = [
+        Chunk(0, start, tuple(prompts[start : start + size]), group_size=num)
+        for start in range(0, len(prompts), size)
+    ]
+    if isinstance(generator, Spreading):
+        return generator.generate_all(weights, chunks)
+    return [group for chunk in chunks for group in generator.generate(weights, chunk)]
 
 
 def first_samples(groups: Sequence[Group]) -> list[Group]:

@@ -13,6 +13,7 @@ from rlhf_lab.experiment.build import build_evaluator
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.experiment.policy_loader import PolicyLoader
 from rlhf_lab.experiment.sources import Sources
+from rlhf_lab.experiment.spread_sampling import spread_evaluator
 from rlhf_lab.runs.jsonl import write_rows
 from rlhf_lab.runs.reading import Unreadable
 from rlhf_lab.runs.saved_tensors import check_tensors, read_tensors, saved_versions
@@ -36,9 +37,12 @@ def evaluate_run(
 ) -> list[Metrics]:
     """Judge the saved versions of a run; evals.jsonl and samples.jsonl are written anew."""
     saved = saved_weights(folder)
-    judge = build_evaluator(config, sources, loader)
+    evaluator = build_evaluator(config, sources, loader)
     rows = []
-    with console.stage("evaluate", total=len(saved)) as bar:
+    with (
+        spread_evaluator(evaluator, config, sources, loader) as judge,
+        console.stage("evaluate", total=len(saved)) as bar,
+    ):
         for version, path in saved.items():
             start = perf_counter()
             metrics, table = judge.evaluate(Weights(version, read_tensors(path)))

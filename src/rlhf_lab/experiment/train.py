@@ -18,7 +18,7 @@ from rlhf_lab.experiment.checks_models import check_context
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.experiment.derived import num_devices, probe_every, reference_groups, response_tokens
 from rlhf_lab.experiment.sources import Sources
-from rlhf_lab.models.determinism import deterministic, turn_on
+from rlhf_lab.models.determinism import deterministic
 from rlhf_lab.models.devices import release_unused
 from rlhf_lab.models.reward_model import reward_model_shape
 from rlhf_lab.models.weights import num_parameters
@@ -119,11 +119,11 @@ def work(processes: Processes) -> None:
     """The work of a rank between joining and leaving: the engines of stages and of the run."""
     keep_freed_memory()
     while (job := processes.broadcast_call(None)) != STOP:
-        if job.is_deterministic:
-            turn_on()
         torch.set_num_threads(job.options.threads)
-        if follow(job.engine(processes), processes) == STOP:
-            return
+        # Back to the kernels of before afterwards, as on rank 0.
+        with deterministic(job.is_deterministic):
+            if follow(job.engine(processes), processes) == STOP:
+                return
         del job
         release_unused()
 

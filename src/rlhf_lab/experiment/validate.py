@@ -13,6 +13,7 @@ from rlhf_lab.experiment.build_prompts import build_eval_prompts
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.experiment.policy_loader import PolicyLoader
 from rlhf_lab.experiment.sources import Sources
+from rlhf_lab.experiment.spread_sampling import spread_evaluator, spread_validator
 from rlhf_lab.runs.folder import VALIDATION
 from rlhf_lab.runs.jsonl import read_rows, write_rows
 from rlhf_lab.runs.saved_tensors import WEIGHTS, read_tensors
@@ -62,5 +63,9 @@ def validation_metrics(
 ) -> Metrics:
     """The metrics of a version by the judge, or by the proxy alone."""
     if config.eval.validate is Validate.judge:
-        return build_evaluator(config, sources, loader).evaluate(weights)[0]
-    return build_validator(config, sources, loader).validate(weights)
+        evaluator = build_evaluator(config, sources, loader)
+        with spread_evaluator(evaluator, config, sources, loader) as judge:
+            return judge.evaluate(weights)[0]
+    own = build_validator(config, sources, loader)
+    with spread_validator(own, config, sources, loader) as validator:
+        return validator.validate(weights)

@@ -6,7 +6,7 @@ part that implements one is used accordingly.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from rlhf_lab.types.data import (
@@ -108,6 +108,16 @@ class Generator(Protocol):
     """Writes samples. Pure: the same weights and chunk give the same groups."""
 
     def generate(self, feed: WeightFeed, chunk: Chunk) -> tuple[Group, ...]: ...
+
+
+@runtime_checkable
+class Spreading(Protocol):
+    """A generator that draws the chunks of a version in several processes, each as it would
+    alone."""
+
+    def generate_all(self, weights: Weights, chunks: Sequence[Chunk]) -> list[Group]:
+        """The groups of all chunks in order."""
+        ...
 
 
 @runtime_checkable

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from rlhf_lab.models.devices import chosen, torch_threads
 from rlhf_lab.models.weights import load_weights, with_parameters_in
@@ -31,6 +33,15 @@ class Tokenizer(Protocol):
     eos_token_id: int
 
     def decode(self, tokens: Sequence[int], *, skip_special_tokens: bool) -> str: ...
+
+
+class GeneratorSettings(NamedTuple):
+    """What a generator is built from beside its model, for another process to build its like."""
+
+    tokenizer: Tokenizer
+    sampling: HFSampling
+    max_new_tokens: int
+    uniforms: Uniforms
 
 
 class HFGenerator:
@@ -65,6 +76,12 @@ class HFGenerator:
         else:
             self._writer = StepwiseWriter(self._decoder, *written_by)
 
+    @property
+    def settings(self) -> GeneratorSettings:
+        """Those of its like on another process's device of the same kind."""
+        sampling = replace(self._sampling, device=self._device.type)
+        return GeneratorSettings(self._tokenizer, sampling, self._max_new_tokens, self._uniforms)
+
     def generate(self, feed: WeightFeed, chunk: Chunk) -> tuple[Group, ...]:
         """Samples of every prompt of the chunk, K each, with their behaviour log-probs."""
         with (
@@ -80,6 +97,16 @@ class HFGenerator:
                     "was made"
                 )
         return self._groups(chunk, rows, written)
+
+    def take(self, version: int, tensors: Iterable[tuple[str, Tensor]]) -> Weights:
+        """Load a version that arrives tensor by tensor, none of which is kept. Returns what
+        `generate` takes for it, which holds no tensors."""
+        parameters = dict(self._model.named_parameters())
+        with torch.no_grad():
+            for name, tensor in tensors:
+                parameters[name].copy_(tensor)
+        self._loaded = Weights(version, {})
+        return self._loaded
 
     def report(self) -> GeneratorReport:
         """Once: why transformers decodes although the lean loop was allowed to."""
