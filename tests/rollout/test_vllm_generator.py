@@ -602,6 +602,19 @@ def test_a_connection_is_used_again_and_an_old_one_is_not(monkeypatch: pytest.Mo
     assert not server.is_healthy()
 
 
+def test_servers_that_are_refused_leave_no_connection_open(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    closed: list[str] = []
+    monkeypatch.setattr(Server, "close", lambda self: closed.append(self.url))
+    fake = FakeServer(0)
+    fake.model_config["max_model_len"] = 8
+    with serving(fake) as url:
+        with pytest.raises(UserError, match="--max-model-len"):
+            Servers(VLLMServerSampling(urls=[url]), {}, 64)
+        assert closed == [url]
+
+
 def test_versions_and_model_are_named_by_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(names.RUN_ID, "job7")
     arguments = server_arguments(Path("config"), {}, "127.0.0.1", 81, "nccl")

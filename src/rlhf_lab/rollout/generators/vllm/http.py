@@ -32,6 +32,7 @@ class Server:
         self._base = parts.path
         self._connect = HTTPSConnection if parts.scheme == "https" else HTTPConnection
         self._idle: deque[tuple[float, HTTPConnection]] = deque()
+        self._is_closed = False
 
     def is_healthy(self) -> bool:
         """Whether it answers, and its engine lives."""
@@ -54,7 +55,11 @@ class Server:
         )
 
     def close(self) -> None:
-        """Close the connections that nobody uses."""
+        """Close all connections, those in use once they have their answer."""
+        self._is_closed = True
+        self._close_idle()
+
+    def _close_idle(self) -> None:
         while self._idle:
             self._idle.pop()[1].close()
 
@@ -68,7 +73,7 @@ class Server:
         except (OSError, HTTPException) as error:
             connection.close()
             raise EngineFailure(f"{where} does not answer: {error!r}") from error
-        if closes:
+        if closes or self._is_closed:
             connection.close()
         else:
             self._idle.append((monotonic(), connection))
@@ -90,5 +95,5 @@ class Server:
             return connection
         # The others have been idle for longer.
         connection.close()
-        self.close()
+        self._close_idle()
         return self._connect(*self._address, timeout=ANSWER_SECONDS)

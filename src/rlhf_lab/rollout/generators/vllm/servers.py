@@ -40,6 +40,15 @@ class Servers:
     def __init__(self, options: VLLMServerSampling, shape: dict[str, Any], tokens: int) -> None:
         """shape: of the policy's config. tokens: of a prompt with its response, at most."""
         self._servers = [Server(url) for url in options.urls]
+        try:
+            self._begin(options, shape, tokens)
+        except BaseException:
+            for server in self._servers:
+                server.close()
+            raise
+
+    def _begin(self, options: VLLMServerSampling, shape: dict[str, Any], tokens: int) -> None:
+        """Refuse servers that are not as the run needs them, and prepare the others."""
         shapes = [workers_of(server, tokens, options) for server in self._servers]
         ranks = [workers * copies for workers, copies in shapes]
         self._copies = [copies for _, copies in shapes]
