@@ -17,7 +17,11 @@ from rlhf_lab.models.microbatches import split
 from rlhf_lab.models.scratch import ScratchModel
 from rlhf_lab.models.value_model import value_model_like
 from rlhf_lab.runs.memory import OutOfMemory
-from rlhf_lab.training.engines.options import FSDPOptions, Precision, SingleEngineOptions
+from rlhf_lab.training.engines.options import (
+    FSDPOptions,
+    Precision,
+    SingleEngineOptions,
+)
 from rlhf_lab.types.data import Weights
 from rlhf_lab.types.errors import UserError
 from tests.conftest import MakeConfig
@@ -192,10 +196,13 @@ def test_a_checkpoint_of_one_engine_goes_on_in_another(algo: str) -> None:
     )
 
 
-def test_bfloat16_keeps_float32_masters_through_a_checkpoint() -> None:
+@pytest.mark.parametrize("kind", [SingleEngineOptions, FSDPOptions])
+def test_bfloat16_keeps_float32_masters_through_a_checkpoint(
+    kind: type[SingleEngineOptions | FSDPOptions],
+) -> None:
     """Steps too small for bfloat16 weights add up in the masters, and survive a restart."""
+    options = kind(dtype=Precision.bfloat16)
     model = policy().bfloat16()
-    options = FSDPOptions(dtype=Precision.bfloat16)
     mixed = engine(options, "online_dpo", model)
     held = saved(mixed)
     name = next(iter(held["weights"]))
