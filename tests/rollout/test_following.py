@@ -8,8 +8,12 @@ import pytest
 import torch
 
 from rlhf_lab.rollout.background import ThreadWorker
+from rlhf_lab.rollout.budget import StalenessBudget
+from rlhf_lab.rollout.executor import InlineExecutor
 from rlhf_lab.rollout.feeds import LatestWeights, are_together
 from rlhf_lab.rollout.generator_main import following
+from rlhf_lab.rollout.mode import Mode
+from rlhf_lab.rollout.pipeline import Pipeline
 from rlhf_lab.rollout.worker import RolloutWorker, written_segments
 from rlhf_lab.types.data import Weights
 from rlhf_lab.types.protocols import WeightFeed
@@ -69,6 +73,22 @@ class Patient:
 def worker(generator: Patient) -> RolloutWorker:
     reward: Reward = Lengths()
     return RolloutWorker(generator, reward, is_model=False)
+
+
+@pytest.mark.parametrize("lag", [0, 1])
+def test_a_trainer_that_generates_announces_all_chunks_that_a_version_writes(lag: int) -> None:
+    generator = Patient()
+    mode = Mode(name="lagged", max_staleness=lag)
+    pipe = Pipeline(
+        InlineExecutor(lambda: worker(generator)), StalenessBudget(lag, 3, 2), chunk, 3, mode
+    )
+    with pipe:
+        pipe.take(Weights(0, {}))
+    chunks = range(3 + 3 * lag)
+    assert generator.heard == [
+        *(f"announced {number}" for number in chunks[1:]),
+        *(f"generated {number}" for number in chunks),
+    ]
 
 
 def test_a_thread_announces_the_chunks_that_it_holds_already() -> None:

@@ -113,11 +113,21 @@ class Pipeline:
         for pending in self._pending:
             if pending.partial is not None:
                 pending.partial.publish(weights)
-        for number in self._budget.admit(weights.version):
-            self._submit(number, weights)
+        admitted = [(number, self._chunk(number)) for number in self._budget.admit(weights.version)]
+        if self._writes_whole_chunks:
+            self._executor.announce(weights, [chunk for _, chunk in admitted[1:]])
+        for number, chunk in admitted:
+            self._submit(number, chunk, weights)
 
-    def _submit(self, number: int, weights: Weights) -> PendingChunk:
-        chunk, partial = self._chunk(number), None
+    @property
+    def _writes_whole_chunks(self) -> bool:
+        """Whether the weights of a chunk's admission write all of it."""
+        mode = self._mode
+        is_fixed = self._recorded is None and not mode.uses_latest_weights
+        return is_fixed and not mode.segment_tokens
+
+    def _submit(self, number: int, chunk: Chunk, weights: Weights) -> PendingChunk:
+        partial = None
         if self._mode.segment_tokens:
             tokens = self._mode.segment_tokens
             partial = PartialRollout(chunk, weights.version, tokens, self._executor.submit)
@@ -262,7 +272,9 @@ class Pipeline:
             self._executor.publish(weights[max(weights)])
         for chunk in queued:
             if chunk.rollout is None:
-                pending = self._submit(chunk.number, weights[chunk.version])
+                pending = self._submit(
+                    chunk.number, self._chunk(chunk.number), weights[chunk.version]
+                )
                 # A partial rollout is repeated by the versions that have come since.
                 for version in sorted(v for v in weights if v > chunk.version):
                     if pending.partial is not None:
