@@ -112,10 +112,6 @@ def test_without_generators_the_run_generates_by_itself() -> None:
     assert trainer.words[-1] == "engine=fsdp"
 
 
-@pytest.mark.parametrize(
-    ("end", "is_stopped", "code"),
-    [("exit 0", False, 0), ("exit 3", False, 3), ("exit 1", True, 75), ("exit 0", True, 0)],
-)
 def test_deterministic_ranks_have_their_workspace_before_they_start() -> None:
     words = ["deterministic=true", "algo=grpo"]
     found = commands(parsed("1x2:2+0"), ["localhost"], PORTS, words, Wishes())
@@ -124,6 +120,10 @@ def test_deterministic_ranks_have_their_workspace_before_they_start() -> None:
     assert "CUBLAS_WORKSPACE_CONFIG" not in plain.environment
 
 
+@pytest.mark.parametrize(
+    ("end", "is_stopped", "code"),
+    [("exit 0", False, 0), ("exit 3", False, 3), ("exit 1", True, 75), ("exit 0", True, 0)],
+)
 def test_a_slurm_script_waits_for_trainers_that_save_their_state(
     tmp_path: Path, end: str, is_stopped: bool, code: int
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import threading
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -97,11 +98,23 @@ def test_every_process_writes_a_file_and_damage_is_found(run: Path, tmp_path: Pa
     assert f"lacks its file shards/{shards[1].name}" in said[0]
 
 
+class Awaited(Future[Digests]):
+    """A future that shows when somebody waits for it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.has_waiter = threading.Event()
+
+    def result(self, timeout: float | None = None) -> Digests:
+        self.has_waiter.set()
+        return super().result(timeout)
+
+
 class Writer:
     """The lead's side of a sharded engine whose shards are written when the test has it so."""
 
     def __init__(self, *, is_shared: bool = True) -> None:
-        self.digests: Future[Digests] = Future()
+        self.digests = Awaited()
         self._is_shared = is_shared
 
     def write_shards(self, folder: Path) -> tuple[dict[str, torch.Tensor], Future[Digests]] | None:
@@ -124,6 +137,8 @@ def test_a_checkpoint_counts_once_all_shards_are_there(tmp_path: Path) -> None:
     checkpoints.save(of(1, None))
     writer = Writer()
     checkpoints.save(of(2, writer))
+    # All but the shards is written: `newest` may remove it.
+    assert writer.digests.has_waiter.wait(60)
     assert newest(tmp_path).round == 1, "as a kill would leave it"
     full = OSError(28, "No space left on device")
     writer.digests.set_exception(full)

@@ -10,6 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from rlhf_lab.training.engines.distributed import Processes, together
+from rlhf_lab.training.engines.engine import TrainingEngine
 from rlhf_lab.types.data import Batch, UpdateResult, Weights
 from rlhf_lab.types.protocols import Algorithm, Correction, Engine, Shards, ShardWriter
 
@@ -85,6 +86,7 @@ def follow(engine: Any, processes: Processes) -> str:
     while (call := processes.broadcast_call(None)) not in (DONE, STOP):
         name, arguments = call
         getattr(engine, name)(*arguments)
-    # Rank 0 waits for the shards of all ranks.
-    engine.finish_shards()
+    if isinstance(engine, TrainingEngine):
+        # Rank 0 waits for the shards of all ranks.
+        engine.finish_shards()
     return str(call)
