@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import shutil
 import tempfile
@@ -37,10 +38,7 @@ def model_folder(model: Any, cache: Path | None) -> Path:
 
 
 def save_config(model: Any, folder: Path) -> None:
-    config = model.config
-    before = config.architectures
+    # A copy: several threads may do this with one model.
+    config = copy.deepcopy(model.config)
     config.architectures = [type(model).__name__]
-    try:
-        config.save_pretrained(folder)
-    finally:
-        config.architectures = before
+    config.save_pretrained(folder)
