@@ -23,7 +23,7 @@ from tests.support.composed import composed
 ON_GPUS = Wishes()
 # A step that notes its words and its run, waits until all have begun, and ends as a file says.
 STEP = """
-echo "$RLHF_LAB_RUN_ID $*" >> "$FOLDER/steps"
+echo "$RLHF_LAB_RUN_ID ${CUDA_MPS_PIPE_DIRECTORY:-} $*" >> "$FOLDER/steps"
 until [ "$(wc -l < "$FOLDER/steps")" -ge "$STEPS" ]; do sleep 0.02; done
 for word in "$@"; do case "$word" in serve) kind=server;; torchrun) kind=trainer;; esac; done
 case "$*" in *mps-control*) kind=daemon;; esac
@@ -95,7 +95,7 @@ def test_a_lost_daemon_ends_the_job(tmp_path: Path) -> None:
     code, errors, steps = script_run(tmp_path, script, 2, {"daemon": 1})
     assert code == 1
     assert "mps0 on alpha ended" in errors
-    assert all("CUDA_MPS_PIPE_DIRECTORY=" in step for step in steps)
+    assert {step.split()[1] for step in steps} == {"/tmp/rlhf-lab-mps-12"}, "another for each job"
 
 
 @pytest.mark.parametrize("job", [12, 13])

@@ -19,8 +19,9 @@ from rlhf_lab.experiment.layout import Layout, Node, parsed
 from rlhf_lab.rollout.ports import free_port, require_free
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.sweeps.launchers import local
+from rlhf_lab.sweeps.launchers.addresses import Ports
 from rlhf_lab.sweeps.launchers.slurm_script import slurm_script
-from rlhf_lab.sweeps.launchers.torchrun import Command, Ports, Wishes, commands, hosts_of
+from rlhf_lab.sweeps.launchers.torchrun import Command, Wishes, commands, hosts_of
 from rlhf_lab.types.errors import UserError
 from tests.conftest import MakeConfig
 from tests.support.survival import wait_until
@@ -288,3 +289,14 @@ def test_several_trainers_need_an_engine_for_several(config_of: MakeConfig) -> N
     check_trainers(config_of("engine=fsdp"), 7)
     with pytest.raises(UserError, match="engine=single with 7 trainers"):
         check_trainers(config_of(), 7)
+
+
+def test_each_run_has_its_own_mps_daemon_which_all_of_its_processes_find() -> None:
+    def pipes(run_id: str) -> set[str | None]:
+        wishes = Wishes(has_mps=True, run_id=run_id)
+        found = commands(parsed("1x1:1+0"), ["alpha"], Ports(1, 2), [], wishes)
+        assert [command.name for command in found] == ["mps0", "trainer0"]
+        return {command.environment.get("CUDA_MPS_PIPE_DIRECTORY") for command in found}
+
+    assert len(pipes("a")) == len(pipes("b")) == 1
+    assert pipes("a") != pipes("b")

@@ -16,8 +16,9 @@ from rlhf_lab.experiment.layout import Layout, parsed
 from rlhf_lab.rollout.ports import require_free
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.sweeps.launchers import local, torchrun
+from rlhf_lab.sweeps.launchers.addresses import Ports
 from rlhf_lab.sweeps.launchers.slurm_script import JOB_PORTS, SlurmWishes, slurm_script
-from rlhf_lab.sweeps.launchers.torchrun import Command, Ports, Wishes
+from rlhf_lab.sweeps.launchers.torchrun import Command, Wishes
 from rlhf_lab.types.errors import UserError
 
 if TYPE_CHECKING:

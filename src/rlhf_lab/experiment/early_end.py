@@ -14,7 +14,7 @@ from rlhf_lab.runs.folder import MANIFEST
 from rlhf_lab.runs.run_directory import End, RunDirectory
 from rlhf_lab.runs.secrets import masked
 from rlhf_lab.runs.signals import Stop
-from rlhf_lab.training.checkpoint import saved_checkpoints
+from rlhf_lab.training.checkpoint_files import saved_checkpoints
 from rlhf_lab.types.errors import StopRequested
 
 

@@ -20,7 +20,8 @@ from rlhf_lab.models.batching import collate, minibatches, rewards_of
 from rlhf_lab.rollout.chunk_states import RoundRollouts
 from rlhf_lab.rollout.pipeline import Pipeline
 from rlhf_lab.runs.rollouts import RolloutSample, chosen
-from rlhf_lab.training.checkpoint import Checkpoints, Snapshot
+from rlhf_lab.training.checkpoint import Checkpoints
+from rlhf_lab.training.checkpoint_files import Snapshot
 from rlhf_lab.training.ledger import Ledger
 from rlhf_lab.training.optim import Optim
 from rlhf_lab.training.probe import measure_gaps

@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rlhf_lab.experiment.layout import Layout
+from rlhf_lab.sweeps.launchers.addresses import HOST_MARK, PORT_MARK, Ports
 from rlhf_lab.sweeps.launchers.torchrun import (
-    HOST_MARK,
-    PORT_MARK,
+    MPS_FOLDER,
+    MPS_PIPES,
     RUN_ID,
     Command,
-    Ports,
     Wishes,
     commands,
 )
@@ -86,6 +86,7 @@ trap 'stopped=true' TERM USR1 USR2
 declare -A names=()
 trainers=0
 """
+MPS = f'export {MPS_PIPES}="{MPS_FOLDER}$SLURM_JOB_ID"\n'
 # Slurm's numbers of GPUs are those of the whole node where it does not confine jobs.
 CONFINED = """if [[ "${CUDA_VISIBLE_DEVICES:-0}" != 0* ]]; then
     echo "--share: Slurm does not confine jobs to their GPUs here (ConstrainDevices); \\
@@ -149,7 +150,8 @@ def slurm_script(
     header = "\n".join(["#!/bin/bash", *slurm.header(layout, wishes.is_cpu)]) + "\n"
     confined = CONFINED if slurm.share and not wishes.is_cpu else ""
     steps = [line for command in found for line in step(command, slurm)]
-    return header + START + confined + "\n".join(steps) + "\n" + WATCH.lstrip("\n")
+    begin = START + (MPS if wishes.has_mps else "") + confined
+    return header + begin + "\n".join(steps) + "\n" + WATCH.lstrip("\n")
 
 
 def step(command: Command, slurm: SlurmWishes) -> list[str]:
