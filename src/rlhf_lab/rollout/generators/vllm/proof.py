@@ -124,7 +124,7 @@ def plus_repeated(tensor: Tensor, block_N: Tensor) -> Tensor:
 
 
 def proof_requests(prompts: Sequence[Prompt], num_engines: int) -> list[Request]:
-    """The samples that are compared: at least two for each copy of the model, one of them greedy."""
+    """Samples to compare: at least two for each copy of the model, one of them greedy."""
     return [
         Request(
             tokens=prompts[row % len(prompts)].tokens,
