@@ -1,6 +1,7 @@
 """Device options: what auto means, and that a device which is not there is refused."""
 
 import copy
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -103,10 +104,9 @@ def test_scores_are_those_of_the_device_that_auto_takes(tmp_path: Path) -> None:
     save_reward_model(reward_model_from(policy, 4), tokenizer, tmp_path, offset=0.25)
     context = RewardContext(TldrNano(), tokenizer, [str(tmp_path)] * 2, 1, 8, tmp_path)
     groups = [group(0, [[-1.0], [-1.0, -2.0, -0.5]], [])]
-    for kind in (ModelReward, EnsembleReward):
-        more = {"members": 2} if kind is EnsembleReward else {}
+    for kind in (ModelReward(), EnsembleReward(members=2)):
         found = [
-            build_scorer(kind(device=name, **more), context).score(groups)
+            build_scorer(replace(kind, device=name), context).score(groups)
             for name in ("auto", "cpu")
         ]
         assert found[0] == found[1]
