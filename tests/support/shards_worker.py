@@ -1,7 +1,7 @@
-"""Run under torchrun: python -m torch.distributed.run ... shards_worker.py FOLDER
+"""Run under torchrun: python -m torch.distributed.run ... shards_worker.py FOLDER NAME [NAME ...]
 
-Two updates by engine=fsdp, a checkpoint by shards with a third update beside it, then the third
-update again from that checkpoint. Leaves in FOLDER what the lead saw.
+Two updates by each named engine, a checkpoint by shards with a third update beside it, then the
+third update again from that checkpoint. Leaves in FOLDER/NAME what the lead saw.
 """
 
 from __future__ import annotations
@@ -39,10 +39,11 @@ def newest(folder: Path, say: Callable[[str], None] = print) -> Snapshot:
     return found
 
 
-def lead(folder: Path) -> None:
+def lead(folder: Path, name: str) -> None:
     """Everything that the lead does, the followers following."""
-    led = BroadcastEngine(engine(options_of("fsdp"), ALGO), current())
+    led = BroadcastEngine(engine(options_of(name), ALGO), current())
     single = newest(folder / "single")
+    folder = folder / name
     led.restore(single.weights[1], single.optimizer)
     from_single = saved(led)
     updates(led, ALGO, [0, 1])
@@ -69,14 +70,15 @@ def lead(folder: Path) -> None:
     led.processes.broadcast_call(STOP)
 
 
-def main(folder: Path) -> None:
+def main(folder: Path, names: list[str]) -> None:
     torch.set_num_threads(1)
     processes = join()
-    if processes.is_main:
-        lead(folder)
-    else:
-        follow(engine(options_of("fsdp"), ALGO), processes)
+    for name in names:
+        if processes.is_main:
+            lead(folder, name)
+        else:
+            follow(engine(options_of(name), ALGO), processes)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), sys.argv[2:])

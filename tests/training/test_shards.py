@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import threading
 from concurrent.futures import Future
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from tests.support.shards_worker import ALGO, newest, snapshot
 from tests.training.test_distributed import ended, torchrun
 
 Digests = dict[str, str]
+ENGINES = ["fsdp", *(["zero2", "zero3"] if find_spec("deepspeed") else [])]
 WHOLE = {"a/step": torch.tensor(3.0)}
 
 
@@ -39,9 +41,10 @@ def single(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, An
 
 @pytest.fixture(scope="module")
 def run(single: tuple[Path, dict[str, Any]]) -> Path:
-    """The same with checkpoints of two processes."""
+    """The same with checkpoints of two processes, in a folder for each engine."""
     folder, _ = single
-    code, out, err = ended(torchrun(["-m", "tests.support.shards_worker", str(folder)]))
+    arguments = ["-m", "tests.support.shards_worker", str(folder), *ENGINES]
+    code, out, err = ended(torchrun(arguments))
     assert code == 0, (out, err)
     return folder
 
@@ -57,11 +60,13 @@ def same(one: dict[str, Any], other: dict[str, Any]) -> None:
 
 @pytest.mark.usefixtures("processes")
 @pytest.mark.timeout(600)
+@pytest.mark.parametrize("name", ENGINES)
 def test_shards_load_again_with_any_number_of_processes(
-    single: tuple[Path, dict[str, Any]], run: Path
+    single: tuple[Path, dict[str, Any]], run: Path, name: str
 ) -> None:
     """Two go on from two bit for bit, though training went on while the shards were written; one
     from two, and two from one, have equal tensors."""
+    run = run / name
     seen = torch.load(run / "seen.pt")
     same(seen["again"], seen["held"])
     assert seen["losses"][0] == seen["losses"][1]
@@ -81,10 +86,13 @@ def test_shards_load_again_with_any_number_of_processes(
 
 @pytest.mark.usefixtures("processes")
 @pytest.mark.timeout(600)
-def test_every_process_writes_a_file_and_damage_is_found(run: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ENGINES)
+def test_every_process_writes_a_file_and_damage_is_found(
+    run: Path, tmp_path: Path, name: str
+) -> None:
     copy = tmp_path / "checkpoints"
-    shutil.copytree(run / "checkpoints", copy)
-    shards = sorted((copy / "00000003" / "shards").iterdir())
+    shutil.copytree(run / name / "checkpoints", copy)
+    shards = sorted((copy / "00000003" / "shards").glob("*.safetensors"))
     assert len(shards) == 2
     assert not (copy / "00000003" / "optimizer.safetensors").exists()
     data = bytearray(shards[1].read_bytes())

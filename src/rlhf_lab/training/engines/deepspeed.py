@@ -6,7 +6,7 @@ import copy
 import math
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -18,9 +18,12 @@ from rlhf_lab.training.engines.options import DeepSpeedOptions, Precision
 from rlhf_lab.training.engines.parameter_backend import REFERENCE, WEIGHT, ReferenceUse
 from rlhf_lab.training.engines.policy_with_values import PassKind, PassLayout, PolicyWithValues
 from rlhf_lab.training.engines.tensors import received
+from rlhf_lab.training.engines.zero import WholeStorage
 from rlhf_lab.training.engines.zero_reference import Reference, ReplicatedReference
 from rlhf_lab.training.optim import Optim
 from rlhf_lab.types.data import PolicyOutput
+
+Storage = TypeVar("Storage")
 
 
 class DeepSpeedBackend:
@@ -56,7 +59,10 @@ class DeepSpeedBackend:
                     reference, options, processes.rank
                 )
             self._engine = make_engine(networks, optim, options)
-        self._storage = storage_of(self._engine, options.stage, processes.rank)
+        self._storage = storage = storage_of(self._engine, options.stage, processes.rank)
+        if not isinstance(storage, WholeStorage):
+            self.flat = lambda part: self._settled(storage).flat(part, self._trained)
+            self.places = lambda: storage.places(self._trained)
         self._is_settled = False
         for name, tensor in masters.items():
             # DeepSpeed makes its float32 masters from weights that it has already rounded.
@@ -78,6 +84,10 @@ class DeepSpeedBackend:
         with torch.no_grad():
             yield
         self._settle()
+
+    def _settled(self, storage: Storage) -> Storage:
+        self._settle()
+        return storage
 
     def _settle(self) -> None:
         """Free the whole tensors that a pass left behind, before parts are changed or read."""

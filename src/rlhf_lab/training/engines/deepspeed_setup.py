@@ -20,7 +20,6 @@ from rlhf_lab.training.engines.zero import (
     FlatBufferStorage,
     PartitionedStorage,
     WholeStorage,
-    ZeroStorage,
 )
 from rlhf_lab.training.engines.zero_reference import (
     PartitionedReference,
@@ -32,7 +31,9 @@ from rlhf_lab.training.optim import Optim
 PARTITIONED = 3  # the stage from which on the weights themselves are partitioned
 
 
-def storage_of(engine: Any, stage: int, rank: int) -> ZeroStorage:
+def storage_of(
+    engine: Any, stage: int, rank: int
+) -> WholeStorage | FlatBufferStorage | PartitionedStorage:
     """The storage of a ZeRO stage."""
     if stage == 0:
         return WholeStorage(engine)

@@ -17,9 +17,11 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor
 
 from rlhf_lab.training.engines.distributed import Processes
+from rlhf_lab.training.engines.flat_state import flat_state
 from rlhf_lab.training.engines.parameter_backend import (
     REFERENCE,
     WEIGHT,
+    FlatBackend,
     ParameterBackend,
     ShardedBackend,
 )
@@ -54,7 +56,7 @@ class EngineState:
     @property
     def is_sharded(self) -> bool:
         """Whether several processes have shards, which `write_shards` can write."""
-        return self._processes.size > 1 and isinstance(self._backend, ShardedBackend)
+        return self._processes.size > 1 and isinstance(self._backend, ShardedBackend | FlatBackend)
 
     def state(self) -> dict[str, Tensor]:
         """All of it on the main rank; the other ranks only take part in reading it."""
@@ -71,7 +73,15 @@ class EngineState:
         Gives copies of the tensors that are not sharded, and the digests of the files once they are
         all written; None if there is a rank that does not see the folder.
         """
+        if self._files is None:
+            from rlhf_lab.training.engines.shards import ShardFiles  # slow to import
+
+            self._files = ShardFiles(self._processes)
         backend = self._backend
+        if isinstance(backend, FlatBackend):
+            flat = flat_state(self._entries(), backend, self._belongs, self._files)
+            digests = self._files.write(folder, flat.shards, flat.layout)
+            return None if digests is None else (flat.whole, digests)
         if not isinstance(backend, ShardedBackend):
             raise TypeError("an engine without shards cannot write them")
         shards, whole = {}, {}
@@ -83,10 +93,6 @@ class EngineState:
                 shards[key] = tensor
             else:
                 whole[key] = full(tensor).cpu().clone()
-        if self._files is None:
-            from rlhf_lab.training.engines.shards import ShardFiles  # slow to import
-
-            self._files = ShardFiles(self._processes)
         digests = self._files.write(folder, shards)
         return None if digests is None else (whole, digests)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from enum import StrEnum
 from typing import Protocol, runtime_checkable
@@ -94,4 +94,18 @@ class ShardedBackend(Protocol):
     def shard(self, name: str, part: str) -> Tensor:
         """What `read` gathers, with this process's shard; a tensor that is not sharded is whole. It
         shares the memory of the parameter or state."""
+        ...
+
+
+@runtime_checkable
+class FlatBackend(Protocol):
+    """A backend whose parameters lie in flat buffers, of which each process has an equal part."""
+
+    def flat(self, part: str) -> Mapping[str, Tensor]:
+        """This process's part of every buffer, 1-D, by the buffer's name; a scalar is whole. It
+        shares the memory of the optimizer."""
+        ...
+
+    def places(self) -> Mapping[str, tuple[str, int]]:
+        """The buffer of each parameter, by name, and the parameter's first element in it."""
         ...

@@ -6,6 +6,7 @@ process reads them again as whole tensors, whatever number of processes wrote th
 
 from __future__ import annotations
 
+import json
 import warnings
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -23,10 +24,16 @@ from torch.distributed.checkpoint.hf_storage import (
 from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import async_save
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor, Shard
 
 from rlhf_lab.runs.atomic_folder import file_digest, files_in
-from rlhf_lab.runs.reading import Unreadable
+from rlhf_lab.runs.reading import Unreadable, read_json
 from rlhf_lab.training.engines.distributed import WITHIN_CALL, Processes
+
+LAYOUT = "layout.json"
+# Of each tensor: the flat one that it lies in, its first element there, and its shape.
+Layout = dict[str, tuple[str, int, list[int]]]
 
 
 class ShardFiles:
@@ -39,8 +46,11 @@ class ShardFiles:
         self._group: Any = None
         self._written: Future[dict[str, str]] | None = None
 
-    def write(self, folder: Path, state: Mapping[str, Tensor]) -> Future[dict[str, str]] | None:
-        """Copy the shards to the host, and begin to write them into an empty folder.
+    def write(
+        self, folder: Path, state: Mapping[str, Tensor], layout: Layout | None = None
+    ) -> Future[dict[str, str]] | None:
+        """Copy the shards to the host, and begin to write them into an empty folder. layout: the
+        tensors that lie in flat ones, None if all are named themselves.
 
         Gives the digests of the files of all ranks, by their paths in the folder; None, with
         nothing written, if there is a rank that does not see the folder.
@@ -48,11 +58,20 @@ class ShardFiles:
         self.finish()
         if not all(self._processes.all_gather_object(folder.is_dir())):
             return None
+        if layout is not None and self._processes.is_main:
+            (folder / LAYOUT).write_text(json.dumps(layout), encoding="utf-8")
         self._group = self._group or dist.new_group(backend="gloo", timeout=WITHIN_CALL)
         writer = HuggingFaceStorageWriter(str(folder), save_distributed=True)
         saving = async_save(dict(state), storage_writer=writer, process_group=self._group)
         self._written = self._thread.submit(self._digests, cast("Future[Any]", saving), folder)
         return self._written
+
+    def flat(self, part: Tensor) -> Tensor:
+        """A flat tensor of which every rank has an equal part."""
+        if part.device.type == "cpu":
+            part = part.clone()  # torch would copy all of the memory that a view is of
+        mesh = init_device_mesh(part.device.type, (self._processes.size,))
+        return DTensor.from_local(part, mesh, [Shard(0)], run_check=False)
 
     def finish(self) -> None:
         """Wait until all ranks have written. Raises the error of a rank that could not."""
@@ -97,4 +116,15 @@ def read_shards(folder: Path) -> dict[str, Tensor]:
             load(dict(whole), storage_reader=reader, no_dist=True)
     except (OSError, ValueError, KeyError, CheckpointException) as error:
         raise Unreadable(folder, f"its shards cannot be read ({error})") from error
-    return whole
+    return tensors_in(whole, folder)
+
+
+def tensors_in(flat: dict[str, Tensor], folder: Path) -> dict[str, Tensor]:
+    """The tensors that lie in flat ones, where there is a layout. Raises Unreadable."""
+    if not (folder / LAYOUT).is_file():
+        return flat
+    found = {}
+    for key, (buffer, offset, shape) in read_json(folder / LAYOUT, Layout).items():
+        size = torch.Size(shape)
+        found[key] = flat[buffer][offset : offset + size.numel()].reshape(size).clone()
+    return found

@@ -13,6 +13,9 @@ from torch import Tensor
 
 from rlhf_lab.training.engines.parameter_backend import WEIGHT
 from rlhf_lab.training.engines.tensors import step_device
+from rlhf_lab.training.engines.zero_state import cloned, make_state, parts_of, whole
+
+Parameters = dict[str, torch.nn.Parameter]
 
 
 class ZeroStorage(Protocol):
@@ -102,6 +105,27 @@ class FlatBufferStorage(ShardedOptimizer, ReplicatedWeights):
     def _buffers(self) -> list[Tensor]:
         return [p for group in self._optimizer.optimizer.param_groups for p in group["params"]]
 
+    def flat(self, part: str, trained: Parameters) -> dict[str, Tensor]:
+        """See FlatBackend."""
+        state = self._optimizer.optimizer.state
+        return {
+            f"group{number}": buffer.detach() if part == WEIGHT else state[buffer][part]
+            for number, buffer in enumerate(self._buffers())
+        }
+
+    def places(self, trained: Parameters) -> dict[str, tuple[str, int]]:
+        names = {id(parameter): name for name, parameter in trained.items()}
+        groups = zip(
+            self._optimizer.round_robin_bit16_groups,
+            self._optimizer.round_robin_bit16_offsets,
+            strict=True,
+        )
+        return {
+            names[id(parameter)]: (f"group{number}", offset)
+            for number, (parameters, offsets) in enumerate(groups)
+            for parameter, offset in zip(parameters, offsets, strict=True)
+        }
+
     def write(self, parameter: Any, part: str, value: Tensor) -> None:
         from deepspeed.utils import safe_set_full_fp32_param, safe_set_full_optimizer_state
 
@@ -127,6 +151,20 @@ class PartitionedStorage(ShardedOptimizer):
 
     def _buffers(self) -> list[Tensor]:
         return list(self._optimizer.fp32_partitioned_groups_flat)
+
+    def flat(self, part: str, trained: Parameters) -> dict[str, Tensor]:
+        """See FlatBackend."""
+        from deepspeed.utils import safe_get_local_fp32_param, safe_get_local_optimizer_state
+
+        if part == "step":
+            count = self._optimizer.optimizer.state[self._buffers()[0]][part]
+            return dict.fromkeys(trained, count)
+        if part == WEIGHT:
+            return {name: safe_get_local_fp32_param(p) for name, p in trained.items()}
+        return {name: safe_get_local_optimizer_state(p, part) for name, p in trained.items()}
+
+    def places(self, trained: Parameters) -> dict[str, tuple[str, int]]:
+        return {name: (name, 0) for name in trained}
 
     def write(self, parameter: Any, part: str, value: Tensor) -> None:
         from deepspeed.utils import safe_set_local_fp32_param, safe_set_local_optimizer_state
@@ -154,32 +192,3 @@ class PartitionedStorage(ShardedOptimizer):
 
     def settle(self) -> None:
         self._optimizer.empty_partition_cache()
-
-
-def parts_of(state: Any) -> Iterator[str]:
-    """Names of the optimizer's tensors, none before the first step."""
-    yield from dict.fromkeys(part for entry in state.values() for part in entry)
-
-
-def make_state(optimizer: Any, flat: list[Tensor], part: str, value: Tensor) -> bool:
-    """Create a part of the optimizer's state where it is missing; returns whether it was. The step
-    count is set."""
-    is_missing = False
-    for buffer in flat:
-        entry = optimizer.state[buffer]
-        if part == "step":
-            entry[part] = value.to(step_device(optimizer, buffer)).clone()
-        elif part not in entry:
-            entry[part] = torch.zeros_like(buffer)
-            is_missing = True
-    return is_missing
-
-
-def whole(parameter: torch.nn.Parameter) -> Tensor:
-    """The parameter's own memory, without its gradient."""
-    return parameter.detach()
-
-
-def cloned(tensor: Tensor) -> Tensor:
-    """A copy on the host."""
-    return tensor.detach().cpu().clone()

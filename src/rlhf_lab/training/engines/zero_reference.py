@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlhf_lab.training.engines.zero import PartitionedStorage, cloned
+from rlhf_lab.training.engines.zero import PartitionedStorage
+from rlhf_lab.training.engines.zero_state import cloned
 
 Parameters = dict[str, torch.nn.Parameter]
 
