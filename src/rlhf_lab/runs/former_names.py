@@ -34,6 +34,7 @@ ADDED: dict[str, Any] = {
     "engine.tf32": False,
     "generator.dtype": "auto",
     "generator.data_parallel_size": 1,
+    "eval.max_new_tokens": 0,
 }
 # Options of a group that had the key from the beginning.
 HAD = {"generator.dtype": ("vllm", "vllm_server")}
