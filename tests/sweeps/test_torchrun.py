@@ -85,6 +85,22 @@ def test_servers_and_trainers_find_each_other() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("layout", "word", "seen"),
+    [
+        ("1x8:7+1", "reward.device=cuda:7", "0,1,2,3,4,5,6,7"),
+        ("1x8:5+1", "+reward.terms.proxy.device=cuda:6", "0,1,2,3,4,5,6"),
+        ("1x8:5+1", "judge.device=cuda:1", "0,1,2,3,4"),
+    ],
+)
+def test_trainers_see_the_gpu_of_the_reward_model(layout: str, word: str, seen: str) -> None:
+    server, trainer = commands(parsed(layout), ["gpu1"], PORTS, [word], Wishes())
+    assert trainer.environment["CUDA_VISIBLE_DEVICES"] == seen
+    assert server.environment["CUDA_VISIBLE_DEVICES"] == "7" or layout != "1x8:7+1"
+    with pytest.raises(UserError, match=r"reward\.device=cuda:8: .* choose cuda:0 to cuda:7"):
+        commands(parsed(layout), ["gpu1"], PORTS, ["reward.device=cuda:8"], Wishes())
+
+
 def test_ranks_count_the_nodes_that_train_and_meet_at_the_first_of_them() -> None:
     found = commands(parsed("3x2:4+2"), ["a", "b", "c"], PORTS, [], ON_CPU)
     assert [command.name for command in found] == [

@@ -5,6 +5,8 @@ from __future__ import annotations
 from rlhf_lab.rewards.limited import OnError
 from rlhf_lab.types import limits
 
+AUTO = "auto"
+
 
 def label() -> int:
     """Which output of a classification model is the reward."""
@@ -24,9 +26,27 @@ def missing_eos() -> float:
     return limits.score(-1.0, about=about, source="N+ detail 23.3, arXiv:2403.17031")
 
 
+def needs_eos() -> bool:
+    """Whether a sample that was cut is scored at all."""
+    about = (
+        "Whether a sample without the end token gets missing_eos; false scores it as it is, by its "
+        "last token."
+    )
+    return limits.option(True, about=about, source="false: evaluation of arXiv:2410.18252")
+
+
 def micro_rows() -> int:
     """The batch of a reward model."""
     return limits.rows(32, about="Rows of one forward pass of the reward model.")
+
+
+def device() -> str:
+    """Where a reward model runs."""
+    about = (
+        "Where the reward model runs: auto (with the generator, by generator.device), cpu, cuda or "
+        "cuda:N, such as the GPU of a vLLM server that leaves memory for it."
+    )
+    return limits.option(AUTO, about=about)
 
 
 def time_limit_s() -> float:

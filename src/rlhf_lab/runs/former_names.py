@@ -35,6 +35,10 @@ ADDED: dict[str, Any] = {
     "generator.dtype": "auto",
     "generator.data_parallel_size": 1,
     "eval.max_new_tokens": 0,
+    "reward.device": "auto",
+    "judge.device": "auto",
+    "reward.needs_eos": True,
+    "judge.needs_eos": True,
 }
 # Options of a group that had the key from the beginning.
 HAD = {"generator.dtype": ("vllm", "vllm_server")}
@@ -55,6 +59,8 @@ FIRST_VALUES = {
 }
 OVERRIDE = re.compile(r"([+~]*)([^=]+)(=.*)?", re.DOTALL)
 WORD = re.compile(r"\w+")
+# A term of a reward has the keys of a reward.
+TERM = re.compile(r"\.terms\.[^.]+")
 
 
 def present_key(key: str) -> str:
@@ -150,7 +156,7 @@ def without_added(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]
     return {
         name: without_added(value, f"{prefix}{name}.") if isinstance(value, Mapping) else value
         for name, value in values.items()
-        if (key := f"{prefix}{name}") not in ADDED
+        if (key := TERM.sub("", f"{prefix}{name}")) not in ADDED
         or value != ADDED[key]
         or values.get("name") in HAD.get(key, ())
     }

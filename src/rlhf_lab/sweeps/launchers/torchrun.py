@@ -7,6 +7,7 @@ processes on other machines: ssh, Slurm or a person does.
 from __future__ import annotations
 
 import hashlib
+import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ SHUTDOWN_SECONDS = 600
 CONNECT = "generator.connect_seconds=900"
 # Servers and trainers of one run have one id, by which a trainer knows its own servers.
 RUN_ID = "RLHF_LAB_RUN_ID"
+REWARD_DEVICE = re.compile(r"\+*(?:reward|judge)(?:\.terms\.[^.]+)?\.device=cuda:(\d+)")
 MPS_PIPES = "CUDA_MPS_PIPE_DIRECTORY"
 MPS_FOLDER = "/tmp/rlhf-lab-mps-"
 MPS_DAEMON = ("nvidia-cuda-mps-control", "-f")
@@ -116,11 +118,23 @@ def commands(
             node.number,
             f"trainer{node.number}",
             (*torchrun(node, rank, len(training), hosts[training[0].number], ports), *train),
-            wishes.environment(range(node.trainers)) | workspace(overrides),
+            wishes.environment(trainer_devices(layout, node, overrides)) | workspace(overrides),
         )
         for rank, node in enumerate(training)
     ]
     return [*daemons(nodes, wishes), *servers, *trainers]
+
+
+def trainer_devices(layout: Layout, node: Node, overrides: Sequence[str]) -> range:
+    """Devices that the trainers of a node see: their own, and those up to the one that a reward
+    model is placed on, so that its number is the node's."""
+    named = [int(found[1]) for word in overrides if (found := REWARD_DEVICE.fullmatch(word))]
+    if (last := max(named, default=0)) >= layout.devices:
+        raise UserError(
+            f"reward.device=cuda:{last}: a node of layout={layout} has {layout.devices} devices; "
+            f"choose cuda:0 to cuda:{layout.devices - 1}"
+        )
+    return range(max(node.trainers, last + 1))
 
 
 def workspace(overrides: Sequence[str]) -> dict[str, str]:
