@@ -377,6 +377,37 @@ def test_references_are_judged_once_for_all_versions(live: Live) -> None:
     assert len(asked) == 3, "references once, samples of either version"
 
 
+def test_judged_samples_may_be_longer_than_those_of_training(live: Live) -> None:
+    """The KL's samples keep the length of training; references are as long as what is judged."""
+    same, weights = live("generator.max_new_tokens=4")
+    longer, _ = live("generator.max_new_tokens=4", "eval.max_new_tokens=9")
+    assert same.judged is same.sampled
+    assert longer.judged is not longer.sampled
+    lengths = []
+    for evaluator in (same, longer):
+        found = Counting(evaluator.judged), Counting(evaluator.sampled)
+        replace(evaluator, judged=found[0], sampled=found[1]).evaluate(weights)
+        lengths.append([one.longest for one in found])
+    assert lengths[0][0] <= 4 < lengths[1][0] <= 9
+    assert lengths[1][1] <= 4
+    assert max(len(group.samples[0].tokens) for group in same.references) <= 4
+    assert 4 < max(len(group.samples[0].tokens) for group in longer.references) <= 9
+
+
+class Counting:
+    """A generator that notes the longest of its samples."""
+
+    def __init__(self, generator: Any) -> None:
+        self.generator = generator
+        self.longest = 0
+
+    def generate(self, feed: Any, chunk: Any) -> tuple[Group, ...]:
+        groups: tuple[Group, ...] = self.generator.generate(feed, chunk)
+        lengths = [len(sample.tokens) for group in groups for sample in group.samples]
+        self.longest = max(self.longest, *lengths)
+        return groups
+
+
 def test_several_samples_keep_the_first_and_the_chunks_rows(live: Live) -> None:
     options = ("task=arithmetic", "algo=rloo", "reward=task_rule")
     one, weights = live(*options)

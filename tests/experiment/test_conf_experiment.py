@@ -22,6 +22,7 @@ from tests.support.composed import composed
 FILES = {
     path.stem: path.read_text(encoding="utf-8")
     for path in sorted((Path(__file__).parents[2] / "conf" / "experiment").glob("*_*.yaml"))
+    if "Hardware:" in path.read_text(encoding="utf-8")
 }
 
 

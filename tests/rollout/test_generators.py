@@ -255,6 +255,11 @@ def test_a_sample_without_the_end_token_gets_the_penalty_instead_of_its_score() 
     ]
     assert {True, False} == {is_length for _, is_length in unfinished}
     assert all(is_penalty == is_length for is_penalty, is_length in unfinished)
+    as_it_is = replace(options, needs_eos=False)
+    plain = ModelScorer(model, 0.5, as_it_is, encode, threads=1).score(groups)
+    assert all(-7.0 not in row for row in plain)
+    pairs = zip(sum(scores, ()), sum(plain, ()), strict=True)
+    assert all(score in (-7.0, own) for score, own in pairs)
 
 
 def test_threads_are_set_and_given_back() -> None:

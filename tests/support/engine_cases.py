@@ -31,6 +31,7 @@ from rlhf_lab.types.samples import Example, Finish, Group, Prompt, Sample
 ALGOS: dict[str, Algorithm] = {"ppo": PPO(), "online_dpo": OnlineDPO()}
 TINY = ScratchModel("tiny", hidden_size=32, num_layers=2, num_heads=4)
 RATE = 1e-2
+MAX_GRAD_NORM = 1.0
 # Small enough that processes get unequal shares and that logits are made in several chunks.
 ROWS, TOKENS = 2, 4
 
@@ -76,7 +77,7 @@ def engine(
         with torch.no_grad():
             (weight,) = values.score.parameters()
             weight.copy_(torch.linspace(-0.5, 0.5, weight.numel()))
-    optim = Optim(lr=RATE, weight_decay=0.1, max_grad_norm=1000.0 if values else 1.0)
+    optim = Optim(lr=RATE, weight_decay=0.1, max_grad_norm=1000.0 if values else MAX_GRAD_NORM)
     config: Any = SimpleNamespace(
         engine=options,
         optim=optim,

@@ -18,6 +18,7 @@ from rlhf_lab.models.scratch import ScratchModel
 from rlhf_lab.models.value_model import value_model_like
 from rlhf_lab.runs.memory import OutOfMemory
 from rlhf_lab.training.engines.options import (
+    EngineOptions,
     FSDPOptions,
     Precision,
     SingleEngineOptions,
@@ -25,6 +26,7 @@ from rlhf_lab.training.engines.options import (
 from rlhf_lab.types.data import Weights
 from rlhf_lab.types.errors import UserError
 from tests.conftest import MakeConfig
+from tests.support import engine_cases
 from tests.support.engine_cases import (
     ALGOS,
     batch_of,
@@ -215,6 +217,21 @@ def test_bfloat16_keeps_float32_masters_through_a_checkpoint(
     again = engine(options, "online_dpo", policy().bfloat16())
     restore(again, held)
     assert torch.equal(again.state()[f"{name}/master"], master)
+
+
+@pytest.mark.parametrize("options", [SingleEngineOptions(), FSDPOptions()])
+def test_gradients_are_left_as_they_are_without_a_largest_norm(
+    options: EngineOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def learnt(largest: float) -> dict[str, torch.Tensor]:
+        monkeypatch.setattr(engine_cases, "MAX_GRAD_NORM", largest)
+        trained = engine(options, "online_dpo")
+        assert updates(trained, "online_dpo", [0])[0].metrics["grad_norm"] > 1e-3
+        return dict(trained.weights(0).state)
+
+    free, far, near = learnt(0.0), learnt(1e9), learnt(1e-3)
+    assert all(torch.equal(free[name], far[name]) for name in free)
+    assert any(not torch.equal(free[name], near[name]) for name in free)
 
 
 def test_a_checkpoint_of_another_model_is_refused_by_name_and_shape() -> None:

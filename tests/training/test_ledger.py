@@ -88,7 +88,7 @@ def test_schedules_and_warmup() -> None:
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [({"lr": 0.0}, "optim.lr"), ({"max_grad_norm": 0.0}, "optim.max_grad_norm")],
+    [({"lr": 0.0}, "optim.lr"), ({"max_grad_norm": -1.0}, "optim.max_grad_norm")],
 )
 def test_optimizer_options_out_of_range_are_refused(
     options: dict[str, float], message: str

@@ -49,6 +49,15 @@ class EvalOptions(limits.Limited, key="eval"):
         ),
         source="the paper judges at 0.01",
     )
+    max_new_tokens: int = limits.tokens(
+        0,
+        also={0: "for those of training"},
+        about=(
+            "Longest judged response in tokens; 0 is as in training. Samples for KL are as long as "
+            "in training unless temperature and length are the same."
+        ),
+        source="the published code trains on 53 and judges 128",
+    )
     samples: int = limits.count(1, most=10**5, about="Responses per prompt, for pass@k and maj@k.")
     ks: list[int] = limits.collection(
         list, about="The k of pass@k and maj@k; empty takes 1 and samples.", least=1, most=10**5

@@ -17,6 +17,7 @@ from rlhf_lab.experiment.derived import (
     has_judge,
     has_references,
     is_verified,
+    judged_tokens,
     response_tokens,
 )
 from rlhf_lab.experiment.policy_loader import PolicyLoader
@@ -40,10 +41,15 @@ def transformers_sampling(config: Config) -> HFSampling:
 
 
 def build_generator(
-    config: Config, model: Any, tokenizer: Any, purpose: str, temperature: float = 0.0
+    config: Config,
+    model: Any,
+    tokenizer: Any,
+    purpose: str,
+    temperature: float = 0.0,
+    max_tokens: int = 0,
 ) -> HFGenerator:
-    """A generator that owns the model; `purpose` keys its randomness. temperature: 0 takes
-    generator.temperature."""
+    """A generator that owns the model; `purpose` keys its randomness. temperature, max_tokens: 0
+    takes those of training."""
     sampling = transformers_sampling(config)
     if temperature:
         sampling = replace(sampling, temperature=temperature)
@@ -51,17 +57,23 @@ def build_generator(
         model,
         tokenizer,
         sampling,
-        response_tokens(config),
+        max_tokens or response_tokens(config),
         functools.partial(uniforms, stable_hash(config.seed, purpose)),
     )
 
 
 def build_reward(
-    options: Any, config: Config, tokenizer: Any, proxies: Sequence[str], threads: int
+    options: Any,
+    config: Config,
+    tokenizer: Any,
+    proxies: Sequence[str],
+    threads: int,
+    max_tokens: int = 0,
 ) -> Reward:
-    """The reward of a config node; proxies stand in for models without a path."""
+    """The reward of a config node; proxies stand in for models without a path. max_tokens: of the
+    references it compares with, 0 for those of training."""
     cache = Path(config.output.cache)
-    limit = response_tokens(config)
+    limit = max_tokens or response_tokens(config)
     device = chosen(config.generator.device, "generator.device")
     return build_scorer(
         options, RewardContext(config.task, tokenizer, proxies, threads, limit, cache, device)
@@ -76,22 +88,24 @@ def build_evaluator(
     policy, sampling_model = copy.deepcopy(reference), copy.deepcopy(reference)
     device = chosen(config.engine.device, "engine.device")
     prompts = build_eval_prompts(config, tokenizer)
-    temperature = config.eval.temperature
     sampled = build_generator(config, sampling_model, tokenizer, "evaluation")
     judged = sampled
-    if temperature and temperature != config.generator.temperature:
-        judged = build_generator(config, sampling_model, tokenizer, "evaluation", temperature)
+    how = config.eval.temperature or config.generator.temperature, judged_tokens(config)
+    if how != (config.generator.temperature, response_tokens(config)):
+        judged = build_generator(config, sampling_model, tokenizer, "evaluation", *how)
     threads = config.eval.threads
     references: list[Group] = []
     if has_references(config):
-        references = reference_groups(prompts, tokenizer, response_tokens(config))
-    is_judged = has_judge(config)
+        references = reference_groups(prompts, tokenizer, judged_tokens(config))
+    gold = None
+    if has_judge(config):
+        gold = build_reward(config.judge, config, tokenizer, (), threads, judged_tokens(config))
     return Evaluator(
         judged=judged,
         sampled=sampled,
         policy=policy.to(device),
         reference=reference.to(device),
-        gold=build_reward(config.judge, config, tokenizer, (), threads) if is_judged else None,
+        gold=gold,
         proxy=build_reward(config.reward, config, tokenizer, sources.proxies, threads),
         prompts=prompts,
         references=references,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rlhf_lab.experiment.config import Config
-from rlhf_lab.experiment.derived import response_tokens, trains_proxy
+from rlhf_lab.experiment.derived import judged_tokens, response_tokens, trains_proxy
 from rlhf_lab.models.lora import require_peft
 from rlhf_lab.models.pretrained import PretrainedModel
 from rlhf_lab.types.errors import UserError
@@ -50,12 +50,13 @@ def check_precision(config: Config) -> None:
 def check_lengths(config: Config) -> None:
     """Prompt and response must fit the model's context, where the config alone decides it."""
     models = {"model": config.model} | ({"proxy": config.proxy} if trains_proxy(config) else {})
-    length = config.task.max_prompt_tokens + response_tokens(config)
+    response = max(response_tokens(config), judged_tokens(config))
+    length = config.task.max_prompt_tokens + response
     for key, model in models.items():
         if model.context is not None and length > model.context:
             raise UserError(
                 f"task.max_prompt_tokens={config.task.max_prompt_tokens} plus responses of "
-                f"{response_tokens(config)} tokens do not fit {key}.max_positions="
+                f"{response} tokens do not fit {key}.max_positions="
                 f"{model.context}: raise {key}.max_positions or lower the lengths"
             )
 

@@ -28,6 +28,11 @@ def response_tokens(config: Config) -> int:
     return config.generator.max_new_tokens or int(config.task.max_response_tokens)
 
 
+def judged_tokens(config: Config) -> int:
+    """The longest response that evaluation judges."""
+    return config.eval.max_new_tokens or response_tokens(config)
+
+
 def has_references(config: Config) -> bool:
     """Whether the task has reference answers, which SFT, proxies and win-rates need."""
     task = config.task

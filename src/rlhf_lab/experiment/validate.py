@@ -26,7 +26,14 @@ def build_validator(config: Config, sources: Sources, loader: PolicyLoader) -> V
     model, tokenizer = loader.read(sources.policy, config.seed)
     options = config.eval
     return Validator(
-        build_generator(config, copy.deepcopy(model), tokenizer, "evaluation", options.temperature),
+        build_generator(
+            config,
+            copy.deepcopy(model),
+            tokenizer,
+            "evaluation",
+            options.temperature,
+            options.max_new_tokens,
+        ),
         build_reward(config.reward, config, tokenizer, sources.proxies, options.threads),
         build_eval_prompts(config, tokenizer),
         options,

@@ -26,6 +26,15 @@ def missing_eos() -> float:
     return limits.score(-1.0, about=about, source="N+ detail 23.3, arXiv:2403.17031")
 
 
+def needs_eos() -> bool:
+    """Whether a sample that was cut is scored at all."""
+    about = (
+        "Whether a sample without the end token gets missing_eos; false scores it as it is, by its "
+        "last token."
+    )
+    return limits.option(True, about=about, source="false: evaluation of arXiv:2410.18252")
+
+
 def micro_rows() -> int:
     """The batch of a reward model."""
     return limits.rows(32, about="Rows of one forward pass of the reward model.")

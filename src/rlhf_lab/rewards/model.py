@@ -53,7 +53,8 @@ class ModelScorer:
         return [tuple(self._penalised(s, next(scores)) for s in group.samples) for group in groups]
 
     def _penalised(self, sample: Sample, score: float) -> float:
-        return score if sample.finish is Finish.eos else self._options.missing_eos
+        is_scored = sample.finish is Finish.eos or not self._options.needs_eos
+        return score if is_scored else self._options.missing_eos
 
 
 def reads_last_token(model: Any) -> bool:

@@ -34,8 +34,11 @@ ADDED: dict[str, Any] = {
     "engine.tf32": False,
     "generator.dtype": "auto",
     "generator.data_parallel_size": 1,
+    "eval.max_new_tokens": 0,
     "reward.device": "auto",
     "judge.device": "auto",
+    "reward.needs_eos": True,
+    "judge.needs_eos": True,
 }
 # Options of a group that had the key from the beginning.
 HAD = {"generator.dtype": ("vllm", "vllm_server")}

@@ -40,7 +40,12 @@ class Optim(limits.Limited, key="optim"):
         0.0, least=0, most=1000, about="AdamW's decoupled weight decay."
     )
     max_grad_norm: float = limits.number(
-        1.0, above=0, most=1e9, about="Norm to which larger gradients are scaled down."
+        1.0,
+        above=0,
+        most=1e9,
+        also={0: "for no clipping"},
+        about="Norm to which larger gradients are scaled down; 0 leaves them as they are.",
+        source="0: published code of arXiv:2410.18252 on TL;DR",
     )
     warmup_updates: int = limits.count(
         0, least=0, about="Updates over which the learning rate rises from 0 to lr."
@@ -56,6 +61,11 @@ class Optim(limits.Limited, key="optim"):
         ),
         source="round: published code of arXiv:2410.18252",
     )
+
+    @property
+    def largest_norm(self) -> float:
+        """The norm above which gradients are scaled down: infinite where they never are."""
+        return self.max_grad_norm or math.inf
 
     def learning_rate(self, update: int, round_: int, num_updates: int, num_rounds: int) -> float:
         """Rate of update number `update` (from 0) in round `round_` (from 0)."""

@@ -44,7 +44,7 @@ class DeepSpeedBackend:
         self.device = device
         self._size = processes.size
         self._stage = options.stage
-        self._max_grad_norm = optim.max_grad_norm
+        self._max_grad_norm = optim.largest_norm
         is_low = options.dtype is Precision.bfloat16
         networks = received(networks, processes).float().to(device)
         self._trained = dict(networks.trained())

@@ -41,7 +41,7 @@ class FSDPBackend:
         require_group()
         self.device = device
         self._size = processes.size
-        self._max_grad_norm = optim.max_grad_norm
+        self._max_grad_norm = optim.largest_norm
         mesh = init_device_mesh(device.type, (processes.size,))
         dtype = getattr(torch, options.dtype.value)
         self._reference = None

@@ -51,7 +51,7 @@ class SingleBackend:
             if is_low and use is ReferenceUse.frozen:
                 round_frozen(own)
         self._reference = own or networks
-        self._max_grad_norm = optim.max_grad_norm
+        self._max_grad_norm = optim.largest_norm
         self._other_weights: dict[str, Tensor] = {}
         self._tensors = Tensors(self._networks, own, optim)
         self.shapes = self._tensors.shapes
