@@ -60,6 +60,7 @@ class EnsembleReward(RewardOptions):
     label: int = fields.label()
     chat: bool = fields.chat()
     missing_eos: float = fields.missing_eos()
+    needs_eos: bool = fields.needs_eos()
     micro_rows: int = fields.micro_rows()
     device: str = fields.device()
     is_learned: ClassVar[bool] = True
