@@ -128,6 +128,8 @@ def test_values_come_from_a_reward_model_without_changing_it(make_config: MakeCo
         ("algo=ppo", "algo.shared_trunk=true", "algo.reference_decay=0.5"),
         ("algo=online_dpo", "algo.refresh_every=3"),
         ("algo=dapo", "mode=lagged"),
+        ("algo=mdpo",),
+        ("algo=ma_ppo", "algo.termination=random", "algo.macro_value=equal"),
         ("algo=ma_ppo", "mode=lagged", "correction=sequence_is"),
     ],
     ids=" ".join,

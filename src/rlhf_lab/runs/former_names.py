@@ -12,14 +12,17 @@ from __future__ import annotations
 import functools
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 KEYS = {"mode.at_bound": "mode.when_stale", "mode.ahead": "mode.extra_rounds"}
 GROUPS = {"budget@run": "run", "budget": "run"}
 VALUES = {"mode.weights": {"newest": "latest", "newest_in_sequence": "latest_per_token"}}
 # Classes whose name is recorded with their values, by their present name.
-CLASSES = {"RunOptions": "Recipe"}
+CLASSES = {"RunOptions": "Recipe", "Kimi": "MDPO"}
+# Options of a group that gave their name to another: the key that the former one has, and its
+# present name. `algo=mdpo` was Kimi's form.
+OPTIONS = {("algo", "mdpo"): ("tau", "kimi")}
 # Keys that were added after 0.1, with their defaults.
 ADDED: dict[str, Any] = {
     "deterministic": False,
@@ -34,9 +37,23 @@ ADDED: dict[str, Any] = {
     "engine.tf32": False,
     "generator.dtype": "auto",
     "generator.data_parallel_size": 1,
+    "algo.kl_target": 0.0,
+    "algo.kl_horizon": 10_000,
+    "algo.whiten_advantages": True,
+    "algo.whiten_rewards": False,
+    "algo.shared_trunk": False,
+    "algo.reference_decay": 1.0,
+    "algo.termination": "fixed",
+    "algo.macro_value": "first",
 }
 # Options of a group that had the key from the beginning.
-HAD = {"generator.dtype": ("vllm", "vllm_server")}
+HAD = {"generator.dtype": ("vllm", "vllm_server")} | {
+    f"algo.{key}": ("ppo",)
+    for key in (
+        *("kl_target", "kl_horizon", "whiten_advantages", "whiten_rewards"),
+        *("shared_trunk", "reference_decay"),
+    )
+}
 # Defaults that became `by the device`, with the former ones, which they still are on a CPU.
 BY_DEVICE: dict[str, tuple[Any, Any]] = {
     "engine.dtype": ("auto", "float32"),
@@ -91,7 +108,20 @@ def override_in(text: str, keys: Mapping[str, str], values: Mapping[str, Mapping
 
 def present_overrides(texts: Sequence[str]) -> list[str]:
     """Overrides that a person gave, by their present names; a former one is warned of."""
-    return [warned(text, present_override(text)) for text in texts]
+    plain = [warned(text, present_override(text)) for text in texts]
+    keys = {text.lstrip("+").partition("=")[0] for text in plain}
+    found = present_options(plain, lambda group, key: f"{group}.{key}" in keys)
+    return [warned(former, present) for former, present in zip(plain, found, strict=True)]
+
+
+def present_options(texts: Sequence[str], has: Callable[[str, str], bool]) -> list[str]:
+    """Overrides in which an option of OPTIONS has its present name, where `has` a group's key."""
+    found = list(texts)
+    for (group, former), (key, present) in OPTIONS.items():
+        if has(group, key):
+            change = {f"{group}={former}": f"{group}={present}"}
+            found = [change.get(text, text) for text in found]
+    return found
 
 
 def warned(former: str, present: str, where: str = "") -> str:
@@ -109,7 +139,23 @@ def warn(text: str) -> None:
 
 def present_config(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """A recorded config, nested or with dotted keys, by its present names."""
-    return renamed(config, KEYS, VALUES, prefix)
+    return with_options(renamed(config, KEYS, VALUES, prefix), prefix, is_former=True)
+
+
+def with_options(values: Mapping[str, Any], prefix: str, is_former: bool) -> dict[str, Any]:
+    """A config, nested or with dotted keys, in which the nodes of OPTIONS have their present names;
+    their former ones if they do not have those now (is_former)."""
+    found = dict(values)
+    for (group, former), (key, present) in OPTIONS.items():
+        old, new = (former, present) if is_former else (present, former)
+        node = found.get(group)
+        if isinstance(node, Mapping) and node.get("name") == old and key in node:
+            found[group] = {**node, "name": new}
+        for dotted in (f"{group}.", "") if prefix in ("", f"{group}.") else ():
+            name = f"{dotted}name"
+            if (dotted or prefix) and found.get(name) == old and f"{dotted}{key}" in found:
+                found[name] = new
+    return found
 
 
 def renamed(
@@ -140,6 +186,7 @@ def as_first_recorded(values: Any) -> Any:
     if isinstance(values, Mapping):
         hashed = {name: value for name, value in values.items() if name not in UNHASHED}
         found = with_first_classes(with_former_defaults(without_added(hashed)))
+        found = with_options(found, "", is_former=False)
         return renamed(found, FIRST_KEYS, FIRST_VALUES)
     return values
 

@@ -35,7 +35,7 @@ from rlhf_lab.training.round_metrics import (
 from rlhf_lab.training.round_rows import count_tokens, informative_first, shuffled, with_reference
 from rlhf_lab.types.data import Batch, Credit, Metrics, UpdateResult, ValueModel, Weights
 from rlhf_lab.types.errors import StopRequested
-from rlhf_lab.types.protocols import Adaptive, Algorithm, Correction, Engine
+from rlhf_lab.types.protocols import Adaptive, Algorithm, Correction, Engine, Scheduled
 from rlhf_lab.types.run_options import RunOptions
 from rlhf_lab.types.samples import Group
 
@@ -190,9 +190,10 @@ class Loop:
     ) -> tuple[Metrics, Credit]:
         """The round's updates: T passes over its rows, N minibatches each."""
         round_ = weights.version
+        algo = self._algo_of(round_)
         with self._span("reference", round_):
             batch = self._read(weights, groups)
-            credit = self.algo.credit(rewards_of(groups), batch)
+            credit = algo.credit(rewards_of(groups), batch)
             self.ledger.count(rounds=1, **token_fates(rollouts, batch, credit))
             for rollout in [*rollouts.rollouts, *rollouts.dropped]:
                 self.ledger.count_rollout(rollout)
@@ -203,12 +204,17 @@ class Loop:
             num = self.run_options.updates_per_round
             for part in minibatches(batch, credit, self.algo.reduction, num, order_P):
                 with self._span("update", round_):
-                    updates.add(part, self._update(part, groups, round_, updates.number))
+                    updates.add(part, self._update(part, algo, groups, round_, updates.number))
         if isinstance(self.algo, Adaptive):
             metrics["algo/kl_coef"] = self.algo.kl_coef
             self.algo = self.algo.adapted(metrics["kl/sampled_reference_k1"], len(batch))
         kept = float(credit.keep_B.float().mean())
         return metrics | updates.metrics() | {"rows_kept": kept, "round": round_}, credit
+
+    def _algo_of(self, round_: int) -> Algorithm:
+        if isinstance(self.algo, Scheduled):
+            return self.algo.at_round(round_, self.run_options.num_rounds)
+        return self.algo
 
     def _read(self, weights: Weights, groups: Sequence[Group]) -> Batch:
         """The round's rows as tensors, with the log-probs and values that losses compare with."""
@@ -241,7 +247,7 @@ class Loop:
         return replace(with_reference(batch, reference_BT), has_reference_B=has_reference_B)
 
     def _update(
-        self, part: Batch, groups: Sequence[Group], round_: int, number: int
+        self, part: Batch, algo: Algorithm, groups: Sequence[Group], round_: int, number: int
     ) -> UpdateResult | None:
         """One optimizer update; none if no row of the minibatch has credit."""
         self.ledger.count(updates=1, updates_empty=int(not part), trained_tokens=count_tokens(part))
@@ -251,7 +257,7 @@ class Loop:
             number, round_, self.run_options.updates, self.run_options.num_rounds
         )
         try:
-            return self.engine.update(part, self.algo, self.correction, learning_rate)
+            return self.engine.update(part, algo, self.correction, learning_rate)
         except FloatingPointError as error:
             self.hooks.keep_batch(part, groups, f"update {number} of round {round_}: {error}")
             raise
