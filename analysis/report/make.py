@@ -29,7 +29,7 @@ from rlhf_lab_analysis.report.verdicts import QuestionCards, verdicts
 from rlhf_lab_analysis.report.warnings import warning_list
 from rlhf_lab_analysis.tables.table import Tables, count
 
-Asked: TypeAlias = QuestionCards | OpenQuestion
+Question: TypeAlias = QuestionCards | OpenQuestion
 Compared: TypeAlias = Headline | QuestionCards | OpenQuestion
 SCRIPTS = (
     *(
@@ -72,8 +72,8 @@ def html(tables: Tables, options: Options) -> str:
         open_questions(found.unanswered, titles, criteria),
     )
     shown = verdicts(found)
-    asked = [*shown["questions"], *(one for one in open_ones if one.conditions)]
-    ranked = rank_groups(groups, [*first, *asked])
+    questions_of_page = [*shown["questions"], *(one for one in open_ones if one.conditions)]
+    ranked = rank_groups(groups, [*first, *questions_of_page])
     chosen = choose(tables, options.metric, modes=bool(first))
     values = {
         "title": options.title or page_title(groups),
@@ -87,7 +87,7 @@ def html(tables: Tables, options: Options) -> str:
         # Sync beside async, where there is one; else whatever has seconds.
         "timelines": timelines(groups, rank_groups(groups, first, only=True) or ranked),
         "timeline_legend": LEGEND,
-        "data": page_data(tables, groups, chosen, ranked, first, asked)
+        "data": page_data(tables, groups, chosen, ranked, first, questions_of_page)
         | {"samples": samples(groups, ranked) if options.texts else []},
         "scripts": SCRIPTS,
         **shown,
@@ -103,13 +103,13 @@ def page_data(
     chosen: Chosen,
     ranked: Sequence[int],
     first: Sequence[Headline],
-    asked: Sequence[Asked],
+    questions_of_page: Sequence[Question],
 ) -> dict[str, Any]:
     """What the page's script works with."""
     places = {group.cell.key: place for place, group in enumerate(groups)}
     questions = [
         {"text": one.question, "groups": [places[key] for key in one.conditions if key in places]}
-        for one in asked
+        for one in questions_of_page
     ]
     compared = [places[key] for one in first for key in one.conditions if key in places]
     curves = curve_data(groups, styles_of([group.cell for group in groups]), chosen, ranked)

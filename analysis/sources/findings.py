@@ -19,6 +19,7 @@ class Kind(StrEnum):
     other_config = "other_config"
     other_machine = "other_machine"
     other_kernels = "other_kernels"
+    other_precision = "other_precision"
     other_evaluation = "other_evaluation"
     not_finite = "not_finite"
     not_a_number = "not_a_number"

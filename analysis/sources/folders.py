@@ -11,7 +11,6 @@ from typing_extensions import TypedDict
 from rlhf_lab.runs.extents import Extent, difference, extent_of
 from rlhf_lab.runs.folder import EVALS, METRICS, VALIDATION
 from rlhf_lab.runs.jsonl import Rows, read_rows
-from rlhf_lab.runs.manifest import kernels_in
 from rlhf_lab.runs.provenance import short_commit
 from rlhf_lab.runs.reading import Unreadable, checked, read_yaml
 from rlhf_lab.runs.summaries import RunSummary, list_runs
@@ -21,6 +20,7 @@ from rlhf_lab.sweeps.sweep_file import RECORD, job_folders, read_record, same_pa
 from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.sources.findings import Finding, Kind
 from rlhf_lab_analysis.sources.record import Facts, Reading, Record, Row, Source, as_seed, flat
+from rlhf_lab_analysis.sources.starts import kernels_of, precision_of
 
 CONFIG = "config.yaml"
 ROW_NUMBER = "step"
@@ -150,6 +150,7 @@ def facts_of(
         step="total/updates",
         machine=machine_of(manifest),
         kernels=kernels_of(manifest),
+        precision=precision_of(manifest),
     )
 
 
@@ -159,12 +160,6 @@ def machine_of(manifest: Mapping[str, Any]) -> str:
     cores = f"{host['cores']} cores" if "cores" in host else ""
     named = (host.get("cpu"), cores, manifest.get("accelerator"))
     return ", ".join(str(part) for part in named if part)
-
-
-def kernels_of(manifest: Mapping[str, Any]) -> str:
-    """The CPU kernels that computed a run, those before it was resumed first."""
-    before = [str(again.get("kernels", "")) for again in manifest.get("resumed", [])]
-    return " then ".join(dict.fromkeys(one for one in [*before, kernels_in(manifest)] if one))
 
 
 def check_sweep(folder: Path, runs: Sequence[RunSummary]) -> list[Finding]:

@@ -43,6 +43,7 @@ class Facts:
     `key=value,key=value`. project: `entity/project` or the folder it was found below.
     planned_rounds: rounds it was to make. step: name of the axis that its source counts in.
     machine: the one that its seconds were measured on. kernels: the CPU kernels that computed it.
+    precision: the devices and types of numbers that it was computed with.
     legend: its name in the filter that selected it.
     """
 
@@ -63,6 +64,7 @@ class Facts:
     step: str = ""
     machine: str = ""
     kernels: str = ""
+    precision: str = ""
     legend: str = ""
 
 

@@ -119,16 +119,16 @@ class Page:
         return message
 
     def _note(self, message: Mapping[str, Any]) -> None:
-        method, told = message.get("method", ""), message.get("params", {})
+        method, params = message.get("method", ""), message.get("params", {})
         self._events.append(method)
         if method == "Runtime.exceptionThrown":
-            self.errors.append(json.dumps(told["exceptionDetails"]))
-        elif method == "Runtime.consoleAPICalled" and told["type"] in ("error", "assert"):
-            self.errors.append(json.dumps(told["args"]))
-        elif method == "Log.entryAdded" and told["entry"]["level"] == "error":
-            self.errors.append(told["entry"]["text"])
+            self.errors.append(json.dumps(params["exceptionDetails"]))
+        elif method == "Runtime.consoleAPICalled" and params["type"] in ("error", "assert"):
+            self.errors.append(json.dumps(params["args"]))
+        elif method == "Log.entryAdded" and params["entry"]["level"] == "error":
+            self.errors.append(params["entry"]["text"])
         elif method == "Network.requestWillBeSent":
-            self.requests.append(told["request"]["url"])
+            self.requests.append(params["request"]["url"])
 
 
 @contextmanager

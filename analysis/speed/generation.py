@@ -1,9 +1,10 @@
 """Tokens per second of the generator's decode loops: `rlhf_lab_analysis.speed.generation`.
 
-transformers.generate, the generator over transformers' forward, and the lean loop take turns on the
-same prompts: sampled at temperature 0.7, at most 24 new tokens. A policy after SFT ends most of its
-answers early; one with random weights never does, so both are measured. Tokens are those up to the
-end token. With several samples a prompt, as in training, the generator reads each prompt once.
+transformers.generate, the generator over transformers' forward, the lean loop, and the lean loop
+over fixed buffers (static, made for CUDA graphs) take turns on the same prompts: sampled at
+temperature 0.7, at most 24 new tokens. A policy after SFT ends most of its answers early; one with
+random weights never does, so both are measured. Tokens are those up to the end token. With several
+samples a prompt, as in training, the generator reads each prompt once.
 """
 
 from __future__ import annotations
@@ -41,7 +42,12 @@ SFT_STEPS = 60
 NANO = ("nano_s", "nano_m")
 SMOLLM2 = "smollm2_135m"
 BASE = "transformers.generate"
-LOOPS = {BASE: None, "generator, transformers": "transformers", "generator, lean": "lean"}
+LOOPS = {
+    BASE: None,
+    "generator, transformers": "transformers",
+    "generator, lean": "lean",
+    "generator, static": "static",
+}
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,8 @@ from rlhf_lab.rollout.generators.hf import HFGenerator
 from rlhf_lab.rollout.generators.options import HFSampling
 from rlhf_lab.rollout.shared import SharedWeights
 from rlhf_lab.runs.memory import keep_freed_memory
-from rlhf_lab.training.checkpoint import Checkpoints, Snapshot
+from rlhf_lab.training.checkpoint import Checkpoints
+from rlhf_lab.training.checkpoint_files import Snapshot
 from rlhf_lab.training.checkpoint_options import CheckpointOptions
 from rlhf_lab.types.data import Batch, Weights
 from rlhf_lab.types.randomness import stable_hash, uniforms

@@ -24,6 +24,7 @@ from rlhf_lab_analysis.tables.group_checks import (
     check_machine,
     check_missing_metrics,
 )
+from rlhf_lab_analysis.tables.precision_checks import check_precision
 
 RunCheck = Callable[[Placed], Iterable[str]]
 GroupCheck = Callable[[Sequence[Placed]], Iterable[tuple[Placed, str]]]
@@ -41,6 +42,7 @@ GROUP_CHECKS: tuple[tuple[Kind, GroupCheck], ...] = (
     (Kind.other_config, check_config),
     (Kind.other_machine, check_machine),
     (Kind.other_kernels, check_kernels),
+    (Kind.other_precision, check_precision),
     (Kind.other_evaluation, check_evaluation),
     (Kind.mixed_units, check_axes),
 )

@@ -101,6 +101,7 @@ def run_row(run: Placed, problems: Sequence[str]) -> dict[str, Any]:
         "legend": facts.legend,
         "machine": facts.machine,
         "kernels": facts.kernels,
+        "precision": facts.precision,
         "clock": clock_of(record),
         "config": json.dumps(record.config, default=str),
         "problems": "\n".join(dict.fromkeys(problems)),

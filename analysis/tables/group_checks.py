@@ -108,13 +108,22 @@ def check_kernels(runs: Sequence[Placed]) -> RunProblems:
         yield run, f"{what}: equal seeds are no pairs there"
 
 
-def differing_runs(runs: Sequence[Placed], of: Callable[[Placed], str], name: str) -> RunProblems:
-    """Yield runs for which `of` returns another text than for most of their environment."""
-    by_env: dict[str, list[Placed]] = {}
+def environment(run: Placed) -> tuple[str, ...]:
+    return (run.place.env,)
+
+
+def differing_runs(
+    runs: Sequence[Placed],
+    of: Callable[[Placed], str],
+    name: str,
+    group_of: Callable[[Placed], tuple[str, ...]] = environment,
+) -> RunProblems:
+    """Yield runs for which `of` returns another text than for most of their group."""
+    groups: dict[tuple[str, ...], list[Placed]] = {}
     for run in runs:
         if of(run):
-            by_env.setdefault(run.place.env, []).append(run)
-    for group in by_env.values():
+            groups.setdefault(group_of(run), []).append(run)
+    for group in groups.values():
         (usual, count), *_ = Counter(of(run) for run in group).most_common()
         for run in group:
             if of(run) != usual:

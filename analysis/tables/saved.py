@@ -89,7 +89,8 @@ def record_of(
     config = json_cell(row, "config", dict[str, Any], path)
     facts = Facts(
         **{name: str(row[name]) for name in TEXTS},
-        kernels=str(row.get("kernels", "")),  # older tables have none
+        kernels=str(row.get("kernels", "")),  # older tables have neither
+        precision=str(row.get("precision", "")),
         seed=whole_cell(row, "seed", path),
         tags=tuple(json_cell(row, "tags", list[str], path)),
         planned_rounds=whole_cell(row, "planned_rounds", path),

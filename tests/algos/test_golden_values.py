@@ -9,6 +9,7 @@ from statistics import mean, pvariance
 import pytest
 import torch
 
+from rlhf_lab.algos.a_lol import ALoL, RatioOf
 from rlhf_lab.algos.ma_ppo import MacroPPO
 from rlhf_lab.algos.macro_actions import (
     RANDOM_TOKENS,
@@ -24,6 +25,7 @@ from tests.support.examples import group
 from tests.support.golden import (
     AWAY,
     POLICY,
+    REFERENCE,
     VALUE,
     cells,
     collated,
@@ -264,3 +266,30 @@ def test_random_macro_actions_depend_on_a_row_alone_and_have_the_published_lengt
     assert lengths == set(RANDOM_TOKENS)
     alone = macro_actions(Termination.random, 5, batch.rows(torch.tensor([7])))
     assert torch.equal(alone.index_BT[0], actions.index_BT[7])
+
+
+def test_a_lol_with_a_value_of_the_prompt_by_hand() -> None:
+    # values of the prompts 0.5, 1, 0.4, 0.1 from rewards 1, 3, 2, 0.5; and one that is above
+    algo = ALoL(value_baseline=True, ratio_of=RatioOf.none, reference_kl=0.5)
+    batch = four_rows(algo)
+    assert len(batch) == 4, "the value learns from every row"
+    advantage = [0.5, 2.0, 1.6, 0.4]
+    assert [float(x) for x in batch.credit_BT[:, 0]] == pytest.approx(advantage)
+    assert cells(batch.target_BT) == [1, 0, 0, 3, 2, 0, 0.5, 0, 0]
+    logp = [sum(row) for row in POLICY]
+    away = [sum(row) - sum(ref) for row, ref in zip(POLICY, REFERENCE, strict=True)]
+    likelihood = sum(-a * p + 0.5 * k for a, p, k in zip(advantage, logp, away, strict=True))
+    # first values 0.45, 2.5, 0.5, 0.1
+    error = 0.5 * (0.55**2 + 0.5**2 + 1.5**2 + 0.4**2)
+    output = output_of(algo, POLICY, batch, NEW_VALUE)
+    assert float(output.loss) == pytest.approx((likelihood + error) / 4, abs=1e-6)
+    lower = replace(collated(), value_BT=collated().value_BT + 1)
+    credit = algo.credit(rewards_of(two_prompts()), lower)
+    assert credit.value_BT[:, 0].tolist() == pytest.approx([0.0, 1.0, 0.6, 0.0])
+
+
+def test_the_priority_of_a_lol_is_the_advantage_over_the_mean_positive_one() -> None:
+    # group means leave 1 and 0.75, whose mean is 0.875
+    batch = four_rows(ALoL(priority=True))
+    by_hand = [1.0 / 0.875, 0.75 * 0.75 / 0.875]
+    assert [float(x) for x in batch.credit_BT[:, 0]] == pytest.approx(by_hand)

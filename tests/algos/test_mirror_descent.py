@@ -72,7 +72,7 @@ def test_mdpo_with_tau_on_a_command_line_is_kimi_with_a_warning(
 
 
 def test_a_recorded_run_of_mdpo_with_tau_is_started_again_as_kimi(tmp_path: Path) -> None:
-    manifest = {"overrides": ["algo=mdpo", "seed=3"], "primary_config": []}
+    manifest = {"overrides": ["algo=mdpo", "seed=3"], "state": "finished"}
     (tmp_path / MANIFEST).write_text(json.dumps(manifest))
     (tmp_path / CONFIG).write_text("algo: {name: mdpo, tau: 0.1}\n")
     assert recorded_overrides(tmp_path) == ["algo=kimi", "seed=3"]

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from rlhf_lab.algos.a_lol import ALoL
 from rlhf_lab.algos.common import sequence_weight
 from rlhf_lab.algos.ma_ppo import MacroPPO
 from rlhf_lab.algos.macro_actions import MacroValue, Termination
@@ -32,8 +33,9 @@ COMPARED = ("online_dpo", "online_ipo", "online_slic", "dpo", "best_of_n")
 CREDITED = [name for name in NAMES if name not in COMPARED]
 
 
+VALUED = {"value_baseline": True, "priority": True, "reference_kl": 0.1}
 # Forms of an algorithm that its defaults do not cover.
-FORMS: dict[str, Algorithm] = {
+FORMS: dict[str, Algorithm] = {"a_lol valued": ALoL(**VALUED)} | {  # type: ignore[arg-type]
     f"ma_ppo {termination} {value}": MacroPPO(termination=termination, macro_value=value)
     for termination, value in [
         (Termination.random, MacroValue.equal),

@@ -29,7 +29,7 @@ from rlhf_lab.evaluation.measures.pass_at_k import (
 from rlhf_lab.evaluation.measures.score_gap import Scored, gap_metrics, rank_correlation, ranks
 from rlhf_lab.evaluation.measures.verdicts import Judged, by_comparison, by_score, win_metrics
 from rlhf_lab.evaluation.options import EvalOptions
-from rlhf_lab.experiment import lifecycle
+from rlhf_lab.experiment import evaluate_again as again
 from rlhf_lab.experiment.build import build_evaluator
 from rlhf_lab.experiment.checks import check
 from rlhf_lab.experiment.evaluate import Evaluated, show
@@ -538,7 +538,7 @@ def test_what_goes_wrong_is_told_with_its_exit_code(
     def explode(*_: object) -> None:
         raise OSError("disk full")
 
-    monkeypatch.setattr(lifecycle, "evaluate_again", explode)
+    monkeypatch.setattr(again, "evaluate_again", explode)
     assert call("evaluate", *names, monkeypatch=monkeypatch) == 1
     told = capsys.readouterr().err
     assert "disk full" in told and "Traceback" in told

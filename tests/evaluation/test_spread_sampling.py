@@ -18,7 +18,7 @@ from rlhf_lab.experiment.build import build_generator
 from rlhf_lab.experiment.build_prompts import build_eval_prompts
 from rlhf_lab.experiment.spread_sampling import ChunkSampler, SamplingJob, SpreadGenerator
 from rlhf_lab.models.causal_lm import load_policy
-from rlhf_lab.models.shapes import without_weights
+from rlhf_lab.models.without_weights import without_weights
 from rlhf_lab.training.engines.distributed import Processes
 from rlhf_lab.types.data import Weights
 from tests.conftest import MakeConfig

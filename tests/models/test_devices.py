@@ -1,14 +1,29 @@
 """Device options: what auto means, and that a device which is not there is refused."""
 
+import copy
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 import torch
 import transformers
 
+from rlhf_lab.experiment.checks_devices import check_devices, check_kernels
+from rlhf_lab.experiment.config import plain
+from rlhf_lab.models.causal_lm import load_policy
 from rlhf_lab.models.devices import check_name, chosen, release_unused
+from rlhf_lab.models.reward_model import reward_model_from, save_reward_model
+from rlhf_lab.models.scratch import ScratchModel
+from rlhf_lab.rewards.build import RewardContext, build_scorer
+from rlhf_lab.rewards.ensemble import EnsembleReward
 from rlhf_lab.rewards.model import ModelScorer
 from rlhf_lab.rewards.model_options import ModelReward
+from rlhf_lab.rewards.steps_options import StepsReward
+from rlhf_lab.runs.folder import config_hash
+from rlhf_lab.tasks.tldr_nano import TldrNano
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.samples import Group, Sample
+from tests.conftest import MakeConfig
 from tests.support.examples import group
 
 
@@ -52,6 +67,59 @@ def test_what_torch_keeps_of_a_gpu_is_given_back(
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: calls.append("emptied"))
     release_unused()
     assert len(calls) == torch.cuda.device_count()
+
+
+PLACED = (
+    ("reward=reward_model", "reward.device"),
+    ("reward@judge=reward_model", "judge.device"),
+    ("+reward@reward.terms.more=reward_model", "reward.terms.more.device"),
+)
+
+
+@pytest.mark.parametrize("gpus", [8], indirect=True)
+@pytest.mark.parametrize(("option", "key"), PLACED)
+def test_a_reward_model_takes_the_gpu_that_it_names(
+    gpus: None, config_of: MakeConfig, option: str, key: str
+) -> None:
+    terms = ["reward=combined"] if "terms" in key else []
+    check_devices(config_of(*terms, option, f"{key}=cuda:7"))
+    with pytest.raises(UserError, match=rf"{key}=cuda:8, but torch .* sees 8 GPUs"):
+        check_devices(config_of(*terms, option, f"{key}=cuda:8"))
+    with pytest.raises(UserError, match=rf"kernels=portable with {key}=cuda:7"):
+        on_cpu = ("engine.device=cpu", "generator.device=cpu", "kernels=portable")
+        check_kernels(config_of(*terms, option, f"{key}=cuda:7", *on_cpu))
+
+
+@pytest.mark.parametrize("gpus", [8], indirect=True)
+def test_without_a_name_it_runs_with_the_generator(gpus: None) -> None:
+    context = RewardContext(TldrNano(), None, (), 1, 8, Path(), torch.device("cuda:3"))
+    assert context.device_of(ModelReward()) == torch.device("cuda:3")
+    assert context.device_of(ModelReward(device="cuda:7")) == torch.device("cuda:7")
+    assert context.device_of(StepsReward(path="x", device="cpu")) == torch.device("cpu")
+
+
+def test_scores_are_those_of_the_device_that_auto_takes(tmp_path: Path) -> None:
+    tokenizer = TldrNano().tokenizer()
+    policy, _ = load_policy(ScratchModel("tiny", 16, 1, 2), tokenizer, seed=3)
+    save_reward_model(reward_model_from(policy, 4), tokenizer, tmp_path, offset=0.25)
+    context = RewardContext(TldrNano(), tokenizer, [str(tmp_path)] * 2, 1, 8, tmp_path)
+    groups = [group(0, [[-1.0], [-1.0, -2.0, -0.5]], [])]
+    for kind in (ModelReward(), EnsembleReward(members=2)):
+        found = [
+            build_scorer(replace(kind, device=name), context).score(groups)
+            for name in ("auto", "cpu")
+        ]
+        assert found[0] == found[1]
+
+
+def test_hashes_of_rewards_without_a_device_are_those_of_before(config_of: MakeConfig) -> None:
+    config = plain(config_of("reward=combined", PLACED[2][0], PLACED[1][0]))
+    before = copy.deepcopy(config)
+    for part in (before["judge"], before["reward"]["terms"]["more"]):
+        assert part.pop("device") == "auto"
+    assert config_hash(config) == config_hash(before)
+    config["reward"]["terms"]["more"]["device"] = "cuda:7"
+    assert config_hash(config) != config_hash(before)
 
 
 @pytest.mark.gpu

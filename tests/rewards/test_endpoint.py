@@ -620,7 +620,8 @@ def test_the_command_line_tells_it_in_one_line(
 def test_labels_by_a_judge_leave_out_the_pairs_that_it_could_not_score(
     make_config: MakeConfig,
 ) -> None:
-    from rlhf_lab.experiment.prepare import Artifacts, read_pairs
+    from rlhf_lab.experiment.labelled_pairs import read_pairs
+    from rlhf_lab.experiment.prepare import Artifacts
 
     with serving(patchy) as judge:
         config = make_config(

@@ -16,7 +16,8 @@ from rlhf_lab.experiment import lifecycle
 from rlhf_lab.experiment.build_rollout import build_pipeline
 from rlhf_lab.experiment.checks import check, require_readable_splits
 from rlhf_lab.experiment.config import Config
-from rlhf_lab.experiment.prepare import Artifacts, read_pairs
+from rlhf_lab.experiment.labelled_pairs import read_pairs
+from rlhf_lab.experiment.prepare import Artifacts
 from rlhf_lab.models.batching import collate
 from rlhf_lab.models.scratch import ScratchModel, scratch
 from rlhf_lab.rewards.preference import PreferenceScorer

@@ -33,7 +33,8 @@ from rlhf_lab.runs import atomic_folder, forkserver, memory
 from rlhf_lab.runs.jsonl import read_rows
 from rlhf_lab.runs.summaries import list_runs
 from rlhf_lab.runs.trackers.console import Console
-from rlhf_lab.training.checkpoint import Checkpoints, Snapshot
+from rlhf_lab.training.checkpoint import Checkpoints
+from rlhf_lab.training.checkpoint_files import Snapshot
 from rlhf_lab.training.checkpoint_options import CheckpointOptions
 from rlhf_lab.types.data import Weights
 from rlhf_lab.types.errors import UserError
@@ -686,7 +687,7 @@ def test_a_full_disk_keeps_the_checkpoints_there_are(
     def full(*_: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("rlhf_lab.training.checkpoint.save_file", full)
+    monkeypatch.setattr("rlhf_lab.training.checkpoint_files.save_file", full)
     with pytest.raises(OSError, match="No space left"):
         checkpoints.save(snapshot(4))
     assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["00000003"]

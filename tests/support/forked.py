@@ -28,7 +28,7 @@ from rlhf_lab.rollout.worker import RolloutWorker
 from rlhf_lab.runs import atomic_folder
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.runs.trackers.jsonl import JsonlTracker
-from rlhf_lab.training import checkpoint
+from rlhf_lab.training import checkpoint_files
 from rlhf_lab.training.ledger import Ledger
 from rlhf_lab.types.errors import StopRequested
 from rlhf_lab.types.protocols import WeightFeed
@@ -131,7 +131,7 @@ class Watch:
         self._before(Pipeline, "restore", lambda *a: self.reached("restore", self._moment.round))
         self._before(lifecycle, "save_policy", lambda *a: self.reached("policy"))
         self._before(lifecycle, "evaluate_run", lambda *a: self.reached("evaluate"))
-        self._after(checkpoint, "save_file", lambda *a: self.reached("file saved"))
+        self._after(checkpoint_files, "save_file", lambda *a: self.reached("file saved"))
         self._after(atomic_folder, "flush", self._flushed)
         self.look_at_worker()
         watched = functools.partial(watched_worker, self._moment)

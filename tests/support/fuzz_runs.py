@@ -34,7 +34,8 @@ from rlhf_lab.runs.trackers.evaluations import sent_digests
 from rlhf_lab.sweeps.job import Job
 from rlhf_lab.sweeps.job_table import JobTable
 from rlhf_lab.sweeps.search.runs import usage_of
-from rlhf_lab.training.checkpoint import Checkpoints, Snapshot
+from rlhf_lab.training.checkpoint import Checkpoints
+from rlhf_lab.training.checkpoint_files import Snapshot
 from rlhf_lab.training.checkpoint_options import CheckpointOptions
 from rlhf_lab.types.data import Weights
 from rlhf_lab.types.rollouts import Chunk, Rollout, Span

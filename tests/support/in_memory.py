@@ -17,7 +17,8 @@ from rlhf_lab.models.pretrained import PretrainedModel
 from rlhf_lab.models.weights import weights_digest
 from rlhf_lab.runs.folder import config_hash
 from rlhf_lab.runs.trackers.console import Console
-from rlhf_lab.training.checkpoint import Checkpoints, Snapshot
+from rlhf_lab.training.checkpoint import Checkpoints
+from rlhf_lab.training.checkpoint_files import Snapshot
 from rlhf_lab.training.checkpoint_options import CheckpointOptions
 from rlhf_lab.training.loop import Hooks
 from rlhf_lab.types.data import Batch, Metrics, Weights

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import shlex
 import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,7 +17,9 @@ from rlhf_lab.cli import launch
 from rlhf_lab.experiment.checks import check
 from rlhf_lab.experiment.config import typed
 from rlhf_lab.experiment.layout import parsed
+from rlhf_lab.rollout.ports import free_port
 from rlhf_lab.runs.trackers.console import Console
+from rlhf_lab.sweeps.launchers.addresses import Ports
 from rlhf_lab.sweeps.launchers.slurm_script import JOB_PORTS, SlurmWishes, slurm_script
 from rlhf_lab.sweeps.launchers.torchrun import Wishes
 from rlhf_lab.types.errors import UserError
@@ -23,7 +28,7 @@ from tests.support.composed import composed
 ON_GPUS = Wishes()
 # A step that notes its words and its run, waits until all have begun, and ends as a file says.
 STEP = """
-echo "$RLHF_LAB_RUN_ID $*" >> "$FOLDER/steps"
+echo "$RLHF_LAB_RUN_ID ${CUDA_MPS_PIPE_DIRECTORY:-} $*" >> "$FOLDER/steps"
 until [ "$(wc -l < "$FOLDER/steps")" -ge "$STEPS" ]; do sleep 0.02; done
 for word in "$@"; do case "$word" in serve) kind=server;; torchrun) kind=trainer;; esac; done
 case "$*" in *mps-control*) kind=daemon;; esac
@@ -37,10 +42,7 @@ def script_run(
 ) -> tuple[int, str, list[str]]:
     """Exit code, errors and steps of a script. ends: exit codes of the kinds of steps that end."""
     programs = folder / "bin"
-    programs.mkdir()
-    for name, body in {"scontrol": 'printf "alpha\\nbeta\\n"', "srun": STEP}.items():
-        (programs / name).write_text(f"#!/bin/bash\n{body}\n")
-        (programs / name).chmod(0o755)
+    write_programs(programs, {"scontrol": 'printf "alpha\\nbeta\\n"', "srun": STEP})
     for kind, code in ends.items():
         (folder / kind).write_text(str(code))
     done = subprocess.run(
@@ -90,12 +92,66 @@ def test_whoever_is_lost_ends_the_job_and_is_named(
     assert complaint in errors
 
 
+# A step of the real trainers, without the server, which is lost once they have made a round.
+LOST = """
+words=()
+for word in "$@"; do case "$word" in generator*) ;; *) words+=("$word");; esac; done
+while [[ ${words[0]} == --* ]]; do words=("${words[@]:1}"); done
+[[ $* != *" serve "* ]] || { until [ -s "$RUN/metrics.jsonl" ]; do sleep 0.05; done; exit 3; }
+exec "${words[@]}"
+"""
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.usefixtures("processes")
+def test_trainers_save_their_state_when_a_server_is_lost(tmp_path: Path) -> None:
+    """Two ranks under torchrun, which hear of it by the script's signal; the run goes on later."""
+    run = tmp_path / "run"
+    settings = ["debug=tiny", "mode=async", "run.updates=4000", "engine=fsdp", "eval=none"]
+    settings += ["eval.snapshots=0", "checkpoint=rounds", "checkpoint.rounds=4000"]
+    settings += [f"output.dir={run}", f"output.cache={tmp_path}/cache"]
+    ports = Ports(free_port(), free_port())
+    wishes, slurm = Wishes(is_cpu=True), SlurmWishes(grace=300)
+    script = slurm_script(parsed("1x3:2+1"), ports, settings, wishes, slurm)
+    write_programs(tmp_path / "bin", {"scontrol": "echo 127.0.0.1", "srun": LOST})
+    paths = [str(tmp_path / "bin"), str(Path(sys.executable).parent), os.environ["PATH"]]
+    own = {"RUN": str(run), "SLURM_JOB_NODELIST": "x", "SLURM_JOB_ID": "12"}
+    given = {**os.environ, **own, "PATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(["bash", "-c", script], env=given, capture_output=True, text=True)
+    assert done.returncode == 3, done.stderr
+    assert "server0.0 on 127.0.0.1 ended with exit code 3: the job ends" in done.stderr
+    assert json.loads((run / "manifest.json").read_bytes())["state"] == "stopped", done.stderr
+    rounds = len((run / "metrics.jsonl").read_text().splitlines())
+    assert [int(path.name) for path in (run / "checkpoints").iterdir()] == [rounds]
+    again = ["resume", str(run), f"checkpoint.pause_round={rounds + 1}"]
+    words = [sys.executable, "-m", "rlhf_lab.cli.main", *again]
+    done = subprocess.run(words, env=given, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert f"resumed at round {rounds}" in done.stdout
+    assert len((run / "metrics.jsonl").read_text().splitlines()) == rounds + 1
+
+
+def write_programs(folder: Path, bodies: dict[str, str]) -> None:
+    """Stand-ins for Slurm's commands."""
+    folder.mkdir()
+    for name, body in bodies.items():
+        (folder / name).write_text(f"#!/bin/bash\n{body}\n")
+        (folder / name).chmod(0o755)
+
+
+def test_the_time_for_saving_is_that_which_was_passed() -> None:
+    assert "$(seq 30)" in script_of()
+    assert "$(seq 600)" in script_of(grace=600)
+    with pytest.raises(UserError, match=r"--grace -1: choose 1 second or more"):
+        SlurmWishes(grace=-1)
+
+
 def test_a_lost_daemon_ends_the_job(tmp_path: Path) -> None:
     script = script_of("1x1:1+0", "mode=async", wishes=Wishes(has_mps=True))
     code, errors, steps = script_run(tmp_path, script, 2, {"daemon": 1})
     assert code == 1
     assert "mps0 on alpha ended" in errors
-    assert all("CUDA_MPS_PIPE_DIRECTORY=" in step for step in steps)
+    assert {step.split()[1] for step in steps} == {"/tmp/rlhf-lab-mps-12"}, "another for each job"
 
 
 @pytest.mark.parametrize("job", [12, 13])

@@ -19,8 +19,9 @@ from rlhf_lab.experiment.layout import Layout, Node, parsed
 from rlhf_lab.rollout.ports import free_port, require_free
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.sweeps.launchers import local
+from rlhf_lab.sweeps.launchers.addresses import Ports
 from rlhf_lab.sweeps.launchers.slurm_script import slurm_script
-from rlhf_lab.sweeps.launchers.torchrun import Command, Ports, Wishes, commands, hosts_of
+from rlhf_lab.sweeps.launchers.torchrun import Command, Wishes, commands, hosts_of
 from rlhf_lab.types.errors import UserError
 from tests.conftest import MakeConfig
 from tests.support.survival import wait_until
@@ -82,6 +83,22 @@ def test_servers_and_trainers_find_each_other() -> None:
         "algo=grpo generator=vllm_server 'generator.urls=[http://127.0.0.1:8100]' "
         "generator.connect_seconds=900"
     )
+
+
+@pytest.mark.parametrize(
+    ("layout", "word", "seen"),
+    [
+        ("1x8:7+1", "reward.device=cuda:7", "0,1,2,3,4,5,6,7"),
+        ("1x8:5+1", "+reward.terms.proxy.device=cuda:6", "0,1,2,3,4,5,6"),
+        ("1x8:5+1", "judge.device=cuda:1", "0,1,2,3,4"),
+    ],
+)
+def test_trainers_see_the_gpu_of_the_reward_model(layout: str, word: str, seen: str) -> None:
+    server, trainer = commands(parsed(layout), ["gpu1"], PORTS, [word], Wishes())
+    assert trainer.environment["CUDA_VISIBLE_DEVICES"] == seen
+    assert server.environment["CUDA_VISIBLE_DEVICES"] == "7" or layout != "1x8:7+1"
+    with pytest.raises(UserError, match=r"reward\.device=cuda:8: .* choose cuda:0 to cuda:7"):
+        commands(parsed(layout), ["gpu1"], PORTS, ["reward.device=cuda:8"], Wishes())
 
 
 def test_ranks_count_the_nodes_that_train_and_meet_at_the_first_of_them() -> None:
@@ -288,3 +305,14 @@ def test_several_trainers_need_an_engine_for_several(config_of: MakeConfig) -> N
     check_trainers(config_of("engine=fsdp"), 7)
     with pytest.raises(UserError, match="engine=single with 7 trainers"):
         check_trainers(config_of(), 7)
+
+
+def test_each_run_has_its_own_mps_daemon_which_all_of_its_processes_find() -> None:
+    def pipes(run_id: str) -> set[str | None]:
+        wishes = Wishes(has_mps=True, run_id=run_id)
+        found = commands(parsed("1x1:1+0"), ["alpha"], Ports(1, 2), [], wishes)
+        assert [command.name for command in found] == ["mps0", "trainer0"]
+        return {command.environment.get("CUDA_MPS_PIPE_DIRECTORY") for command in found}
+
+    assert len(pipes("a")) == len(pipes("b")) == 1
+    assert pipes("a") != pipes("b")

@@ -15,7 +15,8 @@ from rlhf_lab.experiment import lifecycle
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.experiment.data_report import inspect
 from rlhf_lab.experiment.data_tables import share
-from rlhf_lab.experiment.prepare import Artifacts, read_pairs
+from rlhf_lab.experiment.labelled_pairs import read_pairs
+from rlhf_lab.experiment.prepare import Artifacts
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.tasks.audit import DataOptions, Limits, SplitAudit, audit_split
 from rlhf_lab.tasks.fingerprints import ngrams, normalised, words

@@ -21,8 +21,9 @@ from rlhf_lab.cli.reward_model import train_reward_models
 from rlhf_lab.experiment import lifecycle
 from rlhf_lab.experiment.build_engine import build_value_model
 from rlhf_lab.experiment.build_stage import stage_engine
+from rlhf_lab.experiment.labelled_pairs import read_pairs
 from rlhf_lab.experiment.make_models import STRENGTH
-from rlhf_lab.experiment.prepare import Artifacts, read_pairs
+from rlhf_lab.experiment.prepare import Artifacts
 from rlhf_lab.models.causal_lm import load_policy
 from rlhf_lab.models.reward_model import chosen_label, load_reward_model, reward_model_from
 from rlhf_lab.models.scratch import ScratchModel

@@ -12,7 +12,8 @@ import pytest
 import torch
 
 from rlhf_lab.runs.disk import save_file
-from rlhf_lab.training.checkpoint import Checkpoints, Snapshot
+from rlhf_lab.training.checkpoint import Checkpoints
+from rlhf_lab.training.checkpoint_files import Snapshot
 from rlhf_lab.training.checkpoint_options import CheckpointOptions
 from rlhf_lab.training.engines.options import SingleEngineOptions
 from rlhf_lab.training.engines.shards import ShardFiles

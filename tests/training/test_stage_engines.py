@@ -19,7 +19,7 @@ from rlhf_lab.experiment.run_products import settings_hash
 from rlhf_lab.models.causal_lm import load_policy
 from rlhf_lab.models.pretrained import PretrainedModel
 from rlhf_lab.models.reward_model import load_reward_model, reward_model_from
-from rlhf_lab.models.shapes import with_parameters, without_weights
+from rlhf_lab.models.without_weights import with_parameters, without_weights
 from rlhf_lab.rewards.model import last_token_scores
 from rlhf_lab.runs.folder import config_hash
 from rlhf_lab.runs.trackers.console import Console

@@ -46,7 +46,7 @@ def test_both_loaders_of_vllm_accept_the_processor(is_name: bool) -> None:
     from vllm.v1.worker.gpu.sample.logits_processor.loader import _load_v2_logitsprocs
 
     from rlhf_lab.rollout.generators.vllm.plugin import GreedyTemperature
-    from rlhf_lab.rollout.generators.vllm.servers import PROCESSOR
+    from rlhf_lab.rollout.generators.vllm.server_checks import PROCESSOR
 
     named = PROCESSOR if is_name else GreedyTemperature
     assert _load_v2_logitsprocs([named]) == [GreedyTemperature]

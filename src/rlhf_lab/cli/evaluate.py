@@ -31,7 +31,7 @@ def job(cfg: DictConfig, may_make: bool = False) -> None:
             "benchmarks; start it without torchrun"
         )
     from rlhf_lab.experiment.evaluate import show
-    from rlhf_lab.experiment.lifecycle import evaluate_again
+    from rlhf_lab.experiment.evaluate_again import evaluate_again
     from rlhf_lab.training.engines.broadcast_engine import STOP
     from rlhf_lab.training.engines.distributed import main_rank
 
@@ -60,8 +60,8 @@ def evaluate_each(folders: Sequence[str], changes: Sequence[str], may_make: bool
     """Evaluate several runs, each with its own config. One that fails is reported and the others go
     on; each result is written at once."""
     from rlhf_lab.cli.compose import checked, compose
-    from rlhf_lab.experiment import lifecycle
     from rlhf_lab.experiment.evaluate import show
+    from rlhf_lab.experiment.evaluate_again import evaluate_again
 
     if MULTIRUN & set(changes):
         raise UserError("rlhf-lab evaluate RUN RUN -m: sweep over one run at a time")
@@ -73,7 +73,7 @@ def evaluate_each(folders: Sequence[str], changes: Sequence[str], may_make: bool
         config, console = checked(cfg)
         is_quiet.append(config.output.quiet)
         console.print(f"run {config.output.dir}")
-        evaluated.append(lifecycle.evaluate_again(config, console, may_make))
+        evaluated.append(evaluate_again(config, console, may_make))
 
     for folder in folders:
         try:

@@ -16,8 +16,14 @@ from rlhf_lab.experiment.layout import Layout, parsed
 from rlhf_lab.rollout.ports import require_free
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.sweeps.launchers import local, torchrun
-from rlhf_lab.sweeps.launchers.slurm_script import JOB_PORTS, SlurmWishes, slurm_script
-from rlhf_lab.sweeps.launchers.torchrun import Command, Ports, Wishes
+from rlhf_lab.sweeps.launchers.addresses import Ports
+from rlhf_lab.sweeps.launchers.slurm_script import (
+    GRACE_SECONDS,
+    JOB_PORTS,
+    SlurmWishes,
+    slurm_script,
+)
+from rlhf_lab.sweeps.launchers.torchrun import Command, Wishes
 from rlhf_lab.types.errors import UserError
 
 if TYPE_CHECKING:
@@ -49,6 +55,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--container-image", default="", metavar="IMAGE", help="for srun, with pyxis")
     text = "for srun, beside the working folder"
     add("--container-mounts", default="", metavar="A:B,C:D", help=text)
+    text = f"for trainers to save their state once a process is lost ({GRACE_SECONDS})"
+    add("--grace", type=int, default=0, metavar="SECONDS", help=text)
     parser.add_argument_group("key=value ...", "overrides of the run, as for `rlhf-lab train`")
 
 
@@ -78,6 +86,7 @@ def slurm_wishes(options: argparse.Namespace) -> SlurmWishes:
         "--mem": options.mem,
         "--container-image": options.container_image,
         "--container-mounts": options.container_mounts,
+        "--grace": options.grace,
     }
     passed = [key for key, value in wishes.items() if value]
     if passed and not options.slurm:

@@ -113,8 +113,8 @@ def search(
 
 
 def compare(options: argparse.Namespace, config: Config, console: Console) -> None:
+    from rlhf_lab.experiment.planning.layouts.errors import show_errors
     from rlhf_lab.experiment.planning.layouts.gpus import named
-    from rlhf_lab.experiment.planning.layouts.show import show_errors
     from rlhf_lab.experiment.planning.layouts.workload import workload_of
     from rlhf_lab.models.devices import torch_threads
 

@@ -27,6 +27,7 @@ from rlhf_lab.evaluation.samples import (
     generate_samples,
     proxy_metrics,
     sample_metrics,
+    text_rows,
 )
 from rlhf_lab.models.batching import collate
 from rlhf_lab.models.devices import torch_threads
@@ -90,7 +91,7 @@ class Evaluator:
         generated = groups if drawn is firsts else [*groups, *drawn]
         tokens = sum(len(sample.tokens) for group in generated for sample in group.samples)
         metrics |= distance | {"eval/generated_tokens": tokens}
-        return metrics, self._texts(firsts, judged)
+        return metrics, text_rows(firsts, self.references, judged)
 
     def _generate(self, generator: Generator, weights: Weights, num: int) -> list[Group]:
         return generate_samples(generator, weights, self.prompts, num, self.options.chunk_groups)
@@ -167,26 +168,6 @@ class Evaluator:
         """Tokens by which a prompt's sample is longer than its reference."""
         sample, reference = firsts[index].samples[0], self.references[index].samples[0]
         return len(sample.tokens) - len(reference.tokens)
-
-    def _texts(
-        self, firsts: Sequence[Group], judged: Sequence[Judged | None]
-    ) -> list[dict[str, Any]]:
-        """A row per prompt; gold is None where it could not be judged, and a reference where there
-        is none."""
-        references: list[str | None] = [group.samples[0].text for group in self.references]
-        return [
-            {
-                "uid": group.prompt.example.uid,
-                "prompt": group.prompt.example.prompt,
-                "reference": reference,
-                "sample": group.samples[0].text,
-                "gold": row.gold if row else None,
-                "reference_gold": row.reference_gold if row else None,
-            }
-            for group, reference, row in zip(
-                firsts, references or [None] * len(firsts), judged, strict=True
-            )
-        ]
 
     def _distance(self, weights: Weights, firsts: list[Group]) -> tuple[Metrics, list[Group]]:
         """KL and perplexity to SFT, and the samples that they were measured on."""

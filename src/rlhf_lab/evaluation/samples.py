@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from rlhf_lab.evaluation.measures.intervals import mean
+from rlhf_lab.evaluation.measures.verdicts import Judged
 from rlhf_lab.types.data import Metrics, Weights
 from rlhf_lab.types.protocols import Generator, Spreading
 from rlhf_lab.types.reward_protocols import Comparing, Metered, Reward
@@ -50,3 +52,22 @@ def drain_counts(noun: str, reward: Reward | Comparing) -> Metrics:
     """The counts of a reward since the last call, such as requests to a judge."""
     counts = reward.drain() if isinstance(reward, Metered) else {}
     return {f"{noun}/{name}": number for name, number in counts.items()}
+
+
+def text_rows(
+    firsts: Sequence[Group], references: Sequence[Group], judged: Sequence[Judged | None]
+) -> list[dict[str, Any]]:
+    """A row per prompt; gold is None where it could not be judged, and a reference where there
+    is none."""
+    texts: list[str | None] = [group.samples[0].text for group in references]
+    return [
+        {
+            "uid": group.prompt.example.uid,
+            "prompt": group.prompt.example.prompt,
+            "reference": reference,
+            "sample": group.samples[0].text,
+            "gold": row.gold if row else None,
+            "reference_gold": row.reference_gold if row else None,
+        }
+        for group, reference, row in zip(firsts, texts or [None] * len(firsts), judged, strict=True)
+    ]

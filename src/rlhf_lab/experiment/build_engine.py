@@ -15,8 +15,8 @@ from rlhf_lab.models.adapters import with_adapters
 from rlhf_lab.models.causal_rows import stores_no_masks
 from rlhf_lab.models.devices import chosen
 from rlhf_lab.models.reward_model import load_reward_model
-from rlhf_lab.models.shapes import without_weights
 from rlhf_lab.models.value_model import ValueNetwork, value_model_from, value_model_like
+from rlhf_lab.models.without_weights import without_weights
 from rlhf_lab.rewards.model import reads_last_token
 from rlhf_lab.rewards.options import model_paths
 from rlhf_lab.training.engines.broadcast_engine import DONE, BroadcastEngine

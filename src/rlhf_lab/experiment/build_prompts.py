@@ -9,13 +9,13 @@ from typing import Any
 
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.experiment.derived import response_tokens
+from rlhf_lab.experiment.planning.forecast import require_eval_prompts
 from rlhf_lab.rollout.generators.pairs import PairsGenerator, PairsSampling
 from rlhf_lab.tasks import chat
 from rlhf_lab.tasks.lazy_rows import LazyRows
 from rlhf_lab.tasks.pairs import pair_examples
 from rlhf_lab.tasks.prompts import Encode, PromptStream, Render, Shorten, never_shorter
 from rlhf_lab.tasks.protocols import Shortening, Task
-from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.randomness import stable_hash
 from rlhf_lab.types.samples import Example, Prompt, Split
 
@@ -48,13 +48,7 @@ def build_rollout_prompts(config: Config, pairs: str, tokenizer: Any) -> PromptS
 def build_eval_prompts(config: Config, tokenizer: Any) -> list[Prompt]:
     """The prompts that every evaluation of the task uses, whatever the seed."""
     stream = build_prompts(config, tokenizer, config.eval.split, "evaluation", shuffle=False)
-    available = len(stream)
-    if config.eval.prompts > available:
-        raise UserError(
-            f"eval.prompts={config.eval.prompts}, but split {config.eval.split.value} of "
-            f"task={config.task.name} has {available} rows: "
-            f"pass eval.prompts={available} or less"
-        )
+    require_eval_prompts(config, len(stream))
     return [stream[index] for index in range(config.eval.prompts)]
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.experiment.generator_devices import generator_devices
 from rlhf_lab.models.determinism import FIXED_WORKSPACES, WORKSPACE
 from rlhf_lab.models.devices import chosen
+from rlhf_lab.rewards.fields import AUTO
+from rlhf_lab.rewards.options import named_parts
 from rlhf_lab.rollout.mode_choices import ExecutorKind
 from rlhf_lab.runs.kernels import Kernels
 from rlhf_lab.runs.kernels import require as require_kernels
@@ -25,12 +28,12 @@ def check_kernels(config: Config) -> None:
             f"kernels=portable with generator={config.generator.name}: vLLM has kernels of its "
             "own; pass generator=hf, or kernels=native"
         )
-    for key in ("engine", "generator"):
-        device = getattr(config, key).device
-        if chosen(device, f"{key}.device").type != "cpu":
+    named = [(f"{part}.device", getattr(config, part).device) for part in ("engine", "generator")]
+    for key, device in [*named, *reward_devices(config)]:
+        if chosen(device, key).type != "cpu":
             raise UserError(
-                f"kernels=portable with {key}.device={device}: a GPU has kernels of its own; pass "
-                f"{key}.device=cpu, or kernels=native"
+                f"kernels=portable with {key}={device}: a GPU has kernels of its own; pass "
+                f"{key}=cpu, or kernels=native"
             )
     require_kernels(config.kernels, world_size())
 
@@ -67,6 +70,14 @@ def check_trainers(config: Config, count: int) -> None:
         )
 
 
+def reward_devices(config: Config) -> Iterator[tuple[str, str]]:
+    """Key and value of every device that a reward model names."""
+    for node in ("reward", "judge"):
+        for key, part in named_parts(node, getattr(config, node)):
+            if (device := getattr(part, "device", AUTO)) != AUTO:
+                yield f"{key}.device", device
+
+
 def full_precision(config: Config) -> str:
     """A warning of float32 passes on a GPU; '' without them."""
     if not is_gpu(config.engine.device, "engine.device"):
@@ -92,6 +103,8 @@ def check_devices(config: Config) -> None:
     check_trainers(config, world_size())
     chosen(options.device, "engine.device")
     chosen(config.generator.device, "generator.device")
+    for key, device in reward_devices(config):
+        chosen(device, key)
     generator_devices(config)
     if ":" in options.device and world_size() > 1:
         raise UserError(

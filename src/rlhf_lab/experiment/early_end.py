@@ -11,10 +11,11 @@ from typing import Any
 from rlhf_lab.experiment.outputs import CHECKPOINTS
 from rlhf_lab.runs.disk import disk_error
 from rlhf_lab.runs.folder import MANIFEST
+from rlhf_lab.runs.precision import precision_in
 from rlhf_lab.runs.run_directory import End, RunDirectory
 from rlhf_lab.runs.secrets import masked
 from rlhf_lab.runs.signals import Stop
-from rlhf_lab.training.checkpoint import saved_checkpoints
+from rlhf_lab.training.checkpoint_files import saved_checkpoints
 from rlhf_lab.types.errors import StopRequested
 
 
@@ -51,9 +52,26 @@ def resume_hint(folder: Path) -> str:
 
 
 def resume_text(manifest: Mapping[str, Any], folder: Path) -> str:
-    """Where a run that is resumed goes on, if that is not at a checkpoint; else ""."""
+    """Where a run that is resumed goes on, if that is not at a checkpoint, and whether it computes
+    in another way; else ""."""
     if "resumed" not in manifest:
         return ""
+    return "\n".join(filter(None, (place_text(manifest, folder), other_precision(manifest))))
+
+
+def other_precision(manifest: Mapping[str, Any]) -> str:
+    """That another device or type of numbers stands behind `auto` than before; else ""."""
+    before, now = manifest["resumed"][-1].get("precision"), precision_in(manifest)
+    if not before or before == now:
+        return ""
+    return (
+        f"warning: it computed with {before} before, and goes on with {now}: its rounds compare "
+        "with no run of one kind; name engine.device and engine.dtype to keep the former"
+    )
+
+
+def place_text(manifest: Mapping[str, Any], folder: Path) -> str:
+    """Where it goes on, if that is not at a checkpoint; else ""."""
     if "weights_digest" in manifest:
         return "it had trained to its end: its evaluation is made"
     if saved_checkpoints(folder / CHECKPOINTS):

@@ -2,43 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from rlhf_lab.evaluation.options import Validate
-from rlhf_lab.experiment.config import Config, plain
+from rlhf_lab.experiment.config import Config
 from rlhf_lab.experiment.derived import generation_settings, timing_settings
 from rlhf_lab.experiment.early_end import end_early, resume_text, with_hint
-from rlhf_lab.experiment.evaluate import Evaluated, evaluate_run
-from rlhf_lab.experiment.harness import run_harness
+from rlhf_lab.experiment.evaluate import evaluate_run
+from rlhf_lab.experiment.evaluate_again import send_evaluation
 from rlhf_lab.experiment.model_card import write_card
 from rlhf_lab.experiment.outputs import RECORDS, FolderOutput
 from rlhf_lab.experiment.planning import planner
 from rlhf_lab.experiment.policy_loader import PolicyLoader
 from rlhf_lab.experiment.prepare import Artifacts
-from rlhf_lab.experiment.run_products import own_products, products_of
+from rlhf_lab.experiment.run_products import own_products
 from rlhf_lab.experiment.sources import Sources
 from rlhf_lab.experiment.train import learn
 from rlhf_lab.experiment.validate import validate
 from rlhf_lab.models.causal_lm import require_savable, save_policy
 from rlhf_lab.models.devices import release_unused
-from rlhf_lab.models.shapes import with_parameters, without_weights
 from rlhf_lab.models.weights import weights_digest
+from rlhf_lab.models.without_weights import with_parameters, without_weights
 from rlhf_lab.rollout.mode_choices import ExecutorKind
 from rlhf_lab.runs import folder as runs
 from rlhf_lab.runs import forkserver
 from rlhf_lab.runs.extents import extent_of
-from rlhf_lab.runs.manifest import read_manifest
 from rlhf_lab.runs.provenance import peak_memory_bytes, short_commit
 from rlhf_lab.runs.run_directory import End, RunDirectory
 from rlhf_lab.runs.run_lock import run_lock
 from rlhf_lab.runs.signals import Stop, listening
 from rlhf_lab.runs.trackers.console import Console
-from rlhf_lab.runs.trackers.evaluations import mirror_evaluation
-from rlhf_lab.runs.trackers.identity import JobType, TrackedRun
-from rlhf_lab.types.data import Metrics, Weights
+from rlhf_lab.types.data import Weights
 from rlhf_lab.types.errors import UserError
 
 Record = Mapping[str, Any]
@@ -184,17 +181,6 @@ def validate_version(
         validate(config, sources, loader, folder, console, version)
 
 
-def send_evaluation(
-    config: Config, folder: Path, job_type: JobType, rows: Sequence[Metrics], console: Console
-) -> None:
-    """Send an evaluation to the trackers that mirror the run."""
-    manifest = read_manifest(runs.manifest_path(folder))
-    run = TrackedRun(
-        folder, plain(config), manifest.get("run_id", ""), job_type, short_commit(manifest)
-    )
-    mirror_evaluation(config.tracker, run, rows, console.print)
-
-
 def claim_folder(config: Config) -> Path:
     """The folder that the user named, or a new one named after the run."""
     if config.output.dir:
@@ -206,20 +192,3 @@ def claim_folder(config: Config) -> Path:
     name = f"{config.task.name}-{method}-{config.mode.name}-{config.model.name}"
     label_ = f"{name}-N{config.run.updates_per_round}-seed{config.seed}"
     return runs.new_folder(Path(config.output.root), label_)
-
-
-def evaluate_again(config: Config, console: Console, may_make: bool = False) -> Evaluated:
-    """Evaluate the saved weights of a run, with the eval options of this config. may_make: whether
-    artifacts that are not found are made."""
-    folder = Path(config.output.dir)
-    with run_lock(folder):
-        if config.eval.is_harness:
-            run_harness(config, folder, console)
-            return Evaluated(str(folder), [])
-        loader = PolicyLoader()
-        sources = Artifacts(config, console, loader, products_of(folder, may_make)).sources()
-        rows = evaluate_run(config, sources, loader, folder, console)
-        send_evaluation(config, folder, "evaluate", rows, console)
-        if (folder / runs.POLICY).is_dir():
-            write_card(config, folder, folder / runs.POLICY, config.run.num_rounds)
-    return Evaluated(str(folder), rows)

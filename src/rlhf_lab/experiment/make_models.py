@@ -20,7 +20,7 @@ from rlhf_lab.models.devices import chosen, torch_threads
 from rlhf_lab.models.pretrained import PretrainedModel
 from rlhf_lab.models.reward_model import load_reward_model, reward_model_from, save_reward_model
 from rlhf_lab.models.scratch import ScratchModel
-from rlhf_lab.models.shapes import with_parameters, without_weights
+from rlhf_lab.models.without_weights import with_parameters, without_weights
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.tasks.references import reference_sample
 from rlhf_lab.training.engines.policy_with_values import PolicyWithValues

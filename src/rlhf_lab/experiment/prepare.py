@@ -15,6 +15,7 @@ import torch
 from rlhf_lab.experiment.artifact_keys import ArtifactKeys, Key, given_labels, pairs_to_relabel
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.experiment.derived import has_references, trains_on_labels
+from rlhf_lab.experiment.labelled_pairs import read_pairs, require_one_vocabulary, within_context
 from rlhf_lab.experiment.make_labels import copy_labels, make_labels, make_relabelled
 from rlhf_lab.experiment.make_models import (
     STRENGTH,
@@ -26,17 +27,13 @@ from rlhf_lab.experiment.make_models import (
 from rlhf_lab.experiment.policy_loader import PolicyLoader
 from rlhf_lab.experiment.run_products import RunProducts, UsedProducts
 from rlhf_lab.experiment.sources import Sources
-from rlhf_lab.models.causal_lm import load_tokenizer
 from rlhf_lab.models.pretrained import PretrainedModel
 from rlhf_lab.models.scratch import ScratchModel
 from rlhf_lab.rewards.options import num_proxies
-from rlhf_lab.runs.jsonl import read_rows
 from rlhf_lab.runs.reading import read_json
 from rlhf_lab.runs.trackers.console import Console
-from rlhf_lab.tasks.pairs import SIDES, with_tokens
+from rlhf_lab.tasks.pairs import with_tokens
 from rlhf_lab.training.stages.cache import cached, product_folder, verify
-from rlhf_lab.training.stages.scored_rows import tokens_of
-from rlhf_lab.types.errors import UserError
 
 METRICS = "metrics.json"
 Make = Callable[[Path], dict[str, float]]
@@ -201,33 +198,5 @@ class Artifacts:
         rows = read_pairs(self.labels().folder / f"{name}.jsonl")
         if path := self._config.labels.path:
             return [within_context(with_tokens(row, tokenizer), model, path) for row in rows]
-        self._check_vocabulary(tokenizer)
+        require_one_vocabulary(self._config, self.policy, tokenizer)
         return rows
-
-    def _check_vocabulary(self, tokenizer: Any) -> None:
-        policy, proxy = (self.policy(m) for m in (self._config.model, self._config.proxy))
-        if (policy.path, policy.revision) == (proxy.path, proxy.revision):
-            return
-        if load_tokenizer(policy, None).get_vocab() != tokenizer.get_vocab():
-            raise UserError(
-                f"proxy={self._config.proxy.name} and model={self._config.model.name} have "
-                "different vocabularies: the pairs are stored as tokens of the policy; choose "
-                "model@proxy of the same family"
-            )
-
-
-def within_context(row: dict[str, Any], model: Any, path: str) -> dict[str, Any]:
-    """The row, refused if the reward model cannot read it whole."""
-    context = getattr(model.config, "max_position_embeddings", None)
-    longest = max(len(tokens_of(row, side)) for side in SIDES)
-    if context is not None and longest > context:
-        raise UserError(
-            f"labels.path={path}: the pair of the prompt {row['prompt'][:60]!r} has {longest} "
-            f"tokens, more than the reward model's context of {context}: shorten or delete the row"
-        )
-    return row
-
-
-def read_pairs(path: Path) -> list[dict[str, Any]]:
-    """The labelled pairs of an artifact that `cached` has verified."""
-    return read_rows(path)

@@ -19,7 +19,7 @@ from rlhf_lab.experiment.config import Config
 from rlhf_lab.experiment.policy_loader import PolicyLoader
 from rlhf_lab.experiment.sources import Sources
 from rlhf_lab.models.devices import chosen
-from rlhf_lab.models.shapes import with_parameters, without_weights
+from rlhf_lab.models.without_weights import with_parameters, without_weights
 from rlhf_lab.rollout.generators.hf import GeneratorSettings, HFGenerator
 from rlhf_lab.training.engines.broadcast_engine import DONE
 from rlhf_lab.training.engines.distributed import Processes, current, together

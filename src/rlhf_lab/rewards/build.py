@@ -10,10 +10,12 @@ from typing import Any
 
 import torch
 
+from rlhf_lab.models.devices import chosen
 from rlhf_lab.models.reward_model import chosen_label, load_reward_model
 from rlhf_lab.rewards.combined import CombinedReward, CombinedScorer
 from rlhf_lab.rewards.encoding import chat_encoder, encoder, steps_encoder
 from rlhf_lab.rewards.ensemble import EnsembleReward, EnsembleScorer
+from rlhf_lab.rewards.fields import AUTO
 from rlhf_lab.rewards.function import FunctionJudge, FunctionReward
 from rlhf_lab.rewards.judge.cache import JudgeCache
 from rlhf_lab.rewards.judge.calls import JudgeCalls
@@ -39,7 +41,7 @@ class RewardContext:
 
     tokenizer: the policy's. proxies: folders of the proxies that the pipeline trained, which stand
     in for models that no path names. response_limit: in tokens. cache: folder of all products.
-    device: where reward models run.
+    device: where reward models run that name none.
     """
 
     task: Task
@@ -49,6 +51,12 @@ class RewardContext:
     response_limit: int
     cache: Path
     device: torch.device = CPU
+
+    def device_of(self, options: ModelReward | StepsReward) -> torch.device:
+        """Where a reward model runs. Raises UserError for a device that is not here."""
+        if options.device == AUTO:
+            return self.device
+        return chosen(options.device, "reward.device")
 
     def reference(self, group: Group) -> Sample:
         """The reference answer to a group's prompt."""
@@ -79,7 +87,8 @@ def build_model(options: ModelReward, context: RewardContext) -> Reward:
         encode = chat_encoder(own_tokenizer, path)
     else:
         encode = encoder(context.tokenizer, own_tokenizer, reads_last_token(model))
-    return ModelScorer(model, offset, labelled, encode, context.threads, context.device)
+    device = context.device_of(options)
+    return ModelScorer(model, offset, labelled, encode, context.threads, device)
 
 
 def build_ensemble(options: EnsembleReward, context: RewardContext) -> Reward:
@@ -99,7 +108,8 @@ def build_steps(options: StepsReward, context: RewardContext) -> Reward:
         )
     decode = functools.partial(context.tokenizer.decode, skip_special_tokens=True)
     read = steps_encoder(context.tokenizer, own_tokenizer, options.path, decode)
-    return StepsScorer(model, offset, options, decode, read, context.threads, context.device)
+    device = context.device_of(options)
+    return StepsScorer(model, offset, options, decode, read, context.threads, device)
 
 
 def build_combined(options: CombinedReward, context: RewardContext) -> Reward:

@@ -61,6 +61,7 @@ class EnsembleReward(RewardOptions):
     chat: bool = fields.chat()
     missing_eos: float = fields.missing_eos()
     micro_rows: int = fields.micro_rows()
+    device: str = fields.device()
     is_learned: ClassVar[bool] = True
 
     def __post_init__(self) -> None:

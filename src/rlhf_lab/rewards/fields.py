@@ -5,6 +5,8 @@ from __future__ import annotations
 from rlhf_lab.rewards.limited import OnError
 from rlhf_lab.types import limits
 
+AUTO = "auto"
+
 
 def label() -> int:
     """Which output of a classification model is the reward."""
@@ -27,6 +29,15 @@ def missing_eos() -> float:
 def micro_rows() -> int:
     """The batch of a reward model."""
     return limits.rows(32, about="Rows of one forward pass of the reward model.")
+
+
+def device() -> str:
+    """Where a reward model runs."""
+    about = (
+        "Where the reward model runs: auto (with the generator, by generator.device), cpu, cuda or "
+        "cuda:N, such as the GPU of a vLLM server that leaves memory for it."
+    )
+    return limits.option(AUTO, about=about)
 
 
 def time_limit_s() -> float:

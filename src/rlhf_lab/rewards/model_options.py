@@ -27,6 +27,7 @@ class ModelReward(RewardOptions):
     chat: bool = fields.chat()
     missing_eos: float = fields.missing_eos()
     micro_rows: int = fields.micro_rows()
+    device: str = fields.device()
     is_learned: ClassVar[bool] = True
 
     @property

@@ -50,6 +50,7 @@ class StepsReward(RewardOptions):
         source="arXiv:2410.15115, section 4",
     )
     micro_rows: int = fields.micro_rows()
+    device: str = fields.device()
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -43,8 +43,16 @@ ADDED: dict[str, Any] = {
     "algo.whiten_rewards": False,
     "algo.shared_trunk": False,
     "algo.reference_decay": 1.0,
+    "run.return_scaling": "none",
+    "run.return_decay": 0.99,
+    "shaping.symlog": False,
+    "algo.value_baseline": False,
+    "algo.priority": False,
+    "algo.reference_kl": 0.0,
     "algo.termination": "fixed",
     "algo.macro_value": "first",
+    "reward.device": "auto",
+    "judge.device": "auto",
 }
 # Options of a group that had the key from the beginning.
 HAD = {"generator.dtype": ("vllm", "vllm_server")} | {
@@ -71,6 +79,8 @@ FIRST_VALUES = {
 }
 OVERRIDE = re.compile(r"([+~]*)([^=]+)(=.*)?", re.DOTALL)
 WORD = re.compile(r"\w+")
+# A term of a reward has the keys of a reward.
+TERM = re.compile(r"\.terms\.[^.]+")
 
 
 def present_key(key: str) -> str:
@@ -196,7 +206,7 @@ def without_added(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]
     return {
         name: without_added(value, f"{prefix}{name}.") if isinstance(value, Mapping) else value
         for name, value in values.items()
-        if (key := f"{prefix}{name}") not in ADDED
+        if (key := TERM.sub("", f"{prefix}{name}")) not in ADDED
         or value != ADDED[key]
         or values.get("name") in HAD.get(key, ())
     }

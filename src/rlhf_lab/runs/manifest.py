@@ -62,6 +62,7 @@ class Restart(TypedDict):
     after: str
     at: Moment
     kernels: NotRequired[str]
+    precision: NotRequired[str]
 
 
 class ModeSettings(TypedDict, total=False):

@@ -12,6 +12,7 @@ from uuid import uuid4
 from rlhf_lab.runs.atomic_folder import DRAFT, OLD_DRAFTS, atomic_write, remove_drafts
 from rlhf_lab.runs.folder import CONFIG, MANIFEST, make_folder, now
 from rlhf_lab.runs.manifest import kernels_in, read_manifest, state_in
+from rlhf_lab.runs.precision import precision_in
 from rlhf_lab.runs.provenance import provenance
 from rlhf_lab.runs.reading import Unreadable
 from rlhf_lab.runs.run_lock import LOCK
@@ -64,7 +65,8 @@ class RunDirectory:
         check_same(folder, before, manifest)
         whole = dict(before)
         if whole["state"] != "finished":
-            restart = {"after": state_in(before), "at": now(), "kernels": kernels_in(whole)}
+            computed = {"kernels": kernels_in(whole), "precision": precision_in(whole)}
+            restart = {"after": state_in(before), "at": now(), **computed}
             restarts = [*whole.get("resumed", []), restart]
             plugins = manifest.get("plugins", [])
             whole |= {"state": "running", "resumed": restarts, "plugins": plugins}

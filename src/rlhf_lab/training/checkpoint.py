@@ -7,76 +7,40 @@ keyed by what it is used for.
 
 from __future__ import annotations
 
-import json
-import re
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any, NotRequired
 
-from torch import Tensor
-from typing_extensions import TypedDict
-
-from rlhf_lab.rollout.chunk_states import QueuedChunk
 from rlhf_lab.runs.atomic_folder import CorruptFolder, atomic_folder, flush, remove_drafts, verify
-from rlhf_lab.runs.disk import save_file
-from rlhf_lab.runs.extents import EMPTY, Extent, GrowingFile, cut_all
-from rlhf_lab.runs.jsonl import read_rows
+from rlhf_lab.runs.extents import EMPTY, GrowingFile, cut_all
 from rlhf_lab.runs.reading import Unreadable, read_json
-from rlhf_lab.runs.saved_tensors import read_tensors
-from rlhf_lab.runs.schema import Count
+from rlhf_lab.training.checkpoint_files import (
+    QUEUE,
+    STATE,
+    Snapshot,
+    State,
+    read,
+    saved_checkpoints,
+    write_rest,
+    write_weights,
+)
 from rlhf_lab.training.checkpoint_optimizer import (
     SHARDS,
     optimizer_file,
-    owned,
-    read_optimizer,
     write_optimizer,
 )
 from rlhf_lab.training.checkpoint_options import CheckpointOptions
-from rlhf_lab.training.checkpoint_rows import as_row, from_row
 from rlhf_lab.types.data import Clock, Weights
 from rlhf_lab.types.errors import UserError
-from rlhf_lab.types.protocols import ShardWriter
 from rlhf_lab.types.rollouts import Chunk
 
-STATE = "state.json"
-QUEUE = "queue.jsonl"
 # Files of rows that checkpoints of 0.1 do not know.
 NEWER_RECORDS = ("rollouts.jsonl",)
-NAME = re.compile(r"[0-9]{8,15}")
-WEIGHTS = re.compile(r"weights-([0-9]{8,15})\.safetensors")
-
-
-class State(TypedDict):
-    """The content of state.json."""
-
-    round: Count
-    counters: dict[str, Any]
-    ledger: dict[str, Any]
-    records: NotRequired[dict[str, Extent]]
-
-
-@dataclass(frozen=True)
-class Snapshot:
-    """The state of a run between two rounds.
-
-    round: rounds done, which is also the number of the latest version. weights: that version, and
-    the older ones that wrote samples still to be trained on. writer: writes the optimizer's
-    state where processes have shards of it; `optimizer` is empty then.
-    """
-
-    round: int
-    weights: Mapping[int, Weights]
-    optimizer: Mapping[str, Tensor]
-    counters: Mapping[str, Any]
-    queue: Sequence[QueuedChunk]
-    ledger: Mapping[str, Any]
-    writer: ShardWriter | None = None
 
 
 class Checkpoints:
@@ -206,46 +170,3 @@ class Checkpoints:
                 f"{missing[0]}: go on with that version, or delete it to start from the beginning"
             )
         cut_all(self._folder.parent, wanted, folder)
-
-
-def saved_checkpoints(folder: Path) -> list[Path]:
-    """The checkpoints in a folder, oldest first; files and folders with other names are skipped."""
-    paths = folder.glob("[0-9]*")
-    return sorted(path for path in paths if NAME.fullmatch(path.name) and path.is_dir())
-
-
-def read(folder: Path, chunk: Callable[[int], Chunk]) -> Snapshot:
-    """Read a verified checkpoint. chunk(number): the chunk with its prompts."""
-    state = read_json(folder / STATE, State)
-    found = [(WEIGHTS.fullmatch(path.name), path) for path in sorted(folder.glob("weights-*"))]
-    weights = {int(match[1]): owned(read_tensors(path)) for match, path in found if match}
-    if state["round"] != int(folder.name) or state["round"] not in weights:
-        raise Unreadable(folder, f"it is of round {state['round']}, whose weights it lacks")
-    return Snapshot(
-        round=state["round"],
-        weights={version: Weights(version, tensors) for version, tensors in weights.items()},
-        optimizer=read_optimizer(folder),
-        counters=state["counters"],
-        queue=[from_row(row, chunk) for row in read_rows(folder / QUEUE)],
-        ledger=state["ledger"],
-    )
-
-
-def write_weights(versions: Mapping[int, Weights], draft: Path) -> None:
-    """Write versions of the policy, which never change."""
-    for version, weights in versions.items():
-        save_file(dict(weights.state), draft / f"weights-{version:08d}.safetensors")
-
-
-def write_rest(snapshot: Snapshot, records: Mapping[str, Any], draft: Path) -> None:
-    """Write all but tensors."""
-    state = {
-        "round": snapshot.round,
-        "counters": snapshot.counters,
-        "ledger": snapshot.ledger,
-        "records": records,
-    }
-    (draft / STATE).write_text(json.dumps(state), encoding="utf-8")
-    with (draft / QUEUE).open("w", encoding="utf-8") as file:
-        for queued in snapshot.queue:
-            file.write(json.dumps(as_row(queued)) + "\n")

@@ -20,10 +20,12 @@ from rlhf_lab.models.batching import collate, minibatches, rewards_of
 from rlhf_lab.rollout.chunk_states import RoundRollouts
 from rlhf_lab.rollout.pipeline import Pipeline
 from rlhf_lab.runs.rollouts import RolloutSample, chosen
-from rlhf_lab.training.checkpoint import Checkpoints, Snapshot
+from rlhf_lab.training.checkpoint import Checkpoints
+from rlhf_lab.training.checkpoint_files import Snapshot
 from rlhf_lab.training.ledger import Ledger
 from rlhf_lab.training.optim import Optim
 from rlhf_lab.training.probe import measure_gaps
+from rlhf_lab.training.return_scaling import ReturnRange
 from rlhf_lab.training.rollout_samples import rollout_samples
 from rlhf_lab.training.round_metrics import (
     UpdateMetrics,
@@ -36,7 +38,7 @@ from rlhf_lab.training.round_rows import count_tokens, informative_first, shuffl
 from rlhf_lab.types.data import Batch, Credit, Metrics, UpdateResult, ValueModel, Weights
 from rlhf_lab.types.errors import StopRequested
 from rlhf_lab.types.protocols import Adaptive, Algorithm, Correction, Engine, Scheduled
-from rlhf_lab.types.run_options import RunOptions
+from rlhf_lab.types.run_options import ReturnScaling, RunOptions
 from rlhf_lab.types.samples import Group
 
 # Stand in for the number of the pass in the key of a shuffle: the two choices of groups.
@@ -73,7 +75,8 @@ class Loop:
     longest response, in tokens. probe_groups: groups per round whose rows are read again to measure
     the three off-policy gaps (off_policy.gaps), in every `probe_every`-th round. reference_groups:
     groups per round that get reference log-probs where only metrics use them; ALL for every group.
-    kept_samples: samples per round that hooks.keep_samples gets.
+    kept_samples: samples per round that hooks.keep_samples gets. returns: range of returns, with
+    run.return_scaling.
     """
 
     algo: Algorithm
@@ -92,6 +95,7 @@ class Loop:
     probe_every: int = 1
     reference_groups: int = ALL
     kept_samples: int = 0
+    returns: ReturnRange | None = None
 
     def train(self, start: Snapshot | None = None) -> Weights:
         """Train all remaining rounds, or those before the run's pause. The pipeline must be open.
@@ -151,6 +155,9 @@ class Loop:
         self.engine.restore(weights, start.optimizer)
         if isinstance(self.algo, Adaptive):
             self.algo = self.algo.with_kl_coef(start.counters["kl_coef"])
+        if "return_range" in start.counters:
+            decay = self.run_options.return_decay
+            self.returns = ReturnRange(decay, start.counters["return_range"])
         self.pipeline.restore(start.counters, start.queue, start.weights)
         return weights
 
@@ -193,7 +200,7 @@ class Loop:
         algo = self._algo_of(round_)
         with self._span("reference", round_):
             batch = self._read(weights, groups)
-            credit = algo.credit(rewards_of(groups), batch)
+            credit = self._scaled(algo.credit(rewards_of(groups), batch), groups, batch)
             self.ledger.count(rounds=1, **token_fates(rollouts, batch, credit))
             for rollout in [*rollouts.rollouts, *rollouts.dropped]:
                 self.ledger.count_rollout(rollout)
@@ -205,11 +212,20 @@ class Loop:
             for part in minibatches(batch, credit, self.algo.reduction, num, order_P):
                 with self._span("update", round_):
                     updates.add(part, self._update(part, algo, groups, round_, updates.number))
+        if self.returns is not None:
+            metrics["algo/return_range"] = self.returns.average
         if isinstance(self.algo, Adaptive):
             metrics["algo/kl_coef"] = self.algo.kl_coef
             self.algo = self.algo.adapted(metrics["kl/sampled_reference_k1"], len(batch))
         kept = float(credit.keep_B.float().mean())
         return metrics | updates.metrics() | {"rows_kept": kept, "round": round_}, credit
+
+    def _scaled(self, credit: Credit, groups: Sequence[Group], batch: Batch) -> Credit:
+        if self.run_options.return_scaling is ReturnScaling.none:
+            return credit
+        before = self.returns or ReturnRange(self.run_options.return_decay)
+        self.returns = before.after(credit, rewards_of(groups), batch)
+        return self.returns.scaled(credit)
 
     def _algo_of(self, round_: int) -> Algorithm:
         if isinstance(self.algo, Scheduled):
@@ -303,6 +319,8 @@ class Loop:
             writer = self.engine.sharded()
             if isinstance(self.algo, Adaptive):
                 counters["kl_coef"] = self.algo.kl_coef
+            if self.returns is not None and self.returns.average is not None:
+                counters["return_range"] = self.returns.average
             self.checkpoints.save(
                 Snapshot(
                     round=weights.version,

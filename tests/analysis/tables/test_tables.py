@@ -13,8 +13,9 @@ import pytest
 from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.sources.filter_text import parse_query
 from rlhf_lab_analysis.sources.findings import Finding, Kind
-from rlhf_lab_analysis.sources.folders import kernels_of, read_folder
+from rlhf_lab_analysis.sources.folders import read_folder
 from rlhf_lab_analysis.sources.record import Reading, Record, Source, flat, look_up
+from rlhf_lab_analysis.sources.starts import kernels_of, precision_of
 from rlhf_lab_analysis.tables.store import load, save
 from rlhf_lab_analysis.tables.summary import printable
 from rlhf_lab_analysis.tables.table import make_tables
@@ -174,6 +175,38 @@ def test_the_kernels_of_a_run_are_those_of_all_its_starts() -> None:
         again = [{"after": "died", "at": "now", "kernels": before}, {"after": "died", "at": "now"}]
         assert kernels_of({"host": host, "resumed": again}) == known
     assert kernels_of({}) == ""
+
+
+CPU, GPU = ("engine float32 on cpu", "engine bfloat16 on cuda")
+
+
+def test_runs_of_one_condition_on_a_gpu_and_on_a_cpu_are_told() -> None:
+    """Their configs are equal where auto chose; an engine.dtype that was asked for is none."""
+    gpu = [record(f"r{n}", n, precision=GPU) for n in (1, 2)]
+    slow = record("r3", 3, precision=CPU)
+    named = config(4, mode="lagged") | {"engine": {"dtype": "float32"}}
+    asked = record("r4", 4, precision=CPU, config=named)
+    made = tables(*gpu, slow, asked, record("r5", 5))
+    assert [finding.line for finding in made.findings if finding.kind == "other_precision"] == [
+        f"other_precision: runs/r3: computed with {CPU}, but {GPU} in 2 of 3 runs: "
+        "auto stood for another device"
+    ]
+    known = dict(zip(made.runs["run"], made.runs["precision"], strict=True))
+    assert known == {"r1": GPU, "r2": GPU, "r3": CPU, "r4": CPU, "r5": ""}
+    midway = record("r3", 3, precision=f"{GPU} then {CPU}")
+    assert kinds(tables(*gpu, midway)) == ["other_precision"]
+
+
+def test_the_precision_of_a_run_is_that_of_all_its_starts() -> None:
+    engine = {"device": "cpu", "dtype": "float32", "micro_tokens": 0, "tf32": False}
+    now = {"engine": engine, "generator": {"device": "cuda", "dtype": "bfloat16"}}
+    text = "engine float32 on cpu, generator bfloat16 on cuda"
+    assert precision_of({"precision": now}) == text
+    again = [{"after": "died", "at": "now", "precision": GPU}, {"after": "died", "at": "now"}]
+    assert precision_of({"precision": now, "resumed": again}) == f"{GPU} then {text}"
+    tf32 = {"engine": engine | {"tf32": True}}
+    assert precision_of({"precision": tf32}) == f"{CPU} with tf32"
+    assert precision_of({}) == ""
 
 
 def test_a_part_of_a_selection_says_what_it_is() -> None:

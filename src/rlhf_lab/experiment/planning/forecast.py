@@ -100,13 +100,16 @@ def size(number: float) -> str:
 def require_prompts(config: Config) -> None:
     """Refuse an evaluation of more prompts than there are, which else ends the run after its last
     update."""
-    split = config.eval.split
     if not evaluates(config):
         return
-    there = len(config.task.examples(split))
+    require_eval_prompts(config, len(config.task.examples(config.eval.split)))
+
+
+def require_eval_prompts(config: Config, there: int) -> None:
+    """Refuse an evaluation of more prompts than its split has."""
     if config.eval.prompts > there:
         raise UserError(
-            f"eval.prompts={config.eval.prompts}, but split {split.value} of "
+            f"eval.prompts={config.eval.prompts}, but split {config.eval.split.value} of "
             f"task={config.task.name} has {there} rows: pass "
             f"eval.prompts={there} or less"
         )

@@ -18,7 +18,7 @@ from rlhf_lab.runs.live.facts import elapsed, events, facts_of
 from rlhf_lab.runs.live.progress import PROGRESS, TRAIN, Progress, read_progress
 from rlhf_lab.runs.live.rows import Row, RowFile
 from rlhf_lab.runs.live.sample import LastSample, Sample
-from rlhf_lab.runs.live.window import Window
+from rlhf_lab.runs.live.window import Window, shares
 from rlhf_lab.runs.manifest import error_of, read_manifest, state_in
 from rlhf_lab.runs.reading import Unreadable
 
@@ -188,16 +188,3 @@ MEANS = ("reward", "kl", "length", "eos_rate", "entropy", "grad_norm")
 def view_of(folder: Path, now: Now = time.time) -> LiveState:
     """The state of a run, read once."""
     return RunFollower(folder, now).view()
-
-
-def shares(window: Window, generators: int) -> dict[str, float | None]:
-    """How the lanes spent the window."""
-    if generators:
-        return {
-            "trainer_waiting": window.share("wait"),
-            "generator_waiting": window.share("generator_wait", generators),
-        }
-    generating, scoring = window.share("generate"), window.share("score")
-    if generating is not None and scoring is not None:
-        generating = min(1.0, generating + scoring)
-    return {"generating": generating, "training": window.share("train")}

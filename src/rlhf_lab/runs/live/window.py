@@ -64,3 +64,16 @@ class Window:
         for row in self.rows:
             total.update(row.rounds if unit == "rounds" else row.updates)
         return dict(sorted(total.items()))
+
+
+def shares(window: Window, generators: int) -> dict[str, float | None]:
+    """How the lanes spent the window."""
+    if generators:
+        return {
+            "trainer_waiting": window.share("wait"),
+            "generator_waiting": window.share("generator_wait", generators),
+        }
+    generating, scoring = window.share("generate"), window.share("score")
+    if generating is not None and scoring is not None:
+        generating = min(1.0, generating + scoring)
+    return {"generating": generating, "training": window.share("train")}

@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rlhf_lab.experiment.layout import Layout
+from rlhf_lab.sweeps.launchers.addresses import HOST_MARK, PORT_MARK, Ports
 from rlhf_lab.sweeps.launchers.torchrun import (
-    HOST_MARK,
-    PORT_MARK,
+    MPS_FOLDER,
+    MPS_PIPES,
     RUN_ID,
     Command,
-    Ports,
     Wishes,
     commands,
 )
@@ -30,20 +30,25 @@ IGNORE_SIGNALS = "env --ignore-signal=TERM,USR1,USR2 "
 CPUS_OF_DEVICE, GIGABYTES_OF_DEVICE = 8, 64
 # Seconds for trainers to save their state once a process is lost.
 GRACE_SECONDS = 30
+GRACE = "-seconds-of-grace"
 
 
 @dataclass(frozen=True)
 class SlurmWishes:
     """What a job asks Slurm for. share: other jobs may use its nodes. cpus, memory: of a node, 0
-    and "" for all of a node, or a share by the devices. image, mounts: of pyxis's containers."""
+    and "" for all of a node, or a share by the devices. image, mounts: of pyxis's containers.
+    grace: seconds for trainers to save their state once a process is lost, 0 for the usual."""
 
     share: bool = False
     cpus: int = 0
     memory: str = ""
     image: str = ""
     mounts: str = ""
+    grace: int = 0
 
     def __post_init__(self) -> None:
+        if self.grace < 0:
+            raise UserError(f"--grace {self.grace}: choose 1 second or more")
         if self.mounts and not self.image:
             raise UserError(
                 f"--container-mounts {self.mounts} without --container-image: only a container "
@@ -86,6 +91,7 @@ trap 'stopped=true' TERM USR1 USR2
 declare -A names=()
 trainers=0
 """
+MPS = f'export {MPS_PIPES}="{MPS_FOLDER}$SLURM_JOB_ID"\n'
 # Slurm's numbers of GPUs are those of the whole node where it does not confine jobs.
 CONFINED = """if [[ "${CUDA_VISIBLE_DEVICES:-0}" != 0* ]]; then
     echo "--share: Slurm does not confine jobs to their GPUs here (ConstrainDevices); \\
@@ -121,7 +127,7 @@ if [ "$code" != 0 ]; then
     for pid in "${{!names[@]}}"; do
         [[ ${{names[$pid]}} == trainer* ]] && kill "$pid" 2>/dev/null
     done
-    for _ in $(seq {GRACE_SECONDS}); do
+    for _ in $(seq {GRACE}); do
         left=false
         for pid in "${{!names[@]}}"; do
             [[ ${{names[$pid]}} == trainer* ]] && kill -0 "$pid" 2>/dev/null && left=true
@@ -143,13 +149,15 @@ def slurm_script(
     slurm: SlurmWishes = ALONE,
 ) -> str:
     """A job of all nodes, with one step for every command. It ends when the trainers end, and
-    within a minute after any process is lost, which it names."""
+    within `grace` seconds after any process is lost, which it names."""
     names = [f"{number}{HOST_MARK}" for number in range(layout.nodes)]
     found = commands(layout, names, ports, overrides, wishes)
     header = "\n".join(["#!/bin/bash", *slurm.header(layout, wishes.is_cpu)]) + "\n"
     confined = CONFINED if slurm.share and not wishes.is_cpu else ""
     steps = [line for command in found for line in step(command, slurm)]
-    return header + START + confined + "\n".join(steps) + "\n" + WATCH.lstrip("\n")
+    begin = START + (MPS if wishes.has_mps else "") + confined
+    watch = WATCH.lstrip("\n").replace(GRACE, str(slurm.grace or GRACE_SECONDS))
+    return header + begin + "\n".join(steps) + "\n" + watch
 
 
 def step(command: Command, slurm: SlurmWishes) -> list[str]:

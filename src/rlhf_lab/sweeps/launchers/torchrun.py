@@ -7,48 +7,40 @@ processes on other machines: ssh, Slurm or a person does.
 from __future__ import annotations
 
 import hashlib
+import re
 import shlex
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from rlhf_lab.experiment.layout import Layout, Node
 from rlhf_lab.models.determinism import FIXED_WORKSPACES, WORKSPACE
 from rlhf_lab.rollout.ports import LOOPBACK
+from rlhf_lab.sweeps.launchers.addresses import (
+    BY_NCCL,
+    Ports,
+    lead_of,
+    listening_at,
+    nccl,
+    reached,
+)
 from rlhf_lab.types.errors import UserError
 
 # A trainer that receives SIGTERM saves a checkpoint first, at the end of its round.
 SHUTDOWN_SECONDS = 600
 # Servers of a large model take minutes to be ready, and are started together with the trainers.
 CONNECT = "generator.connect_seconds=900"
-BY_NCCL = "generator.sync=nccl"
-# Placeholders for the name of a host and for a port, which are known in the job only.
-HOST_MARK = "-host-of-the-job"
-PORT_MARK = "-port-of-the-job"
 # Servers and trainers of one run have one id, by which a trainer knows its own servers.
 RUN_ID = "RLHF_LAB_RUN_ID"
+REWARD_DEVICE = re.compile(r"\+*(?:reward|judge)(?:\.terms\.[^.]+)?\.device=cuda:(\d+)")
 MPS_PIPES = "CUDA_MPS_PIPE_DIRECTORY"
+MPS_FOLDER = "/tmp/rlhf-lab-mps-"
 MPS_DAEMON = ("nvidia-cuda-mps-control", "-f")
-
-
-@dataclass(frozen=True)
-class Ports:
-    """trainers: where ranks meet. servers: of a node's first generator; others count up. nccl: of
-    rank 0 for its servers, None for the default. is_of_job: they count from a Slurm job's first
-    port."""
-
-    trainers: int
-    servers: int
-    nccl: int | None = None
-    is_of_job: bool = False
-
-    def text(self, number: int) -> str:
-        return f"{number}{PORT_MARK if self.is_of_job else ''}"
 
 
 @dataclass(frozen=True)
 class Wishes:
     """is_cpu: assign no devices. has_mps: CUDA's MPS daemon on every node, so that processes share
-    a device's time. run_id: for processes that do not inherit one."""
+    a device's time. run_id: for processes that do not inherit one, "" for those of a Slurm job."""
 
     is_cpu: bool = False
     has_mps: bool = False
@@ -65,8 +57,8 @@ class Wishes:
         return run | visible | self.mps()
 
     def mps(self) -> dict[str, str]:
-        """Where a node's processes meet its MPS daemon."""
-        return {MPS_PIPES: "/tmp/rlhf-lab-mps"} if self.has_mps else {}
+        """Where a node's processes meet its MPS daemon: another folder for each run."""
+        return {MPS_PIPES: MPS_FOLDER + self.run_id} if self.has_mps and self.run_id else {}
 
 
 def run_id_of(*parts: object) -> str:
@@ -106,9 +98,8 @@ def commands(
     nodes = layout.placed()
     shared = [*overrides, *(["generator=vllm_server"] if layout.generators else [])]
     found = reached(layout, hosts, ports)
-    sync = [
-        word for word in nccl(found, overrides, lead_of(layout, hosts), ports) if word == BY_NCCL
-    ]
+    by_nccl = nccl(found, overrides, lead_of(layout, hosts), ports)
+    sync = [word for word in by_nccl if word == BY_NCCL]
     servers = [
         Command(
             node.number,
@@ -119,23 +110,31 @@ def commands(
         for node in nodes
         for place, device in enumerate(node.generators)
     ]
-    train = (
-        "-m",
-        "rlhf_lab.cli.main",
-        "train",
-        *trainer_overrides(layout, hosts, ports, overrides),
-    )
+    own = trainer_overrides(found, by_nccl) if layout.generators else []
+    train = ("-m", "rlhf_lab.cli.main", "train", *overrides, *own)
     training = [node for node in nodes if node.trainers]
     trainers = [
         Command(
             node.number,
             f"trainer{node.number}",
             (*torchrun(node, rank, len(training), hosts[training[0].number], ports), *train),
-            wishes.environment(range(node.trainers)) | workspace(overrides),
+            wishes.environment(trainer_devices(layout, node, overrides)) | workspace(overrides),
         )
         for rank, node in enumerate(training)
     ]
     return [*daemons(nodes, wishes), *servers, *trainers]
+
+
+def trainer_devices(layout: Layout, node: Node, overrides: Sequence[str]) -> range:
+    """Devices that the trainers of a node see: their own, and those up to the one that a reward
+    model is placed on, so that its number is the node's."""
+    named = [int(found[1]) for word in overrides if (found := REWARD_DEVICE.fullmatch(word))]
+    if (last := max(named, default=0)) >= layout.devices:
+        raise UserError(
+            f"reward.device=cuda:{last}: a node of layout={layout} has {layout.devices} devices; "
+            f"choose cuda:0 to cuda:{layout.devices - 1}"
+        )
+    return range(max(node.trainers, last + 1))
 
 
 def workspace(overrides: Sequence[str]) -> dict[str, str]:
@@ -151,72 +150,12 @@ def daemons(nodes: Sequence[Node], wishes: Wishes) -> list[Command]:
     return [Command(node.number, f"mps{node.number}", MPS_DAEMON, wishes.mps()) for node in nodes]
 
 
-def lead_of(layout: Layout, hosts: Sequence[str]) -> str:
-    """The host of rank 0, which alone speaks to the servers."""
-    return hosts[next(node.number for node in layout.placed() if node.trainers)]
-
-
-def reached(
-    layout: Layout, hosts: Sequence[str], ports: Ports
-) -> dict[tuple[int, int], tuple[str, str]]:
-    """Host and port at which rank 0 reaches each server, by its node and place on it. Servers of
-    rank 0's own node are at the loopback interface: they share its memory, and no other job can
-    reach them."""
-    lead = lead_of(layout, hosts)
-    return {
-        (node.number, place): (
-            LOOPBACK if hosts[node.number] == lead else hosts[node.number],
-            ports.text(ports.servers + place),
-        )
-        for node in layout.placed()
-        for place in range(len(node.generators))
-    }
-
-
-def nccl(
-    found: Mapping[tuple[int, int], tuple[str, str]],
-    overrides: Sequence[str],
-    lead: str,
-    ports: Ports,
-) -> list[str]:
-    """Overrides by which weights go to servers of other nodes through NCCL, unless the user
-    chose a folder or a way."""
-    chosen = {word.partition("=")[0].lstrip("+") for word in overrides}
-    if chosen & {"generator.weights_folder", "generator.sync"}:
-        return nccl_place(chosen, lead, ports) if BY_NCCL in overrides else []
-    is_far = any(host != LOOPBACK for host, _ in found.values())
-    return [BY_NCCL, *nccl_place(chosen, lead, ports)] if is_far else []
-
-
-def nccl_place(chosen: Set[str], lead: str, ports: Ports) -> list[str]:
-    """Address and port of rank 0 for its servers, unless the user chose them."""
-    place = {"generator.nccl_host": lead}
-    if ports.nccl is not None:
-        place["generator.nccl_port"] = ports.text(ports.nccl)
-    return [f"{key}={value}" for key, value in place.items() if key not in chosen]
-
-
 def trainer_overrides(
-    layout: Layout, hosts: Sequence[str], ports: Ports, overrides: Sequence[str]
+    found: Mapping[tuple[int, int], tuple[str, str]], by_nccl: Sequence[str]
 ) -> list[str]:
-    """All overrides of the run, with the addresses of its servers."""
-    if not layout.generators:
-        return list(overrides)
-    found = reached(layout, hosts, ports)
+    """Overrides by which trainers find their servers."""
     urls = ",".join(f"http://{host}:{port}" for host, port in found.values())
-    by_nccl = nccl(found, overrides, lead_of(layout, hosts), ports)
-    return [
-        *(*overrides, "generator=vllm_server"),
-        *(f"generator.urls=[{urls}]", CONNECT),
-        *by_nccl,
-    ]
-
-
-def listening_at(place: tuple[str, str]) -> tuple[str, ...]:
-    """Where a server listens: on the loopback interface, if it is reached there."""
-    host, port = place
-    everywhere = () if host == LOOPBACK else ("generator.host=0.0.0.0",)
-    return (f"generator.port={port}", *everywhere)
+    return ["generator=vllm_server", f"generator.urls=[{urls}]", CONNECT, *by_nccl]
 
 
 def torchrun(node: Node, rank: int, num_nodes: int, first: str, ports: Ports) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
 from rlhf_lab.models.forward import TokenRows
-from rlhf_lab.models.shapes import release_weights, without_weights
+from rlhf_lab.models.without_weights import release_weights, without_weights
 from rlhf_lab.training.engines.distributed import Processes, require_group
 from rlhf_lab.training.engines.options import FSDPOptions
 from rlhf_lab.training.engines.parameter_backend import ReferenceUse

@@ -1,14 +1,9 @@
-"""What `rlhf-lab plan --gpu` prints: a table of layouts, the commands of the best, and errors."""
+"""What `rlhf-lab plan --gpu` prints: a table of layouts and the commands of the best."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
-from typing_extensions import TypedDict
-
-from rlhf_lab.experiment.config import Config
-from rlhf_lab.experiment.derived import response_tokens
 from rlhf_lab.experiment.layout import Layout
 from rlhf_lab.experiment.planning.forecast import size
 from rlhf_lab.experiment.planning.layouts.choice import Choice
@@ -18,18 +13,10 @@ from rlhf_lab.experiment.planning.layouts.search import (
     Fixed,
     Plan,
     best_of,
-    planned,
     ranked,
 )
 from rlhf_lab.experiment.planning.layouts.workload import Workload
 from rlhf_lab.experiment.planning.overlap_advice import duration
-from rlhf_lab.experiment.planning.timing import Measurement, measured
-from rlhf_lab.rollout.generators.vllm.options import VLLMSampling
-from rlhf_lab.rollout.generators.vllm.server_options import VLLMServerSampling
-from rlhf_lab.runs.folder import METRICS, manifest_path, metrics
-from rlhf_lab.runs.manifest import read_manifest
-from rlhf_lab.runs.reading import checked
-from rlhf_lab.runs.schema import Amount
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
 
@@ -55,7 +42,6 @@ ASSUMED = (
     "GPU sustains, lengths as in the last line"
 )
 HOUR = 3600
-Totals = TypedDict("Totals", {"total/generated_tokens": Amount, "total/prefill_tokens": Amount})
 
 
 def show_layouts(
@@ -134,80 +120,3 @@ def nothing_fits(layouts: Sequence[Layout], work: Workload, gpu: Gpu, fixed: Fix
         f"{size(memory.trainer)} for a trainer and {size(memory.generator)} for a generator; pass "
         "more --devices or --nodes, a smaller model, or model.lora_rank=16"
     )
-
-
-def show_errors(folder: Path, config: Config, work: Workload, gpu: Gpu, console: Console) -> None:
-    """Print the prediction for a run's own layout beside what the run measured. Mean lengths are
-    those of the run."""
-    measurement = measured(folder)
-    own = work.with_lengths(*mean_lengths(folder, work))
-    layout = layout_of_run(config, num_trainers(folder))
-    device = config.engine.device if config.engine.device != "auto" else gpu.device
-    plan = planned(own, choice_of(config, layout, device.partition(":")[0]), gpu)
-    rows = [
-        [name, duration(predicted), duration(took), f"{predicted / took - 1:+.0%}" if took else "-"]
-        for name, predicted, took in compared(plan, measurement)
-    ]
-    title = f"a round of {folder} on {gpu.name}, predicted from sizes"
-    console.table(title, ("part", "predicted", "measured", "error"), rows)
-
-
-def mean_lengths(folder: Path, work: Workload) -> tuple[float, float]:
-    """Mean tokens of the prompts that a run read and of the responses that it generated."""
-    path = folder / METRICS
-    rows = list(metrics(folder))
-    if not rows:
-        raise UserError(f"{path} has no rows: train again, a few rounds suffice")
-    totals = checked(rows[-1], Totals, path)
-    return (
-        totals["total/prefill_tokens"] / (len(rows) * work.groups),
-        totals["total/generated_tokens"] / (len(rows) * work.rows),
-    )
-
-
-def num_trainers(folder: Path) -> int:
-    """Trainers of a run; runs from before that was recorded had one, or cannot be compared."""
-    settings = read_manifest(manifest_path(folder)).get("settings", {})
-    return int(settings.get("num_trainers", 1))
-
-
-def layout_of_run(config: Config, trainers: int) -> Layout:
-    """The layout of a run, on one node: how its devices lie on several is not recorded."""
-    generator = config.generator
-    servers = len(generator.urls) if isinstance(generator, VLLMServerSampling) else 0
-    generators = servers * generator.num_gpus if isinstance(generator, VLLMServerSampling) else 0
-    return Layout(1, trainers + generators, trainers, generators)
-
-
-def choice_of(config: Config, layout: Layout, device: str) -> Choice:
-    """How a config is placed by a layout. device: what `auto` means, cpu or cuda."""
-    generator, engine = config.generator, config.engine.on(device)
-    longest = config.task.max_prompt_tokens + response_tokens(config)
-    return Choice(
-        layout,
-        engine.name,
-        engine.dtype.value,
-        engine.micro_tokens or engine.micro_rows * longest,
-        engine.gradient_checkpointing,
-        generator.tensor_parallel_size if isinstance(generator, VLLMSampling) else 1,
-    )
-
-
-def compared(plan: Plan, measurement: Measurement) -> list[tuple[str, float, float]]:
-    """Part, predicted and measured seconds of a round."""
-    settings, rounds = measurement.settings, measurement.rounds
-    count = len(rounds)
-    generated = sum(
-        seconds * rows
-        for round_ in rounds
-        for seconds, rows in zip(round_.chunks, settings.chunk_rows, strict=False)
-    )
-    reference = sum(round_.rows for round_ in rounds) * settings.rows
-    trained = sum(round_.trained for round_ in rounds) * settings.trained_rows
-    seconds = plan.seconds
-    return [
-        ("generate and score", seconds.generate + seconds.score, generated / count),
-        ("reference", seconds.reference, reference / count),
-        ("updates", seconds.update, trained / count),
-        ("round", seconds.whole, measurement.wall / count),
-    ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from time import perf_counter
@@ -10,24 +9,22 @@ from time import perf_counter
 from rlhf_lab.rollout.generators.hf import Tokenizer
 from rlhf_lab.rollout.generators.vllm.batch_effects import batch_effect
 from rlhf_lab.rollout.generators.vllm.options import Prove
-from rlhf_lab.rollout.generators.vllm.proof import Proof, perturbed
+from rlhf_lab.rollout.generators.vllm.proof import Proof, perturbed, proof_requests
 from rlhf_lab.rollout.generators.vllm.requests import (
     Answer,
     Backend,
     Drawing,
-    EngineFailure,
     Request,
     drawing_of,
     requests_of,
+    require_versions,
 )
 from rlhf_lab.types.data import Weights
 from rlhf_lab.types.protocols import WeightFeed
-from rlhf_lab.types.randomness import stable_hash
 from rlhf_lab.types.rollouts import Chunk, GeneratorReport
 from rlhf_lab.types.samples import Finish, Group, Sample
 
 CANARY = "proof"
-PROOF_ROWS = 8
 PROOF_TOKENS = 16
 ALONE = 4
 
@@ -88,7 +85,7 @@ class VLLMGenerator:
             self._begin_announced()
         answers = self._backend.finish(begun.number, follow)
         versions = self._versions[begun.first :]
-        self._check(answers, versions)
+        require_versions(answers, versions)
         if not self._has_measured and len(versions) == 1:
             self._measure(begun.requests, begun.drawing, answers, versions[0])
         drawn = iter(answers)
@@ -149,39 +146,15 @@ class VLLMGenerator:
         drawing = replace(
             self._drawing, max_new_tokens=min(PROOF_TOKENS, self._drawing.max_new_tokens)
         )
-        requests = [
-            Request(
-                tokens=chunk.prompts[row % len(chunk.prompts)].tokens,
-                seed=stable_hash("proof", row) % 2**63,
-                place=row,
-                is_greedy=row == 0,
-                is_spread=True,
-            )
-            for row in range(max(PROOF_ROWS, 2 * self._backend.num_engines))
-        ]
+        requests = proof_requests(chunk.prompts, self._backend.num_engines)
         answers = self._draw(requests, drawing, name)
         gap = self._proof.require(weights, name, requests, answers)
         self._note(**{"generator/proof_gap_mean": gap.mean, "generator/proof_gap_max": gap.largest})
 
     def _draw(self, requests: Sequence[Request], drawing: Drawing, name: str) -> list[Answer]:
         answers = self._backend.draw(requests, drawing)
-        self._check(answers, [name])
+        require_versions(answers, [name])
         return answers
-
-    def _check(self, answers: Sequence[Answer], names: Sequence[str]) -> None:
-        """Refuse tokens of other versions than these, and log-probs that are no numbers."""
-        for answer in answers:
-            has_all = len(answer.versions) == len(answer.tokens)
-            if not has_all or not set(answer.versions) <= set(names):
-                raise EngineFailure(
-                    f"a sample was written by version {' and '.join(sorted(set(answer.versions)))} "
-                    f"of the weights, not by {' or '.join(names)}: does another program load "
-                    "weights into this vLLM?"
-                )
-            if any(map(math.isnan, answer.logps)):  # elsewhere NaN marks offline samples
-                raise FloatingPointError(
-                    f"the policy's log-probs are NaN at version {names[-1]}: no sample was made"
-                )
 
     def _measure(
         self, requests: Sequence[Request], drawing: Drawing, answers: Sequence[Answer], name: str

@@ -21,6 +21,7 @@ from rlhf_lab.rollout.generators.vllm.process import (
 )
 from rlhf_lab.rollout.generators.vllm.requests import Answer, Drawing, EngineFailure, Request
 from rlhf_lab.rollout.generators.vllm.serve import ALONE
+from rlhf_lab.rollout.generators.vllm.server_checks import PROCESSOR
 from rlhf_lab.rollout.generators.vllm.server_options import (
     IPC_VARIABLES,
     OWN_READS_FILES,
@@ -28,7 +29,7 @@ from rlhf_lab.rollout.generators.vllm.server_options import (
     Sync,
     VLLMServerSampling,
 )
-from rlhf_lab.rollout.generators.vllm.servers import PROCESSOR, Servers
+from rlhf_lab.rollout.generators.vllm.servers import Servers
 from rlhf_lab.rollout.generators.vllm.weights import shape_of
 from rlhf_lab.rollout.ports import free_port, require_free
 from rlhf_lab.types.data import Weights

@@ -16,7 +16,9 @@ from rlhf_lab.rollout.generators.vllm.requests import Answer, EngineFailure, Req
 from rlhf_lab.types.data import Weights
 from rlhf_lab.types.heartbeat import beat
 from rlhf_lab.types.randomness import stable_hash
+from rlhf_lab.types.samples import Prompt
 
+PROOF_ROWS = 8
 NOISE = 0.1
 FLOOR = 0.02
 # Normal numbers cost more than all else here, so a tensor has this many of its own, over and over.
@@ -119,3 +121,17 @@ def plus_repeated(tensor: Tensor, block_N: Tensor) -> Tensor:
     torch.add(before[:end].view(-1, size), block_N, out=after[:end].view(-1, size))
     torch.add(before[end:], block_N[: len(before) - end], out=after[end:])
     return whole
+
+
+def proof_requests(prompts: Sequence[Prompt], num_engines: int) -> list[Request]:
+    """Samples to compare: at least two for each copy of the model, one of them greedy."""
+    return [
+        Request(
+            tokens=prompts[row % len(prompts)].tokens,
+            seed=stable_hash("proof", row) % 2**63,
+            place=row,
+            is_greedy=row == 0,
+            is_spread=True,
+        )
+        for row in range(max(PROOF_ROWS, 2 * num_engines))
+    ]

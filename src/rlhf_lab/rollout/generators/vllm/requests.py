@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -138,3 +139,19 @@ def sampling_params(request: Request, drawing: Drawing) -> dict[str, Any]:
     if request.is_greedy:
         params["extra_args"] = {GREEDY_TEMPERATURE: drawing.temperature}
     return params
+
+
+def require_versions(answers: Sequence[Answer], names: Sequence[str]) -> None:
+    """Refuse tokens of other versions than these, and log-probs that are no numbers."""
+    for answer in answers:
+        has_all = len(answer.versions) == len(answer.tokens)
+        if not has_all or not set(answer.versions) <= set(names):
+            raise EngineFailure(
+                f"a sample was written by version {' and '.join(sorted(set(answer.versions)))} of "
+                f"the weights, not by {' or '.join(names)}: does another program load weights "
+                "into this vLLM?"
+            )
+        if any(map(math.isnan, answer.logps)):  # elsewhere NaN marks offline samples
+            raise FloatingPointError(
+                f"the policy's log-probs are NaN at version {names[-1]}: no sample was made"
+            )
