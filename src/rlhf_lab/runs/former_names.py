@@ -46,6 +46,7 @@ ADDED: dict[str, Any] = {
     "run.return_scaling": "none",
     "run.return_decay": 0.99,
     "shaping.symlog": False,
+    "generator.scores": "",
     "algo.value_baseline": False,
     "algo.priority": False,
     "algo.reference_kl": 0.0,
