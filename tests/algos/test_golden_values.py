@@ -20,6 +20,7 @@ from rlhf_lab.algos.macro_actions import (
 from rlhf_lab.algos.ppo import PPO
 from rlhf_lab.models.batching import collate, rewards_of
 from rlhf_lab.types.data import PolicyOutput, ValueModel
+from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.protocols import Adaptive
 from tests.support.examples import group
 from tests.support.golden import (
@@ -293,3 +294,21 @@ def test_the_priority_of_a_lol_is_the_advantage_over_the_mean_positive_one() -> 
     batch = four_rows(ALoL(priority=True))
     by_hand = [1.0 / 0.875, 0.75 * 0.75 / 0.875]
     assert [float(x) for x in batch.credit_BT[:, 0]] == pytest.approx(by_hand)
+
+
+def test_ppo_with_symlog_values_by_hand() -> None:
+    # what the value model says is the symlog of these values, so that advantages are those of ppo()
+    algo = replace(ppo(), symlog_values=True, whiten_advantages=False)
+    batch = collated()
+    squashed_BT = batch.value_BT.sign() * (1 + batch.value_BT.abs()).log()
+    credit = algo.credit(rewards_of(two_prompts()), replace(batch, value_BT=squashed_BT))
+    assert cells(credit.value_BT) == pytest.approx(flat(GAIN), abs=1e-5)
+    assert credit.target_BT is not None and credit.return_BT is not None
+    assert cells(credit.return_BT) == pytest.approx(flat(TARGET), abs=1e-5)
+    # all targets are positive: log(1.469552), log(1.6716), ...
+    assert cells(credit.target_BT) == pytest.approx([math.log1p(x) for x in flat(TARGET)], abs=1e-5)
+
+
+def test_means_of_squashed_values_are_refused() -> None:
+    with pytest.raises(UserError, match=r"algo.macro_value=equal with algo.symlog_values=true"):
+        MacroPPO(symlog_values=True, macro_value=MacroValue.equal)

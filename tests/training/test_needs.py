@@ -128,7 +128,7 @@ def test_values_come_from_a_reward_model_without_changing_it(make_config: MakeCo
         ("algo=ppo", "algo.shared_trunk=true", "algo.reference_decay=0.5"),
         ("algo=online_dpo", "algo.refresh_every=3"),
         ("algo=dapo", "mode=lagged"),
-        ("algo=mdpo",),
+        ("algo=mdpo", "algo.symlog_values=true"),
         ("algo=a_lol", "algo.value_baseline=true", "run.group_size=1"),
         ("algo=rloo", "run.return_scaling=percentile", "run.return_decay=0.5"),
         ("algo=ma_ppo", "algo.termination=random", "algo.macro_value=equal"),

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
 from rlhf_lab.algos import fields
-from rlhf_lab.algos.advantages import gae, token_rewards, whitened
+from rlhf_lab.algos.advantages import gae, symexp, symlog, token_rewards, whitened
 from rlhf_lab.algos.common import keep_all, value_error
 from rlhf_lab.types import limits
 from rlhf_lab.types.data import (
@@ -46,6 +46,11 @@ class ActorCritic(limits.Limited, key="algo"):
     shared_trunk: bool = limits.option(
         False, about="Whether values come from a head on the policy, not a model of their own."
     )
+    symlog_values: bool = limits.option(
+        False,
+        about="Whether the value model learns symlog(return); values are symexp of its numbers.",
+        source="DreamerV3, arXiv:2301.04104, eq. 8 and 9",
+    )
     reference_decay: float = limits.share(
         1.0,
         about="Share of the reference kept each round while it moves to the policy; 1 fixes it.",
@@ -78,9 +83,12 @@ class ActorCritic(limits.Limited, key="algo"):
         reward_BT = token_rewards(reward_PG, self.kl_coef, batch)
         if self.whiten_rewards:
             reward_BT = whitened(reward_BT, batch.mask_BT, keep_mean=True)
-        gain_BT, target_BT = self.advantages(reward_BT, batch)
+        if self.symlog_values:
+            batch = replace(batch, value_BT=symexp(batch.value_BT))
+        gain_BT, return_BT = self.advantages(reward_BT, batch)
+        target_BT = symlog(return_BT) if self.symlog_values else return_BT
         credit_BT = whitened(gain_BT, batch.mask_BT) if self.whiten_advantages else gain_BT
-        return Credit(credit_BT, keep_all(reward_PG), target_BT)
+        return Credit(credit_BT, keep_all(reward_PG), target_BT, return_BT)
 
     def advantages(self, reward_BT: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         """Advantages and targets of the values, BT each, from the reward of each token."""

@@ -78,6 +78,16 @@ def token_rewards(reward_PG: Tensor, kl_coef: float, batch: Batch) -> Tensor:
     return rest_B1 * is_last_BT + step_BT - kl_coef * kl_BT
 
 
+def symlog(value: Tensor) -> Tensor:
+    """sign(x) log(1 + |x|) (arXiv:2301.04104, eq. 9)."""
+    return value.sign() * value.abs().log1p()
+
+
+def symexp(value: Tensor) -> Tensor:
+    """The inverse of `symlog`: sign(x) (exp(|x|) - 1)."""
+    return value.sign() * value.abs().expm1()
+
+
 def to_go(reward_BT: Tensor) -> Tensor:
     """Return of each token without discount: its reward and all later ones, BT."""
     return reward_BT.flip(1).cumsum(dim=1).flip(1)

@@ -12,6 +12,7 @@ from rlhf_lab.algos.common import clipped_surrogate, value_error
 from rlhf_lab.algos.macro_actions import MacroActions, MacroValue, Termination, macro_actions
 from rlhf_lab.types import limits
 from rlhf_lab.types.data import Batch, LossOutput, Objective, PolicyOutput
+from rlhf_lab.types.errors import UserError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -45,6 +46,14 @@ class MacroPPO(ActorCritic):
         source="arXiv:2410.02743, section 3.2.2",
     )
     clip: float = fields.clip(0.2, of="macro action's")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.symlog_values and self.macro_value is not MacroValue.first:
+            raise UserError(
+                f"algo.macro_value={self.macro_value} with algo.symlog_values=true: a mean of "
+                "squashed values is not the squashed mean; pass algo.macro_value=first"
+            )
 
     @property
     def objective(self) -> Objective:

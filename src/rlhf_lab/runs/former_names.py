@@ -12,17 +12,16 @@ from __future__ import annotations
 import functools
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+from rlhf_lab.runs.former_options import present_options, with_options
 
 KEYS = {"mode.at_bound": "mode.when_stale", "mode.ahead": "mode.extra_rounds"}
 GROUPS = {"budget@run": "run", "budget": "run"}
 VALUES = {"mode.weights": {"newest": "latest", "newest_in_sequence": "latest_per_token"}}
 # Classes whose name is recorded with their values, by their present name.
 CLASSES = {"RunOptions": "Recipe", "Kimi": "MDPO"}
-# Options of a group that gave their name to another: the key that the former one has, and its
-# present name. `algo=mdpo` was Kimi's form.
-OPTIONS = {("algo", "mdpo"): ("tau", "kimi")}
 # Keys that were added after 0.1, with their defaults.
 ADDED: dict[str, Any] = {
     "deterministic": False,
@@ -50,6 +49,7 @@ ADDED: dict[str, Any] = {
     "algo.value_baseline": False,
     "algo.priority": False,
     "algo.reference_kl": 0.0,
+    "algo.symlog_values": False,
     "algo.termination": "fixed",
     "algo.macro_value": "first",
     "reward.device": "auto",
@@ -125,16 +125,6 @@ def present_overrides(texts: Sequence[str]) -> list[str]:
     return [warned(former, present) for former, present in zip(plain, found, strict=True)]
 
 
-def present_options(texts: Sequence[str], has: Callable[[str, str], bool]) -> list[str]:
-    """Overrides in which an option of OPTIONS has its present name, where `has` a group's key."""
-    found = list(texts)
-    for (group, former), (key, present) in OPTIONS.items():
-        if has(group, key):
-            change = {f"{group}={former}": f"{group}={present}"}
-            found = [change.get(text, text) for text in found]
-    return found
-
-
 def warned(former: str, present: str, where: str = "") -> str:
     """The present text, with a warning if the former one is another."""
     if former != present:
@@ -151,22 +141,6 @@ def warn(text: str) -> None:
 def present_config(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """A recorded config, nested or with dotted keys, by its present names."""
     return with_options(renamed(config, KEYS, VALUES, prefix), prefix, is_former=True)
-
-
-def with_options(values: Mapping[str, Any], prefix: str, is_former: bool) -> dict[str, Any]:
-    """A config, nested or with dotted keys, in which the nodes of OPTIONS have their present names;
-    their former ones if they do not have those now (is_former)."""
-    found = dict(values)
-    for (group, former), (key, present) in OPTIONS.items():
-        old, new = (former, present) if is_former else (present, former)
-        node = found.get(group)
-        if isinstance(node, Mapping) and node.get("name") == old and key in node:
-            found[group] = {**node, "name": new}
-        for dotted in (f"{group}.", "") if prefix in ("", f"{group}.") else ():
-            name = f"{dotted}name"
-            if (dotted or prefix) and found.get(name) == old and f"{dotted}{key}" in found:
-                found[name] = new
-    return found
 
 
 def renamed(

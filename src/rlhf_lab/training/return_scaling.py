@@ -22,9 +22,8 @@ class ReturnRange:
 
     def after(self, credit: Credit, reward_PG: Tensor, batch: Batch) -> ReturnRange:
         """With a round's returns: the targets of the values, or rewards where there are none."""
-        returns = reward_PG.flatten()
-        if credit.target_BT is not None:
-            returns = credit.target_BT[batch.mask_BT > 0]
+        per_token = credit.target_BT if credit.return_BT is None else credit.return_BT
+        returns = reward_PG.flatten() if per_token is None else per_token[batch.mask_BT > 0]
         low, high = torch.quantile(returns.double(), torch.tensor([LOW, HIGH]).double()).tolist()
         if self.average is None:
             return replace(self, average=high - low)
