@@ -1,11 +1,13 @@
-"""Options whose name another one has now: a key that the former one alone has tells which is meant."""
+"""Options whose name another one has now. A key that the former one alone has decides between
+them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-# By group and former name: the key that the former option alone has, and its present name. `algo=mdpo` was Kimi's form.
+# By group and former name: the key that the former option alone has, and its present name.
+# `algo=mdpo` was Kimi's form.
 OPTIONS = {("algo", "mdpo"): ("tau", "kimi")}
 
 
