@@ -13,11 +13,12 @@ from statistics import mean, pvariance, stdev
 import pytest
 import torch
 
-from rlhf_lab.algos.a_lol import ALoL, RatioOf
+from rlhf_lab.algos.a_lol import ALoL
 from rlhf_lab.algos.cispo import CISPO
 from rlhf_lab.algos.copg import CoPG
 from rlhf_lab.algos.dapo import DAPO
 from rlhf_lab.algos.dr_grpo import DrGRPO
+from rlhf_lab.algos.fields import RatioOf
 from rlhf_lab.algos.gspo import GSPO
 from rlhf_lab.algos.kimi import Kimi
 from rlhf_lab.algos.lite_ppo import LitePPO

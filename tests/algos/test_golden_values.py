@@ -9,7 +9,8 @@ from statistics import mean, pvariance
 import pytest
 import torch
 
-from rlhf_lab.algos.a_lol import ALoL, RatioOf
+from rlhf_lab.algos.a_lol import ALoL
+from rlhf_lab.algos.fields import RatioOf
 from rlhf_lab.algos.ma_ppo import MacroPPO
 from rlhf_lab.algos.macro_actions import (
     RANDOM_TOKENS,

@@ -48,6 +48,14 @@ def centred(reward_PG: Tensor) -> Tensor:
     return reward_PG - reward_PG.mean(dim=1, keepdim=True)
 
 
+def prioritised(advantage_PG: Tensor, is_on: bool) -> Tensor:
+    """Advantages times their ratio to the mean positive one, none negative; themselves if off."""
+    positive = advantage_PG[advantage_PG > 0]
+    if not is_on or not len(positive):
+        return advantage_PG
+    return advantage_PG * (advantage_PG / positive.mean()).clamp(min=0)
+
+
 def standardised(reward_PG: Tensor, epsilon: float) -> Tensor:
     """(reward - group mean) / (group standard deviation, unbiased, + epsilon), PG."""
     return centred(reward_PG) / (reward_PG.std(dim=1, keepdim=True) + epsilon)

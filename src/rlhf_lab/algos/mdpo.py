@@ -24,7 +24,7 @@ class MDPO(ActorCritic):
         1.0,
         above=0,
         most=1e6,
-        about="t_k in the first round: the penalty is KL(policy || policy of the round) / t_k.",
+        about="Step size t_k of the first round: the loss has KL(policy || round's policy) / t_k.",
         source="arXiv:2005.09814, section 4.1",
     )
     anneal: bool = limits.option(

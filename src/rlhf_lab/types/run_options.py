@@ -54,7 +54,7 @@ class RunOptions(limits.Limited, key="run"):
     return_scaling: ReturnScaling = limits.option(
         ReturnScaling.none,
         about=(
-            "percentile divides credit by the moving average of the range of returns from the 5th "
+            "Percentile divides credit by the moving average of the range of returns from the 5th "
             "to the 95th percentile, if that is above 1; for algorithms that do not standardise."
         ),
         source="DreamerV3, arXiv:2301.04104, eq. 6 and 7",
