@@ -13,14 +13,15 @@ from statistics import mean, pvariance, stdev
 import pytest
 import torch
 
-from rlhf_lab.algos.a_lol import ALoL, RatioOf
+from rlhf_lab.algos.a_lol import ALoL
 from rlhf_lab.algos.cispo import CISPO
 from rlhf_lab.algos.copg import CoPG
 from rlhf_lab.algos.dapo import DAPO
 from rlhf_lab.algos.dr_grpo import DrGRPO
+from rlhf_lab.algos.fields import RatioOf
 from rlhf_lab.algos.gspo import GSPO
+from rlhf_lab.algos.kimi import Kimi
 from rlhf_lab.algos.lite_ppo import LitePPO
-from rlhf_lab.algos.mdpo import MDPO
 from rlhf_lab.algos.reinforce import REINFORCE
 from rlhf_lab.algos.reinforce_plus_plus import ReinforcePlusPlus
 from rlhf_lab.algos.remax import ReMax
@@ -156,8 +157,8 @@ def test_copg_contrasts_each_of_three_with_the_other_two() -> None:
     assert loss_of(algo, [[-1.2], [-0.5], [-0.8]], batch) == pytest.approx(expected, abs=1e-6)
 
 
-def test_mdpo_by_hand() -> None:
-    algo = MDPO(tau=0.5)
+def test_kimi_by_hand() -> None:
+    algo = Kimi(tau=0.5)
     batch = four_rows(algo)
     advantage = [-1.0, 1.0, 0.75, -0.75]
     assert first_column(batch.credit_BT) == pytest.approx(advantage)

@@ -9,14 +9,25 @@ from statistics import mean, pvariance
 import pytest
 import torch
 
+from rlhf_lab.algos.a_lol import ALoL
+from rlhf_lab.algos.fields import RatioOf
 from rlhf_lab.algos.ma_ppo import MacroPPO
+from rlhf_lab.algos.macro_actions import (
+    RANDOM_TOKENS,
+    MacroValue,
+    Termination,
+    macro_actions,
+)
 from rlhf_lab.algos.ppo import PPO
-from rlhf_lab.models.batching import rewards_of
+from rlhf_lab.models.batching import collate, rewards_of
 from rlhf_lab.types.data import PolicyOutput, ValueModel
+from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.protocols import Adaptive
+from tests.support.examples import group
 from tests.support.golden import (
     AWAY,
     POLICY,
+    REFERENCE,
     VALUE,
     cells,
     collated,
@@ -214,3 +225,91 @@ def test_macro_actions_of_one_token_are_ppo() -> None:
     assert float(outputs[0].loss) == float(outputs[1].loss)
     assert outputs[0].clipped_BT is not None and outputs[1].clipped_BT is not None
     assert torch.equal(outputs[0].clipped_BT, outputs[1].clipped_BT)
+
+
+# Behaviour falls at the second token of row 0 and of row 2, and at the third of row 3: rows 0 and 3
+# are (1, 2) and (2, 1) tokens, row 2 is (1, 1).
+def test_ma_ppo_ends_macro_actions_where_perplexity_rises() -> None:
+    actions = macro_actions(Termination.perplexity, 5, collated())
+    assert cells(actions.first_BT) == [1, 1, 0, 1, 1, 1, 1, 0, 1]
+    algo = replace(macro_ppo(5), termination=Termination.perplexity, whiten_advantages=False)
+    batch = four_rows(algo)
+    # row 0: rewards -0.05; 0.02 + 0.98 = 1.0. 1.0 - 0.2; -0.05 + 0.9 * 0.2 - 0.5 + 0.72 * 0.8
+    # row 3: rewards 0.0; 0.48. 0.48 - 0.3; 0 + 0.9 * 0.3 - 0.1 + 0.72 * 0.18
+    gain = [[0.206, 0.8, 0.8], [1.95], [1.1662, 1.21], [0.2996, 0.2996, 0.18]]
+    assert cells(batch.credit_BT) == pytest.approx(flat(gain), abs=1e-6)
+    target = [[0.706, 1.0, 0.0], [2.95], [1.5662, 2.01], [0.3996, 0.0, 0.48]]
+    assert cells(batch.target_BT) == pytest.approx(flat(target), abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("kind", "by_hand"),
+    [
+        # macro actions of two tokens: (0.5, 0.2), (-0.3); (1.0); (0.4, 0.8); (0.1, -0.2), (0.3)
+        (MacroValue.first, [0.5, 0.5, -0.3, 1.0, 0.4, 0.4, 0.1, 0.1, 0.3]),
+        (MacroValue.last, [0.2, 0.2, -0.3, 1.0, 0.8, 0.8, -0.2, -0.2, 0.3]),
+        (MacroValue.equal, [0.35, 0.35, -0.3, 1.0, 0.6, 0.6, -0.05, -0.05, 0.3]),
+        # shares of 2/3 and 1/3
+        (MacroValue.position, [0.4, 0.4, -0.3, 1.0, 1.6 / 3, 1.6 / 3, 0.0, 0.0, 0.3]),
+    ],
+)
+def test_the_values_of_macro_actions_by_hand(kind: MacroValue, by_hand: list[float]) -> None:
+    batch = collated()
+    value_BT = macro_actions(Termination.fixed, 2, batch).values(batch.value_BT, kind)
+    assert cells(value_BT * batch.mask_BT) == pytest.approx(by_hand, abs=1e-6)
+
+
+def test_random_macro_actions_depend_on_a_row_alone_and_have_the_published_lengths() -> None:
+    tokens_BT = torch.arange(64 * 40).view(64, 40) % 97
+    batch = collate([group(0, [[-1.0] * 40] * 64, [0.0] * 64)], 0)
+    batch = replace(batch, response_BT=tokens_BT)
+    actions = macro_actions(Termination.random, 5, batch)
+    lengths = {int(x) for row in actions.index_BT for x in torch.bincount(row)[:-1]}
+    assert lengths == set(RANDOM_TOKENS)
+    alone = macro_actions(Termination.random, 5, batch.rows(torch.tensor([7])))
+    assert torch.equal(alone.index_BT[0], actions.index_BT[7])
+
+
+def test_a_lol_with_a_value_of_the_prompt_by_hand() -> None:
+    # values of the prompts 0.5, 1, 0.4, 0.1 from rewards 1, 3, 2, 0.5; and one that is above
+    algo = ALoL(value_baseline=True, ratio_of=RatioOf.none, reference_kl=0.5)
+    batch = four_rows(algo)
+    assert len(batch) == 4, "the value learns from every row"
+    advantage = [0.5, 2.0, 1.6, 0.4]
+    assert [float(x) for x in batch.credit_BT[:, 0]] == pytest.approx(advantage)
+    assert cells(batch.target_BT) == [1, 0, 0, 3, 2, 0, 0.5, 0, 0]
+    logp = [sum(row) for row in POLICY]
+    away = [sum(row) - sum(ref) for row, ref in zip(POLICY, REFERENCE, strict=True)]
+    likelihood = sum(-a * p + 0.5 * k for a, p, k in zip(advantage, logp, away, strict=True))
+    # first values 0.45, 2.5, 0.5, 0.1
+    error = 0.5 * (0.55**2 + 0.5**2 + 1.5**2 + 0.4**2)
+    output = output_of(algo, POLICY, batch, NEW_VALUE)
+    assert float(output.loss) == pytest.approx((likelihood + error) / 4, abs=1e-6)
+    lower = replace(collated(), value_BT=collated().value_BT + 1)
+    credit = algo.credit(rewards_of(two_prompts()), lower)
+    assert credit.value_BT[:, 0].tolist() == pytest.approx([0.0, 1.0, 0.6, 0.0])
+
+
+def test_the_priority_of_a_lol_is_the_advantage_over_the_mean_positive_one() -> None:
+    # group means leave 1 and 0.75, whose mean is 0.875
+    batch = four_rows(ALoL(priority=True))
+    by_hand = [1.0 / 0.875, 0.75 * 0.75 / 0.875]
+    assert [float(x) for x in batch.credit_BT[:, 0]] == pytest.approx(by_hand)
+
+
+def test_ppo_with_symlog_values_by_hand() -> None:
+    # what the value model says is the symlog of these values, so that advantages are those of ppo()
+    algo = replace(ppo(), symlog_values=True, whiten_advantages=False)
+    batch = collated()
+    squashed_BT = batch.value_BT.sign() * (1 + batch.value_BT.abs()).log()
+    credit = algo.credit(rewards_of(two_prompts()), replace(batch, value_BT=squashed_BT))
+    assert cells(credit.value_BT) == pytest.approx(flat(GAIN), abs=1e-5)
+    assert credit.target_BT is not None and credit.return_BT is not None
+    assert cells(credit.return_BT) == pytest.approx(flat(TARGET), abs=1e-5)
+    # all targets are positive: log(1.469552), log(1.6716), ...
+    assert cells(credit.target_BT) == pytest.approx([math.log1p(x) for x in flat(TARGET)], abs=1e-5)
+
+
+def test_means_of_squashed_values_are_refused() -> None:
+    with pytest.raises(UserError, match=r"algo.macro_value=equal with algo.symlog_values=true"):
+        MacroPPO(symlog_values=True, macro_value=MacroValue.equal)

@@ -8,7 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from rlhf_lab.algos.a_lol import ALoL
 from rlhf_lab.algos.common import sequence_weight
+from rlhf_lab.algos.ma_ppo import MacroPPO
+from rlhf_lab.algos.macro_actions import MacroValue, Termination
 from rlhf_lab.algos.ppo import PPO
 from rlhf_lab.experiment.registry import classes
 from rlhf_lab.models.batching import collate, rewards_of, token_weights
@@ -23,15 +26,27 @@ ALGORITHMS = classes("algo")
 NAMES = list(ALGORITHMS)
 # Those whose gradient on-policy is the sum over a response's tokens; the others' is a token mean.
 OF_RESPONSES = (
-    *("reinforce", "remax", "rloo", "proximal_rloo", "copg", "mdpo", "a_lol"),
+    *("reinforce", "remax", "rloo", "proximal_rloo", "copg", "kimi", "a_lol"),
     "best_of_n",
 )
 COMPARED = ("online_dpo", "online_ipo", "online_slic", "dpo", "best_of_n")
 CREDITED = [name for name in NAMES if name not in COMPARED]
 
 
+VALUED = {"value_baseline": True, "priority": True, "reference_kl": 0.1}
+# Forms of an algorithm that its defaults do not cover.
+FORMS: dict[str, Algorithm] = {"a_lol valued": ALoL(**VALUED)} | {  # type: ignore[arg-type]
+    f"ma_ppo {termination} {value}": MacroPPO(termination=termination, macro_value=value)
+    for termination, value in [
+        (Termination.random, MacroValue.equal),
+        (Termination.perplexity, MacroValue.last),
+        (Termination.perplexity, MacroValue.position),
+    ]
+}
+
+
 def make(name: str) -> Algorithm:
-    algo: Algorithm = ALGORITHMS[name]()
+    algo: Algorithm = FORMS.get(name) or ALGORITHMS[name]()
     return algo
 
 
@@ -80,7 +95,7 @@ def pull(algo: Algorithm, batch: Batch, logp_BT: Tensor) -> tuple[float, Tensor,
     return float(loss.detach()), logp_BT.grad, by_value_BT
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*NAMES, *FORMS])
 def test_micro_batches_leave_loss_and_gradient_unchanged(name: str) -> None:
     algo = make(name)
     batch, logp_BT = judged(algo, groups_of(6))
@@ -97,7 +112,7 @@ def test_micro_batches_leave_loss_and_gradient_unchanged(name: str) -> None:
     assert total == pytest.approx(loss, abs=1e-5)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*NAMES, *FORMS])
 def test_padding_and_prompts_change_nothing(name: str) -> None:
     algo = make(name)
     batch, logp_BT = judged(algo, groups_of(3))
@@ -119,7 +134,7 @@ def test_padding_and_prompts_change_nothing(name: str) -> None:
     assert not wide_by_logp_BT[:, -3:].any()
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*NAMES, *FORMS])
 def test_permuting_groups_permutes_credit(name: str) -> None:
     algo, groups, order = make(name), groups_of(5), [3, 0, 4, 2, 1]
     batch = collate(groups, pad_id=0, limit=6)

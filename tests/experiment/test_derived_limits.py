@@ -66,7 +66,7 @@ def runs_or_is_refused(make_config: MakeConfig, *overrides: str) -> bool:
         ("optim.eps=1e-30", "optim.beta2=0.0"),
         ("optim.weight_decay=1000.0",),
         ("optim.max_grad_norm=1e-09",),
-        ("algo=mdpo", "algo.tau=0.0"),
+        ("algo=kimi", "algo.tau=0.0"),
         ("algo=grpo", "algo.epsilon=1e-12", "algo.clip=0.0"),
         ("engine.logit_tokens=0", "engine.micro_tokens=0", "engine.micro_rows=1"),
         ("generator.temperature=0.01",),

@@ -197,3 +197,10 @@ def test_a_run_trains_on_shaped_rewards_and_is_judged_by_plain_ones(
     ]
     assert first == second, "version 0 is the same, and so is what is said of it"
     assert abs(first["proxy/mean"]) > 0.01
+
+
+def test_symlog_squashes_both_signs_and_keeps_small_rewards() -> None:
+    found = score((math.e - 1, 1 - math.e, 0.0, 0.001), (1, 1, 1, 1), symlog=True)
+    assert found == pytest.approx((1.0, -1.0, 0.0, math.log(1.001)))
+    # the bound comes after it
+    assert score((100.0,), (1,), symlog=True, bound=2.0) == (2.0,)

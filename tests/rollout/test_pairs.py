@@ -37,7 +37,7 @@ from rlhf_lab.types.rollouts import Chunk
 from rlhf_lab.types.samples import Example, Finish, Prompt
 from tests.conftest import Finished, MakeConfig
 from tests.support.examples import FACTS, group
-from tests.support.in_memory import memory_of, run_in_memory
+from tests.support.in_memory import memory_of, result_of, run_in_memory
 from tests.support.survival import outcome
 
 OFFLINE = ("generator=pairs", "algo=online_dpo", "sft.steps=4", "eval=none", "eval.snapshots=0")
@@ -261,3 +261,25 @@ def test_an_offline_run_that_was_stopped_goes_on(
     assert snapshot.round == 2
     assert snapshot.queue or config.mode.max_staleness == 0
     assert run_in_memory(config, output) == run_in_memory(config)
+
+
+def test_scores_of_pairs_are_the_numbers_of_their_rows_or_refused(tmp_path: Path) -> None:
+    path = tmp_path / "pairs.jsonl"
+    write(path, {**ROW, "chosen_gold": 2.5, "rejected_gold": -1}, {**ROW, "chosen_gold": True})
+    first, second = pair_examples(path)
+    assert PreferenceScorer("gold").rewards(first) == (2.5, -1.0)
+    assert PreferenceScorer().rewards(first) == (1.0, 0.0)
+    with pytest.raises(UserError, match=r"pair pairs.jsonl:2 has no finite number .* chosen_gold"):
+        PreferenceScorer("gold").rewards(second)
+
+
+def test_a_lol_learns_offline_from_the_gold_scores_of_the_label_stage(
+    make_config: MakeConfig,
+) -> None:
+    given = (*OFFLINE, "algo=a_lol", "run.updates=2", "generator.scores=gold")
+    rows = result_of(make_config(*given))[0]
+    assert len(rows) == 2
+    # better than the mean of the two: one of each pair
+    assert [row["rows_kept"] for row in rows] == [0.5, 0.5]
+    plain = result_of(make_config(*given[:-1]))[0]
+    assert rows[0]["update/loss"] != plain[0]["update/loss"]

@@ -46,7 +46,7 @@ def test_a_budget_must_divide_into_rounds() -> None:
 )
 def test_the_four_numbers_are_at_least_one(key: str) -> None:
     with pytest.raises(UserError, match=f"run.{key}=0"):
-        RunOptions(**{key: 0})
+        RunOptions(**{key: 0})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -48,6 +48,14 @@ def centred(reward_PG: Tensor) -> Tensor:
     return reward_PG - reward_PG.mean(dim=1, keepdim=True)
 
 
+def prioritised(advantage_PG: Tensor, is_on: bool) -> Tensor:
+    """Advantages times their ratio to the mean positive one, none negative; themselves if off."""
+    positive = advantage_PG[advantage_PG > 0]
+    if not is_on or not len(positive):
+        return advantage_PG
+    return advantage_PG * (advantage_PG / positive.mean()).clamp(min=0)
+
+
 def standardised(reward_PG: Tensor, epsilon: float) -> Tensor:
     """(reward - group mean) / (group standard deviation, unbiased, + epsilon), PG."""
     return centred(reward_PG) / (reward_PG.std(dim=1, keepdim=True) + epsilon)
@@ -76,6 +84,16 @@ def token_rewards(reward_PG: Tensor, kl_coef: float, batch: Batch) -> Tensor:
     step_BT = batch.step_reward_BT
     rest_B1 = reward_PG.reshape(-1, 1).to(mask_BT.dtype) - step_BT.sum(dim=1, keepdim=True)
     return rest_B1 * is_last_BT + step_BT - kl_coef * kl_BT
+
+
+def symlog(value: Tensor) -> Tensor:
+    """sign(x) log(1 + |x|) (arXiv:2301.04104, eq. 9)."""
+    return value.sign() * value.abs().log1p()
+
+
+def symexp(value: Tensor) -> Tensor:
+    """The inverse of `symlog`: sign(x) (exp(|x|) - 1)."""
+    return value.sign() * value.abs().expm1()
 
 
 def to_go(reward_BT: Tensor) -> Tensor:

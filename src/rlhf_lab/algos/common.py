@@ -37,6 +37,15 @@ def grouped(value_B: Tensor, batch: Batch) -> Tensor:
     return value_B.view(num_groups, -1)
 
 
+def first_tokens(batch: Batch) -> Tensor:
+    """1 at the first response token of each row, BT."""
+    import torch
+
+    first_BT = torch.zeros_like(batch.mask_BT)
+    first_BT[:, 0] = batch.mask_BT[:, 0]
+    return first_BT
+
+
 def keep_all(reward_PG: Tensor) -> Tensor:
     """Train on every row, shape B."""
     import torch
@@ -117,3 +126,9 @@ def value_error(policy: PolicyOutput, batch: Batch, clip: float) -> Tensor:
         clipped_BT = (batch.value_BT + moved_BT - batch.target_BT).square()
         error_BT = torch.maximum(error_BT, clipped_BT)
     return 0.5 * error_BT * batch.mask_BT
+
+
+def prompt_value_error(policy: PolicyOutput, batch: Batch) -> Tensor:
+    """Half the squared error of the values before first tokens, a weighted mean over rows."""
+    error_BT = value_error(policy, batch, 0.0) * first_tokens(batch)
+    return (error_BT.sum(dim=1) * sequence_weight(batch)).sum()

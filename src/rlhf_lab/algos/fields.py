@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
+
 from rlhf_lab.types import limits
 from rlhf_lab.types.data import Reduction
+
+
+class RatioOf(StrEnum):
+    """What the importance weight is of: whole responses (A-LoL), single tokens (A-LoL sequence), or
+    nothing (A-LoL reference free)."""
+
+    sequence = "sequence"
+    token = "token"
+    none = "none"
 
 
 def kl_in_reward(default: float, source: str = "") -> float:
@@ -111,3 +122,38 @@ def reduction(default: Reduction) -> Reduction:
     )
     source = "per_limit: arXiv:2503.20783, section 3.2"
     return limits.option(default, about=about, source=source)
+
+
+def value_baseline() -> bool:
+    """Where A-LoL's baseline comes from."""
+    return limits.option(
+        False,
+        about="Whether a value model of the prompt is the baseline, not the mean of the group.",
+        source="arXiv:2305.14718, section 3.1",
+    )
+
+
+def priority() -> bool:
+    """A-LoL's sampling by advantage."""
+    return limits.option(
+        False,
+        about=(
+            "Whether a sample also weighs its advantage over the mean positive one: what sampling "
+            "in proportion to advantages does in expectation."
+        ),
+        source="arXiv:2305.14718, section 3.3",
+    )
+
+
+def reference_kl() -> float:
+    """A-LoL's penalty on KL."""
+    return limits.number(
+        0.0,
+        least=0,
+        most=100,
+        about=(
+            "Weight in the loss of log(policy / reference) of whole responses; A-LoL KL has it "
+            "with ratio_of=none."
+        ),
+        source="arXiv:2305.14718, section 3.3",
+    )

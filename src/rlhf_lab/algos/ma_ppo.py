@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from rlhf_lab.algos import fields
-from rlhf_lab.algos.advantages import gae, token_rewards, whitened
-from rlhf_lab.algos.common import clipped_surrogate, keep_all, value_error
+from rlhf_lab.algos.actor_critic import ActorCritic
+from rlhf_lab.algos.advantages import gae
+from rlhf_lab.algos.common import clipped_surrogate, value_error
+from rlhf_lab.algos.macro_actions import MacroActions, MacroValue, Termination, macro_actions
 from rlhf_lab.types import limits
-from rlhf_lab.types.data import (
-    Batch,
-    Credit,
-    LossOutput,
-    Needs,
-    Objective,
-    PolicyOutput,
-    Reduction,
-    ValueModel,
-)
+from rlhf_lab.types.data import Batch, LossOutput, Objective, PolicyOutput
+from rlhf_lab.types.errors import UserError
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
 @dataclass(frozen=True)
-class MacroPPO(limits.Limited, key="algo"):
+class MacroPPO(ActorCritic):
     """PPO whose actions are runs of tokens with one advantage, ratio and value each."""
 
     name: str = limits.name("ma_ppo")
@@ -35,52 +29,65 @@ class MacroPPO(limits.Limited, key="algo"):
         about="Tokens of one macro action (n-gram termination); 1 is PPO.",
         source="arXiv:2410.02743, section 3",
     )
-    kl_coef: float = fields.kl_in_reward(0.05)
-    gamma: float = fields.gamma()
-    lam: float = fields.lam()
+    termination: Termination = limits.option(
+        Termination.fixed,
+        about=(
+            "Where a macro action ends: after macro_tokens (fixed), after 1, 2, 3, 5 or 10 tokens "
+            "(random), or before a token less likely than the one before it (perplexity)."
+        ),
+        source="arXiv:2410.02743, section 3.2.1",
+    )
+    macro_value: MacroValue = limits.option(
+        MacroValue.first,
+        about=(
+            "Value of a macro action: that before its first token, that before its last one, their "
+            "mean (equal), or a mean with shares that fall as 1 / place (position)."
+        ),
+        source="arXiv:2410.02743, section 3.2.2",
+    )
     clip: float = fields.clip(0.2, of="macro action's")
-    value_clip: float = fields.value_clip()
-    value_coef: float = fields.value_coef()
-    reduction: Reduction = fields.reduction(Reduction.token_mean)
-    needs: ClassVar[Needs] = Needs(values=ValueModel.own)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.symlog_values and self.macro_value is not MacroValue.first:
+            raise UserError(
+                f"algo.macro_value={self.macro_value} with algo.symlog_values=true: a mean of "
+                "squashed values is not the squashed mean; pass algo.macro_value=first"
+            )
 
     @property
     def objective(self) -> Objective:
-        return Objective.token_ratio if self.macro_tokens == 1 else Objective.sequence_ratio
+        is_one = self.termination is Termination.fixed and self.macro_tokens == 1
+        return Objective.token_ratio if is_one else Objective.sequence_ratio
 
-    def _sums(self, value_BT: Tensor) -> Tensor:
-        """Sum over each macro action, at each of its tokens, BT."""
-        from torch.nn.functional import pad
+    def _actions(self, batch: Batch) -> MacroActions:
+        return macro_actions(self.termination, self.macro_tokens, batch)
 
-        rows, width = value_BT.shape
-        padded = pad(value_BT, (0, -width % self.macro_tokens)).view(rows, -1, self.macro_tokens)
-        return padded.sum(dim=2, keepdim=True).expand_as(padded).reshape(rows, -1)[:, :width]
+    def advantages(self, reward_BT: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+        """GAE over macro actions; only first tokens have a target."""
+        actions = self._actions(batch)
+        value_BT = actions.values(batch.value_BT, self.macro_value)
+        reward_BM, value_BM, mask_BM = map(
+            actions.compact, (actions.sums(reward_BT), value_BT, batch.mask_BT)
+        )
+        gain_BT = actions.spread(gae(reward_BM, value_BM, mask_BM, self.gamma, self.lam))
+        return gain_BT, (gain_BT + value_BT) * actions.first_BT
 
-    def _first(self, batch: Batch) -> Tensor:
-        """1 at the first token of each macro action, BT."""
-        import torch
-
-        place_T = torch.arange(batch.mask_BT.shape[1], device=batch.mask_BT.device)
-        return batch.mask_BT * (place_T % self.macro_tokens == 0)
-
-    def credit(self, reward_PG: Tensor, batch: Batch) -> Credit:
-        """GAE over macro actions, whitened over tokens; only first tokens have a target."""
-        import torch
-
-        reward_BT = self._sums(token_rewards(reward_PG, self.kl_coef, batch))
-        first_BT, every = self._first(batch), slice(None, None, self.macro_tokens)
-        reward_BM, value_BM = reward_BT[:, every], batch.value_BT[:, every]
-        gain_BT = torch.zeros_like(reward_BT)
-        gain_BT[:, every] = gae(reward_BM, value_BM, first_BT[:, every], self.gamma, self.lam)
-        credit_BT = whitened(self._sums(gain_BT) * batch.mask_BT, batch.mask_BT)
-        return Credit(credit_BT, keep_all(reward_PG), (gain_BT + batch.value_BT) * first_BT)
-
-    def loss(self, policy: PolicyOutput, batch: Batch) -> LossOutput:
-        """Clipped surrogate per macro action, plus the clipped error of its value."""
-        ratio_BT = self._sums((policy.logp_BT - batch.proximal_logp_BT) * batch.mask_BT).exp()
+    def surrogate(self, policy: PolicyOutput, batch: Batch) -> LossOutput:
+        """Clipped surrogate per macro action."""
+        away_BT = (policy.logp_BT - batch.proximal_logp_BT) * batch.mask_BT
+        ratio_BT = self._actions(batch).sums(away_BT).exp()
         loss_BT, cut_BT = clipped_surrogate(ratio_BT, batch.credit_BT, self.clip, self.clip)
-        # A macro action weighs as much as its tokens do, so that its value does too.
-        weight_BT = self._first(batch) * self._sums(batch.weight_BT)
-        error = (value_error(policy, batch, self.value_clip) * weight_BT).sum()
-        loss = (loss_BT * batch.weight_BT).sum() + self.value_coef * error
-        return LossOutput(loss, {"ppo/value_error": error}, cut_BT * batch.mask_BT)
+        loss = (loss_BT * batch.weight_BT).sum()
+        return LossOutput(loss, clipped_BT=cut_BT * batch.mask_BT)
+
+    def error(self, policy: PolicyOutput, batch: Batch) -> Tensor:
+        """The clipped error of the macro actions' values. Each weighs as much as its tokens do, so
+        that its value does too."""
+        actions = self._actions(batch)
+        if policy.value_BT is not None:
+            value_BT = actions.values(policy.value_BT, self.macro_value)
+            policy = replace(policy, value_BT=value_BT)
+        batch = replace(batch, value_BT=actions.values(batch.value_BT, self.macro_value))
+        weight_BT = actions.first_BT * actions.sums(batch.weight_BT)
+        return (value_error(policy, batch, self.value_clip) * weight_BT).sum()

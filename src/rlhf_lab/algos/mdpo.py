@@ -1,51 +1,50 @@
-"""Online mirror descent, as in Kimi k1.5 (arXiv:2501.12599, eq. 3) and MDPO (arXiv:2005.09814)."""
+"""MDPO: ratio-weighted advantages less KL to the last policy (arXiv:2005.09814, section 4.1).
+
+The objective of its eq. 9, of which each round takes several gradient steps, as its authors' code
+(mdpo_on/mdpo.py) has it: mean of ratio * advantage, less KL(policy || policy of the round) / t_k.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from dataclasses import dataclass, replace
 
-from rlhf_lab.algos import fields
-from rlhf_lab.algos.advantages import centred
-from rlhf_lab.algos.common import (
-    keep_all,
-    log_ratio_of_responses,
-    per_token,
-    sequence_sum,
-    sequence_value,
-    sequence_weight,
-)
+from rlhf_lab.algos.actor_critic import ActorCritic
+from rlhf_lab.algos.common import ratio_to_proximal
 from rlhf_lab.types import limits
-from rlhf_lab.types.data import Batch, Credit, LossOutput, Needs, Objective, PolicyOutput, Reduction
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from rlhf_lab.types.data import Batch, LossOutput, PolicyOutput
 
 
 @dataclass(frozen=True)
-class MDPO(limits.Limited, key="algo"):
-    """Mirror descent towards each round's own behaviour policy: nothing keeps the policy near SFT
-    over a whole run."""
+class MDPO(ActorCritic):
+    """Mirror descent: PPO with a penalty on KL to each round's policy in place of the clip.
+    `run.passes` and `run.updates_per_round` are the steps of a round."""
 
     name: str = limits.name("mdpo")
-    tau: float = limits.number(
-        0.1,
-        least=0,
-        most=1000,
-        about="Strength of the pull to the policy that wrote the samples, in reward per nat.",
-        source="arXiv:2501.12599, eq. 3",
+    step_size: float = limits.number(
+        1.0,
+        above=0,
+        most=1e6,
+        about="Step size t_k of the first round: the loss has KL(policy || round's policy) / t_k.",
+        source="arXiv:2005.09814, section 4.1",
     )
-    reduction: Reduction = fields.reduction(Reduction.sequence_mean)
-    objective: ClassVar[Objective] = Objective.comparison
-    needs: ClassVar[Needs] = Needs(group_size=2)
+    anneal: bool = limits.option(
+        True,
+        about="Whether t_k falls linearly over the run: step_size * (1 - round / rounds).",
+        source="arXiv:2005.09814, section 5",
+    )
 
-    def credit(self, reward_PG: Tensor, batch: Batch) -> Credit:
-        """Reward less the group mean, which stands for tau log Z."""
-        return Credit(per_token(centred(reward_PG), batch), keep_B=keep_all(reward_PG))
+    def at_round(self, round_: int, num_rounds: int) -> MDPO:
+        """The algorithm with the step size of a round, counted from 0."""
+        if not self.anneal:
+            return self
+        return replace(self, step_size=self.step_size * (1 - round_ / num_rounds), anneal=False)
 
-    def loss(self, policy: PolicyOutput, batch: Batch) -> LossOutput:
-        """Minus credited log-likelihood, plus tau / 2 times the squared log-ratio of responses."""
-        credit_B = sequence_value(batch.credit_BT, batch)
-        away_B = log_ratio_of_responses(policy, batch)
-        loss_B = -credit_B * sequence_sum(policy.logp_BT, batch) + self.tau / 2 * away_B.square()
-        return LossOutput((loss_B * sequence_weight(batch)).sum())
+    def surrogate(self, policy: PolicyOutput, batch: Batch) -> LossOutput:
+        """-(ratio * advantage - KL / t_k) per token. On samples of the proximal policy the terms
+        ratio * log ratio - (ratio - 1) have the mean KL(policy || proximal), and none is negative.
+        """
+        ratio_BT = ratio_to_proximal(policy, batch)
+        kl_BT = ratio_BT * (policy.logp_BT - batch.proximal_logp_BT) - (ratio_BT - 1)
+        kl = (kl_BT * batch.weight_BT).sum()
+        gain = (ratio_BT * batch.credit_BT * batch.weight_BT).sum()
+        return LossOutput(kl / self.step_size - gain, {"mdpo/kl_to_round": kl.detach()})

@@ -2,87 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar
+from dataclasses import dataclass
 
 from rlhf_lab.algos import fields
-from rlhf_lab.algos.advantages import gae, token_rewards, whitened
-from rlhf_lab.algos.common import keep_all, token_surrogate, value_error
+from rlhf_lab.algos.actor_critic import ActorCritic
+from rlhf_lab.algos.common import token_surrogate
 from rlhf_lab.types import limits
-from rlhf_lab.types.data import (
-    Batch,
-    Credit,
-    LossOutput,
-    Needs,
-    Objective,
-    PolicyOutput,
-    Reduction,
-    ValueModel,
-)
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from rlhf_lab.types.data import Batch, LossOutput, PolicyOutput
 
 
 @dataclass(frozen=True)
-class PPO(limits.Limited, key="algo"):
+class PPO(ActorCritic):
     """PPO with advantages from a value model and a KL penalty in each token's reward."""
 
     name: str = limits.name("ppo")
-    kl_coef: float = fields.kl_in_reward(0.05)
-    kl_target: float = fields.kl_target()
-    kl_horizon: int = fields.kl_horizon()
-    gamma: float = fields.gamma()
-    lam: float = fields.lam()
     clip: float = fields.clip(0.2)
-    value_clip: float = fields.value_clip()
-    value_coef: float = fields.value_coef()
-    whiten_advantages: bool = limits.option(
-        True, about="Whether advantages are scaled to mean 0 and variance 1 over the round."
-    )
-    whiten_rewards: bool = limits.option(
-        False, about="Whether token rewards are scaled to variance 1 before GAE."
-    )
-    shared_trunk: bool = limits.option(
-        False, about="Whether values come from a head on the policy, not a model of their own."
-    )
-    reference_decay: float = limits.share(
-        1.0,
-        about="Share of the reference kept each round while it moves to the policy; 1 fixes it.",
-        source="arXiv:2404.10719, section 5",
-    )
-    reduction: Reduction = fields.reduction(Reduction.token_mean)
-    objective: ClassVar[Objective] = Objective.token_ratio
 
-    @property
-    def needs(self) -> Needs:
-        values = ValueModel.shared if self.shared_trunk else ValueModel.own
-        return Needs(1, False, 1.0, values, int(self.reference_decay < 1), self.reference_decay)
-
-    def adapted(self, kl: float, num_samples: int) -> PPO:
-        """The coefficient after a round that was kl nats a sequence from the reference."""
-        if not self.kl_target:
-            return self
-        error = min(0.2, max(-0.2, kl / self.kl_target - 1))
-        step = error * min(1.0, num_samples / self.kl_horizon)
-        return self.with_kl_coef(self.kl_coef * (1 + step))
-
-    def with_kl_coef(self, kl_coef: float) -> PPO:
-        return replace(self, kl_coef=kl_coef)
-
-    def credit(self, reward_PG: Tensor, batch: Batch) -> Credit:
-        """GAE on the reward per token; targets are advantages before whitening, plus values."""
-        reward_BT = token_rewards(reward_PG, self.kl_coef, batch)
-        if self.whiten_rewards:
-            reward_BT = whitened(reward_BT, batch.mask_BT, keep_mean=True)
-        gain_BT = gae(reward_BT, batch.value_BT, batch.mask_BT, self.gamma, self.lam)
-        credit_BT = whitened(gain_BT, batch.mask_BT) if self.whiten_advantages else gain_BT
-        target_BT = (gain_BT + batch.value_BT) * batch.mask_BT
-        return Credit(credit_BT, keep_all(reward_PG), target_BT)
-
-    def loss(self, policy: PolicyOutput, batch: Batch) -> LossOutput:
-        """Clipped surrogate per token, plus the clipped error of the values."""
-        output = token_surrogate(policy, batch, self.clip, self.clip)
-        error = (value_error(policy, batch, self.value_clip) * batch.weight_BT).sum()
-        metrics = {"ppo/value_error": error}
-        return LossOutput(output.loss + self.value_coef * error, metrics, output.clipped_BT)
+    def surrogate(self, policy: PolicyOutput, batch: Batch) -> LossOutput:
+        """Clipped surrogate per token."""
+        return token_surrogate(policy, batch, self.clip, self.clip)

@@ -6,12 +6,14 @@ import os
 from collections.abc import Sequence
 from itertools import takewhile
 from pathlib import Path
+from typing import Any
 
 from rlhf_lab.experiment.plugins import require_plugins
-from rlhf_lab.runs.folder import MANIFEST, manifest_path
+from rlhf_lab.runs.folder import CONFIG, MANIFEST, manifest_path
 from rlhf_lab.runs.former_names import present_override
+from rlhf_lab.runs.former_options import present_options
 from rlhf_lab.runs.manifest import Replayed, Started, read_manifest
-from rlhf_lab.runs.reading import checked
+from rlhf_lab.runs.reading import checked, read_yaml
 from rlhf_lab.runs.secrets import masked, secret_in
 from rlhf_lab.sweeps.override_text import quoted
 from rlhf_lab.types.errors import UserError
@@ -87,7 +89,15 @@ def recorded_overrides(folder: Path) -> list[str]:
     path = manifest_path(folder)
     manifest = read_manifest(path)
     require_plugins(folder, manifest.get("plugins", []))
-    return list(map(present_override, checked(manifest, Started, path)["overrides"]))
+    texts = list(map(present_override, checked(manifest, Started, path)["overrides"]))
+    config = recorded_config(folder)
+    return present_options(texts, lambda group, key: key in (config.get(group) or {}))
+
+
+def recorded_config(folder: Path) -> dict[str, Any]:
+    """The resolved config of a run; empty if it has none."""
+    path = folder / CONFIG
+    return read_yaml(path) if path.is_file() else {}
 
 
 def primary_flags(folder: Path, changes: Sequence[str]) -> list[str]:

@@ -41,6 +41,16 @@ def reads_reference(algo: Algorithm) -> bool:
     return isinstance(algo, Adaptive) or results(0.1) != results(0.2)
 
 
+def credits_reward_scale(algo: Algorithm) -> bool:
+    """Whether credit grows with the rewards: not where the algorithm standardises or whitens them,
+    or takes their order alone."""
+    groups = [artificial_group(4)]
+    batch = collate(groups, 0)
+    batch = replace(batch, reference_logp_BT=batch.behavior_logp_BT)
+    once, more = (algo.credit(rewards_of(groups) * scale, batch).value_BT for scale in (1, 4))
+    return float(more.abs().sum()) > 2 * float(once.abs().sum())
+
+
 def artificial_group(size: int) -> Group:
     """Samples of one token each, every one with a reward of its own."""
     samples = tuple(Sample((0,), (-1.0,), 0, Finish.eos, "") for _ in range(size))

@@ -10,6 +10,7 @@ from typing import Any
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.experiment.derived import response_tokens
 from rlhf_lab.experiment.planning.forecast import require_eval_prompts
+from rlhf_lab.rewards.preference import PreferenceScorer
 from rlhf_lab.rollout.generators.pairs import PairsGenerator, PairsSampling
 from rlhf_lab.tasks import chat
 from rlhf_lab.tasks.lazy_rows import LazyRows
@@ -40,8 +41,10 @@ def build_rollout_prompts(config: Config, pairs: str, tokenizer: Any) -> PromptS
     fixed = pair_examples(Path(pairs))
     stream = stream_of(fixed, config, tokenizer, "rollout", shuffle=True)
     generator = PairsGenerator(tokenizer, response_tokens(config))
+    scorer = PreferenceScorer(config.generator.scores)
     for index in range(len(stream)):
         generator.pair(stream[index].example)
+        scorer.rewards(stream[index].example)
     return stream
 
 

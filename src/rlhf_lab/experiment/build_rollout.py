@@ -53,7 +53,7 @@ def build_worker(config: Config, sources: Sources, policy: Any | None = None) ->
     tokenizer = load_tokenizer(sources.policy, None)
     if isinstance(config.generator, PairsSampling):
         pairs = PairsGenerator(tokenizer, response_tokens(config))
-        return RolloutWorker(pairs, PreferenceScorer(), is_model=False)
+        return RolloutWorker(pairs, PreferenceScorer(config.generator.scores), is_model=False)
     reward = build_reward(
         config.reward, config, tokenizer, sources.proxies, config.generator.threads
     )

@@ -14,6 +14,7 @@ from rlhf_lab.experiment.checks_algorithm import (
     check_correction,
     check_group_size,
     check_pairs,
+    check_return_scaling,
     check_rounds,
     check_samples,
     starts_at_zero,
@@ -93,6 +94,7 @@ def mounted_parts(config: Config) -> Iterator[tuple[str, Any]]:
 RULES: tuple[Callable[[Config], None], ...] = (
     check_secrets,
     check_group_size,
+    check_return_scaling,
     check_adapters,
     check_correction,
     check_rounds,

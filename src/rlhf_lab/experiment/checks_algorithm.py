@@ -7,6 +7,7 @@ from rlhf_lab.experiment.derived import is_verified
 from rlhf_lab.rewards.options import parts
 from rlhf_lab.types.data import Objective, ValueModel
 from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.run_options import ReturnScaling
 
 WHY_NOT = {
     Objective.comparison: "its loss compares samples of a prompt or regresses on their rewards and "
@@ -27,6 +28,21 @@ def check_group_size(config: Config) -> None:
         raise UserError(
             f"run.group_size={config.run.group_size} with algo={config.algo.name}: it compares the "
             f"samples of a prompt and needs at least {least}; pass run.group_size={least}"
+        )
+
+
+def check_return_scaling(config: Config) -> None:
+    """Only credit that grows with the rewards can be divided by their range."""
+    if config.run.return_scaling is ReturnScaling.none:
+        return
+    from rlhf_lab.experiment.algorithm_probes import credits_reward_scale
+
+    if not credits_reward_scale(config.algo):
+        raise UserError(
+            f"run.return_scaling={config.run.return_scaling} with algo={config.algo.name}: its "
+            "credit is already free of the scale of rewards; pass run.return_scaling=none, an "
+            "algorithm that does not standardise (rloo, dr_grpo), or for those with a value model "
+            "algo.whiten_advantages=false"
         )
 
 
@@ -103,7 +119,7 @@ def starts_at_zero(config: Config) -> str:
     is_learned = any(part.is_learned for part in parts(config.reward))
     kind = config.algo.needs.values
     is_zero = kind is ValueModel.shared or (kind is ValueModel.own and not is_learned)
-    if not is_zero or config.algo.lam >= 1:
+    if not is_zero or getattr(config.algo, "lam", 1.0) >= 1:
         return ""
     return (
         f"algo.lam={config.algo.lam} with values that begin at zero, as no reward model "

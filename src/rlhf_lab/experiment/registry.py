@@ -39,6 +39,7 @@ CLASSES: dict[str, dict[str, str]] = {
         "cispo.CISPO",
         "lite_ppo.LitePPO",
         "mdpo.MDPO",
+        "kimi.Kimi",
         "online_dpo.OnlineDPO",
         "online_ipo.OnlineIPO",
         "online_slic.OnlineSLiC",

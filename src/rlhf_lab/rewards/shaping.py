@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -33,6 +34,11 @@ class ShapingOptions(limits.Limited, key="shaping"):
     )
     eta: float = limits.score(
         0.0, about="Threshold of shaping.clip.", source="arXiv:2410.15115, section 4"
+    )
+    symlog: bool = limits.option(
+        False,
+        about="Whether the reward becomes sign(reward) * log(1 + |reward|).",
+        source="DreamerV3, arXiv:2301.04104, eq. 9",
     )
     bound: float = limits.coefficient(
         0.0, about="Rewards are cut to -bound to bound; 0 is no bound."
@@ -88,7 +94,7 @@ class ShapingOptions(limits.Limited, key="shaping"):
     def first(self) -> str:
         """The first setting that shapes anything, as key=value; '' if none does."""
         default = ShapingOptions()
-        for key in ("clip", "bound", "missing_eos", "length_weight", "overlong_buffer"):
+        for key in ("clip", "symlog", "bound", "missing_eos", "length_weight", "overlong_buffer"):
             if getattr(self, key) != getattr(default, key):
                 return f"{key}={getattr(self, key)}"
         return ""
@@ -145,6 +151,8 @@ class ShapedScorer:
         options = self._options
         if options.clip:
             reward = min(reward - options.eta, 0.0)
+        if options.symlog:
+            reward = math.copysign(math.log1p(abs(reward)), reward)
         if options.bound:
             reward = min(max(reward, -options.bound), options.bound)
         return reward

@@ -15,11 +15,13 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rlhf_lab.runs.former_options import present_options, with_options
+
 KEYS = {"mode.at_bound": "mode.when_stale", "mode.ahead": "mode.extra_rounds"}
 GROUPS = {"budget@run": "run", "budget": "run"}
 VALUES = {"mode.weights": {"newest": "latest", "newest_in_sequence": "latest_per_token"}}
 # Classes whose name is recorded with their values, by their present name.
-CLASSES = {"RunOptions": "Recipe"}
+CLASSES = {"RunOptions": "Recipe", "Kimi": "MDPO"}
 # Keys that were added after 0.1, with their defaults.
 ADDED: dict[str, Any] = {
     "deterministic": False,
@@ -35,13 +37,35 @@ ADDED: dict[str, Any] = {
     "generator.dtype": "auto",
     "generator.data_parallel_size": 1,
     "eval.max_new_tokens": 0,
+    "algo.kl_target": 0.0,
+    "algo.kl_horizon": 10_000,
+    "algo.whiten_advantages": True,
+    "algo.whiten_rewards": False,
+    "algo.shared_trunk": False,
+    "algo.reference_decay": 1.0,
+    "run.return_scaling": "none",
+    "run.return_decay": 0.99,
+    "shaping.symlog": False,
+    "generator.scores": "",
+    "algo.value_baseline": False,
+    "algo.priority": False,
+    "algo.reference_kl": 0.0,
+    "algo.symlog_values": False,
+    "algo.termination": "fixed",
+    "algo.macro_value": "first",
     "reward.device": "auto",
     "judge.device": "auto",
     "reward.needs_eos": True,
     "judge.needs_eos": True,
 }
 # Options of a group that had the key from the beginning.
-HAD = {"generator.dtype": ("vllm", "vllm_server")}
+HAD = {"generator.dtype": ("vllm", "vllm_server")} | {
+    f"algo.{key}": ("ppo",)
+    for key in (
+        *("kl_target", "kl_horizon", "whiten_advantages", "whiten_rewards"),
+        *("shared_trunk", "reference_decay"),
+    )
+}
 # Defaults that became `by the device`, with the former ones, which they still are on a CPU.
 BY_DEVICE: dict[str, tuple[Any, Any]] = {
     "engine.dtype": ("auto", "float32"),
@@ -98,7 +122,10 @@ def override_in(text: str, keys: Mapping[str, str], values: Mapping[str, Mapping
 
 def present_overrides(texts: Sequence[str]) -> list[str]:
     """Overrides that a person gave, by their present names; a former one is warned of."""
-    return [warned(text, present_override(text)) for text in texts]
+    plain = [warned(text, present_override(text)) for text in texts]
+    keys = {text.lstrip("+").partition("=")[0] for text in plain}
+    found = present_options(plain, lambda group, key: f"{group}.{key}" in keys)
+    return [warned(former, present) for former, present in zip(plain, found, strict=True)]
 
 
 def warned(former: str, present: str, where: str = "") -> str:
@@ -116,7 +143,7 @@ def warn(text: str) -> None:
 
 def present_config(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """A recorded config, nested or with dotted keys, by its present names."""
-    return renamed(config, KEYS, VALUES, prefix)
+    return with_options(renamed(config, KEYS, VALUES, prefix), prefix, is_former=True)
 
 
 def renamed(
@@ -147,6 +174,7 @@ def as_first_recorded(values: Any) -> Any:
     if isinstance(values, Mapping):
         hashed = {name: value for name, value in values.items() if name not in UNHASHED}
         found = with_first_classes(with_former_defaults(without_added(hashed)))
+        found = with_options(found, "", is_former=False)
         return renamed(found, FIRST_KEYS, FIRST_VALUES)
     return values
 

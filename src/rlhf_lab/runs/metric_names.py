@@ -71,6 +71,8 @@ ROUND = tuple(
         ("update/ppo/value_error", "score squared", "Loss of the value model."),
         ("update/cispo/weights_clipped", SHARE, "Tokens whose ratio CISPO clipped."),
         ("algo/kl_coef", "", "KL coefficient where the algorithm adapts it."),
+        ("algo/return_range", "score", "Average range of returns, run.return_scaling=percentile."),
+        ("update/mdpo/kl_to_round", NATS_TOKEN, "KL of the policy to that of the round's start."),
         ("seconds/wall", SECONDS, "Wall-clock since the start."),
         ("seconds/device", "device-seconds", "Wall-clock times devices held."),
         ("seconds/generate", SECONDS, "Sum over generators: writing samples."),

@@ -30,7 +30,8 @@ def pair_examples(path: Path) -> list[Example]:
 
     Rows have the text fields prompt, chosen and rejected; prompt + chosen is a full text. Those of
     the label stage also have the tokens of both answers, which are then taken as they are, and
-    those of a chat its messages (prompt_messages).
+    those of a chat its messages (prompt_messages). Numbers of an answer, such as chosen_gold and
+    rejected_gold, are hidden too.
     """
     table = pair_table(path)
     return [
@@ -62,9 +63,19 @@ def pair_example(row: Row, row_name: str, uid: str) -> Example:
         str(row.get("uid", uid)),
         row["prompt"],
         row["chosen"],
-        {"rejected": row["rejected"], **answers},
+        {"rejected": row["rejected"], **answers, **numbers_of(row)},
         messages_of(row, row_name),
     )
+
+
+def numbers_of(row: Row) -> dict[str, float]:
+    """The numbers that a row has for its answers, such as chosen_gold."""
+    sides = tuple(f"{side}_" for side in SIDES)
+    return {
+        name: value
+        for name, value in row.items()
+        if name.startswith(sides) and isinstance(value, int | float) and type(value) is not bool
+    }
 
 
 def messages_of(row: Row, row_name: str) -> tuple[tuple[str, str], ...]:

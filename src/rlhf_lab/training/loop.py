@@ -25,6 +25,7 @@ from rlhf_lab.training.checkpoint_files import Snapshot
 from rlhf_lab.training.ledger import Ledger
 from rlhf_lab.training.optim import Optim
 from rlhf_lab.training.probe import measure_gaps
+from rlhf_lab.training.return_scaling import ReturnRange
 from rlhf_lab.training.rollout_samples import rollout_samples
 from rlhf_lab.training.round_metrics import (
     UpdateMetrics,
@@ -36,8 +37,8 @@ from rlhf_lab.training.round_metrics import (
 from rlhf_lab.training.round_rows import count_tokens, informative_first, shuffled, with_reference
 from rlhf_lab.types.data import Batch, Credit, Metrics, UpdateResult, ValueModel, Weights
 from rlhf_lab.types.errors import StopRequested
-from rlhf_lab.types.protocols import Adaptive, Algorithm, Correction, Engine
-from rlhf_lab.types.run_options import RunOptions
+from rlhf_lab.types.protocols import Adaptive, Algorithm, Correction, Engine, Scheduled
+from rlhf_lab.types.run_options import ReturnScaling, RunOptions
 from rlhf_lab.types.samples import Group
 
 # Stand in for the number of the pass in the key of a shuffle: the two choices of groups.
@@ -74,7 +75,8 @@ class Loop:
     longest response, in tokens. probe_groups: groups per round whose rows are read again to measure
     the three off-policy gaps (off_policy.gaps), in every `probe_every`-th round. reference_groups:
     groups per round that get reference log-probs where only metrics use them; ALL for every group.
-    kept_samples: samples per round that hooks.keep_samples gets.
+    kept_samples: samples per round that hooks.keep_samples gets. returns: range of returns, with
+    run.return_scaling.
     """
 
     algo: Algorithm
@@ -93,6 +95,7 @@ class Loop:
     probe_every: int = 1
     reference_groups: int = ALL
     kept_samples: int = 0
+    returns: ReturnRange | None = None
 
     def train(self, start: Snapshot | None = None) -> Weights:
         """Train all remaining rounds, or those before the run's pause. The pipeline must be open.
@@ -152,6 +155,9 @@ class Loop:
         self.engine.restore(weights, start.optimizer)
         if isinstance(self.algo, Adaptive):
             self.algo = self.algo.with_kl_coef(start.counters["kl_coef"])
+        if "return_range" in start.counters:
+            decay = self.run_options.return_decay
+            self.returns = ReturnRange(decay, start.counters["return_range"])
         self.pipeline.restore(start.counters, start.queue, start.weights)
         return weights
 
@@ -191,9 +197,10 @@ class Loop:
     ) -> tuple[Metrics, Credit]:
         """The round's updates: T passes over its rows, N minibatches each."""
         round_ = weights.version
+        algo = self._algo_of(round_)
         with self._span("reference", round_):
             batch = self._read(weights, groups)
-            credit = self.algo.credit(rewards_of(groups), batch)
+            credit = self._scaled(algo.credit(rewards_of(groups), batch), groups, batch)
             self.ledger.count(rounds=1, **token_fates(rollouts, batch, credit))
             for rollout in [*rollouts.rollouts, *rollouts.dropped]:
                 self.ledger.count_rollout(rollout)
@@ -204,12 +211,26 @@ class Loop:
             num = self.run_options.updates_per_round
             for part in minibatches(batch, credit, self.algo.reduction, num, order_P):
                 with self._span("update", round_):
-                    updates.add(part, self._update(part, groups, round_, updates.number))
+                    updates.add(part, self._update(part, algo, groups, round_, updates.number))
+        if self.returns is not None:
+            metrics["algo/return_range"] = self.returns.average
         if isinstance(self.algo, Adaptive):
             metrics["algo/kl_coef"] = self.algo.kl_coef
             self.algo = self.algo.adapted(metrics["kl/sampled_reference_k1"], len(batch))
         kept = float(credit.keep_B.float().mean())
         return metrics | updates.metrics() | {"rows_kept": kept, "round": round_}, credit
+
+    def _scaled(self, credit: Credit, groups: Sequence[Group], batch: Batch) -> Credit:
+        if self.run_options.return_scaling is ReturnScaling.none:
+            return credit
+        before = self.returns or ReturnRange(self.run_options.return_decay)
+        self.returns = before.after(credit, rewards_of(groups), batch)
+        return self.returns.scaled(credit)
+
+    def _algo_of(self, round_: int) -> Algorithm:
+        if isinstance(self.algo, Scheduled):
+            return self.algo.at_round(round_, self.run_options.num_rounds)
+        return self.algo
 
     def _read(self, weights: Weights, groups: Sequence[Group]) -> Batch:
         """The round's rows as tensors, with the log-probs and values that losses compare with."""
@@ -242,7 +263,7 @@ class Loop:
         return replace(with_reference(batch, reference_BT), has_reference_B=has_reference_B)
 
     def _update(
-        self, part: Batch, groups: Sequence[Group], round_: int, number: int
+        self, part: Batch, algo: Algorithm, groups: Sequence[Group], round_: int, number: int
     ) -> UpdateResult | None:
         """One optimizer update; none if no row of the minibatch has credit."""
         self.ledger.count(updates=1, updates_empty=int(not part), trained_tokens=count_tokens(part))
@@ -252,7 +273,7 @@ class Loop:
             number, round_, self.run_options.updates, self.run_options.num_rounds
         )
         try:
-            return self.engine.update(part, self.algo, self.correction, learning_rate)
+            return self.engine.update(part, algo, self.correction, learning_rate)
         except FloatingPointError as error:
             self.hooks.keep_batch(part, groups, f"update {number} of round {round_}: {error}")
             raise
@@ -298,6 +319,8 @@ class Loop:
             writer = self.engine.sharded()
             if isinstance(self.algo, Adaptive):
                 counters["kl_coef"] = self.algo.kl_coef
+            if self.returns is not None and self.returns.average is not None:
+                counters["return_range"] = self.returns.average
             self.checkpoints.save(
                 Snapshot(
                     round=weights.version,

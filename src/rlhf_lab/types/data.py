@@ -131,12 +131,14 @@ class Batch:
 class Credit:
     """An algorithm's credit: a number per token (an advantage), and which rows to train on.
 
-    target_BT: regression targets of the value model; None without one.
+    target_BT: regression targets of the value model; None without one. return_BT: the returns in
+    points of reward, where they are not the targets.
     """
 
     value_BT: Tensor
     keep_B: Tensor
     target_BT: Tensor | None = None
+    return_BT: Tensor | None = None
 
 
 @dataclass(frozen=True)

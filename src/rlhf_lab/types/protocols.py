@@ -75,6 +75,15 @@ class Adaptive(Protocol):
         ...
 
 
+@runtime_checkable
+class Scheduled(Protocol):
+    """An algorithm with a number that the round decides."""
+
+    def at_round(self, round_: int, num_rounds: int) -> Algorithm:
+        """The algorithm of a round, counted from 0."""
+        ...
+
+
 class Correction(Protocol):
     """A correction for samples that another policy wrote than the one that trains on them. Pure.
 

@@ -4,9 +4,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from enum import StrEnum
 
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
+
+
+class ReturnScaling(StrEnum):
+    """What credit is divided by, besides what the algorithm does: nothing, or the range of returns
+    between two percentiles."""
+
+    none = "none"
+    percentile = "percentile"
 
 
 @dataclass(frozen=True)
@@ -41,6 +50,19 @@ class RunOptions(limits.Limited, key="run"):
             "Groups generated for each that is trained on: those with unequal rewards are taken "
             "first, in order; 0 leaves it to the algorithm (1 for all but dapo)."
         ),
+    )
+    return_scaling: ReturnScaling = limits.option(
+        ReturnScaling.none,
+        about=(
+            "Percentile divides credit by the moving average of the range of returns from the 5th "
+            "to the 95th percentile, if that is above 1; for algorithms that do not standardise."
+        ),
+        source="DreamerV3, arXiv:2301.04104, eq. 6 and 7",
+    )
+    return_decay: float = limits.share(
+        0.99,
+        about="Share of the average range of return_scaling=percentile that a round keeps.",
+        source="DreamerV3, arXiv:2301.04104, eq. 7",
     )
 
     def __post_init__(self) -> None:

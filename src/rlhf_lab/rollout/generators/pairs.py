@@ -18,8 +18,8 @@ from rlhf_lab.types.samples import Example, Finish, Group, Sample
 @dataclass(frozen=True)
 class PairsSampling(HFSampling):
     """Fixed preference pairs instead of samples, the same in every epoch: the chosen response has
-    reward 1, the rejected one 0. Needs run.group_size=2; labels and evaluation
-    are sampled as by generator=hf."""
+    reward 1, the rejected one 0, unless `scores` names others. Needs run.group_size=2; labels and
+    evaluation are sampled as by generator=hf."""
 
     name: str = limits.name("pairs")
     path: str = limits.option(
@@ -27,6 +27,13 @@ class PairsSampling(HFSampling):
         about=(
             "JSON lines with the text fields prompt, chosen and rejected, where prompt + chosen "
             "is a full text; empty takes the pairs of the label stage."
+        ),
+    )
+    scores: str = limits.option(
+        "",
+        about=(
+            "Name of the rewards: gold takes the numbers of the fields chosen_gold and "
+            "rejected_gold, which the label stage writes; empty is 1 for chosen, 0 for rejected."
         ),
     )
     draws_samples: ClassVar[bool] = False

@@ -1,0 +1,111 @@
+"""What PPO, MA-PPO and MDPO share: token rewards, GAE, values (set-up of N+, arXiv:2403.17031)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Self
+
+from rlhf_lab.algos import fields
+from rlhf_lab.algos.advantages import gae, symexp, symlog, token_rewards, whitened
+from rlhf_lab.algos.common import keep_all, value_error
+from rlhf_lab.types import limits
+from rlhf_lab.types.data import (
+    Batch,
+    Credit,
+    LossOutput,
+    Needs,
+    Objective,
+    PolicyOutput,
+    Reduction,
+    ValueModel,
+)
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True)
+class ActorCritic(limits.Limited, key="algo"):
+    """Advantages from a value model, and a KL penalty in each token's reward. Algorithms add the
+    loss of the policy (`surrogate`) and may change what an action is."""
+
+    name: str = limits.name("")
+    kl_coef: float = fields.kl_in_reward(0.05)
+    kl_target: float = fields.kl_target()
+    kl_horizon: int = fields.kl_horizon()
+    gamma: float = fields.gamma()
+    lam: float = fields.lam()
+    value_clip: float = fields.value_clip()
+    value_coef: float = fields.value_coef()
+    whiten_advantages: bool = limits.option(
+        True, about="Whether advantages are scaled to mean 0 and variance 1 over the round."
+    )
+    whiten_rewards: bool = limits.option(
+        False, about="Whether token rewards are scaled to variance 1 before GAE."
+    )
+    shared_trunk: bool = limits.option(
+        False, about="Whether values come from a head on the policy, not a model of their own."
+    )
+    symlog_values: bool = limits.option(
+        False,
+        about="Whether the value model learns symlog(return); values are symexp of its numbers.",
+        source="DreamerV3, arXiv:2301.04104, eq. 8 and 9",
+    )
+    reference_decay: float = limits.share(
+        1.0,
+        about="Share of the reference kept each round while it moves to the policy; 1 fixes it.",
+        source="arXiv:2404.10719, section 5",
+    )
+    reduction: Reduction = fields.reduction(Reduction.token_mean)
+
+    @property
+    def objective(self) -> Objective:
+        return Objective.token_ratio
+
+    @property
+    def needs(self) -> Needs:
+        values = ValueModel.shared if self.shared_trunk else ValueModel.own
+        return Needs(1, False, 1.0, values, int(self.reference_decay < 1), self.reference_decay)
+
+    def adapted(self, kl: float, num_samples: int) -> Self:
+        """The coefficient after a round that was kl nats a sequence from the reference."""
+        if not self.kl_target:
+            return self
+        error = min(0.2, max(-0.2, kl / self.kl_target - 1))
+        step = error * min(1.0, num_samples / self.kl_horizon)
+        return self.with_kl_coef(self.kl_coef * (1 + step))
+
+    def with_kl_coef(self, kl_coef: float) -> Self:
+        return replace(self, kl_coef=kl_coef)
+
+    def credit(self, reward_PG: Tensor, batch: Batch) -> Credit:
+        """GAE on the reward per token; targets are advantages before whitening, plus values."""
+        reward_BT = token_rewards(reward_PG, self.kl_coef, batch)
+        if self.whiten_rewards:
+            reward_BT = whitened(reward_BT, batch.mask_BT, keep_mean=True)
+        if self.symlog_values:
+            batch = replace(batch, value_BT=symexp(batch.value_BT))
+        gain_BT, return_BT = self.advantages(reward_BT, batch)
+        target_BT = symlog(return_BT) if self.symlog_values else return_BT
+        credit_BT = whitened(gain_BT, batch.mask_BT) if self.whiten_advantages else gain_BT
+        return Credit(credit_BT, keep_all(reward_PG), target_BT, return_BT)
+
+    def advantages(self, reward_BT: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Advantages and targets of the values, BT each, from the reward of each token."""
+        gain_BT = gae(reward_BT, batch.value_BT, batch.mask_BT, self.gamma, self.lam)
+        return gain_BT, (gain_BT + batch.value_BT) * batch.mask_BT
+
+    def loss(self, policy: PolicyOutput, batch: Batch) -> LossOutput:
+        """The policy's surrogate, plus the clipped error of the values."""
+        output = self.surrogate(policy, batch)
+        error = self.error(policy, batch)
+        metrics = {**output.metrics, "ppo/value_error": error}
+        return LossOutput(output.loss + self.value_coef * error, metrics, output.clipped_BT)
+
+    def surrogate(self, policy: PolicyOutput, batch: Batch) -> LossOutput:
+        """The loss of the policy alone."""
+        raise NotImplementedError
+
+    def error(self, policy: PolicyOutput, batch: Batch) -> Tensor:
+        """The clipped error of the values under the token weights, a scalar."""
+        return (value_error(policy, batch, self.value_clip) * batch.weight_BT).sum()
