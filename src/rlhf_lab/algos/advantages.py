@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from rlhf_lab.algos.common import k1, sequence_sum
@@ -9,6 +10,14 @@ from rlhf_lab.types.data import Batch
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+
+class Deviation(StrEnum):
+    """Which rewards' standard deviation divides a centred reward."""
+
+    group = "group"
+    batch = "batch"
+    none = "none"
 
 
 def best_and_worst(reward_PG: Tensor) -> tuple[Tensor, Tensor]:
@@ -51,6 +60,15 @@ def centred(reward_PG: Tensor) -> Tensor:
 def standardised(reward_PG: Tensor, epsilon: float) -> Tensor:
     """(reward - group mean) / (group standard deviation, unbiased, + epsilon), PG."""
     return centred(reward_PG) / (reward_PG.std(dim=1, keepdim=True) + epsilon)
+
+
+def scaled(reward_PG: Tensor, deviation: Deviation, epsilon: float) -> Tensor:
+    """Reward less the group mean, over the chosen unbiased standard deviation plus epsilon, PG."""
+    if deviation is Deviation.group:
+        return standardised(reward_PG, epsilon)
+    if deviation is Deviation.batch:
+        return centred(reward_PG) / (reward_PG.std() + epsilon)
+    return centred(reward_PG)
 
 
 def whitened(value_BT: Tensor, mask_BT: Tensor, keep_mean: bool = False) -> Tensor:

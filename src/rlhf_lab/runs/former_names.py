@@ -34,6 +34,8 @@ ADDED: dict[str, Any] = {
     "engine.tf32": False,
     "generator.dtype": "auto",
     "generator.data_parallel_size": 1,
+    "algo.clip_higher": 0.0,
+    "algo.deviation": "group",
 }
 # Options of a group that had the key from the beginning.
 HAD = {"generator.dtype": ("vllm", "vllm_server")}
