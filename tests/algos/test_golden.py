@@ -14,11 +14,13 @@ import pytest
 import torch
 
 from rlhf_lab.algos.a_lol import ALoL
+from rlhf_lab.algos.advantages import Deviation
 from rlhf_lab.algos.cispo import CISPO
 from rlhf_lab.algos.copg import CoPG
 from rlhf_lab.algos.dapo import DAPO
 from rlhf_lab.algos.dr_grpo import DrGRPO
 from rlhf_lab.algos.fields import RatioOf
+from rlhf_lab.algos.grpo import GRPO
 from rlhf_lab.algos.gspo import GSPO
 from rlhf_lab.algos.kimi import Kimi
 from rlhf_lab.algos.lite_ppo import LitePPO
@@ -194,6 +196,29 @@ def standardised(rewards: list[float], epsilon: float) -> list[float]:
 
 # Of each group: (1, 3) and (2, 0.5).
 ADVANTAGE = [*standardised([1.0, 3.0], 1e-3), *standardised([2.0, 0.5], 1e-3)]
+
+
+def test_grpo_by_hand_divides_by_the_deviation_of_the_group_of_the_round_or_by_none() -> None:
+    of_round = stdev([1.0, 3.0, 2.0, 0.5]) + 1e-3
+    by_hand = {
+        Deviation.group: ADVANTAGE,
+        Deviation.batch: [a / of_round for a in (-1.0, 1.0, 0.75, -0.75)],
+        Deviation.none: [-1.0, 1.0, 0.75, -0.75],
+    }
+    for deviation, advantage in by_hand.items():
+        batch = four_rows(GRPO(deviation=deviation, epsilon=1e-3))
+        assert first_column(batch.credit_BT) == pytest.approx(advantage, abs=1e-6)
+
+
+def test_grpo_with_the_deviation_of_the_round_is_lite_ppo() -> None:
+    lite = LitePPO()
+    same = GRPO(deviation=Deviation.batch, kl_coef=0.0, reduction=lite.reduction)
+    assert loss_of(same, POLICY, four_rows(same)) == loss_of(lite, POLICY, four_rows(lite))
+    # Row 1 alone is clipped from above: its token counts 1.28 times its advantage, not 1.2 times.
+    higher = replace(same, clip_higher=0.08)
+    gained = loss_of(same, POLICY, four_rows(same)) - loss_of(higher, POLICY, four_rows(higher))
+    advantage = 1.0 / (stdev([1.0, 3.0, 2.0, 0.5]) + lite.epsilon)
+    assert gained == pytest.approx(advantage * 0.08 / 9, abs=1e-6)
 
 
 def test_dapo_by_hand_clips_further_away_above_than_below() -> None:

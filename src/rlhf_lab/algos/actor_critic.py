@@ -49,7 +49,7 @@ class ActorCritic(limits.Limited, key="algo"):
     symlog_values: bool = limits.option(
         False,
         about="Whether the value model learns symlog(return); values are symexp of its numbers.",
-        source="DreamerV3, arXiv:2301.04104, eq. 8 and 9",
+        source="DreamerV3, arXiv:2301.04104",
     )
     reference_decay: float = limits.share(
         1.0,

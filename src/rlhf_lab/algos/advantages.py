@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from rlhf_lab.algos.common import k1, sequence_sum
@@ -9,6 +10,14 @@ from rlhf_lab.types.data import Batch
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+
+class Deviation(StrEnum):
+    """Which rewards' standard deviation divides a centred reward."""
+
+    group = "group"
+    batch = "batch"
+    none = "none"
 
 
 def best_and_worst(reward_PG: Tensor) -> tuple[Tensor, Tensor]:
@@ -61,6 +70,15 @@ def standardised(reward_PG: Tensor, epsilon: float) -> Tensor:
     return centred(reward_PG) / (reward_PG.std(dim=1, keepdim=True) + epsilon)
 
 
+def scaled(reward_PG: Tensor, deviation: Deviation, epsilon: float) -> Tensor:
+    """Reward less the group mean, over the chosen unbiased standard deviation plus epsilon, PG."""
+    if deviation is Deviation.group:
+        return standardised(reward_PG, epsilon)
+    if deviation is Deviation.batch:
+        return centred(reward_PG) / (reward_PG.std() + epsilon)
+    return centred(reward_PG)
+
+
 def whitened(value_BT: Tensor, mask_BT: Tensor, keep_mean: bool = False) -> Tensor:
     """Values with unit variance over all response tokens, and zero mean unless `keep_mean`."""
     import torch
@@ -87,7 +105,7 @@ def token_rewards(reward_PG: Tensor, kl_coef: float, batch: Batch) -> Tensor:
 
 
 def symlog(value: Tensor) -> Tensor:
-    """sign(x) log(1 + |x|) (arXiv:2301.04104, eq. 9)."""
+    """sign(x) log(1 + |x|) (arXiv:2301.04104)."""
     return value.sign() * value.abs().log1p()
 
 

@@ -129,7 +129,7 @@ def value_baseline() -> bool:
     return limits.option(
         False,
         about="Whether a value model of the prompt is the baseline, not the mean of the group.",
-        source="arXiv:2305.14718, section 3.1",
+        source="arXiv:2305.14718",
     )
 
 
@@ -141,7 +141,7 @@ def priority() -> bool:
             "Whether a sample also weighs its advantage over the mean positive one: what sampling "
             "in proportion to advantages does in expectation."
         ),
-        source="arXiv:2305.14718, section 3.3",
+        source="arXiv:2305.14718",
     )
 
 
@@ -155,5 +155,5 @@ def reference_kl() -> float:
             "Weight in the loss of log(policy / reference) of whole responses; A-LoL KL has it "
             "with ratio_of=none."
         ),
-        source="arXiv:2305.14718, section 3.3",
+        source="arXiv:2305.14718",
     )

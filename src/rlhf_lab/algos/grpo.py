@@ -1,4 +1,7 @@
-"""GRPO: group-standardised reward, clipped token ratio, k3 KL (arXiv:2402.03300, eq. 3)."""
+"""GRPO: group-standardised reward, clipped token ratio, k3 KL (arXiv:2402.03300, eq. 3).
+
+The options of arXiv:2508.08221 are settings of it: deviation, clip_higher, reduction.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from rlhf_lab.algos import fields
-from rlhf_lab.algos.advantages import standardised
+from rlhf_lab.algos.advantages import Deviation, scaled
 from rlhf_lab.algos.common import keep_all, kl_penalty, per_token, token_surrogate
 from rlhf_lab.types import limits
 from rlhf_lab.types.data import Batch, Credit, LossOutput, Needs, Objective, PolicyOutput, Reduction
@@ -21,6 +24,23 @@ class GRPO(limits.Limited, key="algo"):
 
     name: str = limits.name("grpo")
     clip: float = fields.clip(0.2)
+    clip_higher: float = limits.number(
+        0.0,
+        least=0,
+        most=100,
+        about=(
+            "Added to clip on the upper side: the ratio earns nothing above 1 + clip + clip_higher."
+        ),
+        source="clip-higher of arXiv:2503.14476, eq. 8",
+    )
+    deviation: Deviation = limits.option(
+        Deviation.group,
+        about=(
+            "Standard deviation that divides the reward less the group mean: of the group, of all "
+            "rewards of the round (batch), or none (none)."
+        ),
+        source="arXiv:2508.08221",
+    )
     kl_coef: float = fields.kl_in_loss(0.04, source="arXiv:2402.03300, eq. 4")
     epsilon: float = fields.epsilon()
     reduction: Reduction = fields.reduction(Reduction.sequence_mean)
@@ -28,12 +48,12 @@ class GRPO(limits.Limited, key="algo"):
     needs: ClassVar[Needs] = Needs(group_size=2)
 
     def credit(self, reward_PG: Tensor, batch: Batch) -> Credit:
-        """Reward less the group mean, over the group's standard deviation plus epsilon."""
-        advantage_PG = standardised(reward_PG, self.epsilon)
+        """Reward less the group mean, over the chosen standard deviation plus epsilon."""
+        advantage_PG = scaled(reward_PG, self.deviation, self.epsilon)
         return Credit(per_token(advantage_PG, batch), keep_B=keep_all(reward_PG))
 
     def loss(self, policy: PolicyOutput, batch: Batch) -> LossOutput:
         """Clipped surrogate per token plus the KL penalty."""
-        output = token_surrogate(policy, batch, self.clip, self.clip)
+        output = token_surrogate(policy, batch, self.clip, self.clip + self.clip_higher)
         penalty = kl_penalty(policy, batch, self.kl_coef)
         return LossOutput(output.loss + penalty, clipped_BT=output.clipped_BT)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from rlhf_lab.algos import fields
-from rlhf_lab.algos.advantages import centred
+from rlhf_lab.algos.advantages import Deviation, scaled
 from rlhf_lab.algos.common import keep_all, per_token, token_surrogate
 from rlhf_lab.types import limits
 from rlhf_lab.types.data import Batch, Credit, LossOutput, Needs, Objective, PolicyOutput, Reduction
@@ -28,7 +28,7 @@ class LitePPO(limits.Limited, key="algo"):
 
     def credit(self, reward_PG: Tensor, batch: Batch) -> Credit:
         """Reward less the group mean, over the standard deviation of all of the round's rewards."""
-        advantage_PG = centred(reward_PG) / (reward_PG.std() + self.epsilon)
+        advantage_PG = scaled(reward_PG, Deviation.batch, self.epsilon)
         return Credit(per_token(advantage_PG, batch), keep_B=keep_all(reward_PG))
 
     def loss(self, policy: PolicyOutput, batch: Batch) -> LossOutput:

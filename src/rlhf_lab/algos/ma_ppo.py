@@ -35,7 +35,7 @@ class MacroPPO(ActorCritic):
             "Where a macro action ends: after macro_tokens (fixed), after 1, 2, 3, 5 or 10 tokens "
             "(random), or before a token less likely than the one before it (perplexity)."
         ),
-        source="arXiv:2410.02743, section 3.2.1",
+        source="arXiv:2410.02743, section 3.2",
     )
     macro_value: MacroValue = limits.option(
         MacroValue.first,
@@ -43,7 +43,7 @@ class MacroPPO(ActorCritic):
             "Value of a macro action: that before its first token, that before its last one, their "
             "mean (equal), or a mean with shares that fall as 1 / place (position)."
         ),
-        source="arXiv:2410.02743, section 3.2.2",
+        source="arXiv:2410.02743, section 3.2",
     )
     clip: float = fields.clip(0.2, of="macro action's")
 

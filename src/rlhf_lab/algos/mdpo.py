@@ -1,7 +1,7 @@
 """MDPO: ratio-weighted advantages less KL to the last policy (arXiv:2005.09814, section 4.1).
 
-The objective of its eq. 9, of which each round takes several gradient steps, as its authors' code
-(mdpo_on/mdpo.py) has it: mean of ratio * advantage, less KL(policy || policy of the round) / t_k.
+Each round takes several gradient steps on the objective, as in its authors' code
+(mdpo_on/mdpo.py): mean of ratio * advantage, less KL(policy || policy of the round) / t_k.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class MDPO(ActorCritic):
     anneal: bool = limits.option(
         True,
         about="Whether t_k falls linearly over the run: step_size * (1 - round / rounds).",
-        source="arXiv:2005.09814, section 5",
+        source="arXiv:2005.09814",
     )
 
     def at_round(self, round_: int, num_rounds: int) -> MDPO:

@@ -38,7 +38,7 @@ class ShapingOptions(limits.Limited, key="shaping"):
     symlog: bool = limits.option(
         False,
         about="Whether the reward becomes sign(reward) * log(1 + |reward|).",
-        source="DreamerV3, arXiv:2301.04104, eq. 9",
+        source="DreamerV3, arXiv:2301.04104",
     )
     bound: float = limits.coefficient(
         0.0, about="Rewards are cut to -bound to bound; 0 is no bound."

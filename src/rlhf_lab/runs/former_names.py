@@ -57,6 +57,8 @@ ADDED: dict[str, Any] = {
     "judge.device": "auto",
     "reward.needs_eos": True,
     "judge.needs_eos": True,
+    "algo.clip_higher": 0.0,
+    "algo.deviation": "group",
 }
 # Options of a group that had the key from the beginning.
 HAD = {"generator.dtype": ("vllm", "vllm_server")} | {

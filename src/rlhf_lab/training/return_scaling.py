@@ -1,4 +1,4 @@
-"""Credit over the range of returns, as in DreamerV3 (arXiv:2301.04104, eq. 6 and 7)."""
+"""Credit over the range of returns, as in DreamerV3 (arXiv:2301.04104)."""
 
 from __future__ import annotations
 

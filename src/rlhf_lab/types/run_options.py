@@ -57,12 +57,12 @@ class RunOptions(limits.Limited, key="run"):
             "Percentile divides credit by the moving average of the range of returns from the 5th "
             "to the 95th percentile, if that is above 1; for algorithms that do not standardise."
         ),
-        source="DreamerV3, arXiv:2301.04104, eq. 6 and 7",
+        source="DreamerV3, arXiv:2301.04104",
     )
     return_decay: float = limits.share(
         0.99,
         about="Share of the average range of return_scaling=percentile that a round keeps.",
-        source="DreamerV3, arXiv:2301.04104, eq. 7",
+        source="DreamerV3, arXiv:2301.04104",
     )
 
     def __post_init__(self) -> None:
