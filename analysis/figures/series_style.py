@@ -42,7 +42,10 @@ KNOWN: Mapping[str, Sequence[str]] = {
     ).split(),
     "model": "nano_s nano_m nano_l pythia_410m pythia_1b pythia_2.8b smollm2_135m".split(),
     "proxy": "nano_s nano_m nano_l pythia_410m pythia_1b pythia_2.8b smollm2_135m".split(),
-    "reward": "paper_proxy_410m paper_proxy_1b paper_proxy_2.8b reward_model ensemble".split(),
+    "reward": (
+        "paper_proxy_410m paper_proxy_1b paper_proxy_2.8b reward_model ensemble paper_proxy_160m "
+        "paper_gold"
+    ).split(),
     "optim.schedule_per": "update round".split(),
     "reward.combine": "single mean worst uncertainty".split(),
     "lag": "fresh fixed spread tail".split(),

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+import yaml
+
+from rlhf_lab.experiment.registry import option_files
 from rlhf_lab.runs.trackers.identity import TrackedRun, env_id, exp_name
 from rlhf_lab.sweeps.search.runs import TEST, TRIAL
 from rlhf_lab_analysis.sources.record import Record, as_seed, cell, look_up
@@ -86,8 +90,26 @@ def option_of(config: Mapping[str, Any], part: str) -> str:
     """The option chosen for a part of the config; "" where the config lacks the part."""
     chosen = config.get(part)
     if isinstance(chosen, Mapping):
-        return str(chosen.get("name", ""))
+        path = str(chosen.get("path") or "") if part == "reward" else ""
+        return reward_of(path) if path else str(chosen.get("name", ""))
     return str(chosen or config.get(f"{part}.name") or "")
+
+
+def reward_of(path: str) -> str:
+    """The name of a reward model that was loaded: the option of conf/reward that has this path,
+    such as paper_proxy_1b; else the path's last part, without a revision."""
+    return presets().get(path) or Path(path.partition("@")[0]).name
+
+
+@cache
+def presets() -> dict[str, str]:
+    """Options of conf/reward by the path that they load."""
+    found = {}
+    for name, file in option_files("reward").items():
+        path = yaml.safe_load(file.read_text(encoding="utf-8")).get("path", "")
+        if path and "$" not in path:
+            found[path] = name
+    return found
 
 
 def columns(record: Record, place: Place) -> dict[str, Any]:

@@ -81,8 +81,9 @@ QUESTIONS = (
         "Are larger models more robust to it?",
         scale.ask,
         scale.compared,
-        {"model": 2, "proxy": 2},
-        "ladders of two models or reward models: make sweep SWEEP=policy_scale_nano",
+        {"model": 2, "proxy": 2, "reward": 2},
+        "ladders of two models or reward models: make sweep SWEEP=policy_scale_nano, "
+        "SWEEP=reward_scale_nano",
     ),
     Question(
         "What does async cost, and what does it buy?",

@@ -5,6 +5,9 @@ arXiv:2410.18252, figure 5.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+
 from rlhf_lab_analysis.comparison.claims import count_together
 from rlhf_lab_analysis.comparison.families import Family, families
 from rlhf_lab_analysis.comparison.questions.answers import (
@@ -24,13 +27,19 @@ WHERE = "arXiv:2410.18252, Fig. 5"
 POLICY = Claim("policy_scale", "A larger policy loses less to off-policy samples.", WHERE)
 REWARD = Claim("reward_scale", "A larger reward model does not make it lose less.", WHERE)
 
+# The parts that sizes are of, with the claim about each. Nano proxies are models of `proxy`, those
+# of the paper are options of `reward`.
+SIZES = {"model": POLICY, "proxy": REWARD, "reward": REWARD}
+PARAMETERS = re.compile(r"(?<![a-z0-9.])(?P<number>\d+(\.\d+)?)(?P<unit>[mb])\b")
+
 
 def compared(selection: Selection) -> list[tuple[Cell, ...]]:
     """The ladders of each size, wherever two sizes have one."""
     found = []
-    for size in ("model", "proxy"):
+    for size in SIZES:
         for family in families(selection, ("updates_per_round", size)):
-            lines = [family.line("updates_per_round", **{size: n}) for n in family.values(size)]
+            names = sized(size, family.values(size))
+            lines = [family.line("updates_per_round", **{size: name}) for name in names]
             ladders = [line for line in lines if len(line) > 1]
             if len(ladders) > 1:
                 found.append(tuple(cell for line in ladders for cell in line.values()))
@@ -40,22 +49,33 @@ def compared(selection: Selection) -> list[tuple[Cell, ...]]:
 def ask(selection: Selection, criteria: Criteria) -> list[Answer]:
     """Both claims, wherever two sizes have the same ladder."""
     found = []
-    for family in families(selection, ("updates_per_round", "model")):
-        found += compare_sizes(family, "model", POLICY, criteria)
-    for family in families(selection, ("updates_per_round", "proxy")):
-        found += compare_sizes(family, "proxy", REWARD, criteria)
+    for size, claim in SIZES.items():
+        for family in families(selection, ("updates_per_round", size)):
+            found += compare_sizes(family, size, claim, criteria)
     return found
+
+
+def sized(part: str, names: Sequence[str]) -> list[str]:
+    """The options that are sizes of one thing. A reward may be of any kind: only those whose names
+    end in a number of parameters, such as paper_proxy_1b, are reward models of some size."""
+    return [name for name in names if part != "reward" or parameters(name)]
+
+
+def parameters(name: str) -> float:
+    """The millions of parameters that a name ends in: 410 of pythia_410m; 0 if it has none."""
+    found = PARAMETERS.search(str(name))
+    return float(found["number"]) * (1000 if found["unit"] == "b" else 1) if found else 0.0
 
 
 def compare_sizes(family: Family, size: str, claim: Claim, criteria: Criteria) -> list[Answer]:
     """The loss along N at the largest size less that at the smallest."""
     found = [
         (name, Ladder(str(name), family.line("updates_per_round", **{size: name})))
-        for name in family.values(size)
+        for name in sized(size, family.values(size))
     ]
     sizes = sorted(
         ((name, ladder) for name, ladder in found if len(ladder.steps) > 1),
-        key=lambda one: work(one[1]),
+        key=lambda one: (parameters(one[0]), work(one[1])),
     )
     if len(sizes) < 2:
         return []

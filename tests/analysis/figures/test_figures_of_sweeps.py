@@ -1,0 +1,84 @@
+"""Every figure and question of a sweep at full scale, on hand-made tables of the sweep's shape."""
+
+from __future__ import annotations
+
+import functools
+
+import pytest
+
+from rlhf_lab_analysis.comparison.questions import scale
+from rlhf_lab_analysis.comparison.questions.answers import Criteria
+from rlhf_lab_analysis.comparison.selection import cells
+from rlhf_lab_analysis.figures.catalogue import FIGURES, draw
+from rlhf_lab_analysis.figures.figure_builder import DrawnFigure
+from rlhf_lab_analysis.sources.conditions import place_of, presets, reward_of
+from rlhf_lab_analysis.statistics.decisions import Verdict
+from rlhf_lab_analysis.tables.table import Tables
+from tests.support.figure_tables import end_of
+from tests.support.figure_tables import run_of as made_by_hand
+from tests.support.sweep_tables import of_sweep
+from tests.support.table_records import tables
+from tests.sweeps.test_sweeps_conf import QUESTIONS, Sweep
+
+pytestmark = pytest.mark.usefixtures("costly")
+
+# Of any two conditions; they take no sweep of their own.
+FOR_ANY = ("aggregates", "differences", "frontier", "pareto")
+OF_SWEEPS = [
+    (name, sweep) for name, spec in FIGURES.items() for sweep in spec.sweeps if sweep in QUESTIONS
+]
+
+
+@functools.cache
+def full(sweep: str) -> Tables:
+    return of_sweep(sweep, Sweep(sweep).swept, Sweep(sweep).config)
+
+
+def is_whole(made: DrawnFigure) -> bool:
+    return bool(made.figure.axes) and len(made.data) > 1
+
+
+def test_every_sweep_has_a_figure_that_asks_for_it() -> None:
+    # Its runs are the best ends of the ladder at each KL: the figure of any runs.
+    assert {sweep for _, sweep in OF_SWEEPS} == {*QUESTIONS} - {"kl_frontier"}
+
+
+@pytest.mark.parametrize(("name", "sweep"), OF_SWEEPS)
+def test_a_figure_is_drawn_of_its_sweep_at_full_scale(name: str, sweep: str) -> None:
+    assert is_whole(draw(name, full(sweep)))
+
+
+@pytest.mark.parametrize("name", FOR_ANY)
+@pytest.mark.parametrize("sweep", ["kl_frontier", "reward_scale", "sync_async"])
+def test_figures_of_any_runs_are_drawn_at_full_scale(name: str, sweep: str) -> None:
+    assert is_whole(draw(name, full(sweep)))
+
+
+def test_the_reward_models_of_the_full_sweep_have_the_names_of_their_options() -> None:
+    made = full("reward_scale")
+    names = ["paper_proxy_1b", "paper_proxy_2.8b", "paper_proxy_410m"]
+    assert sorted(made.runs["reward"].unique()) == names
+    drawn = draw("fig5_reward_scale", made)
+    legend = [text.get_text() for text in drawn.figure.legends[0].get_texts()]
+    assert {f"{name} (n=3)" for name in names} <= {*legend}
+
+
+def test_a_larger_reward_model_gets_a_verdict_in_the_full_form() -> None:
+    (found,) = scale.ask(cells(full("reward_scale")), Criteria())
+    assert found.claim == scale.REWARD.text
+    # The losses along N are equal by construction: conditions are .01 apart.
+    assert found.verdict in (Verdict.holds, Verdict.negligible, Verdict.cannot_tell)
+    assert "loss of paper_proxy_2.8b less that of paper_proxy_410m" in found.numbers[0].label
+
+
+def test_rewards_of_other_kinds_are_no_sizes() -> None:
+    assert scale.sized("reward", ["reward_model", "ensemble", "task_rule"]) == []
+    assert scale.parameters("paper_proxy_2.8b") == 2800
+    assert scale.parameters("nano_s") == 0
+
+
+def test_a_reward_model_has_its_paths_name() -> None:
+    assert presets()["mnoukhov/pythia1b-rm-tldr6.9b"] == "paper_proxy_1b"
+    assert reward_of("me/rm-7b@main") == "rm-7b" and reward_of("runs/rm/") == "rm"
+    run = made_by_hand(1, {}, end_of(1, 0.0), "own")
+    assert place_of(run).parts["reward"] == tables(run).runs["reward"].item() == "task_rule"
