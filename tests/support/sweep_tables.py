@@ -22,7 +22,7 @@ def run_of(config: Config, name: str, condition: tuple[str, ...], seed: int, ste
     made = plain(config) | {"seed": seed, "tracker": tracked}
     per_round, count = config.run.updates_per_round, config.run.num_rounds
     ends = end_of(seed, step)
-    evals = [judged(quarter, ends) | {"version": quarter * count // 4} for quarter in QUARTERS]
+    evals = [{**judged(quarter, ends), "version": quarter * count // 4} for quarter in QUARTERS]
     # As many rounds as the evaluated versions need; those between are as the tables compact them.
     kept = [rounds(count)[place - 1] for place in sorted({*range(1, 5), *versions(count)})]
     base = record(f"{name}-{'-'.join(condition)}-{seed}", seed)
