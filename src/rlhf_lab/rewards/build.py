@@ -23,7 +23,7 @@ from rlhf_lab.rewards.judge.options import EndpointReward
 from rlhf_lab.rewards.judge.scorer import JudgeScorer
 from rlhf_lab.rewards.limited import SampleScorer
 from rlhf_lab.rewards.model import CPU, ModelScorer, reads_last_token
-from rlhf_lab.rewards.model_options import ModelReward
+from rlhf_lab.rewards.model_options import LearnedReward, ModelReward
 from rlhf_lab.rewards.nobody import NoJudge
 from rlhf_lab.rewards.rule import RuleReward, RuleScorer
 from rlhf_lab.rewards.steps import StepsScorer
@@ -92,7 +92,7 @@ def build_model(options: ModelReward, context: RewardContext) -> Reward:
 
 
 def build_ensemble(options: EnsembleReward, context: RewardContext) -> Reward:
-    names = [f.name for f in fields(ModelReward) if f.name not in ("name", "path")]
+    names = [f.name for f in fields(LearnedReward) if f.name != "name"]
     shared = {name: getattr(options, name) for name in names}
     paths = options.model_paths(context.proxies)
     members = [build_model(ModelReward(path=path, **shared), context) for path in paths]

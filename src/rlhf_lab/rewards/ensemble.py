@@ -6,10 +6,8 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import ClassVar
 
-from rlhf_lab.rewards import fields
-from rlhf_lab.rewards.options import RewardOptions
+from rlhf_lab.rewards.model_options import LearnedReward
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.reward_protocols import Reward
@@ -25,7 +23,7 @@ class Combine(StrEnum):
 
 
 @dataclass(frozen=True)
-class EnsembleReward(RewardOptions):
+class EnsembleReward(LearnedReward):
     """Several reward models as one."""
 
     name: str = limits.name("ensemble")
@@ -57,13 +55,6 @@ class EnsembleReward(RewardOptions):
         about="Weight of the variance over members, with combine=uncertainty.",
         source="arXiv:2310.02743, eq. 4",
     )
-    label: int = fields.label()
-    chat: bool = fields.chat()
-    missing_eos: float = fields.missing_eos()
-    needs_eos: bool = fields.needs_eos()
-    micro_rows: int = fields.micro_rows()
-    device: str = fields.device()
-    is_learned: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()

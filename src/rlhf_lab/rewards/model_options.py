@@ -12,17 +12,10 @@ from rlhf_lab.types import limits
 
 
 @dataclass(frozen=True)
-class ModelReward(RewardOptions):
-    """A classification model reads prompt and response and scores them."""
+class LearnedReward(RewardOptions):
+    """How a reward model reads samples, where it runs, and what samples get that were cut."""
 
     name: str = limits.name("reward_model")
-    path: str = limits.option(
-        "",
-        about=(
-            "Hub name or folder of the reward model; empty takes the proxy that the pipeline "
-            "trains."
-        ),
-    )
     label: int = fields.label()
     chat: bool = fields.chat()
     missing_eos: float = fields.missing_eos()
@@ -30,6 +23,19 @@ class ModelReward(RewardOptions):
     micro_rows: int = fields.micro_rows()
     device: str = fields.device()
     is_learned: ClassVar[bool] = True
+
+
+@dataclass(frozen=True)
+class ModelReward(LearnedReward):
+    """A classification model reads prompt and response and scores them."""
+
+    path: str = limits.option(
+        "",
+        about=(
+            "Hub name or folder of the reward model; empty takes the proxy that the pipeline "
+            "trains."
+        ),
+    )
 
     @property
     def num_proxies(self) -> int:
