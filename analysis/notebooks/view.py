@@ -12,7 +12,9 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 from matplotlib.figure import Figure
+from PIL import Image
 
 from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.comparison.questions import answers as answers
@@ -29,6 +31,9 @@ from rlhf_lab_analysis.tables.table import Tables
 VARIABLE = "RLHF_LAB_TABLES"
 BENCHMARK = Path(__file__).parents[1] / "benchmark" / "tables.parquet"
 DPI = 85
+# Colours of a stored picture: enough for lines and letters, at a third of the bytes.
+COLOURS = 96
+ENDS = ("final/gold/win_rate", "final/accuracy/mean", "final/kl/sft_k1", "x/updates")
 ESCAPE = re.compile(r"\\([\\`*_{}\[\]()#+.!|<>~$-])")
 Ask = Callable[[Selection, answers.Criteria], list[answers.Answer]]
 
@@ -82,6 +87,19 @@ def of_sweeps(runs: Tables, *names: str) -> Tables:
     if runs.runs["sweep"].isin(wanted).any():
         return runs.only(sweep=wanted)
     return runs
+
+
+def only(runs: Tables, column: str, value: str) -> Tables:
+    """The runs whose column has this value; all runs if none has it."""
+    return runs.only(**{column: value}) if runs.runs[column].eq(value).any() else runs
+
+
+def ends(runs: Tables, most: int = 8) -> pd.DataFrame:
+    """How the first conditions end, means over seeds: the tables are pandas data frames, with a
+    row for each run in `runs.runs`, each judged version in `runs.versions`, and each recorded round
+    in `runs.points`."""
+    columns = [name for name in ENDS if name in runs.runs]
+    return runs.runs.groupby("condition")[columns].mean().head(most).round(3)
 
 
 def summary(runs: Tables) -> Shown:
@@ -139,7 +157,12 @@ def figure(name: str, runs: Tables) -> Shown:
 def png(made: Figure) -> bytes:
     file = io.BytesIO()
     made.savefig(file, format="png", dpi=DPI, bbox_inches="tight")
-    return file.getvalue()
+    small = io.BytesIO()
+    with Image.open(file) as picture:
+        picture.convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE).save(
+            small, format="png", optimize=True
+        )
+    return small.getvalue()
 
 
 def table(name: str, runs: Tables, options: TableOptions | None = None) -> Shown:

@@ -19,7 +19,7 @@ QUARTERS = (0, 1, 2, 3, 4)
 def run_of(config: Config, name: str, condition: tuple[str, ...], seed: int, step: float) -> Record:
     """A run of a condition of a sweep; it is judged after each quarter of its rounds."""
     tracked = {"sweep": name, "condition": ",".join(condition)}
-    made = plain(config) | {"seed": seed, "tracker": tracked}
+    made = {**plain(config), "seed": seed, "tracker": tracked}
     per_round, count = config.run.updates_per_round, config.run.num_rounds
     ends = end_of(seed, step)
     evals = [{**judged(quarter, ends), "version": quarter * count // 4} for quarter in QUARTERS]

@@ -1,0 +1,42 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: ipynb,py:percent
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Figure 8: K samples a prompt
+#
+# K = 4 in half the steps reaches the win-rate of K = 2 at a fraction of the compute, at more
+# drift (arXiv:2410.18252, figure 8).
+#
+# The numbers are those of the tracked benchmark, unless `RLHF_LAB_TABLES` names other ones: saved
+# tables, a folder of runs, or any other source of [tables](../../docs/results.md). A view whose
+# runs are not in these tables names the sweep that makes them.
+
+# %%
+from rlhf_lab_analysis.comparison.questions import reuse
+from rlhf_lab_analysis.notebooks import view
+from rlhf_lab_analysis.publication_tables.options import TableOptions
+
+runs = view.of_sweeps(view.tables(), "samples_per_prompt")
+view.summary(runs)
+
+# %%
+view.ends(runs)
+
+# %%
+view.figure("fig8_samples", runs)
+
+# %%
+view.table("results", runs, TableOptions(("gold/win_rate", "kl/sft_k1")))
+
+# %%
+view.answer(reuse.ask, runs)

@@ -1,0 +1,43 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: ipynb,py:percent
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Figure 9: reward, drift and time of a chat model
+#
+# At 8B on No Robots async reaches the reward of sync, sooner and at lower drift
+# (arXiv:2410.18252, figure 9). The tracked benchmark has the same comparison on nano models;
+# tables of `sweeps/` runs at 8B put them here.
+#
+# The numbers are those of the tracked benchmark, unless `RLHF_LAB_TABLES` names other ones: saved
+# tables, a folder of runs, or any other source of [tables](../../docs/results.md). A view whose
+# runs are not in these tables names the sweep that makes them.
+
+# %%
+from rlhf_lab_analysis.comparison.questions import asynchrony
+from rlhf_lab_analysis.notebooks import view
+from rlhf_lab_analysis.publication_tables.options import TableOptions
+
+runs = view.of_sweeps(view.tables(), "sync_async")
+view.summary(runs)
+
+# %%
+view.ends(runs)
+
+# %%
+view.figure("fig9_reward_and_drift", runs)
+
+# %%
+view.table("differences", runs, TableOptions(("gold/mean", "kl/sft_k1"), baseline="mode=sync"))
+
+# %%
+view.answer(asynchrony.ask, runs)

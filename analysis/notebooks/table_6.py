@@ -1,0 +1,42 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: ipynb,py:percent
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Table 6: sync and async of a chat model
+#
+# Win-rate, length and time of sync and async (arXiv:2410.18252, table 6: 57.2% both, 230 against
+# 142 in compute time, at 8B).
+#
+# The numbers are those of the tracked benchmark, unless `RLHF_LAB_TABLES` names other ones: saved
+# tables, a folder of runs, or any other source of [tables](../../docs/results.md). A view whose
+# runs are not in these tables names the sweep that makes them.
+
+# %%
+from rlhf_lab_analysis.comparison.questions import asynchrony
+from rlhf_lab_analysis.notebooks import view
+from rlhf_lab_analysis.publication_tables.options import TableOptions
+
+runs = view.of_sweeps(view.tables(), "sync_async")
+view.summary(runs)
+
+# %%
+view.ends(runs)
+
+# %%
+view.table("scales", runs, TableOptions(margin=0.02))
+
+# %%
+view.table("results", runs, TableOptions(("gold/win_rate", "sample/length")))
+
+# %%
+view.answer(asynchrony.ask, runs)
