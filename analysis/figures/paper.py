@@ -155,6 +155,7 @@ def reward_and_drift(families: Sequence[Family]) -> FigureBuilder:
     "accuracy against wall-clock, device-hours and updates, sync and async by loss (GSM8k)",
     "Share of problems solved against what it cost, sync and async for each loss",
     Requirement(("mode", "algo"), (ACCURACY, WALL, DEVICE_HOURS, UPDATES), ("mode",), MODES),
+    ("verified_answers",),
 )
 def accuracy(families: Sequence[Family]) -> FigureBuilder:
     pairs = [(x, ACCURACY) for x in (WALL, DEVICE_HOURS, UPDATES)]

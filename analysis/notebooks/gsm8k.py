@@ -25,7 +25,7 @@
 from rlhf_lab_analysis.notebooks import view
 from rlhf_lab_analysis.publication_tables.options import TableOptions
 
-runs = view.of_sweeps(view.tables(), "gsm8k")
+runs = view.of_sweeps(view.tables(), "verified_answers")
 view.summary(runs)
 
 # %%

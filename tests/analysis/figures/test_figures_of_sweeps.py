@@ -24,6 +24,8 @@ pytestmark = pytest.mark.usefixtures("costly")
 
 # Of any two conditions; they take no sweep of their own.
 FOR_ANY = ("aggregates", "differences", "frontier", "pareto")
+# Both are read from the figures of any runs: win-rate over KL, and the front of cost and win-rate.
+WITHOUT_FIGURE = ("kl_frontier", "compute_optimal")
 OF_SWEEPS = [
     (name, sweep) for name, spec in FIGURES.items() for sweep in spec.sweeps if sweep in QUESTIONS
 ]
@@ -39,8 +41,7 @@ def is_whole(made: DrawnFigure) -> bool:
 
 
 def test_every_sweep_has_a_figure_that_asks_for_it() -> None:
-    # Its runs are the best ends of the ladder at each KL: the figure of any runs.
-    assert {sweep for _, sweep in OF_SWEEPS} == {*QUESTIONS} - {"kl_frontier"}
+    assert {sweep for _, sweep in OF_SWEEPS} == {*QUESTIONS} - {*WITHOUT_FIGURE}
 
 
 @pytest.mark.parametrize(("name", "sweep"), OF_SWEEPS)
@@ -49,7 +50,7 @@ def test_a_figure_is_drawn_of_its_sweep_at_full_scale(name: str, sweep: str) -> 
 
 
 @pytest.mark.parametrize("name", FOR_ANY)
-@pytest.mark.parametrize("sweep", ["kl_frontier", "reward_scale", "sync_async"])
+@pytest.mark.parametrize("sweep", [*WITHOUT_FIGURE, "reward_scale"])
 def test_figures_of_any_runs_are_drawn_at_full_scale(name: str, sweep: str) -> None:
     assert is_whole(draw(name, full(sweep)))
 
