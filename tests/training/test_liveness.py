@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from rlhf_lab.rollout.ports import free_port
+from rlhf_lab.training.engines import liveness
 from rlhf_lab.training.engines.liveness import Liveness
 
 ROOT = Path(__file__).parents[2]
@@ -94,10 +95,15 @@ def test_processes_that_count_are_not_lost() -> None:
     assert both[0].silent(60.0) == "" == both[1].silent(60.0)
     for one in both:
         one.stop()
+        # A thread that is in the store while Python ends would abort the process.
+        assert not any(thread.is_alive() for thread in one._threads)
     assert messages == []
 
 
-def test_a_store_that_never_answers_counts_as_a_lost_process() -> None:
+def test_a_store_that_never_answers_counts_as_a_lost_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(liveness, "STOP_SECONDS", 0.1)
     messages: SimpleQueue[str] = SimpleQueue()
     one = Liveness(NeverAnswers(), 1, 2, messages.put, beat=0.02, silence=0.1)
     one.start()

@@ -22,6 +22,8 @@ BEAT_SECONDS = 5.0
 # Far longer than a process is kept from counting by work that holds Python's lock.
 SILENCE_SECONDS = 600.0
 STORE_TIMEOUT = timedelta(seconds=60)
+# How long `stop` waits for an answer of the store that is under way.
+STOP_SECONDS = 10.0
 
 
 def end_worker(message: str) -> None:
@@ -51,17 +53,23 @@ class Liveness:
     silence: float = SILENCE_SECONDS
     _seen: dict[int, tuple[bytes, float]] = field(default_factory=dict, init=False)
     _end: threading.Event = field(default_factory=threading.Event, init=False)
+    _threads: list[threading.Thread] = field(default_factory=list, init=False)
 
     def start(self) -> None:
         others = range(1, self.size) if self.rank == 0 else range(1)
         self._seen = {other: (b"", time.monotonic()) for other in others}
         # Two threads: the store may be on the machine that is lost, and never answer.
         for work in (self._count, self._watch):
-            threading.Thread(target=work, name=work.__name__, daemon=True).start()
+            thread = threading.Thread(target=work, name=work.__name__, daemon=True)
+            thread.start()
+            self._threads.append(thread)
 
     def stop(self) -> None:
-        """Neither count nor watch any more."""
+        """Neither count nor watch any more. Returns when both threads have ended, or the store did
+        not answer in time: a thread that asks the store while Python ends aborts the process."""
         self._end.set()
+        for thread in self._threads:
+            thread.join(STOP_SECONDS)
 
     def _count(self) -> None:
         number = 0
