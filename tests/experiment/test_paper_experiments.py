@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import yaml
 from omegaconf import OmegaConf
 
 from rlhf_lab.experiment.checks import check
 from rlhf_lab.experiment.config import typed
+from rlhf_lab.experiment.registry import option_files
 from tests.support.composed import composed
 
 # Tables of hyper-parameters and the published code of arXiv:2410.18252; see docs/experiments.md.
@@ -38,6 +40,7 @@ TLDR = SHARED | {
     "run.groups_per_update": 512,
     "run.group_size": 2,
     "reward.missing_eos": -1.0,
+    "reward.needs_eos": True,
     "optim.max_grad_norm": 0.0,
     "eval.split": "validation",
     "eval.prompts": 6447,
@@ -65,16 +68,26 @@ EXPERIMENTS: dict[str, dict[str, Any]] = {
         "run.updates": 512,
         "run.groups_per_update": 252,
         "run.group_size": 4,
+        "task.verify": "exact",
         "reward.name": "task_rule",
+        # No penalty of answers without end token.
+        "shaping.missing_eos": "keep",
         "optim.max_grad_norm": 1.0,
         "eval.split": "test",
         "eval.prompts": 1319,
         "eval.temperature": 0.01,
         "eval.max_new_tokens": 512,
+        "eval.snapshots": 4,
     },
     "no_robots_8b": SHARED
     | {
         "model.path": "allenai/open_instruct_dev",
+        "model.revision": (
+            "costa_finetune_tulu3_8b_norobot__meta-llama_Meta-Llama-3.1-8B__42__1725559869"
+        ),
+        "reward.path": (
+            "vwxyzjn/reward_modeling__allenai_open_instruct_dev@reward_modeling__1__1725760619"
+        ),
         "task.path": "HuggingFaceH4/no_robots",
         "algo.beta": 0.03,
         "task.max_response_tokens": 1024,
@@ -85,10 +98,102 @@ EXPERIMENTS: dict[str, dict[str, Any]] = {
         "engine.name": "deepspeed",
         "engine.stage": 3,
         "optim.lr": 8e-7,
+        "optim.max_grad_norm": 1.0,
         "judge.model": "gpt-4o",
         "eval.split": "test",
         "eval.prompts": 500,
+        "eval.snapshots": 1,
     },
+}
+# Published configs sft_pythia*.yml and rm_pythia*.yml, and the model cards; then N+ (details 4, 9,
+# 10, 11 and 15, and its code).
+STAGES: dict[str, dict[str, dict[str, Any]]] = {
+    "tldr_sft": {
+        "async_rlhf": {
+            "sft.lr": 1e-5,
+            "sft.schedule": "cosine",
+            "sft.warmup_share": 0,
+            "sft.epochs": 1,
+            "sft.batch": 128,
+            "sft.loss_on": "all",
+            "sft.eps": 1e-8,
+            "sft.weight_decay": 0,
+            "sft.max_grad_norm": 1,
+            "sft.max_tokens": 580,
+        },
+        "nplus": {
+            "sft.lr": 3e-6,
+            "sft.schedule": "cosine",
+            "sft.warmup_share": 0,
+            "sft.epochs": 1,
+            "sft.batch": 128,
+            "sft.loss_on": "all",
+            "sft.eps": 1e-5,
+            "sft.weight_decay": 0.01,
+            "sft.max_grad_norm": 0,
+            "sft.max_response_tokens": 53,
+            "sft.max_tokens": 562,
+        },
+    },
+    "tldr_rm": {
+        "async_rlhf": {
+            "reward_model.lr": 1e-5,
+            "reward_model.schedule": "cosine",
+            "reward_model.warmup_share": 0,
+            "reward_model.epochs": 1,
+            "reward_model.batch": 64,
+            "reward_model.eps": 1e-8,
+            "reward_model.weight_decay": 0,
+            "reward_model.max_grad_norm": 1,
+            "reward_model.max_tokens": 640,
+            "reward_model.head_std": 0.02,
+            "reward_model.normalize": False,
+        },
+        "nplus": {
+            "reward_model.lr": 3e-6,
+            "reward_model.schedule": "cosine",
+            "reward_model.warmup_share": 0,
+            "reward_model.epochs": 1,
+            "reward_model.batch": 64,
+            "reward_model.eps": 1e-5,
+            "reward_model.weight_decay": 0.01,
+            "reward_model.max_grad_norm": 0,
+            "reward_model.max_response_tokens": 169,
+            "reward_model.max_tokens": 638,
+            "reward_model.head_std": 0,
+            "reward_model.normalize": True,
+        },
+    },
+}
+# Card: SFT starts from the base model; N+ detail 2; the sets of pairs in the published configs.
+STARTS = {
+    "tldr_sft": {
+        "model.path": "EleutherAI/pythia-410m-deduped",
+        "model.name": "pythia_410m_base",
+        "task.max_prompt_tokens": 512,
+    },
+    "tldr_rm": {
+        "proxy.path": "mnoukhov/pythia410m-sft-tldr",
+        "task.max_prompt_tokens": 512,
+        "labels.path": (
+            "mnoukhov/summarize_from_feedback_oai_preprocessing_1706381144_relabel_pythia6.9b"
+        ),
+        "labels.held_out_split": "validation",
+    },
+}
+# The settings of PPO and proximal RLOO in the code (TRL's defaults) and the paper's table.
+OTHER_ALGORITHMS = {
+    "ppo": {
+        "algo.kl_coef": 0.05,
+        "algo.clip": 0.2,
+        "algo.value_clip": 0.2,
+        "algo.value_coef": 0.1,
+        "algo.gamma": 1.0,
+        "algo.lam": 0.95,
+        "algo.whiten_advantages": True,
+        "algo.whiten_rewards": False,
+    },
+    "proximal_rloo": {"algo.kl_coef": 0.05, "algo.clip": 0.2},
 }
 
 
@@ -100,6 +205,41 @@ def test_each_number_of_an_experiment_is_the_papers(
     config = composed(f"experiment={name}")
     check(typed(config), here=False)
     assert {key: chosen(config, key) for key in EXPERIMENTS[name]} == EXPERIMENTS[name]
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_no_number_of_a_file_escapes_its_table(name: str) -> None:
+    assert set(numbers("experiment", name)) <= set(EXPERIMENTS[name])
+
+
+@pytest.mark.parametrize("name", STAGES)
+@pytest.mark.parametrize("recipe", ["async_rlhf", "nplus"])
+def test_each_number_of_a_stage_is_its_recipes(name: str, recipe: str) -> None:
+    expected = STAGES[name][recipe] | STARTS[name]
+    config = composed(f"experiment={name}", f"stages={recipe}")
+    check(typed(config), here=False)
+    assert {key: chosen(config, key) for key in expected} == expected
+    node = "sft." if name == "tldr_sft" else "reward_model."
+    of_recipe = {key for key in numbers("stages", recipe) if key.startswith(node)}
+    assert of_recipe | set(numbers("experiment", name)) <= set(expected)
+
+
+def test_the_recipe_of_a_stage_is_the_papers_unless_another_is_named() -> None:
+    for name, recipes in STAGES.items():
+        config = composed(f"experiment={name}")
+        assert {key: chosen(config, key) for key in recipes["async_rlhf"]} == recipes["async_rlhf"]
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+@pytest.mark.parametrize("algo", OTHER_ALGORITHMS)
+def test_other_algorithms_take_the_place_of_online_dpo(
+    name: str, algo: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    config = composed(f"experiment={name}", f"algo={algo}")
+    check(typed(config), here=False)
+    expected = OTHER_ALGORITHMS[algo]
+    assert {key: chosen(config, key) for key in expected} == expected
 
 
 def test_the_episodes_are_the_papers() -> None:
@@ -123,6 +263,10 @@ SWITCHES = {
     "eval.temperature=0.7": ("eval.temperature", 0.7),
     "mode=sync": ("mode.name", "sync"),
     "run.group_size=4": ("run.group_size", 4),
+    "run.groups_per_update=256": ("run.groups_per_update", 256),
+    "run.passes=2": ("run.passes", 2),
+    "eval.max_new_tokens=0": ("eval.max_new_tokens", 0),
+    "algo.beta=0.05": ("algo.beta", 0.05),
 }
 
 
@@ -134,3 +278,11 @@ def test_each_difference_is_one_override(override: str) -> None:
 
 def chosen(config: Any, key: str) -> Any:
     return OmegaConf.select(config, key)
+
+
+def numbers(group: str, name: str) -> list[str]:
+    """Keys of the values in a file, and in the files of its group that it builds on."""
+    content = yaml.safe_load(option_files(group)[name].read_text(encoding="utf-8"))
+    bases = [base for base in content.pop("defaults", []) if isinstance(base, str)]
+    own = [f"{node}.{key}" for node, values in content.items() for key in values]
+    return own + [key for base in bases for key in numbers(group, base)]

@@ -29,6 +29,8 @@ SEARCHES = ["search", "search_nano"]
 NAMES = sorted(path.stem for path in FOLDER.glob("*.yaml") if path.stem not in SEARCHES)
 NANO = "_nano"
 QUESTIONS = sorted(name.removesuffix(NANO) for name in NAMES if name.endswith(NANO))
+# Their full forms are not on TL;DR.
+OTHER_TASKS = {"chats", "verified_answers"}
 # A real model that a laptop trains: there is no smaller form that could follow instructions.
 OF_ONE_SIZE = ["instructions_smollm2"]
 SEEDS = ["1", "2", "3", "4", "5"]
@@ -101,7 +103,11 @@ def completions(config: Config) -> int:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_condition_is_a_run_that_nothing_refuses(name: str) -> None:
+def test_every_condition_is_a_run_that_nothing_refuses(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Of the endpoint that judges chats.
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
     configs = Sweep(name).configs()
     for config in configs:
         check(config)
@@ -139,7 +145,7 @@ def forms(question: str) -> tuple[str, str]:
     return question, question + NANO
 
 
-@pytest.mark.parametrize("question", sorted(set(QUESTIONS) - {"verified_answers"}))
+@pytest.mark.parametrize("question", sorted(set(QUESTIONS) - OTHER_TASKS))
 def test_full_forms_are_the_papers_and_nano_forms_fit_two_to_two_cores(question: str) -> None:
     full, nano = (Sweep(name) for name in forms(question))
     for config in full.configs():
@@ -164,6 +170,26 @@ def test_verified_answers_are_those_of_gsm8k_and_of_arithmetic() -> None:
         assert [c.mode.max_staleness for c in configs] == [0, 0, 0, 1, 1, 1]
 
 
+def test_chats_have_a_learned_reward_and_another_judge() -> None:
+    full, nano = (Sweep(name).configs() for name in forms("chats"))
+    found = {(c.task.name, c.model.name, c.reward.name, c.judge.name) for c in full}
+    assert found == {("no_robots", "llama3.1_8b", "reward_model", "endpoint")}
+    found = {(c.task.name, c.model.name, c.reward.name, c.judge.name) for c in nano}
+    assert found == {("tldr_nano", "nano_s", "reward_model", "task_rule")}
+    for configs in (full, nano):
+        assert {c.reward.missing_eos for c in configs} == {-10.0}
+        assert {c.algo.beta for c in configs if c.algo.name == "online_dpo"} == {0.03}
+        assert [c.mode.max_staleness for c in configs] == [0, 0, 1, 1]
+
+
+def test_the_compute_optimal_sweep_has_the_numbers_of_the_papers_run_at_2_8b() -> None:
+    configs = Sweep("compute_optimal").configs()
+    run = [(c.mode.max_staleness, c.run.updates, c.run.passes, c.run.group_size) for c in configs]
+    assert run == [(0, 256, 1, 2), (1, 256, 1, 2), (1, 256, 2, 2), (1, 128, 1, 4)]
+    seen = {(c.model.name, c.optim.max_grad_norm, c.eval.prompts, c.eval.split) for c in configs}
+    assert seen == {("pythia_2.8b", 0.0, 6447, "validation")}
+
+
 # Updates, and prompts with completions an update: the same in all conditions of a sweep.
 BUDGETS = {
     "off_policy_ladder": ((256, 512 * 2), (256, 8 * 2)),
@@ -176,6 +202,7 @@ BUDGETS = {
     "staleness": ((256, 256 * 4), (256, 8 * 4)),
     "corrections": ((256, 256 * 4), (256, 8 * 4)),
     "lag_distribution": ((256, 256 * 4), (256, 8 * 4)),
+    "chats": ((390, 256 * 2), (256, 8 * 2)),
     "verified_answers": ((512, 252 * 4), (256, 8 * 4)),
     "over_optimisation": ((256, 256 * 4), (160, 32 * 4)),
 }

@@ -18,6 +18,7 @@ from rlhf_lab.models.scratch import ScratchModel
 from rlhf_lab.models.value_model import value_model_like
 from rlhf_lab.runs.memory import OutOfMemory
 from rlhf_lab.training.engines.options import (
+    DeepSpeedOptions,
     EngineOptions,
     FSDPOptions,
     Precision,
@@ -219,7 +220,18 @@ def test_bfloat16_keeps_float32_masters_through_a_checkpoint(
     assert torch.equal(again.state()[f"{name}/master"], master)
 
 
-@pytest.mark.parametrize("options", [SingleEngineOptions(), FSDPOptions()])
+@pytest.mark.parametrize(
+    "options",
+    [
+        SingleEngineOptions(),
+        FSDPOptions(),
+        DeepSpeedOptions(stage=0),
+        DeepSpeedOptions(stage=2),
+        DeepSpeedOptions(stage=3),
+    ],
+    ids=lambda options: f"{options.name}{getattr(options, 'stage', '')}",
+)
+@pytest.mark.filterwarnings("ignore:`torch.jit.script_method`:DeprecationWarning")
 def test_gradients_are_left_as_they_are_without_a_largest_norm(
     options: EngineOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:

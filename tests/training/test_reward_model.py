@@ -263,7 +263,7 @@ def labelled(count: int, wrong_every: int, shift: int) -> list[Row]:
 def engine_of(model: Any, options: RewardModelOptions) -> AbstractContextManager[Engine]:
     """The engine of a stage on a CPU, which trains the model in place."""
     config: Any = SimpleNamespace(engine=SingleEngineOptions(device="cpu"))
-    return stage_engine(config, options).led(ScoreNetwork(model), options.lr)
+    return stage_engine(config, options).led(ScoreNetwork(model))
 
 
 def trained(rows: list[Row], held_out: list[Row], strength_P: Tensor | None, **how: Any) -> Any:

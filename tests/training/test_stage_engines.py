@@ -23,7 +23,7 @@ from rlhf_lab.models.without_weights import with_parameters, without_weights
 from rlhf_lab.rewards.model import last_token_scores
 from rlhf_lab.runs.folder import config_hash
 from rlhf_lab.runs.trackers.console import Console
-from rlhf_lab.training.optim import one_cycle
+from rlhf_lab.training.stages.reward_model_options import RewardModelOptions
 from rlhf_lab.training.stages.scored_rows import (
     PairwiseLoss,
     ScoreNetwork,
@@ -64,11 +64,12 @@ def pairs(count: int = 8) -> list[Row]:
 
 def plain_steps(model: Any, rows: Sequence[Row], targets: Tensor, steps: int) -> list[float]:
     """The pairwise loss as a plain loop of PyTorch trains it."""
+    options = RewardModelOptions(lr=1e-2)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, weight_decay=0.0)
     losses = []
     for step in range(steps):
         for group in optimizer.param_groups:
-            group["lr"] = 1e-2 * one_cycle(step, steps)
+            group["lr"] = options.rate(step, steps)
         optimizer.zero_grad(set_to_none=True)
         sides = [
             [*row["prompt_tokens"], *row[f"{side}_tokens"]]
@@ -87,9 +88,9 @@ def plain_steps(model: Any, rows: Sequence[Row], targets: Tensor, steps: int) ->
 def engine_steps(model: Any, rows: Sequence[Row], targets: Tensor, config: Any) -> list[float]:
     """The same two steps by the engine of the stage."""
     loss = PairwiseLoss(targets, torch.zeros(len(rows)))
-    options = replace(config.reward_model, threads=1)
-    with stage_engine(config, options).led(ScoreNetwork(model), 1e-2) as engine:
-        return fit(engine, lambda step: (pair_batch(rows), loss), 2, 1e-2, Silent())
+    options = replace(config.reward_model, threads=1, lr=1e-2)
+    with stage_engine(config, options).led(ScoreNetwork(model)) as engine:
+        return fit(engine, lambda step: (pair_batch(rows), loss), 2, options, Silent())
 
 
 def test_a_whole_step_of_an_engine_has_the_bits_of_a_plain_loop(make_config: MakeConfig) -> None:
@@ -113,7 +114,8 @@ def test_the_network_scores_rows_in_their_order(make_config: MakeConfig) -> None
     with torch.no_grad():
         expected = torch.cat([last_token_scores(model, [row]) for row in rows])
     config = make_config()
-    with stage_engine(config, config.reward_model).led(ScoreNetwork(model), 1e-3) as engine:
+    options = config.reward_model.for_model(is_pretrained=False)
+    with stage_engine(config, options).led(ScoreNetwork(model)) as engine:
         assert torch.allclose(engine_scores(engine, rows, 3), expected, atol=1e-5)
 
 

@@ -25,8 +25,10 @@ from rlhf_lab.models.scratch import ScratchModel
 from rlhf_lab.rewards.function import FunctionReward, code_of
 from rlhf_lab.rewards.options import named_parts, parts
 from rlhf_lab.runs.folder import config_hash
+from rlhf_lab.runs.former_names import without_added
+from rlhf_lab.tasks.pair_sources import GivenPairs, PairColumns, given_pairs
 from rlhf_lab.tasks.protocols import Edited
-from rlhf_lab.training.stages.relabel import GivenPairs, given_pairs
+from rlhf_lab.training.stages.labels import LabelOptions
 from rlhf_lab.training.stages.reward_model_options import RewardModelOptions
 from rlhf_lab.training.stages.sft_options import SFTOptions
 
@@ -48,7 +50,7 @@ class ArtifactKeys:
         return self._key(
             task=self._task(),
             model=plain(model.whole),
-            **self._trained(self.config.sft),
+            **self._trained(self.config.sft.for_model(model.is_pretrained)),
         )
 
     def initial(self, model: ScratchModel) -> Key:
@@ -65,7 +67,7 @@ class ArtifactKeys:
             generator=plain(transformers_sampling(config)),
             judge=plain(config.judge),
             judge_code=[code_of(p) for p in parts(config.judge) if isinstance(p, FunctionReward)],
-            options=plain(config.labels),
+            options=without_added({"labels": plain(config.labels)})["labels"],
         )
 
     def relabel(self, pairs: GivenPairs) -> Key:
@@ -77,12 +79,12 @@ class ArtifactKeys:
         return self._key(
             labels=self.labels(),
             start=self._start(self.config.proxy),
-            **self._trained(self.config.reward_model),
+            **self._trained(self._reward_model),
             member=member,
         )
 
     def strength(self) -> Key:
-        options = self.config.reward_model
+        options = self._reward_model
         return self._key(
             labels=self.labels(),
             start=self._start(self.config.proxy),
@@ -90,9 +92,16 @@ class ArtifactKeys:
             members=options.strength_members,
         )
 
+    @property
+    def _reward_model(self) -> RewardModelOptions:
+        """The options of the proxy that is trained."""
+        return self.config.reward_model.for_model(self.config.proxy.is_pretrained)
+
     def _trained(self, stage: SFTOptions | RewardModelOptions) -> Key:
         """The options of a stage that trains, and of its engine what decides its bits."""
-        options = {name: value for name, value in plain(stage).items() if name != "micro_rows"}
+        node = stage._key
+        (values,) = without_added({node: plain(stage)}).values()
+        options = {name: value for name, value in values.items() if name != "micro_rows"}
         return {"options": options, **engine_key(self.config, stage)}
 
     def _task(self) -> Key:
@@ -134,15 +143,23 @@ def hash_of(pairs: GivenPairs) -> str:
 
 def given_labels(config: Config) -> GivenPairs:
     """The user's labels, labels.path."""
-    return given_pairs(config.labels.path, config.labels.held_out_pairs, "labels.path")
+    labels = config.labels
+    return given_pairs(labels.path, labels.held_out_pairs, "labels.path", columns_of(labels))
+
+
+def columns_of(labels: LabelOptions) -> PairColumns:
+    """The names that the pairs of labels.path have for prompt, answers and the held-out part."""
+    return PairColumns(
+        labels.prompt_column, labels.chosen_column, labels.rejected_column, labels.held_out_split
+    )
 
 
 def pairs_to_relabel(config: Config) -> GivenPairs:
     """The pairs of labels.path, or else of generator.path."""
-    path, key = config.labels.path, "labels.path"
-    if not path and config.generator.pairs_path:
-        path, key = config.generator.pairs_path, "generator.path"
-    return given_pairs(path, config.labels.held_out_pairs, key)
+    if not config.labels.path and config.generator.pairs_path:
+        path = config.generator.pairs_path
+        return given_pairs(path, config.labels.held_out_pairs, "generator.path")
+    return given_labels(config)
 
 
 @functools.cache

@@ -20,7 +20,7 @@ from rlhf_lab.training.engines.policy_with_values import PolicyWithValues
 from rlhf_lab.training.engines.ranks import world_size
 from rlhf_lab.training.stages.reward_model_options import RewardModelOptions
 from rlhf_lab.training.stages.sft_options import SFTOptions
-from rlhf_lab.training.stages.supervised import stage_optim
+from rlhf_lab.training.stages.supervised_options import SupervisedOptions
 from rlhf_lab.types.protocols import Engine
 
 # Options of an engine that change no bits of what it trains, or that stages do not have.
@@ -32,17 +32,18 @@ class StageEngine:
     """How a stage trains. is_alone: by the first process, whole steps at a time."""
 
     options: EngineOptions
+    stage: SupervisedOptions
     is_alone: bool
 
     @contextmanager
-    def led(self, networks: PolicyWithValues, lr: float) -> Iterator[Engine]:
+    def led(self, networks: PolicyWithValues) -> Iterator[Engine]:
         """The engine of rank 0, for the block. It owns the networks, and it has no reference."""
         model = networks.policy
         job = EngineJob(
             networks,
             {name: parameter.dtype for name, parameter in model.named_parameters()},
             self.options,
-            stage_optim(lr),
+            self.stage.optim,
             ReferenceUse.none,
             model.config.hidden_size,
         )
@@ -67,14 +68,14 @@ def stage_engine(config: Config, stage: SFTOptions | RewardModelOptions) -> Stag
             share_prompts=False,
             device="cpu",
         )
-        return StageEngine(alone, is_alone=True)
+        return StageEngine(alone, stage, is_alone=True)
     options = replace(
         engine,
         threads=stage.threads,
         micro_rows=rows or engine.micro_rows,
         share_prompts=False,
     )
-    return StageEngine(options, is_alone=False)
+    return StageEngine(options, stage, is_alone=False)
 
 
 def is_alone(config: Config, micro_rows: int) -> bool:

@@ -5,7 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from rlhf_lab.experiment.config import Config
-from rlhf_lab.experiment.derived import judged_tokens, response_tokens, trains_proxy
+from rlhf_lab.experiment.derived import (
+    judged_tokens,
+    response_tokens,
+    sft_tokens,
+    trains_proxy,
+)
 from rlhf_lab.models.lora import require_peft
 from rlhf_lab.models.pretrained import PretrainedModel
 from rlhf_lab.types.errors import UserError
@@ -50,8 +55,10 @@ def check_precision(config: Config) -> None:
 def check_lengths(config: Config) -> None:
     """Prompt and response must fit the model's context, where the config alone decides it."""
     models = {"model": config.model} | ({"proxy": config.proxy} if trains_proxy(config) else {})
-    response = max(response_tokens(config), judged_tokens(config))
-    length = config.task.max_prompt_tokens + response
+    check_cut(config)
+    prompt = config.task.max_prompt_tokens
+    response = max(response_tokens(config), judged_tokens(config), sft_tokens(config) - prompt)
+    length = prompt + response
     for key, model in models.items():
         if model.context is not None and length > model.context:
             raise UserError(
@@ -61,15 +68,25 @@ def check_lengths(config: Config) -> None:
             )
 
 
-def check_context(config: Config, model: Any) -> None:
-    """The same for a loaded model, whose context is known now."""
+def check_cut(config: Config) -> None:
+    """The longest prompt leaves room for a token and the end in a row of SFT."""
+    most, prompt = config.sft.max_tokens, config.task.max_prompt_tokens
+    if most and most < prompt + 2:
+        raise UserError(
+            f"sft.max_tokens={most} leaves no room for a reference after prompts of "
+            f"task.max_prompt_tokens={prompt}: raise it, or lower task.max_prompt_tokens"
+        )
+
+
+def check_context(config: Config, model: Any, longest: int = 0) -> None:
+    """The same for a loaded model, whose context is known now. longest: tokens of a row of SFT."""
     context = getattr(model.config, "max_position_embeddings", None)
-    needed = config.task.max_prompt_tokens + response_tokens(config)
+    needed = max(config.task.max_prompt_tokens + response_tokens(config), longest)
     if context is not None and needed > context:
         raise UserError(
             f"task.max_prompt_tokens={config.task.max_prompt_tokens} plus responses of "
-            f"{response_tokens(config)} tokens do not fit the model's context of {context} "
-            f"(model={config.model.name}): lower the lengths"
+            f"{needed - config.task.max_prompt_tokens} tokens do not fit the model's context of "
+            f"{context} (model={config.model.name}): lower the lengths"
         )
 
 

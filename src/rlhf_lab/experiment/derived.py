@@ -28,6 +28,17 @@ def response_tokens(config: Config) -> int:
     return config.generator.max_new_tokens or int(config.task.max_response_tokens)
 
 
+def sft_response_tokens(config: Config) -> int:
+    """Longest reference that SFT reads, the end token included."""
+    return config.sft.max_response_tokens or response_tokens(config)
+
+
+def sft_tokens(config: Config) -> int:
+    """Longest prompt with its reference that SFT reads."""
+    longest = int(config.task.max_prompt_tokens) + sft_response_tokens(config)
+    return min(longest, config.sft.max_tokens or longest)
+
+
 def judged_tokens(config: Config) -> int:
     """The longest response that evaluation judges."""
     return config.eval.max_new_tokens or response_tokens(config)

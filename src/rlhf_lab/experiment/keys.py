@@ -20,7 +20,7 @@ from rlhf_lab.types.limits import column_of
 # Nodes whose options are those of a group of another name.
 MOUNTS = {"proxy": "model", "judge": "reward"}
 # Files of these groups set keys anywhere.
-OVERLAYS = ("debug", "experiment", "launcher")
+OVERLAYS = ("debug", "experiment", "launcher", "stages")
 GLOBAL = "# @package _global_"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +11,22 @@ from rlhf_lab.models.causal_lm import load_tokenizer
 from rlhf_lab.models.pretrained import PretrainedModel
 from rlhf_lab.models.scratch import ScratchModel
 from rlhf_lab.runs.jsonl import read_rows
-from rlhf_lab.tasks.pairs import SIDES
+from rlhf_lab.tasks.pairs import SIDES, with_tokens
+from rlhf_lab.training.stages.pair_lengths import cut_pair
 from rlhf_lab.training.stages.scored_rows import tokens_of
 from rlhf_lab.types.errors import UserError
+
+
+def as_read(
+    rows: Sequence[dict[str, Any]], start: tuple[Any, Any], config: Config
+) -> list[dict[str, Any]]:
+    """The pairs as tokens of a proxy, cut at its lengths. start: its model and tokenizer."""
+    model, tokenizer = start
+    end, options, path = tokenizer.eos_token_id, config.reward_model, config.labels.path
+    if not path:
+        return [cut_pair(row, end, options) for row in rows]
+    read = (cut_pair(with_tokens(row, tokenizer), end, options) for row in rows)
+    return [within_context(row, model, path) for row in read]
 
 
 def within_context(row: dict[str, Any], model: Any, path: str) -> dict[str, Any]:

@@ -14,8 +14,9 @@ from rlhf_lab.models.causal_lm import load_tokenizer
 from rlhf_lab.models.pretrained import PretrainedModel
 from rlhf_lab.rewards.options import model_paths, parts
 from rlhf_lab.runs.trackers.console import Console
+from rlhf_lab.tasks.pair_sources import GivenPairs
 from rlhf_lab.training.stages.labels import sample_pairs, write_labels
-from rlhf_lab.training.stages.relabel import GivenPairs, known_examples, write_relabelled
+from rlhf_lab.training.stages.relabel import known_examples, write_relabelled
 from rlhf_lab.types.data import Weights
 from rlhf_lab.types.samples import Split
 

@@ -14,7 +14,7 @@ from rlhf_lab.experiment.build_stage import stage_engine
 from rlhf_lab.experiment.checks_models import check_context
 from rlhf_lab.experiment.checks_references import require_references
 from rlhf_lab.experiment.config import Config
-from rlhf_lab.experiment.derived import response_tokens
+from rlhf_lab.experiment.derived import sft_response_tokens, sft_tokens
 from rlhf_lab.models.causal_lm import load_policy, save_policy
 from rlhf_lab.models.devices import chosen, torch_threads
 from rlhf_lab.models.pretrained import PretrainedModel
@@ -44,22 +44,23 @@ def make_sft(
     """A policy that is fine-tuned on references, as a folder that transformers loads."""
     require_references(config, "SFT")
     policy, tokenizer = load_policy(model, config.task.tokenizer(), config.seed)
-    check_context(config, policy)
-    shape, by = without_weights(policy), stage_engine(config, config.sft)
+    check_context(config, policy, sft_tokens(config))
+    options = config.sft.for_model(model.is_pretrained)
+    shape, by = without_weights(policy), stage_engine(config, options)
     train = build_prompts(config, tokenizer, Split.train, "sft")
     held_out = build_prompts(config, tokenizer, Split.validation, "sft", shuffle=False)
     num = min(HELD_OUT_PROMPTS, len(held_out))
     with (
-        console.stage(f"sft {model.name}", total=config.sft.steps) as bar,
-        by.led(PolicyWithValues(policy, None, temperature=1.0), config.sft.lr) as engine,
+        console.stage(f"sft {model.name}", total=options.num_steps(len(train))) as bar,
+        by.led(PolicyWithValues(policy, None, temperature=1.0)) as engine,
     ):
         metrics, weights = train_sft(
             engine,
             tokenizer,
             train,
             [held_out[index] for index in range(num)],
-            response_tokens(config),
-            config.sft,
+            sft_response_tokens(config),
+            options,
             bar,
         )
     save_policy(with_parameters(shape, weights.state), tokenizer, folder)
@@ -86,12 +87,13 @@ def make_reward_model(
     """A proxy. start: model and tokenizer that it begins as. pairs: to train on, and held out.
     strength_P: how strongly voters prefer the chosen answers."""
     require_references(config, "a proxy")
-    options, (policy, tokenizer), (train, held_out) = config.reward_model, start, pairs
+    options = config.reward_model.for_model(config.proxy.is_pretrained)
+    (policy, tokenizer), (train, held_out) = start, pairs
     seed = stable_hash(config.seed, "member", member) & (2**63 - 1) if member else config.seed
-    model = reward_model_from(policy, seed)
+    model = reward_model_from(policy, seed, options.head_std)
     shape, by = without_weights(model), stage_engine(config, options)
     stream = build_prompts(config, tokenizer, Split.train, "reward_model")
-    limit = response_tokens(config)
+    limit = sft_response_tokens(config)
     references = [
         [*stream[index].tokens, *reference_sample(stream[index], tokenizer, limit).tokens]
         for index in range(REFERENCES)
@@ -101,15 +103,16 @@ def make_reward_model(
     title = f"reward model {config.proxy.name}" + (f" {member + 1}" if member else "")
     with (
         console.stage(title, total=steps) as bar,
-        by.led(ScoreNetwork(model), options.lr) as engine,
+        by.led(ScoreNetwork(model)) as engine,
     ):
         trained = train_reward_model(
             engine, train, held_out, references, options, seed, bar, strength_P
         )
     whole = with_parameters(shape, trained.weights.state)
-    save_reward_model(whole, tokenizer, folder, trained.offset)
+    offset = trained.offset if options.normalize else 0.0
+    save_reward_model(whole, tokenizer, folder, offset)
     write_calibration(folder, trained.bins)
-    return trained.metrics | {"offset": trained.offset}
+    return trained.metrics | {"offset": offset}
 
 
 def make_strength(

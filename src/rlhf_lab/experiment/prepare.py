@@ -15,7 +15,7 @@ import torch
 from rlhf_lab.experiment.artifact_keys import ArtifactKeys, Key, given_labels, pairs_to_relabel
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.experiment.derived import has_references, trains_on_labels
-from rlhf_lab.experiment.labelled_pairs import read_pairs, require_one_vocabulary, within_context
+from rlhf_lab.experiment.labelled_pairs import as_read, read_pairs, require_one_vocabulary
 from rlhf_lab.experiment.make_labels import copy_labels, make_labels, make_relabelled
 from rlhf_lab.experiment.make_models import (
     STRENGTH,
@@ -32,7 +32,6 @@ from rlhf_lab.models.scratch import ScratchModel
 from rlhf_lab.rewards.options import num_proxies
 from rlhf_lab.runs.reading import read_json
 from rlhf_lab.runs.trackers.console import Console
-from rlhf_lab.tasks.pairs import with_tokens
 from rlhf_lab.training.stages.cache import cached, product_folder, verify
 
 METRICS = "metrics.json"
@@ -194,9 +193,7 @@ class Artifacts:
 
     def _pairs(self, name: str, start: tuple[Any, Any]) -> list[dict[str, Any]]:
         """The labelled pairs of a part, as tokens of the proxy."""
-        model, tokenizer = start
+        if not self._config.labels.path:
+            require_one_vocabulary(self._config, self.policy, start[1])
         rows = read_pairs(self.labels().folder / f"{name}.jsonl")
-        if path := self._config.labels.path:
-            return [within_context(with_tokens(row, tokenizer), model, path) for row in rows]
-        require_one_vocabulary(self._config, self.policy, tokenizer)
-        return rows
+        return as_read(rows, start, self._config)

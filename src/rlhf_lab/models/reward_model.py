@@ -24,14 +24,16 @@ from rlhf_lab.types.errors import UserError
 OFFSET = "reward_offset"
 
 
-def reward_model_from(policy: Any, seed: int) -> Any:
-    """The policy's body under a new head drawn from N(0, 1/(d+1)) (arXiv:2403.17031, detail 11)."""
+def reward_model_from(policy: Any, seed: int, head_std: float = 0.0) -> Any:
+    """The policy's body under a new head without bias, drawn from N(0, head_std^2); a head_std of 0
+    is 1/sqrt(d+1) (arXiv:2403.17031, detail 11)."""
     config = policy.config.__class__.from_dict(policy.config.to_dict())
     config.num_labels = 1
+    std = head_std or 1 / math.sqrt(config.hidden_size + 1)
     with quiet_transformers(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = AutoModelForSequenceClassification.from_config(config)
-        torch.nn.init.normal_(model.score.weight, std=1 / math.sqrt(config.hidden_size + 1))
+        torch.nn.init.normal_(model.score.weight, std=std)
     model.base_model.load_state_dict(policy.base_model.state_dict())
     return settled(model.to(policy.dtype))
 

@@ -59,6 +59,26 @@ ADDED: dict[str, Any] = {
     "judge.needs_eos": True,
     "algo.clip_higher": 0.0,
     "algo.deviation": "group",
+    **{
+        f"{stage}.{name}": default
+        for stage in ("sft", "reward_model")
+        for name, default in (
+            ("schedule", "one_cycle"),
+            ("warmup_share", -1.0),
+            ("eps", 1e-8),
+            ("weight_decay", 0.0),
+            ("max_grad_norm", 1.0),
+            ("max_response_tokens", 0),
+            ("max_tokens", 0),
+        )
+    },
+    "sft.epochs": 0,
+    "labels.prompt_column": "prompt",
+    "labels.chosen_column": "chosen",
+    "labels.rejected_column": "rejected",
+    "labels.held_out_split": "held_out",
+    "reward_model.head_std": 0.0,
+    "reward_model.normalize": True,
 }
 # Options of a group that had the key from the beginning.
 HAD = {"generator.dtype": ("vllm", "vllm_server")} | {
@@ -74,6 +94,9 @@ BY_DEVICE: dict[str, tuple[Any, Any]] = {
     "engine.micro_tokens": (-1, 0),
     "generator.enforce_eager": (None, True),
 }
+# Defaults that became `by the model`, with the former ones, which they still are for random
+# weights. Runs train no pretrained policy before RLHF; a proxy may be one, whose node has a path.
+BY_MODEL: dict[str, tuple[Any, Any]] = {"sft.lr": (0.0, 3e-3), "reward_model.lr": (0.0, 1e-3)}
 
 # Keys that decide nothing by themselves, and which hashes therefore leave out.
 UNHASHED = ("plugins",)
@@ -202,6 +225,20 @@ def with_former_defaults(values: Mapping[str, Any]) -> dict[str, Any]:
         if not isinstance(node, Mapping) or name not in node or node[name] != present:
             continue
         if not str(node.get("device", "")).startswith("cuda"):
+            found[part] = {**node, name: former}
+    return with_former_rates(found)
+
+
+def with_former_rates(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Plain values with the former defaults of BY_MODEL, where the model has random weights."""
+    found = dict(values)
+    proxy = found.get("proxy")
+    for key, (present, former) in BY_MODEL.items():
+        part, _, name = key.partition(".")
+        node = found.get(part)
+        if not isinstance(node, Mapping) or name not in node or node[name] != present:
+            continue
+        if part == "sft" or not (isinstance(proxy, Mapping) and "path" in proxy):
             found[part] = {**node, name: former}
     return found
 

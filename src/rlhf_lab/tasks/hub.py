@@ -74,10 +74,10 @@ def read_file(path: Path, required: RequiredFields) -> Table:
 def read_hub(path: str, hub: Mapping[str, str], required: RequiredFields) -> Table:
     """Rows of a hub dataset, through the package `datasets`."""
     remedy = (
-        "pass task.path=<local folder, .jsonl or .parquet file with the fields "
+        f"pass {required.key}=<local folder, .jsonl or .parquet file with the fields "
         f"{', '.join((*required.text, *required.columns))}>"
     )
-    option = f"task.path={path} is no local file or folder: a hub dataset"
+    option = f"{required.key}={path} is no local file or folder: a hub dataset"
     require_package("datasets", "hub", option, remedy)
     from datasets import load_dataset
 
@@ -85,8 +85,8 @@ def read_hub(path: str, hub: Mapping[str, str], required: RequiredFields) -> Tab
         rows = load_dataset(path, **hub)
     except Exception as error:  # the hub client raises over twenty types if there is none
         raise UserError(
-            f"task.path={path} is not a local file or folder and could not be read from the hub "
-            f"({type(error).__name__}): {remedy}"
+            f"{required.key}={path} is not a local file or folder and could not be read from the "
+            f"hub ({type(error).__name__}): {remedy}"
         ) from error
     return ColumnTable(
         path,

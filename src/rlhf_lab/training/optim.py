@@ -81,11 +81,3 @@ def decay(schedule: Schedule, done: float) -> float:
     if schedule is Schedule.cosine:
         return 0.5 * (1.0 + math.cos(math.pi * done))
     return 1.0
-
-
-def one_cycle(step: int, num_steps: int, warm: float = 0.1) -> float:
-    """Multiplier for supervised stages: linear up over a share `warm`, then cosine to zero."""
-    up = max(1, int(num_steps * warm))
-    if step < up:
-        return (step + 1) / up
-    return decay(Schedule.cosine, (step - up) / max(1, num_steps - up))

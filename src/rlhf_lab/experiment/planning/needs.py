@@ -125,8 +125,10 @@ def stage_rows(config: Config) -> Iterator[Need]:
     """What the stages are trained on, all in all."""
     sft = config.sft
     if isinstance(config.model, ScratchModel) and has_references(config):
-        keys = f"sft.steps={sft.steps} with sft.batch={sft.batch}"
-        yield Need(keys, "its references", sft.steps * sft.batch)
+        # The rows of whole epochs are there already.
+        steps = 0 if sft.epochs else sft.steps
+        keys = f"sft.steps={steps} with sft.batch={sft.batch}"
+        yield Need(keys, "its references", steps * sft.batch)
     if trains_proxy(config):
         epochs, pairs = config.reward_model.epochs, config.labels.pairs
         keys = f"reward_model.epochs={epochs} with labels.pairs={pairs}"

@@ -37,9 +37,22 @@ class LabelOptions(limits.Limited, key="labels"):
     path: str = limits.option(
         "",
         about=(
-            "Pairs of your own in place of sampled ones: JSON lines with the text fields prompt, "
-            "chosen and rejected, or a folder with such a train.jsonl and held_out.jsonl."
+            "Pairs of your own in place of sampled ones: JSON lines or Parquet with prompt, chosen "
+            "and rejected, a folder with train and held_out as .jsonl or .parquet, or a hub name."
         ),
+    )
+    prompt_column: str = limits.option(
+        "prompt", about="Column of the prompt in the pairs of path; N+ has query."
+    )
+    chosen_column: str = limits.option(
+        "chosen", about="Column of the better answer in the pairs of path."
+    )
+    rejected_column: str = limits.option(
+        "rejected", about="Column of the worse answer in the pairs of path."
+    )
+    held_out_split: str = limits.option(
+        "held_out",
+        about="File in the folder, or split on the hub, whose pairs are held out; N+: validation.",
     )
     pairs: int = limits.count(2560, about="Pairs that are sampled for training.")
     held_out_pairs: int = limits.count(

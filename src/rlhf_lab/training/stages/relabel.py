@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlhf_lab.tasks.pairs import SIDES, messages_of, pair_table, swap_sides, with_tokens
+from rlhf_lab.tasks.pairs import SIDES, messages_of, swap_sides, with_tokens
 from rlhf_lab.tasks.protocols import Task
-from rlhf_lab.tasks.tables import NoSuchFile
 from rlhf_lab.training.stages.labels import pair_scores
 from rlhf_lab.training.stages.supervised import Bar
 from rlhf_lab.types.errors import UserError
@@ -18,41 +16,6 @@ from rlhf_lab.types.reward_protocols import Reward
 from rlhf_lab.types.samples import Example, Finish, Group, Prompt, Sample, Split
 
 Row = dict[str, Any]
-PARTS = ("train", "held_out")
-
-
-@dataclass(frozen=True)
-class GivenPairs:
-    """A user's pairs, and how many there are of them to learn from and to judge by."""
-
-    train: list[Row]
-    held_out: list[Row]
-
-    def parts(self) -> list[tuple[str, list[Row]]]:
-        """(name of the file, rows)."""
-        return list(zip(PARTS, (self.train, self.held_out), strict=True))
-
-
-def given_pairs(path: str, held_out_pairs: int, key: str) -> GivenPairs:
-    """The pairs of a folder with both parts, or of a file whose end is held out."""
-    folder = Path(path)
-    if not path:
-        raise UserError(f"{key}='': pass {key}=<JSON lines with prompt, chosen and rejected>")
-    if folder.is_dir():
-        missing = [name for name in PARTS if not (folder / f"{name}.jsonl").is_file()]
-        if missing:
-            raise NoSuchFile(
-                f"{key}={path} has no {missing[0]}.jsonl: pass a folder with train.jsonl and "
-                "held_out.jsonl, or one file"
-            )
-        return GivenPairs(*(list(pair_table(folder / f"{name}.jsonl", key)) for name in PARTS))
-    rows = list(pair_table(folder, key))
-    if len(rows) <= held_out_pairs:
-        raise UserError(
-            f"labels.held_out_pairs={held_out_pairs}, but {path} has only {len(rows)} pairs: lower "
-            "it"
-        )
-    return GivenPairs(rows[:-held_out_pairs], rows[-held_out_pairs:])
 
 
 def known_examples(task: Task, rows: Sequence[Mapping[str, Any]]) -> dict[str, Example]:

@@ -109,7 +109,7 @@ def fit_pairs(
         batch = pair_batch([pairs.rows[index] for index in index_P.tolist()])
         return batch, PairwiseLoss(pairs.target_P[index_P], pairs.margin_P[index_P])
 
-    return fit(engine, data_of_step, steps_per_epoch * options.epochs, options.lr, bar)
+    return fit(engine, data_of_step, steps_per_epoch * options.epochs, options, bar)
 
 
 def accuracy(gap_P: Tensor, rows: Sequence[Row]) -> dict[str, float]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
+from rlhf_lab.training.stages.supervised_options import SupervisedOptions
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
 
@@ -31,13 +33,41 @@ class Treatment:
 
 
 @dataclass(frozen=True)
-class RewardModelOptions(limits.Limited, key="reward_model"):
+class RewardModelOptions(SupervisedOptions, key="reward_model"):
     """Training of the proxy reward model on the labelled pairs (N+ details 10 to 15,
     arXiv:2403.17031)."""
 
+    NANO_LR: ClassVar[float] = 1e-3
+
     epochs: int = limits.count(1, most=10**6, about="Passes over the pairs.")
     batch: int = limits.rows(64, about="Pairs of an optimizer step.")
-    lr: float = limits.number(1e-3, above=0, below=1, about="Largest learning rate.")
+    max_response_tokens: int = limits.tokens(
+        0,
+        least=2,
+        also={0: "for answers as they are"},
+        about="Longest answer of a pair, end token included; longer ones are cut. 0 cuts none.",
+        source="169: arXiv:2403.17031, detail 4",
+    )
+    max_tokens: int = limits.tokens(
+        0,
+        least=3,
+        also={0: "for no limit"},
+        about="Longest prompt with an answer, which is cut to it; 0 has no such limit.",
+        source="638: arXiv:2403.17031, detail 4; 640: published configs of arXiv:2410.18252",
+    )
+    head_std: float = limits.number(
+        0.0,
+        above=0,
+        most=10,
+        also={0: "for 1/sqrt(width + 1)"},
+        about="Standard deviation of the head's first weights; 0 is 1/sqrt(width + 1).",
+        source="1/sqrt(width + 1): arXiv:2403.17031, detail 11; 0.02: transformers' own head",
+    )
+    normalize: bool = limits.option(
+        True,
+        about="Whether scores are shifted so that reference answers have a mean of 0.",
+        source="arXiv:2403.17031, detail 15; off: published code of arXiv:2410.18252",
+    )
     threads: int = limits.threads(2, about="CPU threads of each operation of the stage.")
     strength_members: int = limits.count(
         0,
@@ -128,6 +158,12 @@ class RewardModelOptions(limits.Limited, key="reward_model"):
     @property
     def voter(self) -> RewardModelOptions:
         """The options of a model that votes: the same, on labels as they are."""
-        return RewardModelOptions(
-            self.epochs, self.batch, self.lr, self.threads, micro_rows=self.micro_rows
+        return replace(
+            self,
+            strength_members=0,
+            flip_share=0.0,
+            drop_share=0.0,
+            soft_share=0.0,
+            margin=False,
+            label_smoothing=0.0,
         )

@@ -15,7 +15,7 @@ from rlhf_lab.training.stages.sft_options import LossOn, SFTOptions
 from rlhf_lab.training.stages.supervised import Bar, SupervisedLoss, fit
 from rlhf_lab.types.data import Batch, LossOutput, PolicyOutput, Reduction, Weights
 from rlhf_lab.types.protocols import Engine
-from rlhf_lab.types.samples import Prompt
+from rlhf_lab.types.samples import Group, Prompt
 
 
 @dataclass(frozen=True)
@@ -38,24 +38,38 @@ def train_sft(
     bar: Bar,
 ) -> tuple[dict[str, float], Weights]:
     """Fit the engine's policy; returns the metrics and the policy. prompts: an endless stream,
-    `prompts[i]` exists for every i."""
+    `prompts[i]` exists for every i, of which an epoch has len(prompts)."""
+    num_steps = options.num_steps(len(prompts))
     pad = tokenizer.eos_token_id if tokenizer.pad_token_id is None else tokenizer.pad_token_id
 
     def batch_of(chosen: Sequence[Prompt]) -> Batch:
-        return collate(reference_groups(chosen, tokenizer, max_response_tokens), pad)
+        return collate(cut_references(chosen, tokenizer, max_response_tokens, options), pad)
 
     def data_of_step(step: int) -> tuple[Batch, CrossEntropy]:
         chosen = [prompts[step * options.batch + row] for row in range(options.batch)]
         return counted(batch_of(chosen), options.loss_on)
 
-    losses = fit(engine, data_of_step, options.steps, options.lr, bar)
-    weights = engine.weights(options.steps)
+    losses = fit(engine, data_of_step, num_steps, options, bar)
+    weights = engine.weights(num_steps)
     held = batch_of(held_out)
     logp_BT = engine.logp(held, weights)
     validation = float(-logp_BT.sum() / held.mask_BT.sum())
     tail = losses[-20:]
     metrics = {"train_loss": sum(tail) / len(tail), "validation_loss": validation}
     return metrics, weights
+
+
+def cut_references(
+    prompts: Sequence[Prompt], tokenizer: Any, max_response_tokens: int, options: SFTOptions
+) -> list[Group]:
+    """References as groups of one sample, cut at the lengths of the stage (N+ detail 4)."""
+    groups = []
+    for prompt in prompts:
+        limit = max_response_tokens
+        if options.max_tokens:
+            limit = min(limit, options.max_tokens - len(prompt.tokens))
+        groups += reference_groups([prompt], tokenizer, limit)
+    return groups
 
 
 def counted(batch: Batch, loss_on: LossOn) -> tuple[Batch, CrossEntropy]:

@@ -9,7 +9,7 @@ from typing import ClassVar, Protocol
 from torch import Tensor
 
 from rlhf_lab.algos.corrections.none import NoCorrection
-from rlhf_lab.training.optim import Optim, one_cycle
+from rlhf_lab.training.stages.supervised_options import SupervisedOptions
 from rlhf_lab.types.data import Batch, Credit, Needs, Objective, Reduction
 from rlhf_lab.types.protocols import Algorithm, Engine
 
@@ -33,26 +33,21 @@ class SupervisedLoss:
         raise TypeError(f"{type(self).__name__} learns from answers, not from rewards")
 
 
-def stage_optim(lr: float) -> Optim:
-    """AdamW of the stages: gradients clipped at norm 1, no decay."""
-    return Optim(lr=lr, weight_decay=0.0, max_grad_norm=1.0)
-
-
 def fit(
     engine: Engine,
     data_of_step: Callable[[int], tuple[Batch, Algorithm]],
     num_steps: int,
-    lr: float,
+    options: SupervisedOptions,
     bar: Bar,
 ) -> list[float]:
-    """Updates at a one-cycle rate; the loss of every step.
+    """Updates at the rates of the options; the loss of every step.
 
     The model stays in eval mode: no dropout anywhere in the pipeline (N+ detail 7).
     """
     losses = []
     for step in range(num_steps):
         batch, loss = data_of_step(step)
-        rate = lr * one_cycle(step, num_steps)
+        rate = options.rate(step, num_steps)
         losses.append(engine.update(batch, loss, NoCorrection(), rate).metrics["loss"])
         bar.advance(1, loss=losses[-1])
     return losses
