@@ -1,4 +1,4 @@
-"""docs/what_breaks_elsewhere.md names tests: each of them exists, and each section has one."""
+"""Pages that name tests: each test exists, and each complaint and detail has one."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ import ast
 import re
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "what_breaks_elsewhere.md"
+NPLUS = ROOT / "docs" / "nplus.md"
 NAMED = re.compile(r"`(tests/[\w/]+\.py)::(test_\w+)`")
 STATES = ("solved", "partly", "not solved")
 
@@ -34,6 +37,16 @@ def test_every_complaint_has_a_thread_a_state_and_the_test_that_holds_it() -> No
         assert NAMED.fullmatch(one["Test"]) or is_open, one
 
 
-def test_the_named_tests_exist() -> None:
-    named = NAMED.findall(PAGE.read_text(encoding="utf-8"))
+def test_every_detail_of_nplus_has_a_test_or_is_named_as_missing() -> None:
+    rows = re.findall(r"^\| (\d+) \| (.+) \|$", NPLUS.read_text(encoding="utf-8"), re.MULTILINE)
+    assert [int(number) for number, _ in rows] == list(range(1, 26))
+    for number, text in rows:
+        last = text.split(" | ")[-1]
+        assert NAMED.search(last) or last.startswith(("not implemented", "no option")), number
+
+
+@pytest.mark.parametrize("page", [PAGE, NPLUS], ids=lambda page: page.stem)
+def test_the_named_tests_exist(page: Path) -> None:
+    named = NAMED.findall(page.read_text(encoding="utf-8"))
+    assert named
     assert [f"{path}::{name}" for path, name in named if name not in defined_in(ROOT / path)] == []

@@ -84,11 +84,11 @@ def test_a_preset_has_the_numbers_of_its_source(name: str) -> None:
 def test_the_stages_of_the_paper_are_one_word_each() -> None:
     config = typed(composed("experiment=tldr_sft"))
     check(config, here=False)
-    assert config.model.path == "EleutherAI/pythia-410m-deduped"
+    assert plain(config.model)["path"] == "EleutherAI/pythia-410m-deduped"
     assert (config.sft.lr, config.sft.batch, config.sft.max_tokens) == (1e-5, 128, 580)
     config = typed(composed("experiment=tldr_rm"))
     check(config, here=False)
-    assert config.proxy.path == "mnoukhov/pythia410m-sft-tldr"
+    assert plain(config.proxy)["path"] == "mnoukhov/pythia410m-sft-tldr"
     assert config.labels.path.endswith("_relabel_pythia6.9b")
     found = config.reward_model
     assert (found.lr, found.batch, found.max_tokens, found.normalize) == (1e-5, 64, 640, False)

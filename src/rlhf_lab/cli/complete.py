@@ -21,8 +21,8 @@ SECOND = {"model@proxy": "model", "reward@judge": "reward"}
 SWEEPS = Path(__file__).parents[1] / "sweeps" / "files"
 # Commands whose words are folders.
 OF_FOLDERS = (
-    *("runs", "watch", "samples", "timeline", "export", "plan", "sync", "report"),
-    *("figures", "tables", "compare", "publication-tables"),
+    *("runs", "watch", "samples", "timeline", "export", "plan", "sync", "report", "figures"),
+    *("tables", "compare", "publication-tables", "implicit-reward"),
 )
 SIGNS = re.compile(r"[+~]*")
 

@@ -139,6 +139,13 @@ class Artifacts:
         make = functools.partial(self._make_reward_model, member)
         return self._cached("reward_model", self._keys.reward_model(member), make)
 
+    def held_out_pairs(self) -> list[dict[str, Any]]:
+        """The labelled pairs that no proxy was trained on, as tokens of the proxy, which are the
+        policy's. Raises UserError if they are not."""
+        start = self._proxy_start()
+        require_one_vocabulary(self._config, self.policy, start[1])
+        return self._pairs("held_out", start)
+
     def strength(self) -> Artifact:
         """How strongly voters prefer the chosen answer of each training pair: mean and std. The
         voters are proxies on the labels as they are, shared with an ensemble of such."""
