@@ -403,6 +403,26 @@ def test_small_rules() -> None:
     assert told("matches", "see <a>x</a>", pattern="<a>.*</a>") == 0.0
 
 
+def test_similarity_by_hand() -> None:
+    given: dict[str, Any] = {"reference": " abcd ", "hidden": {}, "finished": True}
+    # 3 of 4 and 4 characters match: 2 * 3 / 8.
+    assert rules.similarity("", "abce", **given) == 0.75
+    pattern = "<patch>(.*)</patch>"
+    assert rules.similarity("", "so\n<patch>abcd\n</patch>", **given, pattern=pattern) == 1.0
+    assert rules.similarity("", "abcd", **given, pattern=pattern) == -1.0
+
+
+def test_progress_by_hand() -> None:
+    given: dict[str, Any] = {"reference": "6 * 7 = 42\n#### 42", "hidden": {}, "finished": True}
+    # Right after 2 of 4 episodes, and at the end; the third takes another number.
+    text = "First 6.\n\nSo 42.\n\nOr 1,000?\n\nNo, 42."
+    assert rules.progress("", text, **given) == pytest.approx(1 + 0.2 * 2 / 4)
+    assert rules.progress("", text[:-1] + " or 3.", **given, weight=0.4) == pytest.approx(0.1)
+    assert rules.progress("", "", **given) == 0.0
+    with pytest.raises(UserError, match="has no number"):
+        rules.progress("", text, **given | {"reference": "none"})
+
+
 def test_repetition_is_the_share_of_runs_that_stood_earlier() -> None:
     text = "a b c a b c"  # runs of three: abc bca cab abc, of which one is a repetition
     assert rules.repeated_share(text, 3) == 0.25

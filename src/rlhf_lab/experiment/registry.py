@@ -64,6 +64,7 @@ CLASSES: dict[str, dict[str, str]] = {
         "tldr_nano.TldrNano",
         "arithmetic.Arithmetic",
         "gsm8k.Gsm8k",
+        "ifeval.IFEval",
         "instructions.Instructions",
         "no_robots.NoRobots",
         "reasoning_gym.ReasoningGym",

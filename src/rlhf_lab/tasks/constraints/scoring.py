@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
-
-from rlhf_lab.tasks.constraints.constraint_types import Constraint
+from typing import Protocol
 
 
 class Score(StrEnum):
@@ -22,7 +21,13 @@ class Scoring(StrEnum):
     loose = "loose"
 
 
-def score(constraints: Sequence[Constraint], text: str, rule: Score, scoring: Scoring) -> float:
+class Checked(Protocol):
+    """A constraint that a text satisfies or not."""
+
+    def holds(self, text: str) -> bool: ...
+
+
+def score(constraints: Sequence[Checked], text: str, rule: Score, scoring: Scoring) -> float:
     """From 0 to 1."""
     variants = [text] if scoring is Scoring.strict else list(loosened(text))
     hold = [any(constraint.holds(variant) for variant in variants) for constraint in constraints]
