@@ -17,9 +17,11 @@ from rlhf_lab_analysis.comparison.selection import Selection, cells
 from rlhf_lab_analysis.figures.catalogue import FIGURES, draw_selection, missing, spec_of
 from rlhf_lab_analysis.figures.figure_builder import DrawnFigure
 from rlhf_lab_analysis.figures.style import METADATA, write
-from rlhf_lab_analysis.tables.gather import gather
+from rlhf_lab_analysis.packages.option import add_with, beside
+from rlhf_lab_analysis.tables.gather import read
 from rlhf_lab_analysis.tables.summary import printable
-from rlhf_lab_analysis.tables.table import count
+from rlhf_lab_analysis.tables.table import count, make_tables
+from rlhf_lab_analysis.words import WIN_RATE
 
 
 def parser() -> argparse.ArgumentParser:
@@ -41,6 +43,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--only", nargs="+", default=[], metavar="NAME", help="these figures alone")
     add("--formats", default="png,pdf,svg", help="of png, pdf, svg (default: all)")
     add("--cache", type=Path, help="folder to keep what wandb's server sent")
+    add_with(parser)
     add("--list", action="store_true", help="name all figures and what they show")
     add("-v", "--verbose", action="store_true", help="also list what each missing figure needs")
 
@@ -102,12 +105,17 @@ def run(options: argparse.Namespace, console: Console) -> None:
         return
     if not options.sources:
         raise UserError("no runs: pass a folder of runs, or FILE.parquet (--list names figures)")
-    tables = gather(options.sources, cache=options.cache)
+    reading = read(options.sources, cache=options.cache)
+    tables = make_tables(reading)
     console.print(tables.overview)
     selection = cells(tables)
     for line in selection.left_out:
         console.print(printable(line))
     draw_all(selection, options, formats, console)
+    for one in beside(options.packages, selection, reading.records, WIN_RATE, options.out):
+        console.print(f"wrote {one.write(options.out)}: {one.title}")
+        for path in one.drawn:
+            console.print(f"drew {path}")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -7,8 +7,11 @@ from pathlib import Path
 
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
+from rlhf_lab_analysis.comparison.selection import cells
+from rlhf_lab_analysis.packages.option import add_with, beside
 from rlhf_lab_analysis.report.make import Options, html, size_text
-from rlhf_lab_analysis.tables.gather import gather
+from rlhf_lab_analysis.tables.gather import read
+from rlhf_lab_analysis.tables.table import make_tables
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -26,6 +29,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="KEY",
         help="a config key that also distinguishes conditions (repeat)",
     )
+    add_with(parser)
     add("--no-texts", action="store_true", help="leave samples of prompts and responses out")
     add("--cache", type=Path, help="folder to keep what wandb's server sent")
 
@@ -43,9 +47,16 @@ def check(given: argparse.Namespace) -> None:
 def run(given: argparse.Namespace, console: Console) -> int:
     """Write the page and print what is in it. Returns 0."""
     check(given)
-    tables = gather(given.sources, by=given.by, cache=given.cache)
+    reading = read(given.sources, cache=given.cache)
+    tables = make_tables(reading, by=given.by)
+    packages = beside(given.packages, cells(tables), reading.records, given.metric)
     options = Options(
-        given.title, given.metric, given.margin, given.out.parent, texts=not given.no_texts
+        given.title,
+        given.metric,
+        given.margin,
+        given.out.parent,
+        texts=not given.no_texts,
+        packages=tuple(packages),
     )
     text = html(tables, options)
     given.out.parent.mkdir(parents=True, exist_ok=True)

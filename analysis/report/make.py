@@ -13,6 +13,7 @@ import pandas as pd
 from rlhf_lab_analysis.comparison.questions.answers import Criteria
 from rlhf_lab_analysis.comparison.questions.every_question import Answers, answers_of
 from rlhf_lab_analysis.comparison.selection import KEY, cells
+from rlhf_lab_analysis.packages.beside import Beside
 from rlhf_lab_analysis.report.chosen import Chosen, choose
 from rlhf_lab_analysis.report.colours import styles_of
 from rlhf_lab_analysis.report.groups import Group, name_groups
@@ -51,13 +52,15 @@ SHOWN_CODES = 4
 class Options:
     """Options of a page. title: what it is called, "" for what its runs differ in. metric: shown
     first, and what claims are about. margin: the largest difference of it that does not matter.
-    beside: the page's folder, which links start from. texts: whether samples of runs are in it."""
+    beside: the page's folder, which links start from. texts: whether samples of runs are in it.
+    packages: what other packages make of the runs."""
 
     title: str = ""
     metric: str = "gold/win_rate"
     margin: float = 0.02
     beside: Path = Path()
     texts: bool = True
+    packages: tuple[Beside, ...] = ()
 
 
 def html(tables: Tables, options: Options) -> str:
@@ -90,6 +93,7 @@ def html(tables: Tables, options: Options) -> str:
         "data": page_data(tables, groups, chosen, ranked, first, questions_of_page)
         | {"samples": samples(groups, ranked) if options.texts else []},
         "scripts": SCRIPTS,
+        "packages": options.packages,
         **shown,
         **results(groups, chosen),
         **run_table(tables, titles, options.metric, options.beside),

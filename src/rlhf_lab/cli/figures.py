@@ -6,6 +6,7 @@ COMMAND = analysis_command(
     "figures",
     "all figures that runs allow, with their data and captions",
     "runs/own --out figures",
-    usage="RUNS... [--out FOLDER] [--only NAME ...] [--formats png,pdf,svg] [--list]",
+    usage="RUNS... [--out FOLDER] [--only NAME ...] [--formats png,pdf,svg] [--list] "
+    "[--with rliable|openrlbenchmark]",
     module="figures.__main__",
 )

@@ -45,7 +45,8 @@ COMMAND = OptionsCommand(
     "report",
     "one page about runs, to read anywhere",
     "runs --out report.html",
-    usage="RUNS... [--out report.html] [--title TEXT] [--metric NAME] [--margin NUMBER] [--by KEY]",
+    usage="RUNS... [--out report.html] [--title TEXT] [--metric NAME] [--margin NUMBER] [--by KEY] "
+    "[--with rliable|openrlbenchmark]",
     add_options=add_options,
     action=show,
 )
