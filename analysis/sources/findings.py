@@ -24,6 +24,7 @@ class Kind(StrEnum):
     not_finite = "not_finite"
     not_a_number = "not_a_number"
     mixed_units = "mixed_units"
+    mostly_zeroed = "mostly_zeroed"
     damaged = "damaged"
     absent = "absent"
 

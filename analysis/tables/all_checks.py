@@ -11,6 +11,7 @@ from rlhf_lab_analysis.tables.checks import (
     check_seed,
     check_shares,
     check_tuning,
+    check_zeroed,
 )
 from rlhf_lab_analysis.tables.frames import Placed, check_numbers
 from rlhf_lab_analysis.tables.group_checks import (
@@ -34,6 +35,7 @@ RUN_CHECKS: tuple[tuple[Kind, RunCheck], ...] = (
     (Kind.cut_short, check_end),
     (Kind.not_finite, check_finite),
     (Kind.mixed_units, check_shares),
+    (Kind.mostly_zeroed, check_zeroed),
 )
 GROUP_CHECKS: tuple[tuple[Kind, GroupCheck], ...] = (
     (Kind.ragged, check_lengths),

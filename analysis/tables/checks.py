@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from rlhf_lab.experiment.round_warnings import MOSTLY, ZEROED
 from rlhf_lab_analysis.sources.axes import number
 from rlhf_lab_analysis.sources.conditions import TUNING, role_of
 from rlhf_lab_analysis.sources.record import Record
@@ -51,6 +52,17 @@ def rounds_of(record: Record) -> int:
     """How many rounds a run made: its own count, else the number of recorded rounds."""
     counted = number(record.rounds[-1], "total/rounds") if record.rounds else None
     return int(counted) if counted is not None and math.isfinite(counted) else len(record.rounds)
+
+
+def check_zeroed(run: Placed) -> Iterator[str]:
+    """Report a correction that left most tokens of a round out."""
+    rounds = run.record.rounds
+    found = [share for row in rounds if (share := number(row, ZEROED) or 0.0) > MOSTLY]
+    if found:
+        yield (
+            f"the correction gave weight 0 to more than half of the tokens in {len(found)} of "
+            f"{len(rounds)} recorded rounds, at most to {max(found):.0%}"
+        )
 
 
 def check_finite(run: Placed) -> Iterator[str]:

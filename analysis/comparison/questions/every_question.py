@@ -138,7 +138,8 @@ def answers_of(
     found = [(question, tuple(question.asks(usable, criteria))) for question in questions]
     given = tuple((question.text, some) for question, some in found if some)
     lacking = tuple(question.open(selection, criteria) for question, some in found if not some)
-    return Answers(given, lacking, (*selection.left_out, *reasons))
+    left_out = (*selection.left_out, *reasons, *staleness.idle(usable, criteria))
+    return Answers(given, lacking, left_out)
 
 
 def with_seeds(selection: Selection, criteria: Criteria) -> tuple[Selection, list[str]]:

@@ -47,11 +47,38 @@ def ask(selection: Selection, criteria: Criteria) -> list[Answer]:
     counts = count_together([(cell, fresh) for _, cell, fresh in steps])
     for step, count in zip(steps, counts, strict=True):
         found.append(cost_of(*step, criteria, count))
-    repairs = [repair for family in every for repair in repaired(family)]
+    repairs = [
+        repair
+        for family in every
+        for repair in repaired(family)
+        if has_acted(*repair[2:], criteria)
+    ]
     counts = count_together([(cell, plain) for *_, cell, plain in repairs])
     for repair, count in zip(repairs, counts, strict=True):
         found.append(gain_of(*repair, criteria, count))
     return found
+
+
+def idle(selection: Selection, criteria: Criteria) -> list[str]:
+    """A line for each correction that changed nothing, which therefore gets no verdict."""
+    return [
+        f"not compared: {cell.condition}: correction={name} changed no evaluated version"
+        for family in families(selection, ("max_staleness", "correction"))
+        for _, name, cell, plain in repaired(family)
+        if not has_acted(cell, plain, criteria)
+    ]
+
+
+def has_acted(cell: Cell, plain: Cell, criteria: Criteria) -> bool:
+    """Whether quality or drift of any version differs between a correction and none, at the same
+    seed. Runs repeat bit for bit, so that equal numbers are those of equal weights."""
+    columns = ["version", criteria.quality, criteria.drift]
+    return any(
+        not cell.rows[seed][columns]
+        .reset_index(drop=True)
+        .equals(plain.rows[seed][columns].reset_index(drop=True))
+        for seed in {*cell.seeds} & {*plain.seeds}
+    )
 
 
 def older(family: Family) -> list[tuple[int, Cell, Cell]]:

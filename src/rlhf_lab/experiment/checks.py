@@ -18,6 +18,7 @@ from rlhf_lab.experiment.checks_algorithm import (
     check_rounds,
     check_samples,
     starts_at_zero,
+    unknown_writers,
 )
 from rlhf_lab.experiment.checks_devices import (
     check_devices,
@@ -120,7 +121,13 @@ OF_THIS_MACHINE = (check_kernels, check_devices, check_workspace, check_parts)
 def warnings(config: Config) -> list[str]:
     """Valid settings that are probably mistakes."""
     task = config.task.warning if isinstance(config.task, Cautious) else ""
-    found = (config.correction.warning, starts_at_zero(config), task, full_precision(config))
+    found = (
+        config.correction.warning,
+        starts_at_zero(config),
+        unknown_writers(config),
+        task,
+        full_precision(config),
+    )
     return [warning for warning in found if warning]
 
 

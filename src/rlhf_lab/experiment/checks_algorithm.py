@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rlhf_lab.algos.corrections.common import RATIOS
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.experiment.derived import is_verified
 from rlhf_lab.rewards.options import parts
@@ -112,6 +113,18 @@ def check_samples(config: Config) -> None:
             f"{config.judge.name}: pass@k needs a judge that says right or wrong, the task_rule "
             "of a verifiable task; pass eval.samples=1"
         )
+
+
+def unknown_writers(config: Config) -> str:
+    """A warning where ratios are taken to the writers of a file, whom nobody knows; else ''."""
+    path = config.generator.pairs_path
+    if not path or config.algo.objective not in RATIOS:
+        return ""
+    return (
+        f"algo={config.algo.name} on generator.path={path}: its ratios need the log-probs of the "
+        "policy that wrote the answers; the reference's are taken for them, which is right for "
+        "answers of the reference model alone"
+    )
 
 
 def starts_at_zero(config: Config) -> str:

@@ -17,6 +17,7 @@ from rlhf_lab.experiment.checks import warnings
 from rlhf_lab.experiment.checks_models import check_context
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.experiment.derived import num_devices, probe_every, reference_groups, response_tokens
+from rlhf_lab.experiment.round_warnings import RoundWarnings
 from rlhf_lab.experiment.sources import Sources
 from rlhf_lab.models.determinism import deterministic
 from rlhf_lab.models.devices import release_unused
@@ -91,7 +92,11 @@ def learn(
             seed=config.seed,
             pad_id=pad_id(tokenizer),
             response_limit=response_tokens(config),
-            hooks=replace(hooks, should_stop=should_stop),
+            hooks=replace(
+                hooks,
+                should_stop=should_stop,
+                log=RoundWarnings(hooks.log, config.correction.name, report),
+            ),
             checkpoints=output.checkpoints,
             probe_groups=config.tracker.probe_groups,
             probe_every=probe_every(config),

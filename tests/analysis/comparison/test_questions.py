@@ -342,6 +342,16 @@ def test_staleness_and_what_weights_repair() -> None:
     repaired = find(found, "Importance weights raise")
     assert repaired.verdict is Verdict.holds
     assert repaired.numbers[0].label == "ppo, S=4, truncated_is less none"
+    assert not any("changed no evaluated version" in line for line in found.left_out)
+    # Weights that are all 1 leave every number as it is.
+    idle = given(
+        stale(0, "none", (0.0, 0.0, 0.0)),
+        stale(1, "none", nothing),
+        stale(1, "icepop", nothing),
+    )
+    assert not any("Importance weights" in one.claim for one in idle.every)
+    (line,) = (line for line in idle.left_out if "changed no evaluated version" in line)
+    assert "correction=icepop" in line
 
 
 def test_questions_without_runs_say_which_they_need() -> None:

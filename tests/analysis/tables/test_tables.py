@@ -180,6 +180,17 @@ def test_the_kernels_of_a_run_are_those_of_all_its_starts() -> None:
 CPU, GPU = ("engine float32 on cpu", "engine bfloat16 on cuda")
 
 
+def test_a_correction_that_leaves_most_tokens_out_is_a_finding() -> None:
+    few = rounds(4, {"correction/zeroed": 0.5})
+    many = [*few[:3], {**few[3], "correction/zeroed": 0.75}]
+    assert kinds(tables(record("r1", 1, rounds=few), record("r2", 2, rounds=few))) == []
+    made = tables(record("r1", 1, rounds=few), record("r2", 2, rounds=many))
+    assert [finding.line for finding in made.findings] == [
+        "mostly_zeroed: runs/r2: the correction gave weight 0 to more than half of the tokens in 1 "
+        "of 4 recorded rounds, at most to 75%"
+    ]
+
+
 def test_runs_of_one_condition_on_a_gpu_and_on_a_cpu_are_told() -> None:
     """Their configs are equal where auto chose; an engine.dtype that was asked for is none."""
     gpu = [record(f"r{n}", n, precision=GPU) for n in (1, 2)]
