@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
 from rlhf_lab.algos import fields
-from rlhf_lab.algos.advantages import gae, symexp, symlog, token_rewards, whitened
+from rlhf_lab.algos.advantages import gae, symexp, symlog, whitened
 from rlhf_lab.algos.common import keep_all, value_error
+from rlhf_lab.algos.kl import Penalised
 from rlhf_lab.types import limits
 from rlhf_lab.types.data import (
     Batch,
@@ -25,9 +26,9 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class ActorCritic(limits.Limited, key="algo"):
-    """Advantages from a value model, and a KL penalty in each token's reward. Algorithms add the
-    loss of the policy (`surrogate`) and may change what an action is."""
+class ActorCritic(Penalised):
+    """Advantages from a value model, and a KL penalty, by default in each token's reward.
+    Algorithms add the loss of the policy (`surrogate`) and may change what an action is."""
 
     name: str = limits.name("")
     kl_coef: float = fields.kl_in_reward(0.05)
@@ -80,7 +81,7 @@ class ActorCritic(limits.Limited, key="algo"):
 
     def credit(self, reward_PG: Tensor, batch: Batch) -> Credit:
         """GAE on the reward per token; targets are advantages before whitening, plus values."""
-        reward_BT = token_rewards(reward_PG, self.kl_coef, batch)
+        reward_BT = self.token_rewards(reward_PG, batch)
         if self.whiten_rewards:
             reward_BT = whitened(reward_BT, batch.mask_BT, keep_mean=True)
         if self.symlog_values:
@@ -97,7 +98,7 @@ class ActorCritic(limits.Limited, key="algo"):
 
     def loss(self, policy: PolicyOutput, batch: Batch) -> LossOutput:
         """The policy's surrogate, plus the clipped error of the values."""
-        output = self.surrogate(policy, batch)
+        output = self.plus_kl(self.surrogate(policy, batch), policy, batch)
         error = self.error(policy, batch)
         metrics = {**output.metrics, "ppo/value_error": error}
         return LossOutput(output.loss + self.value_coef * error, metrics, output.clipped_BT)

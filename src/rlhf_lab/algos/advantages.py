@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from rlhf_lab.algos.common import k1, sequence_sum
+from rlhf_lab.algos.common import KLTerms, k1, sequence_sum
 from rlhf_lab.types.data import Batch
 
 if TYPE_CHECKING:
@@ -39,9 +39,9 @@ def is_informative(reward_PG: Tensor) -> Tensor:
     return reward_PG.amax(dim=1) > reward_PG.amin(dim=1)
 
 
-def less_kl(reward_PG: Tensor, kl_coef: float, batch: Batch) -> Tensor:
-    """Reward - kl_coef * log(pi_behaviour / pi_reference) of the whole response, PG."""
-    kl_B = sequence_sum(k1(batch.behavior_logp_BT, batch.reference_logp_BT), batch)
+def less_kl(reward_PG: Tensor, kl_coef: float, batch: Batch, terms: KLTerms = k1) -> Tensor:
+    """Reward - kl_coef * KL(behaviour || reference), summed over the response's tokens, PG."""
+    kl_B = sequence_sum(terms(batch.behavior_logp_BT, batch.reference_logp_BT), batch)
     return reward_PG - kl_coef * kl_B.view_as(reward_PG)
 
 
@@ -90,15 +90,15 @@ def whitened(value_BT: Tensor, mask_BT: Tensor, keep_mean: bool = False) -> Tens
     return (white_BT + mean if keep_mean else white_BT) * mask_BT
 
 
-def token_rewards(reward_PG: Tensor, kl_coef: float, batch: Batch) -> Tensor:
-    """Rewards of single tokens, BT: -kl_coef * k1 to the reference at every token, plus the reward
+def token_rewards(reward_PG: Tensor, kl_coef: float, batch: Batch, terms: KLTerms = k1) -> Tensor:
+    """Rewards of single tokens, BT: -kl_coef * KL to the reference at every token, plus the reward
     at the last one, as in N+ (arXiv:2403.17031, the PPO set-up).
 
     Step rewards are given at the last tokens of their steps, and the last token gets the rest.
     """
     mask_BT = batch.mask_BT
     is_last_BT = mask_BT * (mask_BT.cumsum(dim=1) == mask_BT.sum(dim=1, keepdim=True))
-    kl_BT = k1(batch.behavior_logp_BT, batch.reference_logp_BT) * mask_BT
+    kl_BT = terms(batch.behavior_logp_BT, batch.reference_logp_BT) * mask_BT
     step_BT = batch.step_reward_BT
     rest_B1 = reward_PG.reshape(-1, 1).to(mask_BT.dtype) - step_BT.sum(dim=1, keepdim=True)
     return rest_B1 * is_last_BT + step_BT - kl_coef * kl_BT

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from rlhf_lab.algos import fields
 from rlhf_lab.algos.advantages import standardised
 from rlhf_lab.algos.common import keep_all, per_token, ratio_to_proximal
+from rlhf_lab.algos.kl import Penalised, Place
 from rlhf_lab.types import limits
 from rlhf_lab.types.data import Batch, Credit, LossOutput, Needs, Objective, PolicyOutput, Reduction
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class CISPO(limits.Limited, key="algo"):
+class CISPO(Penalised):
     """CISPO: log-likelihood weighted by credit and by a clipped token ratio without gradient."""
 
     name: str = limits.name("cispo")
@@ -33,13 +34,15 @@ class CISPO(limits.Limited, key="algo"):
         source="5 in all: ScaleRL, arXiv:2510.13786",
     )
     epsilon: float = fields.epsilon()
+    kl_coef: float = fields.kl_in_loss(0.0, source="the paper has none")
     reduction: Reduction = fields.reduction(Reduction.token_mean)
+    own_place: ClassVar[Place] = Place.loss
     objective: ClassVar[Objective] = Objective.token_ratio
     needs: ClassVar[Needs] = Needs(group_size=2)
 
     def credit(self, reward_PG: Tensor, batch: Batch) -> Credit:
         """Reward less the group mean, over the group's standard deviation plus epsilon."""
-        advantage_PG = standardised(reward_PG, self.epsilon)
+        advantage_PG = standardised(self.less_kl(reward_PG, batch), self.epsilon)
         return Credit(per_token(advantage_PG, batch), keep_B=keep_all(reward_PG))
 
     def loss(self, policy: PolicyOutput, batch: Batch) -> LossOutput:
@@ -48,4 +51,5 @@ class CISPO(limits.Limited, key="algo"):
         factor_BT = ratio_BT.clamp(1 - self.clip_low, 1 + self.clip_high)
         loss = -(factor_BT * batch.credit_BT * policy.logp_BT * batch.weight_BT).sum()
         share = ((ratio_BT != factor_BT) * batch.weight_BT).sum()
-        return LossOutput(loss, {"cispo/weights_clipped": share})
+        output = LossOutput(loss, {"cispo/weights_clipped": share})
+        return self.plus_kl(output, policy, batch)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from rlhf_lab.algos.off_policy import k3_terms
@@ -9,6 +10,9 @@ from rlhf_lab.types.data import Batch, LossOutput, PolicyOutput
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+# Terms per token whose mean estimates KL(p || q), from log-probs under p and q of samples of p.
+KLTerms = Callable[["Tensor", "Tensor"], "Tensor"]
 
 
 def sequence_sum(value_BT: Tensor, batch: Batch) -> Tensor:
@@ -68,6 +72,12 @@ def k1(logp_BT: Tensor, other_logp_BT: Tensor) -> Tensor:
     return logp_BT - other_logp_BT
 
 
+def k2(logp_BT: Tensor, other_logp_BT: Tensor) -> Tensor:
+    """(log p - log q)^2 / 2 per token: biased as a value; its mean gradient on samples of p is that
+    of KL(p || q)."""
+    return 0.5 * (logp_BT - other_logp_BT).square()
+
+
 def k3(logp_BT: Tensor, other_logp_BT: Tensor) -> Tensor:
     """q/p - 1 - log(q/p) per token: unbiased on samples of p, never negative, less variance."""
     return k3_terms(other_logp_BT - logp_BT)
@@ -102,9 +112,10 @@ def response_surrogate(ratio_B: Tensor, batch: Batch, low: float, high: float) -
     return LossOutput(loss, clipped_BT=clipped_B.unsqueeze(1) * batch.mask_BT)
 
 
-def kl_penalty(policy: PolicyOutput, batch: Batch, coef: float) -> Tensor:
-    """coef * KL(policy || reference), by k3 per token under the token weights; a scalar."""
-    return coef * (k3(policy.logp_BT, batch.reference_logp_BT) * batch.weight_BT).sum()
+def kl_penalty(policy: PolicyOutput, batch: Batch, coef: float, terms: KLTerms = k3) -> Tensor:
+    """coef * KL(policy || reference), by an estimator per token under the token weights; a
+    scalar."""
+    return coef * (terms(policy.logp_BT, batch.reference_logp_BT) * batch.weight_BT).sum()
 
 
 def credited_likelihood(policy: PolicyOutput, batch: Batch) -> LossOutput:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from rlhf_lab.algos import fields
 from rlhf_lab.algos.advantages import is_informative, standardised
 from rlhf_lab.algos.common import per_token, token_surrogate
+from rlhf_lab.algos.kl import Penalised, Place
 from rlhf_lab.types import limits
 from rlhf_lab.types.data import Batch, Credit, LossOutput, Needs, Objective, PolicyOutput, Reduction
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class DAPO(limits.Limited, key="algo"):
+class DAPO(Penalised):
     """DAPO: a wider upper clip, groups of unequal rewards only, and a penalty on long responses."""
 
     name: str = limits.name("dapo")
@@ -48,7 +49,9 @@ class DAPO(limits.Limited, key="algo"):
         ),
         source="arXiv:2503.14476, eq. 11",
     )
+    kl_coef: float = fields.kl_in_loss(0.0, source="the paper has none")
     reduction: Reduction = fields.reduction(Reduction.token_mean)
+    own_place: ClassVar[Place] = Place.loss
     objective: ClassVar[Objective] = Objective.token_ratio
 
     @property
@@ -58,7 +61,8 @@ class DAPO(limits.Limited, key="algo"):
     def credit(self, reward_PG: Tensor, batch: Batch) -> Credit:
         """Standardised reward with a length penalty. Groups of equal rewards are dropped."""
         keep_PG = is_informative(reward_PG).unsqueeze(1).expand_as(reward_PG)
-        shaped_PG = reward_PG - self.overlong_penalty * self._overlong(batch).view_as(reward_PG)
+        shaped_PG = self.less_kl(reward_PG, batch)
+        shaped_PG = shaped_PG - self.overlong_penalty * self._overlong(batch).view_as(reward_PG)
         advantage_PG = standardised(shaped_PG, self.epsilon)
         return Credit(per_token(advantage_PG, batch), keep_B=keep_PG.flatten())
 
@@ -70,4 +74,5 @@ class DAPO(limits.Limited, key="algo"):
 
     def loss(self, policy: PolicyOutput, batch: Batch) -> LossOutput:
         """Clipped surrogate per token, with a wider clip above than below."""
-        return token_surrogate(policy, batch, self.clip_low, self.clip_high)
+        output = token_surrogate(policy, batch, self.clip_low, self.clip_high)
+        return self.plus_kl(output, policy, batch)

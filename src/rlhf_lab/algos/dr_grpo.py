@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 from rlhf_lab.algos import fields
 from rlhf_lab.algos.advantages import centred
-from rlhf_lab.algos.common import keep_all, kl_penalty, per_token, token_surrogate
+from rlhf_lab.algos.common import keep_all, per_token, token_surrogate
+from rlhf_lab.algos.kl import Penalised, Place
 from rlhf_lab.types import limits
 from rlhf_lab.types.data import Batch, Credit, LossOutput, Needs, Objective, PolicyOutput, Reduction
 
@@ -16,22 +17,24 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class DrGRPO(limits.Limited, key="algo"):
+class DrGRPO(Penalised):
     """GRPO without the division by the group's deviation and by the response's length."""
 
     name: str = limits.name("dr_grpo")
     clip: float = fields.clip(0.2)
     kl_coef: float = fields.kl_in_loss(0.0, source="the paper has none")
     reduction: Reduction = fields.reduction(Reduction.per_limit)
+    own_place: ClassVar[Place] = Place.loss
     objective: ClassVar[Objective] = Objective.token_ratio
     needs: ClassVar[Needs] = Needs(group_size=2)
 
     def credit(self, reward_PG: Tensor, batch: Batch) -> Credit:
         """Reward less the group mean."""
-        return Credit(per_token(centred(reward_PG), batch), keep_B=keep_all(reward_PG))
+        return Credit(
+            per_token(centred(self.less_kl(reward_PG, batch)), batch), keep_B=keep_all(reward_PG)
+        )
 
     def loss(self, policy: PolicyOutput, batch: Batch) -> LossOutput:
         """Clipped surrogate per token, plus the KL penalty if there is one."""
         output = token_surrogate(policy, batch, self.clip, self.clip)
-        penalty = kl_penalty(policy, batch, self.kl_coef)
-        return LossOutput(output.loss + penalty, clipped_BT=output.clipped_BT)
+        return self.plus_kl(output, policy, batch)

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 from rlhf_lab.algos import fields
 from rlhf_lab.algos.advantages import Deviation, scaled
-from rlhf_lab.algos.common import keep_all, kl_penalty, per_token, token_surrogate
+from rlhf_lab.algos.common import keep_all, per_token, token_surrogate
+from rlhf_lab.algos.kl import Penalised, Place
 from rlhf_lab.types import limits
 from rlhf_lab.types.data import Batch, Credit, LossOutput, Needs, Objective, PolicyOutput, Reduction
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class GRPO(limits.Limited, key="algo"):
+class GRPO(Penalised):
     """GRPO: rewards standardised within each group, PPO's clip, and KL as a term of the loss."""
 
     name: str = limits.name("grpo")
@@ -44,16 +45,16 @@ class GRPO(limits.Limited, key="algo"):
     kl_coef: float = fields.kl_in_loss(0.04, source="arXiv:2402.03300, eq. 4")
     epsilon: float = fields.epsilon()
     reduction: Reduction = fields.reduction(Reduction.sequence_mean)
+    own_place: ClassVar[Place] = Place.loss
     objective: ClassVar[Objective] = Objective.token_ratio
     needs: ClassVar[Needs] = Needs(group_size=2)
 
     def credit(self, reward_PG: Tensor, batch: Batch) -> Credit:
         """Reward less the group mean, over the chosen standard deviation plus epsilon."""
-        advantage_PG = scaled(reward_PG, self.deviation, self.epsilon)
+        advantage_PG = scaled(self.less_kl(reward_PG, batch), self.deviation, self.epsilon)
         return Credit(per_token(advantage_PG, batch), keep_B=keep_all(reward_PG))
 
     def loss(self, policy: PolicyOutput, batch: Batch) -> LossOutput:
         """Clipped surrogate per token plus the KL penalty."""
         output = token_surrogate(policy, batch, self.clip, self.clip + self.clip_higher)
-        penalty = kl_penalty(policy, batch, self.kl_coef)
-        return LossOutput(output.loss + penalty, clipped_BT=output.clipped_BT)
+        return self.plus_kl(output, policy, batch)

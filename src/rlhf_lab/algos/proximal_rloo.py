@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from rlhf_lab.algos import fields
-from rlhf_lab.algos.advantages import leave_one_out, less_kl
+from rlhf_lab.algos.advantages import leave_one_out
 from rlhf_lab.algos.common import keep_all, log_ratio_of_responses, per_token, response_surrogate
+from rlhf_lab.algos.kl import Penalised
 from rlhf_lab.types import limits
 from rlhf_lab.types.data import Batch, Credit, LossOutput, Needs, Objective, PolicyOutput, Reduction
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class ProximalRLOO(limits.Limited, key="algo"):
+class ProximalRLOO(Penalised):
     """RLOO's credit under a clipped ratio of whole responses."""
 
     name: str = limits.name("proximal_rloo")
@@ -28,10 +29,11 @@ class ProximalRLOO(limits.Limited, key="algo"):
 
     def credit(self, reward_PG: Tensor, batch: Batch) -> Credit:
         """Reward less KL, less the mean of the same over the group's other samples."""
-        advantage_PG = leave_one_out(less_kl(reward_PG, self.kl_coef, batch))
+        advantage_PG = leave_one_out(self.less_kl(reward_PG, batch))
         return Credit(per_token(advantage_PG, batch), keep_B=keep_all(reward_PG))
 
     def loss(self, policy: PolicyOutput, batch: Batch) -> LossOutput:
         """Clipped surrogate on whole-sequence ratios to the proximal policy."""
         ratio_B = log_ratio_of_responses(policy, batch).exp()
-        return response_surrogate(ratio_B, batch, self.clip, self.clip)
+        output = response_surrogate(ratio_B, batch, self.clip, self.clip)
+        return self.plus_kl(output, policy, batch)

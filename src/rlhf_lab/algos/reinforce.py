@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from rlhf_lab.algos import fields
-from rlhf_lab.algos.advantages import less_kl
 from rlhf_lab.algos.common import credited_likelihood, keep_all, per_token
+from rlhf_lab.algos.kl import Penalised
 from rlhf_lab.types import limits
 from rlhf_lab.types.data import Batch, Credit, LossOutput, Needs, Objective, PolicyOutput, Reduction
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class REINFORCE(limits.Limited, key="algo"):
+class REINFORCE(Penalised):
     """REINFORCE with one reward per response and an optional mean baseline."""
 
     name: str = limits.name("reinforce")
@@ -30,10 +30,10 @@ class REINFORCE(limits.Limited, key="algo"):
 
     def credit(self, reward_PG: Tensor, batch: Batch) -> Credit:
         """Reward less KL, less the mean of the same over the round."""
-        return_PG = less_kl(reward_PG, self.kl_coef, batch)
+        return_PG = self.less_kl(reward_PG, batch)
         advantage_PG = return_PG - return_PG.mean() if self.baseline else return_PG
         return Credit(per_token(advantage_PG, batch), keep_B=keep_all(reward_PG))
 
     def loss(self, policy: PolicyOutput, batch: Batch) -> LossOutput:
         """Minus the log-likelihood of whole responses, weighted by credit."""
-        return credited_likelihood(policy, batch)
+        return self.plus_kl(credited_likelihood(policy, batch), policy, batch)

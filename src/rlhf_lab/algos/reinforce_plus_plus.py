@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from rlhf_lab.algos import fields
-from rlhf_lab.algos.advantages import to_go, token_rewards, whitened
+from rlhf_lab.algos.advantages import to_go, whitened
 from rlhf_lab.algos.common import keep_all, token_surrogate
+from rlhf_lab.algos.kl import Penalised
 from rlhf_lab.types import limits
 from rlhf_lab.types.data import Batch, Credit, LossOutput, Needs, Objective, PolicyOutput, Reduction
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class ReinforcePlusPlus(limits.Limited, key="algo"):
+class ReinforcePlusPlus(Penalised):
     """REINFORCE++: rewards-to-go of tokens, whitened over the round, under PPO's clip."""
 
     name: str = limits.name("reinforce_plus_plus")
@@ -28,9 +29,10 @@ class ReinforcePlusPlus(limits.Limited, key="algo"):
 
     def credit(self, reward_PG: Tensor, batch: Batch) -> Credit:
         """Reward less the KL of this token and all later ones, whitened over the round."""
-        return_BT = to_go(token_rewards(reward_PG, self.kl_coef, batch))
+        return_BT = to_go(self.token_rewards(reward_PG, batch))
         return Credit(whitened(return_BT, batch.mask_BT), keep_B=keep_all(reward_PG))
 
     def loss(self, policy: PolicyOutput, batch: Batch) -> LossOutput:
         """Clipped surrogate per token."""
-        return token_surrogate(policy, batch, self.clip, self.clip)
+        output = token_surrogate(policy, batch, self.clip, self.clip)
+        return self.plus_kl(output, policy, batch)

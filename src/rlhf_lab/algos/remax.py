@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from rlhf_lab.algos import fields
-from rlhf_lab.algos.advantages import less_kl
 from rlhf_lab.algos.common import credited_likelihood, per_token
+from rlhf_lab.algos.kl import Penalised
 from rlhf_lab.types import limits
 from rlhf_lab.types.data import Batch, Credit, LossOutput, Needs, Objective, PolicyOutput, Reduction
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class ReMax(limits.Limited, key="algo"):
+class ReMax(Penalised):
     """ReMax: the last sample of each group is greedy and the baseline of the others;
     run.group_size=2 is the paper's setting."""
 
@@ -30,11 +30,11 @@ class ReMax(limits.Limited, key="algo"):
         """Reward less KL, less the reward of the greedy sample, which is not trained on."""
         import torch
 
-        advantage_PG = less_kl(reward_PG, self.kl_coef, batch) - reward_PG[:, -1:]
+        advantage_PG = self.less_kl(reward_PG, batch) - reward_PG[:, -1:]
         keep_PG = torch.ones_like(reward_PG, dtype=torch.bool)
         keep_PG[:, -1] = False
         return Credit(per_token(advantage_PG, batch), keep_B=keep_PG.flatten())
 
     def loss(self, policy: PolicyOutput, batch: Batch) -> LossOutput:
         """Minus the log-likelihood of whole responses, weighted by credit."""
-        return credited_likelihood(policy, batch)
+        return self.plus_kl(credited_likelihood(policy, batch), policy, batch)

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from rlhf_lab.algos import fields
-from rlhf_lab.algos.advantages import leave_one_out, less_kl
+from rlhf_lab.algos.advantages import leave_one_out
 from rlhf_lab.algos.common import credited_likelihood, keep_all, per_token
+from rlhf_lab.algos.kl import Penalised
 from rlhf_lab.types import limits
 from rlhf_lab.types.data import Batch, Credit, LossOutput, Needs, Objective, PolicyOutput, Reduction
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class RLOO(limits.Limited, key="algo"):
+class RLOO(Penalised):
     """RLOO: the baseline of a sample is the mean reward of the others of its group."""
 
     name: str = limits.name("rloo")
@@ -27,9 +28,9 @@ class RLOO(limits.Limited, key="algo"):
 
     def credit(self, reward_PG: Tensor, batch: Batch) -> Credit:
         """Reward less KL, less the mean of the same over the group's other samples."""
-        advantage_PG = leave_one_out(less_kl(reward_PG, self.kl_coef, batch))
+        advantage_PG = leave_one_out(self.less_kl(reward_PG, batch))
         return Credit(per_token(advantage_PG, batch), keep_B=keep_all(reward_PG))
 
     def loss(self, policy: PolicyOutput, batch: Batch) -> LossOutput:
         """Minus the log-likelihood of whole responses, weighted by credit."""
-        return credited_likelihood(policy, batch)
+        return self.plus_kl(credited_likelihood(policy, batch), policy, batch)

@@ -79,9 +79,18 @@ ADDED: dict[str, Any] = {
     "labels.held_out_split": "held_out",
     "reward_model.head_std": 0.0,
     "reward_model.normalize": True,
+    "algo.kl_coef": 0.0,
+    "algo.kl_in": "auto",
+    "algo.kl_estimator": "auto",
 }
 # Options of a group that had the key from the beginning.
-HAD = {"generator.dtype": ("vllm", "vllm_server")} | {
+HAD: dict[str, tuple[str, ...]] = {
+    "generator.dtype": ("vllm", "vllm_server"),
+    "algo.kl_coef": (
+        *("ppo", "ma_ppo", "mdpo", "reinforce", "reinforce_plus_plus", "remax", "rloo"),
+        *("proximal_rloo", "grpo", "dr_grpo", "best_of_n"),
+    ),
+} | {
     f"algo.{key}": ("ppo",)
     for key in (
         *("kl_target", "kl_horizon", "whiten_advantages", "whiten_rewards"),
