@@ -73,10 +73,8 @@ def test_values_begin_as_the_scores_of_the_proxy(make_config: MakeConfig) -> Non
         assert not values_BT[row, length:].any()
 
 
-def test_ratios_to_unknown_writers_are_warned_about(
-    make_config: MakeConfig, tmp_path: Path
-) -> None:
-    pairs = ["generator=pairs", f"generator.path={tmp_path}/pairs.jsonl", "run.group_size=2"]
+def test_ratios_to_unknown_writers_are_warned_about(make_config: MakeConfig) -> None:
+    pairs = ["generator=pairs", "generator.path=pairs.jsonl", "run.group_size=2"]
     (told,) = warnings(make_config("algo=proximal_rloo", *pairs))
     assert "its ratios need the log-probs of the policy that wrote the answers" in told
     assert not warnings(make_config("algo=proximal_rloo", "generator=pairs", "run.group_size=2"))
