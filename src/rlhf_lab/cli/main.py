@@ -10,11 +10,12 @@ from importlib import import_module
 
 from rlhf_lab.cli.arguments import refuse_secrets
 from rlhf_lab.cli.command import MULTIRUN, Command
-from rlhf_lab.cli.endings import BAD_INPUT, exit_code
+from rlhf_lab.cli.endings import BAD_INPUT, end_rank, exit_code
 from rlhf_lab.cli.version import version_text
 from rlhf_lab.experiment.plugins import activate_for
 from rlhf_lab.runs.foreign.modules import see_working_folder
 from rlhf_lab.runs.kernels import RestartNeeded
+from rlhf_lab.training.engines.ranks import has_joined
 from rlhf_lab.types.errors import UserError
 
 # Files of commands, in the order of `rlhf-lab --help`. A new command is a file and a word here.
@@ -68,11 +69,14 @@ def main() -> int:
         sys.stderr.write(f"rlhf-lab: {unknown(arguments[0])}\n")
         return BAD_INPUT
     try:
-        return exit_code(command.name, lambda: run_in_its_rank(command, arguments[1:]))
+        code = exit_code(command.name, lambda: run_in_its_rank(command, arguments[1:]))
     except RestartNeeded as restart:
         sys.stdout.flush()
         words = [sys.executable, "-m", "rlhf_lab.cli.main", *arguments]
         os.execve(sys.executable, words, os.environ | restart.variables)
+    if has_joined():
+        end_rank(code)
+    return code
 
 
 def text_without_command(arguments: list[str]) -> str | None:

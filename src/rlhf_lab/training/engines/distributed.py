@@ -181,17 +181,6 @@ def main_rank(stop: Any) -> Iterator[None]:
             processes.liveness.stop()
         if not processes.is_broken:
             processes.broadcast_call(stop)
-            destroy_groups(processes)
-
-
-def destroy_groups(processes: Processes) -> None:
-    """End the threads of gloo: one that still holds a tensor while Python ends aborts the process.
-
-    The default group stays where it is of NCCL, whose end could wait for ranks that have ended.
-    """
-    groups = [processes.calls, processes.group]
-    for group in groups if torch.cuda.is_available() else [*groups, None]:
-        dist.destroy_process_group(group)
 
 
 @contextlib.contextmanager

@@ -18,6 +18,11 @@ def rank() -> int:
     return _joined[0] if _joined else int(os.environ.get("RANK", "0"))
 
 
+def has_joined() -> bool:
+    """Whether this process is in a process group with others."""
+    return _joined is not None
+
+
 def record_joined(number: int, size: int) -> None:
     """Keep what torchrun's variables held."""
     global _joined
