@@ -144,7 +144,7 @@ def samples(families: Sequence[Family]) -> FigureBuilder:
     "gold reward of sync and async against KL and wall-clock (figure 9)",
     "Sync and async: gold reward against drift and against time",
     Requirement(("mode",), (GOLD, KL, WALL), where=MODES),
-    SYNC_ASYNC,
+    (*SYNC_ASYNC, "chats"),
 )
 def reward_and_drift(families: Sequence[Family]) -> FigureBuilder:
     return grid(families, ("mode",), [(KL, GOLD), (WALL, GOLD), (WALL, KL)])
