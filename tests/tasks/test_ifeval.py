@@ -130,6 +130,21 @@ def test_a_check_by_hand(name: str, arguments: Mapping[str, Any], right: str, wr
     assert not constraint.holds(" \n")
 
 
+@pytest.mark.parametrize(
+    ("options", "right", "wrong"),
+    [
+        ("I know or I don't know", "I don't know.", "I know or not"),
+        ("a), b), c)", "a)", "A"),
+        ("red, green", "Green", "red green"),
+        (["left", "right"], "Left.", "up"),
+    ],
+)
+def test_options_are_divided_as_published(options: Any, right: str, wrong: str) -> None:
+    constraint = published_constraint("format:options", {"options": options}, "row")
+    assert constraint.holds(right)
+    assert not constraint.holds(wrong)
+
+
 def test_every_check_has_a_case_and_every_other_published_name_is_listed() -> None:
     assert [case[0] for case in CASES] == list(CHECKS)
     # IFEval has 25 constraints, IFBench 58; language:response_language is IFEval's.

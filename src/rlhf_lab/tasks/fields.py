@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rlhf_lab.tasks.constraints.scoring import Score, Scoring
 from rlhf_lab.types import limits
 
 
@@ -30,3 +31,25 @@ def response_tokens(default: int, source: str = "") -> int:
     """The response limit."""
     about = "Longest response in tokens, unless generator.max_new_tokens is set."
     return limits.tokens(default, about=about, source=source)
+
+
+def score_field() -> Score:
+    """The option that tasks with constraints call score."""
+    return limits.option(
+        Score.all,
+        about=(
+            "Score of a response: 1 if all constraints are satisfied and else 0, or the share of "
+            "those satisfied."
+        ),
+    )
+
+
+def scoring_field() -> Scoring:
+    """The option that tasks with constraints call scoring."""
+    return limits.option(
+        Scoring.strict,
+        about=(
+            "Whether a constraint must hold for the response as it is (strict) or for any of a "
+            "few variants of it (loose)."
+        ),
+    )

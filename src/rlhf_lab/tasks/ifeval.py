@@ -72,20 +72,8 @@ class IFEval(OwnPrompts):
         lambda: [NAMES, ARGUMENTS],
         about="Columns of the constraints: their names and their arguments.",
     )
-    score: Score = limits.option(
-        Score.all,
-        about=(
-            "Score of a response: 1 if all constraints are satisfied and else 0, or the share of "
-            "those satisfied."
-        ),
-    )
-    scoring: Scoring = limits.option(
-        Scoring.strict,
-        about=(
-            "Whether a constraint must hold for the response as it is (strict) or for any of a "
-            "few variants of it (loose)."
-        ),
-    )
+    score: Score = fields.score_field()
+    scoring: Scoring = fields.scoring_field()
     unchecked: Unchecked = limits.option(
         Unchecked.refuse,
         about="Whether rows with a constraint that has no check here are refused or left out.",

@@ -59,20 +59,8 @@ class Instructions(GeneratedTask):
         most=MOST_CONSTRAINTS,
         about="Most constraints of a prompt; their number is drawn for each prompt.",
     )
-    score: Score = limits.option(
-        Score.all,
-        about=(
-            "Score of a response: 1 if all constraints are satisfied and else 0, or the share of "
-            "those satisfied."
-        ),
-    )
-    scoring: Scoring = limits.option(
-        Scoring.strict,
-        about=(
-            "Whether a constraint must hold for the response as it is (strict) or for any of a "
-            "few variants of it (loose)."
-        ),
-    )
+    score: Score = fields.score_field()
+    scoring: Scoring = fields.scoring_field()
     unfinished_cost: float = limits.coefficient(
         0.0, about="Subtracted from the score of a response that reached the response limit."
     )

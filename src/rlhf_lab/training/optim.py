@@ -24,6 +24,18 @@ class Per(StrEnum):
     round = "round"
 
 
+def largest_norm(source: str = "") -> float:
+    """The option of the norm at which gradients are clipped."""
+    return limits.number(
+        1.0,
+        above=0,
+        most=1e9,
+        also={0: "for no clipping"},
+        about="Norm to which larger gradients are scaled down; 0 leaves them as they are.",
+        source=source,
+    )
+
+
 @dataclass(frozen=True)
 class Optim(limits.Limited, key="optim"):
     """AdamW, with the defaults of arXiv:2410.18252 for Pythia on TL;DR."""
@@ -39,14 +51,7 @@ class Optim(limits.Limited, key="optim"):
     weight_decay: float = limits.number(
         0.0, least=0, most=1000, about="AdamW's decoupled weight decay."
     )
-    max_grad_norm: float = limits.number(
-        1.0,
-        above=0,
-        most=1e9,
-        also={0: "for no clipping"},
-        about="Norm to which larger gradients are scaled down; 0 leaves them as they are.",
-        source="0: published code of arXiv:2410.18252 on TL;DR",
-    )
+    max_grad_norm: float = largest_norm("0: published code of arXiv:2410.18252 on TL;DR")
     warmup_updates: int = limits.count(
         0, least=0, about="Updates over which the learning rate rises from 0 to lr."
     )

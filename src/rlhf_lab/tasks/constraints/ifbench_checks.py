@@ -93,7 +93,13 @@ def is_span(text: str, prompt_to_repeat: str, n_start: float, n_end: float) -> b
 
 
 def is_option(text: str, options: str | list[str]) -> bool:
-    given = options if isinstance(options, list) else re.split(r"[/,]", options)
+    if isinstance(options, str):
+        separator = next((mark for mark in ("/", "or") if mark in options), ",")
+        given = [option.strip() for option in options.split(separator)]
+        if re.match(r"\W*a\W*b\W*c", options, re.IGNORECASE):
+            return text in given  # letters: exactly as they are written
+    else:
+        given = options
     return trimmed(text) in {trimmed(option) for option in given}
 
 

@@ -13,8 +13,7 @@ from rlhf_lab.tasks.constraints.published_check import RELATIONS
 from rlhf_lab.types.errors import UserError
 
 CHECKS = IFEVAL | IFBENCH
-# They need parts of speech, syllables, names, other alphabets or facts of the world, or their
-# definition leaves open what is counted.
+# Many need parts of speech, syllables, names, other alphabets or facts of the world.
 MISSING = tuple(
     "language:response_language count:conjunctions count:person_names count:pronouns "
     "count:words_japanese custom:character_reverse custom:csv_city custom:csv_quotes "

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import ClassVar, Self
 
-from rlhf_lab.training.optim import Optim, Schedule, decay
+from rlhf_lab.training.optim import Optim, Schedule, decay, largest_norm
 from rlhf_lab.types import limits
 
 # Of one_cycle, whose rate rises over this share of the steps.
@@ -65,13 +65,7 @@ class SupervisedOptions(limits.Limited):
     weight_decay: float = limits.number(
         0.0, least=0, most=1000, about="AdamW's decoupled weight decay."
     )
-    max_grad_norm: float = limits.number(
-        1.0,
-        above=0,
-        most=1e9,
-        also={0: "for no clipping"},
-        about="Norm to which larger gradients are scaled down; 0 leaves them as they are.",
-    )
+    max_grad_norm: float = largest_norm()
 
     def for_model(self, is_pretrained: bool) -> Self:
         """The options with a rate for the kind of model that the stage starts from."""
