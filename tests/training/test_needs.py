@@ -79,6 +79,10 @@ def test_ratios_to_unknown_writers_are_warned_about(make_config: MakeConfig) -> 
     assert "its ratios need the log-probs of the policy that wrote the answers" in told
     assert not warnings(make_config("algo=proximal_rloo", "generator=pairs", "run.group_size=2"))
     assert not warnings(make_config("algo=dpo", *pairs))
+    # A correction takes ratios to the writers where the loss has none.
+    assert not warnings(make_config("algo=reinforce", *pairs))
+    (told,) = warnings(make_config("algo=reinforce", "correction=truncated_is", *pairs))
+    assert told.startswith("correction=truncated_is with algo=reinforce on generator.path=")
 
 
 def test_values_that_begin_at_zero_are_warned_about(make_config: MakeConfig) -> None:

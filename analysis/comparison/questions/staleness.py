@@ -71,13 +71,15 @@ def idle(selection: Selection, criteria: Criteria) -> list[str]:
 
 def has_acted(cell: Cell, plain: Cell, criteria: Criteria) -> bool:
     """Whether quality or drift of any version differs between a correction and none, at the same
-    seed. Runs repeat bit for bit, so that equal numbers are those of equal weights."""
+    seed. Runs repeat bit for bit, so that equal numbers are those of equal weights. Without a
+    common seed nothing shows that it did not act."""
     columns = ["version", criteria.quality, criteria.drift]
-    return any(
+    common = {*cell.seeds} & {*plain.seeds}
+    return not common or any(
         not cell.rows[seed][columns]
         .reset_index(drop=True)
         .equals(plain.rows[seed][columns].reset_index(drop=True))
-        for seed in {*cell.seeds} & {*plain.seeds}
+        for seed in common
     )
 
 

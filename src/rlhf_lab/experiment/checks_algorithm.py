@@ -10,6 +10,7 @@ from rlhf_lab.types.data import Objective, ValueModel
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.run_options import ReturnScaling
 
+PLAIN = "none"
 WHY_NOT = {
     Objective.comparison: "its loss compares samples of a prompt or regresses on their rewards and "
     "holds for samples of any policy, so there is nothing that a ratio could correct; "
@@ -117,13 +118,16 @@ def check_samples(config: Config) -> None:
 
 def unknown_writers(config: Config) -> str:
     """A warning where ratios are taken to the writers of a file, whom nobody knows; else ''."""
-    path = config.generator.pairs_path
-    if not path or config.algo.objective not in RATIOS:
+    path, correction = config.generator.pairs_path, config.correction.name
+    if not path or (config.algo.objective not in RATIOS and correction == PLAIN):
         return ""
+    of = f"algo={config.algo.name}"
+    if config.algo.objective not in RATIOS:
+        of = f"correction={correction} with {of}"
     return (
-        f"algo={config.algo.name} on generator.path={path}: its ratios need the log-probs of the "
-        "policy that wrote the answers; the reference's are taken for them, which is right for "
-        "answers of the reference model alone"
+        f"{of} on generator.path={path}: its ratios need the log-probs of the policy that wrote "
+        "the answers; the reference's are taken for them, which is right for answers of the "
+        "reference model alone"
     )
 
 

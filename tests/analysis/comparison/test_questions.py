@@ -352,6 +352,11 @@ def test_staleness_and_what_weights_repair() -> None:
     assert not any("Importance weights" in one.claim for one in idle.every)
     (line,) = (line for line in idle.left_out if "changed no evaluated version" in line)
     assert "correction=icepop" in line
+    # Seeds that only one of the two has show nothing about the other.
+    one = Made(mode="lagged", staleness=1, correction="icepop")
+    others = given(stale(1, "none", nothing), one.runs(dict(enumerate(HIGH, start=11))))
+    assert find(others, "Importance weights raise").verdict is Verdict.cannot_tell
+    assert not any("changed no evaluated version" in line for line in others.left_out)
 
 
 def test_questions_without_runs_say_which_they_need() -> None:
