@@ -17,6 +17,7 @@ from rlhf_lab.experiment.checks_algorithm import (
     check_return_scaling,
     check_rounds,
     check_samples,
+    check_truncated,
     starts_at_zero,
     unknown_writers,
 )
@@ -95,6 +96,7 @@ def mounted_parts(config: Config) -> Iterator[tuple[str, Any]]:
 RULES: tuple[Callable[[Config], None], ...] = (
     check_secrets,
     check_group_size,
+    check_truncated,
     check_return_scaling,
     check_adapters,
     check_correction,

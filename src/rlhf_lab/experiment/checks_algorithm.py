@@ -33,6 +33,16 @@ def check_group_size(config: Config) -> None:
         )
 
 
+def check_truncated(config: Config) -> None:
+    """A sample can be left out alone only where the loss takes each one by itself."""
+    if config.run.mask_truncated and config.algo.objective is Objective.comparison:
+        raise UserError(
+            f"run.mask_truncated=true with algo={config.algo.name}: its loss compares the samples "
+            "of a prompt, and would lose one side; pass run.mask_truncated=false with "
+            "shaping.missing_eos, or an algorithm that credits each sample (rloo, grpo, ppo)"
+        )
+
+
 def check_return_scaling(config: Config) -> None:
     """Only credit that grows with the rewards can be divided by their range."""
     if config.run.return_scaling is ReturnScaling.none:

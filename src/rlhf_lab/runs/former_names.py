@@ -43,6 +43,7 @@ ADDED: dict[str, Any] = {
     "algo.whiten_rewards": False,
     "algo.shared_trunk": False,
     "algo.reference_decay": 1.0,
+    "run.mask_truncated": False,
     "run.return_scaling": "none",
     "run.return_decay": 0.99,
     "shaping.symlog": False,

@@ -35,6 +35,7 @@ from rlhf_lab.training.round_metrics import (
     token_fates,
 )
 from rlhf_lab.training.round_rows import count_tokens, informative_first, shuffled, with_reference
+from rlhf_lab.training.truncated import without_truncated
 from rlhf_lab.types.data import Batch, Credit, Metrics, UpdateResult, ValueModel, Weights
 from rlhf_lab.types.errors import StopRequested
 from rlhf_lab.types.protocols import Adaptive, Algorithm, Correction, Engine, Scheduled
@@ -201,10 +202,13 @@ class Loop:
         with self._span("reference", round_):
             batch = self._read(weights, groups)
             credit = self._scaled(algo.credit(rewards_of(groups), batch), groups, batch)
+            masked: Metrics = {}
+            if self.run_options.mask_truncated:
+                credit, masked = without_truncated(credit, groups)
             self.ledger.count(rounds=1, **token_fates(rollouts, batch, credit))
             for rollout in [*rollouts.rollouts, *rollouts.dropped]:
                 self.ledger.count_rollout(rollout)
-            metrics = sample_metrics(groups, batch, rollouts) | generator_metrics(rollouts)
+            metrics = sample_metrics(groups, batch, rollouts) | masked | generator_metrics(rollouts)
         updates = UpdateMetrics(self.run_options, round_)
         for pass_ in range(self.run_options.passes):
             order_P = shuffled(len(groups), self.seed, round_, pass_)

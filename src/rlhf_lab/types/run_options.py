@@ -51,6 +51,14 @@ class RunOptions(limits.Limited, key="run"):
             "first, in order; 0 leaves it to the algorithm (1 for all but dapo)."
         ),
     )
+    mask_truncated: bool = limits.option(
+        False,
+        about=(
+            "Samples that reach the response limit without the end token are not trained on; the "
+            "baselines of others still count them. Not for losses that compare samples."
+        ),
+        source="overlong filtering of arXiv:2503.14476, section 3.4; arXiv:2508.08221",
+    )
     return_scaling: ReturnScaling = limits.option(
         ReturnScaling.none,
         about=(
