@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from rlhf_lab.algos.corrections.decoupled import Decoupled
+from rlhf_lab.algos.corrections.decoupled import Decoupled, Level
 from rlhf_lab.algos.corrections.ess_scaled import ESSScaled
 from rlhf_lab.algos.corrections.geometric_mask import GeometricMask
 from rlhf_lab.algos.corrections.icepop import IcePop
@@ -21,6 +21,7 @@ from rlhf_lab.algos.corrections.recompute import Recompute
 from rlhf_lab.algos.corrections.sequence_is import SequenceIS
 from rlhf_lab.algos.corrections.truncated_is import TruncatedIS
 from rlhf_lab.algos.grpo import GRPO
+from rlhf_lab.algos.gspo import GSPO
 from rlhf_lab.algos.off_policy import corrected, is_anchored
 from rlhf_lab.algos.proximal_rloo import ProximalRLOO
 from rlhf_lab.algos.rloo import RLOO
@@ -168,6 +169,37 @@ def test_a_sequence_ratio_is_bridged_by_the_ratio_of_the_whole_response() -> Non
     by_hand = [1.04, 1.04, math.exp(-0.1), math.exp(-0.05)]
     credit = [a * w for a, w in zip([-2.0, 2.0, 1.5, -1.5], by_hand, strict=True)]
     assert made.credit_BT[:, 0].tolist() == pytest.approx(credit, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("algo", "level", "log_weights"),
+    [
+        # proximal over behaviour of whole rows of 3, 1, 2 and 3 tokens
+        (ProximalRLOO(kl_coef=0.0), Level.response, (0.05, 0.05, -0.1, -0.05)),
+        (GSPO(), Level.mean, (0.05 / 3, 0.05, -0.1 / 2, -0.05 / 3)),
+    ],
+)
+def test_a_ratio_of_responses_is_decoupled_by_one_weight_a_response(
+    algo: Algorithm, level: Level, log_weights: tuple[float, ...]
+) -> None:
+    batch = four_rows(algo)
+    correction = Decoupled(level=level)
+    assert is_anchored(algo, correction)
+    made, _ = corrected(logp(POLICY, batch), batch, algo, correction)
+    first = batch.credit_BT[:, 0].tolist()
+    credit = [c * math.exp(w) for c, w in zip(first, log_weights, strict=True)]
+    assert made.credit_BT[:, 0].tolist() == pytest.approx(credit, abs=1e-6)
+    assert Decoupled().corrects == {Objective.token_ratio}
+    assert correction.corrects == {Objective.token_ratio, Objective.sequence_ratio}
+
+
+def test_the_cap_of_the_decoupled_correction_holds_for_responses() -> None:
+    algo = ProximalRLOO(kl_coef=0.0)
+    batch = four_rows(algo)
+    capped = corrected(logp(POLICY, batch), batch, algo, SequenceIS(cap=1.04))[0]
+    same = Decoupled(level=Level.response, cap=1.04)
+    made = corrected(logp(POLICY, batch), batch, algo, same)[0]
+    assert torch.equal(made.credit_BT, capped.credit_BT)
 
 
 def test_opsm_looks_at_the_policy_even_where_the_loss_takes_ratios() -> None:

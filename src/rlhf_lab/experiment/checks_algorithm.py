@@ -18,7 +18,8 @@ WHY_NOT = {
     Objective.likelihood: "its loss takes no ratio, so it has none that could begin at another "
     "policy; pass correction=truncated_is or sequence_is",
     Objective.sequence_ratio: "its loss takes one ratio and one credit for many tokens, in which "
-    "weights per token would be averaged away; pass correction=sequence_is",
+    "weights per token would be averaged away; pass correction=sequence_is or "
+    "correction=decoupled with correction.level=response or mean",
     Objective.token_ratio: "its ratios are per token; pass correction=none",
 }
 

@@ -44,6 +44,7 @@ ADDED: dict[str, Any] = {
     "algo.shared_trunk": False,
     "algo.reference_decay": 1.0,
     "run.mask_truncated": False,
+    "correction.level": "token",
     "run.return_scaling": "none",
     "run.return_decay": 0.99,
     "shaping.symlog": False,

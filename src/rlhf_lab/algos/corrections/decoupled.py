@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from enum import StrEnum
+from typing import TYPE_CHECKING
 
-from rlhf_lab.algos.corrections.common import RATIOS, CorrectionDefaults
+from rlhf_lab.algos.corrections.common import (
+    RATIOS,
+    CorrectionDefaults,
+    response_mean,
+    response_sum,
+)
 from rlhf_lab.types import limits
 from rlhf_lab.types.data import Batch, Objective
 
@@ -14,10 +20,19 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+class Level(StrEnum):
+    """What has one weight: a token, a response by the product of its token ratios, or a response by
+    their geometric mean."""
+
+    token = "token"
+    response = "response"
+    mean = "mean"
+
+
 @dataclass(frozen=True)
 class Decoupled(CorrectionDefaults, limits.Limited, key="correction"):
-    """The loss clips policy over proximal policy (that of the round's start), and each token
-    weighs proximal over behaviour policy."""
+    """The loss clips policy over proximal policy (that of the round's start), and each token or
+    response weighs proximal over behaviour policy."""
 
     name: str = limits.name("decoupled")
     cap: float = limits.number(
@@ -26,13 +41,30 @@ class Decoupled(CorrectionDefaults, limits.Limited, key="correction"):
         most=1e9,
         also={0: "for none"},
         about=(
-            "Largest weight of a token; 0 is no bound, as in the paper. truncated_is is the same "
-            "with a bound that acts."
+            "Largest weight; 0 is no bound, as in the paper. truncated_is is the same with a bound "
+            "that acts."
         ),
         source="arXiv:2110.00641",
     )
-    corrects: ClassVar[frozenset[Objective]] = RATIOS - {Objective.sequence_ratio}
+    level: Level = limits.option(
+        Level.token,
+        about=(
+            "What has one weight: a token, or a response, by the product of its token ratios "
+            "(response) or by their geometric mean (mean). A loss with one ratio for many tokens "
+            "needs one for the response: that of gspo is a mean."
+        ),
+        source="arXiv:2110.00641, eq. 10; mean: the ratio of arXiv:2507.18071",
+    )
+
+    @property
+    def corrects(self) -> frozenset[Objective]:
+        """A weight per token fits ratios per token, one per response every ratio."""
+        return RATIOS - ({Objective.sequence_ratio} if self.level is Level.token else set())
 
     def weight(self, log_ratio_BT: Tensor, batch: Batch) -> Tensor:
-        """The token's ratio of proximal to behaviour."""
+        """Ratio of proximal to behaviour policy of the token or of its response, at each token."""
+        if self.level is Level.response:
+            log_ratio_BT = response_sum(log_ratio_BT, batch).expand_as(log_ratio_BT)
+        elif self.level is Level.mean:
+            log_ratio_BT = response_mean(log_ratio_BT, batch).expand_as(log_ratio_BT)
         return log_ratio_BT.exp().clamp(max=self.cap or math.inf)
