@@ -290,6 +290,33 @@ def test_a_lol_with_a_value_of_the_prompt_by_hand() -> None:
     assert credit.value_BT[:, 0].tolist() == pytest.approx([0.0, 1.0, 0.6, 0.0])
 
 
+def test_a_lol_learns_values_first_and_then_freezes_them() -> None:
+    plain = ALoL(value_baseline=True, ratio_of=RatioOf.none)
+    algo = replace(plain, value_rounds=2)
+    assert plain.at_round(0, 4) is plain
+    batch = four_rows(algo)
+    error = 0.5 * (0.55**2 + 0.5**2 + 1.5**2 + 0.4**2) / 4
+    likelihood = loss_of(plain, POLICY, batch, NEW_VALUE) - error
+    for round_, by_hand, learns in [
+        *((0, error, (False, True)), (1, error, (False, True))),
+        *((2, likelihood, (True, False)), (3, likelihood, (True, False))),
+    ]:
+        logp_BT = padded(POLICY, batch.mask_BT).requires_grad_()
+        value_BT = padded(NEW_VALUE, batch.mask_BT).requires_grad_()
+        policy = PolicyOutput(logp_BT, torch.zeros_like(logp_BT), value_BT)
+        output = algo.at_round(round_, 4).loss(policy, batch)
+        assert float(output.loss.detach()) == pytest.approx(by_hand, abs=1e-6)
+        reported = float(output.metrics["ppo/value_error"].detach())
+        assert reported == pytest.approx(error, abs=1e-6)
+        output.loss.backward()  # type: ignore[no-untyped-call]
+        moved = [x.grad is not None and bool(x.grad.any()) for x in (logp_BT, value_BT)]
+        assert tuple(moved) == learns
+        if round_ >= 2:
+            assert value_BT.grad is None, "AdamW would move on after a gradient of zero"
+    with pytest.raises(UserError, match=r"algo\.value_rounds=2 with algo.value_baseline=false"):
+        ALoL(value_rounds=2)
+
+
 def test_the_priority_of_a_lol_is_the_advantage_over_the_mean_positive_one() -> None:
     # group means leave 1 and 0.75, whose mean is 0.875
     batch = four_rows(ALoL(priority=True))

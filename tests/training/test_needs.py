@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from rlhf_lab.experiment.build import build_generator, pad_id
 from rlhf_lab.experiment.build_engine import build_engine, build_value_model
 from rlhf_lab.experiment.build_prompts import build_prompts
 from rlhf_lab.experiment.checks import warnings
+from rlhf_lab.experiment.checks_algorithm import check_value_rounds
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.experiment.prepare import Artifacts
 from rlhf_lab.models.batching import collate
@@ -133,6 +135,41 @@ def test_values_come_from_a_reward_model_without_changing_it(make_config: MakeCo
     assert response_values(values, batch).shape == batch.mask_BT.shape
 
 
+def test_values_are_learned_before_the_policy_and_frozen_after(make_config: MakeConfig) -> None:
+    options = ("algo=a_lol", "algo.value_baseline=true", "algo.value_rounds=3", "optim.lr=1e-3")
+    config = make_config(*SHORT, *options)
+    engine, batch = engine_of(config)
+    algo: Any = config.algo
+    credited = batch.mask_BT / batch.mask_BT.sum()
+    target_BT = torch.zeros_like(batch.mask_BT)
+    target_BT[:, 0] = 1.0
+    added = {"target_BT": target_BT, "weight_BT": credited, "credit_BT": batch.mask_BT}
+    part = Batch(**(vars(batch) | added))
+    seen = []
+    for round_ in range(6):
+        seen.append((engine.weights(round_).state, engine.values(batch)))
+        engine.update(part, algo.at_round(round_, 8), config.correction, 1e-3)
+    policies = [all(torch.equal(a[0][n], b[0][n]) for n in a[0]) for a, b in pairwise(seen)]
+    assert policies == [True, True, True, False, False]
+    values = [torch.equal(a[1], b[1]) for a, b in pairwise(seen)]
+    assert values == [False, False, False, True, True]
+
+
+@pytest.mark.parametrize(
+    ("options", "remedy"),
+    [
+        (("algo.value_rounds=8",), "run has 8 rounds"),
+        (("algo.value_rounds=2", "engine=fsdp"), "pass engine=single"),
+        (("algo.value_rounds=2", "optim.weight_decay=0.1"), "pass optim.weight_decay=0"),
+    ],
+)
+def test_values_that_cannot_be_learned_first_are_refused(
+    make_config: MakeConfig, options: tuple[str, ...], remedy: str
+) -> None:
+    with pytest.raises(UserError, match=remedy):
+        check_value_rounds(make_config(*SHORT, "algo=a_lol", "algo.value_baseline=true", *options))
+
+
 @pytest.mark.parametrize(
     "options",
     [
@@ -142,6 +179,7 @@ def test_values_come_from_a_reward_model_without_changing_it(make_config: MakeCo
         ("algo=dapo", "mode=lagged"),
         ("algo=mdpo", "algo.symlog_values=true"),
         ("algo=a_lol", "algo.value_baseline=true", "run.group_size=1"),
+        ("algo=a_lol", "algo.value_baseline=true", "run.group_size=1", "algo.value_rounds=3"),
         ("algo=rloo", "run.return_scaling=percentile", "run.return_decay=0.5"),
         ("algo=ma_ppo", "algo.termination=random", "algo.macro_value=equal"),
         ("algo=ma_ppo", "mode=lagged", "correction=sequence_is"),

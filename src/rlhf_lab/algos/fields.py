@@ -133,6 +133,19 @@ def value_baseline() -> bool:
     )
 
 
+def value_rounds() -> int:
+    """How long A-LoL's baseline is learned before it is frozen."""
+    return limits.count(
+        0,
+        least=0,
+        about=(
+            "Rounds at the start in which only the value model learns, from samples of the policy "
+            "as it begins; then it is frozen and the policy learns. 0: both learn in every round."
+        ),
+        source="arXiv:2305.14718",
+    )
+
+
 def priority() -> bool:
     """A-LoL's sampling by advantage."""
     return limits.option(

@@ -18,6 +18,7 @@ from rlhf_lab.experiment.checks_algorithm import (
     check_rounds,
     check_samples,
     check_truncated,
+    check_value_rounds,
     starts_at_zero,
     unknown_writers,
 )
@@ -98,6 +99,7 @@ RULES: tuple[Callable[[Config], None], ...] = (
     check_group_size,
     check_truncated,
     check_return_scaling,
+    check_value_rounds,
     check_adapters,
     check_correction,
     check_rounds,

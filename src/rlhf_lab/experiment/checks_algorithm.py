@@ -59,6 +59,30 @@ def check_return_scaling(config: Config) -> None:
         )
 
 
+def check_value_rounds(config: Config) -> None:
+    """Values that are learned first must leave rounds to the policy, and an engine must be able to
+    leave a network as it is."""
+    rounds = getattr(config.algo, "value_rounds", 0)
+    if not rounds:
+        return
+    if rounds >= config.run.num_rounds:
+        raise UserError(
+            f"algo.value_rounds={rounds}: the run has {config.run.num_rounds} rounds, so the "
+            "policy would never learn; lower it or raise run.updates"
+        )
+    if config.engine.name != "single":
+        raise UserError(
+            f"algo.value_rounds={rounds} with engine={config.engine.name}: its processes exchange "
+            "gradients of all weights, and AdamW moves a weight on after a gradient of zero; pass "
+            "engine=single or algo.value_rounds=0"
+        )
+    if config.optim.weight_decay:
+        raise UserError(
+            f"algo.value_rounds={rounds} with optim.weight_decay={config.optim.weight_decay}: the "
+            "policy would decay in rounds in which it must not move; pass optim.weight_decay=0"
+        )
+
+
 def check_correction(config: Config) -> None:
     """A correction must have something to correct in the algorithm's loss."""
     objective = config.algo.objective

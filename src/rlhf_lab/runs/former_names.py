@@ -84,6 +84,7 @@ ADDED: dict[str, Any] = {
     "algo.kl_coef": 0.0,
     "algo.kl_in": "auto",
     "algo.kl_estimator": "auto",
+    "algo.value_rounds": 0,
 }
 # Options of a group that had the key from the beginning.
 HAD: dict[str, tuple[str, ...]] = {
