@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -112,6 +114,41 @@ def test_without_a_proxy_values_begin_at_zero_and_learn(
     assert error < 0.4, "half the squared error was 0.5 at zero"
 
 
+BINS = ("algo=ppo", "algo.value_bins=21", "algo.value_clip=0", "algo.value_least=-2")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [(), ("algo.shared_trunk=true",), ("reward=task_rule",), ("engine.logit_tokens=8",)],
+)
+def test_values_in_bins_begin_in_the_middle_and_learn(
+    make_config: MakeConfig, options: tuple[str, ...]
+) -> None:
+    config = make_config(*SHORT, *BINS, "algo.value_most=4", *options)
+    engine, batch = engine_of(config)
+    begun_BT = engine.values(batch)
+    assert torch.allclose(begun_BT, batch.mask_BT, atol=1e-5), "half way from -2 to 4"
+    algo = replace(config.algo, value_coef=1.0)
+    part = replace(
+        batch, target_BT=2.5 * batch.mask_BT, weight_BT=batch.mask_BT / batch.mask_BT.sum()
+    )
+    errors = [
+        engine.update(part, algo, config.correction, 3e-3).metrics["ppo/value_error"]
+        for _ in range(20)
+    ]
+    assert errors[0] == pytest.approx(math.log(21), abs=1e-4), "all bins are alike at first"
+    assert errors[-1] < 2.5
+    away = (engine.values(batch) - part.target_BT).abs().sum() / batch.mask_BT.sum()
+    assert away < 0.75, "it was 1.5 at first"
+
+
+def test_values_in_bins_are_warned_about_as_those_that_begin_at_zero(
+    make_config: MakeConfig,
+) -> None:
+    (told,) = warnings(make_config(*BINS))
+    assert told.startswith("algo.lam=0.95 with values that begin at zero")
+
+
 def test_a_value_network_of_its_own_leaves_the_policy_alone() -> None:
     """And a head on the policy's trunk does not."""
     from rlhf_lab.models.scratch import ScratchModel
@@ -132,7 +169,7 @@ def test_values_come_from_a_reward_model_without_changing_it(make_config: MakeCo
     values = value_model_from(model, offset)
     _, batch = engine_of(config)
     assert all(parameter.requires_grad for parameter in values.parameters())
-    assert response_values(values, batch).shape == batch.mask_BT.shape
+    assert response_values(values, batch).value_BT.shape == batch.mask_BT.shape
 
 
 def test_values_are_learned_before_the_policy_and_frozen_after(make_config: MakeConfig) -> None:
@@ -178,6 +215,7 @@ def test_values_that_cannot_be_learned_first_are_refused(
         ("algo=online_dpo", "algo.refresh_every=3"),
         ("algo=dapo", "mode=lagged"),
         ("algo=mdpo", "algo.symlog_values=true"),
+        ("algo=ppo", "algo.value_bins=11", "algo.value_clip=0"),
         ("algo=a_lol", "algo.value_baseline=true", "run.group_size=1"),
         ("algo=a_lol", "algo.value_baseline=true", "run.group_size=1", "algo.value_rounds=3"),
         ("algo=rloo", "run.return_scaling=percentile", "run.return_decay=0.5"),

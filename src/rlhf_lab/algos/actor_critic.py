@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Self
 from rlhf_lab.algos import fields
 from rlhf_lab.algos.advantages import gae, symexp, symlog, whitened
 from rlhf_lab.algos.common import keep_all, value_error
+from rlhf_lab.algos.hl_gauss import histogram_error
 from rlhf_lab.algos.kl import Penalised
 from rlhf_lab.types import limits
 from rlhf_lab.types.data import (
     Batch,
+    Bins,
     Credit,
     LossOutput,
     Needs,
@@ -20,6 +22,7 @@ from rlhf_lab.types.data import (
     Reduction,
     ValueModel,
 )
+from rlhf_lab.types.errors import UserError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -52,12 +55,57 @@ class ActorCritic(Penalised):
         about="Whether the value model learns symlog(return); values are symexp of its numbers.",
         source="DreamerV3, arXiv:2301.04104",
     )
+    value_bins: int = limits.count(
+        0,
+        least=0,
+        most=10_000,
+        about=(
+            "Bins of values that are learned by classification (HL-Gauss), the value being the "
+            "mean of their histogram; 0 learns values by their squared error."
+        ),
+        source="arXiv:2403.03950",
+    )
+    value_least: float = limits.score(
+        -10.0, about="Lower end of the bins, in units of the targets of values."
+    )
+    value_most: float = limits.score(
+        10.0, about="Upper end of the bins, in units of the targets of values."
+    )
+    value_spread: float = limits.number(
+        0.75,
+        above=0,
+        most=100,
+        about="Standard deviation of the histogram of a target, in widths of a bin.",
+        source="arXiv:2403.03950, section 3.1",
+    )
     reference_decay: float = limits.share(
         1.0,
         about="Share of the reference kept each round while it moves to the policy; 1 fixes it.",
         source="arXiv:2404.10719, section 5",
     )
     reduction: Reduction = fields.reduction(Reduction.token_mean)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.value_bins:
+            return
+        if self.value_bins < 2 or self.value_least >= self.value_most:
+            raise UserError(
+                f"algo.value_bins={self.value_bins} from algo.value_least={self.value_least} to "
+                f"algo.value_most={self.value_most}: pass two or more bins of a range above zero"
+            )
+        if self.value_clip:
+            raise UserError(
+                f"algo.value_clip={self.value_clip} with algo.value_bins={self.value_bins}: a "
+                "histogram has no squared error to clip; pass algo.value_clip=0"
+            )
+
+    @property
+    def bins(self) -> Bins | None:
+        """Those of the value model, if it classifies."""
+        if not self.value_bins:
+            return None
+        return Bins(self.value_bins, self.value_least, self.value_most)
 
     @property
     def objective(self) -> Objective:
@@ -66,7 +114,12 @@ class ActorCritic(Penalised):
     @property
     def needs(self) -> Needs:
         values = ValueModel.shared if self.shared_trunk else ValueModel.own
-        return Needs(1, False, 1.0, values, int(self.reference_decay < 1), self.reference_decay)
+        return Needs(
+            values=values,
+            reference_every=int(self.reference_decay < 1),
+            reference_decay=self.reference_decay,
+            bins=self.bins,
+        )
 
     def adapted(self, kl: float, num_samples: int) -> Self:
         """The coefficient after a round that was kl nats a sequence from the reference."""
@@ -108,5 +161,11 @@ class ActorCritic(Penalised):
         raise NotImplementedError
 
     def error(self, policy: PolicyOutput, batch: Batch) -> Tensor:
-        """The clipped error of the values under the token weights, a scalar."""
-        return (value_error(policy, batch, self.value_clip) * batch.weight_BT).sum()
+        """The error of the values under the token weights, a scalar."""
+        return (self.value_terms(policy, batch) * batch.weight_BT).sum()
+
+    def value_terms(self, policy: PolicyOutput, batch: Batch) -> Tensor:
+        """The clipped squared error of each value, or the cross-entropy of its histogram, BT."""
+        if self.bins is None:
+            return value_error(policy, batch, self.value_clip)
+        return histogram_error(policy, batch, self.bins, self.value_spread)

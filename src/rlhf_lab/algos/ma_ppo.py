@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rlhf_lab.algos import fields
 from rlhf_lab.algos.actor_critic import ActorCritic
 from rlhf_lab.algos.advantages import gae
-from rlhf_lab.algos.common import clipped_surrogate, value_error
+from rlhf_lab.algos.common import clipped_surrogate
 from rlhf_lab.algos.macro_actions import MacroActions, MacroValue, Termination, macro_actions
 from rlhf_lab.types import limits
 from rlhf_lab.types.data import Batch, LossOutput, Objective, PolicyOutput
@@ -54,6 +54,11 @@ class MacroPPO(ActorCritic):
                 f"algo.macro_value={self.macro_value} with algo.symlog_values=true: a mean of "
                 "squashed values is not the squashed mean; pass algo.macro_value=first"
             )
+        if self.value_bins and self.macro_value is not MacroValue.first:
+            raise UserError(
+                f"algo.macro_value={self.macro_value} with algo.value_bins={self.value_bins}: a "
+                "histogram is of one value, not of a mean; pass algo.macro_value=first"
+            )
 
     @property
     def objective(self) -> Objective:
@@ -90,4 +95,4 @@ class MacroPPO(ActorCritic):
             policy = replace(policy, value_BT=value_BT)
         batch = replace(batch, value_BT=actions.values(batch.value_BT, self.macro_value))
         weight_BT = actions.first_BT * actions.sums(batch.weight_BT)
-        return (value_error(policy, batch, self.value_clip) * weight_BT).sum()
+        return (self.value_terms(policy, batch) * weight_BT).sum()

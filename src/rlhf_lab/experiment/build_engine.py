@@ -141,7 +141,7 @@ def build_value_model(
 ) -> ValueNetwork | None:
     """The value model that the algorithm needs: from the proxy reward model (N+ detail 22) where
     the run has one of the policy's vocabulary, else from the policy with a head of zeros."""
-    kind = config.algo.needs.values
+    kind, bins = config.algo.needs.values, config.algo.needs.bins
     if kind is ValueModel.none:
         return None
     paths = model_paths(config.reward, sources.proxies)
@@ -149,5 +149,5 @@ def build_value_model(
         model, own_tokenizer, offset = load_reward_model(paths[0])
         is_alike = reads_last_token(model) and model.config.num_labels == 1
         if is_alike and own_tokenizer.get_vocab() == tokenizer.get_vocab():
-            return value_model_from(model, offset)
-    return value_model_like(policy, is_shared=kind is ValueModel.shared)
+            return value_model_from(model, offset, bins)
+    return value_model_like(policy, kind is ValueModel.shared, bins)

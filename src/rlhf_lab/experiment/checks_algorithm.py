@@ -169,8 +169,8 @@ def unknown_writers(config: Config) -> str:
 def starts_at_zero(config: Config) -> str:
     """A warning where values start at zero and lam < 1; else ''."""
     is_learned = any(part.is_learned for part in parts(config.reward))
-    kind = config.algo.needs.values
-    is_zero = kind is ValueModel.shared or (kind is ValueModel.own and not is_learned)
+    kind, has_bins = config.algo.needs.values, config.algo.needs.bins is not None
+    is_zero = kind is ValueModel.shared or (kind is ValueModel.own and (has_bins or not is_learned))
     if not is_zero or getattr(config.algo, "lam", 1.0) >= 1:
         return ""
     return (

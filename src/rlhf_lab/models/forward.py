@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from rlhf_lab.models.value_model import expected
 from rlhf_lab.types.data import Batch, PolicyOutput
 
 # Config fields of transformers by which a model caps its logits.
@@ -39,6 +40,14 @@ def token_rows(batch: Batch) -> TokenRows:
     )
 
 
+class ValueColumns(NamedTuple):
+    """Values before response tokens, and the logits of their bins if they have any; 0 on
+    padding."""
+
+    value_BT: Tensor
+    logits_BTH: Tensor | None
+
+
 def positions(mask: Tensor) -> Tensor:
     """Position of each token in its row, padding not counted; padding itself gets 0."""
     return (mask.cumsum(dim=1) - 1).clamp(min=0)
@@ -60,12 +69,21 @@ def before_tokens(hidden: Tensor, batch: Batch | TokenRows) -> Tensor:
     return hidden[:, -batch.response_BT.shape[1] - 1 : -1]
 
 
-def response_values(values: Any, batch: Batch | TokenRows) -> Tensor:
-    """Values of the states before the response tokens by a network with its own body, BT; 0 on
-    padding."""
+def response_values(values: Any, batch: Batch | TokenRows) -> ValueColumns:
+    """Values of the states before the response tokens by a network with its own body."""
     hidden = values.body(**inputs(batch)).last_hidden_state
-    value_BT: Tensor = values(before_tokens(hidden, batch)) * batch.mask_BT
-    return value_BT
+    return value_columns(values, before_tokens(hidden, batch), batch.mask_BT)
+
+
+def value_columns(values: Any, hidden: Tensor, mask_BT: Tensor) -> ValueColumns:
+    """Values and logits from the hidden states before the response tokens, BTD or those of the N
+    real tokens alone, ND."""
+    score, bins = values(hidden), values.bins
+    value = score if bins is None else expected(score, bins)
+    if hidden.dim() == 2:
+        value_BT = in_rows(value, mask_BT)
+        return ValueColumns(value_BT, None if bins is None else in_rows(score, mask_BT))
+    return ValueColumns(value * mask_BT, None if bins is None else score * mask_BT.unsqueeze(2))
 
 
 def response_output(
@@ -94,8 +112,8 @@ def response_output(
         entropy_BT = -(logp_BTV.exp() * logp_BTV).sum(dim=2) * batch.mask_BT
     if values is None:
         return PolicyOutput(logp_BT, entropy_BT)
-    value_BT = values(before_tokens(output.hidden_states[-1], batch)) * batch.mask_BT
-    return PolicyOutput(logp_BT, entropy_BT, value_BT)
+    hidden = before_tokens(output.hidden_states[-1], batch)
+    return PolicyOutput(logp_BT, entropy_BT, *value_columns(values, hidden, batch.mask_BT))
 
 
 def chunked_output(
@@ -137,13 +155,17 @@ def states_output(
     logp_BT, entropy_BT = (
         in_rows(torch.cat(column), batch.mask_BT) for column in zip(*columns, strict=True)
     )
-    value_BT = None if values is None else in_rows(values(hidden_ND), batch.mask_BT)
-    return PolicyOutput(logp_BT, entropy_BT, value_BT)
+    if values is None:
+        return PolicyOutput(logp_BT, entropy_BT)
+    return PolicyOutput(logp_BT, entropy_BT, *value_columns(values, hidden_ND, batch.mask_BT))
 
 
-def in_rows(value_N: Tensor, mask_BT: Tensor) -> Tensor:
-    """One number per real token, put into rows, BT; 0 on padding."""
-    return torch.zeros_like(mask_BT).masked_scatter(mask_BT > 0, value_N)
+def in_rows(values: Tensor, mask_BT: Tensor) -> Tensor:
+    """One number per real token, N, put into rows, BT, or H numbers, NH, BTH; 0 on padding."""
+    if values.dim() == 1:
+        return torch.zeros_like(mask_BT).masked_scatter(mask_BT > 0, values)
+    mask = mask_BT.unsqueeze(2).expand(*mask_BT.shape, values.shape[1])
+    return torch.zeros_like(mask).masked_scatter(mask > 0, values)
 
 
 def token_logp(

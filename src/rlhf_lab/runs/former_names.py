@@ -85,6 +85,10 @@ ADDED: dict[str, Any] = {
     "algo.kl_in": "auto",
     "algo.kl_estimator": "auto",
     "algo.value_rounds": 0,
+    "algo.value_bins": 0,
+    "algo.value_least": -10.0,
+    "algo.value_most": 10.0,
+    "algo.value_spread": 0.75,
 }
 # Options of a group that had the key from the beginning.
 HAD: dict[str, tuple[str, ...]] = {

@@ -4,6 +4,7 @@ Tensor names end in their shape:
 
     P prompts (groups)   G samples of one group   B rows = P * G
     S prompt tokens, left-padded   T response tokens, right-padded   V vocabulary
+    H bins of a histogram of values
 
 A sample written by weight version w and trained on in round v has a lag of v - w rounds.
 torch is imported for its types alone, so that programs which only read runs start without it.
@@ -59,13 +60,23 @@ class ValueModel(StrEnum):
 
 
 @dataclass(frozen=True)
+class Bins:
+    """Equal bins of histograms of values, from least to most in units of the values' targets."""
+
+    number: int
+    least: float
+    most: float
+
+
+@dataclass(frozen=True)
 class Needs:
     """What an algorithm requires of a run besides samples and rewards.
 
     group_size: minimum of samples per prompt. greedy: the last sample of each group is decoded
     greedily. oversample: groups generated per group trained on; those with unequal rewards are
     preferred. reference_every: rounds after which the reference moves (0: never), to
-    reference_decay * reference + (1 - reference_decay) * policy.
+    reference_decay * reference + (1 - reference_decay) * policy. bins: of a value model that
+    classifies; None for one that regresses.
     """
 
     group_size: int = 1
@@ -74,6 +85,7 @@ class Needs:
     values: ValueModel = ValueModel.none
     reference_every: int = 0
     reference_decay: float = 0.0
+    bins: Bins | None = None
 
 
 @dataclass(frozen=True)
@@ -144,11 +156,15 @@ class Credit:
 @dataclass(frozen=True)
 class PolicyOutput:
     """A forward pass of the policy: log-probs of the response tokens at the temperature, entropy of
-    each token's distribution, and the value of the state before it where there is a value model."""
+    each token's distribution, and the value of the state before it where there is a value model.
+
+    value_logits_BTH: of its H bins, where the value model classifies; the value is their mean.
+    """
 
     logp_BT: Tensor
     entropy_BT: Tensor
     value_BT: Tensor | None = None
+    value_logits_BTH: Tensor | None = None
 
 
 @dataclass(frozen=True)

@@ -14,12 +14,13 @@ from torch import Tensor
 from rlhf_lab.models.causal_rows import causal_states, has_prompts, takes_causal_rows
 from rlhf_lab.models.forward import (
     TokenRows,
+    ValueColumns,
     body,
-    in_rows,
     is_splittable,
     response_output,
     response_values,
     states_output,
+    value_columns,
 )
 from rlhf_lab.models.shared_prompts import is_packable, packed_states
 from rlhf_lab.types.data import PolicyOutput
@@ -108,9 +109,9 @@ class PolicyWithValues(torch.nn.Module):
 
     def forward(
         self, token_rows: TokenRows, kind: PassKind, layout: PassLayout
-    ) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Log-probs and entropy of the response tokens, and values before them, BT each. Zeros or
-        None for what `kind` does not include."""
+    ) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+        """Log-probs and entropy of the response tokens, and values before them, BT each, and the
+        logits of these, BTH. Zeros or None for what `kind` does not include."""
         rows = self._rows(token_rows, layout)
         num_chunks = layout.num_chunks if self.is_splittable else 1
         if kind is PassKind.policy or self.values is None:
@@ -120,11 +121,12 @@ class PolicyWithValues(torch.nn.Module):
         elif kind is PassKind.values:
             # The policy need not run: the value model has a body of its own.
             none_BT = torch.zeros_like(token_rows.mask_BT)
-            output = PolicyOutput(none_BT, none_BT, self._values(token_rows, rows))
+            output = PolicyOutput(none_BT, none_BT, *self._values(token_rows, rows))
         else:
             output = self._policy_output(token_rows, None, num_chunks, rows)
-            output = replace(output, value_BT=self._values(token_rows, rows))
-        return output.logp_BT, output.entropy_BT, output.value_BT
+            value_BT, logits_BTH = self._values(token_rows, rows)
+            output = replace(output, value_BT=value_BT, value_logits_BTH=logits_BTH)
+        return output.logp_BT, output.entropy_BT, output.value_BT, output.value_logits_BTH
 
     def _rows(self, token_rows: TokenRows, layout: PassLayout) -> Rows:
         if layout.is_packed and self.is_packable:
@@ -142,12 +144,12 @@ class PolicyWithValues(torch.nn.Module):
             self.policy, token_rows, hidden_ND, self.temperature, values, num_chunks
         )
 
-    def _values(self, token_rows: TokenRows, rows: Rows) -> Tensor:
+    def _values(self, token_rows: TokenRows, rows: Rows) -> ValueColumns:
         values: Any = self.values
         if rows is Rows.padded:
             return response_values(values, token_rows)
         hidden_ND = self._states(values.body, token_rows, rows)
-        return in_rows(values(hidden_ND), token_rows.mask_BT)
+        return value_columns(values, hidden_ND, token_rows.mask_BT)
 
     def _states(self, network: Any, token_rows: TokenRows, rows: Rows) -> Tensor:
         """The hidden states before the response tokens, ND."""

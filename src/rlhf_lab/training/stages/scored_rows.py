@@ -27,7 +27,7 @@ class ScoreNetwork(PolicyWithValues):
 
     def forward(
         self, token_rows: TokenRows, kind: PassKind, layout: PassLayout
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    ) -> tuple[Tensor, Tensor, Tensor, None]:
         """The responses are the whole rows, padded on the right, which a causal model cannot see
         past; the prompts are not read."""
         order_B = members_in_turn(token_rows.group_B)
@@ -43,7 +43,7 @@ class ScoreNetwork(PolicyWithValues):
         score_B = self.policy.score(last_BD)[:, 0].float()
         none_BT = torch.zeros_like(token_rows.mask_BT)
         value_BT = none_BT.scatter(1, last_B.unsqueeze(1), score_B.unsqueeze(1))
-        return none_BT, none_BT, value_BT[order_B.argsort()]
+        return none_BT, none_BT, value_BT[order_B.argsort()], None
 
 
 def members_in_turn(group_B: Tensor) -> Tensor:
