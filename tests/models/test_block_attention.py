@@ -33,6 +33,7 @@ from rlhf_lab.training.engines.policy_with_values import (
 )
 from tests.support.attention_cases import (
     MODELS,
+    VALUES,
     assert_alike,
     everything,
     group,
@@ -45,7 +46,7 @@ CPU, GPU = torch.device("cpu"), torch.device("cuda")
 
 
 @pytest.mark.parametrize("kind", list(MODELS))
-@pytest.mark.parametrize("values", ["none", "own", "shared"])
+@pytest.mark.parametrize("values", VALUES)
 def test_rows_packed_by_blocks_are_plain_rows(kind: str, values: str) -> None:
     policy = model(kind)
     pair = (policy, value_network(policy, values))

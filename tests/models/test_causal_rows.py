@@ -35,6 +35,7 @@ from rlhf_lab.training.stages.sft import whole_sequence
 from tests.support.attention_cases import (
     MODELS,
     SHAPE,
+    VALUES,
     assert_alike,
     everything,
     group,
@@ -75,7 +76,7 @@ def test_torch_gets_no_mask_and_may_take_flash(kind: str, monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
 @pytest.mark.parametrize("kind", list(MODELS))
-@pytest.mark.parametrize("values", ["none", "own", "shared"])
+@pytest.mark.parametrize("values", VALUES)
 def test_rows_without_a_mask_are_those_with_one(kind: str, attention: str, values: str) -> None:
     policy = model(kind, attention)
     pair = (policy, value_network(policy, values))

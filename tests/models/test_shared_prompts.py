@@ -17,6 +17,7 @@ from rlhf_lab.training.engines.policy_with_values import PassKind, PolicyWithVal
 from tests.support.attention_cases import (
     MODELS,
     SHAPE,
+    VALUES,
     assert_alike,
     everything,
     group,
@@ -28,7 +29,7 @@ from tests.support.attention_cases import (
 
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
 @pytest.mark.parametrize("kind", list(MODELS))
-@pytest.mark.parametrize("values", ["none", "own", "shared"])
+@pytest.mark.parametrize("values", VALUES)
 def test_packed_rows_say_what_plain_rows_say(kind: str, attention: str, values: str) -> None:
     policy = model(kind, attention)
     network = value_network(policy, values)

@@ -19,6 +19,7 @@ from rlhf_lab.models.batching import collate
 from rlhf_lab.models.forward import TokenRows, token_rows
 from rlhf_lab.models.value_model import value_model_like
 from rlhf_lab.training.engines.policy_with_values import PassKind, PassLayout, PolicyWithValues
+from rlhf_lab.types.data import Bins
 from rlhf_lab.types.samples import Example, Finish, Group, Prompt, Sample
 
 SHAPE = {
@@ -62,6 +63,10 @@ def uneven() -> TokenRows:
     )
 
 
+BINS = Bins(3, -1.0, 2.0)
+VALUES = ["none", "own", "shared", "own bins", "shared bins"]
+
+
 def everything(
     networks: PolicyWithValues, kind: PassKind, chunks: int, is_packed: bool = True
 ) -> tuple[list[Tensor], list[Tensor]]:
@@ -69,18 +74,19 @@ def everything(
     found = networks(uneven(), kind, PassLayout(chunks, is_packed))
     given = [part for part in found if part is not None]
     networks.zero_grad()
-    place_BT = torch.arange(given[0].numel()).view_as(given[0]) + 1.0
-    loss = torch.stack([(p * place_BT).sum() for p in given if p.requires_grad]).sum()
+    placed = [(p, torch.arange(p.numel()).view_as(p) + 1.0) for p in given if p.requires_grad]
+    loss = torch.stack([(part * place).sum() for part, place in placed]).sum()
     loss.backward()  # type: ignore[no-untyped-call]
     gradients = [p.grad for p in networks.parameters() if p.grad is not None]
     return [part.detach() for part in given], gradients
 
 
 def value_network(policy: Any, kind: str) -> Any:
-    """A value model of random values: none, with its own body, or shared."""
+    """A value model of random values: none, with its own body or shared, and then perhaps bins."""
     if kind == "none":
         return None
-    network = value_model_like(policy, is_shared=kind == "shared")
+    bins = BINS if kind.endswith("bins") else None
+    network = value_model_like(policy, kind.startswith("shared"), bins)
     for parameter in network.score.parameters():
         torch.nn.init.normal_(parameter)
     return network

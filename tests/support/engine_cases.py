@@ -28,7 +28,13 @@ from rlhf_lab.types.data import Batch, UpdateResult, Weights
 from rlhf_lab.types.protocols import Algorithm
 from rlhf_lab.types.samples import Example, Finish, Group, Prompt, Sample
 
-ALGOS: dict[str, Algorithm] = {"ppo": PPO(), "online_dpo": OnlineDPO()}
+ALGOS: dict[str, Algorithm] = {
+    "ppo": PPO(),
+    "ppo_bins": PPO(value_bins=5, value_clip=0.0),
+    "online_dpo": OnlineDPO(),
+}
+# Those that processes train together in tests: the first has all that an engine can compute.
+SPREAD = ("ppo_bins", "online_dpo")
 TINY = ScratchModel("tiny", hidden_size=32, num_layers=2, num_heads=4)
 RATE = 1e-2
 MAX_GRAD_NORM = 1.0
@@ -72,11 +78,11 @@ def engine(
     is one the limit is out of reach."""
     trained = policy() if model is None else model
     values = None
-    if algo == "ppo":
-        values = value_model_like(trained, is_shared=False)
+    if algo.startswith("ppo"):
+        values = value_model_like(trained, False, ALGOS[algo].needs.bins)
         with torch.no_grad():
             (weight,) = values.score.parameters()
-            weight.copy_(torch.linspace(-0.5, 0.5, weight.numel()))
+            weight.copy_(head_weights(weight))
     optim = Optim(lr=RATE, weight_decay=0.1, max_grad_norm=1000.0 if values else MAX_GRAD_NORM)
     config: Any = SimpleNamespace(
         engine=options,
@@ -87,6 +93,14 @@ def engine(
         seed=3,
     )
     return build.build_engine(config, trained, values)
+
+
+def head_weights(weight: torch.Tensor) -> torch.Tensor:
+    """Numbers for a value head. Rows of several bins must differ by more than a constant, whose
+    gradient a layer norm takes away: AdamW would make steps of what rounding leaves of it."""
+    if len(weight) == 1:
+        return torch.linspace(-0.5, 0.5, weight.numel()).view_as(weight)
+    return 0.3 * torch.arange(weight.numel()).mul(1.7).sin().view_as(weight)
 
 
 def groups(seed: int, num_groups: int = 5) -> list[Group]:
@@ -113,7 +127,7 @@ def batch_of(engine: Any, algo: str, seed: int, num_groups: int = 5) -> Batch:
     """Rows with credit and weight, as the loop would hand them to an update."""
     batch = collate(groups(seed, num_groups), pad_id=0)
     batch = replace(batch, reference_logp_BT=engine.reference_logp(batch))
-    if algo == "ppo":
+    if algo.startswith("ppo"):
         value_BT = engine.values(batch)
         noise_BT = torch.randn(value_BT.shape, generator=torch.Generator().manual_seed(seed))
         batch = replace(

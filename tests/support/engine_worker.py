@@ -17,7 +17,7 @@ from rlhf_lab.training.engines.broadcast_engine import STOP, BroadcastEngine, fo
 from rlhf_lab.training.engines.distributed import FollowerFailed, Processes, current, join, leave
 from rlhf_lab.types.data import Weights
 from tests.support.engine_cases import (
-    ALGOS,
+    SPREAD,
     batch_of,
     engine,
     losses,
@@ -44,7 +44,7 @@ class Broken:
 def lead(folder: Path, names: list[str]) -> None:
     """Everything that the lead of a run asks of its engine, for every engine and algorithm."""
     for name in names:
-        for algo in ALGOS:
+        for algo in SPREAD:
             current().broadcast_call((name, algo))
             with rows_of(name):
                 led = BroadcastEngine(engine(options_of(name), algo), current())

@@ -49,15 +49,11 @@ class MacroPPO(ActorCritic):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.symlog_values and self.macro_value is not MacroValue.first:
+        if self.macro_value is not MacroValue.first and (self.symlog_values or self.value_bins):
             raise UserError(
-                f"algo.macro_value={self.macro_value} with algo.symlog_values=true: a mean of "
-                "squashed values is not the squashed mean; pass algo.macro_value=first"
-            )
-        if self.value_bins and self.macro_value is not MacroValue.first:
-            raise UserError(
-                f"algo.macro_value={self.macro_value} with algo.value_bins={self.value_bins}: a "
-                "histogram is of one value, not of a mean; pass algo.macro_value=first"
+                f"algo.macro_value={self.macro_value} with squashed values or bins of values: what "
+                "is learned is of one value, not of a mean; pass algo.macro_value=first, or "
+                "algo.symlog_values=false and algo.value_bins=0"
             )
 
     @property
