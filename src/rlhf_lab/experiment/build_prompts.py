@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from rlhf_lab.experiment.config import Config
-from rlhf_lab.experiment.derived import response_tokens
+from rlhf_lab.experiment.derived import pairs_file, response_tokens
 from rlhf_lab.experiment.planning.forecast import require_eval_prompts
 from rlhf_lab.rewards.preference import PreferenceScorer
 from rlhf_lab.rollout.generators.pairs import PairsGenerator, PairsSampling
 from rlhf_lab.tasks import chat
 from rlhf_lab.tasks.lazy_rows import LazyRows
+from rlhf_lab.tasks.offline_prompts import WithOffline
 from rlhf_lab.tasks.pairs import pair_examples
 from rlhf_lab.tasks.prompts import Encode, PromptStream, Render, Shorten, never_shorter
 from rlhf_lab.tasks.protocols import Shortening, Task
@@ -28,23 +29,33 @@ def build_prompts(
     return stream_of(config.task.examples(split), config, tokenizer, purpose, shuffle)
 
 
-def build_rollout_prompts(config: Config, pairs: str, tokenizer: Any) -> PromptStream:
-    """The prompts of the rounds: the task's, or those of the file of fixed pairs, every one of
-    which is checked now."""
-    if not isinstance(config.generator, PairsSampling):
-        examples = config.task.examples(Split.train)
-        stream = stream_of(examples, config, tokenizer, "rollout", shuffle=True)
-        if not isinstance(examples, LazyRows):
-            # Rows of a user's own, which may be too long; generated ones cost more to check.
-            stream.require_fit(config.run.num_rounds * config.run.groups_generated)
+def build_rollout_prompts(config: Config, pairs: str, tokenizer: Any) -> PromptStream | WithOffline:
+    """The prompts of the rounds: the task's, those of the file of fixed pairs, every one of which
+    is checked now, or a share of both."""
+    if isinstance(config.generator, PairsSampling):
+        stream = pair_prompts(config, pairs, tokenizer, "rollout")
+        scorer = PreferenceScorer(config.generator.scores)
+        for index in range(len(stream)):
+            scorer.rewards(stream[index].example)
         return stream
-    fixed = pair_examples(Path(pairs))
-    stream = stream_of(fixed, config, tokenizer, "rollout", shuffle=True)
-    generator = PairsGenerator(tokenizer, response_tokens(config))
-    scorer = PreferenceScorer(config.generator.scores)
+    examples = config.task.examples(Split.train)
+    stream = stream_of(examples, config, tokenizer, "rollout", shuffle=True)
+    if not isinstance(examples, LazyRows):
+        # Rows of a user's own, which may be too long; generated ones cost more to check.
+        stream.require_fit(config.run.num_rounds * config.run.groups_generated)
+    if not config.run.offline_share:
+        return stream
+    offline = pair_prompts(config, pairs, tokenizer, "offline")
+    return WithOffline(stream, offline, config.run.offline_share)
+
+
+def pair_prompts(config: Config, pairs: str, tokenizer: Any, purpose: str) -> PromptStream:
+    """The prompts of a file of fixed pairs, whose answers are checked now."""
+    key = pairs_file(config)[1]
+    stream = stream_of(pair_examples(Path(pairs), key), config, tokenizer, purpose, shuffle=True)
+    generator = PairsGenerator(tokenizer, response_tokens(config), key)
     for index in range(len(stream)):
         generator.pair(stream[index].example)
-        scorer.rewards(stream[index].example)
     return stream
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ import torch
 from rlhf_lab.experiment.build import build_generator, build_reward
 from rlhf_lab.experiment.build_prompts import build_rollout_prompts
 from rlhf_lab.experiment.config import Config
-from rlhf_lab.experiment.derived import chunks_per_round, response_tokens
+from rlhf_lab.experiment.derived import chunks_per_round, pairs_file, response_tokens
 from rlhf_lab.experiment.generator_devices import generator_devices
 from rlhf_lab.experiment.sources import Sources
 from rlhf_lab.models.causal_lm import load_policy, load_tokenizer, policy_shape
@@ -38,11 +38,11 @@ from rlhf_lab.rollout.mode_choices import ExecutorKind, WhenStale
 from rlhf_lab.rollout.pipeline import Pipeline
 from rlhf_lab.rollout.recorded_schedule import read_schedule
 from rlhf_lab.rollout.worker import RolloutWorker
-from rlhf_lab.tasks.prompts import PromptStream
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.protocols import Generator
 from rlhf_lab.types.randomness import stable_hash, uniforms
 from rlhf_lab.types.rollouts import Chunk
+from rlhf_lab.types.samples import OFFLINE, Prompt
 
 
 def build_worker(config: Config, sources: Sources, policy: Any | None = None) -> RolloutWorker:
@@ -57,10 +57,15 @@ def build_worker(config: Config, sources: Sources, policy: Any | None = None) ->
     reward = build_reward(
         config.reward, config, tokenizer, sources.proxies, config.generator.threads
     )
+    offline = None
+    if config.run.offline_share:
+        key = pairs_file(config)[1]
+        offline = PairsGenerator(tokenizer, response_tokens(config), key, OFFLINE)
     return RolloutWorker(
         rollout_generator(config, sources, tokenizer, policy),
         shaped(reward, config.shaping, response_tokens(config)),
         is_model=bool(scoring_paths(config.reward, sources.proxies)),
+        offline=offline,
     )
 
 
@@ -172,7 +177,7 @@ def build_pipeline(
     )
 
 
-def chunk_of(config: Config, stream: PromptStream, number: int) -> Chunk:
+def chunk_of(config: Config, stream: Sequence[Prompt], number: int) -> Chunk:
     """The chunk of this number, counted over all rounds."""
     run, size = config.run, config.generator.chunk_groups
     round_, index = divmod(number, chunks_per_round(config))

@@ -13,14 +13,12 @@ from typing import Any
 from rlhf_lab.experiment.checks_algorithm import (
     check_correction,
     check_group_size,
-    check_pairs,
     check_return_scaling,
     check_rounds,
     check_samples,
     check_truncated,
     check_value_rounds,
     starts_at_zero,
-    unknown_writers,
 )
 from rlhf_lab.experiment.checks_devices import (
     check_devices,
@@ -36,9 +34,11 @@ from rlhf_lab.experiment.checks_models import (
     check_precision,
     check_proxy,
 )
+from rlhf_lab.experiment.checks_pairs import check_offline, check_pairs, unknown_writers
 from rlhf_lab.experiment.checks_references import check_judge, check_references
 from rlhf_lab.experiment.checks_rewards import check_rules, check_shaping
 from rlhf_lab.experiment.config import Config, plain
+from rlhf_lab.experiment.derived import pairs_file
 from rlhf_lab.rewards.function import FunctionReward
 from rlhf_lab.rewards.options import named_parts
 from rlhf_lab.runs.secrets import secret_in
@@ -111,6 +111,7 @@ RULES: tuple[Callable[[Config], None], ...] = (
     check_proxy,
     check_shaping,
     check_pairs,
+    check_offline,
     check_samples,
     check_own_kernels,
     check_kernels,
@@ -148,8 +149,9 @@ def require_readable_splits(config: Config) -> None:
     for split in (Split.train, config.eval.split):
         if not len(config.task.examples(split)):
             raise UserError(f"task={config.task.name}: split {split.value} has no rows")
-    if path := config.generator.pairs_path:
-        pair_examples(Path(path))
+    path, key = pairs_file(config)
+    if path:
+        pair_examples(Path(path), key)
 
 
 def require_working_rewards(config: Config) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from rlhf_lab.algos.corrections.common import RATIOS
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.experiment.derived import is_verified
 from rlhf_lab.rewards.options import parts
@@ -125,22 +124,6 @@ def check_rounds(config: Config) -> None:
         )
 
 
-def check_pairs(config: Config) -> None:
-    """Fixed pairs are two to a prompt, and no policy draws them."""
-    if config.generator.draws_samples:
-        return
-    if config.run.group_size != 2:
-        raise UserError(
-            f"run.group_size={config.run.group_size} with generator=pairs: every prompt has one "
-            "chosen and one rejected answer; pass run.group_size=2"
-        )
-    if config.algo.needs.greedy:
-        raise UserError(
-            f"algo={config.algo.name} with generator=pairs: its baseline is a greedy sample of the "
-            "policy, which fixed pairs do not have; pass generator=hf or another algorithm"
-        )
-
-
 def check_samples(config: Config) -> None:
     """Several samples a prompt are for pass@k and maj@k, which need right and wrong."""
     if config.eval.samples > 1 and not is_verified(config):
@@ -149,21 +132,6 @@ def check_samples(config: Config) -> None:
             f"{config.judge.name}: pass@k needs a judge that says right or wrong, the task_rule "
             "of a verifiable task; pass eval.samples=1"
         )
-
-
-def unknown_writers(config: Config) -> str:
-    """A warning where ratios are taken to the writers of a file, whom nobody knows; else ''."""
-    path, correction = config.generator.pairs_path, config.correction.name
-    if not path or (config.algo.objective not in RATIOS and correction == PLAIN):
-        return ""
-    of = f"algo={config.algo.name}"
-    if config.algo.objective not in RATIOS:
-        of = f"correction={correction} with {of}"
-    return (
-        f"{of} on generator.path={path}: its ratios need the log-probs of the policy that wrote "
-        "the answers; the reference's are taken for them, which is right for answers of the "
-        "reference model alone"
-    )
 
 
 def starts_at_zero(config: Config) -> str:

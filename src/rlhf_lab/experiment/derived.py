@@ -61,8 +61,18 @@ def trains_proxy(config: Config) -> bool:
 
 
 def trains_on_labels(config: Config) -> bool:
-    """Whether the run's samples are the pairs of the pipeline's own label stage."""
+    """Whether samples of the run are pairs of the pipeline's own label stage."""
+    if config.run.offline_share:
+        return not config.run.offline_pairs
     return not config.generator.draws_samples and not config.generator.pairs_path
+
+
+def pairs_file(config: Config) -> tuple[str, str]:
+    """The user's file of fixed pairs that the run trains on, and the option that names it; '' for
+    the file if there is none."""
+    if config.run.offline_share:
+        return config.run.offline_pairs, "run.offline_pairs"
+    return config.generator.pairs_path, "generator.path"
 
 
 def is_verified(config: Config) -> bool:

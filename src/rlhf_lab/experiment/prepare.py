@@ -14,7 +14,7 @@ import torch
 
 from rlhf_lab.experiment.artifact_keys import ArtifactKeys, Key, given_labels, pairs_to_relabel
 from rlhf_lab.experiment.config import Config
-from rlhf_lab.experiment.derived import has_references, trains_on_labels
+from rlhf_lab.experiment.derived import has_references, pairs_file, trains_on_labels
 from rlhf_lab.experiment.labelled_pairs import as_read, read_pairs, require_one_vocabulary
 from rlhf_lab.experiment.make_labels import copy_labels, make_labels, make_relabelled
 from rlhf_lab.experiment.make_models import (
@@ -95,7 +95,7 @@ class Artifacts:
         """The file of fixed pairs, '' if the run samples its own."""
         if trains_on_labels(self._config):
             return str(self.labels().folder / "train.jsonl")
-        return self._config.generator.pairs_path
+        return pairs_file(self._config)[0]
 
     def policy(self, model: ScratchModel | PretrainedModel) -> PretrainedModel:
         """Models of random weights go through SFT; pretrained ones are taken as they are."""

@@ -7,6 +7,8 @@ from dataclasses import replace
 from time import perf_counter
 
 from rlhf_lab.rollout.feeds import SegmentRecorder, Segments, is_following
+from rlhf_lab.rollout.generators.pairs import PairsGenerator
+from rlhf_lab.tasks.pairs import is_pair
 from rlhf_lab.types.data import Clock
 from rlhf_lab.types.heartbeat import nothing, watched
 from rlhf_lab.types.protocols import Anticipating, Closing, Generator, Reporting, WeightFeed
@@ -22,9 +24,16 @@ class RolloutWorker:
     """
 
     def __init__(
-        self, generator: Generator, reward: Reward, is_model: bool, clock: Clock = perf_counter
+        self,
+        generator: Generator,
+        reward: Reward,
+        is_model: bool,
+        clock: Clock = perf_counter,
+        offline: PairsGenerator | None = None,
     ) -> None:
+        """offline: answers the prompts of a file of pairs, where chunks have some."""
         self._generator = generator
+        self._offline = offline
         self._reward = reward
         self._reward_reads_tokens = is_model
         self._clock = clock
@@ -34,14 +43,15 @@ class RolloutWorker:
         recorder = SegmentRecorder(feed, pulse)
         start = self._clock()
         with watched(pulse):
-            unscored = self._generator.generate(recorder, chunk)
+            unscored = self._generated(recorder, chunk)
         generated = self._clock()
         pulse()
         tokens = written_tokens(chunk, unscored)
-        if is_following(feed) and not tokens["offline_tokens"]:
-            segments = written_segments(unscored)
+        drawn = [group for group in unscored if not is_offline(group)]
+        if is_following(feed) and drawn:
+            segments = written_segments(drawn)
         else:
-            segments = reached_segments(recorder.segments, unscored)
+            segments = reached_segments(recorder.segments, drawn or unscored)
         rollout = Rollout(
             chunk,
             unscored,
@@ -57,7 +67,30 @@ class RolloutWorker:
         """Chunks that `run` will be called with later, in order, with the same feed."""
         if isinstance(self._generator, Anticipating):
             for chunk in chunks:
-                self._generator.announce(feed, chunk)
+                if online := self._online(chunk).prompts:
+                    self._generator.announce(feed, replace(chunk, prompts=online))
+
+    def _online(self, chunk: Chunk) -> Chunk:
+        """The chunk without prompts of a file of pairs."""
+        if self._offline is None:
+            return chunk
+        online = (prompt for prompt in chunk.prompts if not is_pair(prompt.example))
+        return replace(chunk, prompts=tuple(online))
+
+    def _generated(self, feed: WeightFeed, chunk: Chunk) -> tuple[Group, ...]:
+        """The groups of the chunk in its order: drawn by the generator, or of fixed pairs."""
+        if self._offline is None:
+            return self._generator.generate(feed, chunk)
+        online = self._online(chunk)
+        # Without a prompt to draw, reading the weights records the version of the chunk.
+        feed.at(0)
+        drawn = iter(self._generator.generate(feed, online) if online.prompts else ())
+        return tuple(
+            Group(prompt, self._offline.pair(prompt.example))
+            if is_pair(prompt.example)
+            else next(drawn)
+            for prompt in chunk.prompts
+        )
 
     def _report(self) -> GeneratorReport:
         generator = self._generator
@@ -88,6 +121,11 @@ class RolloutWorker:
         """End what the generator started."""
         if isinstance(self._generator, Closing):
             self._generator.close()
+
+
+def is_offline(group: Group) -> bool:
+    """Whether its samples are fixed ones."""
+    return any(sample.is_offline for sample in group.samples)
 
 
 def reached_segments(segments: Segments, groups: Sequence[Group]) -> Segments:
@@ -124,7 +162,7 @@ def written_tokens(chunk: Chunk, groups: Sequence[Group]) -> dict[str, int]:
         )
     else:
         # Offline samples were there before: no prompt is read for them.
-        read = 0 if offline else sum(len(group.prompt.tokens) for group in groups)
+        read = sum(len(group.prompt.tokens) for group in groups if not is_offline(group))
     return {
         "prefill_tokens": read,
         "generated_tokens": sum(len(sample.tokens) for sample in samples) - begun,

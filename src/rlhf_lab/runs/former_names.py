@@ -44,6 +44,8 @@ ADDED: dict[str, Any] = {
     "algo.shared_trunk": False,
     "algo.reference_decay": 1.0,
     "run.mask_truncated": False,
+    "run.offline_share": 0.0,
+    "run.offline_pairs": "",
     "correction.level": "token",
     "run.return_scaling": "none",
     "run.return_decay": 0.99,

@@ -33,6 +33,7 @@ ROUND = tuple(
         ("reward/groups_tied", SHARE, "Groups whose samples have one and the same reward."),
         ("sample/length", TOKENS, "Mean length of responses."),
         ("sample/eos_rate", SHARE, "Responses that end with the end token."),
+        ("sample/offline", SHARE, "Samples of a file of pairs, run.offline_share."),
         ("sample/masked", SHARE, "Samples left out as truncated, run.mask_truncated."),
         ("sample/version", "", "The oldest version that wrote a sample of the round."),
         ("sample/continued", "", "Samples that more than one version wrote."),

@@ -25,15 +25,20 @@ def pair_table(path: Path, key: str = KEY) -> JsonLines:
     return table
 
 
-def pair_examples(path: Path) -> list[Example]:
+def is_pair(example: Example) -> bool:
+    """Whether both answers of a pair are in it."""
+    return "rejected" in example.hidden
+
+
+def pair_examples(path: Path, key: str = KEY) -> list[Example]:
     """One example a row: the chosen answer is its reference, the rejected one is hidden.
 
     Rows have the text fields prompt, chosen and rejected; prompt + chosen is a full text. Those of
     the label stage also have the tokens of both answers, which are then taken as they are, and
     those of a chat its messages (prompt_messages). Numbers of an answer, such as chosen_gold and
-    rejected_gold, are hidden too.
+    rejected_gold, are hidden too. key: the option that names the file.
     """
-    table = pair_table(path)
+    table = pair_table(path, key)
     return [
         pair_example(row, table.row_name(index), f"{path.name}:{table.number(index)}")
         for index, row in enumerate(table)

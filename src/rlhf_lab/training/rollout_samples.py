@@ -8,7 +8,7 @@ from rlhf_lab.models.batching import steps_of
 from rlhf_lab.runs.rollouts import RolloutSample
 from rlhf_lab.types.data import Credit
 from rlhf_lab.types.run_options import RunOptions
-from rlhf_lab.types.samples import Group
+from rlhf_lab.types.samples import OFFLINE, Group
 
 
 def rollout_samples(
@@ -36,7 +36,7 @@ def rollout_sample(
     sample, example = group.samples[number], group.prompt.example
     length = len(sample.tokens)
     total = float(credit.value_BT[row, :length].sum())
-    lag = round_ - sample.version
+    lag = 0 if sample.version == OFFLINE else round_ - sample.version
     steps = run_options.optimizer_steps_per_round
     return RolloutSample(
         round=round_,

@@ -12,18 +12,22 @@ from rlhf_lab.models.batching import rewards_of
 from rlhf_lab.rollout.chunk_states import RoundRollouts
 from rlhf_lab.types.data import Batch, Credit, Metrics, UpdateResult
 from rlhf_lab.types.run_options import RunOptions
-from rlhf_lab.types.samples import Finish, Group
+from rlhf_lab.types.samples import OFFLINE, Finish, Group
 
 
 class UpdateMetrics:
-    """Collects the updates of one round: mean metrics, and the exact lag of every row used."""
+    """Collects the updates of one round: mean metrics, and the exact lag of every row used.
+
+    Lags and off-policy measures are of rows that the run wrote: offline ones have no writer.
+    """
 
     def __init__(self, run_options: RunOptions, round_: int) -> None:
         self._run_options = run_options
         self._round = round_
         self._done = 0
         self._sums: Counter[str] = Counter()
-        self._applied: list[Mapping[str, Tensor]] = []
+        self._num_applied = 0
+        self._rows: list[Mapping[str, Tensor]] = []
         self._lags: list[Tensor] = []
         self._lag_updates: Counter[int] = Counter()
         self._lag_rounds: Counter[int] = Counter()
@@ -35,24 +39,27 @@ class UpdateMetrics:
 
     def add(self, part: Batch, updated: UpdateResult | None) -> None:
         """Count an update (None: no row had credit, nothing was applied)."""
-        rounds_B = self._round - part.version_B
-        updates_B = rounds_B * self._run_options.optimizer_steps_per_round + self._done
-        self._lag_rounds.update(rounds_B.tolist())
-        self._lag_updates.update(updates_B.tolist())
+        drawn_B = part.version_B != OFFLINE
+        rounds_D = (self._round - part.version_B)[drawn_B]
+        updates_D = rounds_D * self._run_options.optimizer_steps_per_round + self._done
+        self._lag_rounds.update(rounds_D.tolist())
+        self._lag_updates.update(updates_D.tolist())
         if updated is not None:
             self._sums.update(updated.metrics)
-            self._applied.append(updated.rows)
-            self._lags.append(updates_B)
+            self._num_applied += 1
+            if bool(drawn_B.any()):
+                self._rows.append({name: row[drawn_B] for name, row in updated.rows.items()})
+                self._lags.append(updates_D)
         self._done += 1
 
     def metrics(self) -> Metrics:
         """Means over the applied updates, off-policy measures, and lag in rounds and updates."""
-        means = {f"update/{name}": s / len(self._applied) for name, s in self._sums.items()}
+        means = {f"update/{name}": s / self._num_applied for name, s in self._sums.items()}
         lags = {
             **histogram("lag/rounds", self._lag_rounds),
             **histogram("lag/updates", self._lag_updates),
         }
-        return {**means, **off_policy.summary(self._applied, self._lags), **lags}
+        return {**means, **off_policy.summary(self._rows, self._lags), **lags}
 
 
 def sample_metrics(groups: Sequence[Group], batch: Batch, rollouts: RoundRollouts) -> Metrics:
@@ -61,7 +68,9 @@ def sample_metrics(groups: Sequence[Group], batch: Batch, rollouts: RoundRollout
     reward_PG = rewards_of(groups)
     reward_of_all = rewards_of(rollouts.groups)
     samples = [sample for group in groups for sample in group.samples]
-    kl_B = (batch.behavior_logp_BT - batch.reference_logp_BT).sum(dim=1)[batch.has_reference_B]
+    drawn = [sample for sample in samples if sample.version != OFFLINE]
+    known_B = batch.has_reference_B & (batch.version_B != OFFLINE)
+    kl_D = (batch.behavior_logp_BT - batch.reference_logp_BT).sum(dim=1)[known_B]
     metrics: Metrics = {
         "reward/mean": float(reward_PG.mean()),
         "reward/std": float(reward_PG.std(unbiased=False)),
@@ -71,15 +80,17 @@ def sample_metrics(groups: Sequence[Group], batch: Batch, rollouts: RoundRollout
         ),
         "sample/length": float(batch.mask_BT.sum(dim=1).mean()),
         "sample/eos_rate": sum(s.finish is Finish.eos for s in samples) / len(samples),
-        "sample/version": min(s.version for s in samples),
+        "sample/version": min(s.version for s in drawn),
         "sample/continued": sum(bool(s.versions) for s in samples),
         "sample/version_span": sum(s.newest_version - s.version for s in samples) / len(samples),
-        "kl/sampled_reference_k1": float(kl_B.mean()),
+        "kl/sampled_reference_k1": float(kl_D.mean()),
         "reward/mean_generated": float(reward_of_all.mean()),
         "sample/groups_left_out": len(reward_of_all) - len(reward_PG),
         "sample/groups_unscored": len(rollouts.unscored),
         "dropped/groups": sum(len(rollout.groups) for rollout in rollouts.dropped),
     }
+    if len(drawn) < len(samples):
+        metrics["sample/offline"] = 1 - len(drawn) / len(samples)
     dropped = [s for r in rollouts.dropped for group in r.groups for s in group.samples]
     if dropped:
         round_ = rollouts.schedule[0]["round"]

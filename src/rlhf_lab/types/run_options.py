@@ -51,6 +51,22 @@ class RunOptions(limits.Limited, key="run"):
             "first, in order; 0 leaves it to the algorithm (1 for all but dapo)."
         ),
     )
+    offline_share: float = limits.number(
+        0.0,
+        least=0,
+        below=1,
+        about=(
+            "Share of a round's prompts that have fixed pairs of answers instead of samples; the "
+            "run's reward scores them. Needs run.group_size=2."
+        ),
+    )
+    offline_pairs: str = limits.option(
+        "",
+        about=(
+            "The pairs of run.offline_share: JSON lines with the text fields prompt, chosen and "
+            "rejected; empty takes the pairs of the label stage."
+        ),
+    )
     mask_truncated: bool = limits.option(
         False,
         about=(

@@ -12,6 +12,8 @@ from enum import StrEnum
 from typing import Any
 
 Steps = tuple[tuple[int, float], ...]
+# The version of a sample that no version of the run wrote: it has no age.
+OFFLINE = -1
 
 
 class Split(StrEnum):
@@ -66,7 +68,7 @@ class Sample:
     version: that policy's weight version. versions: one per token if the weights changed midway;
     `version` is then the first and oldest.
     An offline sample comes from outside of the run: its logps are NaN, which the loop replaces by
-    the reference's, and its version is 0.
+    the reference's, and its version is 0, or OFFLINE in rounds that have samples of the run too.
     """
 
     tokens: tuple[int, ...]

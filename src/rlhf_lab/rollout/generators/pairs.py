@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from rlhf_lab.rollout.generators.options import HFSampling
+from rlhf_lab.tasks.pairs import KEY
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.protocols import WeightFeed
@@ -46,9 +47,14 @@ class PairsSampling(HFSampling):
 class PairsGenerator:
     """Answers every prompt with its example's own pair, whatever the weights."""
 
-    def __init__(self, tokenizer: Any, max_new_tokens: int) -> None:
+    def __init__(
+        self, tokenizer: Any, max_new_tokens: int, key: str = KEY, version: int = 0
+    ) -> None:
+        """key: the option that names the file. version: that of its samples."""
         self._tokenizer = tokenizer
         self._max_new_tokens = max_new_tokens
+        self._key = key
+        self._version = version
 
     def generate(self, feed: WeightFeed, chunk: Chunk) -> tuple[Group, ...]:
         """Two samples of every prompt: chosen, then rejected."""
@@ -62,7 +68,7 @@ class PairsGenerator:
         rejected = self._sample(example, "rejected", example.hidden["rejected"])
         if chosen.tokens == rejected.tokens:
             raise UserError(
-                f"generator.path: pair {example.uid} has the same {len(chosen.tokens)} tokens on "
+                f"{self._key}: pair {example.uid} has the same {len(chosen.tokens)} tokens on "
                 "both sides, after the cut at the response length: raise generator.max_new_tokens, "
                 "or delete the row"
             )
@@ -76,7 +82,7 @@ class PairsGenerator:
             tokens = [*self._tokenizer(text, add_special_tokens=False)["input_ids"], eos]
         elif not self._is_encoding(tokens, text):
             raise UserError(
-                f"generator.path: pair {example.uid} has a field {side}_tokens that is not the "
+                f"{self._key}: pair {example.uid} has a field {side}_tokens that is not the "
                 f"text of its field {side} to the policy's tokenizer: leave the field out, so that "
                 "the text is encoded"
             )
@@ -87,7 +93,7 @@ class PairsGenerator:
         return Sample(
             tokens=tuple(tokens),
             logps=(math.nan,) * len(tokens),
-            version=0,
+            version=self._version,
             finish=Finish.eos if is_finished else Finish.length,
             text=self._decode(tokens),
         )
