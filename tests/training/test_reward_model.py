@@ -349,6 +349,31 @@ def test_strength_is_measured_on_pairs_of_ones_own(make_config: MakeConfig, tmp_
     assert "contradicted" not in stages.strength().metrics
 
 
+def test_accuracy_is_also_measured_by_the_values_of_a_field(
+    make_config: MakeConfig, tmp_path: Path
+) -> None:
+    examples = TldrNano().examples(Split.train)
+    texts = [examples[place].prompt for place in range(80)]
+    # The last 16 are held out: 12 of two policies, in either order, and 4 of others.
+    policies = [["sup", "ppo"], ["ppo", "sup"], ["ppo", "sup"], ["ref", "sup"]] * 20
+    rows = [
+        {"prompt": text, "chosen": " my dog .", "rejected": " my .", "policies": names}
+        for text, names in zip(texts, policies, strict=True)
+    ]
+    path = tmp_path / "pairs.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    given = (*SMALL, f"labels.path={path}")
+    config = make_config(*given, "reward_model.accuracy_by=policies")
+    metrics = Artifacts(config, Console(quiet=True)).reward_model().metrics
+    parts = [metrics[f"accuracy_policies_{names}"] for names in ("ppo and sup", "ref and sup")]
+    assert metrics["accuracy_policies_ppo and sup_pairs"] == 12
+    assert metrics["accuracy_policies_ref and sup_pairs"] == 4
+    assert metrics["accuracy"] == pytest.approx((12 * parts[0] + 4 * parts[1]) / 16)
+    wrong = make_config(*given, "reward_model.accuracy_by=writer")
+    with pytest.raises(UserError, match=r"accuracy_by=writer: .* has no such field, but .*polici"):
+        Artifacts(wrong, Console(quiet=True)).reward_model()
+
+
 def test_the_curve_of_a_reward_model_is_shown_and_drawn(
     make_config: MakeConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -44,6 +44,7 @@ ADDED: dict[str, Any] = {
     "algo.shared_trunk": False,
     "algo.reference_decay": 1.0,
     "run.mask_truncated": False,
+    "reward_model.accuracy_by": "",
     "run.offline_share": 0.0,
     "run.offline_pairs": "",
     "correction.level": "token",

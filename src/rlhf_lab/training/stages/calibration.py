@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -68,6 +69,29 @@ def by_quarter(name: str, is_right_P: Tensor, order_P: Tensor) -> dict[str, floa
         for number, part in enumerate(is_right_P[order_P.argsort()].tensor_split(4))
         if len(part)
     }
+
+
+def values_of(rows: Sequence[Mapping[str, Any]], field: str) -> list[str]:
+    """The value that each pair has in a field, a list counting as one value whatever its order.
+    Raises UserError for a pair without the field."""
+    for place, row in enumerate(rows):
+        if field not in row:
+            raise UserError(
+                f"reward_model.accuracy_by={field}: held-out pair {place + 1} has no such field, "
+                f"but {', '.join(sorted(row))}; name one of these"
+            )
+    found = (row[field] if isinstance(row[field], list) else [row[field]] for row in rows)
+    return [" and ".join(sorted(map(str, parts))) for parts in found]
+
+
+def by_value(name: str, is_right_P: Tensor, values: Sequence[str]) -> dict[str, float]:
+    """Share of right pairs for each value, and how many pairs have it."""
+    found = {}
+    for value in sorted(set(values)):
+        own = is_right_P[[one == value for one in values]]
+        found[f"{name}_{value}"] = float(own.mean())
+        found[f"{name}_{value}_pairs"] = float(len(own))
+    return found
 
 
 def write_calibration(folder: Path, bins: Sequence[Bin]) -> None:

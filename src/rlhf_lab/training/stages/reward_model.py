@@ -11,7 +11,14 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from rlhf_lab.rewards.model import last_token_scores
-from rlhf_lab.training.stages.calibration import Bin, by_quarter, calibration, expected_error
+from rlhf_lab.training.stages.calibration import (
+    Bin,
+    by_quarter,
+    by_value,
+    calibration,
+    expected_error,
+    values_of,
+)
 from rlhf_lab.training.stages.reward_model_options import RewardModelOptions
 from rlhf_lab.training.stages.scored_rows import (
     PairwiseLoss,
@@ -70,6 +77,7 @@ def train_reward_model(
 ) -> RewardModelResult:
     """Fit the engine's ScoreNetwork with the pair loss. strength_P: of each pair, where the options
     go by it."""
+    values = values_of(held_out, field) if (field := options.accuracy_by) else []
     used = apply_treatment(pairs, strength_P, options.treatment)
     losses = fit_pairs(engine, used, options, seed, bar)
     # H pairs are held out, N are trained on.
@@ -85,6 +93,7 @@ def train_reward_model(
         "train_pairs": float(len(used.rows)),
         "train_loss": sum(tail) / len(tail),
         "reference_std": float(scores.std()),
+        **by_value(f"accuracy_{field}", (gap_H > 0).float(), values),
     }
     weights = engine.weights(len(losses))
     return RewardModelResult(metrics, float(scores.mean()), bins, weights)

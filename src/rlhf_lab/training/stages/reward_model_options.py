@@ -68,6 +68,14 @@ class RewardModelOptions(SupervisedOptions, key="reward_model"):
         about="Whether scores are shifted so that reference answers have a mean of 0.",
         source="arXiv:2403.17031, detail 15; off: published code of arXiv:2410.18252",
     )
+    accuracy_by: str = limits.option(
+        "",
+        about=(
+            "A field of the held-out pairs, by whose values accuracy is also measured: batch, or "
+            "policies, the names of the two that wrote the answers. Empty: none."
+        ),
+        source="arXiv:2403.17031, detail 6",
+    )
     threads: int = limits.threads(2, about="CPU threads of each operation of the stage.")
     strength_members: int = limits.count(
         0,
