@@ -203,7 +203,7 @@ BUDGETS = {
     "corrections": ((256, 256 * 4), (256, 8 * 4)),
     "lag_distribution": ((256, 256 * 4), (256, 8 * 4)),
     "chats": ((390, 256 * 2), (256, 8 * 2)),
-    "verified_answers": ((512, 252 * 4), (256, 8 * 4)),
+    "verified_answers": ((512, 252 * 4), (384, 32 * 8)),
     "over_optimisation": ((256, 256 * 4), (160, 32 * 4)),
 }
 # What these change is the budget itself.
