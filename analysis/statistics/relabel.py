@@ -54,44 +54,52 @@ def labelings(
     return found, False
 
 
-def sums_of(first: Floats, second: Floats, labels: NDArray[np.bool_]) -> Floats:
-    """|sum of differences of means up to each interim| of each labeling, over the range of scores.
+def sums_of(first: Floats, second: Floats, labels: NDArray[np.bool_], scale: float = 0.0) -> Floats:
+    """Sum of differences of means up to each interim of each labeling, over a scale.
 
-    Shape (R, interims), rounded so that ties stay ties.
+    Shape (R, interims), rounded so that ties stay ties. scale: that of other pairs with which the
+    sums are compared; 0 is the range of these scores.
     """
     _, interims, size = labels.shape
     both = np.concatenate([first, second])
-    scale = np.ptp(both) or 1.0
+    scale = scale or float(np.ptp(both)) or 1.0
     values_KN = np.concatenate(
         [side[: interims * size // 2].reshape(interims, -1) for side in (first, second)], axis=1
     )
     values_KN = (values_KN - both.mean()) / scale
     signs_RKN = np.where(labels, 2.0 / size, -2.0 / size)
     steps_RK = np.einsum("rkn,kn->rk", signs_RKN, values_KN)
-    return np.asarray(np.round(np.abs(np.cumsum(steps_RK, axis=1)), DIGITS))
+    return np.asarray(np.round(np.cumsum(steps_RK, axis=1), DIGITS))
 
 
 def looks(sums: Sequence[tuple[Floats, bool]], alpha: float, planned: int) -> Iterator[Look]:
-    """The test of a pair at its interims so far, until it rejects; alpha is for all planned ones.
+    """The two-sided test of a pair at its interims so far, until it rejects; alpha is for all
+    planned ones.
 
     sums: for each interim the sums up to it, and whether all labelings are there. A labeling that
     exceeded the bound of an earlier interim has stopped there and counts no more.
     """
     bounds: list[float] = []
     spent = 0.0
-    for place, (sums_RK, is_exact) in enumerate(sums):
+    for place, (signed_RK, is_exact) in enumerate(sums):
+        sums_RK = np.abs(signed_RK)
         total, level = len(sums_RK), alpha * (place + 1) / planned
         alive_R = (sums_RK[:, :-1] <= np.array(bounds)).all(axis=1)
         last_R, observed = sums_RK[alive_R, -1], float(sums_RK[0, -1])
         bound, used = bound_of(last_R, (level - spent) * total)
         p = spent + float((last_R >= observed).sum()) / total
-        error = np.sqrt(level * (1 - level) / total)
-        errors = np.inf if is_exact else abs(p - level) / error
-        yield Look(p, level, observed > bound, float(errors))
+        yield Look(p, level, observed > bound, errors_of(p, level, total, is_exact))
         if observed > bound:
             return
         bounds.append(bound)
         spent += used / total
+
+
+def errors_of(p: float, level: float, total: int, is_exact: bool) -> float:
+    """Monte Carlo errors between a p-value and its level; infinite if all labelings were tried."""
+    if is_exact:
+        return float("inf")
+    return float(abs(p - level) / np.sqrt(level * (1 - level) / total))
 
 
 def bound_of(values_R: Floats, allowed: float) -> tuple[float, int]:

@@ -4,66 +4,36 @@ After AdaStop (arXiv:2306.10882): at each interim every condition that is still 
 more seeds, labels are permuted within each interim's seeds, and the level is spent evenly over the
 interims. A claim can be made as soon as it holds, and all claims hold together at the level.
 
-AdaStop compares the largest difference of all pairs with one bound. Here each pair has a test of
-its own, and Holm's step-down shares the level (Ye and others 2013): with few seeds a pair that
-differs by chance has a wide permutation distribution as well, and then takes the bound for itself.
+AdaStop compares the largest difference of all pairs with one bound (`Bound.joint`, in `joint`). By
+default each pair has a test of its own, and Holm's step-down shares the level (Ye and others 2013):
+with few seeds a pair that differs by chance has a wide permutation distribution as well, and then
+takes the bound for itself.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from enum import StrEnum
+from dataclasses import dataclass, replace
 from itertools import combinations
 
 from numpy.typing import ArrayLike
 
 from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.statistics.arrays import Floats, require_finite
-from rlhf_lab_analysis.statistics.relabel import Look, labelings, looks, sums_of
+from rlhf_lab_analysis.statistics.joint import joint_tests
+from rlhf_lab_analysis.statistics.plans import (
+    Bound,
+    Decision,
+    Pair,
+    PairResult,
+    Plan,
+    direction,
+    has_next,
+)
+from rlhf_lab_analysis.statistics.relabel import labelings, looks, sums_of
 
-Pair = tuple[str, str]
 # Nearer than this to its level, a p-value of other random permutations may decide otherwise.
 CLOSE = 3.0
-
-
-class Decision(StrEnum):
-    """Of a pair: the first is larger, or smaller; no difference was shown; or seeds are wanted."""
-
-    larger = "larger"
-    smaller = "smaller"
-    not_shown = "no difference shown"
-    undecided = "more seeds"
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What is fixed before the first seed: seeds of an interim, interims, level, permutations."""
-
-    seeds: int = 5
-    interims: int = 5
-    alpha: float = 0.05
-    permutations: int = 100_000
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if self.seeds < 2 or self.interims < 1:
-            raise UserError(
-                f"seeds={self.seeds}, interims={self.interims}: pass at least 2 seeds and 1 interim"
-            )
-        if not 0 < self.alpha < 1:
-            raise UserError(f"alpha={self.alpha}: pass a share between 0 and 1, such as 0.05")
-        if self.permutations < 1000:
-            raise UserError(f"permutations={self.permutations}: pass at least 1000")
-
-
-@dataclass(frozen=True)
-class PairResult:
-    """What was decided of a pair, after how many interims, and its looks at its last level."""
-
-    decision: Decision
-    interims: int
-    looks: tuple[Look, ...]
 
 
 @dataclass(frozen=True)
@@ -92,32 +62,33 @@ def sequential(
     values = {name: require_finite(name, given, (1,)) for name, given in scores.items()}
     wanted = checked_pairs(list(values), pairs)
     require_interim(values, plan, wanted)
-    found: dict[Pair, PairResult] = {}
-    sums: dict[Pair, list[tuple[Floats, bool]]] = {pair: [] for pair in wanted}
-    interims = 0
-    while interims < plan.interims and has_next(values, plan, sums, interims):
-        interims += 1
-        labels, is_exact = labelings(plan.seeds, interims, plan.permutations, plan.seed)
-        for first, second in sums:
-            sums[first, second].append((sums_of(values[first], values[second], labels), is_exact))
-        found |= step_down(values, plan, sums, interims)
-        for pair, result in found.items():
-            if result.decision is not Decision.undecided:
-                sums.pop(pair, None)
+    test = holm_tests if plan.bound is Bound.holm else joint_tests
+    found, still, interims = test(values, plan, wanted)
     if interims == plan.interims:
-        for pair in sums:
-            found[pair] = PairResult(Decision.not_shown, interims, found[pair].looks)
-        sums = {}
-    needing = tuple(name for name in values if any(name in pair for pair in sums))
+        for pair in still:
+            found[pair] = replace(found[pair], decision=Decision.not_shown)
+        still = []
+    needing = tuple(name for name in values if any(name in pair for pair in still))
     return Sequential(plan, found, needing, interims, warnings_of(values, plan, found))
 
 
-def has_next(
-    scores: Mapping[str, Floats], plan: Plan, still: Mapping[Pair, object], interims: int
-) -> bool:
-    """Whether some pair is open, and all open ones have the seeds of one more interim."""
-    seeds = [len(scores[name]) for pair in still for name in pair]
-    return bool(seeds) and min(seeds) >= (interims + 1) * plan.seeds
+def holm_tests(
+    scores: Mapping[str, Floats], plan: Plan, pairs: Sequence[Pair]
+) -> tuple[dict[Pair, PairResult], list[Pair], int]:
+    """A test of each pair at its share of the level: results, pairs still open, and interims."""
+    found: dict[Pair, PairResult] = {}
+    sums: dict[Pair, list[tuple[Floats, bool]]] = {pair: [] for pair in pairs}
+    interims = 0
+    while has_next(scores, plan, list(sums), interims):
+        interims += 1
+        labels, is_exact = labelings(plan.seeds, interims, plan.permutations, plan.seed)
+        for first, second in sums:
+            sums[first, second].append((sums_of(scores[first], scores[second], labels), is_exact))
+        found |= step_down(scores, plan, sums, interims)
+        for pair, result in found.items():
+            if result.decision is not Decision.undecided:
+                sums.pop(pair, None)
+    return found, list(sums), interims
 
 
 def step_down(
@@ -144,11 +115,6 @@ def step_down(
             break
         still = [pair for pair in still if pair not in rejected]
     return found
-
-
-def direction(scores: Mapping[str, Floats], pair: Pair, seeds: int) -> Decision:
-    first, second = (float(scores[name][:seeds].mean()) for name in pair)
-    return Decision.larger if first > second else Decision.smaller
 
 
 def checked_pairs(names: Sequence[str], pairs: Sequence[Pair] | None) -> list[Pair]:

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.statistics.arrays import Floats
+from rlhf_lab_analysis.statistics.plans import Bound, Decision, Plan
 from rlhf_lab_analysis.statistics.relabel import bound_of, labelings, looks, sums_of
-from rlhf_lab_analysis.statistics.sequential import Decision, Plan, sequential
+from rlhf_lab_analysis.statistics.sequential import sequential
 
 CLAIMS = {Decision.larger, Decision.smaller}
 
@@ -47,8 +48,9 @@ def test_one_interim_is_the_permutation_test_by_hand() -> None:
     # 4, 5, 6 against 1, 2, 3: of 20 choices two are as far apart.
     labels, _ = labelings(3, 1, 1000, 0)
     sums_RK = sums_of(np.array([4.0, 5, 6]), np.array([1.0, 2, 3]), labels)
-    # Of a range of 5 the means are 3 apart.
-    assert sums_RK[0, 0] == pytest.approx(3 / 5) and (sums_RK == sums_RK[0]).sum() == 2
+    # Of a range of 5 the means are 3 apart, and with labels turned round -3.
+    assert sums_RK[0, 0] == pytest.approx(3 / 5)
+    assert (np.abs(sums_RK) == sums_RK[0]).sum() == 2 and (sums_RK == sums_RK[0]).sum() == 1
     (look,) = looks([(sums_RK, True)], 0.15, 1)
     assert (look.p, look.is_rejected, look.errors) == (0.1, True, np.inf)
     (look,) = looks([(sums_RK, True)], 0.099, 1)
@@ -168,6 +170,58 @@ def test_pairs_can_be_chosen_and_unused_seeds_are_told() -> None:
     made = sequential(data | {"b": data["b"][:12]}, PLAN, [("a", "control"), ("b", "control")])
     assert set(made.pairs) == {("a", "control"), ("b", "control")}
     assert "b: the last 2 of its seeds were not looked at" in made.warnings
+
+
+def one_interim(bound: Bound, alpha: float, **data: Any) -> dict[Any, Decision]:
+    plan = Plan(seeds=2, interims=1, alpha=alpha, permutations=1000, bound=bound)
+    return {pair: result.decision for pair, result in sequential(data, plan).pairs.items()}
+
+
+def test_one_bound_for_all_pairs_by_hand() -> None:
+    # 6 labelings of the seeds of each pair, the same for all; differences of means are
+    #   a - b: -1 -1 0 0 1 1     a - c: -10 -1 0 0 1 10     b - c: -9 -1 0 0 1 9
+    a, b, c = [1.0, 2.0], [2.0, 3.0], [11.0, 12.0]
+    # The largest sizes are 10 1 0 0 1 10: the bound is 10 if 1 of 6 may exceed it, and 1 if 2 may.
+    assert set(one_interim(Bound.joint, 0.33, a=a, b=b, c=c).values()) == {Decision.not_shown}
+    found = one_interim(Bound.joint, 0.34, a=a, b=b, c=c)
+    assert found["a", "c"] is found["b", "c"] is Decision.smaller
+    # Then a - b is alone with sizes of 1 1 0 0 1 1, and its own of 1 is not above the bound of 1.
+    assert found["a", "b"] is Decision.not_shown
+    # Holm gives each of three pairs a third of the level, at which none of 6 may exceed a bound.
+    assert set(one_interim(Bound.holm, 0.34, a=a, b=b, c=c).values()) == {Decision.not_shown}
+    # With their signs the largest are -1 -1 0 0 1 10: half of the level suffices for a bound of 1.
+    found = one_interim(Bound.adastop, 0.17, a=a, b=b, c=c)
+    assert found["a", "c"] is found["b", "c"] is Decision.smaller
+    assert found["a", "b"] is Decision.not_shown
+
+
+@pytest.mark.parametrize("bound", Bound)
+@given(key=st.integers(0, 50))
+def test_any_bound_keeps_decisions_and_turns_with_the_scores(bound: Bound, key: int) -> None:
+    data = scores(key, a=0, b=1.0, c=3.0)
+    plan = Plan(seeds=5, interims=3, permutations=2000, bound=bound)
+    before: dict[Any, Decision] = {}
+    for seeds in (5, 10, 15):
+        made = sequential({name: values[:seeds] for name, values in data.items()}, plan)
+        for pair, decision in before.items():
+            assert decision not in CLAIMS or made.pairs[pair].decision is decision
+        before = {pair: result.decision for pair, result in made.pairs.items()}
+    if bound is Bound.adastop:
+        return  # its bound is not the same for turned scores
+    scaled = sequential({name: 7 - 1e-3 * values for name, values in data.items()}, plan)
+    turn = {Decision.larger: Decision.smaller, Decision.smaller: Decision.larger}
+    for pair, decision in before.items():
+        assert scaled.pairs[pair].decision is turn.get(decision, decision)
+
+
+def test_one_pair_has_the_same_test_with_its_own_or_the_joint_bound() -> None:
+    for key in range(40):
+        data = {name: values[:9] for name, values in scores(key, a=0, b=1.0).items()}
+        own, joint = (
+            sequential(data, Plan(seeds=3, interims=3, permutations=8000, bound=bound)).pairs
+            for bound in (Bound.holm, Bound.joint)
+        )
+        assert own == joint
 
 
 BAD: list[tuple[str, Callable[[], object]]] = [
