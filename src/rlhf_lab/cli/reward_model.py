@@ -22,6 +22,9 @@ def train_reward_models(config: Config, console: Console) -> None:
     from rlhf_lab.training.stages.calibration import read_calibration
 
     artifacts = Artifacts(config, console)
+    if config.reward_model.steps:
+        report_artifact(console, "step reward model", artifacts.step_model())
+        return
     if config.reward_model.strength_members:
         report_artifact(console, "strength of preferences", artifacts.strength())
     for artifact in artifacts.proxies() or [artifacts.reward_model()]:

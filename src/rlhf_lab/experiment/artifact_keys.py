@@ -31,6 +31,7 @@ from rlhf_lab.tasks.protocols import Edited
 from rlhf_lab.training.stages.labels import LabelOptions
 from rlhf_lab.training.stages.reward_model_options import RewardModelOptions
 from rlhf_lab.training.stages.sft_options import SFTOptions
+from rlhf_lab.training.stages.step_labels import step_rows
 
 Key = dict[str, Any]
 Model = ScratchModel | PretrainedModel
@@ -81,6 +82,14 @@ class ArtifactKeys:
             start=self._start(self.config.proxy),
             **self._trained(self._reward_model),
             member=member,
+        )
+
+    def step_model(self) -> Key:
+        path = Path(self.config.reward_model.steps)
+        return self._key(
+            rows=config_hash({"rows": [row for _, row in step_rows(path)]}),
+            start=self._start(self.config.proxy),
+            **self._trained(self._reward_model),
         )
 
     def strength(self) -> Key:

@@ -24,6 +24,7 @@ from rlhf_lab.experiment.make_models import (
     make_sft,
     make_strength,
 )
+from rlhf_lab.experiment.make_step_model import make_step_model
 from rlhf_lab.experiment.policy_loader import PolicyLoader
 from rlhf_lab.experiment.run_products import RunProducts, UsedProducts
 from rlhf_lab.experiment.sources import Sources
@@ -138,6 +139,14 @@ class Artifacts:
         of the head and in the order of the pairs."""
         make = functools.partial(self._make_reward_model, member)
         return self._cached("reward_model", self._keys.reward_model(member), make)
+
+    def step_model(self) -> Artifact:
+        """A process reward model, as a folder for `reward=steps`."""
+
+        def make(folder: Path) -> dict[str, float]:
+            return make_step_model(self._config, self._console, self._proxy_start(), folder)
+
+        return self._cached("step_model", self._keys.step_model(), make)
 
     def held_out_pairs(self) -> list[dict[str, Any]]:
         """The labelled pairs that no proxy was trained on, as tokens of the proxy, which are the

@@ -76,6 +76,20 @@ class RewardModelOptions(SupervisedOptions, key="reward_model"):
         ),
         source="arXiv:2403.17031, detail 6",
     )
+    steps: str = limits.option(
+        "",
+        about=(
+            "JSON lines with prompt, steps and labels (from 0 to 1 for each step): `rlhf-lab "
+            "reward-model` then trains a model of steps for reward=steps instead of a proxy."
+        ),
+        source="arXiv:2305.20050, arXiv:2312.08935",
+    )
+    step_separator: str = limits.option(
+        "\\n", about="Text that ends a step in reward_model.steps; \\n is the end of a line."
+    )
+    held_out_steps: float = limits.share(
+        0.1, about="Share of the rows of reward_model.steps, the last ones, to judge by."
+    )
     threads: int = limits.threads(2, about="CPU threads of each operation of the stage.")
     strength_members: int = limits.count(
         0,
@@ -124,8 +138,15 @@ class RewardModelOptions(SupervisedOptions, key="reward_model"):
         ),
     )
 
+    @property
+    def step_mark(self) -> str:
+        """The separator as it stands in a text."""
+        return self.step_separator.replace("\\n", "\n")
+
     def __post_init__(self) -> None:
         super().__post_init__()
+        if not self.step_separator:
+            raise UserError("reward_model.step_separator='': name what ends a step, such as .")
         self._check_strength()
         self._check_together()
 

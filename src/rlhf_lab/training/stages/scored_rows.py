@@ -19,11 +19,12 @@ from rlhf_lab.types.protocols import Engine
 
 
 class ScoreNetwork(PolicyWithValues):
-    """A reward model in the place of the policy: the value at the last token of a row
-    is its score, and elsewhere zero."""
+    """A reward model in the place of the policy: the value at the last token of a row is its score,
+    and elsewhere zero, or with scores_all the score of what was read up to each token."""
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: Any, scores_all: bool = False) -> None:
         super().__init__(model, None, temperature=1.0)
+        self.scores_all = scores_all
 
     def forward(
         self, token_rows: TokenRows, kind: PassKind, layout: PassLayout
@@ -38,10 +39,13 @@ class ScoreNetwork(PolicyWithValues):
             position_ids=positions(mask_BT),
             use_cache=False,
         ).last_hidden_state
+        none_BT = torch.zeros_like(token_rows.mask_BT)
+        if self.scores_all:
+            score_BT = self.policy.score(hidden_BTD)[:, :, 0].float() * mask_BT
+            return none_BT, none_BT, score_BT[order_B.argsort()], None
         last_B = mask_BT.sum(dim=1) - 1
         last_BD = hidden_BTD[torch.arange(len(last_B), device=last_B.device), last_B]
         score_B = self.policy.score(last_BD)[:, 0].float()
-        none_BT = torch.zeros_like(token_rows.mask_BT)
         value_BT = none_BT.scatter(1, last_B.unsqueeze(1), score_B.unsqueeze(1))
         return none_BT, none_BT, value_BT[order_B.argsort()], None
 
