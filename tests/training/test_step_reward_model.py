@@ -32,7 +32,7 @@ SMALL = ("proxy.hidden_size=32", "proxy.num_layers=1", "sft.steps=4", "reward_mo
 
 
 def answers(number: int) -> list[dict[str, Any]]:
-    """Answers of one to three steps of two words; a step is right if they are in their order."""
+    """Answers of one to three steps of two words; a step is right if the first six have its first."""
     rng = random.Random(0)
     rows = []
     for _ in range(number):
@@ -41,7 +41,7 @@ def answers(number: int) -> list[dict[str, Any]]:
             {
                 "prompt": NAMES[0],
                 "steps": [f" {NAMES[one]} {NAMES[other]} ." for one, other in pairs],
-                "labels": [float(one < other) for one, other in pairs],
+                "labels": [float(one < 6) for one, _ in pairs],
             }
         )
     return rows
@@ -91,7 +91,7 @@ def test_a_model_of_steps_learns_and_pays_a_run(
     assert "step reward model: made" in capsys.readouterr().out and made.was_cached
     metrics = made.metrics
     assert metrics["train_rows"] == 540 and metrics["held_out_steps"] > 60
-    assert metrics["accuracy"] > metrics["accuracy_of_a_constant"] + 0.1
+    assert metrics["accuracy"] > metrics["accuracy_of_a_constant"] + 0.3
     paid = ("reward=steps", f"reward.path={made.folder}", "reward.separator=.", "algo=ppo")
     run = (*paid, "sft.steps=4", "run.updates=4", "eval=none", "eval.snapshots=0", "algo.lam=1")
     whole, paused = tmp_path / "whole", tmp_path / "paused"
