@@ -66,6 +66,7 @@ CLASSES: dict[str, dict[str, str]] = {
         "gsm8k.Gsm8k",
         "ifeval.IFEval",
         "instructions.Instructions",
+        "mixture.Mixture",
         "no_robots.NoRobots",
         "reasoning_gym.ReasoningGym",
         "tldr.Tldr",

@@ -28,6 +28,7 @@ ROUND = tuple(
         ("rows_kept", SHARE, "Samples of the round that the algorithm gave credit."),
         ("reward/mean", SCORE, "Mean reward of the groups that were trained on."),
         ("reward/mean_generated", SCORE, "The same of all groups of the round."),
+        ("reward/task/*", SCORE, "Mean reward of each task of a mixture (task=mixture)."),
         ("reward/std", SCORE, "Standard deviation over samples."),
         ("reward/best", SCORE, "Mean over groups of each group's best sample."),
         ("reward/groups_tied", SHARE, "Groups whose samples have one and the same reward."),

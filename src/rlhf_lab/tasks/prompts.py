@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -13,6 +14,15 @@ from rlhf_lab.types.samples import Example, Prompt
 Encode = Callable[[str], list[int]]
 Render = Callable[[Example], str]
 Shorten = Callable[[Example, int], Example | None]
+
+
+@runtime_checkable
+class Interleaved(Protocol):
+    """Rows whose order within an epoch is not free, as that of a mixture's tasks."""
+
+    def order(self, rng: np.random.Generator) -> np.ndarray:
+        """The order of the rows in an epoch."""
+        ...
 
 
 def text_of(example: Example) -> str:
@@ -102,5 +112,8 @@ class PromptStream(Sequence[Prompt]):
                 self._orders.clear()
             key = stable_hash(self._seed, "prompts", epoch)
             rng = np.random.Generator(np.random.Philox(key=key))
-            self._orders[epoch] = rng.permutation(len(self._examples))
+            if isinstance(self._examples, Interleaved):
+                self._orders[epoch] = self._examples.order(rng)
+            else:
+                self._orders[epoch] = rng.permutation(len(self._examples))
         return self._orders[epoch]

@@ -12,7 +12,7 @@ from rlhf_lab.models.batching import rewards_of
 from rlhf_lab.rollout.chunk_states import RoundRollouts
 from rlhf_lab.types.data import Batch, Credit, Metrics, UpdateResult
 from rlhf_lab.types.run_options import RunOptions
-from rlhf_lab.types.samples import OFFLINE, Finish, Group
+from rlhf_lab.types.samples import MIXED_TASK, OFFLINE, Finish, Group
 
 
 class UpdateMetrics:
@@ -91,12 +91,22 @@ def sample_metrics(groups: Sequence[Group], batch: Batch, rollouts: RoundRollout
     }
     if len(drawn) < len(samples):
         metrics["sample/offline"] = 1 - len(drawn) / len(samples)
+    metrics |= task_rewards(groups)
     dropped = [s for r in rollouts.dropped for group in r.groups for s in group.samples]
     if dropped:
         round_ = rollouts.schedule[0]["round"]
         metrics["dropped/length"] = sum(len(s.tokens) for s in dropped) / len(dropped)
         metrics |= histogram("dropped/lag_rounds", Counter(round_ - s.version for s in dropped))
     return metrics
+
+
+def task_rewards(groups: Sequence[Group]) -> Metrics:
+    """Mean reward of each task of a mixture; nothing for other tasks."""
+    found: dict[str, list[float]] = {}
+    for group in groups:
+        if (name := group.prompt.example.hidden.get(MIXED_TASK)) is not None:
+            found.setdefault(name, []).extend(group.rewards)
+    return {f"reward/task/{name}": sum(found[name]) / len(found[name]) for name in sorted(found)}
 
 
 def token_fates(rollouts: RoundRollouts, batch: Batch, credit: Credit) -> dict[str, int]:

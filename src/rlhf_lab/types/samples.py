@@ -11,6 +11,8 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
+# The key of `Example.hidden` that names the task of a row of a mixture.
+MIXED_TASK = "mixture/task"
 Steps = tuple[tuple[int, float], ...]
 # The version of a sample that no version of the run wrote: it has no age.
 OFFLINE = -1

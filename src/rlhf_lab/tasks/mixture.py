@@ -1,0 +1,134 @@
+"""`task=mixture`: several tasks with rules in one run, in fixed shares (arXiv:2411.15124)."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from rlhf_lab.tasks import fields
+from rlhf_lab.tasks.lazy_rows import LazyRows
+from rlhf_lab.types import limits
+from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.samples import MIXED_TASK, Example, Split
+
+
+@dataclass(frozen=True)
+class Mixture(limits.Limited, key="task"):
+    """Several tasks with rules; add one with +task/schema@task.tasks.NAME=OPTION."""
+
+    name: str = limits.name("mixture")
+    tasks: dict[str, Any] = limits.collection(
+        dict, about="The tasks that are mixed, by a name of your choice."
+    )
+    weights: dict[str, float] = limits.collection(
+        dict,
+        about="Weights of tasks, by their names; shares of prompts are proportional to them.",
+        above=0,
+        most=limits.LARGEST_SCORE,
+    )
+    train_size: int = fields.size(65536, "train")
+    validation_size: int = fields.size(2048, "validation")
+    test_size: int = fields.size(2048, "test")
+    has_rule: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.tasks or set(self.weights) != set(self.tasks):
+            raise UserError(
+                f"task.weights={self.weights} with task.tasks of {sorted(self.tasks)}: give every "
+                "task one weight; add tasks with +task/schema@task.tasks.NAME=OPTION"
+            )
+        for name, task in self.tasks.items():
+            refuse_unmixable(name, task)
+
+    @property
+    def max_prompt_tokens(self) -> int:
+        return max(int(task.max_prompt_tokens) for task in self.tasks.values())
+
+    @property
+    def max_response_tokens(self) -> int:
+        return max(int(task.max_response_tokens) for task in self.tasks.values())
+
+    @property
+    def is_verifiable(self) -> bool:
+        return all(getattr(task, "is_verifiable", False) for task in self.tasks.values())
+
+    def examples(self, split: Split) -> Sequence[Example]:
+        """The rows of all tasks, interleaved; a task with too few rows begins anew."""
+        rows = {name: self.tasks[name].examples(split) for name in self.tasks}
+        weights = tuple(self.weights[name] for name in rows)
+        return MixedRows(rows, weights, getattr(self, f"{split.value}_size"))
+
+    def tokenizer(self) -> Any | None:
+        """The tokenizer that all tasks share; None where they differ."""
+        found = [task.tokenizer() for task in self.tasks.values()]
+        return found[0] if all(one is found[0] for one in found) else None
+
+    def judge(self, example: Example, text: str, finished: bool) -> float:
+        """The score by the rule of the example's task."""
+        task = self.tasks[example.hidden[MIXED_TASK]]
+        return float(task.judge(example, text, finished))
+
+
+def refuse_unmixable(name: str, task: Any) -> None:
+    """Refuse what a mixture cannot hold. Raises UserError."""
+    place = f"task.tasks.{name}"
+    if not getattr(task, "has_rule", False):
+        raise UserError(
+            f"{place}={getattr(task, 'name', task)}: it has no rule of its own; mix tasks with "
+            "rules, such as arithmetic and instructions"
+        )
+    for key in ("drop_long", "chat_template", "chat"):
+        if getattr(task, key, False):
+            raise UserError(
+                f"{place}.{key}={getattr(task, key)}: a mixture reads plain prompts of any length "
+                "that fits; leave it out"
+            )
+
+
+class MixedRows(LazyRows):
+    """Row p is of the p-th task of `interleaved`, whose rows come in their own order."""
+
+    def __init__(
+        self, rows: dict[str, Sequence[Example]], weights: tuple[float, ...], size: int
+    ) -> None:
+        super().__init__(size, self._row)
+        self._rows = rows
+        self._names = list(rows)
+        self._task, self._number = interleaved(weights, size)
+
+    def _row(self, index: int) -> Example:
+        name = self._names[int(self._task[index])]
+        rows = self._rows[name]
+        again, number = divmod(int(self._number[index]), len(rows))
+        row = rows[number]
+        uid = f"{name}/{row.uid}" + (f"#{again}" if again else "")
+        return replace(row, uid=uid, hidden={**row.hidden, MIXED_TASK: name})
+
+    def order(self, rng: np.random.Generator) -> np.ndarray:
+        """A permutation that keeps the task of every position."""
+        order = np.arange(len(self))
+        for task in range(len(self._names)):
+            places = np.flatnonzero(self._task == task)
+            order[places] = rng.permutation(places)
+        return order
+
+
+@functools.lru_cache(maxsize=8)
+def interleaved(weights: tuple[float, ...], size: int) -> tuple[np.ndarray, np.ndarray]:
+    """The task of each position, and its number among that task's positions.
+
+    The k-th prompt of a task with share w is due at (k + 1/2) / w, and prompts come in the order in
+    which they are due. Of T tasks, each has w * m of the first m, within (1 + w * T) / 2.
+    """
+    shares = np.array(weights) / sum(weights)
+    counts = [math.ceil(share * size + len(shares)) + 1 for share in shares]
+    number = np.concatenate([np.arange(count) for count in counts])
+    task = np.repeat(np.arange(len(shares)), counts)
+    first = np.argsort((number + 0.5) / shares[task], kind="stable")[:size]
+    return task[first], number[first]
