@@ -152,16 +152,23 @@ def typed(cfg: DictConfig) -> Config:
 def refuse_extra(prefix: str, node: Any, part: Any) -> None:
     """Refuse keys that the schema does not have, in the part and in the parts that it holds."""
     refuse_keys(prefix, node, type(part))
-    terms = getattr(part, "terms", None)  # of a reward; of a task it may be a number
-    for key, term in terms.items() if isinstance(terms, dict) else ():
-        place = f"{prefix}terms.{key}"
+    for held in ("terms", "tasks"):  # of a reward, of a mixture; elsewhere they may be numbers
+        parts = getattr(part, held, None)
+        if isinstance(parts, dict):
+            refuse_extra_of(f"{prefix}{held}.", node[held], parts)
+
+
+def refuse_extra_of(prefix: str, node: Any, parts: Mapping[str, Any]) -> None:
+    """The same for the parts that a part holds by name."""
+    for key, term in parts.items():
+        place = f"{prefix}{key}"
         if isinstance(term, Mapping):
             raise UserError(
                 f"{place}={term} has no schema: choose an option of the group, as in "
                 f"+{prefix.split('.')[0]}@{place}=OPTION"
             )
         if dataclasses.is_dataclass(term):
-            refuse_extra(f"{place}.", node["terms"][key], term)
+            refuse_extra(f"{place}.", node[key], term)
 
 
 def refuse_keys(prefix: str, node: Any, part: type) -> None:
