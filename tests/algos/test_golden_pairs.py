@@ -7,6 +7,9 @@ import math
 import pytest
 
 from rlhf_lab.algos.best_of_n import BestOfN
+from rlhf_lab.algos.codpo import CODPO
+from rlhf_lab.algos.crpg import CRPG
+from rlhf_lab.algos.crraft import CRRAFT
 from rlhf_lab.algos.dpo import DPO, PairLoss
 from rlhf_lab.algos.online_dpo import OnlineDPO
 from rlhf_lab.algos.online_ipo import OnlineIPO
@@ -53,6 +56,47 @@ def test_online_dpo_by_hand(smoothing: float) -> None:
     pull = [2 * (sigmoid(2 * gap) - right) / 2 for gap in GAPS]
     grad = by_row([-pull[0], pull[0], pull[1], -pull[1]])
     assert cells(gradient(algo, POLICY, batch)) == pytest.approx(grad, abs=1e-6)
+
+
+# Behaviour to reference, whole rows: 0.5, 0.5, 0.15, 0.2 nats; rewards 1 and 3, 2 and 0.5.
+WHOLE = [-3.45, -0.1, -1.35, -3.45]
+
+
+def test_crpg_by_hand() -> None:
+    algo = CRPG(kl_max=1.0)
+    # 1 * 0.5, 3 * 0.5, 2 * 0.85, 0.5 * 0.8, less their mean of 1.025
+    advantage = [-0.525, 0.475, 0.675, -0.625]
+    expected = -sum(a * logp for a, logp in zip(advantage, WHOLE, strict=True)) / 4
+    assert loss_of(algo, POLICY, four_rows(algo)) == pytest.approx(expected, abs=1e-6)
+    # farther than kl_max from the reference nothing is earned, and never less than nothing
+    near = CRPG(kl_max=0.3)
+    credit = four_rows(near).credit_BT[:, 0].tolist()
+    earned = [0.0, 0.0, 2 * 0.5, 0.5 / 3]
+    assert credit == pytest.approx([e - sum(earned) / 4 for e in earned], abs=1e-6)
+
+
+def test_crraft_by_hand() -> None:
+    far = CRRAFT(kl_max=10.0)
+    # the best of each prompt, rows 1 and 2, times their rewards of 3 and 2
+    both = loss_of(far, [POLICY[1], POLICY[2]], four_rows(far))
+    assert both == pytest.approx((3 * 0.1 + 2 * 1.35) / 2, abs=1e-6)
+    near = CRRAFT(kl_max=0.3)
+    # the first prompt has no sample near enough
+    assert loss_of(near, [POLICY[2]], four_rows(near)) == pytest.approx(2 * 1.35, abs=1e-6)
+
+
+def test_codpo_by_hand() -> None:
+    algo = CODPO(beta=2.0, likelihood=0.5)
+    terms = [-math.log(sigmoid(2 * gap)) for gap in GAPS]
+    # mean log-prob of a token of the preferred rows 1 and 2: -0.1 and -0.675
+    expected = sum(terms) / 2 + 0.5 * (0.1 + 0.675) / 2
+    assert loss_of(algo, POLICY, four_rows(algo)) == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize("algo", [CRRAFT(), CODPO()])
+def test_a_group_whose_samples_all_violate_a_constraint_is_dropped(algo: Algorithm) -> None:
+    assert len(one_prompt(algo, [0.0, -1.0], [[-1.0], [-1.0]])) == 0
+    assert len(one_prompt(algo, [0.0, 0.4], [[-1.0], [-1.0]])) > 0
 
 
 THREE_LOGP = [[-1.2], [-0.5], [-0.8]]

@@ -400,3 +400,21 @@ def test_the_step_shrinks_with_the_effective_sample_size(make_config: MakeConfig
     assert last["update/learning_rate"] == pytest.approx(
         plain[-1]["update/learning_rate"] * last["ratio/ess_sequences"] ** 0.5, rel=1e-4
     )
+
+
+def test_constrained_algorithms_warn_of_rewards_that_show_no_violation(
+    make_config: MakeConfig,
+) -> None:
+    for algo in ("crpg", "crraft", "codpo"):
+        (found,) = warnings(make_config(f"algo={algo}"))
+        assert f"algo={algo} with reward=reward_model" in found and "reward=cgpo" in found
+        assert not warnings(make_config(f"algo={algo}", "reward=cgpo"))
+
+
+def test_the_mixture_of_judges_trains_with_its_optimizers(make_config: MakeConfig) -> None:
+    for algo in ("crpg", "crraft", "codpo"):
+        given = ("reward=cgpo", "sft.steps=4", "run.updates=2", "eval=none", "eval.snapshots=0")
+        rows = result_of(make_config(f"algo={algo}", "run.group_size=4", *given))[0]
+        assert len(rows) == 2
+        # calibrated between 0 and 1, 0 where a constraint is violated
+        assert all(0 <= row["reward/mean"] <= row["reward/best"] <= 1 for row in rows)

@@ -32,7 +32,7 @@ SMALL = ("proxy.hidden_size=32", "proxy.num_layers=1", "sft.steps=4", "reward_mo
 
 
 def answers(number: int) -> list[dict[str, Any]]:
-    """Answers of one to three steps of two words; a step is right if the first six have its first."""
+    """Answers of one to three steps of two words; six first words make a step right."""
     rng = random.Random(0)
     rows = []
     for _ in range(number):

@@ -36,7 +36,7 @@ from rlhf_lab.experiment.checks_models import (
 )
 from rlhf_lab.experiment.checks_pairs import check_offline, check_pairs, unknown_writers
 from rlhf_lab.experiment.checks_references import check_judge, check_references
-from rlhf_lab.experiment.checks_rewards import check_rules, check_shaping
+from rlhf_lab.experiment.checks_rewards import check_rules, check_shaping, unknown_violations
 from rlhf_lab.experiment.config import Config, plain
 from rlhf_lab.experiment.derived import pairs_file
 from rlhf_lab.rewards.function import FunctionReward
@@ -130,6 +130,7 @@ def warnings(config: Config) -> list[str]:
         config.correction.warning,
         starts_at_zero(config),
         unknown_writers(config),
+        unknown_violations(config),
         task,
         full_precision(config),
     )

@@ -25,6 +25,19 @@ def check_rules(config: Config) -> None:
         )
 
 
+def unknown_violations(config: Config) -> str:
+    """A warning where an algorithm needs rewards that show violated constraints, and a reward model
+    alone gives them; else ''."""
+    is_plain = config.reward.is_learned
+    if not getattr(config.algo, "is_constrained", False) or not is_plain:
+        return ""
+    return (
+        f"algo={config.algo.name} with reward={config.reward.name}: a reward of 0 or less means "
+        "that a constraint is violated, and others are between 0 and 1; scores of a reward model "
+        "are neither. reward=cgpo gives both"
+    )
+
+
 def check_shaping(config: Config) -> None:
     """Shaping must have a reward to shape, and punish a length once."""
     shaping = config.shaping
