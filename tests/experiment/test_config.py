@@ -31,6 +31,7 @@ OPTIONS = [
 REQUIRED = {
     "model=pretrained": ["model.path=somewhere"],
     "reward=combined": ["+reward@reward.terms.gold=task_rule"],
+    "reward=per_task": ["+reward@reward.terms.sums=task_rule"],
 }
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from rlhf_lab.evaluation.measures.by_task import task_metrics
 from rlhf_lab.evaluation.measures.intervals import mean
 from rlhf_lab.evaluation.measures.pass_at_k import solved_metrics
 from rlhf_lab.evaluation.measures.score_gap import Scored, gap_metrics, margin_metrics
@@ -80,6 +81,7 @@ class Evaluator:
             **self._gold(firsts, judged),
             **self._proxy(firsts, judged),
             **solved,
+            **task_metrics(firsts, judged, self.is_verified),
             **sample_metrics(samples),
             "eval/prompts": len(groups),
             **({"eval/prompts_unjudged": judged.count(None)} if self.gold else {}),

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.experiment.derived import response_tokens
-from rlhf_lab.rewards.options import num_proxies, parts
+from rlhf_lab.rewards.options import RewardOptions, named_parts, num_proxies, parts
+from rlhf_lab.rewards.per_task import PerTaskReward
 from rlhf_lab.types.errors import UserError
 
 
 def check_rules(config: Config) -> None:
     """The task must have the rule that scores it; a judge has no proxy of its own."""
     for key in ("reward", "judge"):
-        is_rule = any(part.is_rule for part in parts(getattr(config, key)))
+        check_terms_of_tasks(config, key)
+        is_rule = any(part.is_rule for part in without_tasks(getattr(config, key)))
         if is_rule and not config.task.has_rule:
             raise UserError(
                 f"{key}=task_rule with task={config.task.name}: this task has no rule of its own; "
@@ -23,6 +27,32 @@ def check_rules(config: Config) -> None:
             "judge.path='' : a judging reward model must be named, since the proxy would judge "
             "itself; pass judge.path=<hub name or folder>"
         )
+
+
+def without_tasks(options: RewardOptions) -> Iterator[RewardOptions]:
+    """A reward's options and those of its terms, but of none of a task of a mixture."""
+    return iter(()) if isinstance(options, PerTaskReward) else parts(options)
+
+
+def check_terms_of_tasks(config: Config, key: str) -> None:
+    """Every task of a mixture must have its reward, and the rule that this scores it by."""
+    for place, options in named_parts(key, getattr(config, key)):
+        if not isinstance(options, PerTaskReward):
+            continue
+        tasks = getattr(config.task, "tasks", None)
+        if not isinstance(tasks, dict) or set(tasks) != set(options.terms):
+            known = f"the tasks {sorted(tasks)}" if isinstance(tasks, dict) else "no mixture"
+            raise UserError(
+                f"{place}=per_task with terms for {sorted(options.terms)} and task="
+                f"{config.task.name} with {known}: give every task of task=mixture one reward, "
+                f"with +reward@{place}.terms.TASK=OPTION"
+            )
+        for name, term in options.terms.items():
+            if any(part.is_rule for part in parts(term)) and not tasks[name].has_rule:
+                raise UserError(
+                    f"{place}.terms.{name}=task_rule with task.tasks.{name}={tasks[name].name}: "
+                    "this task has no rule of its own; pass a reward model"
+                )
 
 
 def unknown_violations(config: Config) -> str:

@@ -82,6 +82,7 @@ CLASSES: dict[str, dict[str, str]] = {
         "function": "rewards.function.FunctionReward",
         "steps": "rewards.steps_options.StepsReward",
         "combined": "rewards.combined.CombinedReward",
+        "per_task": "rewards.per_task.PerTaskReward",
         "endpoint": "rewards.judge.options.EndpointReward",
         "none": "rewards.nobody.NoJudge",
     },

@@ -25,6 +25,7 @@ from rlhf_lab.rewards.limited import SampleScorer
 from rlhf_lab.rewards.model import CPU, ModelScorer, reads_last_token
 from rlhf_lab.rewards.model_options import LearnedReward, ModelReward
 from rlhf_lab.rewards.nobody import NoJudge
+from rlhf_lab.rewards.per_task import PerTaskReward, PerTaskScorer
 from rlhf_lab.rewards.rule import RuleReward, RuleScorer
 from rlhf_lab.rewards.steps import StepsScorer
 from rlhf_lab.rewards.steps_options import StepsReward
@@ -117,6 +118,12 @@ def build_combined(options: CombinedReward, context: RewardContext) -> Reward:
     return CombinedScorer(options, terms, context.reference)
 
 
+def build_per_task(options: PerTaskReward, context: RewardContext) -> Reward:
+    return PerTaskScorer(
+        {name: build_scorer(term, context) for name, term in options.terms.items()}
+    )
+
+
 def build_endpoint(options: EndpointReward, context: RewardContext) -> Reward:
     cache = JudgeCache(Path(options.cache) if options.cache else context.cache / "judge")
     return JudgeScorer(options, JudgeCalls(options, options.api_key(), cache), context.reference)
@@ -135,6 +142,7 @@ BUILDERS: dict[type, Callable[[Any, RewardContext], Reward]] = {
     ModelReward: build_model,
     EnsembleReward: build_ensemble,
     CombinedReward: build_combined,
+    PerTaskReward: build_per_task,
     EndpointReward: build_endpoint,
     StepsReward: build_steps,
     NoJudge: build_nobody,

@@ -148,6 +148,7 @@ EVALUATION = tuple(
         ("judge/*", "", "Bounds, and counts that the judge reports."),
         ("accuracy/mean", SHARE, "Right answers, where the task has a rule."),
         ("accuracy/mean_*", SHARE, "Its 95% bounds over prompts."),
+        ("task/*", "", "Of each task of a mixture: mean gold score, win-rate, accuracy, bounds."),
         ("pass/at_*", SHARE, "Prompts with a right answer among k samples, and bounds."),
         ("majority/at_*", SHARE, "Prompts whose most frequent answer of k is right, and bounds."),
         ("sample/length", TOKENS, "Mean length of responses."),

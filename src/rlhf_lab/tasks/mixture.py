@@ -1,4 +1,4 @@
-"""`task=mixture`: several tasks with rules in one run, in fixed shares (arXiv:2411.15124)."""
+"""`task=mixture`: several tasks in one run, in fixed shares (arXiv:2411.15124)."""
 
 from __future__ import annotations
 
@@ -6,20 +6,22 @@ import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from rlhf_lab.tasks import fields
 from rlhf_lab.tasks.lazy_rows import LazyRows
+from rlhf_lab.tasks.protocols import Edited, Shortening
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.preconditions import Demanding
 from rlhf_lab.types.samples import MIXED_TASK, Example, Split
 
 
 @dataclass(frozen=True)
 class Mixture(limits.Limited, key="task"):
-    """Several tasks with rules; add one with +task/schema@task.tasks.NAME=OPTION."""
+    """Several tasks in one run; add one with +task/schema@task.tasks.NAME=OPTION."""
 
     name: str = limits.name("mixture")
     tasks: dict[str, Any] = limits.collection(
@@ -34,7 +36,6 @@ class Mixture(limits.Limited, key="task"):
     train_size: int = fields.size(65536, "train")
     validation_size: int = fields.size(2048, "validation")
     test_size: int = fields.size(2048, "test")
-    has_rule: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -53,6 +54,45 @@ class Mixture(limits.Limited, key="task"):
     @property
     def max_response_tokens(self) -> int:
         return max(int(task.max_response_tokens) for task in self.tasks.values())
+
+    @property
+    def has_rule(self) -> bool:
+        """Whether all tasks have one."""
+        return all(task.has_rule for task in self.tasks.values())
+
+    @property
+    def has_references(self) -> bool:
+        return all(getattr(task, "has_references", True) for task in self.tasks.values())
+
+    @property
+    def warning(self) -> str:
+        """Those of the tasks."""
+        found = (getattr(task, "warning", "") for task in self.tasks.values())
+        return "; ".join(text for text in found if text)
+
+    def require_usable(self, key: str) -> None:
+        """Raise UserError where a task lacks what it needs."""
+        for name, task in self.tasks.items():
+            if isinstance(task, Demanding):
+                task.require_usable(f"{key}.tasks.{name}")
+
+    def content(self) -> dict[str, str]:
+        """A digest of each file that the tasks read."""
+        return {
+            f"{name}/{file}": digest
+            for name, task in self.tasks.items()
+            if isinstance(task, Edited)
+            for file, digest in task.content().items()
+        }
+
+    def shorter(self, example: Example, excess: int) -> Example | None:
+        """As the example's task shortens it."""
+        task = self.tasks[example.hidden[MIXED_TASK]]
+        if not isinstance(task, Shortening):
+            return None
+        found = task.shorter(example, excess)
+        # A task need not keep what is hidden besides its own.
+        return found and replace(found, hidden={**example.hidden, **found.hidden})
 
     @property
     def is_verifiable(self) -> bool:
@@ -78,11 +118,6 @@ class Mixture(limits.Limited, key="task"):
 def refuse_unmixable(name: str, task: Any) -> None:
     """Refuse what a mixture cannot hold. Raises UserError."""
     place = f"task.tasks.{name}"
-    if not getattr(task, "has_rule", False):
-        raise UserError(
-            f"{place}={getattr(task, 'name', task)}: it has no rule of its own; mix tasks with "
-            "rules, such as arithmetic and instructions"
-        )
     for key in ("drop_long", "chat_template", "chat"):
         if getattr(task, key, False):
             raise UserError(
