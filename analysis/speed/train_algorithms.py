@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 from pathlib import Path
 
-from rlhf_lab.experiment.registry import group_options
+from rlhf_lab.experiment.registry import CLASSES
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab_analysis.speed import program
 
@@ -68,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, default=Path("runs/learning"))
     parser.add_argument("--jobs", type=int, default=2, help="processes at a time")
     parser.add_argument("--seeds", default="1,2,3")
-    parser.add_argument("--algos", default=",".join(sorted(group_options()["algo"])))
+    parser.add_argument("--algos", default=",".join(sorted(CLASSES["algo"])))
     given = parser.parse_args(arguments)
     console = Console(quiet=False)
     cache = f"output.cache={given.out}/.cache"

@@ -13,6 +13,10 @@ from rlhf_lab_analysis.comparison.selection import Cell
 VARIED = ("algo", "mode", "correction", "updates_per_round", "group_size")
 
 
+# What fixed pairs and a generator of samples differ in.
+OF_PAIRS = {"generator.name", "generator.path", "generator.scores"}
+
+
 @dataclass(frozen=True, order=True)
 class Column:
     """A column: how stale the samples are. lagged counts as async: both give the same bits."""
@@ -60,8 +64,11 @@ def grid_of(cells: Sequence[Cell]) -> Grid:
 
 
 def require_same_settings(cell: Cell, other: Cell) -> None:
+    """Raise UserError for settings that may not differ. An offline algorithm has fixed pairs in the
+    place of a generator's samples."""
     own, expected = dict(rest_of(cell, VARIED)), dict(rest_of(other, VARIED))
-    for key in sorted({*own, *expected}):
+    is_offline = "pairs" in (own.get("generator.name"), expected.get("generator.name"))
+    for key in sorted({*own, *expected} - (OF_PAIRS if is_offline else set())):
         if own.get(key) != expected.get(key):
             raise UserError(
                 f"{key}={own.get(key)} in {place_of(cell)}, but {key}={expected.get(key)} in "

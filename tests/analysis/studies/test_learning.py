@@ -77,6 +77,19 @@ def test_numbers_are_means_over_seeds_with_students_intervals(
     )
 
 
+def test_an_offline_algorithm_stands_beside_those_that_sample(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for condition in MODES:
+        make_run(tmp_path, "grpo", condition, 1, 0.2, generator="hf")
+        make_run(tmp_path, "dpo", condition, 1, 0.3, generator="pairs")
+    assert learning.main([str(tmp_path)]) == 0
+    assert table_of(capsys.readouterr().out, "gain")[1].split()[0] == "dpo"
+    make_run(tmp_path / "more", "ppo", "sync", 1, 0.2, generator="vllm")
+    assert learning.main([str(tmp_path)]) == 2
+    assert "generator.name" in capsys.readouterr().err
+
+
 def test_a_table_of_one_seed_has_no_intervals(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
