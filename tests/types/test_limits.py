@@ -23,6 +23,7 @@ from rlhf_lab.experiment.config_schema import schema_of
 from rlhf_lab.experiment.keys import sections
 from rlhf_lab.models.scratch import ScratchModel
 from rlhf_lab.sweeps.search.options import SearchOptions
+from rlhf_lab.tasks.arithmetic import Arithmetic
 from rlhf_lab.training.engines.options import SingleEngineOptions
 from rlhf_lab.training.optim import Optim
 from rlhf_lab.types import limits
@@ -41,6 +42,8 @@ NEEDED: dict[str, dict[str, Any]] = {
     "ScratchModel": {"name": "s", "hidden_size": 16, "num_layers": 1, "num_heads": 2},
     "PretrainedModel": {"name": "p", "path": "somewhere"},
     "CombinedReward": {"terms": {"rule": {}, "other": {}}},
+    "PerTaskReward": {"terms": {"sums": {}}},
+    "Mixture": {"tasks": {"sums": Arithmetic()}, "weights": {"sums": 1.0}},
     "EngineOptions": {"name": "single"},
 }
 
