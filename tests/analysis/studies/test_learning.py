@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from rlhf_lab_analysis import markdown
 from rlhf_lab_analysis.studies import learning
@@ -88,6 +89,28 @@ def test_an_offline_algorithm_stands_beside_those_that_sample(
     make_run(tmp_path / "more", "ppo", "sync", 1, 0.2, generator="vllm")
     assert learning.main([str(tmp_path)]) == 2
     assert "generator.name" in capsys.readouterr().err
+
+
+def test_runs_from_before_an_option_stand_beside_those_with_its_default(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_run(tmp_path, "grpo", "sync", 1, 0.2)
+    make_run(tmp_path, "grpo", "async", 1, 0.2)
+    for condition in ("sync", "async"):
+        folder = make_run(tmp_path, "rloo", condition, 1, 0.2)
+        add_options(folder, {"accuracy_by": ""})
+    assert learning.main([str(tmp_path)]) == 0
+    assert "rloo" in capsys.readouterr().out
+    add_options(folder, {"accuracy_by": "policies"})
+    assert learning.main([str(tmp_path)]) == 2
+    assert "reward_model.accuracy_by=policies" in capsys.readouterr().err
+
+
+def add_options(folder: Path, options: dict[str, str]) -> None:
+    """Give a run's recorded config options of reward_model."""
+    (path,) = folder.glob("config.*")
+    config = yaml.safe_load(path.read_text(encoding="utf-8"))
+    path.write_text(yaml.safe_dump({**config, "reward_model": options}), encoding="utf-8")
 
 
 def test_a_table_of_one_seed_has_no_intervals(
