@@ -14,7 +14,7 @@ from rlhf_lab_analysis.tables.frames import Placed, metric_names
 # Groups of config keys that do not change the training: output paths, trackers, checkpoints, data.
 NOT_COMPARED = ("output.", "tracker.", "checkpoint.", "data.")
 EXPORTED = ("env_id.value", "exp_name.value", "condition", "condition.value")
-NOT_SETTINGS = ("seed", "code", "content", "part", "env_id", "exp_name", *EXPORTED)
+NOT_SETTINGS = ("seed", "stage_seed", "code", "content", "part", "env_id", "exp_name", *EXPORTED)
 JUDGED_WITH = ("eval/options", "eval/split", "eval/prompts", "eval/samples")
 SHOWN = 3
 RunProblems = Iterator[tuple[Placed, str]]

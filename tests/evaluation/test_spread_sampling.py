@@ -72,7 +72,7 @@ def test_every_rank_draws_its_chunks_with_the_bits_of_one(
     config = make_config("eval.prompts=20")
     tokenizer = config.task.tokenizer()
     model, _ = load_policy(TINY, tokenizer, seed=3)
-    prompts = build_eval_prompts(config, tokenizer)
+    prompts = build_eval_prompts(config, tokenizer, config.eval.prompts)
     noisy = copy.deepcopy(model)
     with torch.no_grad():
         for parameter in noisy.parameters():

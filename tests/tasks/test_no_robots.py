@@ -263,10 +263,10 @@ def test_evaluation_has_as_many_prompts_as_fit(
     make_config: MakeConfig, options: tuple[str, ...]
 ) -> None:
     fits = make_config(*options, "eval.split=validation", "eval.prompts=9")
-    assert len(build_eval_prompts(fits, tokenizer())) == 9
+    assert len(build_eval_prompts(fits, tokenizer(), 9)) == 9
     many = make_config(*options, "eval.split=validation", "eval.prompts=10")
     with pytest.raises(UserError, match=r"eval.prompts=10, but split validation .* has 9 rows"):
-        build_eval_prompts(many, tokenizer())
+        build_eval_prompts(many, tokenizer(), many.eval.prompts)
 
 
 def test_labelled_pairs_of_chats_stay_chats(

@@ -67,12 +67,16 @@ class Evaluator:
     options: EvalOptions
     why_no_win_rate: str = ""
 
-    def evaluate(self, weights: Weights) -> tuple[Metrics, list[dict[str, Any]]]:
-        """Metrics of a version, and a row per prompt of the table of texts.
+    def evaluate(
+        self, weights: Weights, num_prompts: int | None = None
+    ) -> tuple[Metrics, list[dict[str, Any]]]:
+        """Metrics of a version, and a row per prompt of the table of texts. num_prompts: so many
+        of the first prompts answer, None for all; their samples are those that they have anyway.
 
         All but pass@k and maj@k is about the first sample of each prompt.
         """
-        groups = self._generate(self.judged, weights, self.options.samples)
+        prompts = self.prompts[:num_prompts]
+        groups = self._generate(self.judged, weights, prompts, self.options.samples)
         firsts = first_samples(groups)
         samples = [group.samples[0] for group in firsts]
         judged, solved = self._judge(groups, firsts)
@@ -89,14 +93,16 @@ class Evaluator:
             "eval/split": self.options.split.value,
             **({"eval/no_win_rate": self.why_no_win_rate} if self.why_no_win_rate else {}),
         }
-        distance, drawn = self._distance(weights, firsts)
+        distance, drawn = self._distance(weights, prompts, firsts)
         generated = groups if drawn is firsts else [*groups, *drawn]
         tokens = sum(len(sample.tokens) for group in generated for sample in group.samples)
         metrics |= distance | {"eval/generated_tokens": tokens}
-        return metrics, text_rows(firsts, self.references, judged)
+        return metrics, text_rows(firsts, self.references[: len(firsts)], judged)
 
-    def _generate(self, generator: Generator, weights: Weights, num: int) -> list[Group]:
-        return generate_samples(generator, weights, self.prompts, num, self.options.chunk_groups)
+    def _generate(
+        self, generator: Generator, weights: Weights, prompts: Sequence[Prompt], num: int
+    ) -> list[Group]:
+        return generate_samples(generator, weights, prompts, num, self.options.chunk_groups)
 
     @functools.cached_property
     def _gold_of_references(self) -> list[tuple[float, ...]]:
@@ -115,12 +121,13 @@ class Evaluator:
         if self.gold is None:
             return [None] * len(firsts), {}
         if self.references and isinstance(self.gold, Comparing):
-            return [by_comparison(row) for row in self.gold.compare(firsts, self.references)], {}
+            references = self.references[: len(firsts)]
+            return [by_comparison(row) for row in self.gold.compare(firsts, references)], {}
         assert isinstance(self.gold, Reward), "without references it scores"
         scores = self.gold.score(groups)
         judged = [by_itself(row) for row in scores]
         if self.references:
-            pairs = zip(scores, self._gold_of_references, strict=True)
+            pairs = zip(scores, self._gold_of_references[: len(scores)], strict=True)
             judged = [by_score(row, reference) for row, reference in pairs]
         scored = [(g, row) for g, row in zip(groups, scores, strict=True) if row]
         if not self.is_verified or not scored:
@@ -147,7 +154,7 @@ class Evaluator:
         """The proxy's scores; with references how often it prefers the sample, and the gap to gold
         over the prompts that both could judge."""
         scores = self.proxy.score(firsts)
-        references = self._proxy_of_references if self.references else []
+        references = self._proxy_of_references[: len(firsts)] if self.references else []
         metrics = drain_counts("proxy", self.proxy) | proxy_metrics(scores)
         if not self.references:
             return metrics
@@ -171,17 +178,15 @@ class Evaluator:
         sample, reference = firsts[index].samples[0], self.references[index].samples[0]
         return len(sample.tokens) - len(reference.tokens)
 
-    def _distance(self, weights: Weights, firsts: list[Group]) -> tuple[Metrics, list[Group]]:
+    def _distance(
+        self, weights: Weights, prompts: Sequence[Prompt], firsts: list[Group]
+    ) -> tuple[Metrics, list[Group]]:
         """KL and perplexity to SFT, and the samples that they were measured on."""
         load_weights(self.policy, weights)
         is_same = self.sampled is self.judged
-        drawn = firsts if is_same else self._generate(self.sampled, weights, 1)
+        drawn = firsts if is_same else self._generate(self.sampled, weights, prompts, 1)
         with torch_threads(self.options.threads), torch.inference_mode():
-            metrics = distance_metrics(
-                self.policy,
-                self.reference,
-                collate(drawn, self.pad_id),
-                collate(firsts, self.pad_id),
-                self.temperature,
-            )
+            judged = collate(firsts, self.pad_id)
+            batch = judged if is_same else collate(drawn, self.pad_id)
+            metrics = distance_metrics(self.policy, self.reference, batch, judged, self.temperature)
         return metrics, drawn

@@ -29,6 +29,14 @@ class EvalOptions(limits.Limited, key="eval"):
     name: str = limits.name("quick")
     split: Split = limits.option(Split.validation, about="Split whose prompts are answered.")
     prompts: int = limits.count(512, about="Prompts of the split that are answered.")
+    last_prompts: int = limits.count(
+        0,
+        also={0: "for as many as of the others"},
+        about=(
+            "Prompts that the last version answers, where claims about it need a finer win-rate "
+            "than those about the way; 0 is eval.prompts."
+        ),
+    )
     snapshots: int = limits.count(
         5,
         least=0,
@@ -118,6 +126,19 @@ class EvalOptions(limits.Limited, key="eval"):
                 f"eval.label={self.label!r} is part of a file's name: choose letters, digits, "
                 "'.', '_' and '-', the first a letter or digit"
             )
+
+    @property
+    def most_prompts(self) -> tuple[str, int]:
+        """Prompts of the evaluation that has most, and the option that sets them."""
+        return max(
+            ("eval.prompts", self.prompts),
+            ("eval.last_prompts", self.last_prompts),
+            key=lambda one: one[1],
+        )
+
+    def prompts_of(self, is_last: bool) -> int:
+        """How many prompts a version answers."""
+        return (self.last_prompts if is_last else 0) or self.prompts
 
     def versions(self, num_rounds: int) -> tuple[int, ...]:
         """Which versions to keep: version 0 is SFT, version num_rounds the end."""

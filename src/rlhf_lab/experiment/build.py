@@ -87,7 +87,7 @@ def build_evaluator(
     reference, tokenizer = (loader or PolicyLoader()).read(sources.policy, config.seed)
     policy, sampling_model = copy.deepcopy(reference), copy.deepcopy(reference)
     device = chosen(config.engine.device, "engine.device")
-    prompts = build_eval_prompts(config, tokenizer)
+    prompts = build_eval_prompts(config, tokenizer, config.eval.most_prompts[1])
     sampled = build_generator(config, sampling_model, tokenizer, "evaluation")
     judged = sampled
     how = config.eval.temperature or config.generator.temperature, judged_tokens(config)

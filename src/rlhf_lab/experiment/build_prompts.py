@@ -59,11 +59,11 @@ def pair_prompts(config: Config, pairs: str, tokenizer: Any, purpose: str) -> Pr
     return stream
 
 
-def build_eval_prompts(config: Config, tokenizer: Any) -> list[Prompt]:
-    """The prompts that every evaluation of the task uses, whatever the seed."""
+def build_eval_prompts(config: Config, tokenizer: Any, num: int) -> list[Prompt]:
+    """The first prompts that every evaluation of the task uses, whatever the seed."""
     stream = build_prompts(config, tokenizer, config.eval.split, "evaluation", shuffle=False)
     require_eval_prompts(config, len(stream))
-    return [stream[index] for index in range(config.eval.prompts)]
+    return [stream[index] for index in range(num)]
 
 
 def stream_of(

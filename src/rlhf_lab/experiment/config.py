@@ -66,6 +66,13 @@ class Config(limits.Limited):
     """A whole run, resolved and checked: its fields are the nodes of the config, in their order."""
 
     seed: int = limits.seed(1, about="Keys all randomness of a run.")
+    stage_seed: int = limits.seed(
+        0,
+        about=(
+            "Keys the randomness of the stages (SFT, labels, reward models), so that several seeds "
+            "can share one policy to start from and one proxy; 0 takes seed."
+        ),
+    )
     kernels: Kernels = limits.option(
         Kernels.native,
         about=(
@@ -108,6 +115,11 @@ class Config(limits.Limited):
     data: DataOptions
     shaping: ShapingOptions
     output: OutputOptions
+
+    @property
+    def for_stages(self) -> Config:
+        """The config that keys the stages: its seed is that of the stages."""
+        return dataclasses.replace(self, seed=self.stage_seed or self.seed, stage_seed=0)
 
 
 def live(node: Any, key: str) -> Any:

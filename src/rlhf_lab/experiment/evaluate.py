@@ -43,11 +43,13 @@ def evaluate_run(
         spread_evaluator(evaluator, config, sources, loader) as judge,
         console.stage("evaluate", total=len(saved)) as bar,
     ):
+        stages = {"eval/options": config.eval.name, **sources.quality}
         for version, path in saved.items():
+            prompts = config.eval.prompts_of(is_last=version == config.run.num_rounds)
             start = perf_counter()
-            metrics, table = judge.evaluate(Weights(version, read_tensors(path)))
+            metrics, table = judge.evaluate(Weights(version, read_tensors(path)), prompts)
             seconds = perf_counter() - start
-            rows.append(metrics | {"eval/options": config.eval.name} | speed(metrics, seconds))
+            rows.append(metrics | stages | speed(metrics, seconds))
             bar.advance(1, **shown_numbers(metrics))
     table = table[: config.eval.table_rows]
     label = f"-{config.eval.label}" if config.eval.label else ""

@@ -68,7 +68,7 @@ def implicit_gaps(policy: Any, reference: Any, rows: Sequence[Row], pad_id: int)
     """
     batch = collate([pair_group(number, row) for number, row in enumerate(rows)], pad_id)
     with torch.inference_mode():
-        ratio_B, _ = log_ratios(policy, reference, batch, temperature=1.0)
+        ratio_B, _, _ = log_ratios(policy, reference, batch, temperature=1.0)
     return ratio_B[0::2] - ratio_B[1::2]
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable
+import statistics
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -64,6 +65,7 @@ class Artifacts:
     ) -> None:
         self.used = UsedProducts()
         self._of_run = of_run or RunProducts()
+        config = config.for_stages
         self._config = config
         self._console = console
         self._loader = loader or PolicyLoader()
@@ -72,8 +74,24 @@ class Artifacts:
 
     def sources(self) -> Sources:
         """The policy a run starts from, the proxies it is scored by, and the pairs if fixed."""
-        proxies = tuple(str(proxy.folder) for proxy in self.proxies())
-        return Sources(self.policy(self._config.model), proxies, self.pairs())
+        proxies = self.proxies()
+        return Sources(
+            self.policy(self._config.model),
+            tuple(str(proxy.folder) for proxy in proxies),
+            self.pairs(),
+            self._quality(proxies),
+        )
+
+    def _quality(self, proxies: Sequence[Artifact]) -> dict[str, float]:
+        """Held-out loss of SFT and mean held-out accuracy of the proxies, of those that are
+        trained here."""
+        found, model = {}, self._config.model
+        if isinstance(model, ScratchModel) and has_references(self._config):
+            found["stage/sft_loss"] = self.sft(model).metrics["validation_loss"]
+        accuracies = [one.metrics["accuracy"] for one in proxies if "accuracy" in one.metrics]
+        if accuracies:
+            found["stage/proxy_accuracy"] = statistics.fmean(accuracies)
+        return found
 
     def folders(self) -> list[Path]:
         """Where the artifacts that a run needs are or will be, in the order in which they are

@@ -35,7 +35,7 @@ def build_validator(config: Config, sources: Sources, loader: PolicyLoader) -> V
             options.max_new_tokens,
         ),
         build_reward(config.reward, config, tokenizer, sources.proxies, options.threads),
-        build_eval_prompts(config, tokenizer),
+        build_eval_prompts(config, tokenizer, options.prompts),
         options,
     )
 

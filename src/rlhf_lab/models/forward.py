@@ -7,6 +7,7 @@ response token t comes from the hidden state before it, so the first one comes f
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -114,6 +115,18 @@ def response_output(
         return PolicyOutput(logp_BT, entropy_BT)
     hidden = before_tokens(output.hidden_states[-1], batch)
     return PolicyOutput(logp_BT, entropy_BT, *value_columns(values, hidden, batch.mask_BT))
+
+
+def response_logps(
+    model: Any, batch: Batch | TokenRows, temperatures: Sequence[float]
+) -> list[Tensor]:
+    """Log-probs of the response tokens, BT, at each temperature, from logits that are computed
+    once; 0 on padding."""
+    output = model(**inputs(batch), logits_to_keep=batch.response_BT.shape[1] + 1)
+    logits_BTV = output.logits[:, :-1].float()
+    tokens = batch.response_BT.unsqueeze(2)
+    logps = (torch.log_softmax(logits_BTV / t, dim=-1) for t in temperatures)
+    return [logp_BTV.gather(2, tokens).squeeze(2) * batch.mask_BT for logp_BTV in logps]
 
 
 def chunked_output(

@@ -25,6 +25,8 @@ CLASSES = {"RunOptions": "Recipe", "Kimi": "MDPO"}
 # Keys that were added after 0.1, with their defaults.
 ADDED: dict[str, Any] = {
     "deterministic": False,
+    "stage_seed": 0,
+    "eval.last_prompts": 0,
     "tracker.samples": 2,
     "eval.tasks": [],
     "eval.tasks_folder": "",

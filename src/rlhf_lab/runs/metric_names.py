@@ -153,6 +153,8 @@ EVALUATION = tuple(
         ("majority/at_*", SHARE, "Prompts whose most frequent answer of k is right, and bounds."),
         ("sample/length", TOKENS, "Mean length of responses."),
         ("sample/eos_rate", SHARE, "Responses that end with the end token."),
+        ("stage/sft_loss", "nats a token", "Held-out loss of the SFT that the run started from."),
+        ("stage/proxy_accuracy", SHARE, "Held-out accuracy of its proxies, their mean."),
         ("kl/sft_k1", NATS_SEQUENCE, "KL from the judged version to SFT."),
         ("kl/sft_k3", NATS_SEQUENCE, "The same by the estimator k3."),
         ("ppl/sft_response", "", "Perplexity of responses under SFT."),

@@ -25,7 +25,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from rlhf_lab.experiment.config import Config, typed
 from rlhf_lab.experiment.suggestions import require_overlays
-from rlhf_lab.sweeps.grid import SEED
+from rlhf_lab.sweeps.grid import SEED, SEEDS
 
 # The name of the resolver that reads the job's own values, and of the node that holds them.
 OF_HYDRA = "hydra"
@@ -62,16 +62,22 @@ class Composer:
 
     def _by_difference(self, overrides: Sequence[str]) -> Config:
         parsed = [parsed_once(text) for text in overrides]
-        seeds = [override for override in parsed if override.key_or_group == SEED]
-        rest = tuple(text for text, one in zip(overrides, parsed, strict=True) if one not in seeds)
-        if len(seeds) == 1 and type(seed := seeds[0].value()) is int:
-            if rest not in self._conditions:
-                config, is_of_seed = self._composed(parsed)
-                if is_of_seed:
-                    return config
-                self._conditions[rest] = config
-            return replace(self._conditions[rest], seed=seed)
-        return self._composed(parsed)[0]
+        seeds = {one.key_or_group: one.value() for one in parsed if one.key_or_group in SEEDS}
+        rest = tuple(
+            text
+            for text, one in zip(overrides, parsed, strict=True)
+            if one.key_or_group not in SEEDS
+        )
+        is_once = len(rest) + len(seeds) == len(overrides)
+        if not seeds or not is_once or any(type(seed) is not int for seed in seeds.values()):
+            return self._composed(parsed)[0]
+        condition = (*rest, *seeds)
+        if condition not in self._conditions:
+            config, is_of_seed = self._composed(parsed)
+            if is_of_seed:
+                return config
+            self._conditions[condition] = config
+        return replace(self._conditions[condition], **seeds)
 
     def _composed(self, parsed: Sequence[Override]) -> tuple[Config, bool]:
         """The config, and whether any other value is interpolated from the seed."""
@@ -104,7 +110,7 @@ def parsed_once(text: str) -> Override:
 def is_value(override: Override) -> bool:
     """Whether the override sets the seed or a value below a group, rather than choosing a file."""
     special = override.is_sweep_override() or override.is_hydra_override()
-    is_below = "." in override.key_or_group or override.key_or_group == SEED
+    is_below = "." in override.key_or_group or override.key_or_group in SEEDS
     if is_below and override.package is None and not special:
         return True
     if isinstance(override.value(), dict | list):

@@ -13,6 +13,8 @@ from hydra.core.override_parser.types import Override
 from rlhf_lab.types.errors import UserError
 
 SEED = "seed"
+# What conditions are repeated over, outermost first.
+SEEDS = ("stage_seed", SEED)
 # Characters that file systems, shells or overrides interpret.
 UNSAFE = str.maketrans({**dict.fromkeys("/\\=,:@*?", "_"), **dict.fromkeys(" '\"\n[]{}()$", None)})
 # A file name has 255 bytes at most, and logs add a suffix.
@@ -29,12 +31,16 @@ class Grid:
 
     def points(self) -> Iterator[dict[str, str]]:
         """Every combination: all conditions of a seed before the next seed, so that an unfinished
-        sweep can be compared in pairs. The seed is the last key."""
-        conditions = {key: values for key, values in self.swept.items() if key != SEED}
-        for seed in self.swept.get(SEED, ("",)):
-            for values in itertools.product(*conditions.values()):
-                own = {SEED: seed} if SEED in self.swept else {}
-                yield dict(zip(conditions, values, strict=True)) | own
+        sweep can be compared in pairs. Seeds are the last keys."""
+        seeds = [key for key in SEEDS if key in self.swept]
+        for own in itertools.product(*(self.swept[key] for key in seeds)):
+            for values in itertools.product(*self.conditions.values()):
+                yield dict(zip((*self.conditions, *seeds), (*values, *own), strict=True))
+
+    @property
+    def conditions(self) -> dict[str, tuple[str, ...]]:
+        """The swept keys and their values without the seeds."""
+        return {key: values for key, values in self.swept.items() if key not in SEEDS}
 
 
 def grid_of(params: Mapping[str, str], texts: Sequence[str], parser: OverridesParser) -> Grid:

@@ -19,7 +19,7 @@ from rlhf_lab.experiment.layout import Layout
 from rlhf_lab.runs.folder import config_hash
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.sweeps.composition import Composer
-from rlhf_lab.sweeps.grid import SEED, Grid, name_of
+from rlhf_lab.sweeps.grid import SEEDS, Grid, name_of
 from rlhf_lab.sweeps.job import Job, content_of
 from rlhf_lab.sweeps.launchers.multinode import script_of
 from rlhf_lab.sweeps.override_text import primary_config, quoted
@@ -120,7 +120,7 @@ def job_from_config(
     log = folder / LOGS / f"{name}.log"
     own = [f"output.dir={quoted(run_folder)}", f"output.log={quoted(log)}", "output.resume=true"]
     # The run's trackers record its sweep and its condition.
-    condition = ",".join(f"{key}={value}" for key, value in point.items() if key != SEED)
+    condition = ",".join(f"{key}={value}" for key, value in point.items() if key not in SEEDS)
     labels = [f"tracker.sweep={quoted(folder.name)}", f"tracker.condition={quoted(condition)}"]
     words = (*command_words(context, context.command, overrides), *own, *labels)
     facts = {key: getattr(config, key).name for key in ("task", "model", "algo", "mode")}

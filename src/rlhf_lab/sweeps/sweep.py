@@ -15,7 +15,7 @@ from rlhf_lab.runs.former_names import first_override
 from rlhf_lab.runs.next_commands import after_sweep, print_next
 from rlhf_lab.runs.provenance import code_version
 from rlhf_lab.runs.trackers.console import Console, counted
-from rlhf_lab.sweeps.grid import SEED, Grid, grid_of
+from rlhf_lab.sweeps.grid import Grid, grid_of
 from rlhf_lab.sweeps.job import OUTPUT_NODES, RESUMABLE, Job, State, state_of
 from rlhf_lab.sweeps.launch_jobs import Ended, run_jobs
 from rlhf_lab.sweeps.launchers.multinode import layout_of, overrides_of
@@ -81,8 +81,7 @@ def folder_of(context: Context, grid: Grid) -> Path:
     if name == PRIMARY:
         fixed = sorted(first_override(one) for one in grid.fixed if not one.startswith(ASIDE))
         # More seeds are the same question.
-        conditions = {key: values for key, values in grid.swept.items() if key != SEED}
-        question = {"command": context.command, "fixed": fixed, "swept": conditions}
+        question = {"command": context.command, "fixed": fixed, "swept": grid.conditions}
         name = f"sweep-{config_hash(question)[:8]}"
     return Path(str(context.config.output.root)) / name
 

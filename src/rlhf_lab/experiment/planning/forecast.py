@@ -107,9 +107,10 @@ def require_prompts(config: Config) -> None:
 
 def require_eval_prompts(config: Config, there: int) -> None:
     """Refuse an evaluation of more prompts than its split has."""
-    if config.eval.prompts > there:
+    key, prompts = config.eval.most_prompts
+    if prompts > there:
         raise UserError(
-            f"eval.prompts={config.eval.prompts}, but split {config.eval.split.value} of "
+            f"{key}={prompts}, but split {config.eval.split.value} of "
             f"task={config.task.name} has {there} rows: pass "
-            f"eval.prompts={there} or less"
+            f"{key}={there} or less"
         )

@@ -47,8 +47,9 @@ def run_memory(config: Config) -> Iterator[Need]:
     yield Need(keys, "the samples of a round", drawn * ahead * SAMPLE_BYTES)
     yield from uniform_needs(config)
     if evaluates(config):
-        samples = config.eval.prompts * config.eval.samples
-        keys = f"eval.prompts={config.eval.prompts} with eval.samples={config.eval.samples}"
+        key, prompts = config.eval.most_prompts
+        samples = prompts * config.eval.samples
+        keys = f"{key}={prompts} with eval.samples={config.eval.samples}"
         yield Need(keys, "the samples of an evaluation", samples * SAMPLE_BYTES)
 
 
