@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeAlias
 
@@ -21,6 +22,7 @@ from rlhf_lab_analysis.tables.table import Tables
 ENDED = ("finished", "unknown")
 KEY = ["sweep", "env_id", "condition"]
 Key: TypeAlias = tuple[str, str, str]
+Seeds: TypeAlias = tuple[int, int]
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,7 +30,10 @@ class Cell:
     """The runs of one condition in one environment and sweep, which differ in their seed alone.
 
     parts: task, model, algo, mode, correction, reward, proxy, N, T, K and S by their column, and
-    the `by` keys of the tables. runs: for each seed, its row of the tables' runs.
+    the `by` keys of the tables. runs: for each seed, its row of the tables' runs. Where stages have
+    seeds of their own, these are the seeds here, as runs that share the stages are not independent:
+    numbers are means over the runs of a stage seed, and `runs` has the first. repeats: runs of each
+    seed.
     """
 
     sweep: str
@@ -38,6 +43,11 @@ class Cell:
     runs: Mapping[int, Mapping[str, Any]]
     rows: Mapping[int, pd.DataFrame]
     recorded: Mapping[int, pd.DataFrame]
+    repeats: Mapping[int, int] = field(default_factory=dict)
+
+    @property
+    def num_runs(self) -> int:
+        return sum(self.repeats.values()) or len(self.runs)
 
     @property
     def seeds(self) -> tuple[int, ...]:
@@ -172,19 +182,60 @@ def cells(tables: Tables, unjudged: bool = False) -> Selection:
         recorded = dict.fromkeys(every, tables.points[:0]) | recorded
     found = []
     for (sweep, env, condition), group in tables.runs.groupby(KEY, sort=True, dropna=False):
-        runs: dict[int, Mapping[str, Any]] = {}
+        runs: dict[Seeds, Mapping[str, Any]] = {}
         for row in group.to_dict("records"):
             if reason := why_not(row, rows, recorded, runs):
                 left_out.append(f"left out: {row['place']} ({reason})")
             else:
-                runs[int(row["seed"])] = {str(key): value for key, value in row.items()}
+                runs[seeds_of(row)] = {str(key): value for key, value in row.items()}
         if runs:
-            ids = {seed: str(row["run"]) for seed, row in runs.items()}
+            key = (str(sweep), str(env), str(condition))
             parts = parts_of(next(iter(runs.values())), tables.runs)
-            own = {seed: rows[run] for seed, run in ids.items()}
-            points = {seed: recorded.get(run, tables.points[:0]) for seed, run in ids.items()}
-            found.append(Cell(str(sweep), str(env), str(condition), parts, runs, own, points))
+            found.append(cell_of(key, parts, runs, rows, recorded, tables.points[:0]))
     return Selection(tuple(found), tuple(left_out))
+
+
+def cell_of(
+    key: Key,
+    parts: Mapping[str, Any],
+    runs: Mapping[Seeds, Mapping[str, Any]],
+    rows: Mapping[str, pd.DataFrame],
+    recorded: Mapping[str, pd.DataFrame],
+    none: pd.DataFrame,
+) -> Cell:
+    """A condition from its runs. none: recorded points of a run that has none."""
+    groups: dict[int, list[Mapping[str, Any]]] = {}
+    for (stage_seed, seed), row in sorted(runs.items(), key=lambda one: one[0]):
+        groups.setdefault(stage_seed or seed, []).append(row)
+    ids = {unit: [str(row["run"]) for row in every] for unit, every in groups.items()}
+    return Cell(
+        *key,
+        parts,
+        {unit: every[0] for unit, every in groups.items()},
+        {unit: mean_of([rows[run] for run in every], "version") for unit, every in ids.items()},
+        {unit: mean_of([recorded.get(run, none) for run in every]) for unit, every in ids.items()},
+        {unit: len(every) for unit, every in groups.items()},
+    )
+
+
+def seeds_of(row: Mapping[Any, Any]) -> Seeds:
+    """The seed of a run's stages, 0 where it is that of the run, and the seed of the run."""
+    stage_seed = row.get("stage_seed")
+    return 0 if stage_seed is None or pd.isna(stage_seed) else int(stage_seed), int(row["seed"])
+
+
+def mean_of(frames: Sequence[pd.DataFrame], key: str = "") -> pd.DataFrame:
+    """The mean of the numbers of several runs, row by row, or by a key that rows share; texts are
+    those of the first. Rows that not all runs have are left out."""
+    if len(frames) == 1:
+        return frames[0]
+    keyed = [frame.set_index(frame[key] if key else pd.RangeIndex(len(frame))) for frame in frames]
+    common = functools.reduce(lambda one, other: one.intersection(other), (k.index for k in keyed))
+    first = keyed[0].loc[common].copy()
+    for name in first.select_dtypes("float64").columns:
+        values = [frame.loc[common, name] for frame in keyed if name in frame]
+        first[name] = sum(values) / len(values)
+    return first.reset_index(drop=True)
 
 
 def unlabelled(versions: pd.DataFrame) -> pd.DataFrame:
@@ -197,7 +248,7 @@ def why_not(
     row: Mapping[Any, Any],
     rows: Mapping[str, pd.DataFrame],
     recorded: Mapping[str, pd.DataFrame],
-    runs: Mapping[int, Any],
+    runs: Mapping[Seeds, Any],
 ) -> str:
     """Why a run does not count; empty if it does."""
     checks: tuple[tuple[Callable[[], bool], str], ...] = (
@@ -206,7 +257,7 @@ def why_not(
         (lambda: bool(pd.isna(row["seed"])), "it has no seed"),
         (lambda: str(row["run"]) not in rows, "no version of it was judged"),
         (lambda: has_lost_rounds(row, recorded), "none of its rounds is there"),
-        (lambda: int(row["seed"]) in runs, f"seed {row['seed']} is there already"),
+        (lambda: seeds_of(row) in runs, f"seed {row['seed']} is there already"),
     )
     return next((reason for fails, reason in checks if fails()), "")
 

@@ -24,18 +24,20 @@ NUMBERS = {
     "max_staleness": "mode.max_staleness",
 }
 LETTERS = {"updates_per_round": "N", "passes": "T", "group_size": "K", "max_staleness": "S"}
-COLUMNS = ("sweep", "env_id", "exp_name", "condition", "seed", *PARTS, *NUMBERS)
+COLUMNS = ("sweep", "env_id", "exp_name", "condition", "stage_seed", "seed", *PARTS, *NUMBERS)
 
 
 @dataclass(frozen=True)
 class Place:
     """Environment, condition and seed of a run. env: the environment, whose scores are of one
     scale. experiment: its name. condition: the experiment with N, T, K, S and `by`, so that runs
-    which share environment and condition differ in their seed alone."""
+    which share environment and condition differ in their seeds alone. stage_seed: of the stages,
+    where it is apart from the seed."""
 
     env: str
     experiment: str
     condition: str
+    stage_seed: int | None
     seed: int | None
     parts: Mapping[str, str]
     numbers: Mapping[str, int | None]
@@ -44,6 +46,10 @@ class Place:
     @property
     def group(self) -> tuple[str, str]:
         return self.env, self.condition
+
+    @property
+    def seeds(self) -> tuple[int | None, int | None]:
+        return self.stage_seed, self.seed
 
 
 def place_of(record: Record, by: Sequence[str] = ()) -> Place:
@@ -62,7 +68,8 @@ def place_of(record: Record, by: Sequence[str] = ()) -> Place:
     labels = [f"{LETTERS[name]}={value}" for name, value in numbers.items() if value is not None]
     labels += [f"{key}={value}" for key, value in extra.items()]
     condition = " ".join([experiment or "(no exp_name)", *labels])
-    return Place(env, experiment, condition, seed, parts, numbers, extra)
+    stage_seed = as_seed(look_up(config, "stage_seed")) or None
+    return Place(env, experiment, condition, stage_seed, seed, parts, numbers, extra)
 
 
 def plain(value: Any) -> Any:
@@ -116,4 +123,5 @@ def columns(record: Record, place: Place) -> dict[str, Any]:
     """The columns that every table has of a run, in their order."""
     own = {"source": str(record.source), "run": record.run, "sweep": record.facts.sweep}
     own |= {"env_id": place.env, "exp_name": place.experiment, "condition": place.condition}
-    return {**own, "seed": place.seed, **place.parts, **place.numbers, **place.extra}
+    seeds = {"stage_seed": place.stage_seed, "seed": place.seed}
+    return {**own, **seeds, **place.parts, **place.numbers, **place.extra}

@@ -21,7 +21,16 @@ from rlhf_lab_analysis.sources.record import Cell, Record, Row
 # A metric of such a name would take the place of a column: it gets the prefix.
 METRIC = "metric/"
 OWN = ("label", "version")
-WHOLE = ("seed", *NUMBERS, "version", "planned_rounds", "points", "versions", "repeat")
+WHOLE = (
+    "stage_seed",
+    "seed",
+    *NUMBERS,
+    "version",
+    "planned_rounds",
+    "points",
+    "versions",
+    "repeat",
+)
 
 
 @dataclass(frozen=True)

@@ -77,7 +77,7 @@ def check_duplicates(runs: Sequence[Placed]) -> RunProblems:
         content = run.record.facts.content
         keys: list[Any] = [("content", content)] if content else []
         if run.place.seed is not None:
-            keys.append((*run.place.group, run.place.seed))
+            keys.append((*run.place.group, *run.place.seeds))
         others = [seen[key] for key in keys if key in seen]
         for key in keys:
             seen.setdefault(key, run)

@@ -127,17 +127,24 @@ def drop_duplicates(records: Sequence[Record]) -> tuple[list[Record], list[Findi
 def is_same(one: Record, other: Record) -> bool:
     """Whether two records of one id are of one run."""
     first, second = place_of(one), place_of(other)
-    return (first.group, first.seed) == (second.group, second.seed)
+    return (first.group, first.seeds) == (second.group, second.seeds)
 
 
 def place_runs(records: Sequence[Record], by: Sequence[str]) -> list[Placed]:
     """Runs by environment, condition and seed; the number of those before them at the same."""
     placed = [Placed(record, place_of(record, by)) for record in records]
-    placed.sort(key=lambda run: (*run.place.group, run.place.seed is None, run.place.seed or 0))
+    placed.sort(
+        key=lambda run: (
+            *run.place.group,
+            run.place.stage_seed or 0,
+            run.place.seed is None,
+            run.place.seed or 0,
+        )
+    )
     seen: dict[object, int] = {}
     result = []
     for run in placed:
-        spot = (*run.place.group, run.place.seed)
+        spot = (*run.place.group, *run.place.seeds)
         result.append(replace(run, repeat=seen.get(spot, 0)))
         seen[spot] = seen.get(spot, 0) + 1
     return result

@@ -175,6 +175,6 @@ def setting_of(cells: Sequence[Cell]) -> str:
 def runs_of(cells: Sequence[Cell]) -> str:
     """How many runs and which seeds."""
     seeds = sorted({seed for cell in cells for seed in cell.seeds})
-    runs = sum(len(cell.seeds) for cell in cells)
+    runs = sum(cell.num_runs for cell in cells)
     named = ", ".join(map(str, seeds))
     return f"{count(runs, 'run')}, {count(len(seeds), 'seed')} ({named})"

@@ -15,7 +15,7 @@ JobType = Literal["train", "evaluate"]
 BETWEEN = re.compile(r",(?=[\w./@]+=)")
 # Swept keys that a condition leaves out of its name: task and model are the environment, the method
 # is named anyway, and the seed is what a condition is repeated over.
-NAMED_ANYWAY = ("seed", "stage_seed", "task", "model", "algo", "mode", "correction")
+NAMED_ANYWAY = ("seed", "stage_seed", "tuned", "task", "model", "algo", "mode", "correction")
 # What Open RL Benchmark's filters, which are written like addresses, would take apart.
 NOT_IN_FILTERS = re.compile(r"[^\w.+=@-]+")
 
