@@ -1,0 +1,71 @@
+"""Which claims hold, at which scale, and from which runs.
+
+rlhf-lab claims [SOURCE...]
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from rlhf_lab.runs.trackers.console import Console
+from rlhf_lab_analysis.benchmark.kept import TABLES
+from rlhf_lab_analysis.comparison.questions.answers import Criteria
+from rlhf_lab_analysis.comparison.registry.decisions import Decision, Decisions, decide_all
+from rlhf_lab_analysis.comparison.registry.definitions import FOLDER, read_registries
+from rlhf_lab_analysis.comparison.registry.gates import gated
+from rlhf_lab_analysis.comparison.selection import cells
+from rlhf_lab_analysis.tables.gather import gather
+
+COLUMNS = ["claim", "setting", "verdict", "numbers", "power", "runs"]
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's options."""
+    add = parser.add_argument
+    add("sources", nargs="*", metavar="SOURCE", help="runs; without any, the tracked benchmark's")
+    add("--claims", type=Path, default=FOLDER, help="the folder of files of claims")
+    add("--only", metavar="NAME", help="claims whose names contain this")
+
+
+def run(given: argparse.Namespace, console: Console) -> None:
+    """Print the verdicts of all files of claims."""
+    tables = gather(given.sources or [str(TABLES)])
+    for registry in read_registries(given.claims):
+        kept, failed = gated(registry, tables)
+        found = decide_all(registry, cells(kept), Criteria())
+        console.table(f"{registry.paper}: {registry.title}", COLUMNS, rows_of(found, given.only))
+        for line in lines_of(found, given.only):
+            console.print(line)
+        for line in failed:
+            console.print(line)
+
+
+def rows_of(found: Decisions, only: str | None) -> list[list[str]]:
+    return [row_of(one) for one in found.decided if not only or only in one.claim.name]
+
+
+def row_of(one: Decision) -> list[str]:
+    made = one.answer
+    return [
+        one.claim.name,
+        made.setting,
+        str(made.verdict),
+        made.evidence,
+        power_text(one),
+        made.runs,
+    ]
+
+
+def power_text(one: Decision) -> str:
+    """Planned and reached power."""
+    reached = "-" if one.reached is None else f"{one.reached:.2f}"
+    return f"{one.planned:.2f} planned, {reached} reached"
+
+
+def lines_of(found: Decisions, only: str | None) -> list[str]:
+    """What has no verdict, and why."""
+    wanted = [one for one in found.waiting if not only or only in one.name]
+    idle = [line for line in found.idle if not only or only in line]
+    lines = [f"waits for runs: {one.name} (make sweep SWEEP={one.row['sweep']})" for one in wanted]
+    return [*idle, *lines]
