@@ -19,7 +19,9 @@ from rlhf_lab_analysis.benchmark.page import page
 from rlhf_lab_analysis.benchmark.timeline_picture import write_timeline_picture
 from rlhf_lab_analysis.command import exit_code
 from rlhf_lab_analysis.comparison.questions.answers import Criteria
-from rlhf_lab_analysis.comparison.questions.every_question import answers_of
+from rlhf_lab_analysis.comparison.registry.decisions import decide_all
+from rlhf_lab_analysis.comparison.registry.definitions import read_registries
+from rlhf_lab_analysis.comparison.registry.gates import gated, stages_of
 from rlhf_lab_analysis.comparison.selection import cells
 from rlhf_lab_analysis.markdown import split_at_markers
 
@@ -44,12 +46,22 @@ def run(given: argparse.Namespace, console: Console) -> None:
         save_benchmark(given.runs, given.tables)
     tables, criteria = load_benchmark(given.tables), Criteria()
     selection = cells(tables)
-    found = answers_of(selection, criteria)
-    for one in found.every:
-        console.print(f"{one.verdict}: {one.claim} ({one.setting}) {one.evidence}")
+    registries = read_registries()
+    found = [
+        decide_all(
+            one,
+            cells(gated(one, tables)[0]),
+            criteria,
+        )
+        for one in registries
+    ]
+    stages = [stage for one in registries for stage in stages_of(one, tables)]
+    for one in (one for decisions in found for one in decisions.decided):
+        made = one.answer
+        console.print(f"{made.verdict}: {made.claim} ({made.setting}) {made.evidence}")
     if given.docs:
         before, after = split_at_markers(given.docs)
-        lines = page(tables, selection, found, criteria)
+        lines = page(tables, selection, found, stages, criteria)
         given.docs.write_text("\n".join([before, *lines, after.lstrip("\n")]), encoding="utf-8")
         console.print(f"wrote {given.docs}")
     if given.picture:

@@ -1,12 +1,16 @@
-"""The tables of docs/benchmark.md, from the benchmark's runs."""
+"""The tables of docs/benchmark.md: claims and their verdicts, stages, and results."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator, Sequence
 
 from rlhf_lab_analysis.comparison.families import settings_of
-from rlhf_lab_analysis.comparison.questions.answers import Answer, Criteria
-from rlhf_lab_analysis.comparison.questions.every_question import Answers
+from rlhf_lab_analysis.comparison.questions.answers import Criteria
+from rlhf_lab_analysis.comparison.registry.command import power_text
+from rlhf_lab_analysis.comparison.registry.decisions import Decision, Decisions
+from rlhf_lab_analysis.comparison.registry.definitions import Registry
+from rlhf_lab_analysis.comparison.registry.gates import Stage
 from rlhf_lab_analysis.comparison.selection import Selection
 from rlhf_lab_analysis.publication_tables.entries import PublicationTable
 from rlhf_lab_analysis.publication_tables.formats import as_markdown
@@ -16,30 +20,44 @@ from rlhf_lab_analysis.publication_tables.results import results
 from rlhf_lab_analysis.statistics.decisions import Verdict
 from rlhf_lab_analysis.tables.table import Tables, count
 
-HEAD = ("claim", "source", "setting", "verdict", "evidence", "runs")
+HEAD = ("claim", "source", "setting", "verdict", "difference", "power", "runs")
 
 
-def page(tables: Tables, selection: Selection, found: Answers, criteria: Criteria) -> list[str]:
+def page(
+    tables: Tables,
+    selection: Selection,
+    found: Sequence[Decisions],
+    stages: Sequence[Stage],
+    criteria: Criteria,
+) -> list[str]:
     """All lines between the page's markers."""
-    lines = [
-        f"{tables.overview}. {distinct_text(selection)} Win-rates within {100 * criteria.margin:g} "
-        f"points of each other count as equal. {verdicts_text(found)}",
-        "",
-    ]
-    for question, answers in found.given:
-        rows = tuple(row(one) for one in answers)
-        lines += [
-            f"## {question}",
-            *as_markdown(PublicationTable("verdicts", "", HEAD, rows)).splitlines(),
-        ]
-        lines.append("")
+    every = [one for decisions in found for one in decisions.decided]
+    lines = [f"{tables.overview}. {distinct_text(selection)} {verdicts_text(every)}", ""]
+    for question in dict.fromkeys(one.claim.row["question"] for one in every):
+        rows = tuple(row(one) for one in every if one.claim.row["question"] == question)
+        lines += [f"## {question}", *markdown(HEAD, rows), ""]
+    lines += ["## Not decided", "", *undecided(every, found), ""]
+    lines += ["## Not run yet", "", *waiting(found), ""]
+    lines += ["## Stages", "", *stage_lines(found, stages), ""]
     lines += ["## Results", ""]
     for sweep in dict.fromkeys(cell.sweep for cell in selection.cells):
         cells = in_order(selection.only(sweep=sweep).cells)
         shown = TableOptions(metrics=(criteria.quality, "proxy/mean", criteria.drift))
         for table in results(tables, Selection(cells, ()), shown):
             lines += [f"### {sweep}", "", *as_markdown(table).splitlines(), ""]
-    return [*lines, *left_out(found)]
+    left_out = [f"- {line}" for line in selection.left_out]
+    return [*lines, "## Not counted", "", *(left_out or ["Nothing."]), ""]
+
+
+def markdown(head: Sequence[str], rows: tuple[tuple[str, ...], ...]) -> list[str]:
+    return as_markdown(PublicationTable("verdicts", "", tuple(head), rows)).splitlines()
+
+
+def row(one: Decision) -> tuple[str, ...]:
+    """The row of a claim in a setting."""
+    made = one.answer
+    verdict = str(made.verdict)
+    return made.claim, made.source, made.setting, verdict, made.evidence, power_text(one), made.runs
 
 
 def distinct_text(selection: Selection) -> str:
@@ -48,30 +66,76 @@ def distinct_text(selection: Selection) -> str:
     runs = [(cell.env, settings_of(cell), seed) for cell in selection.cells for seed in cell.seeds]
     twice = len(runs) - len({*runs})
     if not twice:
-        return "No two of them have the same settings and seed."
+        return "No two of them have the same settings and seeds."
     return (
-        f"{len(runs) - twice} of them are different training runs: {twice} have the settings and "
-        "the seed of another one, in a second sweep, and count once in every comparison."
+        f"{twice} have the settings and the seeds of another one, in a second sweep, and count "
+        "once in every comparison."
     )
 
 
-def verdicts_text(found: Answers) -> str:
+def verdicts_text(every: Sequence[Decision]) -> str:
     """How many verdicts there are of each kind."""
-    counts = Counter(one.verdict for one in found.every)
+    counts = Counter(one.answer.verdict for one in every)
     counted = ", ".join(f"{verdict} {counts[verdict]}" for verdict in Verdict if counts[verdict])
-    return f"{count(len(found.every), 'verdict')}: {counted}." if counted else "No verdict."
+    share = counts[Verdict.cannot_tell] / max(1, len(every))
+    return f"{count(len(every), 'verdict')}: {counted} ({100 * share:.0f}% cannot tell)."
 
 
-def row(one: Answer) -> tuple[str, ...]:
-    """The row of a claim: source, setting, verdict, evidence and runs."""
-    return one.claim, one.source, one.setting, str(one.verdict), one.evidence, one.runs
-
-
-def left_out(found: Answers) -> list[str]:
-    """Lines for what was not compared, and for questions that lack runs."""
-    lines = [f"- {line}" for line in found.left_out]
-    lines += [
-        f"- not answered: {one.question} {one.reason} To make them: {one.needs}"
-        for one in found.unanswered
+def undecided(every: Sequence[Decision], found: Sequence[Decisions]) -> list[str]:
+    """What it would take to decide the rest, and treatments that changed nothing."""
+    lines = [
+        f"- {one.claim.name} ({one.answer.setting}): {needed_text(one)}"
+        for one in every
+        if one.answer.verdict is Verdict.cannot_tell
     ]
-    return ["## Not compared", "", *(lines or ["Nothing."]), ""]
+    lines += [f"- {line}" for decisions in found for line in decisions.idle]
+    return lines or ["Nothing."]
+
+
+def needed_text(one: Decision) -> str:
+    if one.needed is None:
+        return "no number of stage seeds shows it if the measured difference is the true one"
+    seeds, hours = one.needed
+    return (
+        f"{seeds} stage seeds, {hours:.1f} core-hours, if the measured difference is the true one"
+    )
+
+
+def waiting(found: Sequence[Decisions]) -> list[str]:
+    """Claims without runs, and what is expected of sweeps that take a GPU."""
+    lines = [
+        f"- {claim.row['text']} ({claim.source}): `make sweep SWEEP={claim.row['sweep']}`"
+        for decisions in found
+        for claim in decisions.waiting
+    ]
+    for decisions in found:
+        lines += [
+            f"- Expected of `{sweep}`, on GPUs: {text}"
+            for sweep, text in decisions.registry.waiting.items()
+        ]
+    return lines or ["Nothing."]
+
+
+def stage_lines(found: Sequence[Decisions], stages: Sequence[Stage]) -> Iterator[str]:
+    """The gates, the stages of each seed, and later changes of the files of claims."""
+    for decisions in found:
+        yield from gate_lines(decisions.registry)
+    head = ("task", "model", "stage seed", "SFT loss", "proxy accuracy", "passes", "runs")
+    yield from markdown(head, tuple(stage.row for stage in stages))
+    changes = [
+        f"- {change['date']}: {change['what']}"
+        for decisions in found
+        for change in decisions.registry.changed
+    ]
+    yield from ("", "Changes of the claims after they were written:", "", *(changes or ["- none"]))
+
+
+def gate_lines(registry: Registry) -> Iterator[str]:
+    for task, bounds in registry.gates.items():
+        texts = [
+            f"{key} at {name} {value:g}"
+            for key, bound in bounds.items()
+            for name, value in bound.items()
+        ]
+        yield f"Gates of {task}, of {registry.written}: {', '.join(texts)}."
+        yield ""

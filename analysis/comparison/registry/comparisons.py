@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from rlhf_lab_analysis.comparison.families import drop_shared, families, rest_of, value_of
-from rlhf_lab_analysis.comparison.questions.answers import Criteria
+from rlhf_lab_analysis.comparison.questions.answers import Criteria, Unit
 from rlhf_lab_analysis.comparison.registry.definitions import Definition
 from rlhf_lab_analysis.comparison.registry.measures import Effects
 from rlhf_lab_analysis.comparison.selection import Cell, Selection
@@ -102,11 +102,17 @@ def pairs(claim: Definition, chosen: Selection) -> list[tuple[Cell, Cell]]:
 
 
 def change_text(claim: Definition) -> str:
-    """Such as `N=16 less N=1`."""
-    return ", ".join(
-        f"{named(key)}{after} less {named(key)}{before}"
-        for key, (before, after) in claim.row["change"].items()
-    )
+    """Such as `N=16 less N=1`, or `sync / async` of a ratio."""
+    ends = [
+        ", ".join(f"{named(key)}{values[place]}" for key, values in claim.row["change"].items())
+        for place in (1, 0)
+    ]
+    return between(claim).join(ends)
+
+
+def between(claim: Definition) -> str:
+    """The word between what is compared."""
+    return " / " if claim.measure.unit is Unit.times else " less "
 
 
 def named(key: str) -> str:
@@ -168,7 +174,7 @@ def beside(
 ) -> Compared:
     """What a value of the part has more than another one."""
     assert claim.part is not None
-    label = f"{claim.part[1]['after']} less {other}"
+    label = f"{claim.part[1]['after']}{between(claim)}{other}"
     if len(first) == 1:
         return Compared(label, effect(claim, first[0], second[0], criteria), (*first, *second))
     own, theirs = (effect(claim, one[0], one[1], criteria) for one in (first, second))

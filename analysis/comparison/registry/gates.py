@@ -2,13 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import pandas as pd
 
 from rlhf_lab_analysis.comparison.registry.definitions import Bound, Registry
-from rlhf_lab_analysis.tables.table import Tables
+from rlhf_lab_analysis.tables.table import Tables, count
+
+QUALITY = ("stage/sft_loss", "stage/proxy_accuracy")
+
+
+@dataclass(frozen=True)
+class Stage:
+    """The stages of a seed: what evaluations recorded of them, and how many runs began there."""
+
+    task: str
+    model: str
+    seed: int
+    numbers: Mapping[str, float]
+    is_good: bool
+    runs: int
+
+    @property
+    def row(self) -> tuple[str, ...]:
+        numbers = [f"{self.numbers[key]:.3f}" if key in self.numbers else "" for key in QUALITY]
+        passed = "yes" if self.is_good else "no"
+        return self.task, self.model, str(self.seed), *numbers, passed, str(self.runs)
+
+
+def stages_of(registry: Registry, tables: Tables) -> list[Stage]:
+    """Every stage seed of these runs, of those that recorded how good its stages were."""
+    quality = qualities(tables, QUALITY)
+    found: dict[tuple[str, str, int], list[str]] = {}
+    for row in tables.runs.to_dict("records"):
+        if str(row["run"]) in quality:
+            key = (str(row["task"]), str(row["model"]), int(stage_of(row)))
+            found.setdefault(key, []).append(str(row["run"]))
+    return [
+        Stage(
+            task,
+            model,
+            seed,
+            quality[runs[0]],
+            not failing(registry, task, quality[runs[0]]),
+            len(runs),
+        )
+        for (task, model, seed), runs in sorted(found.items())
+    ]
 
 
 def gated(registry: Registry, tables: Tables) -> tuple[Tables, list[str]]:
@@ -16,28 +59,31 @@ def gated(registry: Registry, tables: Tables) -> tuple[Tables, list[str]]:
 
     A run without such a number, as one of a pretrained policy, passes.
     """
-    quality = qualities(tables, registry)
+    quality = qualities(tables, QUALITY)
     stopped: set[str] = set()
-    lines: dict[str, int] = {}
+    lines: Counter[str] = Counter()
     for row in tables.runs.to_dict("records"):
-        numbers = quality.get(str(row["run"]), {})
-        for key, bound in registry.gates.get(str(row["task"]), {}).items():
-            if key in numbers and not passes(numbers[key], bound):
-                stopped.add(str(row["run"]))
-                text = (
-                    f"stopped by the gate: {row['task']}, stage seed {stage_of(row)}: {key} "
-                    f"{numbers[key]:.3f}, {bound_text(bound)}"
-                )
-                lines[text] = lines.get(text, 0) + 1
-    kept = [f"{text} ({num} runs)" for text, num in sorted(lines.items())]
+        task, run = str(row["task"]), str(row["run"])
+        for reason in failing(registry, task, quality.get(run, {})):
+            stopped.add(run)
+            lines[f"stopped by the gate: {task}, stage seed {stage_of(row)}: {reason}"] += 1
+    kept = [f"{text} ({count(num, 'run')})" for text, num in sorted(lines.items())]
     return without(tables, stopped), kept
 
 
-def qualities(tables: Tables, registry: Registry) -> dict[str, dict[str, float]]:
+def failing(registry: Registry, task: str, numbers: Mapping[str, float]) -> list[str]:
+    """The gates of the task that these numbers do not pass."""
+    return [
+        f"{key} is {numbers[key]:.3f}, and {bound_text(bound)} is wanted"
+        for key, bound in registry.gates.get(task, {}).items()
+        if key in numbers and not passes(numbers[key], bound)
+    ]
+
+
+def qualities(tables: Tables, keys: Sequence[str]) -> dict[str, dict[str, float]]:
     """What evaluations recorded of the stages of each run."""
-    keys = {key for bounds in registry.gates.values() for key in bounds} & set(tables.versions)
     found: dict[str, dict[str, float]] = {}
-    for key in keys:
+    for key in {*keys} & set(tables.versions):
         for run, values in tables.versions.groupby("run")[key]:
             if not values.isna().all():
                 found.setdefault(str(run), {})[key] = float(values.dropna().iloc[0])
@@ -49,13 +95,13 @@ def passes(value: float, bound: Bound) -> bool:
 
 
 def bound_text(bound: Bound) -> str:
-    return " and ".join(f"at {name} {value:g} is wanted" for name, value in bound.items())
+    return " and ".join(f"at {name} {value:g}" for name, value in bound.items())
 
 
-def stage_of(row: Mapping[object, object]) -> object:
+def stage_of(row: Mapping[Any, Any]) -> int:
     """The seed of a run's stages."""
     stage = row.get("stage_seed")
-    return row["seed"] if stage is None or pd.isna(stage) else stage
+    return int(row["seed"] if stage is None or pd.isna(stage) else stage)
 
 
 def without(tables: Tables, stopped: set[str]) -> Tables:
