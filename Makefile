@@ -223,16 +223,14 @@ coverage: $(INSTALLED)  ## how often intervals hold the truth: tables of docs/st
 # Every job of these is a part of a nano sweep, with the settings of the tables that are kept (a test compares them). nano_l, of
 # which SFT takes minutes to a quarter of an hour a seed, is in none; policy_scale_nano has the shorter SFT that was meant for it.
 # The seconds of sync and async are compared with one job at a time.
-benchmark: $(INSTALLED)  ## train the tracked benchmark anew below BENCHMARK, and write its tables and docs/benchmark.md (hours)
-	$(MAKE) benchmark-sweep SWEEP=off_policy_ladder_nano OVERRIDES="run.updates_per_round=1,4,16,64"
-	$(MAKE) benchmark-sweep SWEEP=rate_schedule_nano OVERRIDES="run.updates_per_round=4,16,64 \
-		algo=ppo,proximal_rloo,online_dpo,best_of_n optim.schedule_per=round"
-	$(MAKE) benchmark-sweep SWEEP=staleness_nano OVERRIDES="staleness=s0,s1,s1_corrected,s4,s4_corrected"
+benchmark: $(INSTALLED)  ## train the tracked benchmark anew below BENCHMARK, and write its tables, docs/benchmark.md and docs/gallery.md (hours)
+	$(BIN)/python -m rlhf_lab_analysis.benchmark --cost
+	$(MAKE) benchmark-sweep SWEEP=off_policy_ladder_nano
+	$(MAKE) benchmark-sweep SWEEP=catch_up_nano
+	$(MAKE) benchmark-sweep SWEEP=rate_schedule_nano OVERRIDES="run.updates_per_round=64 optim.schedule_per=round"
+	$(MAKE) benchmark-sweep SWEEP=staleness_nano OVERRIDES="staleness=s0,s1,s4,s4_corrected"
 	$(MAKE) benchmark-sweep SWEEP=passes_nano OVERRIDES="model=nano_s"
 	$(MAKE) benchmark-sweep SWEEP=samples_per_prompt_nano OVERRIDES="model=nano_s"
-	$(MAKE) benchmark-sweep SWEEP=policy_scale_nano OVERRIDES="model=nano_s,nano_m \
-		run.updates_per_round=1,16 sft.steps=200"
-	$(MAKE) benchmark-sweep SWEEP=kl_frontier_nano OVERRIDES="run.updates_per_round=1"
 	$(MAKE) benchmark-sweep SWEEP=sync_async_nano LAUNCHER=local OVERRIDES="model=nano_s"
 	$(BIN)/python -m rlhf_lab_analysis.benchmark $(BENCHMARK)
 	$(MAKE) benchmark-page
@@ -240,10 +238,8 @@ benchmark: $(INSTALLED)  ## train the tracked benchmark anew below BENCHMARK, an
 benchmark-sweep:
 	$(MAKE) sweep LAUNCHER=$(or $(LAUNCHER),joblib) OVERRIDES="$(OVERRIDES) output.root=$(BENCHMARK)"
 
-benchmark-page: $(INSTALLED)  ## write docs/benchmark.md and its figures from the tables that are kept (a minute)
-	$(BIN)/python -m rlhf_lab_analysis.benchmark --docs docs/benchmark.md --picture docs/figures/hero_timeline.png
-	$(BIN)/python -m rlhf_lab_analysis.figures analysis/benchmark/tables.parquet --formats png --out docs/figures/benchmark \
-		--only differences fig4_losses rate_schedule
+benchmark-page: $(INSTALLED)  ## write docs/benchmark.md, docs/gallery.md and their figures from the tables that are kept (minutes)
+	$(BIN)/python -m rlhf_lab_analysis.benchmark --docs docs/benchmark.md --gallery docs/gallery.md --picture docs/figures/hero_timeline.png
 
 bench-loss: $(INSTALLED)  ## what credit and loss of each algorithm cost of an update of nano_m (minutes)
 	$(BIN)/python -m rlhf_lab_analysis.speed.loss_cost
@@ -273,19 +269,15 @@ trials: $(INSTALLED)  ## kill runs at many random moments, and generators in eve
 docs: $(INSTALLED)  ## write docs/config.md from the schema
 	$(BIN)/python -m rlhf_lab.cli.config_reference > docs/config.md
 
-docs-site: $(VENV)/.docs build/gallery/.drawn  ## build the documentation as a site, into site/ (a minute): warnings are errors
+docs-site: $(VENV)/.docs  ## build the documentation as a site, into site/ (a minute): warnings are errors
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict -f docs/site/mkdocs.yml
 	@echo "wrote site/index.html"
 
-docs-serve: $(VENV)/.docs build/gallery/.drawn  ## the same on http://127.0.0.1:8000, built anew when a page changes
+docs-serve: $(VENV)/.docs  ## the same on http://127.0.0.1:8000, built anew when a page changes
 	$(BIN)/python -m mkdocs serve -f docs/site/mkdocs.yml
 
 $(VENV)/.docs: $(INSTALLED)
 	@$(PIP_INSTALL) -e '.[docs]'
-	@touch $@
-
-build/gallery/.drawn: analysis/benchmark/tables.parquet $(INSTALLED)
-	@$(BIN)/python -m rlhf_lab_analysis.figures analysis/benchmark/tables.parquet --formats png --out build/gallery > /dev/null
 	@touch $@
 
 clean:  ## remove the environments, build products and the caches of tools; runs/ and .cache/ stay

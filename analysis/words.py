@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -50,11 +51,45 @@ SETTINGS = {
     "mode.lag_probabilities": ("P(lag)=", "one lag"),
     "reward.combine": ("ensemble, ", "one proxy"),
 }
+# Names of options as the field writes them. Names that are not here stay as they are.
+WORDS = {
+    "ppo": "PPO",
+    "rloo": "RLOO",
+    "proximal_rloo": "proximal RLOO",
+    "online_dpo": "online DPO",
+    "online_ipo": "online IPO",
+    "online_slic": "online SLiC",
+    "best_of_n": "best-of-N",
+    "grpo": "GRPO",
+    "dr_grpo": "Dr. GRPO",
+    "gspo": "GSPO",
+    "dapo": "DAPO",
+    "cispo": "CISPO",
+    "copg": "CoPG",
+    "reinforce": "REINFORCE",
+    "reinforce_plus_plus": "REINFORCE++",
+    "remax": "ReMax",
+    "lite_ppo": "Lite PPO",
+    "ma_ppo": "MA-PPO",
+    "mdpo": "MDPO",
+    "truncated_is": "truncated importance weights",
+    "sequence_is": "importance weights of sequences",
+    "tldr_nano": "TL;DR nano",
+    "nano_s": "0.3M",
+    "nano_m": "1M",
+    "nano_l": "4M",
+}
+WORD = re.compile(r"[A-Za-z][A-Za-z0-9]*(?:_[A-Za-z0-9]+)*")
 # Parts of names of what lies from 0 to 1; a gap of two shares is none itself.
 SHARES = ("win_rate", "tie_rate", "eos_rate", "accuracy", "share of runs", "probability of")
 GAPS = "gap/"
 MISSING = "–"  # noqa: RUF001
 FEW = 3
+
+
+def in_words(text: str) -> str:
+    """A label with the names of options as the field writes them."""
+    return WORD.sub(lambda found: WORDS.get(found[0], found[0]), text)
 
 
 def is_share(name: str) -> bool:

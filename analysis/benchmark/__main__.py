@@ -1,29 +1,32 @@
 """The tracked benchmark.
 
-python -m rlhf_lab_analysis.benchmark [RUNS...] [--docs docs/benchmark.md] [--picture FILE.png]
+python -m rlhf_lab_analysis.benchmark [RUNS...] [--docs docs/benchmark.md] [--gallery FILE.md]
+    [--picture FILE.png]
 
-With RUNS, their tables replace the stored ones. With --docs, the page is written; with --picture,
-sync beside async in one time scale.
+With RUNS, their tables replace the stored ones. With --docs, the page is written; with --gallery,
+all figures and the page that shows them; with --picture, sync beside async in one time scale.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rlhf_lab.runs.trackers.console import Console
+from rlhf_lab_analysis.benchmark.gallery import write_gallery
 from rlhf_lab_analysis.benchmark.kept import TABLES, load_benchmark, save_benchmark
 from rlhf_lab_analysis.benchmark.page import page
 from rlhf_lab_analysis.benchmark.timeline_picture import write_timeline_picture
 from rlhf_lab_analysis.command import exit_code
 from rlhf_lab_analysis.comparison.questions.answers import Criteria
-from rlhf_lab_analysis.comparison.registry.decisions import decide_all
+from rlhf_lab_analysis.comparison.registry.decisions import core_seconds, decide_all
 from rlhf_lab_analysis.comparison.registry.definitions import read_registries
-from rlhf_lab_analysis.comparison.registry.gates import gated, stages_of
-from rlhf_lab_analysis.comparison.selection import cells
+from rlhf_lab_analysis.comparison.registry.gates import gated, stages_of, without
+from rlhf_lab_analysis.comparison.selection import Selection, cells
 from rlhf_lab_analysis.markdown import split_at_markers
+from rlhf_lab_analysis.tables.table import Tables, count
 
 
 def parser() -> argparse.ArgumentParser:
@@ -32,40 +35,66 @@ def parser() -> argparse.ArgumentParser:
         prog="python -m rlhf_lab_analysis.benchmark", description=__doc__
     )
     found.add_argument("runs", nargs="*", metavar="RUNS", help="whose tables are to be kept")
+    found.add_argument("--cost", action="store_true", help="print what the kept runs took")
     found.add_argument("--tables", type=Path, default=TABLES, help="where they are kept")
     found.add_argument("--docs", type=Path, help="the page to write")
+    found.add_argument("--gallery", type=Path, help="the page of all figures to write")
+    found.add_argument("--figures", type=Path, help="the folder of the gallery's figures")
     found.add_argument("--picture", type=Path, help="the timeline of sync and async to write")
     return found
 
 
 def run(given: argparse.Namespace, console: Console) -> None:
-    """Store the given runs, answer all questions, and write the page."""
+    """Store the given runs, decide all claims, and write what is asked for."""
     if given.docs:
         split_at_markers(given.docs)
     if given.runs:
         save_benchmark(given.runs, given.tables)
-    tables, criteria = load_benchmark(given.tables), Criteria()
-    selection = cells(tables)
-    registries = read_registries()
-    found = [
-        decide_all(
-            one,
-            cells(gated(one, tables)[0]),
-            criteria,
-        )
-        for one in registries
-    ]
-    stages = [stage for one in registries for stage in stages_of(one, tables)]
-    for one in (one for decisions in found for one in decisions.decided):
-        made = one.answer
+    tables = load_benchmark(given.tables)
+    if given.cost:
+        for line in cost_lines(cells(tables)):
+            console.print(line)
+        return
+    write(given, tables, console)
+
+
+def write(given: argparse.Namespace, tables: Tables, console: Console) -> None:
+    """Decide all claims, and write the page, the gallery and the picture that are asked for."""
+    registries, kept = read_registries(), tables
+    for one in registries:
+        kept, _ = gated(one, kept)
+    selection = cells(kept)
+    found = [decide_all(one, selection, Criteria()) for one in registries]
+    for made in (one.answer for decisions in found for one in decisions.decided):
         console.print(f"{made.verdict}: {made.claim} ({made.setting}) {made.evidence}")
     if given.docs:
-        before, after = split_at_markers(given.docs)
-        lines = page(tables, selection, found, stages, criteria)
-        given.docs.write_text("\n".join([before, *lines, after.lstrip("\n")]), encoding="utf-8")
+        weak = cells(without(tables, {*kept.runs["run"]}))
+        stages = [stage for one in registries for stage in stages_of(one, tables)]
+        write_page(given.docs, page(tables, selection, weak, found, stages, Criteria()))
         console.print(f"wrote {given.docs}")
+    if given.gallery:
+        folder = given.figures or given.gallery.parent / "figures" / "benchmark"
+        write_gallery(selection, found, given.gallery, folder, console)
     if given.picture:
         console.print(f"wrote {write_timeline_picture(selection, given.picture)}")
+
+
+def write_page(path: Path, lines: Sequence[str]) -> None:
+    """Write the lines between the markers of a page."""
+    before, after = split_at_markers(path)
+    path.write_text("\n".join([before, *lines, after.lstrip("\n")]), encoding="utf-8")
+
+
+def cost_lines(selection: Selection) -> Iterator[str]:
+    """What the runs of each sweep took of one core, training and evaluation."""
+    hours = 0.0
+    for sweep in dict.fromkeys(cell.sweep for cell in selection.cells):
+        held = selection.only(sweep=sweep).cells
+        own = sum(core_seconds(cell) * len(cell.seeds) for cell in held) / 3600
+        runs = sum(cell.num_runs for cell in held)
+        yield f"{sweep}: {count(runs, 'run')}, {own:.2f} core-hours"
+        hours += own
+    yield f"together {hours:.1f} core-hours on the machine of the kept runs, without stages"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

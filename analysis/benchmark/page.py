@@ -26,11 +26,12 @@ HEAD = ("claim", "source", "setting", "verdict", "difference", "power", "runs")
 def page(
     tables: Tables,
     selection: Selection,
+    weak: Selection,
     found: Sequence[Decisions],
     stages: Sequence[Stage],
     criteria: Criteria,
 ) -> list[str]:
-    """All lines between the page's markers."""
+    """All lines between the page's markers. weak: the conditions that the gates stopped."""
     every = [one for decisions in found for one in decisions.decided]
     lines = [f"{tables.overview}. {distinct_text(selection)} {verdicts_text(every)}", ""]
     for question in dict.fromkeys(one.claim.row["question"] for one in every):
@@ -39,14 +40,23 @@ def page(
     lines += ["## Not decided", "", *undecided(every, found), ""]
     lines += ["## Not run yet", "", *waiting(found), ""]
     lines += ["## Stages", "", *stage_lines(found, stages), ""]
-    lines += ["## Results", ""]
+    lines += ["## Results", "", *result_lines(tables, selection, criteria)]
+    if weak.cells:
+        lines += ["## Results of the stages that fail the gates", ""]
+        lines += result_lines(tables, weak, criteria)
+    left_out = [f"- {line}" for line in selection.left_out]
+    return [*lines, "## Not counted", "", *(left_out or ["Nothing."]), ""]
+
+
+def result_lines(tables: Tables, selection: Selection, criteria: Criteria) -> list[str]:
+    """Where each condition ends, a table for each sweep."""
+    lines = []
     for sweep in dict.fromkeys(cell.sweep for cell in selection.cells):
         cells = in_order(selection.only(sweep=sweep).cells)
         shown = TableOptions(metrics=(criteria.quality, "proxy/mean", criteria.drift))
         for table in results(tables, Selection(cells, ()), shown):
             lines += [f"### {sweep}", "", *as_markdown(table).splitlines(), ""]
-    left_out = [f"- {line}" for line in selection.left_out]
-    return [*lines, "## Not counted", "", *(left_out or ["Nothing."]), ""]
+    return lines
 
 
 def markdown(head: Sequence[str], rows: tuple[tuple[str, ...], ...]) -> list[str]:

@@ -15,7 +15,7 @@ from rlhf_lab_analysis.figures.axis_limits import AxisLimits
 from rlhf_lab_analysis.figures.captions import COLUMNS, caption_of, last_numbers, warning_texts
 from rlhf_lab_analysis.figures.style import GREY, plain
 from rlhf_lab_analysis.statistics.results import FEW_SEEDS
-from rlhf_lab_analysis.words import span_text
+from rlhf_lab_analysis.words import in_words, span_text
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +85,9 @@ class FigureBuilder:
     def legend_entries(self) -> tuple[list[Any], list[str]]:
         """Handles and names with their n, in order."""
         ordered = sorted(self.entries.items(), key=lambda item: item[1].rank)
-        names = [f"{plain(name)} (n={span_text(entry.counts)})" for name, entry in ordered]
+        names = [
+            f"{in_words(plain(name))} (n={span_text(entry.counts)})" for name, entry in ordered
+        ]
         return [entry.handle for _, entry in ordered], names
 
     def legend(self) -> None:

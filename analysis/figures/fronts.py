@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -12,58 +12,62 @@ from rlhf_lab_analysis.comparison.selection import Cell
 from rlhf_lab_analysis.figures.declaration import figure
 from rlhf_lab_analysis.figures.figure_builder import FigureBuilder
 from rlhf_lab_analysis.figures.grouping import baseline, by_algo, by_env, keys_of, names_of
-from rlhf_lab_analysis.figures.mean_curves import options_for
+from rlhf_lab_analysis.figures.mean_curves import COUNTS, options_for
 from rlhf_lab_analysis.figures.panels import begin, in_rows
 from rlhf_lab_analysis.figures.primitives import add_to_legend, outer, seeds_column, style_of
 from rlhf_lab_analysis.figures.requirement import any_two
 from rlhf_lab_analysis.figures.series_style import GREY
-from rlhf_lab_analysis.figures.style import ROW, page, plain
+from rlhf_lab_analysis.figures.style import ROW, page
+from rlhf_lab_analysis.statistics.aggregates import aggregates, iqm
 from rlhf_lab_analysis.statistics.crossings import Target, Times, times_to
 from rlhf_lab_analysis.statistics.pareto import front
+from rlhf_lab_analysis.statistics.results import Estimate
 from rlhf_lab_analysis.statistics.survival import survival
 from rlhf_lab_analysis.statistics.targets import time_to_target
 from rlhf_lab_analysis.words import DEVICE_HOURS, FLOPS, UPDATES, WALL, WIN_RATE, label
 
-COSTS = (WALL, DEVICE_HOURS, FLOPS)
+COSTS = (FLOPS, DEVICE_HOURS, WALL)
 # How far from SFT to the end of the freshest condition a target lies.
 TARGET_SHARE = 0.9
-# Inches of a line of words in a panel, the most that words may take of it, and the width of a
-# legend beside panels as a share of theirs.
-WORDS_LINE, MOST_WORDS, LEGEND = 0.12, 0.6, 0.55
+# The width of a legend beside panels as a share of theirs, and the rows that a page holds.
+LEGEND, MOST_FAMILIES = 0.55, 4
 REACHED = "share of runs at the target"
 
 
 @figure(
     "pareto",
-    "win-rate against wall-clock, device-hours and FLOPs: who is on the front, how surely",
-    "Means of cost and gold win-rate, and which conditions no other one dominates",
+    "IQM of win-rate against FLOPs, device-hours and wall-clock, with intervals and the front",
+    "What a win-rate costs: interquartile means over seeds with their intervals on both axes",
     any_two(WIN_RATE, *COSTS, grouping=by_env),
 )
 def pareto(families: Sequence[Family]) -> FigureBuilder:
     # Families may differ in other parts: the last column has the legend of each.
     widths = (*[1.0] * len(COSTS), LEGEND)
+    shown = families[:MOST_FAMILIES]
     figure_, axes = page(
-        len(families), len(widths), height=ROW, sharex="col", sharey="all", width_ratios=widths
+        len(shown), len(widths), height=ROW, sharex="col", sharey="all", width_ratios=widths
     )
     builder = FigureBuilder(figure_)
-    members: list[tuple[Axes, list[str]]] = []
-    for family, row in in_rows(builder, families, axes.tolist(), ("task", "model")):
+    for family, row in in_rows(builder, shown, axes.tolist(), ("task", "model")):
         for panel, cost in zip(row, COSTS, strict=False):
-            members.append((panel, draw_front(builder, panel, family, cost)))
+            draw_front(builder, panel, family, cost)
             outer(panel, cost)
         row[0].set_ylabel(label(WIN_RATE))
         row[-1].set_axis_off()
         builder.legend_in(row[-1])
-    name_members(members)
+    if len(families) > len(shown):
+        builder.warn(f"{len(families) - len(shown)} more sweeps have such runs: draw them alone")
     builder.notes.append(
-        "Filled and named: on the front of means; P: the share of draws of seeds in which it is. "
-        "The hypervolume's reference is the dearest run and the worst win-rate of all."
+        "Faint points are seeds. Dotted lines join sync and async at equal updates. The steps are "
+        "the front: a filled mark is on that of means. The data have P, the share of draws of "
+        "seeds in which a condition is on the front."
     )
     return builder
 
 
-def draw_front(builder: FigureBuilder, axes: Axes, family: Family, cost: str) -> list[str]:
-    """One Pareto front: markers, filled on the front, and the front as steps; who is on it."""
+def draw_front(builder: FigureBuilder, axes: Axes, family: Family, cost: str) -> None:
+    """One Pareto front: a mark with two intervals for each condition, its seeds, and the front of
+    means as steps."""
     named, keys = dict(zip(names_of(family), family.cells, strict=True)), keys_of(family)
     values = {
         name: {s: (cell.at_end(cost)[s], q) for s, q in cell.scores(WIN_RATE).items()}
@@ -72,34 +76,53 @@ def draw_front(builder: FigureBuilder, axes: Axes, family: Family, cost: str) ->
     pairs = [pair for by_seed in values.values() for pair in by_seed.values()]
     worst = (max(x for x, _ in pairs), min(y for _, y in pairs))
     result = front(values, worst, options_for(cost))
-    on = [point for point in result.points if point.is_on_front]
-    axes.step([p.cost for p in on], [p.quality for p in on], where="post", color=GREY, lw=0.7)
+    centres = {}
     for point in result.points:
-        cell = named[point.condition]
-        style = style_of(cell, keys)
+        cell, style = named[point.condition], style_of(named[point.condition], keys)
+        x, y = (middle(values[point.condition], place) for place in (0, 1))
+        centres[point.condition] = (x.point, y.point)
+        seeds = np.array([*values[point.condition].values()])
+        axes.plot(*seeds.T, color=style.colour, marker=style.marker, ms=2, alpha=0.3, ls="", mew=0)
+        axes.plot([x.low, x.high], [y.point] * 2, color=style.colour, lw=0.9)
+        axes.plot([x.point] * 2, [y.low, y.high], color=style.colour, lw=0.9)
         fill = style.colour if point.is_on_front else "white"
-        axes.plot(point.cost, point.quality, color=style.colour, marker=style.marker, mfc=fill)
+        axes.plot(x.point, y.point, color=style.colour, marker=style.marker, mfc=fill, ms=4)
         builder.count_runs(cell, result.warnings)
         add_to_legend(builder, cell, keys)
         builder.add(
             cell, condition=point.condition, part=f"membership {point.membership:.3f}",
-            x_name=cost, x=point.cost, y_name=WIN_RATE, y=point.quality, n=len(cell.seeds),
-            seeds=seeds_column(cell.seeds),
+            x_name=cost, x=x.point, x_low=x.low, x_high=x.high, y_name=WIN_RATE, y=y.point,
+            low=y.low, high=y.high, n=len(cell.seeds), seeds=seeds_column(cell.seeds),
+            interval=f"{y.basis.options.text} of the IQM",
             verdict="on front" if point.is_on_front else "dominated",
         )  # fmt: skip
+    on = sorted(centres[point.condition] for point in result.points if point.is_on_front)
+    axes.step(*zip(*on, strict=True), where="post", color=GREY, lw=0.7, zorder=0)
+    join_modes(axes, named, centres)
     builder.notes.append(f"Hypervolume over {label(cost)}: {result.hypervolume.text()}.")
-    return [f"{p.condition}, P={p.membership:.2f}" for p in on]
 
 
-def name_members(members: Sequence[tuple[Axes, Sequence[str]]]) -> None:
-    """Who is on each front, in words below all points, where the panels get room for them."""
-    first = members[0][0]
-    low, high = first.get_ylim()
-    share = min(MOST_WORDS, (1 + max(len(lines) for _, lines in members)) * WORDS_LINE / ROW)
-    first.set_ylim(low - (high - low) * share / (1 - share), high)
-    for axes, lines in members:
-        text = "\n".join(plain(line) for line in lines)
-        axes.text(0.99, 0.02, text, transform=axes.transAxes, ha="right", va="bottom", fontsize=5)
+def middle(by_seed: Mapping[int, tuple[float, float]], place: int) -> Estimate:
+    """The interquartile mean over seeds of a cost (0) or a quality (1), with its interval."""
+    scores = {"": {"": [pair[place] for pair in by_seed.values()]}}
+    return aggregates(scores, COUNTS, {"iqm": iqm})[""]["iqm"]
+
+
+def join_modes(
+    axes: Axes, named: Mapping[str, Cell], centres: Mapping[str, tuple[float, float]]
+) -> None:
+    """A line between sync and async of conditions that are equal in all else that is drawn."""
+    by_rest: dict[tuple[str, ...], dict[str, str]] = {}
+    for name, cell in named.items():
+        rest = tuple(
+            str(cell.parts.get(key))
+            for key in ("task", "model", "algo", "updates_per_round", "passes", "group_size")
+        )
+        by_rest.setdefault(rest, {})[str(cell.parts["mode"])] = name
+    for modes in by_rest.values():
+        if {"sync", "async"} <= set(modes):
+            ends = [centres[modes[mode]] for mode in ("sync", "async")]
+            axes.plot(*zip(*ends, strict=True), color=GREY, lw=0.6, ls=":", zorder=0)
 
 
 @figure(

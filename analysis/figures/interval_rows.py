@@ -14,7 +14,7 @@ from rlhf_lab_analysis.figures.primitives import name_of, record_version, seeds_
 from rlhf_lab_analysis.figures.series_style import SeriesStyle
 from rlhf_lab_analysis.figures.style import GREY, plain
 from rlhf_lab_analysis.statistics.results import Estimate
-from rlhf_lab_analysis.words import label, span_text
+from rlhf_lab_analysis.words import in_words, label, span_text
 
 Rows = Sequence[tuple[str, Estimate, Cell]]
 
@@ -90,6 +90,6 @@ def interval_bar(axes: Axes, ends: tuple[float, float], row: float, colour: str)
 
 def row_names(axes: Axes, names: Sequence[str]) -> None:
     """Names of rows down the left side."""
-    axes.set_yticks(range(len(names)), [plain(name) for name in names])
+    axes.set_yticks(range(len(names)), [in_words(plain(name)) for name in names])
     axes.set_ylim(len(names) - 0.4, -0.6)
     axes.grid(axis="x", color=GREY, alpha=0.2, lw=0.5)

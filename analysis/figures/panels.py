@@ -12,7 +12,7 @@ from rlhf_lab_analysis.figures.figure_builder import FigureBuilder
 from rlhf_lab_analysis.figures.primitives import band_curve, end_point, outer, path
 from rlhf_lab_analysis.figures.style import DOUBLE, ROW, SINGLE, SMALL_ROW, page, plain
 from rlhf_lab_analysis.sources.conditions import LETTERS, PARTS
-from rlhf_lab_analysis.words import KL, short_label
+from rlhf_lab_analysis.words import KL, in_words, short_label
 
 # Rows from which on they are drawn smaller.
 MANY = 3
@@ -64,7 +64,7 @@ def in_rows(
     ]
     for family, row, name in zip(families, axes, distinct_names(families, names), strict=True):
         builder.group = name
-        row[0].set_title(builder.group)
+        row[0].set_title(in_words(builder.group))
         yield family, row
 
 

@@ -30,6 +30,7 @@ from rlhf_lab_analysis.figures.round_seconds import (
 )
 from rlhf_lab_analysis.figures.series_style import BLUE, GREEN, GREY, ORANGE
 from rlhf_lab_analysis.figures.style import page, plain
+from rlhf_lab_analysis.words import in_words
 
 # Inches of a panel of two lanes.
 LANES = 0.72
@@ -157,4 +158,4 @@ def draw_lanes(
             n=1, seeds=seeds_column(cell.seeds[:1]),
         )  # fmt: skip
     row_names(axes, lanes)
-    axes.set_title(plain(name))
+    axes.set_title(in_words(plain(name)))

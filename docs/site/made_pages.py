@@ -1,4 +1,4 @@
-"""Pages of the site that are made when it is built: of the code, of notebooks, of the benchmark."""
+"""Pages of the site that are made when it is built: of the code and of notebooks."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from rlhf_lab.cli.main import COMMANDS
 from rlhf_lab.runs import metric_names
 
 NOTEBOOKS = Path("analysis/notebooks")
-GALLERY = Path("build/gallery")
 # The public modules of analysis, from reading runs to verdicts.
 API = {
     "From runs to tables": ("tables.gather", "tables.table", "tables.store"),
     "Conditions, pairs of seeds, claims": (
         *("comparison.selection", "comparison.claims", "comparison.equal_kl"),
         *("comparison.questions.answers", "comparison.questions.every_question"),
+        *("comparison.registry.definitions", "comparison.registry.decisions"),
     ),
     "Statistics": (
         *("statistics.results", "statistics.intervals", "statistics.contrasts"),
@@ -43,7 +43,6 @@ def pages(root: Path) -> dict[str, str]:
         "reference/commands.md": commands(),
         "reference/metrics.md": metric_names.reference(),
         "reference/api/index.md": api_index(),
-        "gallery/index.md": gallery(root),
         "notebooks/index.md": notebook_index(root),
         "start/contributing.md": contributing(root),
     }
@@ -55,9 +54,7 @@ def pages(root: Path) -> dict[str, str]:
 
 def pictures(root: Path) -> dict[str, Path | bytes]:
     """Path below docs/ and content of each picture."""
-    made: dict[str, Path | bytes] = {
-        f"gallery/{path.name}": path for path in sorted((root / GALLERY).glob("*.png"))
-    }
+    made: dict[str, Path | bytes] = {}
     for path in notebooks(root):
         for name, content in notebook(path)[1].items():
             made[f"notebooks/{name}"] = content
@@ -110,28 +107,6 @@ def api(title: str) -> str:
     """The documented functions and classes of some modules."""
     blocks = [f"::: rlhf_lab_analysis.{name}" for name in API[title]]
     return "\n\n".join([f"# {title}", *blocks, ""])
-
-
-def gallery(root: Path) -> str:
-    """Every figure that the tracked benchmark allows, with its caption."""
-    lines = [
-        "# Gallery",
-        "",
-        "Figures of the [tracked benchmark](../benchmark.md), drawn from its tables by",
-        "`make figures RUNS=analysis/benchmark/tables.parquet`. The same command draws those of",
-        "your runs as PNG, PDF, SVG and CSV.",
-    ]
-    for picture in sorted((root / GALLERY).glob("*.png")):
-        caption = picture.with_suffix(".txt").read_text(encoding="utf-8").strip()
-        title, _, rest = caption.partition(". ")
-        lines += ["", f"## {title}", "", f"![{title}]({picture.name}){{ loading=lazy }}", ""]
-        lines += [f"`{picture.stem}`", "", '<details markdown="1">']
-        lines += ["<summary>Runs, seeds and warnings</summary>", "", escaped(rest), "</details>"]
-    return "\n".join([*lines, ""])
-
-
-def escaped(text: str) -> str:
-    return re.sub(r"([\\`*_\[\]<>|])", r"\\\1", text)
 
 
 def notebooks(root: Path) -> list[Path]:

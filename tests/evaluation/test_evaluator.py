@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -27,6 +28,7 @@ from rlhf_lab.evaluation.measures.pass_at_k import (
     vote,
 )
 from rlhf_lab.evaluation.measures.score_gap import Scored, gap_metrics, rank_correlation, ranks
+from rlhf_lab.evaluation.measures.sft_distance import distance_metrics
 from rlhf_lab.evaluation.measures.verdicts import Judged, by_comparison, by_score, win_metrics
 from rlhf_lab.evaluation.options import EvalOptions
 from rlhf_lab.experiment import evaluate_again as again
@@ -34,7 +36,9 @@ from rlhf_lab.experiment.build import build_evaluator
 from rlhf_lab.experiment.checks import check
 from rlhf_lab.experiment.evaluate import Evaluated, show
 from rlhf_lab.experiment.prepare import Artifacts
+from rlhf_lab.models.batching import collate
 from rlhf_lab.models.causal_lm import load_policy
+from rlhf_lab.models.weights import load_weights
 from rlhf_lab.runs.jsonl import read_rows
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.tasks.arithmetic import Arithmetic
@@ -338,6 +342,46 @@ def test_a_judge_that_compares_both_orders(live: Live) -> None:
     assert metrics["gap/win_rate"] == pytest.approx(metrics["proxy/win_rate"] - 0.5)
     assert "gap/proxy_gold" not in metrics, "comparisons have no scale"
     assert [row["gold"] for row in table] == [1.0, 0.5, None, 0.0]
+
+
+def test_the_first_prompts_have_the_samples_that_all_have(live: Live) -> None:
+    evaluator, weights = live("eval.chunk_groups=2")
+    whole, table = evaluator.evaluate(weights)
+    some, first = evaluator.evaluate(weights, 2)
+    assert (whole["eval/prompts"], some["eval/prompts"]) == (4, 2)
+    assert first == table[:2] and len(table) == 4
+    assert evaluator.evaluate(weights, 4)[0] == whole
+
+
+def test_kl_is_that_of_two_readings_where_samples_are_judged_at_their_temperature(
+    live: Live,
+) -> None:
+    """One reading of the reference gives the log-probs at both temperatures."""
+    evaluator, weights = live()
+    load_weights(evaluator.policy, weights)
+    groups = evaluator._generate(evaluator.judged, weights, evaluator.prompts, 1)
+    batch = collate(groups, evaluator.pad_id)
+    again = collate(groups, evaluator.pad_id)
+    models = evaluator.policy, evaluator.reference
+    with torch.inference_mode():
+        one = distance_metrics(*models, batch, batch, 0.7)
+        two = distance_metrics(*models, batch, again, 0.7)
+    assert one == two and one["kl/sft_k1"] != 0
+
+
+def test_the_last_version_may_answer_more_prompts(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cache: Path
+) -> None:
+    own = ("run.updates=2", "eval.prompts=3", "eval.last_prompts=5", "eval.snapshots=2")
+    where = (f"output.dir={tmp_path}/run", f"output.cache={cache}", "stage_seed=1", "seed=7")
+    assert call("train", "debug=tiny", *own, *where, monkeypatch=monkeypatch) == 0
+    rows = read_rows(tmp_path / "run" / "evals.jsonl")
+    assert [row["eval/prompts"] for row in rows] == [3, 3, 5]
+    # What the stages reached is recorded with each version.
+    assert len({row["stage/sft_loss"] for row in rows}) == 1
+    assert 0 <= rows[0]["stage/proxy_accuracy"] <= 1
+    many = ("eval.prompts=3", "eval.last_prompts=100000")
+    assert call("train", "debug=tiny", *many, monkeypatch=monkeypatch) == 2
 
 
 def test_prompts_without_a_score_are_left_out_and_counted(live: Live) -> None:

@@ -41,7 +41,7 @@ def test_every_option_composes_into_frozen_parts(config_of: MakeConfig, option: 
     assert config_hash(plain(config)), "what a run records must be JSON"
     for part in dataclasses.fields(Config):
         value = getattr(config, part.name)
-        if part.name not in ("seed", "kernels", "deterministic", "plugins"):
+        if part.name not in ("seed", "stage_seed", "kernels", "deterministic", "plugins"):
             assert dataclasses.is_dataclass(value), part.name
             with pytest.raises(dataclasses.FrozenInstanceError):
                 setattr(value, dataclasses.fields(value)[0].name, None)

@@ -64,6 +64,16 @@ def test_a_grid_has_all_conditions_of_a_seed_before_the_next_seed() -> None:
     assert len(points) == 8 and points[4]["seed"] == "2"
 
 
+def test_stage_seeds_are_seeds() -> None:
+    found = grid("seed=1,2", "stage_seed=5,6", "algo=grpo,rloo")
+    assert found.conditions == {"algo": ("grpo", "rloo")}
+    assert [name_of(point) for point in found.points()][:3] == [
+        "algo-grpo/stage_seed-5/seed-1",
+        "algo-rloo/stage_seed-5/seed-1",
+        "algo-grpo/stage_seed-5/seed-2",
+    ]
+
+
 def test_overrides_replace_a_sweeps_own_keys_which_stay_swept() -> None:
     found = grid("seed=3", "algo=grpo", seed="1,2", algo="rloo")
     assert found.swept == {"seed": ("3",), "algo": ("grpo",)} and found.fixed == ()

@@ -136,11 +136,14 @@ def read_registries(folder: Path = FOLDER) -> list[Registry]:
 def read_registry(path: Path) -> Registry:
     """A file of claims. Raises UserError with the claim, the key and the remedy."""
     try:
-        file = checked(read_yaml(path), RegistryFile, path)
+        given = read_yaml(path)
+        file = checked(given, RegistryFile, path)
     except Unreadable as error:
         raise UserError(f"{error}: see the other files of {path.parent}") from error
-    refuse_unknown(path, "the file", file, RegistryFile)
+    # What has passed the types holds known keys alone.
+    refuse_unknown(path, "the file", given, RegistryFile)
     for name, row in file["claims"].items():
+        refuse_unknown(path, name, given["claims"][name], ClaimRow)
         check_claim(path, name, row)
     return Registry(
         path,
@@ -156,7 +159,6 @@ def read_registry(path: Path) -> Registry:
 
 def check_claim(path: Path, name: str, row: ClaimRow) -> None:
     """Raise UserError for what the types alone do not refuse."""
-    refuse_unknown(path, name, row, ClaimRow)
     if row["measure"] not in MEASURES:
         raise wrong(path, name, "measure", row["measure"], MEASURES)
     if row["shows"] not in set(Shows):

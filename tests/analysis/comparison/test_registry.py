@@ -1,0 +1,298 @@
+"""Claims of files: how they are read, which runs decide them, and with which numbers."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from rlhf_lab.runs.trackers.console import Console
+from rlhf_lab.types.errors import UserError
+from rlhf_lab_analysis.comparison.questions.answers import Criteria
+from rlhf_lab_analysis.comparison.registry import command
+from rlhf_lab_analysis.comparison.registry.decisions import (
+    Decision,
+    Decisions,
+    decide_all,
+    planned_power,
+)
+from rlhf_lab_analysis.comparison.registry.definitions import read_registries, read_registry
+from rlhf_lab_analysis.comparison.registry.gates import gated, stages_of
+from rlhf_lab_analysis.comparison.selection import cells
+from rlhf_lab_analysis.sources.record import Record
+from rlhf_lab_analysis.statistics.decisions import Verdict
+from tests.support import table_records as made
+from tests.support.question_records import Made
+
+# Of Student's t with 2 degrees of freedom at 97.5%.
+T2 = 4.302652729911275
+HIGH = (0.70, 0.72, 0.74)
+LADDER: dict[str, Any] = {
+    "question": "How robust?",
+    "text": "16 updates per round cost win-rate.",
+    "where": "Fig. 3",
+    "sweep": "off_policy_ladder_nano",
+    "runs": {"model": "nano_s"},
+    "change": {"run.updates_per_round": [1, 16]},
+    "each": ["algo"],
+    "measure": "quality",
+    "shows": "below",
+    "plan": {"truth": -0.05, "spread": 0.02},
+}
+
+
+def written(folder: Path, gates: dict[str, Any] | None = None, **claims: dict[str, Any]) -> Path:
+    """A file of claims; each is LADDER with other values, None for a key that it lacks."""
+    rows = {
+        name: {key: value for key, value in {**LADDER, **own}.items() if value is not None}
+        for name, own in claims.items()
+    }
+    file = {"paper": "arXiv:1", "title": "T", "written": "2026-11-24", "claims": rows}
+    path = folder / "claims.yaml"
+    # Through JSON, so that what two claims share is written twice.
+    path.write_text(yaml.safe_dump(json.loads(json.dumps({**file, "gates": gates or {}}))))
+    return path
+
+
+def decided(folder: Path, runs: Sequence[Record], **claim: Any) -> Decisions:
+    registry = read_registry(written(folder, claim=claim))
+    return decide_all(registry, cells(made.tables(*runs)), Criteria())
+
+
+def only(found: Decisions) -> Decision:
+    (one,) = found.decided
+    return one
+
+
+def less(ends: Sequence[float], by: Sequence[float]) -> list[float]:
+    return [end - one for end, one in zip(ends, by, strict=True)]
+
+
+def rungs(*losses: Sequence[float], **parts: Any) -> list[Record]:
+    """A ladder of N = 1, 4, 16, ... whose rungs end so much lower than the first."""
+    return [
+        run
+        for place, loss in enumerate(losses)
+        for run in Made(per_round=4**place, **parts).runs(less(HIGH, loss))
+    ]
+
+
+NOTHING = (0.0, 0.0, 0.0)
+
+
+def test_a_change_is_a_paired_difference_with_its_t_interval(tmp_path: Path) -> None:
+    found = only(decided(tmp_path, rungs(NOTHING, NOTHING, (0.10, 0.12, 0.08))))
+    half = T2 * 0.02 / math.sqrt(3)
+    (number,) = found.answer.numbers
+    ends = (number.estimate.point, number.estimate.low, number.estimate.high)
+    assert ends == pytest.approx((-0.10, -0.10 - half, -0.10 + half))
+    assert found.answer.evidence == "N=16 less N=1: -10.0 [-15.0, -5.0] points (95%)"
+    assert found.answer.verdict is Verdict.holds and found.needed is None
+    assert found.answer.runs == "6 runs, 3 seeds (1, 2, 3)"
+    assert found.reached is not None and found.planned == pytest.approx(found.reached)
+
+
+def test_settings_of_one_claim_hold_together(tmp_path: Path) -> None:
+    loss = (0.10, 0.12, 0.08)
+    runs = [*rungs(NOTHING, NOTHING, loss), *rungs(NOTHING, NOTHING, loss, algo="online_dpo")]
+    found = decided(tmp_path, runs)
+    assert [one.answer.numbers[0].estimate.basis.options.percent for one in found.decided] == [
+        "97.5%"
+    ] * 2
+
+
+def test_a_slope_is_per_doubling(tmp_path: Path) -> None:
+    # Half a point a doubling and half of one more in seed 2: 4 and 16 are two doublings each.
+    runs = rungs(NOTHING, (0.01, 0.02, 0.01), (0.02, 0.04, 0.02))
+    claim = {"change": None, "slope": {"run.updates_per_round": [1, 4, 16]}}
+    found = only(decided(tmp_path, runs, **claim))
+    assert found.answer.numbers[0].estimate.point == pytest.approx(-(0.005 + 0.01 + 0.005) / 3)
+    assert found.answer.evidence.startswith("per doubling of N: -0.7 ")
+    claim["slope"] = {"run.updates_per_round": [1, 2, 4, 16]}
+    assert decided(tmp_path, runs, **claim).waiting[0].name == "claim"
+
+
+def test_one_part_may_lose_more_than_others(tmp_path: Path) -> None:
+    runs = [
+        *rungs(NOTHING, NOTHING, (0.10, 0.11, 0.12)),
+        *rungs(NOTHING, NOTHING, (0.01, 0.02, 0.03), algo="online_dpo"),
+        *rungs(NOTHING, NOTHING, (0.20, 0.22, 0.24), algo="best_of_n"),
+    ]
+    part = {"algo": {"after": "online_dpo", "before": ["ppo", "best_of_n"]}}
+    claim = {"more_than": part, "shows": "above", "each": None, "plan": {"truth": 0.1, "spread": 1}}
+    found = only(decided(tmp_path, runs, **claim))
+    points = [number.estimate.point for number in found.answer.numbers]
+    # -2 less -11, and -2 less -22 points.
+    assert points == pytest.approx([0.09, 0.20])
+    # Each part at its own level: all must hold.
+    assert {n.estimate.basis.options.percent for n in found.answer.numbers} == {"95%"}
+    assert found.answer.evidence.startswith("online_dpo less ppo, of N=16 less N=1: +9.0 ")
+
+
+def test_rates_are_those_of_each_algorithm(tmp_path: Path) -> None:
+    """Algorithms with their own learning rates are compared; other settings keep them apart."""
+    part = {"algo": {"after": "ppo", "before": ["online_dpo"]}}
+    claim = {"against": part, "change": None, "shows": "above", "plan": {"truth": 1, "spread": 1}}
+    first, second = Made().runs(HIGH), Made(algo="online_dpo").runs(less(HIGH, (0.1, 0.11, 0.12)))
+    faster = [
+        replace(run, config={**run.config, "optim": {"lr": 5e-4, "schedule_per": "update"}})
+        for run in second
+    ]
+    assert only(decided(tmp_path, [*first, *faster], **claim)).answer.verdict is Verdict.holds
+    longer = Made(algo="online_dpo", updates=128).runs(HIGH)
+    assert not decided(tmp_path, [*first, *longer], **claim).decided
+
+
+def test_ratios_are_shown_as_ratios_and_decided_as_logarithms(tmp_path: Path) -> None:
+    runs = [
+        *Made(seconds=20.0).runs(HIGH),
+        *(replace(run) for run in Made(mode="async", seconds=10.0).runs(HIGH)),
+    ]
+    runs = [with_noise(run) for run in runs]
+    claim = {
+        **{"change": {"mode": ["async", "sync"]}, "measure": "wall_clock", "shows": "above"},
+        **{"margin": 0.05, "plan": {"truth": 0.5, "spread": 0.1}},
+    }
+    found = only(decided(tmp_path, runs, **claim))
+    assert found.answer.evidence.startswith("sync / async: 2.0")
+    assert found.answer.verdict is Verdict.holds
+
+
+def with_noise(run: Record) -> Record:
+    """A run of sync whose seconds depend on its seed a little."""
+    if run.config["mode"]["name"] != "sync" or run.facts.seed is None:
+        return run
+    factor = 1 + 0.01 * run.facts.seed
+    rounds = [{**row, "seconds/wall": float(row["seconds/wall"]) * factor} for row in run.rounds]
+    return replace(run, rounds=rounds)
+
+
+def test_a_treatment_that_did_nothing_has_no_verdict(tmp_path: Path) -> None:
+    found = decided(tmp_path, rungs(NOTHING, NOTHING, NOTHING))
+    assert not found.decided and not found.waiting
+    assert found.idle == ("claim, ppo: nothing differs, so that it gets no verdict",)
+
+
+def test_what_is_undecided_has_a_price(tmp_path: Path) -> None:
+    found = only(decided(tmp_path, rungs(NOTHING, NOTHING, (0.10, 0.0, 0.02))))
+    assert found.answer.verdict is Verdict.cannot_tell
+    assert found.needed is not None
+    seeds, hours = found.needed
+    # Four rounds of 10 seconds on one device in each of two runs a seed.
+    assert seeds > 3 and hours == pytest.approx(seeds * 2 * 40 / 3600)
+    # A gain is no loss, whatever the number of seeds.
+    gain = only(decided(tmp_path, rungs(NOTHING, NOTHING, (-0.10, 0.0, -0.02))))
+    assert gain.answer.verdict is Verdict.cannot_tell and gain.needed is None
+
+
+def staged(run: Record, stage_seed: int, **numbers: float) -> Record:
+    """The run with stages of their own seed, and what an evaluation records of these."""
+    evals = [{**row, **{f"stage/{name}": x for name, x in numbers.items()}} for row in run.evals]
+    config = {**run.config, "stage_seed": stage_seed}
+    content = f"{run.facts.content}/{stage_seed}"
+    return replace(
+        run,
+        run=f"{run.run}/{stage_seed}",
+        config=config,
+        evals=evals,
+        facts=replace(run.facts, content=content),
+    )
+
+
+def test_runs_of_one_stage_seed_count_once(tmp_path: Path) -> None:
+    """Two runs of each of three stage seeds are three numbers, the means of each."""
+    ends = {1: (0.70, 0.72), 3: (0.72, 0.74), 4: (0.70, 0.70)}
+    losses = {1: (0.1, 0.0), 3: (0.1, 0.1), 4: (0.1, 0.2)}
+    runs = [
+        staged(run, stage_seed)
+        for stage_seed, own in ends.items()
+        for n, one in ((1, own), (16, less(own, losses[stage_seed])))
+        for run in Made(per_round=n).runs(one)
+    ]
+    found = only(decided(tmp_path, runs))
+    estimate = found.answer.numbers[0].estimate
+    assert estimate.basis.seeds == (3,)
+    # -5, -10 and -15 points: a standard deviation of 5.
+    half = T2 * 0.05 / math.sqrt(3)
+    assert (estimate.point, estimate.high - estimate.point) == pytest.approx((-0.10, half))
+    assert found.answer.runs == "12 runs, 3 seeds (1, 3, 4)"
+
+
+def test_gates_stop_runs_of_bad_stages(tmp_path: Path) -> None:
+    gates = {
+        "tldr_nano": {"stage/sft_loss": {"most": 0.36}, "stage/proxy_accuracy": {"least": 0.8}}
+    }
+    registry = read_registry(written(tmp_path, gates, claim={}))
+    quality = {1: (0.34, 0.9), 2: (0.40, 0.9), 3: (0.34, 0.7)}
+    runs = [
+        staged(Made().run(1, 0.7), seed, sft_loss=loss, proxy_accuracy=accuracy)
+        for seed, (loss, accuracy) in quality.items()
+    ]
+    # Of a pretrained policy nothing is known, and nothing is stopped.
+    tables = made.tables(*runs, *Made(algo="grpo").runs(HIGH))
+    kept, lines = gated(registry, tables)
+    assert sorted(kept.runs["stage_seed"].dropna()) == [1]
+    assert len(kept.runs) == 4 and set(kept.versions["run"]) == set(kept.runs["run"])
+    assert lines == [
+        "stopped by the gate: tldr_nano, stage seed 2: stage/sft_loss is 0.400, and at most 0.36 "
+        "is wanted (1 run)",
+        "stopped by the gate: tldr_nano, stage seed 3: stage/proxy_accuracy is 0.700, and at least "
+        "0.8 is wanted (1 run)",
+    ]
+    assert [(one.seed, one.is_good) for one in stages_of(registry, tables)] == [
+        (1, True),
+        (2, False),
+        (3, False),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("claim", "complaint"),
+    [
+        ({"measure": "beauty"}, "measure=beauty: choose one of"),
+        ({"shows": "more"}, "shows=more: choose one of above, below, equal, not worse"),
+        ({"change": {"mode": ["sync"]}}, r"change.mode=\['sync'\]: pass \[before, after\]"),
+        ({"colour": "red"}, "key=colour: choose one of"),
+        ({"slope": {"run.passes": [1, 2]}}, "has change and slope"),
+        ({"text": None}, "claims.claim.text"),
+    ],
+)
+def test_a_wrong_file_is_refused(tmp_path: Path, claim: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(UserError, match=complaint):
+        read_registry(written(tmp_path, claim=claim))
+
+
+def test_the_files_of_claims_can_be_read_and_each_can_be_shown() -> None:
+    for registry in read_registries():
+        for claim in registry.claims:
+            # A plan whose difference contradicts the claim is refused by its power.
+            assert 0 < planned(claim) <= 1, claim.name
+        assert {claim.name for claim in registry.claims}
+
+
+def planned(claim: Any) -> float:
+    return planned_power(claim, claim.row["plan"]["spread"], 8, 4)
+
+
+def test_the_command_lists_verdicts_and_what_waits(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = tmp_path / "runs"
+    for number, record in enumerate(rungs(NOTHING, NOTHING, (0.10, 0.12, 0.08))):
+        made.write_run(place / str(number), record)
+    claims = tmp_path / "claims"
+    claims.mkdir()
+    written(claims, claim={}, other={"runs": {"model": "nano_l"}})
+    parser = argparse.ArgumentParser()
+    command.add_options(parser)
+    command.run(parser.parse_args([str(place), "--claims", str(claims)]), Console(quiet=False))
+    text = capsys.readouterr().out
+    assert "holds" in text and "-10.0 [-15.0, -5.0] points (95%)" in text
+    assert "waits for runs: other (make sweep SWEEP=off_policy_ladder_nano)" in text
