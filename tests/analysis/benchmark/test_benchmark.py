@@ -12,9 +12,13 @@ import pytest
 
 from rlhf_lab_analysis.benchmark.__main__ import main
 from rlhf_lab_analysis.benchmark.kept import TABLES, load_benchmark
-from rlhf_lab_analysis.comparison.questions.every_question import answers
+from rlhf_lab_analysis.comparison.questions.answers import Criteria
+from rlhf_lab_analysis.comparison.registry.command import power_text
+from rlhf_lab_analysis.comparison.registry.decisions import decide_all
+from rlhf_lab_analysis.comparison.registry.definitions import read_registries
+from rlhf_lab_analysis.comparison.registry.gates import gated
+from rlhf_lab_analysis.comparison.selection import cells
 from rlhf_lab_analysis.publication_tables.escapes import markdown
-from rlhf_lab_analysis.statistics.decisions import NO_WIDTH
 from rlhf_lab_analysis.tables.store import files
 from tests.support import table_records as made
 from tests.support.question_records import Made
@@ -22,12 +26,15 @@ from tests.support.question_records import Made
 pytestmark = pytest.mark.usefixtures("costly")
 
 HIGH = (0.90, 0.92, 0.94)
+NOTHING = (0.0, 0.0, 0.0)
 PAGE = "# Title\n\n<!-- table: begin -->\nTO BE REPLACED\n<!-- table: end -->\n\nThe rest.\n"
 
 
-def runs(folder: Path, conditions: Sequence[Made]) -> Path:
+def runs(folder: Path, conditions: Sequence[Made], losses: Sequence[float] = NOTHING) -> Path:
+    """Runs of each condition, those after the first lower by the losses."""
     for number, one in enumerate(conditions):
-        for record in one.runs(HIGH):
+        lost = losses if number else NOTHING
+        for record in one.runs([high - loss for high, loss in zip(HIGH, lost, strict=True)]):
             name = f"{number}-seed-{record.facts.seed}"
             local = {"output": {"root": "/somewhere/on/this/machine"}}
             told = {"tracker": {"sweep": "ladder", "condition": record.facts.swept}}
@@ -39,7 +46,7 @@ def runs(folder: Path, conditions: Sequence[Made]) -> Path:
 def test_a_page_is_written_between_its_markers(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    place = runs(tmp_path / "runs", [Made(), Made(per_round=16)])
+    place = runs(tmp_path / "runs", [Made(), Made(per_round=16)], (0.12, 0.10, 0.08))
     page, tables = tmp_path / "page.md", tmp_path / "t.parquet"
     page.write_text(PAGE)
     assert main([str(place), "--tables", str(tables), "--docs", str(page)]) == 0
@@ -47,13 +54,13 @@ def test_a_page_is_written_between_its_markers(
     assert text.startswith("# Title\n\n<!-- table: begin -->\n\n6 runs, 2 conditions, 3 seeds")
     assert text.endswith("<!-- table: end -->\n\nThe rest.\n")
     assert "TO BE REPLACED" not in text
-    # Equal to the last bit in every seed: an interval without width decides nothing.
-    because = markdown(f"N=16 against N=1: +0.0 [+0.0, +0.0] points (95%): {NO_WIDTH}")
-    assert f"| cannot tell | {because} |" in text
+    # 12, 10 and 8 points: half of the interval is 4.303 times 2 / sqrt(3).
+    numbers = markdown("N=16 less N=1: -10.0 [-15.0, -5.0] points (95%)")
+    assert f"| holds | {numbers} | 0.62 planned, 0.62 reached |" in text
     # 0.90, 0.92, 0.94: mean 0.92, t of 2 times 0.02 / sqrt(3), on log odds over 0.92 times 0.08.
     assert "| 0.920 [0.854, 0.958] |" in text
-    assert "SWEEP=staleness_nano" in text
-    assert "cannot tell: More updates per round cost win-rate." in capsys.readouterr().out
+    assert "SWEEP=staleness_nano" in text and "on GPUs: Pythia 410m" in text
+    assert "holds: 16 updates per round end at a lower win-rate" in capsys.readouterr().out
     again = page.read_bytes()
     assert main(["--tables", str(tables), "--docs", str(page)]) == 0
     assert page.read_bytes() == again
@@ -83,16 +90,54 @@ def test_a_page_without_markers_is_refused_before_anything_is_kept(
     assert not tables.exists()
 
 
+def test_the_gallery_shows_what_the_runs_allow(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = runs(tmp_path / "runs", [Made(), Made(per_round=16)], (0.12, 0.10, 0.08))
+    page, folder = tmp_path / "gallery.md", tmp_path / "figures" / "benchmark"
+    folder.mkdir(parents=True)
+    (folder / "of_before.png").touch()
+    given = [str(place), "--tables", str(tmp_path / "t.parquet"), "--gallery", str(page)]
+    assert main(given) == 0
+    text = page.read_text()
+    shown = {path.stem for path in folder.glob("*.png")}
+    assert {"claims", "pareto", "fig3_off_policy_ladder"} <= shown
+    assert "of_before" not in shown
+    for name in shown:
+        assert f"![{name}](figures/benchmark/{name}.png)" in text
+        # The full account lies beside.
+        assert (folder / f"{name}.csv").stat().st_size and (folder / f"{name}.txt").read_text()
+    claims = pd.read_csv(folder / "claims.csv")
+    (row,) = claims[claims["claim"].eq("n16_costs")].to_dict("records")
+    assert (row["y"], row["verdict"], row["margin"]) == (pytest.approx(-10.0), "holds", 2.0)
+    assert "not drawn: fig7_passes: " in capsys.readouterr().out
+    sentences = [line for line in text.splitlines() if "[full caption]" in line]
+    assert sentences and all(len(line.split()) < 120 for line in sentences)
+
+
+def test_the_cost_of_the_kept_runs_is_known_before_any_starts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place, tables = runs(tmp_path / "runs", [Made()]), tmp_path / "t.parquet"
+    assert main([str(place), "--tables", str(tables)]) == 0
+    assert main(["--cost", "--tables", str(tables)]) == 0
+    # Three runs of four rounds of ten seconds.
+    assert "ladder: 3 runs, 0.03 core-hours" in capsys.readouterr().out
+
+
 def test_the_committed_benchmark_is_whole_small_and_what_its_page_says() -> None:
     size = sum(path.stat().st_size for path in files(TABLES).values())
     assert size < 10 * 2**20
-    tables = load_benchmark()
-    seeds = tables.runs.groupby(["sweep", "env_id", "condition"])["seed"].nunique()
-    assert seeds.min() >= 5
+    tables, registries = load_benchmark(), read_registries()
+    kept = gated(registries[0], tables)[0]
+    seeds = kept.runs.groupby(["sweep", "env_id", "condition"])["stage_seed"].nunique()
+    assert seeds.min() >= 8
     assert set(tables.runs["state"]) == {"finished"}
     assert not json.dumps(list(tables.runs["config"])).count("/tmp")
     page = (Path(__file__).parents[3] / "docs" / "benchmark.md").read_text()
     assert tables.overview in page
-    for one in answers(tables).every:
-        assert f"| {one.verdict} | {markdown(one.evidence)} |" in page
+    for registry in registries:
+        for one in decide_all(registry, cells(kept), Criteria()).decided:
+            found = one.answer
+            assert f"| {found.verdict} | {markdown(found.evidence)} | {power_text(one)} |" in page
     assert pd.api.types.is_integer_dtype(tables.runs["seed"])

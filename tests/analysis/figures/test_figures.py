@@ -136,8 +136,8 @@ def test_a_condition_looks_the_same_whichever_others_are_drawn() -> None:
     by_loss = samples(of_every("fig4_losses"))
     swapped = samples(draw("fig4_losses", grid(LADDER[::-1])))
     assert (
-        by_loss["ppo"].get_color()
-        == swapped["ppo"].get_color()
+        by_loss["PPO"].get_color()
+        == swapped["PPO"].get_color()
         == value_style("algo", "ppo").colour
     )
 
@@ -151,7 +151,7 @@ def test_the_legend_says_n_and_its_range() -> None:
     runs = ladder_runs()[:-1]
     made = draw("fig4_losses", grid(LADDER, seeds=(1, 2)))
     texts = [text.get_text() for text in made.figure.legends[0].get_texts()]
-    assert "ppo (n=2)" in texts and "N=16 (n=2)" in texts
+    assert "PPO (n=2)" in texts and "N=16 (n=2)" in texts
     uneven = draw(FIG3, tables(*runs))
     shown = [text.get_text() for text in uneven.figure.legends[0].get_texts()]
     assert shown == ["N=1 (n=3)", "N=4 (n=2)"]
@@ -403,16 +403,30 @@ def test_titles_verdicts_and_ticks_of_differences_lie_on_the_page() -> None:
     assert all(one.x1 < other.x0 for one, other in pairwise(labels))
 
 
-def test_members_of_a_front_stand_below_all_points() -> None:
-    figure = of_every("pareto").figure
-    figure.draw_without_rendering()
-    panels = [panel for panel in figure.axes if panel.texts]
-    assert len(panels) == 3
-    for panel in panels:
-        top = panel.texts[0].get_window_extent().y1
-        for line in panel.lines:
-            points = panel.transData.transform(np.asarray(line.get_xydata()))
-            assert points[:, 1].min() > top
+def test_a_front_shows_seeds_and_interquartile_means_with_both_intervals() -> None:
+    seeds = (1, 2, 3, 4)
+    runs = [run_of(s, {"mode": mode, "algo": "ppo"}, end_of(s, 0), "own")
+            for mode in ("sync", "async") for s in seeds]  # fmt: skip
+    made = draw("pareto", tables(*runs))
+    data = made.data[made.data.x_name == "x/flops"].set_index("condition")
+    ends = sorted(end_of(s, 0)["gold/win_rate"] for s in seeds)
+    # Of four the middle two.
+    assert data.loc["sync S=0", "y"] == pytest.approx((ends[1] + ends[2]) / 2)
+    assert (data["low"] <= data["y"]).all() and (data["y"] <= data["high"]).all()
+    assert (data["low"] >= ends[0] - 1e-12).all() and (data["high"] <= ends[-1] + 1e-12).all()
+    assert (data["x_low"] <= data["x"]).all() and (data["x"] <= data["x_high"]).all()
+    panel = made.figure.axes[0]
+    faint = [line for line in panel.lines if line.get_alpha() == 0.3]
+    assert [len(np.asarray(line.get_xdata())) for line in faint] == [4, 4]
+    assert sum(line.get_linestyle() == ":" for line in panel.lines) == 1, "sync joined to async"
+
+
+def test_a_front_fits_a_page_and_names_what_it_leaves_out() -> None:
+    runs = [run_of(s, {"mode": mode}, end_of(s, 0), f"sweep {number}")
+            for number in range(6) for mode in ("sync", "async") for s in (1, 2)]  # fmt: skip
+    made = draw("pareto", tables(*runs))
+    assert made.figure.get_figheight() < 10
+    assert any("2 more sweeps have such runs" in text for text in made.warnings)
 
 
 def test_no_legend_has_two_entries_that_look_the_same() -> None:

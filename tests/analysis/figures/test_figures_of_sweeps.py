@@ -24,8 +24,9 @@ pytestmark = pytest.mark.usefixtures("costly")
 
 # Of any two conditions; they take no sweep of their own.
 FOR_ANY = ("aggregates", "differences", "frontier", "pareto")
-# Both are read from the figures of any runs: win-rate over KL, and the front of cost and win-rate.
-WITHOUT_FIGURE = ("kl_frontier", "compute_optimal")
+# They are read from the figures of any runs, as win-rate over KL, and the front of cost and
+# win-rate; catching up is figure 3 of its runs.
+WITHOUT_FIGURE = ("kl_frontier", "compute_optimal", "catch_up", "learning_rate")
 OF_SWEEPS = [
     (name, sweep) for name, spec in FIGURES.items() for sweep in spec.sweeps if sweep in QUESTIONS
 ]
@@ -65,7 +66,7 @@ def test_the_reward_models_of_the_full_sweep_have_the_names_of_their_options() -
 
 
 def test_a_larger_reward_model_gets_a_verdict_in_the_full_form() -> None:
-    (found,) = scale.ask(cells(full("reward_scale")), Criteria())
+    found, _ = scale.ask(cells(full("reward_scale")), Criteria())
     assert found.claim == scale.REWARD.text
     # The losses along N are equal by construction: conditions are .01 apart.
     assert found.verdict in (Verdict.holds, Verdict.negligible, Verdict.cannot_tell)
