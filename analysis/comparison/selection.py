@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 import pandas as pd
 
+from rlhf_lab.runs.folder import LAST
 from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.sources.conditions import LETTERS, NUMBERS, PARTS, TUNING
 from rlhf_lab_analysis.sources.record import look_up
@@ -33,7 +34,8 @@ class Cell:
     the `by` keys of the tables. runs: for each seed, its row of the tables' runs. Where stages have
     seeds of their own, these are the seeds here, as runs that share the stages are not independent:
     numbers are means over the runs of a stage seed, and `runs` has the first. repeats: runs of each
-    seed.
+    seed. finals: the row of the last version on more prompts (eval.last_prompts), of seeds that
+    have one.
     """
 
     sweep: str
@@ -44,6 +46,7 @@ class Cell:
     rows: Mapping[int, pd.DataFrame]
     recorded: Mapping[int, pd.DataFrame]
     repeats: Mapping[int, int] = field(default_factory=dict)
+    finals: Mapping[int, pd.DataFrame] = field(default_factory=dict)
 
     @property
     def num_runs(self) -> int:
@@ -77,11 +80,17 @@ class Cell:
         return next(iter(found.values()))
 
     def scores(self, metric: str) -> dict[int, float]:
-        """The metric of the last evaluated version, by seed.
+        """The metric of the last evaluated version, by seed; on more prompts if it has been judged
+        on these too (`finals`).
 
         Raises UserError if a run has none, or it is NaN.
         """
-        return {seed: self._last(seed, metric) for seed in self.seeds}
+        return {seed: self._numbers(seed, metric, at_end=True)[-1] for seed in self.seeds}
+
+    def ways_end(self, metric: str) -> dict[int, float]:
+        """The metric of the last evaluated version on the prompts of those before it, by seed: what
+        goes with `starts` and `paths`."""
+        return {seed: self._numbers(seed, metric)[-1] for seed in self.seeds}
 
     def starts(self, metric: str) -> dict[int, float]:
         """The metric of version 0, which is SFT, by seed."""
@@ -121,11 +130,17 @@ class Cell:
         """A short label with the given parts: `ppo N=16`."""
         return " ".join(part for name in parts if (part := part_label(name, self.parts.get(name))))
 
-    def _last(self, seed: int, metric: str) -> float:
-        return self._numbers(seed, metric)[-1]
+    def at_the_end(self, seed: int) -> pd.DataFrame:
+        """The evaluated versions of a seed, the last one by its evaluation on more prompts if it
+        has one: what conditions are compared by at their end."""
+        rows, final = self.rows[seed], self.finals.get(seed)
+        if final is None or not len(rows):
+            return rows
+        whole = final.reindex(columns=rows.columns)
+        return pd.concat([rows.iloc[:-1], whole]) if len(rows) > 1 else whole
 
-    def _numbers(self, seed: int, column: str) -> list[float]:
-        rows = self.rows[seed]
+    def _numbers(self, seed: int, column: str, at_end: bool = False) -> list[float]:
+        rows = self.at_the_end(seed) if at_end else self.rows[seed]
         if column not in rows:
             raise UserError(f"{column}: {self.condition} has no such column; it has {list(rows)}")
         values = [float(value) for value in rows[column]]
@@ -173,8 +188,9 @@ def cells(tables: Tables, unjudged: bool = False) -> Selection:
     rounds, or its condition and seed are there already; `left_out` has the reason.
     """
     left_out: list[str] = []
-    versions = unlabelled(tables.versions)
+    versions = labelled(tables.versions, "")
     rows = {str(run): frame for run, frame in versions.groupby("run")}
+    finals = {str(run): frame for run, frame in labelled(tables.versions, LAST).groupby("run")}
     recorded = {str(run): frame for run, frame in tables.points.groupby("run")}
     if unjudged:
         every = [str(run) for run in tables.runs["run"]]
@@ -191,7 +207,7 @@ def cells(tables: Tables, unjudged: bool = False) -> Selection:
         if runs:
             key = (str(sweep), str(env), str(condition))
             parts = parts_of(next(iter(runs.values())), tables.runs)
-            found.append(cell_of(key, parts, runs, rows, recorded, tables.points[:0]))
+            found.append(cell_of(key, parts, runs, (rows, recorded, finals), tables.points[:0]))
     return Selection(tuple(found), tuple(left_out))
 
 
@@ -199,11 +215,12 @@ def cell_of(
     key: Key,
     parts: Mapping[str, Any],
     runs: Mapping[Seeds, Mapping[str, Any]],
-    rows: Mapping[str, pd.DataFrame],
-    recorded: Mapping[str, pd.DataFrame],
+    frames: tuple[Mapping[str, pd.DataFrame], ...],
     none: pd.DataFrame,
 ) -> Cell:
-    """A condition from its runs. none: recorded points of a run that has none."""
+    """A condition from its runs. frames: versions, recorded points and last evaluations of each.
+    none: recorded points of a run that has none."""
+    rows, recorded, finals = frames
     groups: dict[int, list[Mapping[str, Any]]] = {}
     for (stage_seed, seed), row in sorted(runs.items(), key=lambda one: one[0]):
         groups.setdefault(stage_seed or seed, []).append(row)
@@ -215,6 +232,11 @@ def cell_of(
         {unit: mean_of([rows[run] for run in every], "version") for unit, every in ids.items()},
         {unit: mean_of([recorded.get(run, none) for run in every]) for unit, every in ids.items()},
         {unit: len(every) for unit, every in groups.items()},
+        {
+            unit: mean_of([finals[run] for run in every], "version")
+            for unit, every in ids.items()
+            if all(run in finals for run in every)
+        },
     )
 
 
@@ -238,9 +260,9 @@ def mean_of(frames: Sequence[pd.DataFrame], key: str = "") -> pd.DataFrame:
     return first.reset_index(drop=True)
 
 
-def unlabelled(versions: pd.DataFrame) -> pd.DataFrame:
-    """The evaluations that a run makes of itself, in order of versions."""
-    own = versions[versions["label"].fillna("") == ""]
+def labelled(versions: pd.DataFrame, label: str) -> pd.DataFrame:
+    """The evaluations with a label, in order of versions; '' for those of a run's own versions."""
+    own = versions[versions["label"].fillna("") == label]
     return own.sort_values(["run", "version"], kind="stable")
 
 

@@ -152,7 +152,7 @@ def targets(families: Sequence[Family]) -> FigureBuilder:
 
 def target_of(first: Cell) -> float:
     """A win-rate between the start and the end of a condition."""
-    start, end = (np.mean([*each(WIN_RATE).values()]) for each in (first.starts, first.scores))
+    start, end = (np.mean([*each(WIN_RATE).values()]) for each in (first.starts, first.ways_end))
     return float(start + TARGET_SHARE * (end - start))
 
 

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 
 from rlhf_lab_analysis.comparison.selection import Cell
 from rlhf_lab_analysis.figures.figure_builder import FigureBuilder
-from rlhf_lab_analysis.figures.mean_curves import mean_curve
+from rlhf_lab_analysis.figures.mean_curves import end_curve
 from rlhf_lab_analysis.figures.primitives import name_of, record_version, seeds_column, style_of
 from rlhf_lab_analysis.figures.series_style import SeriesStyle
 from rlhf_lab_analysis.figures.style import GREY, plain
@@ -25,7 +25,7 @@ def level_rows(
     """The metric at the last version, a row for each condition; the first one on top."""
     names = [name_of(cell, keys) for cell in cells]
     for row, (cell, name) in enumerate(zip(cells, names, strict=True)):
-        curve, style = mean_curve(cell, "version", metric), style_of(cell, keys)
+        curve, style = end_curve(cell, "version", metric), style_of(cell, keys)
         y, low, high = curve.point(-1)
         interval_bar(axes, (low, high), row, style.colour)
         axes.plot([y], [row], color=style.colour, marker=style.marker, mec="white", mew=0.4)

@@ -12,7 +12,7 @@ from rlhf_lab_analysis.comparison.families import value_of
 from rlhf_lab_analysis.comparison.selection import Cell
 from rlhf_lab_analysis.figures.families import group_by
 from rlhf_lab_analysis.figures.figure_builder import FigureBuilder
-from rlhf_lab_analysis.figures.mean_curves import mean_curve
+from rlhf_lab_analysis.figures.mean_curves import end_curve
 from rlhf_lab_analysis.figures.primitives import (
     add_to_legend,
     name_of,
@@ -55,7 +55,7 @@ def line(
     builder: FigureBuilder, axes: Axes, cells: Sequence[Cell], spec: LadderSpec, aside: float
 ) -> None:
     """One line of a ladder. aside: by which share of x it is moved beside other lines."""
-    curves = [mean_curve(cell, "version", spec.metric) for cell in cells]
+    curves = [end_curve(cell, "version", spec.metric) for cell in cells]
     styles = [style_of(cell, spec.keys) for cell in cells]
     at = np.array([float(value_of(cell, spec.over)) for cell in cells])
     y = np.array([curve.point(-1) for curve in curves])

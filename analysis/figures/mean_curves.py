@@ -46,11 +46,14 @@ def options_for(metric: str, values: Iterable[float] = ()) -> Options:
     return STUDENT.for_shares(values) if is_share(metric) else STUDENT
 
 
-def values_at(cell: Cell, columns: Sequence[str]) -> dict[int, dict[int, tuple[float, ...]]]:
-    """By seed and version the columns, where all of them are finite numbers."""
+def values_at(
+    cell: Cell, columns: Sequence[str], at_end: bool = False
+) -> dict[int, dict[int, tuple[float, ...]]]:
+    """By seed and version the columns, where all of them are finite numbers. at_end: the last
+    version by its evaluation on more prompts, for which earlier ones are no way."""
     by_seed: dict[int, dict[int, tuple[float, ...]]] = {}
     for seed in cell.seeds:
-        rows = cell.rows[seed]
+        rows = cell.at_the_end(seed) if at_end else cell.rows[seed]
         has_all = all(name in rows for name in columns)
         table = rows[["version", *columns]] if has_all else rows[:0]
         by_seed[seed] = {
@@ -71,10 +74,15 @@ def is_judged(cell: Cell, columns: Sequence[str]) -> bool:
     return bool(common(values_at(cell, columns)))
 
 
-def mean_curve(cell: Cell, x: str, y: str) -> MeanCurve:
+def end_curve(cell: Cell, x: str, y: str) -> MeanCurve:
+    """The same, whose last point is the one that conditions are compared by."""
+    return mean_curve(cell, x, y, at_end=True)
+
+
+def mean_curve(cell: Cell, x: str, y: str, at_end: bool = False) -> MeanCurve:
     """Means with intervals of both columns. A version that a seed lacks, or where it is NaN, is
     left out for all, with a warning. `is_judged`: whether any is left."""
-    values = values_at(cell, (x, y))
+    values = values_at(cell, (x, y), at_end)
     versions = common(values)
     everything = {int(v) for seed in cell.seeds for v in cell.rows[seed]["version"]}
     warnings = []

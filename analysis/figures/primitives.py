@@ -11,7 +11,7 @@ from matplotlib.lines import Line2D
 from rlhf_lab_analysis.comparison.families import order, value_of
 from rlhf_lab_analysis.comparison.selection import Cell
 from rlhf_lab_analysis.figures.figure_builder import FigureBuilder
-from rlhf_lab_analysis.figures.mean_curves import MeanCurve, mean_curve
+from rlhf_lab_analysis.figures.mean_curves import MeanCurve, end_curve, mean_curve
 from rlhf_lab_analysis.figures.series_style import SeriesStyle, combine_styles, value_style
 from rlhf_lab_analysis.figures.style import GREY
 from rlhf_lab_analysis.words import KL, label, setting_text
@@ -74,7 +74,7 @@ def end_point(
     builder: FigureBuilder, axes: Axes, cell: Cell, keys: Sequence[str], xy: tuple[str, str]
 ) -> None:
     """The last version alone, with a cross of intervals."""
-    curve, style = mean_curve(cell, *xy), style_of(cell, keys)
+    curve, style = end_curve(cell, *xy), style_of(cell, keys)
     axes.plot(curve.x[0][-1], curve.y[0][-1], color=style.colour, marker=style.marker, ls="none")
     cross(axes, curve, style)
     record(builder, axes, cell, keys, xy, curve, (-1,))

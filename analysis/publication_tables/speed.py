@@ -99,7 +99,7 @@ def targets(cells: Sequence[Cell], options: TableOptions) -> dict[str, float]:
     for env in dict.fromkeys(cell.env for cell in cells):
         own = [cell for cell in cells if cell.env == env]
         starts = [value for cell in own for value in cell.starts(options.quality).values()]
-        ends = [fmean(cell.scores(options.quality).values()) for cell in own]
+        ends = [fmean(cell.ways_end(options.quality).values()) for cell in own]
         half = (fmean(starts) + max(ends)) / 2
         found[env] = half if options.target is None else options.target
     return found

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from rlhf_lab_analysis.comparison.selection import unlabelled
+from rlhf_lab_analysis.comparison.selection import labelled
 from rlhf_lab_analysis.sources.axes import STEP
 from rlhf_lab_analysis.tables.table import Tables
 from rlhf_lab_analysis.words import COMPLETIONS, DEVICE_HOURS, FLOPS, KL, UPDATES, WALL
@@ -41,7 +41,10 @@ class Chosen:
 def choose(tables: Tables, metric: str, modes: bool = False) -> Chosen:
     """The metrics and axes that these runs have; the chosen metric comes first. modes: whether runs
     differ in mode, which changes how long they take: then wall-clock is the first axis."""
-    judged, recorded = numeric_columns(unlabelled(tables.versions)), numeric_columns(tables.points)
+    judged, recorded = (
+        numeric_columns(labelled(tables.versions, "")),
+        numeric_columns(tables.points),
+    )
     known = judged | recorded
     axes = [axis for axis in AXES if axis in (judged if axis == KL else known)]
     if UPDATES in axes and STEP in axes:

@@ -376,7 +376,10 @@ def test_the_last_version_may_answer_more_prompts(
     where = (f"output.dir={tmp_path}/run", f"output.cache={cache}", "stage_seed=1", "seed=7")
     assert call("train", "debug=tiny", *own, *where, monkeypatch=monkeypatch) == 0
     rows = read_rows(tmp_path / "run" / "evals.jsonl")
-    assert [row["eval/prompts"] for row in rows] == [3, 3, 5]
+    assert [row["eval/prompts"] for row in rows] == [3, 3, 3]
+    (last,) = read_rows(tmp_path / "run" / "evals-last.jsonl")
+    assert (last["version"], last["eval/prompts"]) == (2, 5)
+    assert last["stage/sft_loss"] == rows[0]["stage/sft_loss"]
     # What the stages reached is recorded with each version.
     assert len({row["stage/sft_loss"] for row in rows}) == 1
     assert 0 <= rows[0]["stage/proxy_accuracy"] <= 1

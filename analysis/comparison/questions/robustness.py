@@ -117,7 +117,7 @@ def answer_learning(preferred: Ladder, others: Sequence[Ladder], criteria: Crite
     parts = {
         one.algo: Part(
             f"{one.algo}, gain over SFT",
-            one.high.scores(criteria.quality),
+            one.high.ways_end(criteria.quality),
             one.high.starts(criteria.quality),
             is_denied=one is not preferred,
         )

@@ -46,8 +46,8 @@ def kl(cell: Cell, criteria: Criteria) -> Effects:
 
 
 def gain(cell: Cell, criteria: Criteria) -> Effects:
-    """The last version's quality less that of version 0, which is SFT."""
-    return minus(cell.scores(criteria.quality), cell.starts(criteria.quality))
+    """The last version's quality less that of version 0, which is SFT, on the same prompts."""
+    return minus(cell.ways_end(criteria.quality), cell.starts(criteria.quality))
 
 
 def over_updates(after: Cell, before: Cell, criteria: Criteria) -> Effects:

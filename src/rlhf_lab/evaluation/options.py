@@ -31,10 +31,10 @@ class EvalOptions(limits.Limited, key="eval"):
     prompts: int = limits.count(512, about="Prompts of the split that are answered.")
     last_prompts: int = limits.count(
         0,
-        also={0: "for as many as of the others"},
+        also={0: "for no second evaluation"},
         about=(
-            "Prompts that the last version answers, where claims about it need a finer win-rate "
-            "than those about the way; 0 is eval.prompts."
+            "Prompts that the last version answers in a second evaluation, evals-last.jsonl: "
+            "claims about the end need a finer win-rate than the way to it. 0 makes none."
         ),
     )
     snapshots: int = limits.count(
@@ -135,10 +135,6 @@ class EvalOptions(limits.Limited, key="eval"):
             ("eval.last_prompts", self.last_prompts),
             key=lambda one: one[1],
         )
-
-    def prompts_of(self, is_last: bool) -> int:
-        """How many prompts a version answers."""
-        return (self.last_prompts if is_last else 0) or self.prompts
 
     def versions(self, num_rounds: int) -> tuple[int, ...]:
         """Which versions to keep: version 0 is SFT, version num_rounds the end."""

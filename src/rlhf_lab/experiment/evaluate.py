@@ -8,12 +8,14 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+from rlhf_lab.evaluation.evaluator import Evaluator
 from rlhf_lab.evaluation.score_table import cells, number, with_bounds
 from rlhf_lab.experiment.build import build_evaluator
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.experiment.policy_loader import PolicyLoader
 from rlhf_lab.experiment.sources import Sources
 from rlhf_lab.experiment.spread_sampling import spread_evaluator
+from rlhf_lab.runs.folder import LAST
 from rlhf_lab.runs.jsonl import write_rows
 from rlhf_lab.runs.reading import Unreadable
 from rlhf_lab.runs.saved_tensors import check_tensors, read_tensors, saved_versions
@@ -35,7 +37,9 @@ class Evaluated:
 def evaluate_run(
     config: Config, sources: Sources, loader: PolicyLoader, folder: Path, console: Console
 ) -> list[Metrics]:
-    """Judge the saved versions of a run; evals.jsonl and samples.jsonl are written anew."""
+    """Judge the saved versions of a run; evals.jsonl and samples.jsonl are written anew, and
+    evals-last.jsonl where the last version is judged on more prompts as well: prompts differ in how
+    easily they are won, so that all rows of evals.jsonl are of the same ones."""
     saved = saved_weights(folder)
     evaluator = build_evaluator(config, sources, loader)
     rows = []
@@ -45,19 +49,30 @@ def evaluate_run(
     ):
         stages = {"eval/options": config.eval.name, **sources.quality}
         for version, path in saved.items():
-            prompts = config.eval.prompts_of(is_last=version == config.run.num_rounds)
-            start = perf_counter()
-            metrics, table = judge.evaluate(Weights(version, read_tensors(path)), prompts)
-            seconds = perf_counter() - start
-            rows.append(metrics | stages | speed(metrics, seconds))
-            bar.advance(1, **shown_numbers(metrics))
+            weights = Weights(version, read_tensors(path))
+            row, table = timed(judge, weights, config.eval.prompts)
+            rows.append(row | stages)
+            bar.advance(1, **shown_numbers(row))
+        last = [rows[-1]]
+        if config.eval.last_prompts:
+            row, table = timed(judge, weights, config.eval.last_prompts)
+            last = [row | stages]
     table = table[: config.eval.table_rows]
     label = f"-{config.eval.label}" if config.eval.label else ""
     write_rows(folder / f"evals{label}.jsonl", rows)
+    if config.eval.last_prompts:
+        write_rows(folder / f"evals{label}-{LAST}.jsonl", last)
     write_rows(folder / f"samples{label}.jsonl", table)
-    console.print(headline(rows[-1]))
+    console.print(headline(last[0]))
     show_samples(console, table)
     return rows
+
+
+def timed(judge: Evaluator, weights: Weights, prompts: int) -> tuple[Metrics, list[dict[str, Any]]]:
+    """The evaluation of a version on the first prompts, with the seconds that it took."""
+    start = perf_counter()
+    metrics, table = judge.evaluate(weights, prompts)
+    return metrics | speed(metrics, perf_counter() - start), table
 
 
 def saved_weights(folder: Path) -> dict[int, Path]:

@@ -26,6 +26,8 @@ MANIFEST = "manifest.json"
 CONFIG = "config.yaml"
 METRICS = "metrics.jsonl"
 EVALS = "evals.jsonl"
+# Label of the evaluation of the last version on more prompts: evals-last.jsonl.
+LAST = "last"
 SCHEDULE = "schedule.jsonl"
 TIMELINE = "timeline.jsonl"
 VALIDATION = "validation.jsonl"

@@ -61,9 +61,9 @@ def written(folder: Path, gates: dict[str, Any] | None = None, **claims: dict[st
     return path
 
 
-def decided(folder: Path, runs: Sequence[Record], **claim: Any) -> Decisions:
+def decided(folder: Path, records: Sequence[Record], **claim: Any) -> Decisions:
     registry = read_registry(written(folder, claim=claim))
-    return decide_all(registry, cells(made.tables(*runs)), Criteria())
+    return decide_all(registry, cells(made.tables(*records)), Criteria())
 
 
 def only(found: Decisions) -> Decision:
@@ -223,6 +223,33 @@ def test_runs_of_one_stage_seed_count_once(tmp_path: Path) -> None:
     half = T2 * 0.05 / math.sqrt(3)
     assert (estimate.point, estimate.high - estimate.point) == pytest.approx((-0.10, half))
     assert found.answer.runs == "12 runs, 3 seeds (1, 3, 4)"
+
+
+def with_last(run: Record, end: float) -> Record:
+    """A run whose last version is judged on more prompts as well."""
+    last = {**run.evals[-1], "label": "last", "gold/win_rate": end}
+    return replace(run, evals=[*run.evals, last])
+
+
+def test_ends_are_those_on_more_prompts_and_ways_are_not(tmp_path: Path) -> None:
+    low = [with_last(run, 0.8) for run in Made().runs(HIGH)]
+    high = [
+        with_last(run, 0.8 - loss)
+        for run, loss in zip(
+            Made(per_round=16).runs(less(HIGH, (0.3, 0.3, 0.3))), (0.10, 0.12, 0.08), strict=True
+        )
+    ]
+    found = only(decided(tmp_path, [*low, *high]))
+    assert found.answer.numbers[0].estimate.point == pytest.approx(-0.10)
+    # From SFT at 0.4 to 0.42 on the prompts of the way, whatever the end is on others.
+    gain = {"change": None, "measure": "gain_over_sft", "shows": "above", "runs": {
+        "run.updates_per_round": 16}, "plan": {"truth": 0.1, "spread": 0.1}}  # fmt: skip
+    assert only(decided(tmp_path, high, **gain)).answer.numbers[0].estimate.point == pytest.approx(
+        0.02
+    )
+    (cell,) = cells(made.tables(*low)).cells
+    assert cell.scores("gold/win_rate") == {1: 0.8, 2: 0.8, 3: 0.8}
+    assert [ys[-1] for _, ys in cell.paths("x/updates", "gold/win_rate").values()] == [*HIGH]
 
 
 def test_gates_stop_runs_of_bad_stages(tmp_path: Path) -> None:
