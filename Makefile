@@ -220,14 +220,11 @@ bench-statistics: $(INSTALLED)  ## our bootstrap against rliable's on the same s
 coverage: $(INSTALLED)  ## how often intervals hold the truth: tables of docs/statistics.md (minutes)
 	$(BIN)/python -m rlhf_lab_analysis.speed.interval_coverage --docs docs/statistics.md
 
-# Every job of these is a part of a nano sweep, with the settings of the tables that are kept (a test compares them). nano_l, of
-# which SFT takes minutes to a quarter of an hour a seed, is in none; policy_scale_nano has the shorter SFT that was meant for it.
-# The seconds of sync and async are compared with one job at a time.
+# Those of the tracked tables, which a test compares. nano_m and nano_l, of which SFT takes minutes to a quarter of an hour a seed,
+# are in none. The seconds of sync and async are compared with one job at a time.
 benchmark: $(INSTALLED)  ## train the tracked benchmark anew below BENCHMARK, and write its tables, docs/benchmark.md and docs/gallery.md (hours)
 	$(BIN)/python -m rlhf_lab_analysis.benchmark --cost
 	$(MAKE) benchmark-sweep SWEEP=off_policy_ladder_nano
-	$(MAKE) benchmark-sweep SWEEP=catch_up_nano
-	$(MAKE) benchmark-sweep SWEEP=rate_schedule_nano OVERRIDES="run.updates_per_round=64 optim.schedule_per=round"
 	$(MAKE) benchmark-sweep SWEEP=staleness_nano OVERRIDES="staleness=s0,s1,s4,s4_corrected"
 	$(MAKE) benchmark-sweep SWEEP=passes_nano OVERRIDES="model=nano_s"
 	$(MAKE) benchmark-sweep SWEEP=samples_per_prompt_nano OVERRIDES="model=nano_s"

@@ -53,6 +53,12 @@ class Cell:
         return sum(self.repeats.values()) or len(self.runs)
 
     @property
+    def unit(self) -> str:
+        """What `seeds` are: of the stages, or of the runs."""
+        row = next(iter(self.runs.values()))
+        return "stage seed" if seeds_of(row)[0] else "seed"
+
+    @property
     def seeds(self) -> tuple[int, ...]:
         return tuple(sorted(self.runs))
 

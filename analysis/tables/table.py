@@ -156,6 +156,9 @@ def selection_size(runs: pd.DataFrame) -> str:
     seedless = int(runs["seed"].isna().sum())
     number = len(runs.groupby(["env_id", "condition"]))
     named = f"{count(len(seeds), 'seed')} ({', '.join(map(str, seeds))})" if seeds else "no seed"
+    stages = sorted(int(seed) for seed in runs["stage_seed"].dropna().unique())
+    if stages:
+        named = f"{count(len(stages), 'stage seed')} ({', '.join(map(str, stages))}), {named}"
     return f"{count(len(runs), 'run')}, {count(number, 'condition')}, {named}" + (
         f", {seedless} without a seed" if seedless and seeds else ""
     )

@@ -177,4 +177,4 @@ def runs_of(cells: Sequence[Cell]) -> str:
     seeds = sorted({seed for cell in cells for seed in cell.seeds})
     runs = sum(cell.num_runs for cell in cells)
     named = ", ".join(map(str, seeds))
-    return f"{count(runs, 'run')}, {count(len(seeds), 'seed')} ({named})"
+    return f"{count(runs, 'run')}, {count(len(seeds), cells[0].unit)} ({named})"

@@ -222,7 +222,7 @@ def test_runs_of_one_stage_seed_count_once(tmp_path: Path) -> None:
     # -5, -10 and -15 points: a standard deviation of 5.
     half = T2 * 0.05 / math.sqrt(3)
     assert (estimate.point, estimate.high - estimate.point) == pytest.approx((-0.10, half))
-    assert found.answer.runs == "12 runs, 3 seeds (1, 3, 4)"
+    assert found.answer.runs == "12 runs, 3 stage seeds (1, 3, 4)"
 
 
 def with_last(run: Record, end: float) -> Record:
