@@ -76,13 +76,17 @@ def alone(claim: Definition, chosen: Selection, criteria: Criteria) -> Iterator[
     elif "change" in claim.row:
         for before, after in pairs(claim, chosen):
             yield Compared(
-                change_text(claim), effect(claim, after, before, criteria), (after, before)
+                claim.measure.label or change_text(claim),
+                effect(claim, after, before, criteria),
+                (after, before),
             )
     else:
         measure = claim.measure.of_one
         assert measure is not None, f"{claim.name}: {claim.measure.name} compares two conditions"
         for cell in drop_shared(chosen.cells):
-            yield Compared(claim.measure.name, measure(cell, criteria), (cell,))
+            yield Compared(
+                claim.measure.label or claim.measure.name, measure(cell, criteria), (cell,)
+            )
 
 
 def effect(claim: Definition, after: Cell, before: Cell, criteria: Criteria) -> Effects:

@@ -23,13 +23,15 @@ QUARTER = 4
 class Measure:
     """of_pair: what the first condition has more than the second, by seed. of_one: the number of a
     condition itself, if it has one. unit: of both; times are logarithms. margin: the largest
-    difference that does not matter, unless the claim has its own."""
+    difference that does not matter, unless the claim has its own. label: what the number is, where
+    that is not the change."""
 
     name: str
     unit: Unit
     margin: float
     of_pair: Callable[[Cell, Cell, Criteria], Effects]
     of_one: Callable[[Cell, Criteria], Effects] | None = None
+    label: str = ""
 
 
 def difference_of(of_one: Callable[[Cell, Criteria], Effects]) -> Callable[..., Effects]:
@@ -104,7 +106,7 @@ MEASURES: Mapping[str, Measure] = {
     one.name: one
     for one in (
         Measure("quality", Unit.points, 0.02, difference_of(quality), quality),
-        Measure("gain_over_sft", Unit.points, 0.02, difference_of(gain), gain),
+        Measure("gain_over_sft", Unit.points, 0.02, difference_of(gain), gain, "gain over SFT"),
         Measure("quality_over_updates", Unit.points, 0.02, over_updates),
         Measure(
             "quality_after_a_quarter",
@@ -117,6 +119,12 @@ MEASURES: Mapping[str, Measure] = {
         Measure("quality_at_equal_wall_clock", Unit.points, 0.02, equal_wall_clock),
         Measure("kl", Unit.nats, 0.1, difference_of(kl), kl),
         Measure("wall_clock", Unit.times, 0.05, wall_clock),
-        Measure("speed_up_over_overlap", Unit.times, 0.1, over_overlap),
+        Measure(
+            "speed_up_over_overlap",
+            Unit.times,
+            0.1,
+            over_overlap,
+            label="speed-up / ((g + t) / max(g, t))",
+        ),
     )
 }
