@@ -110,8 +110,11 @@ def test_seconds_a_round_do_not_depend_on_how_many_rounds_were_kept(
     generated = [float(re.findall(r", ([\d.]+) s of generation", title)[0]) for title in titles]
     for cell, seconds in zip(in_rank(selection, "passes"), generated, strict=True):
         rounds = cell.config("run.updates") / cell.parts["passes"]
-        took = np.mean([*cell.last_recorded("seconds/take").values()]) / rounds
-        assert seconds == pytest.approx(float(took), rel=0.25)
+        least, most = (
+            np.mean([*cell.last_recorded(f"seconds/{part}").values()]) / rounds
+            for part in ("generate", "take")
+        )
+        assert 0.8 * least < seconds < 1.2 * most
     assert "one round in 4" in made.caption and "one round in 2" in made.caption
 
 
