@@ -16,14 +16,14 @@ from pathlib import Path
 
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab_analysis.benchmark.gallery import write_gallery
-from rlhf_lab_analysis.benchmark.kept import TABLES, load_benchmark, save_benchmark
+from rlhf_lab_analysis.benchmark.kept import TABLES, load_benchmark, load_weak, save_benchmark
 from rlhf_lab_analysis.benchmark.page import page
 from rlhf_lab_analysis.benchmark.timeline_picture import write_timeline_picture
 from rlhf_lab_analysis.command import exit_code
 from rlhf_lab_analysis.comparison.questions.answers import Criteria
 from rlhf_lab_analysis.comparison.registry.decisions import core_seconds, decide_all
 from rlhf_lab_analysis.comparison.registry.definitions import read_registries
-from rlhf_lab_analysis.comparison.registry.gates import gated, stages_of, without
+from rlhf_lab_analysis.comparison.registry.gates import stages_of
 from rlhf_lab_analysis.comparison.selection import Selection, cells
 from rlhf_lab_analysis.markdown import split_at_markers
 from rlhf_lab_analysis.tables.table import Tables, count
@@ -60,16 +60,15 @@ def run(given: argparse.Namespace, console: Console) -> None:
 
 def write(given: argparse.Namespace, tables: Tables, console: Console) -> None:
     """Decide all claims, and write the page, the gallery and the picture that are asked for."""
-    registries, kept = read_registries(), tables
-    for one in registries:
-        kept, _ = gated(one, kept)
-    selection = cells(kept)
+    registries, selection = read_registries(), cells(tables)
     found = [decide_all(one, selection, Criteria()) for one in registries]
     for made in (one.answer for decisions in found for one in decisions.decided):
         console.print(f"{made.verdict}: {made.claim} ({made.setting}) {made.evidence}")
     if given.docs:
-        weak = cells(without(tables, {*kept.runs["run"]}))
-        stages = [stage for one in registries for stage in stages_of(one, tables)]
+        weak = load_weak(given.tables)
+        every = [tables, *([weak] if weak else [])]
+        found_stages = (row for one in registries for each in every for row in stages_of(one, each))
+        stages = sorted(found_stages, key=lambda stage: (stage.task, stage.model, stage.seed))
         write_page(given.docs, page(tables, selection, weak, found, stages, Criteria()))
         console.print(f"wrote {given.docs}")
     if given.gallery:

@@ -9,7 +9,7 @@ from pathlib import Path
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab_analysis.comparison.registry.decisions import Decisions
 from rlhf_lab_analysis.comparison.selection import Selection
-from rlhf_lab_analysis.figures.catalogue import FIGURES, draw_selection, missing
+from rlhf_lab_analysis.figures.catalogue import FIGURES, draw_pages, missing, page_name
 from rlhf_lab_analysis.figures.claims_forest import claims_forest
 from rlhf_lab_analysis.figures.figure_builder import DrawnFigure
 from rlhf_lab_analysis.figures.style import write
@@ -38,13 +38,13 @@ def write_gallery(
     lines = [HEAD]
     decided = [one for decisions in found for one in decisions.decided]
     for place, drawn in enumerate(claims_forest(decided)):
-        name = CLAIMS if place == 0 else f"{CLAIMS}_{place + 1}"
-        lines += entry(name, drawn, drawn.caption, folder, page)
+        lines += entry(page_name(CLAIMS, place), drawn, drawn.caption, folder, page)
     for name, spec in FIGURES.items():
         if lacks := missing(name, selection):
             console.print(f"not drawn: {name}: {lacks}")
             continue
-        lines += entry(name, draw_selection(name, selection), f"{spec.caption}.", folder, page)
+        for place, drawn in enumerate(draw_pages(name, selection)):
+            lines += entry(page_name(name, place), drawn, f"{spec.caption}.", folder, page)
     page.write_text("\n".join(lines), encoding="utf-8")
     console.print(f"wrote {page} and {folder}")
 

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rlhf_lab.types.errors import UserError
+from rlhf_lab_analysis.comparison.registry.definitions import read_registries
+from rlhf_lab_analysis.comparison.registry.gates import gated, without
 from rlhf_lab_analysis.sources.axes import AXES
 from rlhf_lab_analysis.tables.compact import compact
 from rlhf_lab_analysis.tables.gather import gather, read
@@ -34,7 +36,8 @@ METRICS = tuple(dict.fromkeys((*(axis.key for axis in AXES), *JUDGED, *RECORDED)
 
 
 def save_benchmark(sources: Sequence[str], path: Path = TABLES) -> Tables:
-    """Save the runs of these sources as the benchmark's tables.
+    """Save the runs of these sources as the benchmark's tables, those that the gates of the claims
+    stop apart from the others. Returns the others.
 
     Raises UserError if a run did not finish, since a benchmark is whole.
     """
@@ -45,10 +48,26 @@ def save_benchmark(sources: Sequence[str], path: Path = TABLES) -> Tables:
             f"{len(unfinished)} runs did not finish, such as {unfinished.iloc[0]}: go on with "
             "their sweep (make sweep), or leave them out of the sources"
         )
-    save(tables, path)
-    return tables
+    good = tables
+    for registry in read_registries():
+        good, _ = gated(registry, good)
+    save(good, path)
+    weak = without(tables, {*good.runs["run"]})
+    if len(weak.runs):
+        save(weak, weak_of(path))
+    return good
+
+
+def weak_of(path: Path) -> Path:
+    """Where the runs are kept that the gates of the claims stopped."""
+    return path.with_name(f"weak_{path.name}")
 
 
 def load_benchmark(path: Path = TABLES) -> Tables:
-    """The benchmark's tables."""
+    """The benchmark's tables, of the runs that pass the gates."""
     return gather([str(path)], by=BY)
+
+
+def load_weak(path: Path = TABLES) -> Tables | None:
+    """The tables of the runs that do not; None if there are none."""
+    return gather([str(weak_of(path))], by=BY) if weak_of(path).is_file() else None

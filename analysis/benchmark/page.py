@@ -11,7 +11,7 @@ from rlhf_lab_analysis.comparison.registry.command import power_text
 from rlhf_lab_analysis.comparison.registry.decisions import Decision, Decisions
 from rlhf_lab_analysis.comparison.registry.definitions import Registry
 from rlhf_lab_analysis.comparison.registry.gates import Stage
-from rlhf_lab_analysis.comparison.selection import Selection
+from rlhf_lab_analysis.comparison.selection import Selection, cells
 from rlhf_lab_analysis.publication_tables.entries import PublicationTable
 from rlhf_lab_analysis.publication_tables.formats import as_markdown
 from rlhf_lab_analysis.publication_tables.naming import in_order
@@ -26,12 +26,12 @@ HEAD = ("claim", "source", "setting", "verdict", "difference", "power", "runs")
 def page(
     tables: Tables,
     selection: Selection,
-    weak: Selection,
+    weak: Tables | None,
     found: Sequence[Decisions],
     stages: Sequence[Stage],
     criteria: Criteria,
 ) -> list[str]:
-    """All lines between the page's markers. weak: the conditions that the gates stopped."""
+    """All lines between the page's markers. weak: the runs that the gates stopped."""
     every = [one for decisions in found for one in decisions.decided]
     lines = [f"{tables.overview}. {distinct_text(selection)} {verdicts_text(every)}", ""]
     for question in dict.fromkeys(one.claim.row["question"] for one in every):
@@ -41,9 +41,9 @@ def page(
     lines += ["## Not run yet", "", *waiting(found), ""]
     lines += ["## Stages", "", *stage_lines(found, stages), ""]
     lines += ["## Results", "", *result_lines(tables, selection, criteria)]
-    if weak.cells:
-        lines += ["## Results of the stages that fail the gates", ""]
-        lines += result_lines(tables, weak, criteria)
+    if weak:
+        lines += ["## Results of the stages that fail the gates", "", f"{weak.overview}.", ""]
+        lines += result_lines(weak, cells(weak), criteria)
     left_out = [f"- {line}" for line in selection.left_out]
     return [*lines, "## Not counted", "", *(left_out or ["Nothing."]), ""]
 
@@ -52,9 +52,9 @@ def result_lines(tables: Tables, selection: Selection, criteria: Criteria) -> li
     """Where each condition ends, a table for each sweep."""
     lines = []
     for sweep in dict.fromkeys(cell.sweep for cell in selection.cells):
-        cells = in_order(selection.only(sweep=sweep).cells)
+        ordered = in_order(selection.only(sweep=sweep).cells)
         shown = TableOptions(metrics=(criteria.quality, "proxy/mean", criteria.drift))
-        for table in results(tables, Selection(cells, ()), shown):
+        for table in results(tables, Selection(ordered, ()), shown):
             lines += [f"### {sweep}", "", *as_markdown(table).splitlines(), ""]
     return lines
 

@@ -14,7 +14,7 @@ from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.command import exit_code
 from rlhf_lab_analysis.comparison.selection import Selection, cells
-from rlhf_lab_analysis.figures.catalogue import FIGURES, draw_selection, missing, spec_of
+from rlhf_lab_analysis.figures.catalogue import FIGURES, draw_pages, missing, page_name, spec_of
 from rlhf_lab_analysis.figures.figure_builder import DrawnFigure
 from rlhf_lab_analysis.figures.style import METADATA, write
 from rlhf_lab_analysis.packages.option import add_with, beside
@@ -75,9 +75,10 @@ def draw_all(
     options.out.mkdir(parents=True, exist_ok=True)
     for name in names:
         if name not in lacking:
-            drawn = draw_selection(name, selection)
-            save(drawn, options.out / name, formats)
-            warnings = len(drawn.warnings)
+            pages = draw_pages(name, selection)
+            for place, drawn in enumerate(pages):
+                save(drawn, options.out / page_name(name, place), formats)
+            warnings = len({text for drawn in pages for text in drawn.warnings})
             warned = f", {count(warnings, 'warning')} in its caption" if warnings else ""
             console.print(f"drew {options.out / name}: {FIGURES[name].title}{warned}")
     report_lacking(lacking, options.verbose or bool(options.only), console)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from rlhf_lab.types.errors import UserError
+from rlhf_lab_analysis.comparison.families import Family
 from rlhf_lab_analysis.comparison.selection import Selection, cells
 from rlhf_lab_analysis.figures import (
     against_first,
@@ -17,12 +18,14 @@ from rlhf_lab_analysis.figures import (
     questions,
 )
 from rlhf_lab_analysis.figures.declaration import DECLARED, FigureSpec
-from rlhf_lab_analysis.figures.figure_builder import DrawnFigure
+from rlhf_lab_analysis.figures.figure_builder import DrawnFigure, FigureBuilder
 from rlhf_lab_analysis.figures.requirement import Choice, choose
 from rlhf_lab_analysis.figures.style import on_paper
 from rlhf_lab_analysis.tables.table import Tables
 from rlhf_lab_analysis.words import left_out_text
 
+# Inches of a page's height, without its margins and caption.
+PAGE = 9.2
 # Modules whose functions are declared as figures, in the order in which they are listed.
 SOURCES = (paper, questions, aggregate_bars, against_first, bands, frontier, fronts)
 FIGURES: Mapping[str, FigureSpec] = {
@@ -51,6 +54,32 @@ def draw_selection(name: str, selection: Selection) -> DrawnFigure:
         raise UserError(f"{name}: {choice.missing}")
     with on_paper():
         return with_left_out(spec.draw(choice.families).build(spec.caption), choice)
+
+
+def draw_pages(name: str, selection: Selection) -> list[DrawnFigure]:
+    """The figure on as many pages as its rows of panels take."""
+    spec = spec_of(name)
+    choice = choice_of(spec, selection)
+    if choice.missing:
+        raise UserError(f"{name}: {choice.missing}")
+    with on_paper():
+        return [
+            with_left_out(one.build(spec.caption), choice) for one in paged(spec, choice.families)
+        ]
+
+
+def paged(spec: FigureSpec, families: Sequence[Family]) -> list[FigureBuilder]:
+    """The drawing of all families, or those of some each where it is higher than a page."""
+    whole = spec.draw(families)
+    fit = max(1, int(len(families) * PAGE / whole.figure.get_figheight()))
+    if fit >= len(families):
+        return [whole]
+    return [spec.draw(families[start : start + fit]) for start in range(0, len(families), fit)]
+
+
+def page_name(name: str, page: int) -> str:
+    """The name of a page of a figure: `pareto`, `pareto_2`."""
+    return name if page == 0 else f"{name}_{page + 1}"
 
 
 def with_left_out(figure: DrawnFigure, choice: Choice) -> DrawnFigure:

@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
 
 from rlhf_lab_analysis.comparison.families import Family
 from rlhf_lab_analysis.comparison.selection import Cell
 from rlhf_lab_analysis.figures.declaration import figure
 from rlhf_lab_analysis.figures.figure_builder import FigureBuilder
-from rlhf_lab_analysis.figures.grouping import baseline, by_algo, by_env, keys_of, names_of
+from rlhf_lab_analysis.figures.grouping import baseline, by_algo, keys_of, modes_first, names_of
 from rlhf_lab_analysis.figures.mean_curves import COUNTS, options_for
 from rlhf_lab_analysis.figures.panels import begin, in_rows
 from rlhf_lab_analysis.figures.primitives import add_to_legend, outer, seeds_column, style_of
@@ -29,8 +30,9 @@ from rlhf_lab_analysis.words import DEVICE_HOURS, FLOPS, UPDATES, WALL, WIN_RATE
 COSTS = (FLOPS, DEVICE_HOURS, WALL)
 # How far from SFT to the end of the freshest condition a target lies.
 TARGET_SHARE = 0.9
-# The width of a legend beside panels as a share of theirs, and the rows that a page holds.
-LEGEND, MOST_FAMILIES = 0.55, 4
+# The width of a legend beside panels as a share of theirs, and the ticks that long numbers leave
+# room for.
+LEGEND, FEW_TICKS = 0.55, 3
 REACHED = "share of runs at the target"
 
 
@@ -38,25 +40,22 @@ REACHED = "share of runs at the target"
     "pareto",
     "IQM of win-rate against FLOPs, device-hours and wall-clock, with intervals and the front",
     "What a win-rate costs: interquartile means over seeds with their intervals on both axes",
-    any_two(WIN_RATE, *COSTS, grouping=by_env),
+    any_two(WIN_RATE, *COSTS, grouping=modes_first),
 )
 def pareto(families: Sequence[Family]) -> FigureBuilder:
     # Families may differ in other parts: the last column has the legend of each.
     widths = (*[1.0] * len(COSTS), LEGEND)
-    shown = families[:MOST_FAMILIES]
-    figure_, axes = page(
-        len(shown), len(widths), height=ROW, sharex="col", sharey="all", width_ratios=widths
-    )
+    # Sweeps have budgets of their own: rows share no scale.
+    figure_, axes = page(len(families), len(widths), height=ROW, width_ratios=widths)
     builder = FigureBuilder(figure_)
-    for family, row in in_rows(builder, shown, axes.tolist(), ("task", "model")):
+    for family, row in in_rows(builder, families, axes.tolist(), ("task", "model")):
         for panel, cost in zip(row, COSTS, strict=False):
             draw_front(builder, panel, family, cost)
-            outer(panel, cost)
+            panel.set_xlabel(label(cost))
+            panel.xaxis.set_major_locator(MaxNLocator(FEW_TICKS))
         row[0].set_ylabel(label(WIN_RATE))
         row[-1].set_axis_off()
         builder.legend_in(row[-1])
-    if len(families) > len(shown):
-        builder.warn(f"{len(families) - len(shown)} more sweeps have such runs: draw them alone")
     builder.notes.append(
         "Faint points are seeds. Dotted lines join sync and async at equal updates. The steps are "
         "the front: a filled mark is on that of means. The data have P, the share of draws of "

@@ -26,6 +26,15 @@ def by_env(cells: Sequence[Cell]) -> list[Family]:
     return comparable(group_by(cells, lambda cell: (cell.sweep, cell.env)))
 
 
+def modes_first(cells: Sequence[Cell]) -> list[Family]:
+    """The same, those first that have sync beside async."""
+
+    def is_without(family: Family) -> bool:
+        return not {"sync", "async"} <= {str(cell.parts["mode"]) for cell in family.cells}
+
+    return sorted(by_env(cells), key=is_without)
+
+
 def by_algo(cells: Sequence[Cell]) -> list[Family]:
     """The same, each algorithm by itself where something else varies within algorithms."""
     parted = []

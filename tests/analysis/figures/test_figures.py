@@ -16,7 +16,7 @@ from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.comparison.equal_kl import Plane, at_equal_kl
 from rlhf_lab_analysis.comparison.selection import cells
 from rlhf_lab_analysis.figures.axis_limits import limits
-from rlhf_lab_analysis.figures.catalogue import FIGURES, draw, missing
+from rlhf_lab_analysis.figures.catalogue import FIGURES, draw, draw_pages, missing, page_name
 from rlhf_lab_analysis.figures.figure_builder import DrawnFigure
 from rlhf_lab_analysis.figures.mean_curves import mean_curve
 from rlhf_lab_analysis.figures.series_style import KNOWN, value_style
@@ -421,12 +421,25 @@ def test_a_front_shows_seeds_and_interquartile_means_with_both_intervals() -> No
     assert sum(line.get_linestyle() == ":" for line in panel.lines) == 1, "sync joined to async"
 
 
-def test_a_front_fits_a_page_and_names_what_it_leaves_out() -> None:
+def test_a_figure_that_is_higher_than_a_page_has_several() -> None:
     runs = [run_of(s, {"mode": mode}, end_of(s, 0), f"sweep {number}")
             for number in range(6) for mode in ("sync", "async") for s in (1, 2)]  # fmt: skip
-    made = draw("pareto", tables(*runs))
-    assert made.figure.get_figheight() < 10
-    assert any("2 more sweeps have such runs" in text for text in made.warnings)
+    selection = cells(tables(*runs))
+    pages = draw_pages("pareto", selection)
+    assert len(pages) == 2 and all(page.figure.get_figheight() < 10 for page in pages)
+    drawn = [one for page in pages for one in page.data["sweep"].unique()]
+    assert drawn == [f"sweep {number}" for number in range(6)], "each once"
+    assert [page_name("pareto", place) for place in (0, 1)] == ["pareto", "pareto_2"]
+    (one,) = draw_pages("pareto", selection.only(sweep="sweep 1"))
+    assert set(one.data["sweep"]) == {"sweep 1"}
+
+
+def test_sweeps_with_sync_and_async_come_first() -> None:
+    ladder = [run_of(s, parts, end_of(s, 0), "a ladder") for parts in LADDER for s in (1, 2)]
+    modes = [run_of(s, {"mode": m}, end_of(s, 0), "modes") for m in ("sync", "async")
+             for s in (1, 2)]  # fmt: skip
+    drawn = draw("pareto", tables(*ladder, *modes)).data["sweep"].unique()
+    assert list(drawn) == ["modes", "a ladder"]
 
 
 def test_no_legend_has_two_entries_that_look_the_same() -> None:
