@@ -7,5 +7,5 @@ COMMAND = analysis_command(
     "which claims of papers hold, at which scale, and from which runs",
     "runs/off_policy_ladder_nano",
     usage="[SOURCE...] [--only NAME] [--claims FOLDER]",
-    module="comparison.registry.command",
+    module="benchmark.claims",
 )

@@ -15,8 +15,8 @@ import yaml
 
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
+from rlhf_lab_analysis.benchmark import claims as command
 from rlhf_lab_analysis.comparison.questions.answers import Criteria
-from rlhf_lab_analysis.comparison.registry import command
 from rlhf_lab_analysis.comparison.registry.decisions import (
     Decision,
     Decisions,
