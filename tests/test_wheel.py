@@ -92,7 +92,7 @@ def test_an_installed_wheel_trains_sweeps_and_reports(
     run(lab, "train", *words, cwd=elsewhere)
     manifest = json.loads((elsewhere / "runs/one/manifest.json").read_text())
     assert (manifest["state"], manifest["plugins"]) == ("finished", [])
-    listed = run(lab, "sweep", "staleness_nano", "seed=1", "dry=true", cwd=elsewhere)
+    listed = run(lab, "sweep", "staleness_nano", "stage_seed=1", "dry=true", cwd=elsewhere)
     assert "9 jobs" in listed
     run(lab, "report", "runs", "--out", "report.html", cwd=elsewhere)
     assert "arithmetic" in run(lab, "tables", "runs", cwd=elsewhere)

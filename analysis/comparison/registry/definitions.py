@@ -166,6 +166,12 @@ def check_claim(path: Path, name: str, row: ClaimRow) -> None:
     for key, values in row.get("change", {}).items():
         if len(values) != 2:
             raise UserError(f"{path}: {name}: change.{key}={values}: pass [before, after]")
+    measure = MEASURES[row["measure"]]
+    if measure.of_one is None and not {"change", "against"} & set(row):
+        raise UserError(
+            f"{path}: {name}: measure={measure.name} compares two conditions: pass change or "
+            "against, or another measure"
+        )
     kinds = [key for key in ("change", "slope", "against") if key in row]
     if len(kinds) > 1 or ("more_than" in row and "change" not in row):
         raise UserError(

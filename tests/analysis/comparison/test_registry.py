@@ -289,6 +289,7 @@ def test_gates_stop_runs_of_bad_stages(tmp_path: Path) -> None:
         ({"colour": "red"}, "key=colour: choose one of"),
         ({"slope": {"run.passes": [1, 2]}}, "has change and slope"),
         ({"text": None}, "claims.claim.text"),
+        ({"change": None, "measure": "wall_clock"}, "measure=wall_clock compares two conditions"),
     ],
 )
 def test_a_wrong_file_is_refused(tmp_path: Path, claim: dict[str, Any], complaint: str) -> None:
