@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab_analysis.benchmark.kept import TABLES
-from rlhf_lab_analysis.comparison.questions.answers import Criteria
+from rlhf_lab_analysis.comparison.registry.answers import Criteria
 from rlhf_lab_analysis.comparison.registry.decisions import Decision, Decisions, decide_all
 from rlhf_lab_analysis.comparison.registry.definitions import FOLDER, read_registries
 from rlhf_lab_analysis.comparison.registry.gates import gated

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from rlhf_lab_analysis.benchmark.claims import power_text
 from rlhf_lab_analysis.comparison.families import settings_of
-from rlhf_lab_analysis.comparison.questions.answers import Criteria
+from rlhf_lab_analysis.comparison.registry.answers import Criteria
 from rlhf_lab_analysis.comparison.registry.decisions import Decision, Decisions
 from rlhf_lab_analysis.comparison.registry.definitions import Registry
 from rlhf_lab_analysis.comparison.registry.gates import Stage

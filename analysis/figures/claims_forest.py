@@ -10,7 +10,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.transforms import blended_transform_factory
 
-from rlhf_lab_analysis.comparison.questions.answers import Number, Unit
+from rlhf_lab_analysis.comparison.registry.answers import Number, Unit
 from rlhf_lab_analysis.comparison.registry.decisions import Decision
 from rlhf_lab_analysis.figures.figure_builder import DrawnFigure
 from rlhf_lab_analysis.figures.interval_rows import interval_bar
@@ -121,7 +121,7 @@ def draw_line(axes: Axes, place: int, one: Decision, number: Number) -> dict[str
     )
     verdict = one.answer.verdict
     colour, marker = LOOKS[verdict]
-    margin = scale * one.claim.margin
+    margin = scale * one.answer.margin
     ends = (1 / (1 + margin), 1 + margin) if number.unit is Unit.times else (-margin, margin)
     axes.fill_betweenx([place - 0.5, place + 0.5], *ends, color=ORANGE, alpha=0.18, lw=0)
     interval_bar(axes, (low, high), place, colour)

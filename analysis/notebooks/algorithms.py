@@ -22,7 +22,7 @@
 # runs are not in these tables names the sweep that makes them.
 
 # %%
-from rlhf_lab_analysis.comparison.questions import robustness
+
 from rlhf_lab_analysis.notebooks import view
 from rlhf_lab_analysis.publication_tables.options import TableOptions
 
@@ -39,4 +39,4 @@ view.figure("algorithms", runs)
 view.table("results", runs, TableOptions(("gold/win_rate", "proxy/mean", "kl/sft_k1")))
 
 # %%
-view.answer(robustness.ask, runs)
+view.answer("Which algorithm is the most robust?", runs)

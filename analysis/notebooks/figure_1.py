@@ -22,7 +22,7 @@
 # runs are not in these tables names the sweep that makes them.
 
 # %%
-from rlhf_lab_analysis.comparison.questions import asynchrony
+
 from rlhf_lab_analysis.notebooks import view
 from rlhf_lab_analysis.publication_tables.options import TableOptions
 
@@ -39,4 +39,4 @@ view.figure("fig1_win_rate_and_cost", runs)
 view.table("scales", runs, TableOptions(margin=0.02))
 
 # %%
-view.answer(asynchrony.ask, runs)
+view.answer("What does async cost, and what does it buy?", runs)

@@ -22,7 +22,7 @@
 # runs are not in these tables names the sweep that makes them.
 
 # %%
-from rlhf_lab_analysis.comparison.questions import off_policyness
+
 from rlhf_lab_analysis.notebooks import view
 from rlhf_lab_analysis.publication_tables.options import TableOptions
 
@@ -40,4 +40,4 @@ view.figure("fig3_off_policy_ladder", ppo)
 view.table("differences", ppo, TableOptions(("gold/win_rate",), baseline="N=1"))
 
 # %%
-view.answer(off_policyness.ask, runs)
+view.answer("How robust is each algorithm to off-policy data?", runs)

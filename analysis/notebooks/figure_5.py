@@ -22,7 +22,7 @@
 # runs are not in these tables names the sweep that makes them.
 
 # %%
-from rlhf_lab_analysis.comparison.questions import scale
+
 from rlhf_lab_analysis.notebooks import view
 from rlhf_lab_analysis.publication_tables.options import TableOptions
 
@@ -42,4 +42,4 @@ view.figure("fig5_reward_scale", runs)
 view.table("differences", runs, TableOptions(("gold/win_rate",), baseline="N=1"))
 
 # %%
-view.answer(scale.ask, runs)
+view.answer("Are larger models more robust to it?", runs)

@@ -22,7 +22,7 @@
 # runs are not in these tables names the sweep that makes them.
 
 # %%
-from rlhf_lab_analysis.comparison.questions import reuse
+
 from rlhf_lab_analysis.notebooks import view
 from rlhf_lab_analysis.publication_tables.options import TableOptions
 
@@ -39,4 +39,4 @@ view.figure("fig8_samples", runs)
 view.table("results", runs, TableOptions(("gold/win_rate", "kl/sft_k1")))
 
 # %%
-view.answer(reuse.ask, runs)
+view.answer("What do more passes or more samples buy?", runs)

@@ -23,7 +23,7 @@
 # runs are not in these tables names the sweep that makes them.
 
 # %%
-from rlhf_lab_analysis.comparison.questions import asynchrony
+
 from rlhf_lab_analysis.notebooks import view
 from rlhf_lab_analysis.publication_tables.options import TableOptions
 
@@ -40,4 +40,4 @@ view.figure("fig9_reward_and_drift", runs)
 view.table("differences", runs, TableOptions(("gold/mean", "kl/sft_k1"), baseline="mode=sync"))
 
 # %%
-view.answer(asynchrony.ask, runs)
+view.answer("What does async cost, and what does it buy?", runs)

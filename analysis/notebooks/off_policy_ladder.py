@@ -23,7 +23,7 @@
 # `view.tables("runs/mine")` reads runs of your own.
 
 # %%
-from rlhf_lab_analysis.comparison.questions import off_policyness
+
 from rlhf_lab_analysis.notebooks import view
 from rlhf_lab_analysis.publication_tables.options import TableOptions
 
@@ -64,4 +64,4 @@ view.table(
 # What follows for the claims of the paper. A claim that an interval cannot decide is not decided.
 
 # %%
-view.answer(off_policyness.ask, runs)
+view.answer("How robust is each algorithm to off-policy data?", runs)

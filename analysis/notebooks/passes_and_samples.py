@@ -23,7 +23,7 @@
 # `view.tables("runs/mine")` reads runs of your own.
 
 # %%
-from rlhf_lab_analysis.comparison.questions import reuse
+
 from rlhf_lab_analysis.notebooks import view
 from rlhf_lab_analysis.publication_tables.options import TableOptions
 
@@ -55,4 +55,4 @@ view.table("costs", runs, TableOptions(axes=("x/completions", "x/updates", "x/fl
 view.table("differences", runs, TableOptions(metrics=("gold/win_rate", "kl/sft_k1")))
 
 # %%
-view.answer(reuse.ask, runs)
+view.answer("What do more passes or more samples buy?", runs)

@@ -23,7 +23,7 @@
 # `view.tables("runs/mine")` reads runs of your own.
 
 # %%
-from rlhf_lab_analysis.comparison.questions import rate_schedule
+
 from rlhf_lab_analysis.notebooks import view
 
 runs = view.of_sweeps(view.tables(), "rate_schedule", "off_policy_ladder")
@@ -48,4 +48,4 @@ view.table("results", runs)
 view.table("settings", runs)
 
 # %%
-view.answer(rate_schedule.ask, runs)
+view.answer("How much of the loss is the learning rate's schedule?", runs)

@@ -23,7 +23,7 @@
 # `view.tables("runs/mine")` reads runs of your own.
 
 # %%
-from rlhf_lab_analysis.comparison.questions import scale
+
 from rlhf_lab_analysis.notebooks import view
 from rlhf_lab_analysis.publication_tables.options import TableOptions
 
@@ -58,4 +58,4 @@ view.table("sft", runs)
 view.table("differences", runs, TableOptions(metrics=("gold/win_rate",), baseline="N=1"))
 
 # %%
-view.answer(scale.ask, runs)
+view.answer("Are larger models more robust to it?", runs)

@@ -23,7 +23,7 @@
 # `view.tables("runs/mine")` reads runs of your own.
 
 # %%
-from rlhf_lab_analysis.comparison.questions import staleness
+
 from rlhf_lab_analysis.notebooks import view
 from rlhf_lab_analysis.publication_tables.options import TableOptions
 
@@ -56,4 +56,4 @@ view.figures("lag_distribution", view.of_sweeps(runs, "lag_distribution"))
 view.table("differences", runs, TableOptions(metrics=("gold/win_rate", "kl/sft_k1")))
 
 # %%
-view.answer(staleness.ask, runs)
+view.answer("How stale may samples be?", runs)

@@ -22,7 +22,7 @@
 # `view.tables("runs/mine")` reads runs of your own.
 
 # %%
-from rlhf_lab_analysis.comparison.questions import asynchrony
+
 from rlhf_lab_analysis.notebooks import view
 from rlhf_lab_analysis.publication_tables.options import TableOptions
 
@@ -59,4 +59,4 @@ view.table("scales", runs, TableOptions(margin=0.02))
 view.table("times", runs, TableOptions(baseline="mode=sync", axes=("x/wall_seconds",)))
 
 # %%
-view.answer(asynchrony.ask, runs)
+view.answer("What does async cost, and what does it buy?", runs)

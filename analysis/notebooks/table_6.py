@@ -22,7 +22,7 @@
 # runs are not in these tables names the sweep that makes them.
 
 # %%
-from rlhf_lab_analysis.comparison.questions import asynchrony
+
 from rlhf_lab_analysis.notebooks import view
 from rlhf_lab_analysis.publication_tables.options import TableOptions
 
@@ -39,4 +39,4 @@ view.table("scales", runs, TableOptions(margin=0.02))
 view.table("results", runs, TableOptions(("gold/win_rate", "sample/length")))
 
 # %%
-view.answer(asynchrony.ask, runs)
+view.answer("What does async cost, and what does it buy?", runs)

@@ -6,7 +6,7 @@ import base64
 import io
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
@@ -17,9 +17,9 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from rlhf_lab.types.errors import UserError
-from rlhf_lab_analysis.comparison.questions import answers as answers
-from rlhf_lab_analysis.comparison.questions.every_question import QUESTIONS, answers_of
-from rlhf_lab_analysis.comparison.selection import Cell, Selection, cells
+from rlhf_lab_analysis.comparison.registry.answers import Answer, Criteria
+from rlhf_lab_analysis.comparison.registry.questions import answers_of, questions
+from rlhf_lab_analysis.comparison.selection import Cell, cells
 from rlhf_lab_analysis.figures.catalogue import FIGURES, draw
 from rlhf_lab_analysis.publication_tables.escapes import markdown
 from rlhf_lab_analysis.publication_tables.formats import as_markdown
@@ -35,7 +35,6 @@ DPI = 85
 COLOURS = 96
 ENDS = ("final/gold/win_rate", "final/accuracy/mean", "final/kl/sft_k1", "x/updates")
 ESCAPE = re.compile(r"\\([\\`*_{}\[\]()#+.!|<>~$-])")
-Ask = Callable[[Selection, answers.Criteria], list[answers.Answer]]
 
 
 @dataclass(frozen=True)
@@ -172,10 +171,13 @@ def table(name: str, runs: Tables, options: TableOptions | None = None) -> Shown
     return Shown("\n".join(as_markdown(one) for one in found) or nothing)
 
 
-def answer(ask: Ask, runs: Tables, options: answers.Criteria | None = None) -> Shown:
+def answer(question: str, runs: Tables, options: Criteria | None = None) -> Shown:
     """The verdicts of a question on these runs, claim by claim, or which runs it needs."""
-    chosen = [question for question in QUESTIONS if question.asks is ask]
-    found = answers_of(cells(runs), options or answers.Criteria(), chosen)
+    chosen = [one for one in questions() if one.text == question]
+    if not chosen:
+        known = "; ".join(one.text for one in questions())
+        raise UserError(f"no question {question!r}: choose one of {known}")
+    found = answers_of(cells(runs), options or Criteria(), chosen)
     lines = [line for one in found.every for line in answer_lines(one)]
     lines += [
         f"{markdown(one.question)} {one.reason} To make them: {one.needs}."
@@ -184,7 +186,7 @@ def answer(ask: Ask, runs: Tables, options: answers.Criteria | None = None) -> S
     return Shown("\n".join(lines))
 
 
-def answer_lines(one: answers.Answer) -> list[str]:
+def answer_lines(one: Answer) -> list[str]:
     """A claim, its verdict, the numbers and the runs that it stands on."""
     numbers = "; ".join(f"{number.label}: {number.text}" for number in one.numbers)
     return [

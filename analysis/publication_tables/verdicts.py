@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from rlhf_lab_analysis.comparison.questions.answers import Criteria
-from rlhf_lab_analysis.comparison.questions.every_question import answers_of
+from rlhf_lab_analysis.comparison.registry.answers import Criteria
+from rlhf_lab_analysis.comparison.registry.questions import answers_of
 from rlhf_lab_analysis.comparison.selection import Selection
 from rlhf_lab_analysis.publication_tables.entries import PublicationTable
 from rlhf_lab_analysis.publication_tables.options import TableOptions

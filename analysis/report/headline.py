@@ -6,13 +6,15 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rlhf_lab_analysis.comparison.questions import asynchrony
-from rlhf_lab_analysis.comparison.questions.answers import Criteria
-from rlhf_lab_analysis.comparison.questions.every_question import Answers
+from rlhf_lab_analysis.comparison.registry.answers import Criteria
+from rlhf_lab_analysis.comparison.registry.comparisons import chosen_by, pairs
+from rlhf_lab_analysis.comparison.registry.questions import Answers, claim_named
 from rlhf_lab_analysis.comparison.selection import Cell, Key, Selection
 from rlhf_lab_analysis.words import WALL, is_share, label, number_text
 
 MOST = 3
+# Claims of any runs.
+EQUAL, FASTER = "async_costs_nothing", "async_is_faster"
 ONE_SEED = "one seed: no interval"
 
 
@@ -30,10 +32,12 @@ class Headline:
 
 def headlines(selection: Selection, answers: Answers, criteria: Criteria) -> list[Headline]:
     """One for each setting that has sync and async, three at most, those of most seeds first."""
-    pairs = sorted(
-        asynchrony.compared(selection), key=lambda pair: -len({*pair[0].seeds} & {*pair[1].seeds})
+    claim = claim_named(EQUAL)
+    compared = sorted(
+        (pair for pair, *_ in pairs(claim, chosen_by(claim, selection))),
+        key=lambda pair: -len({*pair[0].seeds} & {*pair[1].seeds}),
     )
-    found = [headline(*pair, answers, criteria) for pair in pairs]
+    found = [headline(*pair, answers, criteria) for pair in compared]
     return [one for one in found if one is not None][:MOST]
 
 
@@ -43,8 +47,9 @@ def headline(sync: Cell, ahead: Cell, answers: Answers, criteria: Criteria) -> H
         return None
     seconds = mean(sync.at_end(WALL)), mean(ahead.at_end(WALL))
     keys = (sync.key, ahead.key)
-    decided = [one for one in answers.every if one.conditions == keys]
-    found = next((one for one in decided if one.claim == asynchrony.FASTER.text), None)
+    decided = [one for one in answers.every if {*one.conditions} == {*keys}]
+    faster = claim_named(FASTER).row["text"]
+    found = next((one for one in decided if one.claim == faster), None)
     ratio = found.numbers[0].estimate.point if found else seconds[0] / seconds[1]
     numbers = found.numbers[0].text if found else f"{ratio:.2f} times, {reason(sync, ahead)}"
     texts = [f"wall-clock {number_text(seconds[1])} s against {number_text(seconds[0])} s"]

@@ -10,8 +10,8 @@ from typing import Any, TypeAlias
 
 import pandas as pd
 
-from rlhf_lab_analysis.comparison.questions.answers import Criteria
-from rlhf_lab_analysis.comparison.questions.every_question import Answers, answers_of
+from rlhf_lab_analysis.comparison.registry.answers import Criteria
+from rlhf_lab_analysis.comparison.registry.questions import Answers, answers_of
 from rlhf_lab_analysis.comparison.selection import KEY, cells
 from rlhf_lab_analysis.packages.beside import Beside
 from rlhf_lab_analysis.report.chosen import Chosen, choose

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from rlhf_lab_analysis.comparison.questions.answers import Answer, Number, Unit
-from rlhf_lab_analysis.comparison.questions.every_question import Answers
+from rlhf_lab_analysis.comparison.registry.answers import Answer, Number, Unit
+from rlhf_lab_analysis.comparison.registry.questions import Answers
 from rlhf_lab_analysis.comparison.selection import Key
 from rlhf_lab_analysis.report.bars import Bar, Scale, bar, scale_of
 from rlhf_lab_analysis.statistics.decisions import Verdict

@@ -18,7 +18,7 @@ API = {
     "From runs to tables": ("tables.gather", "tables.table", "tables.store"),
     "Conditions, pairs of seeds, claims": (
         *("comparison.selection", "comparison.claims", "comparison.equal_kl"),
-        *("comparison.questions.answers", "comparison.questions.every_question"),
+        *("comparison.registry.answers", "comparison.registry.questions"),
         *("comparison.registry.definitions", "comparison.registry.decisions"),
     ),
     "Statistics": (

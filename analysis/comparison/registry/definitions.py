@@ -12,6 +12,7 @@ from typing_extensions import TypedDict
 
 from rlhf_lab.runs.reading import Unreadable, checked, read_yaml
 from rlhf_lab.types.errors import UserError
+from rlhf_lab_analysis.comparison.registry.answers import Unit
 from rlhf_lab_analysis.comparison.registry.measures import MEASURES, Measure
 from rlhf_lab_analysis.statistics.decisions import Shows
 
@@ -49,12 +50,14 @@ class ClaimRow(TypedDict, total=False):
     runs: Required[dict[str, Any]]
     measure: Required[str]
     shows: Required[str]
-    plan: Required[PlanRow]
+    plan: PlanRow
     change: dict[str, list[Any]]
+    at: dict[str, str]
     slope: dict[str, list[int]]
     more_than: dict[str, PartRow]
     against: dict[str, PartRow]
     each: list[str]
+    beside: list[str]
     margin: float
 
 
@@ -98,9 +101,10 @@ class Definition:
     def shows(self) -> Shows:
         return Shows(self.row["shows"])
 
-    @property
-    def margin(self) -> float:
-        return self.row.get("margin", self.measure.margin)
+    def margin(self, of_shares: float) -> float:
+        """In the unit of the measure; that of shares is the user's, where the claim has none."""
+        own = of_shares if self.measure.unit is Unit.points else self.measure.margin
+        return self.row.get("margin", own)
 
     @property
     def part(self) -> tuple[str, PartRow] | None:
@@ -159,8 +163,9 @@ def read_registry(path: Path) -> Registry:
 
 def check_claim(path: Path, name: str, row: ClaimRow) -> None:
     """Raise UserError for what the types alone do not refuse."""
-    if row["measure"] not in MEASURES:
-        raise wrong(path, name, "measure", row["measure"], MEASURES)
+    for measured in (row["measure"], *row.get("beside", ())):
+        if measured not in MEASURES:
+            raise wrong(path, name, "measure", measured, MEASURES)
     if row["shows"] not in set(Shows):
         raise wrong(path, name, "shows", row["shows"], [str(one) for one in Shows])
     for key, values in row.get("change", {}).items():

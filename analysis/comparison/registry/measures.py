@@ -7,15 +7,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
+import numpy as np
+
 from rlhf_lab_analysis.comparison.equal_kl import Plane, at_equal_kl
-from rlhf_lab_analysis.comparison.questions.answers import Criteria, Unit, minus
-from rlhf_lab_analysis.comparison.questions.asynchrony import WALL, log_ratio
-from rlhf_lab_analysis.comparison.questions.equal_cost import at
-from rlhf_lab_analysis.comparison.questions.off_policyness import on_average
+from rlhf_lab_analysis.comparison.registry.answers import Criteria, Unit, minus
 from rlhf_lab_analysis.comparison.selection import Cell
-from rlhf_lab_analysis.statistics.curves import common_range
+from rlhf_lab_analysis.statistics.contrasts import seeds_to_pair
+from rlhf_lab_analysis.statistics.curves import areas, common_range, curve_of, values_on_grid
+from rlhf_lab_analysis.words import WALL
 
 Effects: TypeAlias = dict[int, float]
+OfPair: TypeAlias = Callable[[Cell, Cell, Criteria], Effects]
 QUARTER = 4
 
 
@@ -29,12 +31,12 @@ class Measure:
     name: str
     unit: Unit
     margin: float
-    of_pair: Callable[[Cell, Cell, Criteria], Effects]
+    of_pair: OfPair
     of_one: Callable[[Cell, Criteria], Effects] | None = None
     label: str = ""
 
 
-def difference_of(of_one: Callable[[Cell, Criteria], Effects]) -> Callable[..., Effects]:
+def difference_of(of_one: Callable[[Cell, Criteria], Effects]) -> OfPair:
     """What the first condition has more of a number that each has by itself."""
     return lambda after, before, criteria: minus(of_one(after, criteria), of_one(before, criteria))
 
@@ -50,6 +52,20 @@ def kl(cell: Cell, criteria: Criteria) -> Effects:
 def gain(cell: Cell, criteria: Criteria) -> Effects:
     """The last version's quality less that of version 0, which is SFT, on the same prompts."""
     return minus(cell.ways_end(criteria.quality), cell.starts(criteria.quality))
+
+
+def on_average(cell: Cell, other: Cell, criteria: Criteria) -> Effects:
+    """The area under a run's curve over updates, divided by their number, from versions of as many
+    updates as the other has some: a finer curve would be another measure. A run with fewer than
+    two of these is left out."""
+    theirs = {x for xs, _ in other.paths("x/updates", criteria.quality).values() for x in xs}
+    found = {}
+    for seed, (xs, ys) in cell.paths("x/updates", criteria.quality).items():
+        shared = [(x, y) for x, y in zip(xs, ys, strict=True) if x in theirs]
+        if len(shared) > 1:
+            x, y = zip(*shared, strict=True)
+            found[seed] = float(areas([curve_of(f"seed {seed}", x, y)])[0][0])
+    return found
 
 
 def over_updates(after: Cell, before: Cell, criteria: Criteria) -> Effects:
@@ -68,21 +84,42 @@ def after_a_quarter(cell: Cell, criteria: Criteria) -> Effects:
 
 
 def equal_kl(after: Cell, before: Cell, criteria: Criteria) -> Effects:
-    """Mean distance of the frontiers over the KL that both runs were evaluated around."""
+    """Mean distance of the frontiers over the KL that both runs were evaluated around.
+
+    Nothing unless every common seed has KL in common: to leave one out would be to choose seeds by
+    what happened in them. A run that is lost leaves its seed out, here as in all pairs.
+    """
     found = at_equal_kl(after, before, Plane(criteria.quality, criteria.drift))
+    if set(found) != set(seeds_to_pair(after.seeds, before.seeds)):
+        return {}
     return {seed: one.distance for seed, one in found.items()}
+
+
+def log_ratio(after: Cell, before: Cell, axis: str) -> Effects:
+    """log(after / before) of what the whole run took of an axis."""
+    spent = before.at_end(axis)
+    return {
+        seed: math.log(value / spent[seed])
+        for seed, value in after.at_end(axis).items()
+        if seed in spent
+    }
 
 
 def wall_clock(after: Cell, before: Cell, criteria: Criteria) -> Effects:
     """log(after / before) of the whole run's wall-clock."""
-    return log_ratio(after, before)
+    return log_ratio(after, before, WALL)
+
+
+def saved(axis: str) -> OfPair:
+    """log(before / after): how many times less of an axis the whole run took."""
+    return lambda after, before, criteria: log_ratio(before, after, axis)
 
 
 def over_overlap(after: Cell, before: Cell, criteria: Criteria) -> Effects:
     """log of the speed-up of `after` less log of (g + t) / max(g, t) of the seconds of `before`,
     where g is what taking samples takes (generating and scoring)."""
     take, whole = before.last_recorded("seconds/take"), before.last_recorded("seconds/wall")
-    speed_ups = log_ratio(before, after)
+    speed_ups = log_ratio(before, after, WALL)
     return {
         seed: value - math.log(whole[seed] / max(take[seed], whole[seed] - take[seed]))
         for seed, value in speed_ups.items()
@@ -90,16 +127,21 @@ def over_overlap(after: Cell, before: Cell, criteria: Criteria) -> Effects:
     }
 
 
-def equal_wall_clock(after: Cell, before: Cell, criteria: Criteria) -> Effects:
-    """Quality of both at the wall-clock at which the quicker run of a seed ended."""
-    curves = [cell.curves(WALL, criteria.quality) for cell in (after, before)]
-    found = {}
-    for seed in sorted(set(curves[0]) & set(curves[1])):
-        pair = [one[seed] for one in curves]
-        spent = common_range(pair)[1]
-        heights = [at({seed: curve}, spent)[seed] for curve in pair]
-        found[seed] = heights[0] - heights[1]
-    return found
+def at_equal(axis: str) -> OfPair:
+    """Quality of both at the cost, on this axis, at which the cheaper run of a seed ended; on
+    straight lines between evaluated versions."""
+
+    def of_pair(after: Cell, before: Cell, criteria: Criteria) -> Effects:
+        curves = [cell.curves(axis, criteria.quality) for cell in (after, before)]
+        found = {}
+        for seed in sorted(set(curves[0]) & set(curves[1])):
+            pair = [one[seed] for one in curves]
+            spent = np.array([common_range(pair)[1]])
+            first, second = (float(values_on_grid([curve], spent)[0, 0]) for curve in pair)
+            found[seed] = first - second
+        return found
+
+    return of_pair
 
 
 MEASURES: Mapping[str, Measure] = {
@@ -116,9 +158,23 @@ MEASURES: Mapping[str, Measure] = {
             after_a_quarter,
         ),
         Measure("quality_at_equal_kl", Unit.points, 0.02, equal_kl),
-        Measure("quality_at_equal_wall_clock", Unit.points, 0.02, equal_wall_clock),
+        Measure("quality_at_equal_wall_clock", Unit.points, 0.02, at_equal(WALL)),
+        Measure(
+            "quality_at_equal_device_hours",
+            Unit.points,
+            0.02,
+            at_equal("x/device_hours"),
+            label="at equal device-hours",
+        ),
+        Measure(
+            "quality_at_equal_flops", Unit.points, 0.02, at_equal("x/flops"), label="at equal FLOPs"
+        ),
         Measure("kl", Unit.nats, 0.1, difference_of(kl), kl),
         Measure("wall_clock", Unit.times, 0.05, wall_clock),
+        Measure(
+            "completions_saved", Unit.times, 0.05, saved("x/completions"), label="completions saved"
+        ),
+        Measure("flops_saved", Unit.times, 0.05, saved("x/flops"), label="FLOPs saved"),
         Measure(
             "speed_up_over_overlap",
             Unit.times,

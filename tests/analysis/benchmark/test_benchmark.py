@@ -13,7 +13,7 @@ import pytest
 from rlhf_lab_analysis.benchmark.__main__ import main
 from rlhf_lab_analysis.benchmark.claims import power_text
 from rlhf_lab_analysis.benchmark.kept import TABLES, load_benchmark
-from rlhf_lab_analysis.comparison.questions.answers import Criteria
+from rlhf_lab_analysis.comparison.registry.answers import Criteria
 from rlhf_lab_analysis.comparison.registry.decisions import decide_all
 from rlhf_lab_analysis.comparison.registry.definitions import read_registries
 from rlhf_lab_analysis.comparison.selection import cells

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from rlhf_lab_analysis.comparison.questions.answers import Unanswered
-from rlhf_lab_analysis.comparison.questions.every_question import answers
+from rlhf_lab_analysis.comparison.registry.answers import Unanswered
+from rlhf_lab_analysis.comparison.registry.questions import answers
 from rlhf_lab_analysis.sources.record import Record
 from tests.support import table_records as made
 from tests.support.question_records import Made

@@ -16,18 +16,20 @@ import yaml
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.benchmark import claims as command
-from rlhf_lab_analysis.comparison.questions.answers import Criteria
+from rlhf_lab_analysis.comparison.registry.answers import Criteria
 from rlhf_lab_analysis.comparison.registry.decisions import (
     Decision,
     Decisions,
+    aim_of,
     decide_all,
-    planned_power,
+    margin_of,
 )
 from rlhf_lab_analysis.comparison.registry.definitions import read_registries, read_registry
 from rlhf_lab_analysis.comparison.registry.gates import gated, stages_of
 from rlhf_lab_analysis.comparison.selection import cells
 from rlhf_lab_analysis.sources.record import Record
 from rlhf_lab_analysis.statistics.decisions import Verdict
+from rlhf_lab_analysis.statistics.power import power
 from tests.support import table_records as made
 from tests.support.question_records import Made
 
@@ -306,7 +308,9 @@ def test_the_files_of_claims_can_be_read_and_each_can_be_shown() -> None:
 
 
 def planned(claim: Any) -> float:
-    return planned_power(claim, claim.row["plan"]["spread"], 8, 4)
+    plan = claim.row["plan"]
+    margin = margin_of(claim, Criteria())
+    return power(aim_of(claim, plan["truth"], 4, margin), plan["spread"], 8)
 
 
 def test_the_command_lists_verdicts_and_what_waits(

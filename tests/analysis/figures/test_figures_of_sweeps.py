@@ -6,13 +6,14 @@ import functools
 
 import pytest
 
-from rlhf_lab_analysis.comparison.questions import scale
-from rlhf_lab_analysis.comparison.questions.answers import Criteria
+from rlhf_lab_analysis.comparison.registry.answers import Criteria
+from rlhf_lab_analysis.comparison.registry.questions import claim_named
+from rlhf_lab_analysis.comparison.registry.settings import settings_of_claim
+from rlhf_lab_analysis.comparison.registry.sizes import parameters, sized
 from rlhf_lab_analysis.comparison.selection import cells
 from rlhf_lab_analysis.figures.catalogue import FIGURES, draw
 from rlhf_lab_analysis.figures.figure_builder import DrawnFigure
 from rlhf_lab_analysis.sources.conditions import place_of, presets, reward_of
-from rlhf_lab_analysis.statistics.decisions import Verdict
 from rlhf_lab_analysis.tables.table import Tables
 from tests.support.figure_tables import end_of
 from tests.support.figure_tables import run_of as made_by_hand
@@ -65,18 +66,19 @@ def test_the_reward_models_of_the_full_sweep_have_the_names_of_their_options() -
     assert {f"{name} (n=3)" for name in names} <= {*legend}
 
 
-def test_a_larger_reward_model_gets_a_verdict_in_the_full_form() -> None:
-    found, _ = scale.ask(cells(full("reward_scale")), Criteria())
-    assert found.claim == scale.REWARD.text
-    # The losses along N are equal by construction: conditions are .01 apart.
-    assert found.verdict in (Verdict.holds, Verdict.negligible, Verdict.cannot_tell)
-    assert "loss of paper_proxy_2.8b less that of paper_proxy_410m" in found.numbers[0].label
+def test_larger_reward_models_are_compared_in_the_full_form() -> None:
+    claim = claim_named("larger_reward_model_no_help")
+    found = settings_of_claim(claim, cells(full("reward_scale")), Criteria())
+    labels = [part.label for setting in found for part in setting.parts]
+    # The losses along N are equal by construction, so that there is no verdict.
+    assert labels == ["paper_proxy_2.8b less paper_proxy_410m, of N=64 less N=1"] * 2
+    assert {setting.name for setting in found} == {"ppo", "online_dpo"}
 
 
 def test_rewards_of_other_kinds_are_no_sizes() -> None:
-    assert scale.sized("reward", ["reward_model", "ensemble", "task_rule"]) == []
-    assert scale.parameters("paper_proxy_2.8b") == 2800
-    assert scale.parameters("nano_s") == 0
+    assert sized("reward", ["reward_model", "ensemble", "task_rule"]) == []
+    assert parameters("paper_proxy_2.8b") == 2800
+    assert parameters("nano_s") == 0
 
 
 def test_a_reward_model_has_its_paths_name() -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from rlhf_lab_analysis.comparison.questions.answers import Criteria
-from rlhf_lab_analysis.comparison.questions.every_question import answers
+from rlhf_lab_analysis.comparison.registry.answers import Criteria
+from rlhf_lab_analysis.comparison.registry.questions import answers
 from rlhf_lab_analysis.comparison.selection import cells
 from rlhf_lab_analysis.report.headline import Headline, headlines
 from tests.support.question_records import Made

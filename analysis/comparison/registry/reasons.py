@@ -7,7 +7,7 @@ from itertools import combinations
 from typing import Any
 
 from rlhf_lab_analysis.comparison.families import keys_of, order, rest_of, value_of
-from rlhf_lab_analysis.comparison.questions.answers import Criteria
+from rlhf_lab_analysis.comparison.registry.answers import Criteria
 from rlhf_lab_analysis.comparison.selection import Cell, Selection
 from rlhf_lab_analysis.words import ranges_text
 

@@ -1,0 +1,50 @@
+"""How many stage seeds would decide a claim, and what their runs cost."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from rlhf_lab.types.errors import UserError
+from rlhf_lab_analysis.comparison.registry.comparisons import Compared
+from rlhf_lab_analysis.comparison.registry.settings import Setting
+from rlhf_lab_analysis.comparison.selection import Cell
+from rlhf_lab_analysis.statistics.power import Aim, least
+
+WANTED_POWER = 0.8
+
+
+def spread_of(part: Compared) -> float:
+    """The standard deviation of an effect over seeds."""
+    return float(np.std(list(part.effects.values()), ddof=1)) if len(part.effects) > 1 else 0.0
+
+
+def needed_for(aim: Aim, setting: Setting, spread: float) -> tuple[int, float] | None:
+    """The seeds with which an undecided claim would be shown if what was measured is true, and the
+    core-hours of their runs; None where no number of seeds shows it."""
+    try:
+        seeds = max(
+            least(replace(aim, truth=mean_of(part)), spread, WANTED_POWER, 1)
+            for part in setting.parts
+        )
+    except UserError:
+        return None
+    return seeds, seeds * sum(core_seconds(cell) for cell in setting.cells) / 3600
+
+
+def mean_of(part: Compared) -> float:
+    return float(np.mean(list(part.effects.values())))
+
+
+def core_seconds(cell: Cell) -> float:
+    """What the runs of a seed take of one core: training and evaluation."""
+    trained = cell.at_end("x/device_hours")
+    hours = sum(trained.values()) / len(trained)
+    judged = [
+        float(rows["timing/seconds"].sum())
+        for rows in cell.rows.values()
+        if "timing/seconds" in rows
+    ]
+    each = hours * 3600 + (sum(judged) / len(judged) if judged else 0.0)
+    return each * cell.num_runs / len(cell.seeds)
