@@ -19,7 +19,7 @@ Settings = dict[str, str]
 @dataclass(frozen=True)
 class Exported:
     """A run and the name of its condition: runs with the same environment and condition differ in
-    their seed, and no two of them have the same settings and seed."""
+    their seeds, and no two of them have the same settings and seed."""
 
     record: Record
     condition: str
@@ -59,7 +59,7 @@ def key_of(record: Record) -> object:
     place, settings = place_of(record), settings_of(record)
     if place.seed is None:
         return id(record)
-    return place.env, place.seed, tuple(sorted(settings.items())) or place.condition
+    return place.env, place.seeds, tuple(sorted(settings.items())) or place.condition
 
 
 def settings_of(record: Record) -> Settings:
@@ -72,6 +72,6 @@ def distinguishing_keys(settings: dict[int, Settings], places: Sequence[Place]) 
     several settings would be averaged. A key that differs only between seeds is a finding."""
     keys: set[str] = set()
     for one, other in combinations(settings, 2):
-        if places[one].seed == places[other].seed:
+        if places[one].seeds == places[other].seeds:
             keys |= {key for key, _ in {*settings[one].items()} ^ {*settings[other].items()}}
     return sorted(keys)

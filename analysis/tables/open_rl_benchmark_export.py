@@ -18,6 +18,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+from rlhf_lab.runs.folder import LAST
 from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.sources.axes import GLOBAL_STEP, RUNTIME, VersionAxes, axes_of
 from rlhf_lab_analysis.sources.conditions import place_of
@@ -73,7 +74,12 @@ def run_facts(run: Exported, entity: str, project: str, user: str) -> dict[str, 
     place, facts = place_of(record), record.facts
     names = {"env_id": place.env, "exp_name": place.experiment, "condition": run.condition}
     names |= {f"{key}.value": names[key] for key in ASKED}
-    own = {"seed": place.seed, "code": facts.code, "content": facts.content}
+    own = {
+        "seed": place.seed,
+        "stage_seed": place.stage_seed,
+        "code": facts.code,
+        "content": facts.content,
+    }
     return {
         "id": file_name(record.run),
         "name": facts.name or Path(record.place).name,
@@ -129,22 +135,23 @@ def text_of(value: Cell) -> str:
 
 def history_rows(record: Record) -> list[dict[str, Cell]]:
     """Rounds, then evaluated versions, as one history: global_step in updates, _runtime in
-    seconds of training, not those of the tracker's clock."""
+    seconds of training, not those of the tracker's clock. The last row is the evaluation of the
+    last version on more prompts, where there is one: that is the end in all of our tables."""
     axes = VersionAxes(record, optimizer_steps_per_round(place_of(record)))
     rows: list[dict[str, Cell]] = []
     for row in record.rounds:
         rows.append({**row, **plot_columns(len(rows), axes_of(row, record.facts.step))})
-    for row in record.evals:
-        if row.get("label"):
-            continue
+    on_the_way = [row for row in record.evals if not row.get("label")]
+    at_the_end = [row for row in record.evals if row.get("label") == LAST]
+    for row in (*on_the_way, *at_the_end):
         point, _ = axes.at(int(row["version"]))
-        named = {f"eval/{n}" if n.startswith(SAMPLE) else n: v for n, v in row.items()}
-        rows.append({**without_label(named), **plot_columns(len(rows), point)})
+        named = {
+            f"eval/{n}" if n.startswith(SAMPLE) else n: v
+            for n, v in row.items()
+            if n != "label" or v
+        }
+        rows.append({**named, **plot_columns(len(rows), point)})
     return rows
-
-
-def without_label(row: Mapping[str, Cell]) -> dict[str, Cell]:
-    return {name: value for name, value in row.items() if name != "label"}
 
 
 def plot_columns(number: int, point: Mapping[str, float]) -> dict[str, Cell]:

@@ -6,6 +6,7 @@ import csv
 import importlib.util
 import json
 import re
+import shlex
 import shutil
 import sqlite3
 import tempfile
@@ -22,16 +23,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlhf_lab.types.errors import UserError
+from rlhf_lab_analysis.benchmark.kept import TABLES
+from rlhf_lab_analysis.comparison.selection import cells
 from rlhf_lab_analysis.sources.filter_text import parse_query
 from rlhf_lab_analysis.sources.filters import server_filter
 from rlhf_lab_analysis.sources.open_rl_benchmark import DATABASE, TABLE, read_benchmark
 from rlhf_lab_analysis.sources.record import EXACT, Record, Source
 from rlhf_lab_analysis.tables.exported import runs_to_export
+from rlhf_lab_analysis.tables.gather import gather
 from rlhf_lab_analysis.tables.open_rl_benchmark_export import link_command, write_benchmark
+from rlhf_lab_analysis.tables.saved import read_saved
 from rlhf_lab_analysis.tables.table import Tables
 from tests.support import prepared
 from tests.support.table_records import config, evals, kinds, record, rounds, tables
 
+ROOT = Path(__file__).resolve().parents[3]
 pytestmark = pytest.mark.usefixtures("costly")
 
 # Filters.
@@ -308,6 +314,30 @@ def test_rlops_plots_what_is_exported_with_our_numbers(tmp_path: Path) -> None:
     same_numbers(made, tables(*(one for one in again.records if one.run != "r5")))
     # It writes the database anew while it reads, and its tags must still be found by it.
     assert {one.run: one.facts.tags for one in again.records}["r1"] == ("t", "u")
+
+
+def test_the_documented_command_gives_the_numbers_of_the_tracked_benchmark(tmp_path: Path) -> None:
+    """Every stage seed counts, and the end is that on more prompts: 304 of 344 runs were taken for
+    repetitions of one seed, and the last row was that of the prompts of the way."""
+    package = copy_of_package(tmp_path)
+    kept = gather([str(TABLES)]).only(sweep="off_policy_ladder_nano", algo="ppo")
+    records = [one for one in read_saved(TABLES).records if one.run in set(kept.runs["run"])]
+    chosen = runs_to_export(records)
+    assert len(chosen) == len(records) == 7 * 8
+    write_benchmark(chosen, package / "dataset", "local", "rlhf_lab")
+    text = (ROOT / "docs" / "results.md").read_text()
+    command = text.partition("python -m openrlbenchmark.rlops")[2].partition("```")[0]
+    out = tmp_path / "out"
+    arguments = shlex.split(command.replace("\\\n", " "))
+    assert arguments.count("ppo-sync-run.updates_per_round=1 N=1 T=1 K=2 S=0?cl=N=1") == 1
+    rlops(tmp_path, "rlops", *arguments, "--output-filename", str(out))
+    ends = row_of(out.with_suffix(".csv"))
+    for cell in cells(kept).cells:
+        n = cell.parts["updates_per_round"]
+        if n in (1, 64):
+            scores = [*cell.scores("gold/win_rate").values()]
+            assert ends[f"N={n}"] == f"{np.mean(scores):.2f} ± {np.std(scores):.2f}"
+            assert len(scores) == 8
 
 
 def test_its_multi_metrics_command_finds_the_keys_it_asks_for(tmp_path: Path) -> None:
