@@ -9,11 +9,8 @@ from enum import StrEnum
 from rlhf_lab_analysis.comparison.selection import Cell, Key
 from rlhf_lab_analysis.statistics.contrasts import BySeed, difference, matched
 from rlhf_lab_analysis.statistics.decisions import (
-    NO_WIDTH,
     Shows,
     Verdict,
-    decide,
-    has_width,
     options_of,
 )
 from rlhf_lab_analysis.statistics.results import Estimate
@@ -58,10 +55,6 @@ class Criteria:
     quality: str = "gold/win_rate"
     margin: float = 0.02
     drift: str = "kl/sft_k1"
-
-    @property
-    def margin_text(self) -> str:
-        return f"margin {100 * self.margin:g} points"
 
 
 @dataclass(frozen=True)
@@ -115,24 +108,6 @@ def change(
 def minus(first: Mapping[int, float], second: Mapping[int, float]) -> dict[int, float]:
     """The difference of each common seed."""
     return {seed: value - second[seed] for seed, value in first.items() if seed in second}
-
-
-@dataclass(frozen=True)
-class Tested:
-    """A number and what it decides. evidence: the number in words, and why it decides nothing where
-    it has no width."""
-
-    number: Number
-    verdict: Verdict
-
-    @property
-    def evidence(self) -> str:
-        return self.number.text + ("" if has_width(self.number.estimate) else f": {NO_WIDTH}")
-
-
-def decide_number(number: Number, shows: Shows, margin: float) -> Tested:
-    """The verdict on a number, whose interval must have been made for this claim."""
-    return Tested(number, decide(number.estimate, shows, margin))
 
 
 def answer(
