@@ -23,6 +23,7 @@ MODES = {
     "sync": ("mode=sync",),
     "lagged": ("mode=lagged", "mode.max_staleness=2"),
     "thread": ("mode=async", "mode.executor=thread", "mode.max_staleness=1"),
+    "replay": ("mode=lagged", "mode.max_staleness=1", "run.buffer_rounds=2", "run.fresh_share=0.5"),
     "partial": ("mode=partial", "mode.executor=inline", "mode.segment_tokens=3"),
 }
 QUIET = Console(quiet=True)

@@ -27,6 +27,11 @@ def check_pairs(config: Config) -> None:
             f"algo={config.algo.name} with generator=pairs: its baseline is a greedy sample of the "
             "policy, which fixed pairs do not have; pass generator=hf or another algorithm"
         )
+    if config.run.buffer_rounds:
+        raise UserError(
+            f"run.buffer_rounds={config.run.buffer_rounds} with generator=pairs: no sample is newer "
+            "than another there, and the file is read again as it is; pass generator=hf"
+        )
 
 
 def check_offline(config: Config) -> None:

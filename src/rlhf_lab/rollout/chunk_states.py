@@ -50,6 +50,11 @@ class RoundRollouts:
     schedule: list[dict[str, Any]]
 
     @property
+    def numbers(self) -> list[int]:
+        """The number of each rollout's chunk over the run."""
+        return [row["chunk"] for row in self.schedule if not row["dropped"]]
+
+    @property
     def groups(self) -> list[Group]:
         """Groups with rewards, in order."""
         return [group for group in self._all if group.rewards]

@@ -23,13 +23,15 @@ from rlhf_lab.training.checkpoint_optimizer import (
     owned,
     read_optimizer,
 )
-from rlhf_lab.training.checkpoint_rows import as_row, from_row
+from rlhf_lab.training.checkpoint_rows import as_row, buffer_row, from_row, stored_group
+from rlhf_lab.training.replay import StoredGroup
 from rlhf_lab.types.data import Weights
 from rlhf_lab.types.protocols import ShardWriter
 from rlhf_lab.types.rollouts import Chunk
 
 STATE = "state.json"
 QUEUE = "queue.jsonl"
+BUFFER = "replay.jsonl"
 NAME = re.compile(r"[0-9]{8,15}")
 WEIGHTS = re.compile(r"weights-([0-9]{8,15})\.safetensors")
 
@@ -58,6 +60,7 @@ class Snapshot:
     counters: Mapping[str, Any]
     queue: Sequence[QueuedChunk]
     ledger: Mapping[str, Any]
+    buffer: Sequence[StoredGroup] = ()
     writer: ShardWriter | None = None
 
 
@@ -81,6 +84,9 @@ def read(folder: Path, chunk: Callable[[int], Chunk]) -> Snapshot:
         counters=state["counters"],
         queue=[from_row(row, chunk) for row in read_rows(folder / QUEUE)],
         ledger=state["ledger"],
+        buffer=[stored_group(row, chunk) for row in read_rows(folder / BUFFER)]
+        if (folder / BUFFER).exists()
+        else (),
     )
 
 
@@ -102,3 +108,7 @@ def write_rest(snapshot: Snapshot, records: Mapping[str, Any], draft: Path) -> N
     with (draft / QUEUE).open("w", encoding="utf-8") as file:
         for queued in snapshot.queue:
             file.write(json.dumps(as_row(queued)) + "\n")
+    if snapshot.buffer:
+        with (draft / BUFFER).open("w", encoding="utf-8") as file:
+            for stored in snapshot.buffer:
+                file.write(json.dumps(buffer_row(stored)) + "\n")

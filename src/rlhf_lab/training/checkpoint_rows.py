@@ -8,8 +8,9 @@ from time import perf_counter
 from typing import Any
 
 from rlhf_lab.rollout.chunk_states import QueuedChunk
+from rlhf_lab.training.replay import StoredGroup
 from rlhf_lab.types.rollouts import Chunk, GeneratorReport, Rollout, Span
-from rlhf_lab.types.samples import Finish, Group, Sample, Steps
+from rlhf_lab.types.samples import Finish, Group, Prompt, Sample, Steps
 
 
 def as_row(queued: QueuedChunk) -> dict[str, Any]:
@@ -26,14 +27,7 @@ def as_row(queued: QueuedChunk) -> dict[str, Any]:
             "spans": [asdict(shifted(span, -perf_counter())) for span in queued.rollout.spans],
             "worker": queued.rollout.worker,
             "told": asdict(queued.rollout.report),
-            "groups": [
-                {
-                    "rewards": group.rewards,
-                    "step_rewards": group.step_rewards,
-                    "samples": [asdict(s) for s in group.samples],
-                }
-                for group in queued.rollout.groups
-            ],
+            "groups": [group_row(group) for group in queued.rollout.groups],
         }
     return row
 
@@ -46,12 +40,7 @@ def from_row(row: Mapping[str, Any], chunk: Callable[[int], Chunk]) -> QueuedChu
         rollout = Rollout(
             chunk=whole,
             groups=tuple(
-                Group(
-                    prompt,
-                    tuple(samples(group["samples"])),
-                    tuple(group["rewards"]),
-                    tuple(map(steps, group.get("step_rewards", ()))),
-                )
+                read_group(prompt, group)
                 for prompt, group in zip(whole.prompts, saved["groups"], strict=True)
             ),
             segments=tuple((step, version) for step, version in saved["segments"]),
@@ -61,6 +50,36 @@ def from_row(row: Mapping[str, Any], chunk: Callable[[int], Chunk]) -> QueuedChu
             report=generator_report(saved.get("told", {})),
         )
     return QueuedChunk(row["number"], row["version"], row["is_refunded"], rollout)
+
+
+def buffer_row(stored: StoredGroup) -> dict[str, Any]:
+    """The row of a group of an earlier round, without its prompt."""
+    own = {"number": stored.number, "place": stored.place, "round": stored.round}
+    return own | {"uses": stored.uses, "group": group_row(stored.group)}
+
+
+def stored_group(row: Mapping[str, Any], chunk: Callable[[int], Chunk]) -> StoredGroup:
+    """The group of a row, bit for bit."""
+    prompt = chunk(row["number"]).prompts[row["place"]]
+    group = read_group(prompt, row["group"])
+    return StoredGroup(row["number"], row["place"], row["round"], row["uses"], group)
+
+
+def group_row(group: Group) -> dict[str, Any]:
+    return {
+        "rewards": group.rewards,
+        "step_rewards": group.step_rewards,
+        "samples": [asdict(sample) for sample in group.samples],
+    }
+
+
+def read_group(prompt: Prompt, row: Mapping[str, Any]) -> Group:
+    return Group(
+        prompt,
+        tuple(samples(row["samples"])),
+        tuple(row["rewards"]),
+        tuple(map(steps, row.get("step_rewards", ()))),
+    )
 
 
 def generator_report(row: Mapping[str, Any]) -> GeneratorReport:

@@ -25,6 +25,7 @@ from rlhf_lab.training.checkpoint_files import Snapshot
 from rlhf_lab.training.ledger import Ledger
 from rlhf_lab.training.optim import Optim
 from rlhf_lab.training.probe import measure_gaps
+from rlhf_lab.training.replay import ReplayBuffer, replay_metrics
 from rlhf_lab.training.return_scaling import ReturnRange
 from rlhf_lab.training.rollout_samples import rollout_samples
 from rlhf_lab.training.round_metrics import (
@@ -77,7 +78,7 @@ class Loop:
     the three off-policy gaps (off_policy.gaps), in every `probe_every`-th round. reference_groups:
     groups per round that get reference log-probs where only metrics use them; ALL for every group.
     kept_samples: samples per round that hooks.keep_samples gets. returns: range of returns, with
-    run.return_scaling.
+    run.return_scaling. replay: groups of earlier rounds, with run.buffer_rounds.
     """
 
     algo: Algorithm
@@ -98,6 +99,9 @@ class Loop:
     kept_samples: int = 0
     returns: ReturnRange | None = None
 
+    def __post_init__(self) -> None:
+        self.replay = ReplayBuffer(self.run_options, self.seed)
+
     def train(self, start: Snapshot | None = None) -> Weights:
         """Train all remaining rounds, or those before the run's pause. The pipeline must be open.
 
@@ -116,8 +120,13 @@ class Loop:
         for round_ in range(weights.version, last):
             rollouts = self._take(weights)
             self._require_rewards(rollouts)
-            groups = informative_first(rollouts.groups, self.run_options.groups_per_round)
-            metrics, credit = self._learn(weights, rollouts, groups)
+            fresh = informative_first(rollouts.groups, self.run_options.groups_fresh)
+            drawn = self.replay.draw(round_)
+            groups = [*fresh, *(one.group for one in drawn)]
+            metrics, credit = self._learn(weights, rollouts, groups, len(fresh))
+            if self.run_options.buffer_rounds:
+                metrics |= replay_metrics(drawn, len(groups), round_)
+                self.replay.store(round_, rollouts, fresh)
             with self._span("sync", round_):
                 new = self.engine.weights(version=round_ + 1)
                 self._move_reference(round_ + 1)
@@ -125,7 +134,7 @@ class Loop:
                 # Generators get the new weights before this round is written down.
                 self.pipeline.fill(new)
             with self._span("probe", round_):
-                metrics |= self._gaps(groups, weights, new)
+                metrics |= self._gaps(fresh, weights, new)
             weights = new
             with self._span("track", round_):
                 self.hooks.record(rollouts.schedule, self.ledger.drain())
@@ -159,6 +168,7 @@ class Loop:
         if "return_range" in start.counters:
             decay = self.run_options.return_decay
             self.returns = ReturnRange(decay, start.counters["return_range"])
+        self.replay = ReplayBuffer(self.run_options, self.seed, start.buffer)
         self.pipeline.restore(start.counters, start.queue, start.weights)
         return weights
 
@@ -194,9 +204,14 @@ class Loop:
                     raise FloatingPointError(complaint)
 
     def _learn(
-        self, weights: Weights, rollouts: RoundRollouts, groups: Sequence[Group]
+        self,
+        weights: Weights,
+        rollouts: RoundRollouts,
+        groups: Sequence[Group],
+        num_fresh: int,
     ) -> tuple[Metrics, Credit]:
-        """The round's updates: T passes over its rows, N minibatches each."""
+        """The round's updates: T passes over its rows, N minibatches each. num_fresh: groups that
+        were generated for the round, before those of earlier ones."""
         round_ = weights.version
         algo = self._algo_of(round_)
         with self._span("reference", round_):
@@ -205,10 +220,12 @@ class Loop:
             masked: Metrics = {}
             if self.run_options.mask_truncated:
                 credit, masked = without_truncated(credit, groups)
-            self.ledger.count(rounds=1, **token_fates(rollouts, batch, credit))
+            fates = token_fates(rollouts, batch, credit, num_fresh)
+            self.ledger.count(rounds=1, **fates)
             for rollout in [*rollouts.rollouts, *rollouts.dropped]:
                 self.ledger.count_rollout(rollout)
-            metrics = sample_metrics(groups, batch, rollouts) | masked | generator_metrics(rollouts)
+            metrics = sample_metrics(groups, batch, rollouts, num_fresh) | masked
+            metrics |= generator_metrics(rollouts)
         updates = UpdateMetrics(self.run_options, round_)
         for pass_ in range(self.run_options.passes):
             order_P = shuffled(len(groups), self.seed, round_, pass_)
@@ -332,6 +349,7 @@ class Loop:
                     optimizer={} if writer else self.engine.state(),
                     counters=counters,
                     queue=queue,
+                    buffer=self.replay.stored,
                     ledger=self.ledger.state(),
                     writer=writer,
                 )

@@ -62,9 +62,12 @@ class UpdateMetrics:
         return {**means, **off_policy.summary(self._rows, self._lags), **lags}
 
 
-def sample_metrics(groups: Sequence[Group], batch: Batch, rollouts: RoundRollouts) -> Metrics:
-    """Reward, length, end token, KL per sequence (k1) and versions of the groups trained on; length
-    and age of the groups that were dropped as too old."""
+def sample_metrics(
+    groups: Sequence[Group], batch: Batch, rollouts: RoundRollouts, num_fresh: int
+) -> Metrics:
+    """Reward, length, end token, KL per sequence (k1) and versions of the groups trained on, of
+    which the first `num_fresh` were generated for the round; length and age of the groups that were
+    dropped as too old."""
     reward_PG = rewards_of(groups)
     reward_of_all = rewards_of(rollouts.groups)
     samples = [sample for group in groups for sample in group.samples]
@@ -85,7 +88,7 @@ def sample_metrics(groups: Sequence[Group], batch: Batch, rollouts: RoundRollout
         "sample/version_span": sum(s.newest_version - s.version for s in samples) / len(samples),
         "kl/sampled_reference_k1": float(kl_D.mean()),
         "reward/mean_generated": float(reward_of_all.mean()),
-        "sample/groups_left_out": len(reward_of_all) - len(reward_PG),
+        "sample/groups_left_out": len(reward_of_all) - num_fresh,
         "sample/groups_unscored": len(rollouts.unscored),
         "dropped/groups": sum(len(rollout.groups) for rollout in rollouts.dropped),
     }
@@ -109,10 +112,15 @@ def task_rewards(groups: Sequence[Group]) -> Metrics:
     return {f"reward/task/{name}": sum(found[name]) / len(found[name]) for name in sorted(found)}
 
 
-def token_fates(rollouts: RoundRollouts, batch: Batch, credit: Credit) -> dict[str, int]:
-    """Counts for the ledger: what became of every response token generated for the round."""
+def token_fates(
+    rollouts: RoundRollouts, batch: Batch, credit: Credit, num_fresh: int
+) -> dict[str, int]:
+    """Counts for the ledger: what became of every response token generated for the round, whose
+    groups are the first `num_fresh` of the batch, and how many of earlier ones it repeats."""
     length_B = batch.mask_BT.sum(dim=1)
-    kept, read = int(length_B[credit.keep_B].sum()), int(length_B.sum())
+    is_fresh_B = batch.group_B < num_fresh
+    read = int(length_B[is_fresh_B].sum())
+    kept = int(length_B[is_fresh_B & credit.keep_B].sum())
     written = sum(rollout.response_tokens for rollout in rollouts.rollouts)
     unscored = sum(len(s.tokens) for group in rollouts.unscored for s in group.samples)
     return {
@@ -121,6 +129,7 @@ def token_fates(rollouts: RoundRollouts, batch: Batch, credit: Credit) -> dict[s
         "left_out_tokens": written - unscored - read,
         "unscored_tokens": unscored,
         "unscored_groups": len(rollouts.unscored),
+        "replayed_tokens": int(length_B.sum()) - read,
         "dropped_tokens": sum(rollout.response_tokens for rollout in rollouts.dropped),
         "dropped_groups": sum(len(rollout.groups) for rollout in rollouts.dropped),
     }

@@ -18,6 +18,15 @@ class ReturnScaling(StrEnum):
     percentile = "percentile"
 
 
+class ReplayChoice(StrEnum):
+    """Which groups of earlier rounds are repeated: any alike, recent ones more often (by 1 / age in
+    rounds), or those whose rewards differ more (by their standard deviation)."""
+
+    uniform = "uniform"
+    recency = "recency"
+    advantage = "advantage"
+
+
 @dataclass(frozen=True)
 class RunOptions(limits.Limited, key="run"):
     """How much is trained, and how much of it on samples of one round (N, T, K; S is
@@ -50,6 +59,33 @@ class RunOptions(limits.Limited, key="run"):
             "Groups generated for each that is trained on: those with unequal rewards are taken "
             "first, in order; 0 leaves it to the algorithm (1 for all but dapo)."
         ),
+    )
+    buffer_rounds: int = limits.count(
+        0,
+        least=0,
+        about=(
+            "Rounds whose groups are kept to be trained on again; 0 trains on the groups of each "
+            "round once. Needs run.fresh_share below 1."
+        ),
+        source="arXiv:2604.08706",
+    )
+    fresh_share: float = limits.number(
+        1.0,
+        above=0,
+        most=1,
+        about=(
+            "Share of a round's groups that are generated for it; the others are repeated from the "
+            "last run.buffer_rounds rounds. Early rounds are smaller, as there is less to repeat."
+        ),
+        source="arXiv:2604.08706",
+    )
+    replay: ReplayChoice = limits.option(
+        ReplayChoice.uniform,
+        about=(
+            "Which groups are repeated: any alike (uniform), by 1 / age in rounds (recency), or by "
+            "the standard deviation of their rewards (advantage)."
+        ),
+        source="arXiv:2604.08706",
     )
     offline_share: float = limits.number(
         0.0,
@@ -99,6 +135,25 @@ class RunOptions(limits.Limited, key="run"):
                 f"run.passes = {per_round}: choose {below} or "
                 f"{below + per_round}"
             )
+        self._check_replay()
+
+    def _check_replay(self) -> None:
+        """Raise UserError for a buffer that repeats nothing, or less than a round needs."""
+        given = f"run.buffer_rounds={self.buffer_rounds} run.fresh_share={self.fresh_share:g}"
+        if not self.buffer_rounds and self.fresh_share == 1:
+            return
+        if not self.buffer_rounds or not self.groups_replayed:
+            raise UserError(
+                f"{given}: nothing would be repeated of {self.groups_per_round} groups in a round; "
+                "pass both, such as run.buffer_rounds=4 run.fresh_share=0.5, or neither"
+            )
+        held = self.buffer_rounds * self.groups_fresh
+        if held < self.groups_replayed:
+            raise UserError(
+                f"{given}: a round repeats {self.groups_replayed} groups, and the buffer holds "
+                f"{held} at most; pass run.buffer_rounds="
+                f"{-(-self.groups_replayed // self.groups_fresh)} or a larger run.fresh_share"
+            )
 
     @property
     def optimizer_steps_per_round(self) -> int:
@@ -115,6 +170,16 @@ class RunOptions(limits.Limited, key="run"):
         return self.groups_per_update * self.updates_per_round
 
     @property
+    def groups_fresh(self) -> int:
+        """Groups of a round that are generated for it and trained on."""
+        return max(1, round(self.groups_per_round * self.fresh_share))
+
+    @property
+    def groups_replayed(self) -> int:
+        """Groups of a round that earlier rounds have trained on; fewer while the buffer fills."""
+        return self.groups_per_round - self.groups_fresh
+
+    @property
     def groups_generated(self) -> int:
         """Groups written for a round."""
-        return math.ceil(self.groups_per_round * max(1.0, self.oversample))
+        return math.ceil(self.groups_fresh * max(1.0, self.oversample))
