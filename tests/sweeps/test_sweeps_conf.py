@@ -43,6 +43,8 @@ OTHER_STAGES = {
     "off_policy_ladder_nano": ["1", "2", "3", "4", "5", "6", "7", "8", "9"],
     "verified_answers_nano": ["1", "2", "3", "4", "5", "6", "7", "8"],
     "learning_rate_nano": ["101", "102"],
+    # 90 conditions, of which the fitted boundary takes all.
+    "staleness_rate_nano": ["1", "3", "4", "5", "6"],
 }
 # Conditions that are all composed; of larger grids, a sample is.
 SMALL = 9
@@ -223,6 +225,7 @@ BUDGETS = {
     "reward_scale": ((256, 512 * 2), (64, 8 * 2)),
     "sync_async": ((256, 512 * 2), (64, 8 * 2)),
     "staleness": ((256, 256 * 4), (64, 8 * 4)),
+    "staleness_rate": ((256, 256 * 4), (128, 8 * 4)),
     "corrections": ((256, 256 * 4), (256, 8 * 4)),
     "lag_distribution": ((256, 256 * 4), (256, 8 * 4)),
     "chats": ((390, 256 * 2), (256, 8 * 2)),
