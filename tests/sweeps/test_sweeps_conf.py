@@ -233,7 +233,7 @@ BUDGETS = {
     "over_optimisation": ((256, 256 * 4), (160, 32 * 4)),
 }
 # What these change is the budget itself.
-OF_BUDGETS = ["compute_optimal", "passes", "samples_per_prompt"]
+OF_BUDGETS = ["compute_optimal", "passes", "replay", "samples_per_prompt"]
 
 
 def test_no_sweep_escapes_the_budgets_above() -> None:

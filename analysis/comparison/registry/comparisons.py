@@ -116,11 +116,16 @@ def pairs(claim: Definition, chosen: Selection) -> list[list[Pair]]:
 
 def change_text(claim: Definition, pair: Pair) -> str:
     """Such as `N=16 less N=1`, or `sync / async` of a ratio."""
-    ends = [
-        ", ".join(f"{named(key)}{level_text(cell, key)}" for key in claim.varied)
-        for cell in reversed(pair)
-    ]
+    ends = [", ".join(level_name(cell, key) for key in claim.varied) for cell in reversed(pair)]
     return between(claim).join(ends)
+
+
+def level_name(cell: Cell, key: str) -> str:
+    """A level such as `N=16`, `fresh_share=0.5`, or `async`."""
+    value = value_of(cell, key)
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    own = f"{key.rpartition('.')[2]}=" if is_number else ""
+    return f"{named(key) or own}{level_text(cell, key)}"
 
 
 def level_text(cell: Cell, key: str) -> str:
