@@ -225,6 +225,8 @@ coverage: $(INSTALLED)  ## how often intervals hold the truth: tables of docs/st
 benchmark: $(INSTALLED)  ## train the tracked benchmark anew below BENCHMARK, and write its tables, docs/benchmark.md and docs/gallery.md (hours)
 	$(BIN)/python -m rlhf_lab_analysis.benchmark --cost
 	$(MAKE) benchmark-sweep SWEEP=off_policy_ladder_nano
+	$(MAKE) benchmark-sweep SWEEP=catch_up_nano
+	$(MAKE) benchmark-sweep SWEEP=rate_schedule_nano OVERRIDES="optim.schedule_per=round"
 	$(MAKE) benchmark-sweep SWEEP=staleness_nano OVERRIDES="staleness=s0,s1,s4,s4_corrected"
 	$(MAKE) benchmark-sweep SWEEP=passes_nano OVERRIDES="model=nano_s"
 	$(MAKE) benchmark-sweep SWEEP=samples_per_prompt_nano OVERRIDES="model=nano_s"

@@ -128,10 +128,12 @@ def waiting(found: Sequence[Decisions]) -> list[str]:
 
 def stage_lines(found: Sequence[Decisions], stages: Sequence[Stage]) -> Iterator[str]:
     """The gates, the stages of each seed, and later changes of the files of claims."""
-    for decisions in found:
-        yield from gate_lines(decisions.registry)
+    # Papers whose claims are tested on the same stages have the same gates.
+    gates = (line for decisions in found for line in gate_lines(decisions.registry))
+    for line in dict.fromkeys(gates):
+        yield from (line, "")
     head = ("task", "model", "stage seed", "SFT loss", "proxy accuracy", "passes", "runs")
-    yield from markdown(head, tuple(stage.row for stage in stages))
+    yield from markdown(head, tuple(dict.fromkeys(stage.row for stage in stages)))
     changes = [
         f"- {change['date']}: {change['what']}"
         for decisions in found
@@ -148,4 +150,3 @@ def gate_lines(registry: Registry) -> Iterator[str]:
             for name, value in bound.items()
         ]
         yield f"Gates of {task}, of {registry.written}: {', '.join(texts)}."
-        yield ""
