@@ -66,6 +66,8 @@ WORDS = {
     "dapo": "DAPO",
     "cispo": "CISPO",
     "copg": "CoPG",
+    "asymre": "AsymRE",
+    "tba": "TBA",
     "reinforce": "REINFORCE",
     "reinforce_plus_plus": "REINFORCE++",
     "remax": "ReMax",

@@ -15,6 +15,7 @@ import torch
 
 from rlhf_lab.algos.a_lol import ALoL
 from rlhf_lab.algos.advantages import Deviation
+from rlhf_lab.algos.asymre import AsymRE
 from rlhf_lab.algos.cispo import CISPO
 from rlhf_lab.algos.copg import CoPG
 from rlhf_lab.algos.dapo import DAPO
@@ -28,6 +29,7 @@ from rlhf_lab.algos.reinforce import REINFORCE
 from rlhf_lab.algos.reinforce_plus_plus import ReinforcePlusPlus
 from rlhf_lab.algos.remax import ReMax
 from rlhf_lab.algos.rloo import RLOO
+from rlhf_lab.algos.tba import TBA
 from rlhf_lab.models.batching import collate, rewards_of
 from rlhf_lab.types.data import Objective
 from tests.support.examples import credited, gradient, group
@@ -157,6 +159,56 @@ def test_copg_contrasts_each_of_three_with_the_other_two() -> None:
     contrast = [0.9 - 2.375, 2.75 - 1.45, 2.0 - 1.825]
     expected = -sum(c * p for c, p in zip(contrast, [-1.2, -0.5, -0.8], strict=True)) / 3
     assert loss_of(algo, [[-1.2], [-0.5], [-0.8]], batch) == pytest.approx(expected, abs=1e-6)
+
+
+def test_asymre_by_hand() -> None:
+    algo = AsymRE(kl_coef=0.5, shift=-0.2)
+    batch = four_rows(algo)
+    # returns less the means 1.75 and 1.1625 of the two groups, plus 0.2
+    advantage = [0.75 - 1.75 + 0.2, 2.75 - 1.75 + 0.2, 1.925 - 1.1625 + 0.2, 0.4 - 1.1625 + 0.2]
+    assert first_column(batch.credit_BT) == pytest.approx(advantage, abs=1e-6)
+    expected = -sum(a * logp for a, logp in zip(advantage, LOGP, strict=True)) / 4
+    assert loss_of(algo, POLICY, batch) == pytest.approx(expected, abs=1e-6)
+
+
+def test_asymre_pulls_to_a_group_of_equal_rewards_and_pushes_with_a_positive_shift() -> None:
+    reference = [[-1.0], [-1.0]]
+    low, high = (
+        first_column(one_prompt(AsymRE(shift=shift), [1.0, 1.0], reference).credit_BT)
+        for shift in (-0.1, 0.1)
+    )
+    assert (low, high) == (pytest.approx([0.1, 0.1]), pytest.approx([-0.1, -0.1]))
+
+
+def test_tba_by_hand() -> None:
+    algo = TBA(beta=0.5)
+    batch = four_rows(algo)
+    # policy to reference: 0.75, 0.9; -0.15, -0.25 (see copg). Rewards over beta: 2, 6; 4, 1.
+    gaps = [-0.075 - -2.0, 0.075 - 2.0, 0.05 - 1.5, -0.05 - -1.5]
+    expected = sum(0.5 * gap**2 for gap in gaps) / 4
+    assert loss_of(algo, POLICY, batch) == pytest.approx(expected, abs=1e-5)
+    grad = [gap / 4 for gap, length in zip(gaps, LENGTHS, strict=True) for _ in range(length)]
+    assert cells(gradient(algo, POLICY, batch)) == pytest.approx(grad, abs=1e-5)
+
+
+def test_the_gradient_of_tba_is_that_of_copg_up_to_a_factor() -> None:
+    """(K - 1) / (K beta), here with K = 3: CoPG contrasts with the others, TBA with all."""
+    rewards, reference = [1.0, 3.0, 2.0], [[-1.4], [-1.0], [-0.8]]
+    policy = [[-1.2], [-0.5], [-0.8]]
+    own, theirs = (
+        cells(gradient(algo, policy, one_prompt(algo, rewards, reference)), (1, 1, 1))
+        for algo in (TBA(beta=0.4), CoPG(beta=0.4))
+    )
+    assert own == pytest.approx([2 / (3 * 0.4) * pull for pull in theirs], abs=1e-6)
+
+
+def test_tba_is_zero_at_its_optimum() -> None:
+    # log policy = log reference + reward / beta + any constant
+    rewards, beta = [1.0, 3.0, 2.0], 2.0
+    reference = [[-2.4], [-3.0], [-2.8]]
+    policy = [[r[0] + reward / beta - 0.3] for r, reward in zip(reference, rewards, strict=True)]
+    algo = TBA(beta=beta)
+    assert loss_of(algo, policy, one_prompt(algo, rewards, reference)) == pytest.approx(0, abs=1e-9)
 
 
 def test_kimi_by_hand() -> None:

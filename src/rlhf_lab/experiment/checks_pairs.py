@@ -29,8 +29,8 @@ def check_pairs(config: Config) -> None:
         )
     if config.run.buffer_rounds:
         raise UserError(
-            f"run.buffer_rounds={config.run.buffer_rounds} with generator=pairs: no sample is newer "
-            "than another there, and the file is read again as it is; pass generator=hf"
+            f"run.buffer_rounds={config.run.buffer_rounds} with generator=pairs: no sample is "
+            "newer than another there, and the file is read again as it is; pass generator=hf"
         )
 
 

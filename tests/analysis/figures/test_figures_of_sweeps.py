@@ -27,7 +27,14 @@ pytestmark = pytest.mark.usefixtures("costly")
 FOR_ANY = ("aggregates", "differences", "frontier", "pareto")
 # They are read from the figures of any runs, as win-rate over KL, and the front of cost and
 # win-rate; catching up is figure 3 of its runs.
-WITHOUT_FIGURE = ("kl_frontier", "compute_optimal", "catch_up", "learning_rate", "replay")
+WITHOUT_FIGURE = (
+    "kl_frontier",
+    "compute_optimal",
+    "catch_up",
+    "learning_rate",
+    "replay",
+    "staleness_rate",
+)
 OF_SWEEPS = [
     (name, sweep) for name, spec in FIGURES.items() for sweep in spec.sweeps if sweep in QUESTIONS
 ]
