@@ -22,7 +22,6 @@
 # runs are not in these tables names the sweep that makes them.
 
 # %%
-
 from rlhf_lab_analysis.notebooks import view
 from rlhf_lab_analysis.publication_tables.options import TableOptions
 

@@ -23,7 +23,6 @@
 # `view.tables("runs/mine")` reads runs of your own.
 
 # %%
-
 from rlhf_lab_analysis.notebooks import view
 from rlhf_lab_analysis.publication_tables.options import TableOptions
 

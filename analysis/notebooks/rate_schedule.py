@@ -23,7 +23,6 @@
 # `view.tables("runs/mine")` reads runs of your own.
 
 # %%
-
 from rlhf_lab_analysis.notebooks import view
 
 runs = view.of_sweeps(view.tables(), "rate_schedule", "off_policy_ladder")
