@@ -12,6 +12,7 @@ from typing import Any
 
 from rlhf_lab.experiment.checks_algorithm import (
     check_correction,
+    check_gradient_cosine,
     check_group_size,
     check_return_scaling,
     check_rounds,
@@ -100,6 +101,7 @@ RULES: tuple[Callable[[Config], None], ...] = (
     check_truncated,
     check_return_scaling,
     check_value_rounds,
+    check_gradient_cosine,
     check_adapters,
     check_correction,
     check_rounds,

@@ -82,6 +82,15 @@ def check_value_rounds(config: Config) -> None:
         )
 
 
+def check_gradient_cosine(config: Config) -> None:
+    """The gradients of an update must be there when its step is made."""
+    if config.optim.gradient_cosine and config.engine.name == "deepspeed":
+        raise UserError(
+            "optim.gradient_cosine=true with engine=deepspeed: DeepSpeed reduces and frees "
+            "gradients within its step; pass engine=single or fsdp, or optim.gradient_cosine=false"
+        )
+
+
 def check_correction(config: Config) -> None:
     """A correction must have something to correct in the algorithm's loss."""
     objective = config.algo.objective

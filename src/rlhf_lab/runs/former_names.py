@@ -70,6 +70,7 @@ ADDED: dict[str, Any] = {
     "judge.device": "auto",
     "reward.needs_eos": True,
     "judge.needs_eos": True,
+    "optim.gradient_cosine": False,
     "algo.clip_higher": 0.0,
     "algo.deviation": "group",
     **{

@@ -71,6 +71,8 @@ ROUND = tuple(
         ("update/entropy", NATS_TOKEN, "Mean entropy of the policy over response tokens."),
         ("update/learning_rate", "", "Mean learning rate over the updates of the round."),
         ("update/grad_norm", "", "Norm of the policy's gradient before clipping."),
+        ("update/gradient_cosine", "-1 to 1", "Cosine of the policy's gradients of consecutive "
+         "updates, optim.gradient_cosine."),
         ("update/value_grad_norm", "", "The same of the value model."),
         ("update/dpo/margin", "nats", "Mean margin of preferred over rejected samples."),
         ("update/dpo/accuracy", SHARE, "Pairs whose preferred sample has the higher margin."),

@@ -67,6 +67,15 @@ class Optim(limits.Limited, key="optim"):
         source="round: published code of arXiv:2410.18252",
     )
 
+    gradient_cosine: bool = limits.option(
+        False,
+        about=(
+            "Whether the cosine of the gradients of consecutive updates is measured, as "
+            "update/gradient_cosine. It takes a copy of the gradients in memory and in checkpoints."
+        ),
+        source="arXiv:2603.01501",
+    )
+
     @property
     def largest_norm(self) -> float:
         """The norm above which gradients are scaled down: infinite where they never are."""

@@ -26,7 +26,7 @@ class UpdateMetrics:
         self._round = round_
         self._done = 0
         self._sums: Counter[str] = Counter()
-        self._num_applied = 0
+        self._counts: Counter[str] = Counter()
         self._rows: list[Mapping[str, Tensor]] = []
         self._lags: list[Tensor] = []
         self._lag_updates: Counter[int] = Counter()
@@ -46,15 +46,16 @@ class UpdateMetrics:
         self._lag_updates.update(updates_D.tolist())
         if updated is not None:
             self._sums.update(updated.metrics)
-            self._num_applied += 1
+            self._counts.update(updated.metrics.keys())
             if bool(drawn_B.any()):
                 self._rows.append({name: row[drawn_B] for name, row in updated.rows.items()})
                 self._lags.append(updates_D)
         self._done += 1
 
     def metrics(self) -> Metrics:
-        """Means over the applied updates, off-policy measures, and lag in rounds and updates."""
-        means = {f"update/{name}": s / self._num_applied for name, s in self._sums.items()}
+        """Means over the applied updates that have a metric, off-policy measures, and lag in rounds
+        and updates."""
+        means = {f"update/{name}": s / self._counts[name] for name, s in self._sums.items()}
         lags = {
             **histogram("lag/rounds", self._lag_rounds),
             **histogram("lag/updates", self._lag_updates),

@@ -143,11 +143,11 @@ class TrainingEngine:
             require_finite("loss", metrics["loss"], learning_rate)
             metrics["entropy"] /= float(rows["weight"].sum())
             rate = learning_rate * correction.step(rows["log_ratio_sequence"])
-            norms = self._backend.step(rate)
-        for name, norm in norms.items():
-            require_finite(NORMS[name], norm, rate)
+            measured = self._backend.step(rate)
+        for name in NORMS:
+            require_finite(NORMS[name], measured.get(name, 0.0), rate)
         self._check_finite(f"the weights are not finite after an update at rate {rate}: lower it")
-        return UpdateResult({**metrics, **norms, "learning_rate": rate}, rows)
+        return UpdateResult({**metrics, **measured, "learning_rate": rate}, rows)
 
     def _backward(
         self, dealt: Dealt, algo: Algorithm, correction: Correction

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -15,11 +14,12 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
 from rlhf_lab.models.forward import TokenRows
 from rlhf_lab.models.without_weights import release_weights, without_weights
+from rlhf_lab.training.engines.clipped_step import clipped_step
 from rlhf_lab.training.engines.distributed import Processes, require_group
 from rlhf_lab.training.engines.options import FSDPOptions
 from rlhf_lab.training.engines.parameter_backend import ReferenceUse
 from rlhf_lab.training.engines.policy_with_values import PassKind, PassLayout, PolicyWithValues
-from rlhf_lab.training.engines.tensors import Tensors, clipped_norms, fill, local
+from rlhf_lab.training.engines.tensors import Tensors, fill, local
 from rlhf_lab.training.optim import Optim
 from rlhf_lab.types.data import PolicyOutput
 
@@ -41,7 +41,7 @@ class FSDPBackend:
         require_group()
         self.device = device
         self._size = processes.size
-        self._max_grad_norm = optim.largest_norm
+        self._optim = optim
         mesh = init_device_mesh(device.type, (processes.size,))
         dtype = getattr(torch, options.dtype.value)
         self._reference = None
@@ -102,10 +102,7 @@ class FSDPBackend:
         (loss * self._size).backward()  # type: ignore[no-untyped-call]
 
     def step(self, learning_rate: float) -> dict[str, float]:
-        norms = clipped_norms(self._networks, self._max_grad_norm)
-        if all(map(math.isfinite, norms.values())):
-            self._tensors.step(learning_rate)
-        return norms
+        return clipped_step(self._networks, self._tensors, self._optim, learning_rate)
 
 
 def sharded(networks: PolicyWithValues, mesh: DeviceMesh, dtype: torch.dtype) -> PolicyWithValues:

@@ -63,8 +63,9 @@ class ParameterBackend(Protocol):
         ...
 
     def step(self, learning_rate: float) -> dict[str, float]:
-        """Clip, make an optimizer step, return the gradient norms. No step is made if a norm is not
-        finite, except by DeepSpeed, which computes the norm within the step."""
+        """Clip, make an optimizer step, return the gradient norms, and the `gradient_cosine` if
+        that is measured. No step is made if a norm is not finite, except by DeepSpeed, which
+        computes the norm within the step."""
         ...
 
     def is_finite(self) -> bool:

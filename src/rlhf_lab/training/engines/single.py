@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
@@ -13,6 +12,7 @@ from torch.func import functional_call
 
 from rlhf_lab.models.adapters import adapters_off, has_adapters, merged_weight, plain_names
 from rlhf_lab.models.forward import TokenRows
+from rlhf_lab.training.engines.clipped_step import clipped_step
 from rlhf_lab.training.engines.parameter_backend import WEIGHT, ReferenceUse
 from rlhf_lab.training.engines.policy_with_values import (
     POLICY,
@@ -21,7 +21,7 @@ from rlhf_lab.training.engines.policy_with_values import (
     PolicyWithValues,
 )
 from rlhf_lab.training.engines.precision import autocast, round_frozen, with_masters
-from rlhf_lab.training.engines.tensors import Tensors, clipped_norms
+from rlhf_lab.training.engines.tensors import Tensors
 from rlhf_lab.training.optim import Optim
 from rlhf_lab.types.data import PolicyOutput
 
@@ -51,7 +51,7 @@ class SingleBackend:
             if is_low and use is ReferenceUse.frozen:
                 round_frozen(own)
         self._reference = own or networks
-        self._max_grad_norm = optim.largest_norm
+        self._optim = optim
         self._other_weights: dict[str, Tensor] = {}
         self._tensors = Tensors(self._networks, own, optim)
         self.shapes = self._tensors.shapes
@@ -107,7 +107,4 @@ class SingleBackend:
         loss.backward()  # type: ignore[no-untyped-call]
 
     def step(self, learning_rate: float) -> dict[str, float]:
-        norms = clipped_norms(self._networks, self._max_grad_norm)
-        if all(map(math.isfinite, norms.values())):
-            self._tensors.step(learning_rate)
-        return norms
+        return clipped_step(self._networks, self._tensors, self._optim, learning_rate)

@@ -1,0 +1,147 @@
+"""The cosine of consecutive gradients: by hand, sharded, over a resume, without effect on them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from rlhf_lab.algos.corrections.none import NoCorrection
+from rlhf_lab.experiment import lifecycle
+from rlhf_lab.experiment.checks import check
+from rlhf_lab.experiment.config import Config
+from rlhf_lab.runs.trackers.console import Console
+from rlhf_lab.training.engines import clipped_step
+from rlhf_lab.training.engines.engine import TrainingEngine
+from rlhf_lab.training.engines.options import EngineOptions, FSDPOptions, SingleEngineOptions
+from rlhf_lab.training.optim import Optim
+from rlhf_lab.training.round_metrics import UpdateMetrics
+from rlhf_lab.types.data import UpdateResult
+from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.run_options import RunOptions
+from tests.conftest import Finished, MakeConfig
+from tests.support import engine_cases
+from tests.support.engine_cases import ALGOS, batch_of, engine, restore, saved
+from tests.support.examples import FACTS
+from tests.support.survival import exact_rows, outcome
+
+COSINE = "gradient_cosine"
+SHORT = ("task=arithmetic", "reward=task_rule", "run.updates=8", "run.updates_per_round=2")
+KINDS: list[EngineOptions] = [SingleEngineOptions(), FSDPOptions()]
+
+
+def test_the_cosine_by_hand() -> None:
+    one, other = torch.tensor([3.0, 0.0]), torch.tensor([[4.0]])
+    # (3, 0, 4) and (4, 0, 3): 24 / 25
+    pairs = [(one, torch.tensor([4.0, 0.0])), (other, torch.tensor([[3.0]]))]
+    assert clipped_step.cosine(pairs) == pytest.approx(24 / 25)
+    assert clipped_step.cosine([(one, -one)]) == -1.0
+    assert clipped_step.cosine([(one, torch.tensor([0.0, 2.0]))]) == 0.0
+    assert clipped_step.cosine([(one, torch.zeros(2))]) is None
+    assert clipped_step.cosine([]) is None
+
+
+def measuring(
+    options: EngineOptions, monkeypatch: pytest.MonkeyPatch, rate: float = 1e-9, on: bool = True
+) -> TrainingEngine:
+    """An engine whose steps are so small that the same batch has the same gradient again."""
+    made = Optim(lr=rate, max_grad_norm=1e-3, gradient_cosine=on)
+    monkeypatch.setattr(engine_cases, "Optim", lambda **_: made)
+    return engine(options, "online_dpo")
+
+
+def cosine_of(trained: Any, seed: int, sign: float = 1.0) -> float | None:
+    """Of an update on a batch; sign: of the preferences in it."""
+    batch = batch_of(trained, "online_dpo", seed)
+    batch = replace(batch, credit_BT=sign * batch.credit_BT)
+    done: UpdateResult = trained.update(batch, ALGOS["online_dpo"], NoCorrection(), 1e-9)
+    return done.metrics.get(COSINE)
+
+
+@pytest.mark.parametrize("options", KINDS, ids=lambda options: options.name)
+def test_an_update_is_compared_with_the_one_before_it(
+    options: EngineOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained = measuring(options, monkeypatch)
+    assert cosine_of(trained, 0) is None
+    assert cosine_of(trained, 0) == pytest.approx(1.0, abs=1e-5)
+    assert cosine_of(trained, 0, sign=-1.0) == pytest.approx(-1.0, abs=1e-4)
+    other = cosine_of(trained, 1)
+    assert other is not None and abs(other) < 0.9
+
+
+def test_a_checkpoint_holds_the_last_gradient_and_any_engine_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    alone, again, parts = (
+        measuring(options, monkeypatch)
+        for options in (SingleEngineOptions(), SingleEngineOptions(), FSDPOptions())
+    )
+    cosine_of(alone, 0)
+    held = saved(alone)
+    restore(again, held)
+    restore(parts, held)
+    expected = cosine_of(alone, 1)
+    assert expected is not None and cosine_of(again, 1) == expected
+    assert cosine_of(parts, 1) == pytest.approx(expected, abs=1e-5)
+
+
+def test_measuring_changes_no_weight_and_off_it_keeps_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    on, off = (
+        measuring(SingleEngineOptions(), monkeypatch, 1e-2, is_on) for is_on in (True, False)
+    )
+    for trained in (on, off):
+        for seed in range(3):
+            batch = batch_of(trained, "online_dpo", seed)
+            trained.update(batch, ALGOS["online_dpo"], NoCorrection(), 1e-2)
+    theirs = off.weights(0).state
+    assert all(torch.equal(tensor, theirs[name]) for name, tensor in on.weights(0).state.items())
+    kept = {key for key in on.state() if key.endswith(clipped_step.PREVIOUS)}
+    assert kept and set(on.state()) - kept == set(off.state())
+
+
+def test_a_round_takes_the_mean_over_the_updates_that_have_the_metric() -> None:
+    rows = {"log_ratio_sequence": torch.zeros(1)}
+    batch: Any = SimpleNamespace(version_B=torch.tensor([-1]))
+    collected = UpdateMetrics(RunOptions(updates=3, updates_per_round=3), 0)
+    for metrics in ({"loss": 1.0}, {"loss": 2.0, COSINE: 0.5}, {"loss": 6.0, COSINE: -0.25}):
+        collected.add(batch, UpdateResult(metrics, rows))
+    found = collected.metrics()
+    assert (found["update/loss"], found[f"update/{COSINE}"]) == (3.0, 0.125)
+
+
+def test_modes_measure_the_same(finished: Finished) -> None:
+    options = ("optim.gradient_cosine=true", "mode.max_staleness=1", "run.updates_per_round=2")
+    lagged, asynchronous = (
+        [row.get(f"update/{COSINE}") for row in finished(f"mode={mode}", *options)[0]]
+        for mode in ("lagged", "async")
+    )
+    assert lagged == asynchronous and None not in lagged
+
+
+def run(config: Config) -> None:
+    lifecycle.train(config, Console(quiet=True), FACTS)
+
+
+def test_a_resumed_run_measures_what_one_without_a_pause_does(
+    make_config: MakeConfig, tmp_path: Path
+) -> None:
+    whole, paused = tmp_path / "whole", tmp_path / "paused"
+    options = (*SHORT, "optim.gradient_cosine=true", "eval.snapshots=0", "output.resume=true")
+    run(make_config(*options, f"output.dir={whole}"))
+    run(make_config(*options, f"output.dir={paused}", "checkpoint.pause_round=1"))
+    run(make_config(*options, f"output.dir={paused}"))
+    rows = exact_rows(whole / "metrics.jsonl")
+    assert any(f"update/{COSINE}" in row for row in rows)
+    assert outcome(paused) == outcome(whole)
+
+
+def test_deepspeed_frees_gradients_within_its_step_and_is_refused(make_config: MakeConfig) -> None:
+    with pytest.raises(UserError, match=r"gradient_cosine=true with engine=deepspeed: .*fsdp"):
+        check(make_config("engine=deepspeed", "optim.gradient_cosine=true"))
