@@ -31,7 +31,7 @@ from rlhf_lab.algos.remax import ReMax
 from rlhf_lab.algos.rloo import RLOO
 from rlhf_lab.algos.tba import TBA
 from rlhf_lab.models.batching import collate, rewards_of
-from rlhf_lab.types.data import Objective
+from rlhf_lab.types.data import Objective, Reduction
 from tests.support.examples import credited, gradient, group
 from tests.support.golden import (
     AWAY,
@@ -355,6 +355,24 @@ def test_cispo_by_hand_caps_weights_and_cuts_no_gradient(clip_low: float) -> Non
     assert all(grad)
     num_clipped = 4 if clip_low < 1 else 2
     assert float(output.metrics["cispo/weights_clipped"]) == pytest.approx(num_clipped / 9)
+
+
+def test_the_loss_of_scalerl_by_hand_is_cispo_with_a_mean_of_prompts() -> None:
+    algo = CISPO(clip_high=4.0, epsilon=1e-3, reduction=Reduction.prompt_mean)
+    batch = four_rows(algo)
+    # both prompts count alike, one with 3 + 1 tokens, the other with 2 + 3
+    weight = [1 / 8] * 4 + [1 / 10] * 5
+    pulls = [
+        w * math.exp(away) * a
+        for w, away, a in zip(
+            weight,
+            flat(AWAY),
+            [a for a, n in zip(ADVANTAGE, LENGTHS, strict=True) for _ in range(n)],
+            strict=True,
+        )
+    ]
+    grad = cells(gradient(algo, POLICY, batch))
+    assert grad == pytest.approx([-pull for pull in pulls], abs=1e-6)
 
 
 def test_lite_ppo_by_hand() -> None:

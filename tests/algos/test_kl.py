@@ -31,6 +31,7 @@ LIMIT = 5
 K2 = {
     Reduction.token_mean: sum(K2_OF_ROWS) / 9,
     Reduction.sequence_mean: sum(K2_OF_MEANS) / 4,
+    Reduction.prompt_mean: (sum(K2_OF_ROWS[:2]) / 4 + sum(K2_OF_ROWS[2:]) / 5) / 2,
     Reduction.per_limit: sum(K2_OF_ROWS) / (4 * LIMIT),
 }
 
@@ -56,6 +57,15 @@ def test_in_the_loss_by_hand(kind: Any) -> None:
     found = loss_of(algo, policy, batch, value) - loss_of(free, policy, batch, value)
     assert found == pytest.approx(0.5 * added, abs=1e-6)
     assert reads_reference(algo)
+
+
+@pytest.mark.parametrize("reduction", list(Reduction))
+def test_in_the_loss_by_hand_under_every_reduction(reduction: Reduction) -> None:
+    free = GRPO(kl_coef=0.0, reduction=reduction)
+    algo = replace(free, kl_coef=0.5, kl_estimator=Estimator.k2)
+    batch = four_rows(algo, limit=LIMIT)
+    found = loss_of(algo, POLICY, batch) - loss_of(free, POLICY, batch)
+    assert found == pytest.approx(0.5 * K2[reduction], abs=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -37,6 +37,25 @@ def test_token_weights_sum_to_one(reduction: Reduction, lengths: list[int]) -> N
     assert bool((weight_BT[batch.mask_BT == 0] == 0).all())
 
 
+def test_the_mean_of_prompts_by_hand() -> None:
+    groups = [group(0, [[-1.0] * 3, [-1.0]], [0.0, 1.0]), group(1, [[-1.0] * 5], [0.0])]
+    batch = collate([*groups, group(2, [[-1.0] * 9], [0.0])], pad_id=0)
+    # prompts of 4, 5 and 9 tokens
+    weight_BT = token_weights(batch, Reduction.prompt_mean)
+    assert weight_BT.amax(dim=1).tolist() == pytest.approx([1 / 12, 1 / 12, 1 / 15, 1 / 27])
+    # the first two alone, in another order and without a row: prompts of 5 and 3 tokens
+    part = batch.rows(torch.tensor([2, 0]))
+    assert token_weights(part, Reduction.prompt_mean).amax(dim=1).tolist() == pytest.approx(
+        [1 / 10, 1 / 6]
+    )
+
+
+@pytest.mark.parametrize("reduction", list(Reduction))
+def test_a_minibatch_without_rows_has_no_weights(reduction: Reduction) -> None:
+    batch = collate(GROUPS[:2], pad_id=0).rows(torch.zeros(0, dtype=torch.long))
+    assert token_weights(batch, reduction).shape == batch.mask_BT.shape
+
+
 def test_a_pass_uses_every_group_once_in_equal_minibatches() -> None:
     batch = collate(GROUPS, pad_id=0)
     credit = Credit(torch.ones_like(batch.mask_BT), torch.ones(16, dtype=torch.bool))

@@ -118,9 +118,10 @@ def reduction(default: Reduction) -> Reduction:
     """How the loss of tokens becomes the loss of an update."""
     about = (
         "How token losses become one number: a mean over each response and then over responses, a "
-        "mean over all tokens of the update, or a sum divided by rows times response limit."
+        "mean over all tokens of the update, a mean over each prompt's tokens and then over "
+        "prompts, or a sum divided by rows times response limit."
     )
-    source = "per_limit: arXiv:2503.20783, section 3.2"
+    source = "prompt_mean: arXiv:2510.13786; per_limit: arXiv:2503.20783, section 3.2"
     return limits.option(default, about=about, source=source)
 
 

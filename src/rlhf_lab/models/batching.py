@@ -89,6 +89,10 @@ def token_weights(batch: Batch, reduction: Reduction) -> Tensor:
     length_B1 = batch.mask_BT.sum(dim=1, keepdim=True).clamp(min=1)
     if reduction is Reduction.token_mean:
         return batch.mask_BT / length_B1.sum()
+    if reduction is Reduction.prompt_mean:
+        groups, group_B = torch.unique(batch.group_B, return_inverse=True)
+        length_P = length_B1.new_zeros(len(groups)).index_add(0, group_B, length_B1.squeeze(1))
+        return batch.mask_BT / length_P[group_B].unsqueeze(1) / len(groups)
     if reduction is Reduction.per_limit:
         length_B1 = batch.max_response_B.unsqueeze(1)
     return batch.mask_BT / length_B1 / len(batch)

@@ -27,13 +27,15 @@ Metrics = dict[str, Any]
 class Reduction(StrEnum):
     """How the terms of single tokens are weighted in the loss of an update.
 
-    sequence_mean: a mean over rows of means over tokens. token_mean: a mean over tokens. per_limit:
-    every token counts 1 / (rows * response limit), whatever the lengths (Dr. GRPO,
-    arXiv:2503.20783); the other two have weights that sum to one.
+    sequence_mean: a mean over rows of means over tokens. token_mean: a mean over tokens.
+    prompt_mean: a mean over groups of means over all tokens of a group (ScaleRL, arXiv:2510.13786).
+    per_limit: every token counts 1 / (rows * response limit), whatever the lengths (Dr. GRPO,
+    arXiv:2503.20783); the other three have weights that sum to one.
     """
 
     sequence_mean = "sequence_mean"
     token_mean = "token_mean"
+    prompt_mean = "prompt_mean"
     per_limit = "per_limit"
 
 
