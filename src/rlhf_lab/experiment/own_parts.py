@@ -28,7 +28,7 @@ MEMBERS: Mapping[str, tuple[str, ...]] = {
     ),
     "tracker": (
         *("tensorboard", "wandb", "probe_groups", "probe_every", "reference_groups"),
-        "open",
+        *("changed_share", "open"),
     ),
 }
 # The class that brings most of them, and what is left to write.

@@ -100,6 +100,7 @@ def learn(
             checkpoints=output.checkpoints,
             probe_groups=config.tracker.probe_groups,
             probe_every=probe_every(config),
+            compares_weights=config.tracker.changed_share,
             reference_groups=reference_groups(config),
             kept_samples=config.tracker.samples,
         )

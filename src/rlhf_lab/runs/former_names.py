@@ -35,6 +35,7 @@ ADDED: dict[str, Any] = {
     "reward_model.micro_rows": 0,
     "engine.versions": "host",
     "tracker.probe_every": 0,
+    "tracker.changed_share": False,
     "engine.tf32": False,
     "generator.dtype": "auto",
     "generator.data_parallel_size": 1,

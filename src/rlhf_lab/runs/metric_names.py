@@ -71,9 +71,12 @@ ROUND = tuple(
         ("update/entropy", NATS_TOKEN, "Mean entropy of the policy over response tokens."),
         ("update/learning_rate", "", "Mean learning rate over the updates of the round."),
         ("update/grad_norm", "", "Norm of the policy's gradient before clipping."),
+        ("update/value_grad_norm", "", "The same of the value model."),
         ("update/gradient_cosine", "-1 to 1", "Cosine of the policy's gradients of consecutive "
          "updates, optim.gradient_cosine."),
-        ("update/value_grad_norm", "", "The same of the value model."),
+        ("update/changed_share", SHARE, "Weights of the policy that the round changed, "
+         "tracker.changed_share."),
+        ("update/changed_share_bfloat16", SHARE, "Those that change by over 1e-5 as bfloat16."),
         ("update/dpo/margin", "nats", "Mean margin of preferred over rejected samples."),
         ("update/dpo/accuracy", SHARE, "Pairs whose preferred sample has the higher margin."),
         ("update/ppo/value_error", "score squared", "Loss of the value model."),

@@ -24,7 +24,7 @@ from rlhf_lab.training.checkpoint import Checkpoints
 from rlhf_lab.training.checkpoint_files import Snapshot
 from rlhf_lab.training.ledger import Ledger
 from rlhf_lab.training.optim import Optim
-from rlhf_lab.training.probe import measure_gaps
+from rlhf_lab.training.probe import changed_shares, measure_gaps
 from rlhf_lab.training.replay import ReplayBuffer, replay_metrics
 from rlhf_lab.training.return_scaling import ReturnRange
 from rlhf_lab.training.rollout_samples import rollout_samples
@@ -77,6 +77,7 @@ class Loop:
     longest response, in tokens. probe_groups: groups per round whose rows are read again to measure
     the three off-policy gaps (off_policy.gaps), in every `probe_every`-th round. reference_groups:
     groups per round that get reference log-probs where only metrics use them; ALL for every group.
+    compares_weights: whether the probe counts the weights that the round changed.
     kept_samples: samples per round that hooks.keep_samples gets. returns: range of returns, with
     run.return_scaling. replay: groups of earlier rounds, with run.buffer_rounds.
     """
@@ -96,6 +97,7 @@ class Loop:
     probe_groups: int = 0
     probe_every: int = 1
     reference_groups: int = ALL
+    compares_weights: bool = False
     kept_samples: int = 0
     returns: ReturnRange | None = None
 
@@ -134,7 +136,7 @@ class Loop:
                 # Generators get the new weights before this round is written down.
                 self.pipeline.fill(new)
             with self._span("probe", round_):
-                metrics |= self._gaps(fresh, weights, new)
+                metrics |= self._probe(fresh, weights, new)
             weights = new
             with self._span("track", round_):
                 self.hooks.record(rollouts.schedule, self.ledger.drain())
@@ -304,14 +306,16 @@ class Loop:
         if needs.reference_every and rounds_done % needs.reference_every == 0:
             self.engine.move_reference(needs.reference_decay)
 
-    def _gaps(self, groups: Sequence[Group], start: Weights, end: Weights) -> Metrics:
-        """The three off-policy gaps on `probe_groups` groups, around the round's updates."""
+    def _probe(self, groups: Sequence[Group], start: Weights, end: Weights) -> Metrics:
+        """The three off-policy gaps on `probe_groups` groups, around the round's updates, and the
+        weights that these changed."""
         if start.version % self.probe_every:
             return {}
         online = [g for g in groups if not any(s.is_offline for s in g.samples)]
         order_P = shuffled(len(online), self.seed, start.version, PROBE)[: self.probe_groups]
         chosen = [online[index] for index in order_P.tolist()]
-        return measure_gaps(self.engine, self.pipeline, chosen, start, end, self.pad_id)
+        changes = changed_shares(start, end) if self.compares_weights else {}
+        return changes | measure_gaps(self.engine, self.pipeline, chosen, start, end, self.pad_id)
 
     def _keep_samples(self, groups: Sequence[Group], credit: Credit, round_: int) -> None:
         if self.kept_samples:

@@ -1,4 +1,5 @@
-"""The gap probe: a few groups of a round, read again by the versions that are being compared."""
+"""The probe: a few groups of a round, read again by the versions that are being compared, and how
+many weights differ between two versions."""
 
 from __future__ import annotations
 
@@ -40,3 +41,23 @@ def measure_gaps(
         writer_BT = torch.where(version_BT == version, logp_BT, writer_BT)
     end_BT = engine.logp(batch, end)
     return gaps(batch, writer_BT, start_BT, end_BT, start.version - batch.version_B)
+
+
+# A weight has changed if its values as bfloat16 differ by more (arXiv:2505.11711).
+TOLERANCE = 1e-5
+
+
+def changed_shares(before: Weights, after: Weights) -> Metrics:
+    """Shares of the policy's weights that differ between two versions: in any bit, and after both
+    are rounded to bfloat16 by more than TOLERANCE, as arXiv:2505.11711 counts them."""
+    total = exact = rounded = 0
+    for name, new in after.state.items():
+        old = before.state[name]
+        difference = new.to(torch.bfloat16).float() - old.to(torch.bfloat16).float()
+        total += new.numel()
+        exact += int((new != old).sum())
+        rounded += int((difference.abs() > TOLERANCE).sum())
+    return {
+        "update/changed_share": exact / total,
+        "update/changed_share_bfloat16": rounded / total,
+    }

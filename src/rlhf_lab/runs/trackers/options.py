@@ -68,6 +68,14 @@ class TrackerOptions(limits.Limited, key="tracker"):
             "every tenth where the trainer has a GPU."
         ),
     )
+    changed_share: bool = limits.option(
+        False,
+        about=(
+            "Whether the share of the policy's weights that a round changed is measured, as "
+            "update/changed_share, in the rounds that probe_every names."
+        ),
+        source="arXiv:2505.11711",
+    )
     reference_groups: int = limits.count(
         -1,
         also={-1: "for all"},
