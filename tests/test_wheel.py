@@ -105,14 +105,14 @@ def test_the_example_of_an_own_project_runs_from_its_sweep_to_its_figure(
     lab, python = bin_folder / "rlhf-lab", bin_folder / "python"
     for name in ("conf", "sweeps", "notebooks", "tests"):
         shutil.copytree(OWN_PROJECT / name, elsewhere / name, ignore=LEAVE_OUT)
-    assert " asymre " in run(lab, "train", "--help", cwd=elsewhere)
+    assert " low_baseline " in run(lab, "train", "--help", cwd=elsewhere)
     run(lab, "sweep", "sweeps/own.yaml", "mode=sync", "seed=1,2", *TINY, cwd=elsewhere)
     runs = sorted((elsewhere / "runs/own").rglob("manifest.json"))
     assert len(runs) == 4
     for path in runs:
         (facts,) = json.loads(path.read_text())["plugins"]
         assert (facts["module"], facts["version"]) == ("own_project", "0.1.0")
-        assert facts["parts"] == ["algo=asymre", "task=sorting", "reward=right_places"]
+        assert facts["parts"] == ["algo=low_baseline", "task=sorting", "reward=right_places"]
     table = run(python, "notebooks/own.py", cwd=elsewhere, MPLBACKEND="agg")
     assert "algo.shift=-0.2" in table
     assert (elsewhere / "figures/own.png").stat().st_size > 1000

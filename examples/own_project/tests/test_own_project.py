@@ -7,7 +7,7 @@ import importlib.metadata
 import pytest
 import torch
 from own_project import PARTS
-from own_project.algorithm import AsymRE
+from own_project.algorithm import LowBaseline
 from own_project.reward import places
 from own_project.task import Sorting
 
@@ -32,7 +32,7 @@ def test_rlhf_lab_finds_the_installed_table() -> None:
     assert "own_project" in {point.value for point in found}
 
 
-def gradient(algo: AsymRE, size: int = 4, parts: int = 1) -> torch.Tensor:
+def gradient(algo: LowBaseline, size: int = 4, parts: int = 1) -> torch.Tensor:
     """The gradient of the loss by log-probs, on samples of one token with the rewards 0, 1, 2 ...;
     parts: how many micro-batches it is summed over."""
     groups = [artificial_group(size)]
@@ -52,16 +52,16 @@ def gradient(algo: AsymRE, size: int = 4, parts: int = 1) -> torch.Tensor:
 
 def test_the_gradient_is_the_reward_less_the_shifted_mean() -> None:
     expected = -(torch.tensor([0.0, 1, 2, 3]) - 1.5 + 0.5) / 4
-    assert torch.allclose(gradient(AsymRE(shift=-0.5)), expected)
+    assert torch.allclose(gradient(LowBaseline(shift=-0.5)), expected)
 
 
 def test_micro_batches_sum_to_the_update() -> None:
     """What every loss must do: token weights sum to one over the update, not over a micro-batch."""
-    assert torch.allclose(gradient(AsymRE(), parts=1), gradient(AsymRE(), parts=4))
+    assert torch.allclose(gradient(LowBaseline(), parts=1), gradient(LowBaseline(), parts=4))
 
 
 def test_it_needs_no_reference() -> None:
-    assert not reads_reference(AsymRE())
+    assert not reads_reference(LowBaseline())
 
 
 def test_rows_are_sorted_repeat_and_belong_to_one_split() -> None:

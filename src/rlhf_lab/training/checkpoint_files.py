@@ -60,8 +60,8 @@ class Snapshot:
     counters: Mapping[str, Any]
     queue: Sequence[QueuedChunk]
     ledger: Mapping[str, Any]
-    buffer: Sequence[StoredGroup] = ()
     writer: ShardWriter | None = None
+    buffer: Sequence[StoredGroup] = ()
 
 
 def saved_checkpoints(folder: Path) -> list[Path]:

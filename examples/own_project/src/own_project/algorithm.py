@@ -1,4 +1,4 @@
-"""AsymRE: REINFORCE with a baseline below the group's mean reward (arXiv:2506.20520)."""
+"""REINFORCE with a baseline below the group's mean reward (arXiv:2506.20520)."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from rlhf_lab.types.data import Batch, Credit, LossOutput, Needs, Objective, Pol
 # The fields are the options: algo.shift=-0.2 on the command line. Each has a range and a sentence,
 # which `rlhf-lab explain algo.shift` shows. PG, BT: prompts x samples, rows x response tokens.
 @dataclass(frozen=True)
-class AsymRE(limits.Limited, key="algo"):
-    """AsymRE: a baseline below the mean learns more from good samples than from bad ones, which is
+class LowBaseline(limits.Limited, key="algo"):
+    """A baseline below the mean learns more from good samples than from bad ones, which is
     safer when they are stale."""
 
-    name: str = limits.name("asymre")
+    name: str = limits.name("low_baseline")
     shift: float = limits.number(
         -0.1,
         least=-10,
