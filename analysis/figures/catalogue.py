@@ -16,6 +16,7 @@ from rlhf_lab_analysis.figures import (
     fronts,
     paper,
     questions,
+    scaling,
 )
 from rlhf_lab_analysis.figures.declaration import DECLARED, FigureSpec
 from rlhf_lab_analysis.figures.figure_builder import DrawnFigure, FigureBuilder
@@ -27,7 +28,7 @@ from rlhf_lab_analysis.words import left_out_text
 # Inches of a page's height, without its margins and caption.
 PAGE = 9.2
 # Modules whose functions are declared as figures, in the order in which they are listed.
-SOURCES = (paper, questions, aggregate_bars, against_first, bands, frontier, fronts)
+SOURCES = (paper, questions, aggregate_bars, against_first, bands, frontier, fronts, scaling)
 FIGURES: Mapping[str, FigureSpec] = {
     name: spec
     for source in SOURCES

@@ -28,7 +28,7 @@ API = {
         *("statistics.improvement", "statistics.curves", "statistics.targets"),
         *("statistics.survival", "statistics.frontiers", "statistics.pareto"),
         *("statistics.sequential", "statistics.power", "statistics.planning"),
-        "statistics.decisions",
+        *("statistics.decisions", "statistics.scaling", "statistics.scaling_effects"),
     ),
     "Figures and tables": (
         *("figures.catalogue", "figures.style", "publication_tables.registry"),

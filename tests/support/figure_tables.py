@@ -119,4 +119,5 @@ EVERY: Mapping[str, list[dict[str, Any]]] = {
     "frontier": LADDER,
     "pareto": LADDER,
     "targets": LADDER,
+    "scaling": LADDER,
 }
