@@ -39,6 +39,7 @@ LABELS = {
     "model": "policy",
     "proxy": "proxy model",
     "optim.schedule_per": "learning rate moves per",
+    "optim.lr": "learning rate",
 }
 # For the side of a panel, which has less room, and for heads of columns in tables and files.
 SHORT = {KL: "KL to SFT (nats)", WALL: "wall-clock (s)"}

@@ -17,6 +17,7 @@ from rlhf_lab_analysis.figures import (
     paper,
     questions,
     scaling,
+    staleness_rate,
 )
 from rlhf_lab_analysis.figures.declaration import DECLARED, FigureSpec
 from rlhf_lab_analysis.figures.figure_builder import DrawnFigure, FigureBuilder
@@ -28,7 +29,17 @@ from rlhf_lab_analysis.words import left_out_text
 # Inches of a page's height, without its margins and caption.
 PAGE = 9.2
 # Modules whose functions are declared as figures, in the order in which they are listed.
-SOURCES = (paper, questions, aggregate_bars, against_first, bands, frontier, fronts, scaling)
+SOURCES = (
+    paper,
+    questions,
+    aggregate_bars,
+    against_first,
+    bands,
+    frontier,
+    fronts,
+    scaling,
+    staleness_rate,
+)
 FIGURES: Mapping[str, FigureSpec] = {
     name: spec
     for source in SOURCES

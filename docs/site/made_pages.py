@@ -29,6 +29,7 @@ API = {
         *("statistics.survival", "statistics.frontiers", "statistics.pareto"),
         *("statistics.sequential", "statistics.power", "statistics.planning"),
         *("statistics.decisions", "statistics.scaling", "statistics.scaling_effects"),
+        *("statistics.collapse", "statistics.boundary"),
     ),
     "Figures and tables": (
         *("figures.catalogue", "figures.style", "publication_tables.registry"),

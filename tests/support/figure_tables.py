@@ -14,6 +14,7 @@ VERSIONS = (0, 2, 4)
 PARTS = {
     "updates_per_round": "run", "passes": "run", "group_size": "run", "max_staleness": "mode",
     "lag_probabilities": "mode", "schedule_per": "optim", "combine": "reward",
+    "lr": "optim",
 }  # fmt: skip
 
 
@@ -120,4 +121,7 @@ EVERY: Mapping[str, list[dict[str, Any]]] = {
     "pareto": LADDER,
     "targets": LADDER,
     "scaling": LADDER,
+    "staleness_rate": [
+        {"mode": "lagged", "max_staleness": s, "lr": rate} for s in (1, 4) for rate in (1e-4, 1e-3)
+    ],
 }
