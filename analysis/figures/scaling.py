@@ -28,14 +28,9 @@ from rlhf_lab_analysis.figures.series_style import GREY
 from rlhf_lab_analysis.figures.style import ROW, SMALL_ROW, page
 from rlhf_lab_analysis.statistics.arrays import Floats
 from rlhf_lab_analysis.statistics.curves import RunCurve
-from rlhf_lab_analysis.statistics.scaling import (
-    PARAMETERS,
-    SHARES,
-    LawFit,
-    ScalingRuns,
-    fit_law,
-)
+from rlhf_lab_analysis.statistics.scaling import LawFit, fit_law
 from rlhf_lab_analysis.statistics.scaling_effects import Prediction, compare_laws, predict
+from rlhf_lab_analysis.statistics.scaling_runs import PARAMETERS, SHARES, ScalingRuns
 from rlhf_lab_analysis.words import UPDATES, WIN_RATE, estimate_text, label, number_text
 
 CEILING = "difference of A"

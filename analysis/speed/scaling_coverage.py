@@ -23,8 +23,9 @@ from rlhf_lab_analysis.markdown import Table
 from rlhf_lab_analysis.statistics.arrays import generator
 from rlhf_lab_analysis.statistics.curves import RunCurve
 from rlhf_lab_analysis.statistics.results import Method, Options
-from rlhf_lab_analysis.statistics.scaling import SHARES, Law, ScalingRuns, fit_law
+from rlhf_lab_analysis.statistics.scaling import fit_law
 from rlhf_lab_analysis.statistics.scaling_effects import Moves, compare_laws
+from rlhf_lab_analysis.statistics.scaling_runs import SHARES, Law, ScalingRuns
 
 TRUE = Law(0.4, 0.8, 1.5, 20.0)
 POINTS, NOISE = 8, 0.01

@@ -20,14 +20,8 @@ from rlhf_lab_analysis.statistics.results import (
     require_seeds,
     size_warnings,
 )
-from rlhf_lab_analysis.statistics.scaling import (
-    STUDENT,
-    Law,
-    LawFit,
-    ScalingRuns,
-    exponential,
-    fit_law,
-)
+from rlhf_lab_analysis.statistics.scaling import STUDENT, LawFit, exponential, fit_law
+from rlhf_lab_analysis.statistics.scaling_runs import Law, ScalingRuns
 
 # Difference of A, ratios of C_mid and of B: their intervals hold together.
 TOGETHER = 3

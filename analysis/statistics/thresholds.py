@@ -2,8 +2,8 @@
 
 A threshold y lies between low and high (one of which may be infinite), and y = X b + offset plus
 logistic noise of some scale. The likelihood of an interval is F((high - m) / scale) less
-F((low - m) / scale). In 1 / scale and b / scale its logarithm is concave, so that it has one
-maximum (Burridge 1981).
+F((low - m) / scale). In 1 / scale and b / scale its logarithm is concave, since the logistic
+density is log-concave, so that it has one maximum.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ class ThresholdFit:
 
 def small_sample_factor(thresholds: int, parameters: int, tested: int) -> float:
     """By what twice a loss of log-likelihood is multiplied before it is compared with chi-square:
-    Bartlett's factor of a normal linear regression, an approximation for logistic noise in
-    intervals. parameters: coefficients of the larger model; tested: those that the smaller lacks.
-    0 where there are too few thresholds for any test."""
+    the factor of a normal linear regression, an approximation for logistic noise in intervals whose
+    level `speed.boundary_coverage` simulates. parameters: coefficients of the larger model; tested:
+    those that the smaller lacks. 0 where there are too few thresholds for any test."""
     return max(0.0, (thresholds - parameters - 1 + tested / 2) / thresholds)
 
 

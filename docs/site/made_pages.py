@@ -28,8 +28,8 @@ API = {
         *("statistics.improvement", "statistics.curves", "statistics.targets"),
         *("statistics.survival", "statistics.frontiers", "statistics.pareto"),
         *("statistics.sequential", "statistics.power", "statistics.planning"),
-        *("statistics.decisions", "statistics.scaling", "statistics.scaling_effects"),
-        *("statistics.collapse", "statistics.boundary"),
+        *("statistics.decisions", "statistics.scaling_runs", "statistics.scaling"),
+        *("statistics.scaling_effects", "statistics.collapse", "statistics.boundary"),
     ),
     "Figures and tables": (
         *("figures.catalogue", "figures.style", "publication_tables.registry"),

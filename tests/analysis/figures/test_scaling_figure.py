@@ -10,7 +10,7 @@ import pytest
 from rlhf_lab_analysis.figures.catalogue import draw
 from rlhf_lab_analysis.figures.figure_builder import DrawnFigure
 from rlhf_lab_analysis.sources.record import Record
-from rlhf_lab_analysis.statistics.scaling import Law
+from rlhf_lab_analysis.statistics.scaling_runs import Law
 from tests.support.figure_tables import rounded, run_of
 from tests.support.table_records import rounds, tables
 

@@ -60,6 +60,15 @@ def test_the_gradient_is_that_of_differences() -> None:
     assert own == pytest.approx(optimize.approx_fprime(given, loss, 1e-7), abs=1e-4)
 
 
+def test_the_loss_is_convex_so_that_it_has_one_minimum() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        ends = rng.normal(0, 3, (2, 2))
+        ends[:, 1] = np.abs(ends[:, 1]) + 0.1
+        losses = [loss_of(at, DATA.low_N, DATA.high_N, ONES)[0] for at in (*ends, ends.mean(0))]
+        assert losses[2] <= (losses[0] + losses[1]) / 2 + 1e-9
+
+
 def test_thresholds_below_and_above_one_number_lie_at_it() -> None:
     data = Censored(np.array([-INF, 3.0, 2.5]), np.array([3.0, INF, 3.5]))
     fit = fit_thresholds(data, np.ones((3, 1)))

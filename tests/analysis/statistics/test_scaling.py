@@ -12,8 +12,9 @@ from rlhf_lab_analysis.speed import scaling_coverage
 from rlhf_lab_analysis.speed.scaling_coverage import TRUE, coverage, coverage_table, moves, percent
 from rlhf_lab_analysis.statistics.curves import RunCurve
 from rlhf_lab_analysis.statistics.results import Method, Options
-from rlhf_lab_analysis.statistics.scaling import SHARES, STUDENT, Law, ScalingRuns, fit_law
+from rlhf_lab_analysis.statistics.scaling import STUDENT, fit_law
 from rlhf_lab_analysis.statistics.scaling_effects import Moves, compare_laws, predict
+from rlhf_lab_analysis.statistics.scaling_runs import SHARES, Law, ScalingRuns
 
 pytestmark = pytest.mark.usefixtures("costly")
 
