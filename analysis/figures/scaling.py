@@ -73,7 +73,8 @@ def scaling(families: Sequence[Family]) -> FigureBuilder:
         0,
         "Lines are the law fitted to all points, pale where A is not identified; thin lines are "
         "the law of the points up to the grey line, and hollow marks those beyond, which it "
-        "predicts. Beside each row what is shown at 95% for A, B and C_mid together.",
+        "predicts. Beside each row what is shown at 95% for A, B and C_mid "
+        "together, each row by itself.",
     )
     return builder
 
