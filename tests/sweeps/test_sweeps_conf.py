@@ -226,6 +226,7 @@ BUDGETS = {
     "sync_async": ((256, 512 * 2), (64, 8 * 2)),
     "staleness": ((256, 256 * 4), (64, 8 * 4)),
     "staleness_rate": ((256, 256 * 4), (128, 8 * 4)),
+    "mismatch_staleness": ((256, 256 * 4), (64, 8 * 4)),
     "corrections": ((256, 256 * 4), (256, 8 * 4)),
     "lag_distribution": ((256, 256 * 4), (256, 8 * 4)),
     "chats": ((390, 256 * 2), (256, 8 * 2)),
@@ -297,6 +298,20 @@ def test_staleness_is_corrected_only_where_there_is_some(name: str) -> None:
     found = [(c.mode.max_staleness, c.correction.name) for c in Sweep(name).configs()]
     stale = [(s, how) for s in (1, 2, 4, 8) for how in ("none", "truncated_is")]
     assert found == [(0, "none"), *stale]
+    assert {c.mode.name for c in Sweep(name).configs()} == {"lagged"}
+
+
+@pytest.mark.parametrize("name", forms("mismatch_staleness"))
+def test_mismatch_and_staleness_are_crossed_with_each_correction(name: str) -> None:
+    found = [
+        (c.generator.round_weights.value, c.mode.max_staleness, c.correction.name)
+        for c in (
+            Sweep(name).config(*as_overrides(dict(zip(Sweep(name).varied, values, strict=True))))
+            for values in itertools.product(*Sweep(name).varied.values())
+        )
+    ]
+    factors = (("none", "fp8_e4m3"), (0, 4), ("none", "truncated_is", "icepop"))
+    assert found == list(itertools.product(*factors))
     assert {c.mode.name for c in Sweep(name).configs()} == {"lagged"}
 
 

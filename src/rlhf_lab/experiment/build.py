@@ -25,7 +25,7 @@ from rlhf_lab.experiment.sources import Sources
 from rlhf_lab.models.devices import chosen
 from rlhf_lab.rewards.build import RewardContext, build_scorer
 from rlhf_lab.rollout.generators.hf import HFGenerator
-from rlhf_lab.rollout.generators.options import HFSampling
+from rlhf_lab.rollout.generators.options import HFSampling, RoundWeights
 from rlhf_lab.tasks.protocols import Answering
 from rlhf_lab.tasks.references import reference_groups
 from rlhf_lab.types.randomness import stable_hash, uniforms
@@ -35,8 +35,8 @@ from rlhf_lab.types.samples import Group
 
 def transformers_sampling(config: Config) -> HFSampling:
     """The options that every generator shares with generator=hf, by which labels and evaluation
-    are sampled."""
-    names = [f.name for f in fields(HFSampling) if f.name != "name"]
+    are sampled, with weights as they are trained."""
+    names = [f.name for f in fields(HFSampling) if f.name not in ("name", "round_weights")]
     return HFSampling(**{name: getattr(config.generator, name) for name in names})
 
 
@@ -47,10 +47,11 @@ def build_generator(
     purpose: str,
     temperature: float = 0.0,
     max_tokens: int = 0,
+    round_weights: RoundWeights = RoundWeights.none,
 ) -> HFGenerator:
     """A generator that owns the model; `purpose` keys its randomness. temperature, max_tokens: 0
     takes those of training."""
-    sampling = transformers_sampling(config)
+    sampling = replace(transformers_sampling(config), round_weights=round_weights)
     if temperature:
         sampling = replace(sampling, temperature=temperature)
     return HFGenerator(

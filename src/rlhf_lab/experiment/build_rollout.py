@@ -82,7 +82,8 @@ def rollout_generator(
         own = copy.deepcopy(policy)
     else:
         own = load_policy(sources.policy, None, config.seed)[0]
-    return build_generator(config, own, tokenizer, "rollout")
+    rounding = config.generator.round_weights
+    return build_generator(config, own, tokenizer, "rollout", round_weights=rounding)
 
 
 def build_server(config: Config) -> Command:

@@ -38,6 +38,7 @@ ADDED: dict[str, Any] = {
     "tracker.changed_share": False,
     "engine.tf32": False,
     "generator.dtype": "auto",
+    "generator.round_weights": "none",
     "generator.data_parallel_size": 1,
     "eval.max_new_tokens": 0,
     "algo.kl_target": 0.0,

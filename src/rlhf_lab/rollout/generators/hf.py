@@ -18,6 +18,7 @@ from rlhf_lab.rollout.generators.rows import Rows, WrittenTokens
 from rlhf_lab.rollout.generators.static import StaticDecoder
 from rlhf_lab.rollout.generators.static_writer import StaticWriter
 from rlhf_lab.rollout.generators.stepwise import StepwiseWriter
+from rlhf_lab.rollout.generators.weight_rounding import WeightRounding
 from rlhf_lab.runs.memory import memory_for
 from rlhf_lab.types.data import Weights
 from rlhf_lab.types.protocols import WeightFeed
@@ -67,6 +68,7 @@ class HFGenerator:
         self._max_new_tokens = max_new_tokens
         self._uniforms = uniforms
         self._loaded: Weights | None = None
+        self._rounding = WeightRounding(self._model, sampling.round_weights)
         with torch_threads(sampling.threads):
             self._decoder, self._note = decoder_of(self._model, sampling.decode)
         self._writer: StaticWriter | StepwiseWriter
@@ -134,8 +136,10 @@ class HFGenerator:
         )
 
     def _load(self, weights: Weights) -> int:
+        """Every version that writes a sample comes by here, in every mode and executor, and is
+        rounded here alone: checkpoints and the trainer have exact weights."""
         if self._loaded is not weights:
-            load_weights(self._model, weights)
+            load_weights(self._model, self._rounding(weights))
             self._loaded = weights
         return weights.version
 
