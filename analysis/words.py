@@ -75,6 +75,7 @@ WORDS = {
     "lite_ppo": "Lite PPO",
     "ma_ppo": "MA-PPO",
     "mdpo": "MDPO",
+    "distill": "on-policy distillation",
     "truncated_is": "truncated importance weights",
     "sequence_is": "importance weights of sequences",
     "tldr_nano": "TL;DR nano",

@@ -45,6 +45,8 @@ OWN = {
     "gspo": ("algo.clip_low=0.1", "algo.clip_high=0.1"),
     "dpo": ("run.group_size=2",),
 }
+# It learns from a teacher, which the task does not bring.
+WITHOUT_TEACHER = sorted(set(CLASSES["algo"]) - {"distill"})
 
 
 def train(out: Path, algo: str, condition: str, seeds: str) -> str:
@@ -69,7 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, default=Path("runs/learning"))
     parser.add_argument("--jobs", type=int, default=2, help="processes at a time")
     parser.add_argument("--seeds", default="1,2,3")
-    parser.add_argument("--algos", default=",".join(sorted(CLASSES["algo"])))
+    parser.add_argument("--algos", default=",".join(WITHOUT_TEACHER))
     given = parser.parse_args(arguments)
     console = Console(quiet=False)
     cache = f"output.cache={given.out}/.cache"

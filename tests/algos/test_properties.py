@@ -10,6 +10,7 @@ from torch import Tensor
 
 from rlhf_lab.algos.a_lol import ALoL
 from rlhf_lab.algos.common import sequence_weight
+from rlhf_lab.algos.distill import Distill, Signal
 from rlhf_lab.algos.ma_ppo import MacroPPO
 from rlhf_lab.algos.macro_actions import MacroValue, Termination
 from rlhf_lab.algos.ppo import PPO
@@ -30,12 +31,17 @@ OF_RESPONSES = (
     *("best_of_n", "crpg"),
 )
 COMPARED = ("online_dpo", "online_ipo", "online_slic", "dpo", "best_of_n", "codpo", "crraft")
-CREDITED = [name for name in NAMES if name not in COMPARED]
+# Their credit is of the reference, which is the teacher: test_distill.py.
+TAUGHT = ("distill",)
+CREDITED = [name for name in NAMES if name not in (*COMPARED, *TAUGHT)]
 
 
 VALUED = {"value_baseline": True, "priority": True, "reference_kl": 0.1}
 # Forms of an algorithm that its defaults do not cover.
-FORMS: dict[str, Algorithm] = {"a_lol valued": ALoL(**VALUED)} | {  # type: ignore[arg-type]
+FORMS: dict[str, Algorithm] = {
+    "a_lol valued": ALoL(**VALUED),  # type: ignore[arg-type]
+    "distill by the policy": Distill(signal=Signal.policy),
+} | {
     f"ma_ppo {termination} {value}": MacroPPO(termination=termination, macro_value=value)
     for termination, value in [
         (Termination.random, MacroValue.equal),
@@ -184,7 +190,7 @@ def test_on_policy_the_gradient_is_the_policy_gradient(name: str) -> None:
     assert by_logp_BT.abs().max() > 1e-3
 
 
-@pytest.mark.parametrize("name", [n for n in CREDITED if make(n).objective is not None])
+@pytest.mark.parametrize("name", [*CREDITED, *TAUGHT])
 def test_on_policy_the_ratio_is_exactly_one(name: str) -> None:
     """Whatever the sampling said, bit for bit: nothing is clipped, and no weight moves."""
     algo = make(name)
@@ -206,7 +212,7 @@ def test_on_policy_the_ratio_is_exactly_one(name: str) -> None:
         assert float(algo.loss(policy, behind).loss) == float(output.loss)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in TAUGHT])
 def test_better_rewarded_samples_become_likelier(name: str) -> None:
     algo = make(name)
     groups = [group(0, [[-1.0, -1.0], [-1.0, -1.0], [-1.0, -1.0]], [0.0, 1.0, 0.5])]

@@ -68,7 +68,9 @@ def test_a_bad_option_is_refused_at_composition(
         assert part in message(refused.value)
 
 
-ALONE = ("ppo", "ma_ppo", "mdpo", "reinforce", "reinforce_plus_plus", "crpg")
+ALONE = ("ppo", "ma_ppo", "mdpo", "reinforce", "reinforce_plus_plus", "crpg", "distill")
+# What a check refuses of an algorithm's defaults.
+NAMED = {"distill": ["algo.teacher=somewhere"]}
 
 
 @pytest.mark.parametrize("algo", sorted(set(CLASSES["algo"]) - set(ALONE)))
@@ -81,7 +83,7 @@ def test_one_completion_is_too_few_for_a_group_baseline(make_config: MakeConfig,
 def test_one_completion_is_enough_without_a_group_baseline(
     make_config: MakeConfig, algo: str
 ) -> None:
-    check(make_config(f"algo={algo}", "run.group_size=1"))
+    check(make_config(f"algo={algo}", "run.group_size=1", *NAMED.get(algo, [])))
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,7 @@ OPTIONS = [
 REQUIRED = {
     "model=pretrained": ["model.path=somewhere"],
     "reward=combined": ["+reward@reward.terms.gold=task_rule"],
+    "algo=distill": ["algo.teacher=somewhere"],
     "reward=per_task": ["+reward@reward.terms.sums=task_rule"],
 }
 
@@ -50,7 +51,7 @@ def test_every_option_composes_into_frozen_parts(config_of: MakeConfig, option: 
 @pytest.mark.parametrize("mode", ["sync", "lagged", "async"])
 @pytest.mark.parametrize("algo", sorted(ALGORITHMS))
 def test_algorithms_and_modes_fit_each_other(config_of: MakeConfig, algo: str, mode: str) -> None:
-    config = config_of(f"algo={algo}", "run.passes=2")
+    config = config_of(f"algo={algo}", "run.passes=2", *REQUIRED.get(f"algo={algo}", []))
     check(dataclasses.replace(config, mode=config_of(f"mode={mode}").mode))
 
 

@@ -20,6 +20,7 @@ from tests.support.golden import collated
 STANDARDISING = (
     *("ppo", "ma_ppo", "mdpo", "reinforce_plus_plus", "grpo", "dapo", "gspo", "cispo"),
     *("lite_ppo", "online_dpo", "online_ipo", "online_slic", "best_of_n", "codpo", "dpo"),
+    "distill",
 )
 
 

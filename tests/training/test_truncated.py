@@ -78,7 +78,8 @@ def test_a_run_masks_what_did_not_end_and_accounts_for_its_tokens(make_config: M
 
 @pytest.mark.parametrize("name", sorted(OBJECTIVES))
 def test_losses_that_compare_samples_refuse_it(make_config: MakeConfig, name: str) -> None:
-    config = make_config(f"algo={name}", "run.group_size=2", "run.mask_truncated=true")
+    named = ["algo.teacher=somewhere"] if name == "distill" else []
+    config = make_config(f"algo={name}", "run.group_size=2", "run.mask_truncated=true", *named)
     if name in COMPARING:
         with pytest.raises(UserError, match=rf"run.mask_truncated=true with algo={name}"):
             check(config)

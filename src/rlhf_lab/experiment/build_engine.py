@@ -41,7 +41,8 @@ from rlhf_lab.types.protocols import Engine
 class EngineJob:
     """What every rank builds its part of an engine from. networks: of rank 0 with their weights,
     which it sends to the others. dtypes: of the policy's tensors, by name. is_deterministic:
-    whether other ranks take deterministic kernels (models/determinism)."""
+    whether other ranks take deterministic kernels (models/determinism). teacher: frozen networks
+    that are the reference, in one process; None where the policy as it begins is."""
 
     networks: PolicyWithValues
     dtypes: Mapping[str, torch.dtype]
@@ -50,6 +51,7 @@ class EngineJob:
     use: ReferenceUse
     hidden_size: int
     is_deterministic: bool = False
+    teacher: PolicyWithValues | None = None
 
     @property
     def sent(self) -> EngineJob:
@@ -83,7 +85,9 @@ class EngineJob:
 
             return FSDPBackend(self.networks, self.optim, options, device, processes, self.use)
         is_low = options.dtype is Precision.bfloat16
-        return SingleBackend(self.networks, self.optim, device, self.use, is_low)
+        return SingleBackend(
+            self.networks, self.optim, device, self.use, is_low, teacher=self.teacher
+        )
 
     @contextmanager
     def led(self) -> Iterator[Engine]:
@@ -100,22 +104,32 @@ class EngineJob:
         processes.broadcast_call(DONE)
 
 
-def engine_job(config: Config, model: Any, values: ValueNetwork | None = None) -> EngineJob:
-    """The engine that a run trains by. It owns model and values once it is built."""
+def engine_job(
+    config: Config, model: Any, values: ValueNetwork | None = None, teacher: Any | None = None
+) -> EngineJob:
+    """The engine that a run trains by. It owns model, values and teacher once it is built."""
     dtypes = {name: parameter.dtype for name, parameter in model.named_parameters()}
     if config.model.lora_rank:
         model = with_adapters(model, config.model.lora, config.seed)
     device = training_device(config.engine.device, current())
-    networks = PolicyWithValues(
-        model,
-        values,
+    passes = (
         config.generator.temperature,
         config.engine.share_prompts,
         device if stores_no_masks(device) else None,
     )
+    networks = PolicyWithValues(model, values, *passes)
+    frozen = None if teacher is None else PolicyWithValues(teacher, None, *passes)
     moves = config.algo.needs.reference_every > 0
     use = ReferenceUse.moves if moves else ReferenceUse.frozen
-    return EngineJob(networks, dtypes, config.engine, config.optim, use, model.config.hidden_size)
+    return EngineJob(
+        networks,
+        dtypes,
+        config.engine,
+        config.optim,
+        use,
+        model.config.hidden_size,
+        teacher=frozen,
+    )
 
 
 def build_engine(config: Config, model: Any, values: ValueNetwork | None = None) -> TrainingEngine:

@@ -38,6 +38,7 @@ from rlhf_lab.experiment.checks_models import (
 from rlhf_lab.experiment.checks_pairs import check_offline, check_pairs, unknown_writers
 from rlhf_lab.experiment.checks_references import check_judge, check_references
 from rlhf_lab.experiment.checks_rewards import check_rules, check_shaping, unknown_violations
+from rlhf_lab.experiment.checks_teacher import check_teacher
 from rlhf_lab.experiment.config import Config, plain
 from rlhf_lab.experiment.derived import pairs_file
 from rlhf_lab.rewards.function import FunctionReward
@@ -103,6 +104,7 @@ RULES: tuple[Callable[[Config], None], ...] = (
     check_value_rounds,
     check_gradient_cosine,
     check_adapters,
+    check_teacher,
     check_correction,
     check_rounds,
     check_threads,

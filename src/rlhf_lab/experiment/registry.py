@@ -51,6 +51,7 @@ CLASSES: dict[str, dict[str, str]] = {
         "codpo.CODPO",
         "a_lol.ALoL",
         "dpo.DPO",
+        "distill.Distill",
     ),
     "correction": by_module(
         "algos.corrections",

@@ -13,6 +13,7 @@ import torch
 from rlhf_lab.experiment.build import pad_id
 from rlhf_lab.experiment.build_engine import build_value_model, engine_job
 from rlhf_lab.experiment.build_rollout import build_pipeline
+from rlhf_lab.experiment.build_teacher import build_teacher
 from rlhf_lab.experiment.checks import warnings
 from rlhf_lab.experiment.checks_models import check_context
 from rlhf_lab.experiment.config import Config
@@ -60,11 +61,12 @@ def learn(
     the last weights.
 
     model: the policy at version 0; training changes it. The only files that are read or written
-    are those of the output and of the reward models.
+    are those of the output, of the reward models and of a teacher.
     """
     keep_freed_memory()
     torch.set_num_threads(config.engine.threads)
     check_context(config, model)
+    teacher = build_teacher(config, tokenizer)
     for warning in warnings(config):
         report(f"warning: {warning}")
     pipe = build_pipeline(config, sources, model, tokenizer, report, should_stop)
@@ -78,13 +80,13 @@ def learn(
         hooks, wall = stack.enter_context(output.opened(begin))
         stack.enter_context(pipe)
         values = build_value_model(config, sources, model, tokenizer)
-        ledger = new_ledger(config, sources, num_parameters(model), values)
+        ledger = new_ledger(config, sources, model, values, teacher)
         if start:
             ledger.restore(start.ledger, wall)
         loop = Loop(
             algo=config.algo,
             correction=config.correction,
-            engine=stack.enter_context(engine_job(config, model, values).led()),
+            engine=stack.enter_context(engine_job(config, model, values, teacher).led()),
             pipeline=pipe,
             run_options=config.run,
             optim=config.optim,
@@ -135,15 +137,16 @@ def work(processes: Processes) -> None:
 
 
 def new_ledger(
-    config: Config, sources: Sources, policy_parameters: int, values: Any | None
+    config: Config, sources: Sources, policy: Any, values: Any | None, teacher: Any | None
 ) -> Ledger:
     has_own = config.algo.needs.values is ValueModel.own
     return Ledger(
         num_devices=num_devices(config),
         num_background=config.mode.num_background,
-        policy_parameters=policy_parameters,
+        policy_parameters=num_parameters(policy),
         reward_parameters=proxy_size(config, sources),
         value_parameters=num_parameters(values) if values is not None and has_own else 0,
+        reference_parameters=0 if teacher is None else num_parameters(teacher),
     )
 
 

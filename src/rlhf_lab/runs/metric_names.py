@@ -49,7 +49,8 @@ ROUND = tuple(
         ("dropped/lag_rounds_*", "rounds", "Age of dropped samples: min, mean, max, histogram."),
         ("lag/rounds_*", "rounds", "Age of trained samples: min, mean, max, histogram."),
         ("lag/updates_*", "updates", "The same counted in optimizer updates."),
-        ("kl/sampled_reference_k1", NATS_SEQUENCE, "KL from the writer of a sample to SFT."),
+        ("kl/sampled_reference_k1", NATS_SEQUENCE, "KL from the writer of a sample to SFT, or "
+         "to the teacher (algo=distill)."),
         ("kl/behavior_policy_k1", NATS_TOKEN, "KL from the writer to the policy, estimator k1."),
         ("kl/behavior_policy_k3", NATS_TOKEN, "The same by the estimator k3, never negative."),
         ("kl/policy_reference_k1", NATS_TOKEN, "KL from the policy to the reference, k1."),

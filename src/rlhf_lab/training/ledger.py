@@ -25,7 +25,7 @@ PHASES = (
     *("probe", "sync", "track", "save", "checkpoint"),
 )
 # Tokens of forward passes through models of the policy's size.
-POLICY_FORWARD = ("prefill_tokens", "generated_tokens", "reference_tokens", "reread_tokens")
+POLICY_FORWARD = ("prefill_tokens", "generated_tokens", "reread_tokens")
 FATES = ("kept", "tied", "left_out", "unscored", "dropped")
 Event = dict[str, Any]
 
@@ -34,7 +34,8 @@ class Ledger:
     """Sums over the rounds; evaluation is not among them.
 
     num_devices: cores or accelerators of the run, for device-seconds. num_background: generators
-    beside the trainer. policy_parameters, reward_parameters, value_parameters: model sizes.
+    beside the trainer. policy_parameters, reward_parameters, value_parameters,
+    reference_parameters: model sizes; 0 for the last is the policy's.
     FLOPs are 2 per parameter and token for a forward pass and 6 for training, the usual estimate
     (arXiv:2001.08361, section 2.1), without attention over the context. generated_tokens includes
     the offline_tokens of fixed pairs, which cost no FLOPs.
@@ -47,6 +48,7 @@ class Ledger:
         policy_parameters: int,
         reward_parameters: int = 0,
         value_parameters: int = 0,
+        reference_parameters: int = 0,
         clock: Clock = perf_counter,
     ) -> None:
         self._clock = clock
@@ -55,6 +57,7 @@ class Ledger:
         self._policy_parameters = policy_parameters
         self._reward_parameters = reward_parameters
         self._value_parameters = value_parameters
+        self._reference_parameters = reference_parameters or policy_parameters
         self._seconds: defaultdict[str, float] = defaultdict(float)
         self._counts: Counter[str] = Counter()
         self._events: list[Event] = []
@@ -146,6 +149,7 @@ class Ledger:
         read = sum(counts[name] for name in POLICY_FORWARD) - counts["offline_tokens"]
         return (
             (2 * read + trained) * self._policy_parameters
+            + 2 * counts["reference_tokens"] * self._reference_parameters
             + 2 * counts["scored_tokens"] * self._reward_parameters
             + (2 * counts["value_tokens"] + trained) * self._value_parameters
         )

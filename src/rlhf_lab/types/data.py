@@ -74,11 +74,11 @@ class Bins:
 class Needs:
     """What an algorithm requires of a run besides samples and rewards.
 
-    group_size: minimum of samples per prompt. greedy: the last sample of each group is decoded
-    greedily. oversample: groups generated per group trained on; those with unequal rewards are
-    preferred. reference_every: rounds after which the reference moves (0: never), to
-    reference_decay * reference + (1 - reference_decay) * policy. bins: of a value model that
-    classifies; None for one that regresses.
+    group_size: minimum of samples per prompt. greedy: each group's last sample is decoded greedily.
+    oversample: groups generated per group trained on; those with unequal rewards are preferred.
+    reference_every: rounds after which the reference moves (0: never), to reference_decay *
+    reference + (1 - reference_decay) * policy. bins: of a value model that classifies; None: it
+    regresses. teacher: path of the reference ('': not named yet); None: the initial policy.
     """
 
     group_size: int = 1
@@ -88,6 +88,7 @@ class Needs:
     reference_every: int = 0
     reference_decay: float = 0.0
     bins: Bins | None = None
+    teacher: str | None = None
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,8 @@ class SingleBackend:
     """See ParameterBackend. A policy with adapters is its own reference, with the adapters off; its
     weights are read with the adapters merged in.
 
-    is_low: whether passes are in bfloat16; what is trained is float32 in any case.
+    is_low: whether passes are in bfloat16; what is trained is float32 in any case. teacher: frozen
+    networks that are the reference instead, of any size.
     """
 
     def __init__(
@@ -40,16 +41,19 @@ class SingleBackend:
         device: torch.device,
         use: ReferenceUse = ReferenceUse.frozen,
         is_low: bool = False,
+        teacher: PolicyWithValues | None = None,
     ) -> None:
         self.device = device
         self._is_low = is_low
         self._networks = with_masters(networks).to(device)
         self._merged = plain_names(networks.policy) if has_adapters(networks.policy) else {}
         own = None
-        if not self._merged and use is not ReferenceUse.none:
+        if teacher is not None:
+            own = teacher.requires_grad_(False).to(device)
+        elif not self._merged and use is not ReferenceUse.none:
             own = networks.reference(copy.deepcopy(networks.policy))
-            if is_low and use is ReferenceUse.frozen:
-                round_frozen(own)
+        if own is not None and is_low and use is ReferenceUse.frozen:
+            round_frozen(own)
         self._reference = own or networks
         self._optim = optim
         self._other_weights: dict[str, Tensor] = {}

@@ -1,0 +1,38 @@
+"""The teacher of a distillation, loaded and compared with the policy that it teaches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rlhf_lab.experiment.config import Config
+from rlhf_lab.experiment.derived import response_tokens
+from rlhf_lab.models.causal_lm import load_policy
+from rlhf_lab.models.pretrained import PretrainedModel
+from rlhf_lab.types.errors import UserError
+
+KEY = "algo.teacher"
+
+
+def build_teacher(config: Config, tokenizer: Any) -> Any | None:
+    """The frozen language model that algo.teacher names, None where no teacher is named.
+
+    tokenizer: the policy's. Raises UserError if the teacher has another vocabulary or too short a
+    context.
+    """
+    named = config.algo.needs.teacher
+    if not named:
+        return None
+    model, own = load_policy(PretrainedModel("teacher", named), None, 0, KEY)
+    if own.get_vocab() != tokenizer.get_vocab():
+        raise UserError(
+            f"{KEY}={named}: its vocabulary is not that of model={config.model.name}, whose tokens "
+            "it would read; name a teacher of the policy's family"
+        )
+    context = getattr(model.config, "max_position_embeddings", None)
+    needed = config.task.max_prompt_tokens + response_tokens(config)
+    if context is not None and needed > context:
+        raise UserError(
+            f"{KEY}={named}: its context of {context} tokens is shorter than prompts and responses "
+            f"of {needed}; name another teacher, or lower generator.max_new_tokens"
+        )
+    return model.requires_grad_(False)
