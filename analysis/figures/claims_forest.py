@@ -34,6 +34,8 @@ UNITS = {
     Unit.points: "difference of win-rates, points",
     Unit.nats: "difference of KL to SFT, nats",
     Unit.times: "ratio",
+    Unit.updates: "difference of updates",
+    Unit.exponent: "exponent",
 }
 CAPTION = (
     "Claims and the differences that decide them, in pairs of stage seeds. Bars are the intervals "

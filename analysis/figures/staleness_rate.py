@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
-import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.patheffects import AbstractPathEffect, withStroke
 
 from rlhf_lab_analysis.comparison.families import Family, value_of
 from rlhf_lab_analysis.comparison.selection import Cell
+from rlhf_lab_analysis.comparison.stable_rates import REWARD, Place, times_of, trials_of
 from rlhf_lab_analysis.figures.declaration import figure
 from rlhf_lab_analysis.figures.figure_builder import FigureBuilder
 from rlhf_lab_analysis.figures.mean_curves import end_curve, options_for, values_at
@@ -28,12 +28,11 @@ from rlhf_lab_analysis.figures.requirement import Requirement
 from rlhf_lab_analysis.figures.style import ROW, SMALL_ROW, page, ticks
 from rlhf_lab_analysis.statistics.boundary import (
     Boundary,
-    Trial,
     boundary,
     reason_against,
     thresholds_of,
 )
-from rlhf_lab_analysis.statistics.collapse import DEFAULT, collapse_times
+from rlhf_lab_analysis.statistics.collapse import DEFAULT
 from rlhf_lab_analysis.statistics.contrasts import difference, in_pairs
 from rlhf_lab_analysis.statistics.crossings import Times
 from rlhf_lab_analysis.statistics.curves import RunCurve, areas
@@ -41,12 +40,11 @@ from rlhf_lab_analysis.statistics.results import FEW_REPETITIONS, Options
 from rlhf_lab_analysis.statistics.targets import time_to_target
 from rlhf_lab_analysis.words import UPDATES, WIN_RATE, label, number_text
 
-S, RATE, REWARD = "max_staleness", "optim.lr", "reward/mean"
+S, RATE = "max_staleness", "optim.lr"
 AVERAGE = "gold/win_rate averaged over updates"
 COLLAPSED = "share of runs that collapse"
 # So that marks can be read on any colour of the map.
 OUTLINE: list[AbstractPathEffect] = [withStroke(linewidth=2, foreground="white")]
-Place: TypeAlias = tuple[float, float]
 
 
 @figure(
@@ -83,24 +81,6 @@ def staleness_rate(families: Sequence[Family]) -> FigureBuilder:
         "number; lines: the largest stable rate at each S with the ends of its 95% interval.",
     )
     return builder
-
-
-def rewards_of(cell: Cell) -> dict[int, RunCurve]:
-    """The reward of each recorded round over updates, by seed. Rounds without a reward are left out
-    where rows are missing; what is no finite number is a collapse and stays."""
-    found = {}
-    for seed, rows in cell.recorded.items():
-        kept: pd.DataFrame = rows[[UPDATES, REWARD]][rows[UPDATES].notna()]
-        found[seed] = RunCurve(kept[UPDATES].to_numpy(float), kept[REWARD].to_numpy(float))
-    return found
-
-
-def times_of(cell: Cell) -> Times | None:
-    """When the run of each seed collapses; None where the runs are shorter than the window."""
-    rewards = rewards_of(cell)
-    if min(len(curve.x_P) for curve in rewards.values()) < DEFAULT.window:
-        return None
-    return collapse_times(rewards, UPDATES)
 
 
 def heat_map(
@@ -155,12 +135,7 @@ def draw_boundary(
     fallen: Mapping[Place, Times | None],
 ) -> None:
     """The largest stable rate of each S with its interval; a note where runs do not show one."""
-    trials = [
-        Trial(seed, staleness, rate, bool(has_collapsed))
-        for (staleness, rate), times in fallen.items()
-        if times is not None
-        for seed, has_collapsed in zip(times.seeds, times.reached_S, strict=True)
-    ]
+    trials = trials_of(fallen)
     where = f"{builder.group}: " if builder.group else ""
     if reason := reason_against(thresholds_of(trials)[0]):
         builder.notes.append(f"{where}no boundary is fitted: {reason}.")

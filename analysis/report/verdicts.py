@@ -30,7 +30,7 @@ SIGNS = {
     Verdict.cannot_tell: "?",
 }
 # What would be no difference.
-ORIGINS = {Unit.points: 0.0, Unit.nats: 0.0, Unit.times: 1.0}
+ORIGINS = {unit: float(unit is Unit.times) for unit in Unit}
 
 
 @dataclass(frozen=True, eq=False)

@@ -39,8 +39,8 @@ K2 = {
 def test_every_loss_with_a_ratio_has_the_penalty() -> None:
     ratios = (Objective.token_ratio, Objective.sequence_ratio)
     with_ratio = {name for name, kind in ALGORITHMS.items() if kind().objective in ratios}
-    # A-LoL has a term of its own, `reference_kl`, which multiplies no advantage; KL to the reference,
-    # a teacher, is all that distillation learns from.
+    # A-LoL has a term of its own, `reference_kl`, which multiplies no advantage; KL to the
+    # reference, a teacher, is all that distillation learns from.
     assert with_ratio - {kind().name for kind in PENALISED} == {"a_lol", "distill"}
 
 

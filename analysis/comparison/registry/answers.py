@@ -23,6 +23,8 @@ class Unit(StrEnum):
     points = "points"
     times = "times"
     nats = "nats"
+    updates = "updates"
+    exponent = "as exponent"
 
 
 @dataclass(frozen=True)
@@ -36,8 +38,9 @@ class Number:
     @property
     def text(self) -> str:
         """Such as `-3.1 [-5.0, -1.2] points (95%)`, with the level of the interval."""
-        scale, sign = (100, "+") if self.unit is Unit.points else (1, "+")
-        digits, sign = (2, "") if self.unit is Unit.times else (1, sign)
+        scale = 100 if self.unit is Unit.points else 1
+        sign = "" if self.unit is Unit.times else "+"
+        digits = 2 if self.unit in (Unit.times, Unit.exponent) else 1
         point, low, high = (
             f"{scale * value:{sign}.{digits}f}"
             for value in (self.estimate.point, self.estimate.low, self.estimate.high)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -11,12 +12,24 @@ import numpy as np
 
 from rlhf_lab_analysis.comparison.claims import Pair
 from rlhf_lab_analysis.comparison.families import drop_shared, families, value_of
-from rlhf_lab_analysis.comparison.registry.answers import Criteria, Unit
+from rlhf_lab_analysis.comparison.registry.answers import Criteria
 from rlhf_lab_analysis.comparison.registry.definitions import Definition
+from rlhf_lab_analysis.comparison.registry.labels import (
+    at_text,
+    change_text,
+    level_text,
+    named,
+)
 from rlhf_lab_analysis.comparison.registry.levels import before_and_after
 from rlhf_lab_analysis.comparison.registry.measures import MEASURES, Effects, Measure
 from rlhf_lab_analysis.comparison.selection import Cell, Selection
-from rlhf_lab_analysis.sources.conditions import LETTERS, NUMBERS
+from rlhf_lab_analysis.comparison.stable_rates import (
+    seeds_slopes,
+    slope_estimate,
+    times_of,
+    trials_of,
+)
+from rlhf_lab_analysis.statistics.results import Estimate, Options
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,7 +37,8 @@ class Compared:
     """Conditions that give one number a seed. label: of the number. text: the claim with the levels
     that are compared. beside: what is shown beside it and decides nothing, by label. asked: the
     change that was asked for, by which intervals are corrected: to which level it fell back is
-    known only afterwards; none where it did not."""
+    known only afterwards; none where it did not. fitted: the number with its interval, where it is
+    no mean of the effects."""
 
     label: str
     effects: Effects
@@ -32,6 +46,7 @@ class Compared:
     text: str
     beside: tuple[tuple[str, Measure, Effects], ...] = ()
     asked: Pair | None = None
+    fitted: Callable[[Options], Estimate] | None = None
 
 
 def chosen_by(claim: Definition, selection: Selection) -> Selection:
@@ -53,6 +68,8 @@ def alone(claim: Definition, chosen: Selection, criteria: Criteria) -> Iterator[
     """Comparisons within one value of every part."""
     if "slope" in claim.row:
         yield from slopes(claim, chosen, criteria)
+    elif "boundary" in claim.row:
+        yield from boundaries(claim, chosen)
     elif "change" in claim.row:
         for options in pairs(claim, chosen):
             made = [changed(claim, pair, criteria) for pair in options]
@@ -70,7 +87,7 @@ def changed(claim: Definition, pair: Pair, criteria: Criteria) -> Compared:
     before, after = pair
     text = change_text(claim, pair)
     beside = tuple(
-        (f"{one.label or one.name}, {text}", one, one.of_pair(after, before, criteria))
+        (f"{one.label or one.name}, {text}", one, effect(one, after, before, criteria))
         for one in (MEASURES[name] for name in claim.row.get("beside", ()))
     )
     key = claim.varied[0]
@@ -79,12 +96,13 @@ def changed(claim: Definition, pair: Pair, criteria: Criteria) -> Compared:
     )
     label = (claim.measure.label or text) + at_text(claim, after)
     return Compared(
-        label, effect(claim, after, before, criteria), (after, before), sentence, beside
+        label, effect(claim.measure, after, before, criteria), (after, before), sentence, beside
     )
 
 
-def effect(claim: Definition, after: Cell, before: Cell, criteria: Criteria) -> Effects:
-    return claim.measure.of_pair(after, before, criteria)
+def effect(measure: Measure, after: Cell, before: Cell, criteria: Criteria) -> Effects:
+    assert measure.of_pair is not None, f"{measure.name} is of many conditions"
+    return measure.of_pair(after, before, criteria)
 
 
 def of_one(claim: Definition) -> Callable[[Cell, Criteria], Effects]:
@@ -114,44 +132,6 @@ def pairs(claim: Definition, chosen: Selection) -> list[list[Pair]]:
     return found
 
 
-def change_text(claim: Definition, pair: Pair) -> str:
-    """Such as `N=16 less N=1`, or `sync / async` of a ratio."""
-    ends = [", ".join(level_name(cell, key) for key in claim.varied) for cell in reversed(pair)]
-    return between(claim).join(ends)
-
-
-def level_name(cell: Cell, key: str) -> str:
-    """A level such as `N=16`, `fresh_share=0.5`, or `async`."""
-    value = value_of(cell, key)
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    own = f"{key.rpartition('.')[2]}=" if is_number else ""
-    return f"{named(key) or own}{level_text(cell, key)}"
-
-
-def level_text(cell: Cell, key: str) -> str:
-    """A level without the decimal point that a column of whole numbers may have."""
-    value = value_of(cell, key)
-    return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def at_text(claim: Definition, cell: Cell) -> str:
-    """The numbers that tests of the claim differ in, such as `, S=4`."""
-    keys = [key for key in claim.row.get("each", []) if named(key)]
-    return "".join(f", {named(key)}{level_text(cell, key)}" for key in keys)
-
-
-def between(claim: Definition) -> str:
-    """The word between what is compared."""
-    return " / " if claim.measure.unit is Unit.times else " less "
-
-
-def named(key: str) -> str:
-    """The letter of N, T, K and S; nothing for settings whose values are words."""
-    letters = {NUMBERS[name]: letter for name, letter in LETTERS.items()}
-    numbers = letters | {"run.updates": "updates"}
-    return f"{numbers[key]}=" if key in numbers else ""
-
-
 def slopes(claim: Definition, chosen: Selection, criteria: Criteria) -> Iterator[Compared]:
     """What each doubling of a number changes, by least squares, where all of its levels are."""
     ((key, levels),) = claim.row["slope"].items()
@@ -169,3 +149,20 @@ def slopes(claim: Definition, chosen: Selection, criteria: Criteria) -> Iterator
         }
         label = f"per doubling of {named(key).rstrip('=')}"
         yield Compared(label, effects, tuple(line[level] for level in levels), claim.row["text"])
+
+
+def boundaries(claim: Definition, chosen: Selection) -> Iterator[Compared]:
+    """The exponent of staleness in the largest stable rate, over all conditions of both."""
+    row, than = claim.row["boundary"], claim.row.get("than", 0.0)
+    label = f"slope of log {row['rate'].rpartition('.')[2]} on log({named(row['over'])[:-1]} + 1)"
+    label += f", less {than:g}" if than else ""
+    for family in families(chosen, claim.varied):
+        cells = {
+            (float(value_of(cell, row["over"])), float(value_of(cell, row["rate"]))): cell
+            for cell in family.cells
+        }
+        trials = trials_of({place: times_of(cell) for place, cell in cells.items()})
+        effects = {seed: slope - than for seed, slope in seeds_slopes(trials).items()}
+        fitted = functools.partial(slope_estimate, trials, than)
+        ordered = tuple(cells[place] for place in sorted(cells))
+        yield Compared(label, effects, ordered, claim.row["text"], fitted=fitted)

@@ -22,7 +22,14 @@ from rlhf_lab_analysis.comparison.registry.measures import Effects, Measure
 from rlhf_lab_analysis.comparison.registry.planning import needed_for, spread_of
 from rlhf_lab_analysis.comparison.registry.settings import Setting, settings_of_claim
 from rlhf_lab_analysis.comparison.selection import Selection
-from rlhf_lab_analysis.statistics.decisions import NO_WIDTH, Verdict, all_of, decide, has_width
+from rlhf_lab_analysis.statistics.decisions import (
+    NO_WIDTH,
+    Verdict,
+    all_of,
+    decide,
+    has_width,
+    options_of,
+)
 from rlhf_lab_analysis.statistics.power import Aim, power
 from rlhf_lab_analysis.statistics.results import Estimate
 
@@ -155,7 +162,10 @@ def conjunction(
 
 
 def estimate_of(claim: Definition, effects: Effects, part: Compared, together: int) -> Estimate:
-    """The mean effect with its interval; seeds without an effect are named in its warnings."""
+    """The mean effect with its interval; seeds without an effect are named in its warnings. What is
+    fitted to all seeds has an interval of its own."""
+    if part.fitted and effects is part.effects:
+        return part.fitted(options_of(claim.shows, together))
     seeds = dict.fromkeys(seed for cell in part.cells for seed in cell.seeds)
     return change(effects, dict.fromkeys(seeds, 0.0), together, claim.shows)
 

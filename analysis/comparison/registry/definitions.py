@@ -6,78 +6,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Required
-
-from typing_extensions import TypedDict
+from typing import Any
 
 from rlhf_lab.runs.reading import Unreadable, checked, read_yaml
 from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.comparison.registry.answers import Unit
-from rlhf_lab_analysis.comparison.registry.measures import MEASURES, Measure
+from rlhf_lab_analysis.comparison.registry.measures import BOUNDARY, MEASURES, Measure
+from rlhf_lab_analysis.comparison.registry.rows import (
+    Bound,
+    Change,
+    ClaimRow,
+    PartRow,
+    RegistryFile,
+)
 from rlhf_lab_analysis.statistics.decisions import Shows
 
 FOLDER = Path(__file__).parents[2] / "claims"
-
-
-class PlanRow(TypedDict):
-    """truth: the difference that is expected. spread: standard deviation over stage seeds."""
-
-    truth: float
-    spread: float
-
-
-class PartRow(TypedDict):
-    """A part of the conditions, its value in the first place, and those that it is compared to."""
-
-    after: Any
-    before: list[Any]
-
-
-class Bound(TypedDict, total=False):
-    """The least or the most that an evaluation's number may be."""
-
-    least: float
-    most: float
-
-
-class ClaimRow(TypedDict, total=False):
-    """A claim as its file has it: docs/benchmark.md, "A claim"."""
-
-    question: Required[str]
-    text: Required[str]
-    where: Required[str]
-    sweep: Required[str]
-    runs: Required[dict[str, Any]]
-    measure: Required[str]
-    shows: Required[str]
-    plan: PlanRow
-    change: dict[str, list[Any]]
-    at: dict[str, str]
-    slope: dict[str, list[int]]
-    more_than: dict[str, PartRow]
-    against: dict[str, PartRow]
-    each: list[str]
-    beside: list[str]
-    margin: float
-
-
-class Change(TypedDict):
-    """A later change of the file: when, what, and why."""
-
-    date: str
-    what: str
-
-
-class RegistryFile(TypedDict, total=False):
-    """The whole file."""
-
-    paper: Required[str]
-    title: Required[str]
-    written: Required[Any]
-    gates: dict[str, dict[str, Bound]]
-    changed: list[Change]
-    claims: Required[dict[str, ClaimRow]]
-    waiting: dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -115,7 +59,8 @@ class Definition:
     @property
     def varied(self) -> tuple[str, ...]:
         """The settings in which compared conditions differ, apart from `part`."""
-        return tuple(self.row.get("change") or self.row.get("slope") or ())
+        boundary: Mapping[str, Any] = self.row.get("boundary", {})
+        return tuple(self.row.get("change") or self.row.get("slope") or boundary.values())
 
 
 @dataclass(frozen=True)
@@ -163,25 +108,39 @@ def read_registry(path: Path) -> Registry:
 
 def check_claim(path: Path, name: str, row: ClaimRow) -> None:
     """Raise UserError for what the types alone do not refuse."""
-    for measured in (row["measure"], *row.get("beside", ())):
-        if measured not in MEASURES:
-            raise wrong(path, name, "measure", measured, MEASURES)
+    if row["measure"] not in MEASURES:
+        raise wrong(path, name, "measure", row["measure"], MEASURES)
     if row["shows"] not in set(Shows):
         raise wrong(path, name, "shows", row["shows"], [str(one) for one in Shows])
     for key, values in row.get("change", {}).items():
         if len(values) != 2:
             raise UserError(f"{path}: {name}: change.{key}={values}: pass [before, after]")
     measure = MEASURES[row["measure"]]
-    if measure.of_one is None and not {"change", "against"} & set(row):
+    if (measure.name == BOUNDARY) != ("boundary" in row) or ("than" in row) > ("boundary" in row):
+        raise UserError(
+            f"{path}: {name}: measure={measure.name}: {BOUNDARY} and boundary go together, and "
+            "than with them; pass boundary: {rate: ..., over: ...}"
+        )
+    if measure.of_one is None and not {"change", "against", "boundary"} & set(row):
         raise UserError(
             f"{path}: {name}: measure={measure.name} compares two conditions: pass change or "
             "against, or another measure"
         )
-    kinds = [key for key in ("change", "slope", "against") if key in row]
+    check_kind(path, name, row)
+
+
+def check_kind(path: Path, name: str, row: ClaimRow) -> None:
+    """A claim compares in one way, and shows beside it what two conditions have."""
+    of_two = [one.name for one in MEASURES.values() if one.of_pair]
+    for beside in row.get("beside", ()):
+        if beside not in of_two:
+            raise wrong(path, name, "beside", beside, of_two)
+    kinds = [key for key in ("change", "slope", "against", "boundary") if key in row]
     if len(kinds) > 1 or ("more_than" in row and "change" not in row):
         raise UserError(
             f"{path}: {name} has {' and '.join(kinds) or 'more_than alone'}: pass one of change "
-            "(with more_than or without), slope and against, or none to measure each condition"
+            "(with more_than or without), slope, against and boundary, or none to measure each "
+            "condition"
         )
 
 

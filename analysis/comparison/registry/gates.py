@@ -9,7 +9,8 @@ from typing import Any
 
 import pandas as pd
 
-from rlhf_lab_analysis.comparison.registry.definitions import Bound, Registry
+from rlhf_lab_analysis.comparison.registry.definitions import Registry
+from rlhf_lab_analysis.comparison.registry.rows import Bound
 from rlhf_lab_analysis.tables.table import Tables, count
 
 QUALITY = ("stage/sft_loss", "stage/proxy_accuracy")

@@ -12,6 +12,7 @@ import numpy as np
 from rlhf_lab_analysis.comparison.equal_kl import Plane, at_equal_kl
 from rlhf_lab_analysis.comparison.registry.answers import Criteria, Unit, minus
 from rlhf_lab_analysis.comparison.selection import Cell
+from rlhf_lab_analysis.comparison.stable_rates import times_of
 from rlhf_lab_analysis.statistics.contrasts import seeds_to_pair
 from rlhf_lab_analysis.statistics.curves import areas, common_range, curve_of, values_on_grid
 from rlhf_lab_analysis.words import WALL
@@ -19,19 +20,21 @@ from rlhf_lab_analysis.words import WALL
 Effects: TypeAlias = dict[int, float]
 OfPair: TypeAlias = Callable[[Cell, Cell, Criteria], Effects]
 QUARTER = 4
+# The exponent of staleness in the largest stable learning rate, of conditions over both.
+BOUNDARY = "boundary_slope"
 
 
 @dataclass(frozen=True)
 class Measure:
-    """of_pair: what the first condition has more than the second, by seed. of_one: the number of a
-    condition itself, if it has one. unit: of both; times are logarithms. margin: the largest
-    difference that does not matter, unless the claim has its own. label: what the number is, where
-    that is not the change."""
+    """of_pair: what the first condition has more than the second, by seed; None for a number of
+    many conditions. of_one: the number of a condition itself, if it has one. unit: of both; times
+    are logarithms. margin: the largest difference that does not matter, unless the claim has its
+    own. label: what the number is, where that is not the change."""
 
     name: str
     unit: Unit
     margin: float
-    of_pair: OfPair
+    of_pair: OfPair | None = None
     of_one: Callable[[Cell, Criteria], Effects] | None = None
     label: str = ""
 
@@ -93,6 +96,13 @@ def equal_kl(after: Cell, before: Cell, criteria: Criteria) -> Effects:
     if set(found) != set(seeds_to_pair(after.seeds, before.seeds)):
         return {}
     return {seed: one.distance for seed, one in found.items()}
+
+
+def updates_before_collapse(cell: Cell, criteria: Criteria) -> Effects:
+    """Updates of each run until it collapses, or all of them: a mean up to a horizon, which is the
+    end of the runs."""
+    times = times_of(cell)
+    return dict(zip(times.seeds, times.time_S.tolist(), strict=True)) if times else {}
 
 
 def log_ratio(after: Cell, before: Cell, axis: str) -> Effects:
@@ -170,6 +180,14 @@ MEASURES: Mapping[str, Measure] = {
             "quality_at_equal_flops", Unit.points, 0.02, at_equal("x/flops"), label="at equal FLOPs"
         ),
         Measure("kl", Unit.nats, 0.1, difference_of(kl), kl),
+        Measure(
+            "updates_before_collapse",
+            Unit.updates,
+            4.0,
+            difference_of(updates_before_collapse),
+            updates_before_collapse,
+        ),
+        Measure(BOUNDARY, Unit.exponent, 0.25),
         Measure("wall_clock", Unit.times, 0.05, wall_clock),
         Measure(
             "completions_saved", Unit.times, 0.05, saved("x/completions"), label="completions saved"

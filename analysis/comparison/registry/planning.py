@@ -22,7 +22,10 @@ def spread_of(part: Compared) -> float:
 
 def needed_for(aim: Aim, setting: Setting, spread: float) -> tuple[int, float] | None:
     """The seeds with which an undecided claim would be shown if what was measured is true, and the
-    core-hours of their runs; None where no number of seeds shows it."""
+    core-hours of their runs; None where no number of seeds shows it, and where seeds do not differ,
+    which gives no spread to plan with."""
+    if spread == 0:
+        return None
     try:
         seeds = max(
             least(replace(aim, truth=mean_of(part)), spread, WANTED_POWER, 1)

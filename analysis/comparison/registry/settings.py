@@ -12,13 +12,13 @@ from rlhf_lab_analysis.comparison.registry.answers import Criteria
 from rlhf_lab_analysis.comparison.registry.comparisons import (
     Compared,
     alone,
-    between,
-    change_text,
     chosen_by,
     effect,
     pairs,
 )
-from rlhf_lab_analysis.comparison.registry.definitions import Definition, PartRow
+from rlhf_lab_analysis.comparison.registry.definitions import Definition
+from rlhf_lab_analysis.comparison.registry.labels import between, change_text
+from rlhf_lab_analysis.comparison.registry.rows import PartRow
 from rlhf_lab_analysis.comparison.registry.sizes import by_size
 from rlhf_lab_analysis.comparison.selection import Cell, Selection
 
@@ -124,8 +124,8 @@ def beside(
     label, text = f"{after}{between(claim)}{other}", claim.row["text"]
     cells = (*first, *second)
     if len(first) == 1:
-        return Compared(label, effect(claim, first[0], second[0], criteria), cells, text)
-    own, theirs = (effect(claim, one[0], one[1], criteria) for one in (first, second))
+        return Compared(label, effect(claim.measure, first[0], second[0], criteria), cells, text)
+    own, theirs = (effect(claim.measure, one[0], one[1], criteria) for one in (first, second))
     effects = {seed: value - theirs[seed] for seed, value in own.items() if seed in theirs}
     label = f"{label}, of {change_text(claim, (first[1], first[0]))}"
     return Compared(label, effects, cells, text)

@@ -31,6 +31,7 @@ from rlhf_lab_analysis.sources.record import Record
 from rlhf_lab_analysis.statistics.decisions import Verdict
 from rlhf_lab_analysis.statistics.power import power
 from tests.support import table_records as made
+from tests.support.collapsing_runs import RATES, STALENESS, TOP, grid
 from tests.support.question_records import Made
 
 # Of Student's t with 2 degrees of freedom at 97.5%.
@@ -87,6 +88,7 @@ def rungs(*losses: Sequence[float], **parts: Any) -> list[Record]:
 
 
 NOTHING = (0.0, 0.0, 0.0)
+BOUNDARY = {"rate": "optim.lr", "over": "mode.max_staleness"}
 
 
 def test_a_change_is_a_paired_difference_with_its_t_interval(tmp_path: Path) -> None:
@@ -194,6 +196,46 @@ def test_what_is_undecided_has_a_price(tmp_path: Path) -> None:
     assert gain.answer.verdict is Verdict.cannot_tell and gain.needed is None
 
 
+def of_boundary(folder: Path, top: float = TOP, **claim: Any) -> Decision:
+    """What the slope of a boundary shows whose largest stable rate is top / (S + 1)."""
+    own = {"runs": {}, "change": None, "boundary": BOUNDARY, "measure": "boundary_slope"}
+    return only(decided(folder, grid(top), **(own | claim)))
+
+
+def test_the_exponent_of_a_boundary_is_compared_with_a_number(tmp_path: Path) -> None:
+    found = of_boundary(tmp_path, margin=0.0)
+    (number,) = found.answer.numbers
+    assert number.label == "slope of log lr on log(S + 1)"
+    assert number.estimate.low < -1 < number.estimate.high < 0
+    assert found.answer.verdict is Verdict.holds and "as exponent (95%)" in number.text
+    assert "60 runs, 3 seeds" in found.answer.runs
+    near = of_boundary(tmp_path, shows="equal", than=-1.0, margin=0.5)
+    (moved,) = near.answer.numbers
+    assert moved.estimate.point == pytest.approx(number.estimate.point + 1)
+    assert near.answer.verdict is Verdict.holds and moved.label.endswith(", less -1")
+    far = of_boundary(tmp_path, shows="equal", margin=0.25)
+    assert far.answer.verdict is Verdict.does_not_hold
+
+
+def test_runs_without_a_boundary_decide_nothing_and_have_a_reason(tmp_path: Path) -> None:
+    found = of_boundary(tmp_path, top=1.0, margin=0.0)
+    assert found.answer.verdict is Verdict.cannot_tell
+    assert "have stable and collapsed runs of one seed" in found.answer.warnings[0]
+    assert found.needed is None
+
+
+def test_collapse_is_counted_in_updates_up_to_the_end_of_the_runs(tmp_path: Path) -> None:
+    runs = {"optim.lr": RATES[-2]}
+    change = {"mode.max_staleness": [STALENESS[0], STALENESS[-1]]}
+    claim = {"runs": runs, "change": change, "measure": "updates_before_collapse"}
+    found = decided(tmp_path, grid(), **claim)
+    # At 8e-4 none collapses with S = 0, which counts as the 16 updates of a run; all do after 12
+    # with S = 7. Seeds do not differ, so that nothing is decided.
+    (number,) = only(found).answer.numbers
+    assert (number.estimate.point, number.text[:4]) == (-4.0, "-4.0")
+    assert only(found).answer.verdict is Verdict.cannot_tell
+
+
 def staged(run: Record, stage_seed: int, **numbers: float) -> Record:
     """The run with stages of their own seed, and what an evaluation records of these."""
     evals = [{**row, **{f"stage/{name}": x for name, x in numbers.items()}} for row in run.evals]
@@ -292,6 +334,10 @@ def test_gates_stop_runs_of_bad_stages(tmp_path: Path) -> None:
         ({"slope": {"run.passes": [1, 2]}}, "has change and slope"),
         ({"text": None}, "claims.claim.text"),
         ({"change": None, "measure": "wall_clock"}, "measure=wall_clock compares two conditions"),
+        ({"measure": "boundary_slope"}, "measure=boundary_slope: boundary_slope and boundary go"),
+        ({"than": -1.0}, "than with them; pass boundary"),
+        ({"boundary": BOUNDARY, "measure": "boundary_slope"}, "has change and boundary"),
+        ({"beside": ["boundary_slope"]}, "beside=boundary_slope: choose one of"),
     ],
 )
 def test_a_wrong_file_is_refused(tmp_path: Path, claim: dict[str, Any], complaint: str) -> None:

@@ -1,0 +1,48 @@
+"""Name what a claim compares: levels, changes, and the numbers that its tests differ in."""
+
+from __future__ import annotations
+
+from rlhf_lab_analysis.comparison.claims import Pair
+from rlhf_lab_analysis.comparison.families import value_of
+from rlhf_lab_analysis.comparison.registry.answers import Unit
+from rlhf_lab_analysis.comparison.registry.definitions import Definition
+from rlhf_lab_analysis.comparison.selection import Cell
+from rlhf_lab_analysis.sources.conditions import LETTERS, NUMBERS
+
+
+def change_text(claim: Definition, pair: Pair) -> str:
+    """Such as `N=16 less N=1`, or `sync / async` of a ratio."""
+    ends = [", ".join(level_name(cell, key) for key in claim.varied) for cell in reversed(pair)]
+    return between(claim).join(ends)
+
+
+def level_name(cell: Cell, key: str) -> str:
+    """A level such as `N=16`, `fresh_share=0.5`, or `async`."""
+    value = value_of(cell, key)
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    own = f"{key.rpartition('.')[2]}=" if is_number else ""
+    return f"{named(key) or own}{level_text(cell, key)}"
+
+
+def level_text(cell: Cell, key: str) -> str:
+    """A level without the decimal point that a column of whole numbers may have."""
+    value = value_of(cell, key)
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def at_text(claim: Definition, cell: Cell) -> str:
+    """The numbers that tests of the claim differ in, such as `, S=4`."""
+    keys = [key for key in claim.row.get("each", []) if named(key)]
+    return "".join(f", {named(key)}{level_text(cell, key)}" for key in keys)
+
+
+def between(claim: Definition) -> str:
+    """The word between what is compared."""
+    return " / " if claim.measure.unit is Unit.times else " less "
+
+
+def named(key: str) -> str:
+    """The letter of N, T, K and S; nothing for settings whose values are words."""
+    letters = {NUMBERS[name]: letter for name, letter in LETTERS.items()}
+    numbers = letters | {"run.updates": "updates"}
+    return f"{numbers[key]}=" if key in numbers else ""

@@ -1,0 +1,83 @@
+"""When the runs of conditions over staleness and learning rate collapse, by their rounds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
+
+import numpy as np
+import pandas as pd
+
+from rlhf_lab_analysis.comparison.selection import Cell
+from rlhf_lab_analysis.statistics.boundary import Trial, boundary, reason_against, thresholds_of
+from rlhf_lab_analysis.statistics.collapse import DEFAULT, collapse_times
+from rlhf_lab_analysis.statistics.crossings import Times
+from rlhf_lab_analysis.statistics.curves import RunCurve
+from rlhf_lab_analysis.statistics.results import Basis, Estimate, Options
+from rlhf_lab_analysis.words import UPDATES
+
+REWARD = "reward/mean"
+# Staleness and learning rate.
+Place: TypeAlias = tuple[float, float]
+
+
+def rewards_of(cell: Cell) -> dict[int, RunCurve]:
+    """The reward of each recorded round over updates, by seed. Rounds without a reward are left out
+    where rows are missing; what is no finite number is a collapse and stays."""
+    found = {}
+    for seed, rows in cell.recorded.items():
+        if {UPDATES, REWARD} <= set(rows):
+            kept: pd.DataFrame = rows[[UPDATES, REWARD]][rows[UPDATES].notna()]
+            found[seed] = RunCurve(kept[UPDATES].to_numpy(float), kept[REWARD].to_numpy(float))
+    return found
+
+
+def times_of(cell: Cell) -> Times | None:
+    """When the run of each seed collapses; None where runs are shorter than the window of the rule,
+    or have no recorded rewards."""
+    rewards = rewards_of(cell)
+    if min((len(curve.x_P) for curve in rewards.values()), default=0) < DEFAULT.window:
+        return None
+    return collapse_times(rewards, UPDATES)
+
+
+def trials_of(fallen: Mapping[Place, Times | None]) -> list[Trial]:
+    """Which runs collapsed, of conditions by staleness and rate."""
+    return [
+        Trial(seed, staleness, rate, bool(has_collapsed))
+        for (staleness, rate), times in fallen.items()
+        if times is not None
+        for seed, has_collapsed in zip(times.seeds, times.reached_S, strict=True)
+    ]
+
+
+def seeds_slopes(trials: Sequence[Trial]) -> dict[int, float]:
+    """The slope of log rate on log(S + 1) of each seed by itself, by least squares through the
+    middles of its thresholds; of a threshold with one known end through that. For the spread
+    between seeds: the slope of all is that of `boundary`."""
+    points: dict[int, list[tuple[float, float]]] = {}
+    for one in thresholds_of(trials)[0]:
+        ends = [end for end in (one.stable, one.collapsed) if 0 < end < math.inf]
+        height = float(np.mean(np.log(ends)))
+        points.setdefault(one.seed, []).append((math.log(one.staleness + 1), height))
+    found = {}
+    for seed, pairs in sorted(points.items()):
+        x, y = np.array(pairs).T
+        if np.ptp(x) > 0:
+            found[seed] = float(np.polyfit(x, y, 1)[0])
+    return found
+
+
+def slope_estimate(trials: Sequence[Trial], than: float, options: Options) -> Estimate:
+    """The slope of the boundary less `than`, with its profile-likelihood interval at the level of
+    the options. Where the runs do not show a boundary it is not a number, and a warning has the
+    reason."""
+    seeds = len({one.seed for one in trials})
+    if reason := reason_against(thresholds_of(trials)[0]):
+        basis = Basis((seeds,), 1, options, (reason,))
+        return Estimate("slope", math.nan, -math.inf, math.inf, basis)
+    found = boundary(trials, level=options.level)
+    basis = Basis((seeds,), 1, options, found.warnings)
+    slope = found.slope
+    return Estimate("slope", slope.point - than, slope.low - than, slope.high - than, basis)
