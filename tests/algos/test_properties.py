@@ -41,14 +41,15 @@ VALUED = {"value_baseline": True, "priority": True, "reference_kl": 0.1}
 FORMS: dict[str, Algorithm] = {
     "a_lol valued": ALoL(**VALUED),  # type: ignore[arg-type]
     "distill by the policy": Distill(signal=Signal.policy),
-} | {
-    f"ma_ppo {termination} {value}": MacroPPO(termination=termination, macro_value=value)
+}
+FORMS.update(
+    (f"ma_ppo {termination} {value}", MacroPPO(termination=termination, macro_value=value))
     for termination, value in [
         (Termination.random, MacroValue.equal),
         (Termination.perplexity, MacroValue.last),
         (Termination.perplexity, MacroValue.position),
     ]
-}
+)
 
 
 def make(name: str) -> Algorithm:

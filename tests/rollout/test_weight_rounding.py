@@ -6,6 +6,7 @@ from __future__ import annotations
 import functools
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -106,7 +107,8 @@ def test_casts_round_all_tensors_and_eight_bits_the_matrices_of_layers() -> None
 
 def test_a_model_without_linear_layers_has_no_eight_bits() -> None:
     policy = model()
-    for layer in policy.gpt_neox.layers:
+    base: Any = policy.base_model
+    for layer in base.layers:
         layer.attention = layer.mlp = torch.nn.Identity()
     with pytest.raises(UserError, match=r"no torch\.nn\.Linear besides its head; pass generator"):
         WeightRounding(policy, RoundWeights.int8)

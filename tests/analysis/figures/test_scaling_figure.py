@@ -9,7 +9,7 @@ import pytest
 
 from rlhf_lab_analysis.figures.catalogue import draw
 from rlhf_lab_analysis.figures.figure_builder import DrawnFigure
-from rlhf_lab_analysis.sources.record import Record
+from rlhf_lab_analysis.sources.record import Record, Row
 from rlhf_lab_analysis.statistics.scaling_runs import Law
 from tests.support.figure_tables import rounded, run_of
 from tests.support.table_records import rounds, tables
@@ -26,10 +26,10 @@ def curved(n: int, seed: int, updates: int, midpoint: float) -> Record:
     count, every = updates // n, 4 // n
     versions = np.arange(0, count + 1, every)
     off = 0.004 * (seed - 2.5) + 0.001 * np.cos(seed * versions)
-    values = replace(LAWS[n], midpoint=midpoint).at(versions * float(n)) + np.where(
-        versions > 0, off, 0.0
-    )
-    evals = [
+    updates_P = np.array(versions * n, dtype=np.float64)
+    law = replace(LAWS[n], midpoint=midpoint)
+    values = law.at(updates_P) + np.where(versions > 0, off, 0.0)
+    evals: list[Row] = [
         {"label": "", "version": int(version), "eval/prompts": 16, "eval/options": "quick",
          "gold/win_rate": float(value)}
         for version, value in zip(versions, values, strict=True)
@@ -59,9 +59,14 @@ def test_the_law_and_its_parameters_are_drawn_and_written() -> None:
     # Half of 40 updates have points enough, so the rest is predicted.
     assert "error beyond 20 0.00" in made.caption
     left = made.figure.axes[0]
-    assert [line.get_xdata()[0] for line in left.lines if len({*line.get_xdata()}) == 1] == [20, 20]
-    hollow = [line for line in left.lines if line.get_markerfacecolor() == "white"]
-    assert all((line.get_xdata() > 20).all() for line in hollow) and len(hollow) == 2
+    across = [np.asarray(line.get_xdata()) for line in left.lines]
+    assert [x[0] for x in across if len({*x}) == 1] == [20, 20]
+    hollow = [
+        x
+        for x, line in zip(across, left.lines, strict=True)
+        if line.get_markerfacecolor() == "white"
+    ]
+    assert all((x > 20).all() for x in hollow) and len(hollow) == 2
 
 
 def test_a_ceiling_that_is_not_identified_has_a_reason_and_no_row() -> None:

@@ -79,7 +79,7 @@ def test_what_is_not_finite_is_a_collapse_there() -> None:
 
 
 def test_runs_that_do_not_collapse_are_censored_at_their_end() -> None:
-    x = np.arange(1.0, 11)
+    x = np.array(range(1, 11), dtype=np.float64)
     steady = np.array([0.0, 0, 1, 1, 1, 1, 1, 1, 1, 1])
     rewards = {2: RunCurve(x, steady), 1: RunCurve(x * 4, np.array(FALLS))}
     times = collapse_times(rewards, "x/updates", PLAIN)
@@ -88,7 +88,8 @@ def test_runs_that_do_not_collapse_are_censored_at_their_end() -> None:
     assert times.time_S.tolist() == [32, 10] and times.reached_S.tolist() == [True, False]
     made = time_to_target(times, Options(repetitions=1000))
     # The curve is read up to 10, where the second run ends: nobody collapsed before.
-    assert (made.reached, made.horizon, made.restricted_mean.point) == (1, 10, pytest.approx(10))
+    assert (made.reached, made.horizon) == (1, 10)
+    assert made.restricted_mean.point == pytest.approx(10)
 
 
 @pytest.mark.parametrize(
