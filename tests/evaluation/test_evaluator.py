@@ -369,6 +369,23 @@ def test_kl_is_that_of_two_readings_where_samples_are_judged_at_their_temperatur
     assert one == two and one["kl/sft_k1"] != 0
 
 
+def test_the_log_probs_of_samples_stand_for_a_second_reading_by_the_policy(live: Live) -> None:
+    evaluator, weights = live()
+    assert evaluator.has_policy_logps
+    moved = {name: tensor + 0.01 for name, tensor in weights.state.items()}
+    own, _ = evaluator.evaluate(replace(weights, state=moved))
+    read, _ = replace(evaluator, has_policy_logps=False).evaluate(replace(weights, state=moved))
+    assert own["kl/sft_k1"] == pytest.approx(read["kl/sft_k1"], abs=1e-5)
+    assert own["kl/sft_k3"] == pytest.approx(read["kl/sft_k3"], abs=1e-5)
+    assert abs(own["kl/sft_k1"]) > 1e-3
+    assert {k for k in own if own[k] != read[k]} <= {"kl/sft_k1", "kl/sft_k3"}
+
+
+def test_a_generator_of_other_numerics_does_not_stand_for_the_policy(live: Live) -> None:
+    assert not live("generator.dtype=bfloat16")[0].has_policy_logps
+    assert live("generator.round_weights=int8")[0].has_policy_logps, "evaluation does not round"
+
+
 def test_the_last_version_may_answer_more_prompts(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cache: Path
 ) -> None:

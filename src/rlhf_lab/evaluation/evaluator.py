@@ -49,7 +49,8 @@ class Evaluator:
     (the same object if the temperatures are equal). reference: the SFT model. gold: the judge,
     which scores or compares; None if nobody judges. references: empty for a task that has none.
     is_verified: gold is 1 for right and 0 for wrong. answering: finds the answers that maj@k votes
-    on. why_no_win_rate: '' if there is one.
+    on. has_policy_logps: the log-probs of `sampled` are the policy's up to rounding in float32, so
+    that the policy need not read its samples again. why_no_win_rate: '' if there is one.
     """
 
     judged: Generator
@@ -65,6 +66,7 @@ class Evaluator:
     is_verified: bool
     answering: Answering | None
     options: EvalOptions
+    has_policy_logps: bool = False
     why_no_win_rate: str = ""
 
     def evaluate(
@@ -182,11 +184,13 @@ class Evaluator:
         self, weights: Weights, prompts: Sequence[Prompt], firsts: list[Group]
     ) -> tuple[Metrics, list[Group]]:
         """KL and perplexity to SFT, and the samples that they were measured on."""
-        load_weights(self.policy, weights)
         is_same = self.sampled is self.judged
+        policy = None if self.has_policy_logps else self.policy
+        if policy is not None:
+            load_weights(policy, weights)
         drawn = firsts if is_same else self._generate(self.sampled, weights, prompts, 1)
         with torch_threads(self.options.threads), torch.inference_mode():
             judged = collate(firsts, self.pad_id)
             batch = judged if is_same else collate(drawn, self.pad_id)
-            metrics = distance_metrics(self.policy, self.reference, batch, judged, self.temperature)
+            metrics = distance_metrics(policy, self.reference, batch, judged, self.temperature)
         return metrics, drawn

@@ -9,6 +9,8 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from rlhf_lab.evaluation.evaluator import Evaluator
 from rlhf_lab.experiment.build_prompts import build_eval_prompts
 from rlhf_lab.experiment.checks_references import why_no_win_rate
@@ -115,6 +117,7 @@ def build_evaluator(
         is_verified=is_verified(config),
         answering=config.task if isinstance(config.task, Answering) else None,
         options=config.eval,
+        has_policy_logps=sampled.is_float32 and policy.dtype is torch.float32,
         why_no_win_rate=why_no_win_rate(config),
     )
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from rlhf_lab.models.devices import chosen, torch_threads
 from rlhf_lab.models.weights import load_weights, with_parameters_in
 from rlhf_lab.rollout.generators.decoders import decoder_of
-from rlhf_lab.rollout.generators.options import HFSampling
+from rlhf_lab.rollout.generators.options import HFSampling, RoundWeights
 from rlhf_lab.rollout.generators.rows import Rows, WrittenTokens
 from rlhf_lab.rollout.generators.static import StaticDecoder
 from rlhf_lab.rollout.generators.static_writer import StaticWriter
@@ -83,6 +83,12 @@ class HFGenerator:
         """Those of its like on another process's device of the same kind."""
         sampling = replace(self._sampling, device=self._device.type)
         return GeneratorSettings(self._tokenizer, sampling, self._max_new_tokens, self._uniforms)
+
+    @property
+    def is_float32(self) -> bool:
+        """Whether its log-probs are the policy's up to rounding in float32."""
+        is_rounding = self._sampling.round_weights is not RoundWeights.none
+        return self._model.dtype is torch.float32 and not is_rounding
 
     def generate(self, feed: WeightFeed, chunk: Chunk) -> tuple[Group, ...]:
         """Samples of every prompt of the chunk, K each, with their behaviour log-probs."""
