@@ -37,9 +37,9 @@ from rlhf_lab_analysis.statistics.results import Estimate
 @dataclass(frozen=True)
 class Decision:
     """A claim in one setting. planned: power of the plan with the seeds that there are; reached:
-    the same with the spread that the runs have. needed: seeds that would decide it, and what they
-    cost in core-hours; None where it is decided, and where no number would. A claim without a plan
-    has no power."""
+    the same with the spread that the runs have. needed: seeds that would decide it at the next
+    look, and what they cost in core-hours; None where it is decided, and where no number would. A
+    claim without a plan has no power."""
 
     claim: Definition
     answer: Answer
@@ -96,8 +96,9 @@ def has_acted(setting: Setting) -> bool:
 def decision(claim: Definition, setting: Setting, together: int, criteria: Criteria) -> Decision:
     """The verdict in one of `together` settings, whose intervals hold at once."""
     own = replace(criteria, margin=margin_of(claim, criteria))
+    at_once = together * claim.looks
     if len(setting.parts) == 1:
-        numbers, verdict = tested(claim, setting.parts[0], together, own.margin)
+        numbers, verdict = tested(claim, setting.parts[0], at_once, own.margin)
     else:
         numbers, verdict = conjunction(claim, setting.parts, own.margin)
     made = answer(
@@ -110,8 +111,9 @@ def decision(claim: Definition, setting: Setting, together: int, criteria: Crite
     )
     if "plan" not in claim.row:
         return Decision(claim, made)
-    aim = aim_of(claim, claim.row["plan"]["truth"], together, own.margin)
-    aim = aim if len(setting.parts) == 1 else replace(aim, together=1)
+    at_once = at_once if len(setting.parts) == 1 else claim.looks
+    aim = aim_of(claim, claim.row["plan"]["truth"], at_once, own.margin)
+    later = replace(aim, together=at_once // claim.looks * (claim.looks + 1))
     seeds = min(len(part.effects) for part in setting.parts)
     spreads = [spread_of(part) for part in setting.parts]
     return Decision(
@@ -119,7 +121,7 @@ def decision(claim: Definition, setting: Setting, together: int, criteria: Crite
         made,
         power(aim, claim.row["plan"]["spread"], seeds),
         min(power(aim, spread, seeds) for spread in spreads) if all(spreads) else None,
-        needed_for(aim, setting, max(spreads)) if verdict is Verdict.cannot_tell else None,
+        needed_for(later, setting, max(spreads)) if verdict is Verdict.cannot_tell else None,
     )
 
 
@@ -148,8 +150,10 @@ def conjunction(
 ) -> tuple[list[Number], Verdict]:
     """The numbers of several comparisons that must all show the claim, each at its own level; those
     that hold together where one of them shows the opposite."""
-    single = [estimate_of(claim, part.effects, part, 1) for part in parts]
-    joint = [estimate_of(claim, part.effects, part, len(parts)) for part in parts]
+    single, joint = (
+        [estimate_of(claim, part.effects, part, count * claim.looks) for part in parts]
+        for count in (1, len(parts))
+    )
     each, corrected = (
         [decide(one, claim.shows, margin) for one in every] for every in (single, joint)
     )

@@ -51,6 +51,12 @@ class Definition:
         return self.row.get("margin", own)
 
     @property
+    def looks(self) -> int:
+        """How often it was decided while seeds were added: the error of 5% is shared by all looks
+        (Bonferroni), so that adding seeds until it holds does not make it hold."""
+        return self.row.get("looks", 1)
+
+    @property
     def part(self) -> tuple[str, PartRow] | None:
         """The part whose values are compared, of `more_than` or `against`."""
         rows = self.row.get("more_than") or self.row.get("against") or {}
@@ -115,6 +121,8 @@ def check_claim(path: Path, name: str, row: ClaimRow) -> None:
     for key, values in row.get("change", {}).items():
         if len(values) != 2:
             raise UserError(f"{path}: {name}: change.{key}={values}: pass [before, after]")
+    if row.get("looks", 1) < 1:
+        raise UserError(f"{path}: {name}: looks={row['looks']}: pass 1 or more")
     measure = MEASURES[row["measure"]]
     if (measure.name == BOUNDARY) != ("boundary" in row) or ("than" in row) > ("boundary" in row):
         raise UserError(

@@ -56,6 +56,7 @@ class ClaimRow(TypedDict, total=False):
     each: list[str]
     beside: list[str]
     margin: float
+    looks: int
 
 
 class Change(TypedDict):

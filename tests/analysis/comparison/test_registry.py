@@ -112,6 +112,19 @@ def test_settings_of_one_claim_hold_together(tmp_path: Path) -> None:
     ] * 2
 
 
+def test_looks_share_the_error(tmp_path: Path) -> None:
+    loss = (0.10, 0.12, 0.08)
+    runs = [*rungs(NOTHING, NOTHING, loss), *rungs(NOTHING, NOTHING, loss, algo="online_dpo")]
+    found = decided(tmp_path, runs, looks=2)
+    percents = [one.answer.numbers[0].estimate.basis.options.percent for one in found.decided]
+    assert percents == ["98.75%"] * 2
+    # Two looks at one claim cost as much as two settings of it.
+    once = decided(tmp_path, runs).decided[0]
+    twice = only(decided(tmp_path, rungs(NOTHING, NOTHING, loss), looks=2))
+    assert once.reached == pytest.approx(twice.reached) and once.answer.evidence.endswith("(97.5%)")
+    assert twice.answer.numbers[0].estimate == once.answer.numbers[0].estimate
+
+
 def test_a_slope_is_per_doubling(tmp_path: Path) -> None:
     # Half a point a doubling and half of one more in seed 2: 4 and 16 are two doublings each.
     runs = rungs(NOTHING, (0.01, 0.02, 0.01), (0.02, 0.04, 0.02))
@@ -330,6 +343,7 @@ def test_gates_stop_runs_of_bad_stages(tmp_path: Path) -> None:
         ({"measure": "beauty"}, "measure=beauty: choose one of"),
         ({"shows": "more"}, "shows=more: choose one of above, below, equal, not worse"),
         ({"change": {"mode": ["sync"]}}, r"change.mode=\['sync'\]: pass \[before, after\]"),
+        ({"looks": 0}, "looks=0: pass 1 or more"),
         ({"colour": "red"}, "key=colour: choose one of"),
         ({"slope": {"run.passes": [1, 2]}}, "has change and slope"),
         ({"text": None}, "claims.claim.text"),
