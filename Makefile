@@ -239,8 +239,9 @@ benchmark: $(INSTALLED)  ## train the tracked benchmark anew below BENCHMARK, an
 benchmark-sweep:
 	$(MAKE) sweep LAUNCHER=$(or $(LAUNCHER),joblib) OVERRIDES="$(OVERRIDES) output.root=$(BENCHMARK)"
 
-benchmark-page: $(INSTALLED)  ## write docs/benchmark.md, docs/gallery.md and their figures from the tables that are kept (minutes)
+benchmark-page: $(INSTALLED)  ## write docs/benchmark.md, docs/gallery.md with their figures, and docs/warnings.md from the tables that are kept (minutes)
 	$(BIN)/python -m rlhf_lab_analysis.benchmark --docs docs/benchmark.md --gallery docs/gallery.md --picture docs/figures/hero_timeline.png
+	$(BIN)/python -m rlhf_lab_analysis.studies.early_warning --docs docs/warnings.md
 
 bench-loss: $(INSTALLED)  ## what credit and loss of each algorithm cost of an update of nano_m (minutes)
 	$(BIN)/python -m rlhf_lab_analysis.speed.loss_cost

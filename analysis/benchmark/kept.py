@@ -9,6 +9,7 @@ from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.comparison.registry.definitions import read_registries
 from rlhf_lab_analysis.comparison.registry.gates import gated, without
 from rlhf_lab_analysis.sources.axes import AXES
+from rlhf_lab_analysis.sources.record import joined
 from rlhf_lab_analysis.tables.compact import compact
 from rlhf_lab_analysis.tables.gather import gather, read
 from rlhf_lab_analysis.tables.store import save
@@ -32,16 +33,30 @@ RECORDED = (
     "seconds/train", "seconds/wait", "seconds/generator_wait", "seconds/sync", "seconds/other",
     "timing/peak_resident_bytes",
 )  # fmt: skip
-METRICS = tuple(dict.fromkeys((*(axis.key for axis in AXES), *JUDGED, *RECORDED)))
+# What might warn of a collapse: of every round of the sweeps whose runs are to end in one.
+SIGNALS = (
+    "reward/std", "sample/length", "update/entropy", "update/grad_norm", "update/gradient_cosine",
+    "update/loss", "ratio/ess", "ratio/max", "ratio/clipped", "kl/behavior_policy_k3",
+    "kl/policy_reference_k1",
+)  # fmt: skip
+COURSE = ("total/rounds", "total/updates", "reward/mean", *SIGNALS)
+METRICS = tuple(dict.fromkeys((*(axis.key for axis in AXES), *JUDGED, *RECORDED, *COURSE)))
+OF_COLLAPSE = ("updates_before_collapse", "boundary_slope")
 
 
 def save_benchmark(sources: Sequence[str], path: Path = TABLES) -> Tables:
-    """Save the runs of these sources as the benchmark's tables, those that the gates of the claims
-    stop apart from the others. Returns the others.
+    """Save the runs of these sources, folders of runs and tables that were saved so, as the
+    benchmark's tables, those that the gates of the claims stop apart from the others. Returns the
+    others.
 
     Raises UserError if a run did not finish, since a benchmark is whole.
     """
-    tables = make_tables(compact(read(sources), POINTS), metrics=METRICS, by=BY)
+    saved = [source for source in sources if source.endswith(".parquet")]
+    runs = [source for source in sources if source not in saved]
+    kept = dict.fromkeys(sweeps_of_collapse(), COURSE)
+    found = [read(saved)] if saved else []
+    found += [compact(read(runs), POINTS, kept)] if runs else []
+    tables = make_tables(joined(found), metrics=METRICS, by=BY)
     unfinished = tables.runs.loc[tables.runs["state"] != "finished", "place"]
     if len(unfinished):
         raise UserError(
@@ -56,6 +71,12 @@ def save_benchmark(sources: Sequence[str], path: Path = TABLES) -> Tables:
     if len(weak.runs):
         save(weak, weak_of(path))
     return good
+
+
+def sweeps_of_collapse() -> set[str]:
+    """The sweeps of which claims ask when runs collapse, which a few points do not show."""
+    claims = [claim for registry in read_registries() for claim in registry.claims]
+    return {one.row["sweep"] for one in claims if one.measure.name in OF_COLLAPSE}
 
 
 def weak_of(path: Path) -> Path:

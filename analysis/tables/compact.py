@@ -2,29 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.sources.axes import number
-from rlhf_lab_analysis.sources.record import Reading, Record, Row
+from rlhf_lab_analysis.sources.record import Cell, Reading, Record, Row
 
 # Config groups that describe the machine and its trackers, which others cannot use.
 LOCAL = ("output", "tracker", "hydra")
+# Of the rounds between the points, whose numbers are many and are read for their course alone.
+DIGITS = 4
 # The sweep's name and condition, which identify runs, remain in the facts of a run.
 
 
-def compact(reading: Reading, points: int) -> Reading:
+def compact(
+    reading: Reading, points: int, every_round: Mapping[str, Sequence[str]] | None = None
+) -> Reading:
     """Every run with at most `points` evenly spaced points besides those of evaluated versions, and
-    a config without LOCAL. Raises UserError if points is below 1."""
+    a config without LOCAL.
+
+    every_round: sweeps, with the metrics that all rounds of their runs keep, to DIGITS significant
+    digits between the points. Raises UserError if points is below 1.
+    """
     if points < 1:
         raise UserError(f"--compact {points}: pass how many points of a run to keep, such as 32")
-    return replace(reading, records=tuple(thin(one, points) for one in reading.records))
+    return replace(
+        reading,
+        records=tuple(
+            thin(one, points, (every_round or {}).get(one.facts.sweep, ()))
+            for one in reading.records
+        ),
+    )
 
 
-def thin(record: Record, points: int) -> Record:
+def thin(record: Record, points: int, kept: Sequence[str] = ()) -> Record:
+    """One run. kept: metrics of which all rounds stay."""
     config = {key: value for key, value in record.config.items() if key not in LOCAL}
-    return replace(record, config=config, rounds=choose_rounds(record.rounds, record.evals, points))
+    rounds = choose_rounds(record.rounds, record.evals, points)
+    if kept:
+        whole = {id(row) for row in rounds}
+        rounds = [row if id(row) in whole else course(row, kept) for row in record.rounds]
+    return replace(record, config=config, rounds=rounds)
+
+
+def course(row: Row, kept: Sequence[str]) -> Row:
+    """Some metrics of a round, rounded."""
+    return {key: rounded(row[key]) for key in kept if key in row}
+
+
+def rounded(value: Cell) -> Cell:
+    """To DIGITS significant digits; whole numbers stay."""
+    if not isinstance(value, float) or not math.isfinite(value):
+        return value
+    return float(f"{value:.{DIGITS}g}")
 
 
 def choose_rounds(rounds: Sequence[Row], evals: Sequence[Row], points: int) -> list[Row]:

@@ -65,6 +65,19 @@ def test_a_page_is_written_between_its_markers(
     assert page.read_bytes() == again
 
 
+def test_new_runs_join_the_tables_that_are_kept(tmp_path: Path) -> None:
+    tables = tmp_path / "t.parquet"
+    first = runs(tmp_path / "a", [Made()])
+    assert main([str(first), "--tables", str(tables)]) == 0
+    before = load_benchmark(tables)
+    second = runs(tmp_path / "b", [Made(per_round=16)])
+    assert main([str(tables), str(second), "--tables", str(tables)]) == 0
+    after = load_benchmark(tables)
+    assert len(before.runs) == 3 and len(after.runs) == 6
+    kept = after.points[after.points["run"].isin(before.runs["run"])]
+    assert kept["x/updates"].tolist() == before.points["x/updates"].tolist()
+
+
 def test_nothing_of_the_machine_is_kept(tmp_path: Path) -> None:
     place, tables = runs(tmp_path / "runs", [Made()]), tmp_path / "t.parquet"
     assert main([str(place), "--tables", str(tables)]) == 0

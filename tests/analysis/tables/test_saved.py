@@ -87,6 +87,19 @@ def test_a_compact_run_keeps_its_last_points_its_versions_and_nothing_local() ->
     assert all_of_it.rounds == made.rounds()
 
 
+def test_a_sweep_may_keep_some_metrics_of_every_round() -> None:
+    own = {"reward/mean": 1.23456789, "update/loss": 2.0}
+    rounds = [{**row, **own} for row in made.rounds(8)]
+    records = [made.record("a", 1, rounds=rounds, sweep=sweep) for sweep in ("s", "t")]
+    kept = {"s": ("total/rounds", "reward/mean")}
+    every, few = compact(Reading(tuple(records)), 2, kept).records
+    assert [row["total/rounds"] for row in every.rounds] == [1, 2, 3, 4, 5, 6, 7, 8]
+    whole, part = every.rounds[3], every.rounds[4]
+    assert whole == rounds[3]
+    assert part == {"total/rounds": 5, "reward/mean": 1.235}
+    assert len(few.rounds) < len(rounds)
+
+
 def test_a_run_that_was_cut_short_stays_so_when_it_is_compact() -> None:
     cut = made.record("a", 1, rounds=made.rounds(3), planned_rounds=8)
     small = make_tables(compact(Reading((cut,)), 2))
