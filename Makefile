@@ -220,8 +220,7 @@ bench-statistics: $(INSTALLED)  ## our bootstrap against rliable's on the same s
 coverage: $(INSTALLED)  ## how often intervals hold the truth: tables of docs/statistics.md (minutes)
 	$(BIN)/python -m rlhf_lab_analysis.speed.interval_coverage --docs docs/statistics.md
 
-# Those of the tracked tables, which a test compares. nano_m and nano_l, of which SFT takes minutes to a quarter of an hour a seed,
-# are in none. The seconds of sync and async are compared with one job at a time.
+# Those of the tracked tables, which a test compares. nano_l, of which SFT takes a quarter of an hour a seed, is in none. The seconds of sync and async are compared with one job at a time.
 benchmark: $(INSTALLED)  ## train the tracked benchmark anew below BENCHMARK, and write its tables, docs/benchmark.md and docs/gallery.md (hours)
 	$(BIN)/python -m rlhf_lab_analysis.benchmark --cost
 	$(MAKE) benchmark-sweep SWEEP=off_policy_ladder_nano

@@ -71,15 +71,19 @@ def blocks(decided: Sequence[Decision]) -> Iterator[list[Line]]:
         lines = [Line(text) for text in wrap(of_claim[0].claim.row["text"], LETTERS)]
         for one in of_claim:
             for number in one.answer.numbers:
-                lines.append(Line(line_text(one, number), number, one))
+                lines.append(Line(line_text(one, number, of_claim), number, one))
         yield lines
 
 
-def line_text(one: Decision, number: Number) -> str:
-    """The setting of a number, and what it compares."""
-    *_, algorithm = one.answer.setting.split(", ")
-    each = one.claim.row.get("each")
-    return in_words(f"{algorithm}: {number.label}" if each else number.label)
+def line_text(one: Decision, number: Number, of_claim: Sequence[Decision]) -> str:
+    """What a number compares, after what of its setting the claim's other settings do not share; of
+    a claim about each algorithm always after the algorithm."""
+    *others, algorithm = one.answer.setting.split(", ")
+    shared = set.intersection(*({*other.answer.setting.split(", ")} for other in of_claim))
+    own = [part for part in others if part not in shared]
+    if "each" in one.claim.row or algorithm not in shared:
+        own = [algorithm, *own]
+    return in_words(": ".join(filter(None, [", ".join(own), number.label])))
 
 
 def pages(every: Sequence[list[Line]]) -> list[list[Line]]:

@@ -139,15 +139,22 @@ def answer(
 
 
 def setting_of(cells: Sequence[Cell]) -> str:
-    """The models, task and algorithms of these conditions, and the published code's schedule where
-    they have it."""
-    names = []
-    for part in ("model", "task", "algo"):
-        values = dict.fromkeys(str(cell.parts[part]) for cell in cells if cell.parts.get(part))
-        names.append(" and ".join(values))
-    if all(cell.config("optim.schedule_per") == "round" for cell in cells):
-        names.append("learning rate per round")
+    """The models, task and algorithms of these conditions; the proxy where it is of another size
+    than the policy, and the published code's schedule where they have it."""
+    model, task, proxy, algo = (values_of(cells, one) for one in ("model", "task", "proxy", "algo"))
+    per_round = all(cell.config("optim.schedule_per") == "round" for cell in cells)
+    names = [
+        model,
+        task,
+        f"proxy {proxy}" if proxy and proxy != model else "",
+        "learning rate per round" if per_round else "",
+        algo,
+    ]
     return ", ".join(filter(None, names))
+
+
+def values_of(cells: Sequence[Cell], part: str) -> str:
+    return " and ".join(dict.fromkeys(str(c.parts[part]) for c in cells if c.parts.get(part)))
 
 
 def runs_of(cells: Sequence[Cell]) -> str:

@@ -23,6 +23,7 @@ from rlhf_lab_analysis.comparison.registry.gates import gated
 from rlhf_lab_analysis.comparison.registry.questions import claim_named
 from rlhf_lab_analysis.comparison.selection import Selection, cells
 from rlhf_lab_analysis.figures.catalogue import draw_selection
+from rlhf_lab_analysis.figures.claims_forest import blocks
 from rlhf_lab_analysis.figures.figure_builder import DrawnFigure
 from rlhf_lab_analysis.publication_tables.differences import differences
 from rlhf_lab_analysis.publication_tables.options import TableOptions
@@ -167,6 +168,14 @@ def test_page_figure_and_table_have_one_rule(whole: Tables, every: Selection) ->
             assert (said.verdict is Verdict.holds) == (row["verdict"] == "equal within 2 points")
             ends = said.numbers[0].estimate
             assert (ends.low, ends.high) == pytest.approx((value.low, value.high))
+
+
+def test_no_two_lines_of_a_claim_have_one_name(every: Selection) -> None:
+    """A claim is tested with a proxy of the policy's size and with a larger one."""
+    for registry in read_registries():
+        for lines in blocks(decide_all(registry, every, Criteria()).decided):
+            texts = [line.text for line in lines]
+            assert len(texts) == len({*texts}), texts
 
 
 @pytest.mark.parametrize("name", ["fig4_losses", "staleness", "fig7_passes"])

@@ -321,7 +321,7 @@ def test_learning_on_average_is_the_area_over_updates() -> None:
 def test_a_ladder_with_the_published_schedule_says_so() -> None:
     ends = {4: HIGH, 64: less(HIGH, NEAR)}
     found = given(*(Made(per_round=n, schedule="round").runs(end) for n, end in ends.items()))
-    assert find(found, COSTS).setting.endswith("ppo, learning rate per round")
+    assert find(found, COSTS).setting.endswith("learning rate per round, ppo")
 
 
 def test_schedules_are_compared_at_each_n_of_both() -> None:
