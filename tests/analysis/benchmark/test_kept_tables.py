@@ -164,10 +164,16 @@ def test_page_figure_and_table_have_one_rule(whole: Tables, every: Selection) ->
         assert drawn["verdict"] == row["verdict"]
         assert drawn["interval"] == f"{row['level']} t" == "97.5% t"
         if n in ("N=2", "N=4"):
-            said = decided[f"n{n[-1]}_costs_nothing", algo].answer
-            assert (said.verdict is Verdict.holds) == (row["verdict"] == "equal within 2 points")
-            ends = said.numbers[0].estimate
-            assert (ends.low, ends.high) == pytest.approx((value.low, value.high))
+            found = decided[f"n{n[-1]}_costs_nothing", algo]
+            is_equal = found.answer.verdict is Verdict.holds
+            assert is_equal == (row["verdict"] == "equal within 2 points")
+            ends = found.answer.numbers[0].estimate
+            # A second look is one of the claim alone: of Student's t with 7 degrees of freedom the
+            # quantiles at 0.99375 and 0.9875 are 3.3353 and 2.8412.
+            assert found.claim.looks == {"N=2": 1, "N=4": 2}[n]
+            width = (ends.high - ends.low) / (value.high - value.low)
+            assert ends.point == pytest.approx(value.point)
+            assert width == pytest.approx(1 if n == "N=2" else 3.3353 / 2.8412, rel=1e-4)
 
 
 def test_no_two_lines_of_a_claim_have_one_name(every: Selection) -> None:
