@@ -64,6 +64,10 @@ def by_algorithm(cell: Cell) -> Hashable:
     return str(cell.parts["algo"])
 
 
+def by_staleness(cell: Cell) -> Hashable:
+    return by_algorithm(cell), cell.parts.get("max_staleness")
+
+
 def by_setting(cell: Cell) -> Hashable:
     return cell.condition
 
@@ -172,6 +176,9 @@ def run(given: argparse.Namespace, console: Console) -> None:
     ]
     tables = [
         auroc_table(selection, "AUROC among the runs of an algorithm", by_algorithm),
+        auroc_table(
+            selection, "AUROC among the runs of an algorithm and a staleness", by_staleness
+        ),
         auroc_table(selection, "AUROC among the seeds of one setting", by_setting),
         alarm_table(selection),
     ]

@@ -27,6 +27,8 @@ OF_ALGORITHM = ("optim.lr",)
 
 Group: TypeAlias = Mapping[Any, tuple[Cell, ...]]
 
+LEAST_SEEDS = 2
+
 
 @dataclass(frozen=True, eq=False)
 class Setting:
@@ -46,7 +48,8 @@ class Setting:
 
 
 def settings_of_claim(claim: Definition, selection: Selection, criteria: Criteria) -> list[Setting]:
-    """Every setting of these conditions in which the claim can be tested."""
+    """Every setting of these conditions in which the claim can be tested; one seed has no
+    interval."""
     chosen = chosen_by(claim, selection)
     if "against" in claim.row or "more_than" in claim.row:
         found = list(between_parts(claim, chosen, criteria))
@@ -54,7 +57,7 @@ def settings_of_claim(claim: Definition, selection: Selection, criteria: Criteri
         found = [
             Setting(setting_of(claim, one.cells), (one,)) for one in alone(claim, chosen, criteria)
         ]
-    return [test for test in found if all(part.effects for part in test.parts)]
+    return [test for test in found if all(len(part.effects) >= LEAST_SEEDS for part in test.parts)]
 
 
 def setting_of(claim: Definition, cells: Sequence[Cell]) -> str:

@@ -112,6 +112,12 @@ def test_settings_of_one_claim_hold_together(tmp_path: Path) -> None:
     ] * 2
 
 
+def test_a_claim_waits_while_there_is_one_seed(tmp_path: Path) -> None:
+    one = [record for record in rungs(NOTHING, NOTHING, NOTHING) if record.facts.seed == 1]
+    found = decided(tmp_path, one)
+    assert not found.decided and [claim.name for claim in found.waiting] == ["claim"]
+
+
 def test_looks_share_the_error(tmp_path: Path) -> None:
     loss = (0.10, 0.12, 0.08)
     runs = [*rungs(NOTHING, NOTHING, loss), *rungs(NOTHING, NOTHING, loss, algo="online_dpo")]

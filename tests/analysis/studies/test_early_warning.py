@@ -52,12 +52,12 @@ def test_a_signal_that_warns_is_told_from_one_that_does_not(tmp_path: Path) -> N
     assert (
         f"60 runs: {fallen} collapsed, at rounds 12 to 12 (median 12), and {stable} did not" in text
     )
-    among_all, _, alarm = cells_of(text, "update/entropy")
+    among_all, _, _, alarm = cells_of(text, "update/entropy")
     # Its mean over four rounds falls with round 5, seven rounds before the collapse.
     assert among_all == [*["1.00 [1.00, 1.00]"] * 2, "0.50 [0.50, 0.50]", "-"]
     assert alarm == [f"{fallen} of {fallen}", "7", f"0 of {stable}"]
-    among_all, _, alarm = cells_of(text, "update/grad_norm")
-    assert among_all[:2] == ["0.50 [0.50, 0.50]"] * 2
+    among_all, among_one_age, _, alarm = cells_of(text, "update/grad_norm")
+    assert among_all[:2] == among_one_age[:2] == ["0.50 [0.50, 0.50]"] * 2
     assert alarm == [f"0 of {fallen}", "-", f"0 of {stable}"]
     assert not cells_of(text, "ratio/ess"), "a signal that no run recorded has no row"
 
