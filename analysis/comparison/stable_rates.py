@@ -10,11 +10,17 @@ import numpy as np
 import pandas as pd
 
 from rlhf_lab_analysis.comparison.selection import Cell
-from rlhf_lab_analysis.statistics.boundary import Trial, boundary, reason_against, thresholds_of
+from rlhf_lab_analysis.statistics.boundary import slope_of
 from rlhf_lab_analysis.statistics.collapse import DEFAULT, collapse_times
 from rlhf_lab_analysis.statistics.crossings import Times
 from rlhf_lab_analysis.statistics.curves import RunCurve
 from rlhf_lab_analysis.statistics.results import Basis, Estimate, Options
+from rlhf_lab_analysis.statistics.stability_grid import (
+    Trial,
+    grid_of,
+    reason_against,
+    thresholds_of,
+)
 from rlhf_lab_analysis.words import UPDATES
 
 REWARD = "reward/mean"
@@ -77,7 +83,7 @@ def slope_estimate(trials: Sequence[Trial], than: float, options: Options) -> Es
     if reason := reason_against(thresholds_of(trials)[0]):
         basis = Basis((seeds,), 1, options, (reason,))
         return Estimate("slope", math.nan, -math.inf, math.inf, basis)
-    found = boundary(trials, level=options.level)
-    basis = Basis((seeds,), 1, options, found.warnings)
-    slope = found.slope
+    grid = grid_of(trials)
+    basis = Basis((seeds,), 1, options, grid.warnings)
+    slope = slope_of(grid, options.level)
     return Estimate("slope", slope.point - than, slope.low - than, slope.high - than, basis)

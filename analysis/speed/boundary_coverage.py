@@ -21,7 +21,8 @@ from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.command import exit_code
 from rlhf_lab_analysis.markdown import Table
 from rlhf_lab_analysis.statistics.arrays import Floats, generator
-from rlhf_lab_analysis.statistics.boundary import Boundary, Trial, boundary
+from rlhf_lab_analysis.statistics.boundary import Boundary, boundary
+from rlhf_lab_analysis.statistics.stability_grid import Trial
 
 STALENESS = (0, 1, 2, 4, 8, 16)
 RATES: Floats = np.geomspace(1e-5, 1e-2, 11)

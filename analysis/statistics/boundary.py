@@ -18,8 +18,8 @@ from enum import StrEnum
 import numpy as np
 from scipy import stats
 
-from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.statistics.arrays import Floats
+from rlhf_lab_analysis.statistics.stability_grid import StabilityGrid, Trial, grid_of
 from rlhf_lab_analysis.statistics.thresholds import (
     Censored,
     ThresholdFit,
@@ -29,31 +29,8 @@ from rlhf_lab_analysis.statistics.thresholds import (
 )
 
 LAW, FLAT = -1.0, 0.0
-# Values of S with a threshold between two rates that a slope needs.
-LEAST_STALENESS = 2
 # Points of the profile over the logarithm of the binding staleness, and how far beyond the grid.
 BENDS, BEYOND = 49, 0.7
-
-
-@dataclass(frozen=True)
-class Trial:
-    """A run: its seed, staleness and learning rate, and whether it collapsed."""
-
-    seed: int
-    staleness: float
-    rate: float
-    has_collapsed: bool
-
-
-@dataclass(frozen=True)
-class Threshold:
-    """Between which rates the largest stable rate of a seed at a staleness lies: 0 if no run was
-    stable, infinite if none collapsed."""
-
-    seed: int
-    staleness: float
-    stable: float
-    collapsed: float
 
 
 class Shape(StrEnum):
@@ -112,58 +89,14 @@ class Boundary:
         return Shape.rises if self.slope.low > FLAT else Shape.not_told
 
 
-def thresholds_of(trials: Sequence[Trial]) -> tuple[list[Threshold], tuple[str, ...]]:
-    """The threshold of each seed and S: below its smallest rate that collapsed, above the largest
-    stable one below that. Warnings name those that are stable above a rate that collapsed."""
-    groups: dict[tuple[float, int], list[Trial]] = {}
-    for trial in trials:
-        groups.setdefault((trial.staleness, trial.seed), []).append(trial)
-    found, odd = [], []
-    for (staleness, seed), runs in sorted(groups.items()):
-        fallen = min((run.rate for run in runs if run.has_collapsed), default=math.inf)
-        stable = [run.rate for run in runs if not run.has_collapsed]
-        found.append(
-            Threshold(seed, staleness, max((r for r in stable if r < fallen), default=0.0), fallen)
-        )
-        odd += [f"S={staleness:g} seed {seed}"] if max(stable, default=0.0) > fallen else []
-    text = f"stable above a rate that collapsed, which is taken for the boundary: {', '.join(odd)}"
-    return found, (text,) if odd else ()
-
-
-def reason_against(thresholds: Sequence[Threshold]) -> str:
-    """Why no boundary can be fitted; empty if one can."""
-    known = {one.staleness for one in thresholds if one.stable > 0 and one.collapsed < math.inf}
-    if len(known) >= LEAST_STALENESS:
-        return ""
-    stable = sum(one.collapsed == math.inf for one in thresholds)
-    fallen = sum(one.stable == 0 for one in thresholds)
-    return (
-        f"{len(known)} values of S have stable and collapsed runs of one seed, {LEAST_STALENESS} "
-        f"are needed (of {len(thresholds)} pairs of seed and S, {stable} have no collapse and "
-        f"{fallen} no stable run): train at larger or smaller rates"
-    )
-
-
 def boundary(trials: Sequence[Trial], s0: float = 1.0, level: float = 0.95) -> Boundary:
     """Fit the boundary to collapsed and stable runs. s0 is added to S in the line, so that S = 0
     has a logarithm.
 
-    Raises UserError where the grid does not hold the boundary (`reason_against`), or S + s0 is not
-    above 0.
+    Raises UserError where the grid does not hold the boundary (`grid_of`).
     """
-    thresholds, warnings = thresholds_of(trials)
-    if reason := reason_against(thresholds):
-        raise UserError(reason)
-    staleness_N = np.array([one.staleness for one in thresholds])
-    if staleness_N.min() + s0 <= 0:
-        raise UserError(f"s0={s0:g}: S + s0 must be above 0, pass 1")
-    with np.errstate(divide="ignore"):
-        data = Censored(
-            np.log([one.stable for one in thresholds]),
-            np.log([one.collapsed for one in thresholds]),
-        )
-    x_N = np.log(staleness_N + s0)
-    line = np.stack([np.ones_like(x_N), x_N], axis=1)
+    grid = grid_of(trials, s0)
+    data, line, staleness_N = grid.data, grid.line_N2, grid.staleness_N
     fit = fit_thresholds(data, line)
     values = np.unique(staleness_N)
     free = fit_thresholds(data, (staleness_N[:, None] == values).astype(float))
@@ -171,18 +104,23 @@ def boundary(trials: Sequence[Trial], s0: float = 1.0, level: float = 0.95) -> B
     rates = {}
     for value in values:
         # With S as origin the first coefficient is the threshold there.
-        moved = np.stack([np.ones_like(x_N), x_N - np.log(value + s0)], axis=1)
+        moved = line - np.outer(np.ones(len(line)), [0.0, np.log(value + s0)])
         rates[float(value)] = Interval(*np.exp(profile_interval(data, moved, 0, level)).tolist())
     return Boundary(
-        Interval(*profile_interval(data, line, 1, level)),
+        slope_of(grid, level),
         rates,
         fit.scale,
         bend,
-        p_value(fit, free, len(x_N)),
-        p_value(rule, free, len(x_N)),
+        p_value(fit, free, len(line)),
+        p_value(rule, free, len(line)),
         level,
-        warnings,
+        grid.warnings,
     )
+
+
+def slope_of(grid: StabilityGrid, level: float) -> Interval:
+    """The slope of the line alone, with its interval."""
+    return Interval(*profile_interval(grid.data, grid.line_N2, 1, level))
 
 
 def p_value(fit: ThresholdFit, free: ThresholdFit, thresholds: int) -> float:

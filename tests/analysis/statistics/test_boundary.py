@@ -15,9 +15,11 @@ from rlhf_lab_analysis.statistics.boundary import (
     Boundary,
     Interval,
     Shape,
+    boundary,
+)
+from rlhf_lab_analysis.statistics.stability_grid import (
     Threshold,
     Trial,
-    boundary,
     reason_against,
     thresholds_of,
 )
