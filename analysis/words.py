@@ -74,6 +74,7 @@ WORDS = {
     "remax": "ReMax",
     "lite_ppo": "Lite PPO",
     "ma_ppo": "MA-PPO",
+    "sao": "SAO",
     "mdpo": "MDPO",
     "distill": "on-policy distillation",
     "truncated_is": "truncated importance weights",

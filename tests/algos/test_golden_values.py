@@ -19,11 +19,12 @@ from rlhf_lab.algos.macro_actions import (
     macro_actions,
 )
 from rlhf_lab.algos.ppo import PPO
+from rlhf_lab.algos.sao import SAO
 from rlhf_lab.models.batching import collate, rewards_of
 from rlhf_lab.types.data import PolicyOutput, ValueModel
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.protocols import Adaptive
-from tests.support.examples import group
+from tests.support.examples import gradient, group
 from tests.support.golden import (
     AWAY,
     POLICY,
@@ -120,6 +121,66 @@ def test_the_loss_of_ppo_by_hand() -> None:
     freely = [0.5 * (v - t) ** 2 for v, t in zip(flat(NEW_VALUE), flat(TARGET), strict=True)]
     loss = loss_of(replace(ppo(), value_clip=0.0), POLICY, batch, NEW_VALUE)
     assert loss == pytest.approx(policy_loss / 9 + 0.5 * sum(freely) / 9, abs=1e-5)
+
+
+# lam_alpha 0.5: lambda is 1/3 of three tokens, and 0 of two and of one; the terms are as above.
+# row 0: 1.28; -0.45 + 0.3 * 1.28; -0.37 - 0.3 * 0.066; row 3: 0.18; 0.42 + 0.3 * 0.18; ...
+GAIN_BY_LENGTH = [[-0.3898, -0.066, 1.28], [1.95], [0.295, 1.21], [-0.0878, 0.474, 0.18]]
+# value_lam 1: discounted rewards to go, whatever the values.
+TARGET_OF_RETURNS = [[0.7618, 0.902, 0.98], [2.95], [1.784, 2.01], [0.3938, 0.382, 0.48]]
+
+
+def sao() -> SAO:
+    return SAO(
+        kl_coef=0.1,
+        gamma=0.9,
+        lam_alpha=0.5,
+        clip_low=0.2,
+        clip_high=0.25,
+        value_clip=0.0,
+        value_coef=0.5,
+        whiten_advantages=False,
+    )
+
+
+@pytest.mark.parametrize("algo", [sao(), replace(ppo(), lam_alpha=0.5, value_lam=1.0)])
+def test_lambda_by_length_and_of_targets_by_hand(algo: SAO | PPO) -> None:
+    batch = four_rows(replace(algo, whiten_advantages=False))
+    assert cells(batch.credit_BT) == pytest.approx(flat(GAIN_BY_LENGTH), abs=1e-6)
+    assert cells(batch.target_BT) == pytest.approx(flat(TARGET_OF_RETURNS), abs=1e-6)
+    one_lam = four_rows(replace(algo, whiten_advantages=False, value_lam=-1.0))
+    difference_BT = (one_lam.target_BT - one_lam.value_BT - one_lam.credit_BT) * one_lam.mask_BT
+    assert float(difference_BT.abs().max()) < 1e-6
+
+
+def test_macro_actions_of_one_token_have_the_same_lambdas() -> None:
+    algo = replace(macro_ppo(1), lam_alpha=0.5, value_lam=1.0, whiten_advantages=False)
+    batch = four_rows(algo)
+    assert cells(batch.credit_BT) == pytest.approx(flat(GAIN_BY_LENGTH), abs=1e-6)
+    assert cells(batch.target_BT) == pytest.approx(flat(TARGET_OF_RETURNS), abs=1e-6)
+    # Two macro actions of row 0, one of each other row: the lengths are those of actions.
+    longer = four_rows(replace(algo, macro_tokens=2))
+    assert longer.credit_BT[0, 0] == longer.credit_BT[0, 1]
+
+
+def test_the_loss_of_sao_by_hand_has_no_token_outside_the_interval() -> None:
+    batch = four_rows(sao())
+    output = output_of(sao(), POLICY, batch, NEW_VALUE)
+    # 0.8 to 1.25: e^0.35 and e^-0.3 lie outside, whatever the sign of their advantage.
+    inside = [0.8 < math.exp(away) < 1.25 for away in flat(AWAY)]
+    assert output.clipped_BT is not None
+    assert cells(output.clipped_BT) == [1, 0, 0, 1, 1, 0, 0, 1, 0]
+    weighed = [
+        math.exp(away) * a if is_inside else 0.0
+        for away, a, is_inside in zip(flat(AWAY), flat(GAIN_BY_LENGTH), inside, strict=True)
+    ]
+    gain = sum(w * logp for w, logp in zip(weighed, flat(POLICY), strict=True))
+    errors = [
+        0.5 * (v - t) ** 2 for v, t in zip(flat(NEW_VALUE), flat(TARGET_OF_RETURNS), strict=True)
+    ]
+    assert float(output.loss) == pytest.approx((0.5 * sum(errors) - gain) / 9, abs=1e-5)
+    by_logp_BT = gradient(sao(), POLICY, batch)
+    assert cells(by_logp_BT) == pytest.approx([-w / 9 for w in weighed], abs=1e-6)
 
 
 def test_a_clipped_value_is_not_moved_any_further() -> None:

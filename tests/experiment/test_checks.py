@@ -68,7 +68,7 @@ def test_a_bad_option_is_refused_at_composition(
         assert part in message(refused.value)
 
 
-ALONE = ("ppo", "ma_ppo", "mdpo", "reinforce", "reinforce_plus_plus", "crpg", "distill")
+ALONE = ("ppo", "ma_ppo", "sao", "mdpo", "reinforce", "reinforce_plus_plus", "crpg", "distill")
 # What a check refuses of an algorithm's defaults.
 NAMED = {"distill": ["algo.teacher=somewhere"]}
 

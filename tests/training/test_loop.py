@@ -54,6 +54,18 @@ def test_algorithms_of_each_kind_improve_the_gold_reward(
     assert after["gold/mean"] > before["gold/mean"] + 0.15
 
 
+@pytest.mark.parametrize("algo", ["ppo", "sao"])
+def test_single_samples_with_values_improve_the_gold_reward_four_rounds_late(
+    make_config: MakeConfig, algo: str
+) -> None:
+    # values that begin at zero, by which another lambda would praise late tokens over early ones
+    own = ("algo.lam=1", "algo.lam_alpha=0", f"algo={algo}", "optim.lr=2e-4")
+    options = (*REAL, *own, "mode=async", "mode.max_staleness=4", "reward=task_rule")
+    one = ("run.group_size=1", "run.groups_per_update=256", "run.updates=24")
+    before, after = evals(make_config(*options, *one))
+    assert after["gold/mean"] > before["gold/mean"] + 0.15
+
+
 def test_too_much_of_the_proxy_over_optimises(make_config: MakeConfig) -> None:
     options = (*REAL, "optim.lr=1e-3", "run.updates=96", "eval.snapshots=4")
     rows = evals(make_config(*options))

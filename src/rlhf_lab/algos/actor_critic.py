@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
 from rlhf_lab.algos import fields
-from rlhf_lab.algos.advantages import gae, symexp, symlog, whitened
+from rlhf_lab.algos.advantages import gae, lam_of_length, symexp, symlog, whitened
 from rlhf_lab.algos.common import keep_all, value_error
 from rlhf_lab.algos.hl_gauss import histogram_error
 from rlhf_lab.algos.kl import Penalised
@@ -39,6 +39,8 @@ class ActorCritic(Penalised):
     kl_horizon: int = fields.kl_horizon()
     gamma: float = fields.gamma()
     lam: float = fields.lam()
+    lam_alpha: float = fields.lam_alpha()
+    value_lam: float = fields.value_lam()
     value_clip: float = fields.value_clip()
     value_coef: float = fields.value_coef()
     whiten_advantages: bool = limits.option(
@@ -146,8 +148,16 @@ class ActorCritic(Penalised):
 
     def advantages(self, reward_BT: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         """Advantages and targets of the values, BT each, from the reward of each token."""
-        gain_BT = gae(reward_BT, batch.value_BT, batch.mask_BT, self.gamma, self.lam)
-        return gain_BT, (gain_BT + batch.value_BT) * batch.mask_BT
+        gain_BT, learnt_BT = self.gains(reward_BT, batch.value_BT, batch.mask_BT)
+        return gain_BT, (learnt_BT + batch.value_BT) * batch.mask_BT
+
+    def gains(self, reward_BT: Tensor, value_BT: Tensor, mask_BT: Tensor) -> tuple[Tensor, Tensor]:
+        """Advantages, and those by which values are to change, BT each."""
+        lam = lam_of_length(mask_BT, self.lam_alpha) if self.lam_alpha else self.lam
+        gain_BT = gae(reward_BT, value_BT, mask_BT, self.gamma, lam)
+        if self.value_lam < 0:
+            return gain_BT, gain_BT
+        return gain_BT, gae(reward_BT, value_BT, mask_BT, self.gamma, self.value_lam)
 
     def loss(self, policy: PolicyOutput, batch: Batch) -> LossOutput:
         """The policy's surrogate, plus the clipped error of the values."""

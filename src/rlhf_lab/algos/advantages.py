@@ -119,10 +119,18 @@ def to_go(reward_BT: Tensor) -> Tensor:
     return reward_BT.flip(1).cumsum(dim=1).flip(1)
 
 
-def gae(reward_BT: Tensor, value_BT: Tensor, mask_BT: Tensor, gamma: float, lam: float) -> Tensor:
+def lam_of_length(mask_BT: Tensor, alpha: float) -> Tensor:
+    """1 - 1 / (alpha * length), at least 0, of each response (arXiv:2504.05118), B."""
+    return (1 - 1 / (alpha * mask_BT.sum(dim=1).clamp(min=1))).clamp(min=0)
+
+
+def gae(
+    reward_BT: Tensor, value_BT: Tensor, mask_BT: Tensor, gamma: float, lam: float | Tensor
+) -> Tensor:
     """Generalised advantage estimation (arXiv:1506.02438, eq. 16), BT.
 
     value_BT: value of the state before each token. The value after the last token is 0.
+    lam: of all responses, or of each one, B.
     """
     import torch
 

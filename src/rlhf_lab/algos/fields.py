@@ -93,6 +93,24 @@ def lam(default: float = 0.95) -> float:
     return limits.share(default, about=about, source="arXiv:1506.02438")
 
 
+def lam_alpha(default: float = 0.0) -> float:
+    """Lambda of advantages by the length of the response."""
+    about = (
+        "Lambda of a response's advantages is 1 - 1 / (lam_alpha * its length), at least 0; 0: "
+        "algo.lam, whatever the length."
+    )
+    source = "0.05 for answers of thousands of tokens: arXiv:2504.05118; 1.5: arXiv:2607.07508"
+    return limits.number(default, least=0, most=1e6, about=about, source=source)
+
+
+def value_lam(default: float = -1.0) -> float:
+    """Lambda of the targets of values."""
+    about = "Lambda of the returns that values learn, where it is not that of the advantages."
+    also = {-1: "for that of the advantages"}
+    source = "1: arXiv:2503.01491"
+    return limits.number(default, least=0, most=1, also=also, about=about, source=source)
+
+
 def value_clip(default: float = 0.2) -> float:
     """How far values may move within a round."""
     about = (

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from rlhf_lab.algos import fields
 from rlhf_lab.algos.actor_critic import ActorCritic
-from rlhf_lab.algos.advantages import gae
 from rlhf_lab.algos.common import clipped_surrogate
 from rlhf_lab.algos.macro_actions import MacroActions, MacroValue, Termination, macro_actions
 from rlhf_lab.types import limits
@@ -71,8 +70,8 @@ class MacroPPO(ActorCritic):
         reward_BM, value_BM, mask_BM = map(
             actions.compact, (actions.sums(reward_BT), value_BT, batch.mask_BT)
         )
-        gain_BT = actions.spread(gae(reward_BM, value_BM, mask_BM, self.gamma, self.lam))
-        return gain_BT, (gain_BT + value_BT) * actions.first_BT
+        gain_BT, learnt_BT = map(actions.spread, self.gains(reward_BM, value_BM, mask_BM))
+        return gain_BT, (learnt_BT + value_BT) * actions.first_BT
 
     def surrogate(self, policy: PolicyOutput, batch: Batch) -> LossOutput:
         """Clipped surrogate per macro action."""

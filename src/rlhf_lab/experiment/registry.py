@@ -26,6 +26,7 @@ CLASSES: dict[str, dict[str, str]] = {
         "algos",
         "ppo.PPO",
         "ma_ppo.MacroPPO",
+        "sao.SAO",
         "reinforce.REINFORCE",
         "reinforce_plus_plus.ReinforcePlusPlus",
         "remax.ReMax",

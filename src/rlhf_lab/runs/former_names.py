@@ -99,6 +99,8 @@ ADDED: dict[str, Any] = {
     "algo.kl_in": "auto",
     "algo.kl_estimator": "auto",
     "algo.value_rounds": 0,
+    "algo.lam_alpha": 0.0,
+    "algo.value_lam": -1.0,
     "algo.value_bins": 0,
     "algo.value_least": -10.0,
     "algo.value_most": 10.0,
