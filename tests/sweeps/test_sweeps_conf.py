@@ -227,6 +227,8 @@ BUDGETS = {
     "staleness": ((256, 256 * 4), (64, 8 * 4)),
     "staleness_rate": ((256, 256 * 4), (128, 8 * 4)),
     "mismatch_staleness": ((256, 256 * 4), (64, 8 * 4)),
+    "single_rollout": ((256, 256 * 4), (64, 8 * 4)),
+    "adapters": ((256, 256 * 4), (64, 8 * 4)),
     "corrections": ((256, 256 * 4), (256, 8 * 4)),
     "lag_distribution": ((256, 256 * 4), (256, 8 * 4)),
     "chats": ((390, 256 * 2), (256, 8 * 2)),
@@ -313,6 +315,26 @@ def test_mismatch_and_staleness_are_crossed_with_each_correction(name: str) -> N
     factors = (("none", "fp8_e4m3"), (0, 4), ("none", "truncated_is", "icepop"))
     assert found == list(itertools.product(*factors))
     assert {c.mode.name for c in Sweep(name).configs()} == {"lagged"}
+
+
+@pytest.mark.parametrize("name", forms("single_rollout"))
+def test_single_samples_are_of_four_times_as_many_prompts(name: str) -> None:
+    found = [
+        (c.algo.name, c.run.group_size, c.mode.max_staleness, c.optim.lr)
+        for c in Sweep(name).configs()
+    ]
+    rate = 3e-6 if name == "single_rollout" else 5e-5
+    arms = (("grpo", 4), ("ppo", 1), ("sao", 1))
+    assert found == [(*arm, lag, rate) for arm in arms for lag in (0, 1, 4)]
+
+
+@pytest.mark.parametrize("name", forms("adapters"))
+def test_adapters_have_the_rate_of_full_training_and_ten_times_it(name: str) -> None:
+    rates = sorted({c.optim.lr for c in Sweep(name).configs()})
+    full = 3e-6 if name == "adapters" else 5e-5
+    assert rates == pytest.approx([full, 10 * full])
+    for config in Sweep(name).configs():
+        assert config.model.lora_alpha == 32 and config.tracker.changed_share
 
 
 @pytest.mark.parametrize("name", forms("lag_distribution"))
