@@ -7,7 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rlhf_lab.cli.arguments import leading_folders, overrides_again, without_flag
+from rlhf_lab.cli.arguments import (
+    leading_folders,
+    overrides_again,
+    recorded_config,
+    recorded_overrides,
+    without_flag,
+)
 from rlhf_lab.cli.command import MULTIRUN, RunCommand
 from rlhf_lab.cli.endings import BAD_INPUT, FAILED, complain, message, refusals
 from rlhf_lab.experiment.run_products import MAKE_STAGES
@@ -18,6 +24,7 @@ from rlhf_lab.types.errors import UserError
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
+    from rlhf_lab.experiment.config import Config
     from rlhf_lab.experiment.evaluate import Evaluated
 
 
@@ -36,8 +43,25 @@ def job(cfg: DictConfig, may_make: bool = False) -> None:
     from rlhf_lab.training.engines.distributed import main_rank
 
     with main_rank(STOP):
-        evaluated = evaluate_again(config, console, may_make)
+        evaluated = evaluate_again(config, console, may_make, config_before(cfg))
     show(console, [evaluated])
+
+
+def config_before(cfg: DictConfig) -> Config | None:
+    """The config that a run had, if it had another task than this one; inside a job of Hydra."""
+    from hydra.core.global_hydra import GlobalHydra
+    from hydra.core.hydra_config import HydraConfig
+    from hydra.types import RunMode
+    from omegaconf import OmegaConf
+
+    from rlhf_lab.experiment.config import typed
+
+    folder = Path(cfg.output.dir)
+    if recorded_config(folder).get("task") == OmegaConf.to_container(cfg.task, resolve=True):
+        return None
+    loader = GlobalHydra.instance().config_loader()
+    name = HydraConfig.get().job.config_name
+    return typed(loader.load_configuration(name, recorded_overrides(folder), RunMode.RUN))
 
 
 class EvaluateCommand(RunCommand):
@@ -73,7 +97,7 @@ def evaluate_each(folders: Sequence[str], changes: Sequence[str], may_make: bool
         config, console = checked(cfg)
         is_quiet.append(config.output.quiet)
         console.print(f"run {config.output.dir}")
-        evaluated.append(evaluate_again(config, console, may_make))
+        evaluated.append(evaluate_again(config, console, may_make, config_before(cfg)))
 
     for folder in folders:
         try:
