@@ -41,6 +41,7 @@ CONDITIONS = {
 # arXiv:2503.01491), the paper's bounds of GSPO for small steps of large models, and pairs are two.
 OWN = {
     "ppo": ("algo.lam=1",),
+    "sao": ("algo.lam=1", "algo.lam_alpha=0"),
     "mdpo": ("algo.lam=1",),
     "gspo": ("algo.clip_low=0.1", "algo.clip_high=0.1"),
     "dpo": ("run.group_size=2",),

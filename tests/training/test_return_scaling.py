@@ -18,7 +18,7 @@ from tests.conftest import MakeConfig
 from tests.support.golden import collated
 
 STANDARDISING = (
-    *("ppo", "ma_ppo", "mdpo", "reinforce_plus_plus", "grpo", "dapo", "gspo", "cispo"),
+    *("ppo", "ma_ppo", "sao", "mdpo", "reinforce_plus_plus", "grpo", "dapo", "gspo", "cispo"),
     *("lite_ppo", "online_dpo", "online_ipo", "online_slic", "best_of_n", "codpo", "dpo"),
     "distill",
 )
