@@ -38,7 +38,8 @@ KNOWN: Mapping[str, Sequence[str]] = {
     ).split(),
     "mode": "sync async lagged free partial replay".split(),
     "correction": (
-        "none truncated_is sequence_is recompute decoupled icepop geometric_mask opsm ess_scaled"
+        "none truncated_is sequence_is recompute decoupled icepop geometric_mask opsm ess_scaled "
+        "m2po"
     ).split(),
     "model": "nano_s nano_m nano_l pythia_410m pythia_1b pythia_2.8b smollm2_135m".split(),
     "proxy": "nano_s nano_m nano_l pythia_410m pythia_1b pythia_2.8b smollm2_135m".split(),

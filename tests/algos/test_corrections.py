@@ -15,6 +15,7 @@ from rlhf_lab.algos.corrections.decoupled import Decoupled, Level
 from rlhf_lab.algos.corrections.ess_scaled import ESSScaled
 from rlhf_lab.algos.corrections.geometric_mask import GeometricMask
 from rlhf_lab.algos.corrections.icepop import IcePop
+from rlhf_lab.algos.corrections.m2po import M2PO
 from rlhf_lab.algos.corrections.none import NoCorrection
 from rlhf_lab.algos.corrections.opsm import OPSM
 from rlhf_lab.algos.corrections.recompute import Recompute
@@ -22,7 +23,7 @@ from rlhf_lab.algos.corrections.sequence_is import SequenceIS
 from rlhf_lab.algos.corrections.truncated_is import TruncatedIS
 from rlhf_lab.algos.grpo import GRPO
 from rlhf_lab.algos.gspo import GSPO
-from rlhf_lab.algos.off_policy import corrected, is_anchored
+from rlhf_lab.algos.off_policy import corrected, fitted, is_anchored
 from rlhf_lab.algos.proximal_rloo import ProximalRLOO
 from rlhf_lab.algos.rloo import RLOO
 from rlhf_lab.experiment.checks import check
@@ -83,10 +84,36 @@ def weights(correction: Correction, rows: list[list[float]] = LOG_RATIO) -> list
         # geometric means: 0.5 ** (1 / 3) = 0.794 and 6 ** (1 / 2) = 2.449
         (GeometricMask(low=0.8, high=3.0), [0, 0, 0, 1, 1]),
         (GeometricMask(low=0.79, high=2.4), [1, 1, 1, 0, 0]),
+        # squares of log-ratios: 0, 0.164, 0.480, and twice 1.922; means of the least 1, 2, 3 and 5:
+        # 0, 0.082, 0.215, 0.898
+        (M2PO(moment=0.08), [0, 0, 1, 0, 0]),
+        (M2PO(moment=0.09), [0, 0, 1, 0, 1.5]),
+        (M2PO(moment=0.22), [2, 0, 1, 0, 1.5]),
+        # equal squares go together, though the mean of four is 0.642
+        (M2PO(moment=0.7), [2, 0, 1, 0, 1.5]),
+        (M2PO(moment=0.9), [2, 0.25, 1, 4, 1.5]),
     ],
 )
 def test_the_weights_of_a_correction_by_hand(correction: Correction, by_hand: list[float]) -> None:
     assert weights(correction) == pytest.approx(by_hand, abs=1e-6)
+
+
+def test_m2po_leaves_out_all_where_even_the_least_log_ratio_is_too_large() -> None:
+    assert weights(M2PO(moment=0.2), [[1.0, -1.0, 0.5], [2.0, -0.5]]) == [0, 0, 0, 0, 0]
+
+
+def test_all_rows_of_an_update_decide_what_m2po_leaves_out() -> None:
+    batch = two_rows()
+    log_ratio_BT = padded(LOG_RATIO, batch.mask_BT)
+    batch = replace(batch, proximal_logp_BT=batch.behavior_logp_BT + log_ratio_BT)
+    of_update = fitted(batch, M2PO(moment=0.22))
+    second = torch.tensor([1])
+    part = batch.rows(second)
+    assert of_update.weight(log_ratio_BT[second], part).tolist() == [pytest.approx([0, 1.5, 1])]
+    # the second row alone: the mean of 0.164 and 1.922 is 1.043
+    alone_BT = M2PO(moment=1.1).weight(log_ratio_BT[second], part)
+    assert alone_BT.tolist() == [pytest.approx([4, 1.5, 1])]
+    assert fitted(batch, TruncatedIS()) == TruncatedIS()
 
 
 def test_opsm_masks_only_negative_credit_of_rows_that_became_unlikely() -> None:
@@ -269,6 +296,7 @@ def test_a_correction_is_one_where_all_policies_agree(algo_name: str, correction
         (lambda: GeometricMask(low=-1.0), r"correction\.low=-1\.0 "),
         (lambda: GeometricMask(low=1.0, high=0.5), r"correction\.high=0\.5 .*above 1"),
         (lambda: OPSM(delta=0.0), r"correction\.delta=0\.0 "),
+        (lambda: M2PO(moment=0.0), r"correction\.moment=0\.0 "),
         (lambda: ESSScaled(power=0.0), r"correction\.power=0\.0 "),
     ],
 )

@@ -10,6 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rlhf_lab.algos.corrections.m2po import M2PO
 from rlhf_lab.experiment import checks
 from rlhf_lab.models.batching import collate
 from rlhf_lab.models.forward import is_splittable, num_chunks, response_output
@@ -30,6 +31,7 @@ from tests.conftest import MakeConfig
 from tests.support import engine_cases
 from tests.support.engine_cases import (
     ALGOS,
+    RATE,
     batch_of,
     engine,
     groups,
@@ -68,6 +70,20 @@ def test_what_saves_memory_changes_nothing_beyond_rounding(
     for one, other in zip(first, second, strict=True):
         for name, column_B in one.rows.items():
             assert torch.allclose(other.rows[name], column_B, atol=1e-4), name
+
+
+def test_what_all_tokens_of_an_update_decide_is_the_same_in_every_micro_batch() -> None:
+    found = []
+    for micro_rows in (64, 2):
+        made = engine(SingleEngineOptions(micro_rows=micro_rows, logit_tokens=0), "ppo")
+        batch = batch_of(made, "ppo", 0)
+        log_ratio_BT = torch.linspace(-0.6, 0.6, batch.mask_BT.numel()).view_as(batch.mask_BT)
+        batch = replace(batch, proximal_logp_BT=batch.behavior_logp_BT + log_ratio_BT)
+        found.append(made.update(batch, ALGOS["ppo"], M2PO(moment=0.03), RATE))
+    assert losses(found[:1]) == pytest.approx(losses(found[1:]), abs=1e-5)
+    whole, parts = (updated.rows["zeroed"] for updated in found)
+    assert torch.equal(whole, parts)
+    assert 0 < float(whole.sum()) < 1
 
 
 @pytest.mark.parametrize("algo", ALGOS)

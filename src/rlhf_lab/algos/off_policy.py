@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rlhf_lab.types.data import Batch, Metrics, Objective
-from rlhf_lab.types.protocols import Algorithm, Correction
+from rlhf_lab.types.protocols import Algorithm, Correction, Fitting
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -54,6 +54,15 @@ def corrected(
     log_ratio_BT = (denominator_BT - batch.behavior_logp_BT) * batch.mask_BT
     factor_BT = correction.weight(log_ratio_BT, batch)
     return replace(batch, credit_BT=batch.credit_BT * factor_BT), factor_BT
+
+
+def fitted(batch: Batch, correction: Correction) -> Correction:
+    """The correction of an update, from all of its rows, before they are split into
+    micro-batches."""
+    if not isinstance(correction, Fitting):
+        return correction
+    log_ratio_BT = (batch.proximal_logp_BT - batch.behavior_logp_BT) * batch.mask_BT
+    return correction.fitted(log_ratio_BT, batch)
 
 
 def k3_terms(log_ratio: Tensor) -> Tensor:

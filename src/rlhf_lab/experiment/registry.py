@@ -65,6 +65,7 @@ CLASSES: dict[str, dict[str, str]] = {
         "decoupled.Decoupled",
         "opsm.OPSM",
         "ess_scaled.ESSScaled",
+        "m2po.M2PO",
     ),
     "task": by_module(
         "tasks",

@@ -113,6 +113,16 @@ class Correction(Protocol):
     def step(self, log_ratio_B: Tensor) -> float: ...
 
 
+@runtime_checkable
+class Fitting(Protocol):
+    """A correction in which all tokens of an update decide the weight of each. It must be anchored:
+    its log-ratios are known before the update, whose micro-batches are then weighed alike."""
+
+    def fitted(self, log_ratio_BT: Tensor, batch: Batch) -> Correction:
+        """The correction of one update. batch: all of its rows."""
+        ...
+
+
 class Generator(Protocol):
     """Writes samples. Pure: the same weights and chunk give the same groups."""
 

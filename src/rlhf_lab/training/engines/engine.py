@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from rlhf_lab.algos.off_policy import corrected, measure
+from rlhf_lab.algos.off_policy import corrected, fitted, measure
 from rlhf_lab.models.dealing import Dealt, deal
 from rlhf_lab.models.devices import tensor_float, torch_threads
 from rlhf_lab.models.forward import token_rows
@@ -138,7 +138,7 @@ class TrainingEngine:
         self._latest = None
         dealt = self._deal(batch)
         with self._phase("the update"):
-            mine = self._backward(dealt, algo, correction)
+            mine = self._backward(dealt, algo, fitted(batch, correction))
             metrics, rows = sum_metrics(self._processes.all_gather_object(mine), dealt.parts)
             require_finite("loss", metrics["loss"], learning_rate)
             metrics["entropy"] /= float(rows["weight"].sum())
