@@ -20,6 +20,7 @@ from rlhf_lab.algos.corrections.none import NoCorrection
 from rlhf_lab.algos.corrections.opsm import OPSM
 from rlhf_lab.algos.corrections.recompute import Recompute
 from rlhf_lab.algos.corrections.sequence_is import SequenceIS
+from rlhf_lab.algos.corrections.split import Split, Staleness
 from rlhf_lab.algos.corrections.truncated_is import TruncatedIS
 from rlhf_lab.algos.grpo import GRPO
 from rlhf_lab.algos.gspo import GSPO
@@ -65,7 +66,12 @@ def weights(correction: Correction, rows: list[list[float]] = LOG_RATIO) -> list
     batch = two_rows()
     weight_BT = correction.weight(padded(rows, batch.mask_BT), batch)
     assert weight_BT.shape == batch.mask_BT.shape
-    return [float(x) for row, n in enumerate(SHAPE) for x in weight_BT[row, :n]]
+    return responses(weight_BT)
+
+
+def responses(value_BT: Tensor) -> list[float]:
+    """The numbers of the response tokens, row by row."""
+    return [float(x) for row, n in enumerate(SHAPE) for x in value_BT[row, :n]]
 
 
 @pytest.mark.parametrize(
@@ -114,6 +120,49 @@ def test_all_rows_of_an_update_decide_what_m2po_leaves_out() -> None:
     alone_BT = M2PO(moment=1.1).weight(log_ratio_BT[second], part)
     assert alone_BT.tolist() == [pytest.approx([4, 1.5, 1])]
     assert fitted(batch, TruncatedIS()) == TruncatedIS()
+
+
+# Of the log-ratios above, what trainer and generator differ by at equal weights.
+MISMATCH = [[math.log(2), math.log(0.25), math.log(0.8)], [0.0, math.log(3)]]
+
+
+@pytest.mark.parametrize(
+    ("correction", "by_hand"),
+    [
+        # mismatch 2, 0.25, 0.8, 1, 3 and staleness 1, 1, 1.25, 4, 0.5
+        (Split(), [2, 0, 1, 2, 1.5]),
+        (Split(low=0.2, cap=10.0), [2, 0.25, 1, 4, 1.5]),
+        (Split(high=2.5, cap=1.2), [2, 0, 0.8 * 1.2, 1.2, 0]),
+        (Split(staleness=Staleness.clip), [2, 0, 0.8, 1, 3]),
+        (Split(staleness=Staleness.clip, low=0.9, high=2.5), [2, 0, 0, 1, 0]),
+    ],
+)
+def test_mismatch_and_staleness_have_a_bound_each(correction: Split, by_hand: list[float]) -> None:
+    batch = two_rows()
+    writer_BT = batch.behavior_logp_BT + padded(MISMATCH, batch.mask_BT)
+    batch = correction.with_writers(batch, writer_BT)
+    weight_BT = correction.weight(padded(LOG_RATIO, batch.mask_BT), batch)
+    assert responses(weight_BT) == pytest.approx(by_hand, abs=1e-6)
+    # the clip of the loss bounds staleness only if its ratio begins at the writer
+    begins_BT = writer_BT if correction.staleness is Staleness.clip else batch.behavior_logp_BT
+    assert torch.equal(batch.proximal_logp_BT, begins_BT)
+    terms = correction.terms(padded(LOG_RATIO, batch.mask_BT), batch)
+    assert responses(terms["mismatch"]) == pytest.approx([2, 0.25, 0.8, 1, 3])
+    assert responses(terms["staleness"]) == pytest.approx([1, 1, 1.25, 4, 0.5])
+
+
+def test_each_ratio_of_split_counts_the_tokens_that_its_own_bound_acts_on() -> None:
+    batch = two_rows()
+    writer_BT = batch.behavior_logp_BT + padded(MISMATCH, batch.mask_BT)
+    for how, capped in ((Staleness.cap, [0, 0, 1, 1, 0]), (Staleness.clip, [0, 0, 0, 0, 0])):
+        correction = Split(cap=1.2, staleness=how)
+        terms = correction.terms(
+            padded(LOG_RATIO, batch.mask_BT), correction.with_writers(batch, writer_BT)
+        )
+        assert responses(terms["mismatch_bounded"]) == [0, 1, 0, 0, 0]
+        assert responses(terms["staleness_bounded"]) == capped
+    assert Objective.likelihood in Split().corrects
+    assert Split(staleness=Staleness.clip).corrects == {Objective.token_ratio}
 
 
 def test_opsm_masks_only_negative_credit_of_rows_that_became_unlikely() -> None:
@@ -297,6 +346,8 @@ def test_a_correction_is_one_where_all_policies_agree(algo_name: str, correction
         (lambda: GeometricMask(low=1.0, high=0.5), r"correction\.high=0\.5 .*above 1"),
         (lambda: OPSM(delta=0.0), r"correction\.delta=0\.0 "),
         (lambda: M2PO(moment=0.0), r"correction\.moment=0\.0 "),
+        (lambda: Split(cap=0.0), r"correction\.cap=0\.0 "),
+        (lambda: Split(low=2.0, high=2.0), r"correction\.high=2\.0 .*above 2"),
         (lambda: ESSScaled(power=0.0), r"correction\.power=0\.0 "),
     ],
 )

@@ -45,6 +45,7 @@ def ragged_batch(
         behavior_logp_BT=behavior_logp_BT,
         proximal_logp_BT=behavior_logp_BT + 0.05 * normal(shape, rng),
         reference_logp_BT=behavior_logp_BT + 0.3 * normal(shape, rng),
+        writer_logp_BT=behavior_logp_BT,
         value_BT=normal(shape, rng),
         credit_BT=torch.zeros(shape, dtype=torch.float64),
         target_BT=normal(shape, rng),

@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rlhf_lab.types.data import Batch, Metrics, Objective
-from rlhf_lab.types.protocols import Algorithm, Correction, Fitting
+from rlhf_lab.types.protocols import Algorithm, Correction, Fitting, Splitting
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -27,6 +27,10 @@ SUMS = {
     "clipped": "ratio/clipped",
     "factor": "correction/weight",
     "zeroed": "correction/zeroed",
+    "mismatch": "correction/mismatch",
+    "mismatch_bounded": "correction/mismatch_bounded",
+    "staleness": "correction/staleness",
+    "staleness_bounded": "correction/staleness_bounded",
     "behavior_k1": "kl/behavior_policy_k1",
     "behavior_k3": "kl/behavior_policy_k3",
     "reference_k1": "kl/policy_reference_k1",
@@ -50,10 +54,23 @@ def corrected(
     the anchored proximal policy, or else the policy itself. They multiply the credit alone, so that
     KL penalties and value errors stay as they are.
     """
-    denominator_BT = batch.proximal_logp_BT if is_anchored(algo, correction) else logp_BT.detach()
-    log_ratio_BT = (denominator_BT - batch.behavior_logp_BT) * batch.mask_BT
-    factor_BT = correction.weight(log_ratio_BT, batch)
+    factor_BT = correction.weight(log_bridge(logp_BT, batch, algo, correction), batch)
     return replace(batch, credit_BT=batch.credit_BT * factor_BT), factor_BT
+
+
+def log_bridge(logp_BT: Tensor, batch: Batch, algo: Algorithm, correction: Correction) -> Tensor:
+    """The log-ratio that a correction covers, BT, from the behaviour to where the loss begins."""
+    denominator_BT = batch.proximal_logp_BT if is_anchored(algo, correction) else logp_BT.detach()
+    return (denominator_BT - batch.behavior_logp_BT) * batch.mask_BT
+
+
+def split_terms(
+    logp_BT: Tensor, batch: Batch, algo: Algorithm, correction: Correction
+) -> Mapping[str, Tensor]:
+    """Measures of each token that a correction of several ratios adds to those of `measure`."""
+    if not isinstance(correction, Splitting):
+        return {}
+    return correction.terms(log_bridge(logp_BT, batch, algo, correction), batch)
 
 
 def fitted(batch: Batch, correction: Correction) -> Correction:
@@ -73,10 +90,15 @@ def k3_terms(log_ratio: Tensor) -> Tensor:
 
 
 def measure(
-    logp_BT: Tensor, batch: Batch, clipped_BT: Tensor | None, factor_BT: Tensor | None = None
+    logp_BT: Tensor,
+    batch: Batch,
+    clipped_BT: Tensor | None,
+    factor_BT: Tensor | None = None,
+    more: Mapping[str, Tensor] | None = None,
 ) -> dict[str, Tensor]:
     """Measures of every row, B each: token-weighted sums, the largest ratio, the log-ratio of the
-    whole response. clipped_BT: see LossOutput. factor_BT: the weights of `corrected`."""
+    whole response. clipped_BT: see LossOutput. factor_BT: the weights of `corrected`. more: terms
+    of `split_terms`."""
     import torch
 
     with torch.no_grad():
@@ -98,6 +120,7 @@ def measure(
             "behavior_k3": k3_terms(log_ratio_BT),
             "reference_k1": drift_BT,
             "reference_k3": k3_terms(-drift_BT),
+            **(more or {}),
         }
         rows = {name: (term * batch.weight_BT).sum(dim=1) for name, term in terms.items()}
         rows["ratio_max"] = (ratio_BT * batch.mask_BT).amax(dim=1)
@@ -132,8 +155,8 @@ def means(rows: Rows) -> dict[str, float]:
     weight = rows["weight"].sum().clamp(min=1e-30)
     known = rows["known"].sum()
     # Rows without reference log-probs are left out of the metrics of the reference.
-    of = {name: known if name.startswith("reference") else weight for name in SUMS}
-    metrics = {m: float(rows[name].sum() / of[name]) for name, m in SUMS.items() if of[name] > 0}
+    of = {n: known if n.startswith("reference") else weight for n in SUMS if n in rows}
+    metrics = {SUMS[name]: float(rows[name].sum() / of[name]) for name in of if of[name] > 0}
     ratio = rows["ratio"].sum() / weight
     log_ratio_B = rows["log_ratio_sequence"]
     sequence_B = (log_ratio_B - log_ratio_B.max()).exp()

@@ -19,6 +19,7 @@ from rlhf_lab.experiment.checks_algorithm import (
     check_samples,
     check_truncated,
     check_value_rounds,
+    check_writers,
     starts_at_zero,
 )
 from rlhf_lab.experiment.checks_devices import (
@@ -106,6 +107,7 @@ RULES: tuple[Callable[[Config], None], ...] = (
     check_adapters,
     check_teacher,
     check_correction,
+    check_writers,
     check_rounds,
     check_threads,
     check_judge,

@@ -7,6 +7,7 @@ from rlhf_lab.experiment.derived import is_verified
 from rlhf_lab.rewards.options import parts
 from rlhf_lab.types.data import Objective, ValueModel
 from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.protocols import Splitting
 from rlhf_lab.types.run_options import ReturnScaling
 
 PLAIN = "none"
@@ -98,6 +99,25 @@ def check_correction(config: Config) -> None:
         raise UserError(
             f"correction={config.correction.name} with algo={config.algo.name}: "
             f"{WHY_NOT[objective]}"
+        )
+
+
+def check_writers(config: Config) -> None:
+    """A correction that reads the writers again needs samples whose writers the run still has."""
+    of = f"correction={config.correction.name}"
+    if not isinstance(config.correction, Splitting):
+        return
+    if config.run.buffer_rounds:
+        raise UserError(
+            f"run.buffer_rounds={config.run.buffer_rounds} with {of}: the versions that wrote "
+            "repeated groups are not kept; pass run.buffer_rounds=0 and run.fresh_share=1, or "
+            "correction=truncated_is"
+        )
+    if not config.generator.draws_samples or config.run.offline_share:
+        key = "run.offline_share" if config.generator.draws_samples else "generator=pairs"
+        raise UserError(
+            f"{key} with {of}: no version wrote fixed answers; pass generator=hf and "
+            "run.offline_share=0, or another correction"
         )
 
 

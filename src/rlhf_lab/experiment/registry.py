@@ -66,6 +66,7 @@ CLASSES: dict[str, dict[str, str]] = {
         "opsm.OPSM",
         "ess_scaled.ESSScaled",
         "m2po.M2PO",
+        "split.Split",
     ),
     "task": by_module(
         "tasks",

@@ -62,6 +62,12 @@ ROUND = tuple(
         ("ratio/ess_sequences", SHARE, "Effective sample size over whole responses."),
         ("correction/weight", "", "Mean weight that `correction=` gives a token."),
         ("correction/zeroed", SHARE, "Tokens whose weight is 0."),
+        ("correction/mismatch", "", "Mean ratio of trainer to generator at the weights that wrote "
+         "(correction=split)."),
+        ("correction/mismatch_bounded", SHARE, "Tokens whose mismatch is outside its interval."),
+        ("correction/staleness", "", "Mean ratio of the policy at the round's start, or of the "
+         "policy, to the writer (correction=split)."),
+        ("correction/staleness_bounded", SHARE, "Tokens whose staleness is above its cap."),
         ("gap/mismatch_*", NATS_TOKEN, "Generator against trainer, same weights; *_ratio_max: "
          "the largest ratio."),
         ("gap/staleness_*", NATS_TOKEN, "Weights that wrote against those at the round's start."),
@@ -112,7 +118,8 @@ ROUND = tuple(
         ("total/prefill_tokens", TOKENS, "Prompt tokens read by generators."),
         ("total/trained_tokens", TOKENS, "Tokens read by updates, prompts included."),
         ("total/reference_tokens", TOKENS, "Tokens read by the reference model."),
-        ("total/reread_tokens", TOKENS, "Tokens read again by the policy at the round's start."),
+        ("total/reread_tokens", TOKENS, "Tokens read again by the policy at the round's start, "
+         "or by the version that wrote them."),
         ("total/value_tokens", TOKENS, "Tokens read by the value model."),
         ("total/scored_tokens", TOKENS, "Tokens read by reward models."),
         ("total/kept_tokens", TOKENS, "Generated tokens that were trained on."),

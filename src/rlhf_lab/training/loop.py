@@ -37,9 +37,10 @@ from rlhf_lab.training.round_metrics import (
 )
 from rlhf_lab.training.round_rows import count_tokens, informative_first, shuffled, with_reference
 from rlhf_lab.training.truncated import without_truncated
+from rlhf_lab.training.writers import writer_logp
 from rlhf_lab.types.data import Batch, Credit, Metrics, UpdateResult, ValueModel, Weights
 from rlhf_lab.types.errors import StopRequested
-from rlhf_lab.types.protocols import Adaptive, Algorithm, Correction, Engine, Scheduled
+from rlhf_lab.types.protocols import Adaptive, Algorithm, Correction, Engine, Scheduled, Splitting
 from rlhf_lab.types.run_options import ReturnScaling, RunOptions
 from rlhf_lab.types.samples import Group
 
@@ -263,12 +264,26 @@ class Loop:
         if is_anchored(self.algo, self.correction):
             self.ledger.count(reread_tokens=tokens)
             batch = replace(batch, proximal_logp_BT=self.engine.logp(batch, weights))
+        batch = self._with_writers(batch, groups, weights)
         kind = self.algo.needs.values
         if kind is not ValueModel.none:
             reader = "reread_tokens" if kind is ValueModel.shared else "value_tokens"
             self.ledger.count(**{reader: tokens})
             batch = replace(batch, value_BT=self.engine.values(batch))
         return batch
+
+    def _with_writers(self, batch: Batch, groups: Sequence[Group], weights: Weights) -> Batch:
+        """What the trainer's model gives each token at the weights that wrote it, if the correction
+        asks for it; proximal log-probs are read already."""
+        if not isinstance(self.correction, Splitting):
+            return batch
+        known = {}
+        if is_anchored(self.algo, self.correction):
+            known = {weights.version: batch.proximal_logp_BT}
+        versions = self.pipeline.weights_of
+        logp_BT, tokens = writer_logp(self.engine, versions, groups, batch, known)
+        self.ledger.count(reread_tokens=tokens)
+        return self.correction.with_writers(batch, logp_BT)
 
     def _with_reference(self, batch: Batch, num_groups: int, round_: int) -> Batch:
         """Reference log-probs of all rows, or of `reference_groups` groups if only metrics use

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 import torch
 
 from rlhf_lab.algos.off_policy import gaps
-from rlhf_lab.models.batching import collate, pad_right
+from rlhf_lab.models.batching import collate
 from rlhf_lab.rollout.pipeline import Pipeline
+from rlhf_lab.training.writers import writer_logp
 from rlhf_lab.types.data import Metrics, Weights
 from rlhf_lab.types.protocols import Engine
 from rlhf_lab.types.samples import Group
@@ -31,14 +32,9 @@ def measure_gaps(
     if not groups:
         return {}
     batch = collate(groups, pad_id)
-    samples = [sample for group in groups for sample in group.samples]
-    versions = [s.versions or [s.version] * len(s.tokens) for s in samples]
-    version_BT = pad_right(versions, torch.long)
     start_BT = engine.logp(batch, start)
-    writer_BT = start_BT
-    for version in sorted(set(version_BT[batch.mask_BT > 0].tolist()) - {start.version}):
-        logp_BT = engine.logp(batch, pipeline.weights_of(version))
-        writer_BT = torch.where(version_BT == version, logp_BT, writer_BT)
+    known = {start.version: start_BT}
+    writer_BT, _ = writer_logp(engine, pipeline.weights_of, groups, batch, known)
     end_BT = engine.logp(batch, end)
     return gaps(batch, writer_BT, start_BT, end_BT, start.version - batch.version_B)
 

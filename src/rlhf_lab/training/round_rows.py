@@ -36,6 +36,7 @@ def with_reference(batch: Batch, reference_BT: Tensor) -> Batch:
         reference_logp_BT=reference_BT,
         behavior_logp_BT=behavior_BT,
         proximal_logp_BT=behavior_BT,
+        writer_logp_BT=behavior_BT,
     )
 
 

@@ -123,6 +123,21 @@ class Fitting(Protocol):
         ...
 
 
+@runtime_checkable
+class Splitting(Protocol):
+    """A correction that needs what the writer of each token gives it in the trainer's model, to
+    tell the generator's mismatch from staleness."""
+
+    def with_writers(self, batch: Batch, writer_logp_BT: Tensor) -> Batch:
+        """The batch with these log-probs, wherever the loss compares with them."""
+        ...
+
+    def terms(self, log_ratio_BT: Tensor, batch: Batch) -> Mapping[str, Tensor]:
+        """Measures of each token, BT, by the names of `off_policy.SUMS`. log_ratio_BT: as in
+        `weight`."""
+        ...
+
+
 class Generator(Protocol):
     """Writes samples. Pure: the same weights and chunk give the same groups."""
 

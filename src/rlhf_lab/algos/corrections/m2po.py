@@ -23,7 +23,7 @@ class SquareBound(CorrectionDefaults):
 
     def weight(self, log_ratio_BT: Tensor, batch: Batch) -> Tensor:
         """The token's ratio, or zero."""
-        return log_ratio_BT.exp() * (log_ratio_BT.square() <= self.bound)
+        return log_ratio_BT.exp().masked_fill(log_ratio_BT.square() > self.bound, 0.0)
 
 
 @dataclass(frozen=True)

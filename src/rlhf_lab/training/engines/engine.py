@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from rlhf_lab.algos.off_policy import corrected, fitted, measure
+from rlhf_lab.algos.off_policy import corrected, fitted, measure, split_terms
 from rlhf_lab.models.dealing import Dealt, deal
 from rlhf_lab.models.devices import tensor_float, torch_threads
 from rlhf_lab.models.forward import token_rows
@@ -165,7 +165,8 @@ class TrainingEngine:
             self._backend.backward(output.loss, step.is_last)
             entropy = (policy.entropy_BT * part.weight_BT).sum()
             sums = {**output.metrics, "loss": output.loss, "entropy": entropy}
-            rows = measure(policy.logp_BT, part, output.clipped_BT, factor_BT)
+            more = split_terms(policy.logp_BT, part, algo, correction)
+            rows = measure(policy.logp_BT, part, output.clipped_BT, factor_BT, more)
             mine[step.number] = on_host(sums, rows)
         return mine
 

@@ -1,0 +1,44 @@
+"""What the versions that wrote a batch's tokens give them, as the trainer's model reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from rlhf_lab.models.batching import pad_right
+from rlhf_lab.training.round_rows import count_tokens
+from rlhf_lab.types.data import Batch, Weights
+from rlhf_lab.types.protocols import Engine
+from rlhf_lab.types.samples import Group
+
+
+def writer_logp(
+    engine: Engine,
+    weights_of: Callable[[int], Weights],
+    groups: Sequence[Group],
+    batch: Batch,
+    known: Mapping[int, Tensor],
+) -> tuple[Tensor, int]:
+    """Log-probs of each token under the version that wrote it, BT, and the tokens read for them.
+
+    batch: of these groups. known: of all rows, by versions that were read already. Of the others,
+    each reads the rows that it wrote tokens of.
+    """
+    samples = [sample for group in groups for sample in group.samples]
+    versions = [s.versions or [s.version] * len(s.tokens) for s in samples]
+    version_BT = pad_right(versions, torch.long)
+    logp_BT = torch.zeros_like(batch.mask_BT)
+    tokens = 0
+    for version in sorted(set(version_BT[batch.mask_BT > 0].tolist())):
+        wrote_BT = (version_BT == version) & (batch.mask_BT > 0)
+        if version in known:
+            logp_BT = torch.where(wrote_BT, known[version], logp_BT)
+            continue
+        wrote_B = wrote_BT.any(dim=1)
+        part = batch.rows(wrote_B)
+        tokens += count_tokens(part)
+        read_RT = engine.logp(part, weights_of(version))
+        logp_BT[wrote_B] = torch.where(wrote_BT[wrote_B], read_RT, logp_BT[wrote_B])
+    return logp_BT, tokens
