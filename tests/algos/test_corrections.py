@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from rlhf_lab.algos.corrections.decoupled import Decoupled, Level
+from rlhf_lab.algos.corrections.dppo import DPPO
 from rlhf_lab.algos.corrections.ess_scaled import ESSScaled
 from rlhf_lab.algos.corrections.geometric_mask import GeometricMask
 from rlhf_lab.algos.corrections.icepop import IcePop
@@ -120,6 +121,29 @@ def test_all_rows_of_an_update_decide_what_m2po_leaves_out() -> None:
     alone_BT = M2PO(moment=1.1).weight(log_ratio_BT[second], part)
     assert alone_BT.tolist() == [pytest.approx([4, 1.5, 1])]
     assert fitted(batch, TruncatedIS()) == TruncatedIS()
+
+
+@pytest.mark.parametrize(
+    ("correction", "by_hand"),
+    [
+        # e^-1 = 0.368 before; gains 0.368, -0.276, 0, 1.104, 0.184; credit -, -, -, +, -
+        (DPPO(), [2, 0, 1, 0, 1.5]),
+        (DPPO(delta=0.28), [2, 0.25, 1, 0, 1.5]),
+        (DPPO(delta=0.28, cap=1.2), [1.2, 0.25, 1, 0, 1.2]),
+    ],
+)
+def test_dppo_masks_what_moved_far_the_way_that_its_credit_pushes(
+    correction: DPPO, by_hand: list[float]
+) -> None:
+    assert weights(correction) == pytest.approx(by_hand, abs=1e-6)
+
+
+def test_dppo_lets_rare_tokens_move_by_large_ratios() -> None:
+    batch = two_rows()
+    batch = replace(batch, behavior_logp_BT=batch.behavior_logp_BT - 8, credit_BT=batch.mask_BT)
+    # a probability of e^-9 times 16 is still small
+    weight_BT = DPPO().weight(padded([[math.log(16)] * 3, [0.0] * 2], batch.mask_BT), batch)
+    assert responses(weight_BT) == pytest.approx([16, 16, 16, 1, 1], abs=1e-4)
 
 
 # Of the log-ratios above, what trainer and generator differ by at equal weights.
@@ -346,6 +370,7 @@ def test_a_correction_is_one_where_all_policies_agree(algo_name: str, correction
         (lambda: GeometricMask(low=1.0, high=0.5), r"correction\.high=0\.5 .*above 1"),
         (lambda: OPSM(delta=0.0), r"correction\.delta=0\.0 "),
         (lambda: M2PO(moment=0.0), r"correction\.moment=0\.0 "),
+        (lambda: DPPO(delta=1.5), r"correction\.delta=1\.5 "),
         (lambda: Split(cap=0.0), r"correction\.cap=0\.0 "),
         (lambda: Split(low=2.0, high=2.0), r"correction\.high=2\.0 .*above 2"),
         (lambda: ESSScaled(power=0.0), r"correction\.power=0\.0 "),

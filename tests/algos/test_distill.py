@@ -226,9 +226,12 @@ def test_a_teacher_of_another_vocabulary_or_context_is_refused(
             "run.offline_share with algo=distill: .*unknown",
         ),
         (("algo.teacher=x", "run.return_scaling=percentile"), "already free of the scale"),
-        (
-            ("algo.teacher=x", "algo.signal=policy", "correction=opsm"),
-            "correction=opsm with algo=distill algo.signal=policy: .*correction=icepop",
+        *(
+            (
+                ("algo.teacher=x", "algo.signal=policy", f"correction={name}"),
+                f"correction={name} with algo=distill algo.signal=policy: .*correction=icepop",
+            )
+            for name in ("opsm", "dppo")
         ),
     ],
 )

@@ -6,6 +6,9 @@ from rlhf_lab.algos.distill import Signal
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.types.errors import UserError
 
+# Corrections that treat credit of either sign in its own way.
+SIGNED = ("opsm", "dppo")
+
 
 def check_teacher(config: Config) -> None:
     """A teacher must be named, fit into the engine's process, and read samples of the policy."""
@@ -29,8 +32,9 @@ def check_teacher(config: Config) -> None:
             f"{key} with {of}: the log-probs of fixed answers under their writer are unknown, and "
             "the teacher's would stand in for them; pass generator=hf and run.offline_share=0"
         )
-    if config.correction.name == "opsm" and getattr(config.algo, "signal", "") == Signal.policy:
+    name = config.correction.name
+    if name in SIGNED and getattr(config.algo, "signal", "") == Signal.policy:
         raise UserError(
-            f"correction=opsm with {of} algo.signal=policy: it looks for negative credit, and the "
-            "sign is known in the loss alone; pass algo.signal=behavior or correction=icepop"
+            f"correction={name} with {of} algo.signal=policy: it looks at the sign of credit, "
+            "which is known in the loss alone; pass algo.signal=behavior or correction=icepop"
         )

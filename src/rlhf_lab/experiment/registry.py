@@ -67,6 +67,7 @@ CLASSES: dict[str, dict[str, str]] = {
         "ess_scaled.ESSScaled",
         "m2po.M2PO",
         "split.Split",
+        "dppo.DPPO",
     ),
     "task": by_module(
         "tasks",
