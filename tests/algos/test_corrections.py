@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from rlhf_lab.algos.corrections.a3po import A3PO
 from rlhf_lab.algos.corrections.decoupled import Decoupled, Level
 from rlhf_lab.algos.corrections.dppo import DPPO
 from rlhf_lab.algos.corrections.ess_scaled import ESSScaled
@@ -144,6 +145,30 @@ def test_dppo_lets_rare_tokens_move_by_large_ratios() -> None:
     # a probability of e^-9 times 16 is still small
     weight_BT = DPPO().weight(padded([[math.log(16)] * 3, [0.0] * 2], batch.mask_BT), batch)
     assert responses(weight_BT) == pytest.approx([16, 16, 16, 1, 1], abs=1e-4)
+
+
+def test_a3po_takes_the_behaviour_less_the_older_a_token_is() -> None:
+    algo = GRPO(clip=0.2, kl_coef=0.0)
+    batch = four_rows(algo)
+    lag = [[0.0, 1.0, 2.0], [4.0], [2.0, 1.0], [4.0, 4.0, 0.0]]
+    share = [[0.0, 0.0, 0.5], [0.75], [0.5, 0.0], [0.75, 0.75, 0.0]]
+    batch = replace(batch, lag_BT=padded(lag, batch.mask_BT))
+    assert not is_anchored(algo, A3PO())
+    made, factor_BT = corrected(logp(POLICY, batch), batch, algo, A3PO())
+    moved = [s * x for s, x in zip(flat(share), log_ratios(POLICY, BEHAVIOR), strict=True)]
+    expected = [b + m for b, m in zip(flat(BEHAVIOR), moved, strict=True)]
+    assert cells(made.proximal_logp_BT) == pytest.approx(expected, abs=1e-6)
+    weight = [math.exp(m) for m in moved]
+    assert cells(factor_BT * batch.mask_BT) == pytest.approx(weight, abs=1e-6)
+    credit = [c * w for c, w in zip(cells(batch.credit_BT), weight, strict=True)]
+    assert cells(made.credit_BT) == pytest.approx(credit, abs=1e-6)
+    # weight times the loss's ratio is policy over behaviour, whatever the age
+    ratio_BT = (padded(POLICY, batch.mask_BT) - made.proximal_logp_BT).exp() * factor_BT
+    whole = [math.exp(x) for x in log_ratios(POLICY, BEHAVIOR)]
+    assert cells(ratio_BT * batch.mask_BT) == pytest.approx(whole, abs=1e-6)
+    capped = corrected(logp(POLICY, batch), batch, algo, A3PO(cap=1.01))[1]
+    assert float(capped.max()) == pytest.approx(1.01)
+    assert not made.proximal_logp_BT.requires_grad
 
 
 # Of the log-ratios above, what trainer and generator differ by at equal weights.
@@ -370,6 +395,7 @@ def test_a_correction_is_one_where_all_policies_agree(algo_name: str, correction
         (lambda: GeometricMask(low=1.0, high=0.5), r"correction\.high=0\.5 .*above 1"),
         (lambda: OPSM(delta=0.0), r"correction\.delta=0\.0 "),
         (lambda: M2PO(moment=0.0), r"correction\.moment=0\.0 "),
+        (lambda: A3PO(cap=-1.0), r"correction\.cap=-1\.0 "),
         (lambda: DPPO(delta=1.5), r"correction\.delta=1\.5 "),
         (lambda: Split(cap=0.0), r"correction\.cap=0\.0 "),
         (lambda: Split(low=2.0, high=2.0), r"correction\.high=2\.0 .*above 2"),

@@ -46,6 +46,7 @@ def ragged_batch(
         proximal_logp_BT=behavior_logp_BT + 0.05 * normal(shape, rng),
         reference_logp_BT=behavior_logp_BT + 0.3 * normal(shape, rng),
         writer_logp_BT=behavior_logp_BT,
+        lag_BT=torch.zeros(shape, dtype=torch.float64),
         value_BT=normal(shape, rng),
         credit_BT=torch.zeros(shape, dtype=torch.float64),
         target_BT=normal(shape, rng),

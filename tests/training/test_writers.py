@@ -1,5 +1,5 @@
-"""The writers' log-probs in the trainer's numerics: per token, in every mode, after a resume; and
-that mismatch and staleness move one ratio each."""
+"""The writers' log-probs in the trainer's numerics: per token, in every mode, after a resume; that
+mismatch and staleness move one ratio each; and the age of tokens."""
 
 from __future__ import annotations
 
@@ -136,6 +136,23 @@ def test_a_resumed_run_still_has_the_writers(
         run_in_memory(config, output, lambda: len(output.rows) > 2)
     assert 0 < output.checkpoints.snapshots[-1].round < 6
     assert run_in_memory(config, output) == finished(*options)
+
+
+def test_ages_of_tokens_are_the_same_in_every_mode(finished: Finished) -> None:
+    stale = (*SHORT, "correction=a3po", "mode.max_staleness=2")
+    lagged = finished("mode=lagged", *stale)
+    assert finished("mode=async", "mode.executor=thread", *stale) == lagged
+    none, exact = (
+        finished("mode=lagged", *SHORT, "mode.max_staleness=2", f"correction={name}")
+        for name in ("none", "decoupled")
+    )
+    assert len({none[1], exact[1], lagged[1]}) == 3
+    # Up to one round of age, the interpolated policy is the behaviour: nothing is corrected.
+    for mode in (("mode=sync",), ("mode=lagged", "mode.max_staleness=1")):
+        young = finished(*mode, *SHORT, "correction=a3po")
+        assert young == finished(*mode, *SHORT, "correction=none")
+    assert "total/reread_tokens" in exact[0][-1]
+    assert "total/reread_tokens" not in lagged[0][-1]
 
 
 def test_in_flight_updates_keep_the_writers_of_every_token(finished: Finished) -> None:

@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rlhf_lab.types.data import Batch, Metrics, Objective
-from rlhf_lab.types.protocols import Algorithm, Correction, Fitting, Splitting
+from rlhf_lab.types.protocols import Algorithm, Correction, Fitting, Interpolating, Splitting
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -54,7 +54,10 @@ def corrected(
     the anchored proximal policy, or else the policy itself. They multiply the credit alone, so that
     KL penalties and value errors stay as they are.
     """
-    factor_BT = correction.weight(log_bridge(logp_BT, batch, algo, correction), batch)
+    log_ratio_BT = log_bridge(logp_BT, batch, algo, correction)
+    factor_BT = correction.weight(log_ratio_BT, batch)
+    if isinstance(correction, Interpolating):
+        batch = replace(batch, proximal_logp_BT=correction.proximal(log_ratio_BT, batch))
     return replace(batch, credit_BT=batch.credit_BT * factor_BT), factor_BT
 
 

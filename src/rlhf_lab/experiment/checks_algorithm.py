@@ -7,7 +7,7 @@ from rlhf_lab.experiment.derived import is_verified
 from rlhf_lab.rewards.options import parts
 from rlhf_lab.types.data import Objective, ValueModel
 from rlhf_lab.types.errors import UserError
-from rlhf_lab.types.protocols import Splitting
+from rlhf_lab.types.protocols import Interpolating, Splitting
 from rlhf_lab.types.run_options import ReturnScaling
 
 PLAIN = "none"
@@ -103,11 +103,13 @@ def check_correction(config: Config) -> None:
 
 
 def check_writers(config: Config) -> None:
-    """A correction that reads the writers again needs samples whose writers the run still has."""
+    """A correction that asks for the writers needs samples whose writers the run knows, and has if
+    they are read again."""
     of = f"correction={config.correction.name}"
-    if not isinstance(config.correction, Splitting):
+    reads = isinstance(config.correction, Splitting)
+    if not (reads or isinstance(config.correction, Interpolating)):
         return
-    if config.run.buffer_rounds:
+    if reads and config.run.buffer_rounds:
         raise UserError(
             f"run.buffer_rounds={config.run.buffer_rounds} with {of}: the versions that wrote "
             "repeated groups are not kept; pass run.buffer_rounds=0 and run.fresh_share=1, or "

@@ -68,6 +68,7 @@ CLASSES: dict[str, dict[str, str]] = {
         "m2po.M2PO",
         "split.Split",
         "dppo.DPPO",
+        "a3po.A3PO",
     ),
     "task": by_module(
         "tasks",

@@ -40,8 +40,8 @@ def pad_right(rows: Sequence[Sequence[float]], dtype: torch.dtype) -> Tensor:
 def collate(groups: Sequence[Group], pad_id: int, limit: int = 0) -> Batch:
     """All samples of some groups as one batch, in order.
 
-    The log-probs of proximal policy and writer are those of the behaviour; reference, values,
-    credit and weight are 0.
+    The log-probs of proximal policy and writer are those of the behaviour; reference, lags,
+    values, credit and weight are 0.
     limit: the response limit in tokens; 0 takes the longest response of the batch.
     """
     rows = [
@@ -64,6 +64,7 @@ def collate(groups: Sequence[Group], pad_id: int, limit: int = 0) -> Batch:
         proximal_logp_BT=behavior_logp_BT,
         reference_logp_BT=torch.zeros_like(mask_BT),
         writer_logp_BT=behavior_logp_BT,
+        lag_BT=torch.zeros_like(mask_BT),
         value_BT=torch.zeros_like(mask_BT),
         credit_BT=torch.zeros_like(mask_BT),
         target_BT=torch.zeros_like(mask_BT),

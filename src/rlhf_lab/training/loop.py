@@ -37,10 +37,18 @@ from rlhf_lab.training.round_metrics import (
 )
 from rlhf_lab.training.round_rows import count_tokens, informative_first, shuffled, with_reference
 from rlhf_lab.training.truncated import without_truncated
-from rlhf_lab.training.writers import writer_logp
+from rlhf_lab.training.writers import token_versions, writer_logp
 from rlhf_lab.types.data import Batch, Credit, Metrics, UpdateResult, ValueModel, Weights
 from rlhf_lab.types.errors import StopRequested
-from rlhf_lab.types.protocols import Adaptive, Algorithm, Correction, Engine, Scheduled, Splitting
+from rlhf_lab.types.protocols import (
+    Adaptive,
+    Algorithm,
+    Correction,
+    Engine,
+    Interpolating,
+    Scheduled,
+    Splitting,
+)
 from rlhf_lab.types.run_options import ReturnScaling, RunOptions
 from rlhf_lab.types.samples import Group
 
@@ -273,8 +281,11 @@ class Loop:
         return batch
 
     def _with_writers(self, batch: Batch, groups: Sequence[Group], weights: Weights) -> Batch:
-        """What the trainer's model gives each token at the weights that wrote it, if the correction
-        asks for it; proximal log-probs are read already."""
+        """What the trainer's model gives each token at the weights that wrote it, or how old the
+        token is, if the correction asks for it; proximal log-probs are read already."""
+        if isinstance(self.correction, Interpolating):
+            lag_BT = (weights.version - token_versions(groups)) * batch.mask_BT
+            return replace(batch, lag_BT=lag_BT)
         if not isinstance(self.correction, Splitting):
             return batch
         known = {}

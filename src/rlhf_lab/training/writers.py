@@ -1,4 +1,4 @@
-"""What the versions that wrote a batch's tokens give them, as the trainer's model reads them."""
+"""Which versions wrote a batch's tokens, and what they give them in the trainer's model."""
 
 from __future__ import annotations
 
@@ -14,6 +14,12 @@ from rlhf_lab.types.protocols import Engine
 from rlhf_lab.types.samples import Group
 
 
+def token_versions(groups: Sequence[Group]) -> Tensor:
+    """The version that wrote each token, BT."""
+    samples = [sample for group in groups for sample in group.samples]
+    return pad_right([s.versions or [s.version] * len(s.tokens) for s in samples], torch.long)
+
+
 def writer_logp(
     engine: Engine,
     weights_of: Callable[[int], Weights],
@@ -26,9 +32,7 @@ def writer_logp(
     batch: of these groups. known: of all rows, by versions that were read already. Of the others,
     each reads the rows that it wrote tokens of.
     """
-    samples = [sample for group in groups for sample in group.samples]
-    versions = [s.versions or [s.version] * len(s.tokens) for s in samples]
-    version_BT = pad_right(versions, torch.long)
+    version_BT = token_versions(groups)
     logp_BT = torch.zeros_like(batch.mask_BT)
     tokens = 0
     for version in sorted(set(version_BT[batch.mask_BT > 0].tolist())):

@@ -138,6 +138,15 @@ class Splitting(Protocol):
         ...
 
 
+@runtime_checkable
+class Interpolating(Protocol):
+    """A correction with a proximal policy of its own, by the age of tokens (`Batch.lag_BT`)."""
+
+    def proximal(self, log_ratio_BT: Tensor, batch: Batch) -> Tensor:
+        """Its log-probs, BT. log_ratio_BT: policy over behaviour."""
+        ...
+
+
 class Generator(Protocol):
     """Writes samples. Pure: the same weights and chunk give the same groups."""
 

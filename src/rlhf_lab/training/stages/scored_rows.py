@@ -104,6 +104,7 @@ def row_batch(rows: Sequence[Sequence[int]], group_B: Tensor) -> Batch:
         proximal_logp_BT=none_BT,
         reference_logp_BT=none_BT,
         writer_logp_BT=none_BT,
+        lag_BT=none_BT,
         value_BT=none_BT,
         credit_BT=none_BT,
         target_BT=none_BT,
