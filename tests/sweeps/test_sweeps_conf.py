@@ -45,6 +45,8 @@ OTHER_STAGES = {
     "learning_rate_nano": ["101", "102"],
     # 90 conditions, of which the fitted boundary takes all.
     "staleness_rate_nano": ["1", "3", "4", "5", "6"],
+    # 84 conditions.
+    "corrections_2026_nano": ["1", "3", "4", "5", "6"],
 }
 # Conditions that are all composed; of larger grids, a sample is.
 SMALL = 9
@@ -230,6 +232,7 @@ BUDGETS = {
     "single_rollout": ((256, 256 * 4), (64, 8 * 4)),
     "adapters": ((256, 256 * 4), (64, 8 * 4)),
     "corrections": ((256, 256 * 4), (256, 8 * 4)),
+    "corrections_2026": ((256, 256 * 4), (128, 8 * 4)),
     "lag_distribution": ((256, 256 * 4), (256, 8 * 4)),
     "chats": ((390, 256 * 2), (256, 8 * 2)),
     "verified_answers": ((512, 252 * 4), (384, 32 * 8)),
