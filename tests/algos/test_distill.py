@@ -229,9 +229,28 @@ def test_a_teacher_of_another_vocabulary_or_context_is_refused(
         *(
             (
                 ("algo.teacher=x", "algo.signal=policy", f"correction={name}"),
-                f"correction={name} with algo=distill algo.signal=policy: .*correction=icepop",
+                f"correction={name} with algo=distill .*algo.signal=policy: .*correction=icepop",
             )
             for name in ("opsm", "dppo")
+        ),
+        *(
+            (
+                ("algo.teacher=x", "algo.kl=forward", f"correction={name}"),
+                f"correction={name} with algo=distill algo.kl=forward .*correction=none",
+            )
+            for name in ("opsm", "dppo")
+        ),
+        (
+            ("algo.teacher=x", "algo.top_k=8"),
+            r"algo\.top_k=8 with .*algo.kl=sampled: .*algo.kl=for",
+        ),
+        (
+            ("algo.teacher=x", "algo.kl=reverse", "algo.signal=policy"),
+            r"algo\.signal=policy with algo=distill algo.kl=reverse: .*algo.kl=sampled",
+        ),
+        (
+            ("algo.teacher=x", "algo.kl=forward", "correction=recompute"),
+            "correction=recompute with algo=distill: .*pass correction=",
         ),
     ],
 )

@@ -14,6 +14,7 @@ from rlhf_lab.algos.distill import Distill, Signal
 from rlhf_lab.algos.ma_ppo import MacroPPO
 from rlhf_lab.algos.macro_actions import MacroValue, Termination
 from rlhf_lab.algos.ppo import PPO
+from rlhf_lab.algos.vocabulary_kl import Direction
 from rlhf_lab.experiment.registry import classes
 from rlhf_lab.models.batching import collate, rewards_of, token_weights
 from rlhf_lab.models.microbatches import micro_batches
@@ -41,6 +42,8 @@ VALUED = {"value_baseline": True, "priority": True, "reference_kl": 0.1}
 FORMS: dict[str, Algorithm] = {
     "a_lol valued": ALoL(**VALUED),  # type: ignore[arg-type]
     "distill by the policy": Distill(signal=Signal.policy),
+    "distill reverse": Distill(kl=Direction.reverse),
+    "distill forward": Distill(kl=Direction.forward),
 }
 FORMS.update(
     (f"ma_ppo {termination} {value}", MacroPPO(termination=termination, macro_value=value))
@@ -91,11 +94,21 @@ def judged(algo: Algorithm, groups: list[Group], off: float = 0.3) -> tuple[Batc
     return kept, policy_BT[keep_B]
 
 
+def at_sampled_tokens(batch: Batch, logp_BT: Tensor, value_BT: Tensor) -> PolicyOutput:
+    """A pass whose other tokens (Needs.top_tokens) are the sampled ones alone."""
+    top_BTK, reference_BTK = logp_BT.unsqueeze(2), batch.reference_logp_BT.unsqueeze(2)
+    return PolicyOutput(
+        *(logp_BT, torch.zeros_like(logp_BT), value_BT),
+        top_logp_BTK=top_BTK,
+        reference_top_logp_BTK=reference_BTK,
+    )
+
+
 def pull(algo: Algorithm, batch: Batch, logp_BT: Tensor) -> tuple[float, Tensor, Tensor]:
     """Loss, and its gradient by log-probs and by values, BT each."""
     logp_BT = logp_BT.clone().requires_grad_()
     value_BT = (batch.value_BT + 0.1 * batch.mask_BT).detach().requires_grad_()
-    loss = algo.loss(PolicyOutput(logp_BT, torch.zeros_like(logp_BT), value_BT), batch).loss
+    loss = algo.loss(at_sampled_tokens(batch, logp_BT, value_BT), batch).loss
     loss.backward()  # type: ignore[no-untyped-call]
     assert logp_BT.grad is not None
     by_value_BT = torch.zeros_like(logp_BT) if value_BT.grad is None else value_BT.grad

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from rlhf_lab.models.batching import collate
+from rlhf_lab.models.batching import collate, to_device
 from rlhf_lab.models.block_attention import takes_blocks
 from rlhf_lab.models.causal_rows import causal_states, takes_causal_rows
 from rlhf_lab.models.forward import TokenRows, before_tokens, inputs, token_rows
@@ -47,7 +47,7 @@ def long_rows() -> TokenRows:
         group(0, [5] * 150, [1, 2, 3] * 30, [4] * 60, [9] * 7),
         group(1, [7, 8] * 20, [3] * 100, [2, 6] * 40),
     ]
-    return TokenRows(*(part.to(GPU) for part in token_rows(collate(groups, pad_id=0))))
+    return token_rows(to_device(collate(groups, pad_id=0), GPU))
 
 
 def networks_of(model: Any, maskless: bool) -> PolicyWithValues:

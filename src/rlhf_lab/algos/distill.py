@@ -1,4 +1,4 @@
-"""On-policy distillation by the reverse KL of sampled tokens (arXiv:2606.24143 and its code).
+"""On-policy distillation by reverse or forward KL to a teacher (arXiv:2606.24143 and its code).
 
 The teacher takes the reference's place: `batch.reference_logp_BT` are its log-probs.
 """
@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from rlhf_lab.algos import fields
 from rlhf_lab.algos.common import keep_all, token_surrogate
+from rlhf_lab.algos.vocabulary_kl import Direction, kl_over_tokens
 from rlhf_lab.types import limits
 from rlhf_lab.types.data import Batch, Credit, LossOutput, Needs, Objective, PolicyOutput, Reduction
 
@@ -29,41 +30,47 @@ class Signal(StrEnum):
 @dataclass(frozen=True)
 class Distill(limits.Limited, key="algo"):
     """On-policy distillation: each sampled token is credited with log(teacher / policy), the
-    negative reverse KL to the teacher, under PPO's clip. Rewards are logged and not used."""
+    negative reverse KL to the teacher, under PPO's clip, or the KL over several tokens is the loss.
+    Rewards are logged and not used."""
 
     name: str = limits.name("distill")
-    teacher: str = limits.option(
-        "",
-        about=(
-            "Teacher: a hub name, with @REVISION if wanted, or a folder of save_pretrained, of the "
-            "policy's vocabulary. It takes the place of the reference."
-        ),
-    )
+    teacher: str = fields.teacher()
+    kl: Direction = fields.direction(Direction.sampled)
+    top_k: int = fields.top_k()
     signal: Signal = limits.option(
         Signal.behavior,
         about=(
-            "Whose log-probs are subtracted from the teacher's: of the policy that wrote the token "
-            "(behavior), or of the policy at each update (policy), which stale samples need."
+            "Whose log-probs are subtracted from the teacher's with kl=sampled: of the policy that "
+            "wrote the token (behavior), or of the policy at each update (policy), which stale "
+            "samples need."
         ),
         source="policy: arXiv:2606.24143, recomputed reverse-KL signal",
     )
     clip: float = fields.clip(0.2)
     reduction: Reduction = fields.reduction(Reduction.token_mean)
-    objective: ClassVar[Objective] = Objective.token_ratio
+
+    @property
+    def objective(self) -> Objective:
+        is_sampled = self.kl is Direction.sampled
+        return Objective.token_ratio if is_sampled else Objective.likelihood
 
     @property
     def needs(self) -> Needs:
-        return Needs(teacher=self.teacher)
+        top = None if self.kl is Direction.sampled else self.top_k
+        return Needs(teacher=self.teacher, top_tokens=top)
 
     def credit(self, reward_PG: Tensor, batch: Batch) -> Credit:
-        """log teacher - log behaviour of each token, without later ones; for signal=policy 1, which
-        the loss multiplies by its own signal."""
+        """log teacher - log behaviour of each token, without later ones; 1 where the loss has its
+        own signal, which it multiplies."""
         log_ratio_BT = (batch.reference_logp_BT - batch.behavior_logp_BT) * batch.mask_BT
-        is_own = self.signal is Signal.behavior
+        is_own = self.kl is Direction.sampled and self.signal is Signal.behavior
         return Credit(log_ratio_BT if is_own else batch.mask_BT, keep_B=keep_all(reward_PG))
 
     def loss(self, policy: PolicyOutput, batch: Batch) -> LossOutput:
-        """Clipped surrogate per token. No gradient flows through the signal."""
+        """The KL over tokens, or the clipped surrogate, through whose signal no gradient flows."""
+        if self.kl is not Direction.sampled:
+            kl_BT = kl_over_tokens(policy, self.kl)
+            return LossOutput((kl_BT * batch.credit_BT * batch.weight_BT).sum())
         if self.signal is Signal.policy:
             log_ratio_BT = batch.reference_logp_BT - policy.logp_BT.detach()
             batch = replace(batch, credit_BT=batch.credit_BT * log_ratio_BT)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from rlhf_lab.algos.vocabulary_kl import Direction
 from rlhf_lab.types import limits
 from rlhf_lab.types.data import Reduction
 
@@ -188,4 +189,40 @@ def reference_kl() -> float:
             "with ratio_of=none."
         ),
         source="arXiv:2305.14718",
+    )
+
+
+def teacher() -> str:
+    """What a policy is distilled from."""
+    return limits.option(
+        "",
+        about=(
+            "Teacher: a hub name, with @REVISION if wanted, or a folder of save_pretrained, of the "
+            "policy's vocabulary. It takes the place of the reference."
+        ),
+    )
+
+
+def direction(default: Direction) -> Direction:
+    """Which KL to the teacher."""
+    return limits.option(
+        default,
+        about=(
+            "Which KL to the teacher: reverse by the sampled token alone (sampled), or a sum over "
+            "tokens with the policy's probabilities (reverse) or the teacher's (forward)."
+        ),
+        source="arXiv:2606.24143",
+    )
+
+
+def top_k() -> int:
+    """How much of a teacher's distribution is read."""
+    return limits.count(
+        0,
+        least=0,
+        about=(
+            "Tokens over which kl=reverse and kl=forward sum, the teacher's most likely ones "
+            "before each token; 0 is the whole vocabulary."
+        ),
+        source="arXiv:2606.24143",
     )

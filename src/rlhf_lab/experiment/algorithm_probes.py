@@ -34,7 +34,12 @@ def reads_reference(algo: Algorithm) -> bool:
         credit = algo.credit(rewards_of(groups), batch)
         (part,) = minibatches(batch, credit, algo.reduction, 1, torch.zeros(1).long())
         logp_BT = -0.9 * part.mask_BT
-        policy = PolicyOutput(logp_BT, torch.zeros_like(logp_BT), torch.zeros_like(logp_BT))
+        none_BT, top_BTK = torch.zeros_like(logp_BT), logp_BT.unsqueeze(2)
+        policy = PolicyOutput(
+            *(logp_BT, none_BT, none_BT),
+            top_logp_BTK=top_BTK,
+            reference_top_logp_BTK=top_BTK,
+        )
         loss = algo.loss(policy, part).loss
         return [float(loss), *credit.value_BT.flatten().tolist(), *credit.keep_B.tolist()]
 

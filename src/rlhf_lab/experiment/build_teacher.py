@@ -28,6 +28,12 @@ def build_teacher(config: Config, tokenizer: Any) -> Any | None:
             f"{KEY}={named}: its vocabulary is not that of model={config.model.name}, whose tokens "
             "it would read; name a teacher of the policy's family"
         )
+    number, size = config.algo.needs.top_tokens or 0, model.config.vocab_size
+    if number > size:
+        raise UserError(
+            f"algo.top_k={number}: the vocabulary of {KEY}={named} has {size} tokens; pass at most "
+            "that, or 0 for all"
+        )
     context = getattr(model.config, "max_position_embeddings", None)
     needed = config.task.max_prompt_tokens + response_tokens(config)
     if context is not None and needed > context:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from rlhf_lab.algos.distill import Signal
+from rlhf_lab.algos.distill import Distill, Signal
+from rlhf_lab.algos.vocabulary_kl import Direction
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.types.errors import UserError
 
@@ -32,9 +33,28 @@ def check_teacher(config: Config) -> None:
             f"{key} with {of}: the log-probs of fixed answers under their writer are unknown, and "
             "the teacher's would stand in for them; pass generator=hf and run.offline_share=0"
         )
-    name = config.correction.name
-    if name in SIGNED and getattr(config.algo, "signal", "") == Signal.policy:
+    if isinstance(config.algo, Distill):
+        check_direction(config.algo, config.correction.name)
+
+
+def check_direction(algo: Distill, correction: str) -> None:
+    """Refuse options that the direction of the KL does not read, and a correction by the sign of
+    credit that the loss alone knows."""
+    of = f"algo=distill algo.kl={algo.kl}"
+    is_sampled = algo.kl is Direction.sampled
+    if is_sampled and algo.top_k:
         raise UserError(
-            f"correction={name} with {of} algo.signal=policy: it looks at the sign of credit, "
-            "which is known in the loss alone; pass algo.signal=behavior or correction=icepop"
+            f"algo.top_k={algo.top_k} with {of}: only the sampled token is read; pass "
+            "algo.top_k=0, or algo.kl=forward or reverse"
+        )
+    if not is_sampled and algo.signal is Signal.policy:
+        raise UserError(
+            f"algo.signal=policy with {of}: it is the policy's log-probs that are summed in any "
+            "case; leave algo.signal=behavior, or pass algo.kl=sampled"
+        )
+    if correction in SIGNED and (algo.signal is Signal.policy or not is_sampled):
+        raise UserError(
+            f"correction={correction} with {of} algo.signal={algo.signal}: it looks at the sign of "
+            "credit, which is known in the loss alone; pass algo.kl=sampled algo.signal=behavior, "
+            f"or correction={'icepop' if is_sampled else 'none'}"
         )

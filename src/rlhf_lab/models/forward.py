@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from rlhf_lab.models.top_tokens import Asked, top_columns
 from rlhf_lab.models.value_model import expected
 from rlhf_lab.types.data import Batch, PolicyOutput
 
@@ -24,6 +26,8 @@ CAPS = ("final_logit_softcapping", "output_logits_soft_cap")
 class TokenRows(NamedTuple):
     """The columns of a batch that models read. Rows of a group are consecutive and share a prompt.
 
+    top: tokens, BTK, whose log-probs a pass also returns, or how many of the most likely ones.
+
     A tuple, because FSDP and DeepSpeed look for tensors in the arguments of a forward pass.
     """
 
@@ -32,6 +36,7 @@ class TokenRows(NamedTuple):
     response_BT: Tensor
     mask_BT: Tensor
     group_B: Tensor
+    top: Asked | None = None
 
 
 def token_rows(batch: Batch) -> TokenRows:
@@ -39,6 +44,11 @@ def token_rows(batch: Batch) -> TokenRows:
     return TokenRows(
         batch.prompt_BS, batch.prompt_mask_BS, batch.response_BT, batch.mask_BT, batch.group_B
     )
+
+
+def asked_top(batch: Batch | TokenRows) -> Asked | None:
+    """The tokens of a pass besides those of the responses."""
+    return batch.top if isinstance(batch, TokenRows) else None
 
 
 class ValueColumns(NamedTuple):
@@ -87,6 +97,12 @@ def value_columns(values: Any, hidden: Tensor, mask_BT: Tensor) -> ValueColumns:
     return ValueColumns(value * mask_BT, None if bins is None else score * mask_BT.unsqueeze(2))
 
 
+def with_values(output: PolicyOutput, values: Any, hidden: Tensor, mask_BT: Tensor) -> PolicyOutput:
+    """The output with what `value_columns` finds."""
+    value_BT, logits_BTH = value_columns(values, hidden, mask_BT)
+    return replace(output, value_BT=value_BT, value_logits_BTH=logits_BTH)
+
+
 def response_output(
     model: Any,
     batch: Batch | TokenRows,
@@ -111,10 +127,15 @@ def response_output(
     logp_BT = logp_BTV.gather(2, batch.response_BT.unsqueeze(2)).squeeze(2) * batch.mask_BT
     with torch.no_grad():
         entropy_BT = -(logp_BTV.exp() * logp_BTV).sum(dim=2) * batch.mask_BT
+    found = PolicyOutput(logp_BT, entropy_BT)
+    if (asked := asked_top(batch)) is not None:
+        top_BTK, top_logp_BTK = top_columns(logp_BTV, asked)
+        top_logp_BTK = top_logp_BTK * batch.mask_BT.unsqueeze(2)
+        found = replace(found, top_BTK=top_BTK, top_logp_BTK=top_logp_BTK)
     if values is None:
-        return PolicyOutput(logp_BT, entropy_BT)
+        return found
     hidden = before_tokens(output.hidden_states[-1], batch)
-    return PolicyOutput(logp_BT, entropy_BT, *value_columns(values, hidden, batch.mask_BT))
+    return with_values(found, values, hidden, batch.mask_BT)
 
 
 def response_logps(
@@ -155,7 +176,12 @@ def states_output(
     head = model.get_output_embeddings()
     hidden = hidden_ND.tensor_split(num_chunks)
     tokens = batch.response_BT[batch.mask_BT > 0].tensor_split(num_chunks)
-    parts = zip(hidden, tokens, strict=True)
+    asked = asked_top(batch)
+    if isinstance(asked, Tensor):
+        tops: Sequence[Asked | None] = asked[batch.mask_BT > 0].tensor_split(num_chunks)
+    else:
+        tops = [asked] * num_chunks
+    parts = zip(hidden, tokens, tops, strict=True)
     if num_chunks == 1:
         columns = [token_logp(head, *part, temperature) for part in parts]
     else:
@@ -165,12 +191,11 @@ def states_output(
             )
             for part in parts
         ]
-    logp_BT, entropy_BT = (
+    logp_BT, entropy_BT, *top = (
         in_rows(torch.cat(column), batch.mask_BT) for column in zip(*columns, strict=True)
     )
-    if values is None:
-        return PolicyOutput(logp_BT, entropy_BT)
-    return PolicyOutput(logp_BT, entropy_BT, *value_columns(values, hidden_ND, batch.mask_BT))
+    found = PolicyOutput(logp_BT, entropy_BT, None, None, *top)
+    return found if values is None else with_values(found, values, hidden_ND, batch.mask_BT)
 
 
 def in_rows(values: Tensor, mask_BT: Tensor) -> Tensor:
@@ -178,17 +203,19 @@ def in_rows(values: Tensor, mask_BT: Tensor) -> Tensor:
     if values.dim() == 1:
         return torch.zeros_like(mask_BT).masked_scatter(mask_BT > 0, values)
     mask = mask_BT.unsqueeze(2).expand(*mask_BT.shape, values.shape[1])
-    return torch.zeros_like(mask).masked_scatter(mask > 0, values)
+    return torch.zeros_like(mask, dtype=values.dtype).masked_scatter(mask > 0, values)
 
 
 def token_logp(
-    head: Any, hidden_ND: Tensor, token_N: Tensor, temperature: float
-) -> tuple[Tensor, Tensor]:
-    """Log-prob of each token given the hidden state before it, and the entropy there, N each."""
+    head: Any, hidden_ND: Tensor, token_N: Tensor, top: Asked | None, temperature: float
+) -> tuple[Tensor, ...]:
+    """Log-prob of each token given the hidden state before it, and the entropy there, N each; of
+    the other tokens of `top`, if there are, which they are and their log-probs, NK each."""
     logp_NV = torch.log_softmax(head(hidden_ND).float() / temperature, dim=-1)
     with torch.no_grad():
         entropy_N = -(logp_NV.exp() * logp_NV).sum(dim=1)
-    return logp_NV.gather(1, token_N.unsqueeze(1)).squeeze(1), entropy_N
+    others = () if top is None else top_columns(logp_NV, top)
+    return logp_NV.gather(1, token_N.unsqueeze(1)).squeeze(1), entropy_N, *others
 
 
 def body(model: Any) -> Any:

@@ -318,6 +318,8 @@ class Loop:
         self.ledger.count(updates=1, updates_empty=int(not part), trained_tokens=count_tokens(part))
         if not len(part):
             return None
+        if algo.needs.top_tokens is not None:
+            self.ledger.count(reference_tokens=count_tokens(part))
         learning_rate = self.optim.learning_rate(
             number, round_, self.run_options.updates, self.run_options.num_rounds
         )

@@ -4,7 +4,7 @@ Tensor names end in their shape:
 
     P prompts (groups)   G samples of one group   B rows = P * G
     S prompt tokens, left-padded   T response tokens, right-padded   V vocabulary
-    H bins of a histogram of values
+    H bins of a histogram of values   K tokens of the reference's distribution before a token
 
 A sample written by weight version w and trained on in round v has a lag of v - w rounds.
 torch is imported for its types alone, so that programs which only read runs start without it.
@@ -79,6 +79,8 @@ class Needs:
     reference_every: rounds after which the reference moves (0: never), to reference_decay *
     reference + (1 - reference_decay) * policy. bins: of a value model that classifies; None: it
     regresses. teacher: path of the reference ('': not named yet); None: the initial policy.
+    top_tokens: tokens that the reference finds most likely before each token, whose log-probs the
+    loss reads (0: the whole vocabulary); None: none.
     """
 
     group_size: int = 1
@@ -89,6 +91,7 @@ class Needs:
     reference_decay: float = 0.0
     bins: Bins | None = None
     teacher: str | None = None
+    top_tokens: int | None = None
 
 
 @dataclass(frozen=True)
@@ -167,12 +170,18 @@ class PolicyOutput:
     each token's distribution, and the value of the state before it where there is a value model.
 
     value_logits_BTH: of its H bins, where the value model classifies; the value is their mean.
+    top_BTK: tokens that the reference finds most likely (see Needs.top_tokens); top_logp_BTK: their
+    log-probs under the policy; reference_top_logp_BTK: under the reference. Over whole
+    vocabularies, so those of K tokens sum to less than one.
     """
 
     logp_BT: Tensor
     entropy_BT: Tensor
     value_BT: Tensor | None = None
     value_logits_BTH: Tensor | None = None
+    top_BTK: Tensor | None = None
+    top_logp_BTK: Tensor | None = None
+    reference_top_logp_BTK: Tensor | None = None
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -89,6 +90,18 @@ class TrainingEngine:
     def _output(self, step: MicrobatchStep, kind: PassKind) -> PolicyOutput:
         return self._backend.output(token_rows(step.batch), kind, step.layout)
 
+    def _trained(self, step: MicrobatchStep, algo: Algorithm) -> PolicyOutput:
+        """A pass with gradients, at the tokens that the reference finds most likely if the
+        algorithm needs their log-probs."""
+        number = algo.needs.top_tokens
+        if number is None:
+            return self._output(step, PassKind.both)
+        rows = token_rows(step.batch)
+        with torch.no_grad():
+            found = self._backend.reference(rows._replace(top=number), step.layout)
+        policy = self._backend.output(rows._replace(top=found.top_BTK), PassKind.both, step.layout)
+        return replace(policy, reference_top_logp_BTK=found.top_logp_BTK)
+
     @contextmanager
     def _phase(self, phase: str) -> Iterator[None]:
         options = self._options
@@ -156,7 +169,7 @@ class TrainingEngine:
         mine: dict[int, MicrobatchMetrics] = {}
         self._backend.begin()
         for step in self._steps(dealt):
-            policy = self._output(step, PassKind.both)
+            policy = self._trained(step, algo)
             if step.number is None:
                 self._backend.backward(zero_loss(policy), step.is_last)
                 continue

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -26,6 +26,8 @@ from rlhf_lab.models.shared_prompts import is_packable, packed_states
 from rlhf_lab.types.data import PolicyOutput
 
 POLICY = "policy."
+# A tuple of these, because FSDP and DeepSpeed look for tensors in the results of a forward pass.
+PASS_OUTPUT = tuple(f.name for f in fields(PolicyOutput) if not f.name.startswith("reference"))
 
 
 class PassKind(StrEnum):
@@ -109,9 +111,9 @@ class PolicyWithValues(torch.nn.Module):
 
     def forward(
         self, token_rows: TokenRows, kind: PassKind, layout: PassLayout
-    ) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
-        """Log-probs and entropy of the response tokens, and values before them, BT each, and the
-        logits of these, BTH. Zeros or None for what `kind` does not include."""
+    ) -> tuple[Tensor | None, ...]:
+        """The fields of PolicyOutput, but those of the reference. Zeros or None for what `kind`
+        does not include."""
         rows = self._rows(token_rows, layout)
         num_chunks = layout.num_chunks if self.is_splittable else 1
         if kind is PassKind.policy or self.values is None:
@@ -126,7 +128,7 @@ class PolicyWithValues(torch.nn.Module):
             output = self._policy_output(token_rows, None, num_chunks, rows)
             value_BT, logits_BTH = self._values(token_rows, rows)
             output = replace(output, value_BT=value_BT, value_logits_BTH=logits_BTH)
-        return output.logp_BT, output.entropy_BT, output.value_BT, output.value_logits_BTH
+        return tuple(getattr(output, name) for name in PASS_OUTPUT)
 
     def _rows(self, token_rows: TokenRows, layout: PassLayout) -> Rows:
         if layout.is_packed and self.is_packable:
