@@ -14,7 +14,7 @@ from rlhf_lab.algos.corrections.none import NoCorrection
 from rlhf_lab.algos.distill import Distill
 from rlhf_lab.algos.vocabulary_kl import Direction, kl_over_tokens
 from rlhf_lab.experiment.build_engine import engine_job
-from rlhf_lab.experiment.build_teacher import build_teacher
+from rlhf_lab.experiment.build_teacher import build_teacher, require_same_logits
 from rlhf_lab.models.batching import collate
 from rlhf_lab.models.forward import TokenRows, response_output
 from rlhf_lab.models.top_tokens import top_columns
@@ -220,3 +220,16 @@ def test_more_tokens_than_the_vocabulary_has_are_refused(make_config: MakeConfig
     )
     with pytest.raises(UserError, match=r"algo\.top_k=100000: the vocabulary of .* has \d+ tokens"):
         build_teacher(config, config.task.tokenizer())
+
+
+def test_a_teacher_with_other_logits_is_refused(make_config: MakeConfig) -> None:
+    config = make_config("algo=distill", f"algo.teacher={another_sft(make_config)}")
+    policy, tokenizer = policy_and_tokenizer(config)
+    teacher = build_teacher(config, tokenizer)
+    assert teacher is not None
+    teacher.config.vocab_size += 24
+    require_same_logits(config, policy, teacher)
+    config = replace(config, algo=replace(config.algo, kl=Direction.forward))
+    with pytest.raises(UserError, match=r"algo\.teacher=.* logits and .*pass algo.kl=sampled"):
+        require_same_logits(config, policy, teacher)
+    require_same_logits(config, policy, None)

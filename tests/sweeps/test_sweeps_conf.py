@@ -15,6 +15,8 @@ import yaml
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig
 
+from rlhf_lab.algos.distill import Distill, Signal
+from rlhf_lab.algos.vocabulary_kl import Direction
 from rlhf_lab.experiment.checks import check
 from rlhf_lab.experiment.config import Config, plain, typed
 from rlhf_lab.experiment.registry import conf_folder
@@ -227,6 +229,7 @@ BUDGETS = {
     "reward_scale": ((256, 512 * 2), (64, 8 * 2)),
     "sync_async": ((256, 512 * 2), (64, 8 * 2)),
     "staleness": ((256, 256 * 4), (64, 8 * 4)),
+    "distill": ((256, 256 * 4), (64, 8 * 4)),
     "staleness_rate": ((256, 256 * 4), (128, 8 * 4)),
     "mismatch_staleness": ((256, 256 * 4), (64, 8 * 4)),
     "single_rollout": ((256, 256 * 4), (64, 8 * 4)),
@@ -338,6 +341,23 @@ def test_adapters_have_the_rate_of_full_training_and_ten_times_it(name: str) -> 
     assert rates == pytest.approx([full, 10 * full])
     for config in Sweep(name).configs():
         assert config.model.lora_alpha == 32 and config.tracker.changed_share
+
+
+@pytest.mark.parametrize("name", forms("distill"))
+def test_every_kl_to_a_teacher_is_crossed_with_staleness(name: str) -> None:
+    sweep = Sweep(name)
+    kinds = [sweep.config(f"distill={kind}").algo for kind in sweep.varied["distill"]]
+    assert all(isinstance(algo, Distill) and algo.teacher for algo in kinds)
+    found = {(algo.kl, algo.top_k, algo.signal) for algo in kinds if isinstance(algo, Distill)}
+    assert found == {
+        (Direction.sampled, 0, Signal.behavior),
+        (Direction.sampled, 0, Signal.policy),
+        (Direction.reverse, 16, Signal.behavior),
+        (Direction.forward, 16, Signal.behavior),
+        (Direction.forward, 0, Signal.behavior),
+    }
+    assert sweep.varied["mode.max_staleness"] == ["0", "4", "16"]
+    assert {config.mode.name for config in sweep.configs()} == {"lagged"}
 
 
 @pytest.mark.parametrize("name", forms("lag_distribution"))

@@ -42,3 +42,16 @@ def build_teacher(config: Config, tokenizer: Any) -> Any | None:
             f"of {needed}; name another teacher, or lower generator.max_new_tokens"
         )
     return model.requires_grad_(False)
+
+
+def require_same_logits(config: Config, policy: Any, teacher: Any | None) -> None:
+    """Refuse a teacher with more or fewer logits than the policy, as padding of one vocabulary
+    makes, where tokens of the one are read in the other."""
+    if teacher is None or config.algo.needs.top_tokens is None:
+        return
+    own, its = policy.config.vocab_size, teacher.config.vocab_size
+    if own != its:
+        raise UserError(
+            f"{KEY}={config.algo.needs.teacher} has {its} logits and model={config.model.name} has "
+            f"{own}: pass algo.kl=sampled, or a teacher with as many"
+        )

@@ -13,7 +13,7 @@ import torch
 from rlhf_lab.experiment.build import pad_id
 from rlhf_lab.experiment.build_engine import build_value_model, engine_job
 from rlhf_lab.experiment.build_rollout import build_pipeline
-from rlhf_lab.experiment.build_teacher import build_teacher
+from rlhf_lab.experiment.build_teacher import build_teacher, require_same_logits
 from rlhf_lab.experiment.checks import warnings
 from rlhf_lab.experiment.checks_models import check_context
 from rlhf_lab.experiment.config import Config
@@ -67,6 +67,7 @@ def learn(
     torch.set_num_threads(config.engine.threads)
     check_context(config, model)
     teacher = build_teacher(config, tokenizer)
+    require_same_logits(config, model, teacher)
     for warning in warnings(config):
         report(f"warning: {warning}")
     pipe = build_pipeline(config, sources, model, tokenizer, report, should_stop)
