@@ -1,0 +1,193 @@
+"""Predictions: extrapolated by hand, read with refusals, and scored by runs that came later."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from scipy import special, stats
+
+from rlhf_lab.types.errors import UserError
+from rlhf_lab_analysis.benchmark.kept import load_benchmark
+from rlhf_lab_analysis.comparison.selection import Selection, cells
+from rlhf_lab_analysis.predictions.__main__ import main
+from rlhf_lab_analysis.predictions.rows import Prediction, read_predictions
+from rlhf_lab_analysis.predictions.scoring import remade, score, summary
+from rlhf_lab_analysis.statistics.curves import RunCurve
+from rlhf_lab_analysis.statistics.extrapolation import Point, by_law, by_line, interval_score
+from rlhf_lab_analysis.statistics.scaling_runs import SHARES, Law, ScalingRuns
+from tests.support import table_records as made
+from tests.support.question_records import Made
+
+ROW: dict[str, Any] = {
+    "text": "PPO at N = 16 is there.",
+    "written": "2026-11-25",
+    "number": 0.7,
+    "interval": [0.6, 0.8],
+    "level": 0.9,
+    "prompts": "last",
+    "of": {"algo": "ppo", "run.updates_per_round": 16},
+    "by": "line",
+    "from": [
+        {"runs": {"algo": "ppo", "run.updates_per_round": 1}, "at": 0.0},
+        {"runs": {"algo": "ppo", "run.updates_per_round": 4}, "at": 2.0},
+    ],
+    "to": 4.0,
+    "known": False,
+}
+
+
+def written(folder: Path, **rows: dict[str, Any]) -> Path:
+    """A folder with one file of predictions; each is ROW with other values."""
+    file = {"title": "T", "predictions": {name: {**ROW, **own} for name, own in rows.items()}}
+    (folder / "p.yaml").write_text(yaml.safe_dump(file))
+    return folder
+
+
+def one(folder: Path, **own: Any) -> Prediction:
+    (found,) = read_predictions(written(folder, one=own))
+    return found
+
+
+def ladder(**ends: tuple[float, ...]) -> Selection:
+    """PPO runs by N, such as n4=(0.5, 0.6): the ends of two seeds."""
+    records = [run for n, shares in ends.items() for run in Made(per_round=int(n[1:])).runs(shares)]
+    return cells(made.tables(*records))
+
+
+def test_a_line_of_log_odds_by_hand() -> None:
+    """Log odds of 0 at 0, of 1 at 1: of 2 at 2."""
+    one, two = {1: 0.5, 2: 0.5}, {1: float(special.expit(1)), 2: float(special.expit(1))}
+    found = by_line([Point(0, one), Point(1, two)], 2, 0.95)
+    assert found.point == pytest.approx(special.expit(2))
+    assert (found.low, found.high) == pytest.approx((found.point, found.point))
+
+
+def test_its_interval_is_of_runs_to_come() -> None:
+    """At a place that was run, the line has its mean: 0.65 with a standard error of 0.05."""
+    points = [Point(0, {1: 0.5, 2: 0.5, 9: 0.1}), Point(1, {1: 0.6, 2: 0.7})]
+    found = by_line(points, 1, 0.95)
+    half = math.sqrt(2) * float(stats.t.ppf(0.975, 1)) * 0.05 / (0.65 * 0.35)
+    assert found.point == pytest.approx(0.65)
+    ends = special.expit(special.logit(0.65) + np.array([-half, half]))
+    assert (found.low, found.high) == pytest.approx(tuple(ends), rel=1e-6)
+
+
+def test_a_law_is_read_at_more_compute() -> None:
+    law, compute_P = Law(0.4, 0.8, 1.5, 20.0), np.array([0.0, 8.0, 16.0, 32.0, 64.0])
+    runs = ScalingRuns({seed: RunCurve(compute_P, law.at(compute_P)) for seed in (1, 2)}, SHARES)
+    found = by_law(runs, 256, 0.95)
+    assert found.point == pytest.approx(float(law.at(np.array([256.0]))[0]), abs=1e-4)
+    assert found.point > law.at(compute_P).max()
+
+
+@pytest.mark.parametrize(
+    ("points", "why"),
+    [
+        ([Point(1, {1: 0.5, 2: 0.6})], "two settings"),
+        ([Point(1, {1: 0.5, 2: 0.6}), Point(1, {1: 0.5, 2: 0.6})], "two settings"),
+        ([Point(0, {1: 0.5}), Point(1, {1: 0.6})], "1 seed where an interval needs"),
+        ([Point(0, {1: 1.0, 2: 1.0}), Point(1, {1: 0.6, 2: 0.6})], "no log odds"),
+    ],
+)
+def test_what_is_no_line_is_refused(points: list[Point], why: str) -> None:
+    with pytest.raises(UserError, match=why):
+        by_line(points, 2, 0.95)
+
+
+def test_the_interval_score_by_hand() -> None:
+    assert interval_score(0.6, 0.8, 0.9, 0.7) == pytest.approx(0.2)
+    # 0.05 outside, each at 2 / 0.1.
+    assert interval_score(0.6, 0.8, 0.9, 0.85) == pytest.approx(0.2 + 20 * 0.05)
+    assert interval_score(0.6, 0.8, 0.5, 0.55) == pytest.approx(0.2 + 4 * 0.05)
+
+
+def test_outcomes_are_scored_when_they_come(tmp_path: Path) -> None:
+    prediction = one(tmp_path)
+    assert score(prediction, ladder(n1=(0.7, 0.8))) is None
+    inside = score(prediction, ladder(n1=(0.7, 0.8), n16=(0.60, 0.66)))
+    outside = score(prediction, ladder(n16=(0.82, 0.86)))
+    assert inside is not None and outside is not None
+    assert inside.outcome == pytest.approx(0.63) and inside.num_seeds == 2 and inside.is_inside
+    assert not outside.is_inside and outside.score == pytest.approx(0.2 + 20 * 0.04)
+    assert summary([inside, outside]) == "1 of 2 inside, mean interval score 60.0 points"
+    assert summary([]) == "none is scored yet"
+
+
+def test_a_number_is_made_again_from_its_runs(tmp_path: Path) -> None:
+    prediction, ends = one(tmp_path), {"n1": (0.8, 0.82), "n4": (0.7, 0.72)}
+    found = remade(prediction, ladder(**ends))
+    logs = special.logit(0.81), special.logit(0.71)
+    assert found.point == pytest.approx(special.expit(2 * logs[1] - logs[0]))
+    with pytest.raises(UserError, match=r"one: no run has .*4"):
+        remade(prediction, ladder(n1=ends["n1"]))
+
+
+def test_a_condition_that_is_not_one_is_refused(tmp_path: Path) -> None:
+    prediction = one(tmp_path, of={"algo": "ppo"})
+    with pytest.raises(UserError, match=r"2 conditions have .* name more keys"):
+        score(prediction, ladder(n1=(0.7, 0.8), n4=(0.7, 0.8)))
+
+
+@pytest.mark.parametrize(
+    ("own", "why"),
+    [
+        ({"number": 0.9}, r"interval=\[0.6, 0.8\] with number=0.9: pass \[low, high\]"),
+        ({"interval": [0.8, 0.6]}, "interval"),
+        ({"interval": [0.6]}, "interval"),
+        ({"interval": [0.6, 1.2]}, "interval"),
+        ({"level": 95.0}, "level=95.0: pass a share"),
+        ({"written": "yesterday"}, "written=yesterday: pass a day"),
+        ({"prompts": "all"}, "prompts=all: choose one of last, way"),
+        ({"by": "guess"}, "by=guess: choose one of line, law"),
+        ({"by": "law"}, "by=law: pass one source"),
+        ({"from": ROW["from"][:1]}, "by=line: pass two sources"),
+        ({"from": [{"runs": {}}, {"runs": {}}]}, "by=line: pass two sources .* with `at`"),
+        ({"from": [{"runs": {}, "at": 1.0, "on": 2}]}, "key=on"),
+        ({"of": {}}, "name the sweep"),
+        ({"margin": 0.1}, "one: key=margin: choose one of by, from"),
+        ({"number": "high"}, "number"),
+        ({"known": None}, "known"),
+    ],
+)
+def test_a_wrong_row_is_refused_with_its_key(tmp_path: Path, own: dict[str, Any], why: str) -> None:
+    with pytest.raises(UserError, match=why):
+        one(tmp_path, **own)
+
+
+def test_names_are_plain_and_met_once(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no file of predictions"):
+        read_predictions(tmp_path)
+    with pytest.raises(UserError, match="small letters"):
+        read_predictions(written(tmp_path, **{"No good": {}}))
+    written(tmp_path, one={})
+    (tmp_path / "q.yaml").write_text((tmp_path / "p.yaml").read_text())
+    with pytest.raises(UserError, match="one is in another file too"):
+        read_predictions(tmp_path)
+
+
+def test_the_tracked_predictions_are_what_their_runs_say(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    selection, predictions = cells(load_benchmark()), read_predictions()
+    for prediction in predictions:
+        found = remade(prediction, selection)
+        own = (prediction.number, prediction.low, prediction.high)
+        assert (found.point, found.low, found.high) == pytest.approx(own, abs=1e-3)
+    assert sum(not prediction.known for prediction in predictions) >= 3
+    assert main([]) == 0
+    text = capsys.readouterr().out
+    assert "known when written: 0 of 4 inside" in text and "waits for runs" in text
+    assert main(["--remake"]) == 0
+    assert "ppo_n16_nano_l: 0.835 [0.789, 0.873] (95%); made again 0.835" in capsys.readouterr().out
+
+
+def test_wrong_files_end_the_command_with_their_reason(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--folder", str(written(tmp_path, one={"level": 2.0}))]) == 2
+    assert "predictions: " in capsys.readouterr().err
