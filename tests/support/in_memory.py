@@ -46,7 +46,12 @@ class MemoryCheckpoints(Checkpoints):
     def save(self, snapshot: Snapshot) -> None:
         self.snapshots.append(snapshot)
 
-    def newest(self, chunk: Callable[[int], Chunk], say: Callable[[str], None]) -> Snapshot | None:
+    def newest(
+        self,
+        chunk: Callable[[int], Chunk],
+        say: Callable[[str], None],
+        prepare: Callable[[Mapping[str, Any]], None] = lambda _: None,
+    ) -> Snapshot | None:
         return self.snapshots[-1] if self.snapshots else None
 
 

@@ -16,6 +16,8 @@ from rlhf_lab.tasks import chat
 from rlhf_lab.tasks.lazy_rows import LazyRows
 from rlhf_lab.tasks.offline_prompts import WithOffline
 from rlhf_lab.tasks.pairs import pair_examples
+from rlhf_lab.tasks.prompt_memory import RememberedPrompts
+from rlhf_lab.tasks.prompt_selection import EveryPrompt, PromptSelection
 from rlhf_lab.tasks.prompts import Encode, PromptStream, Render, Shorten, never_shorter
 from rlhf_lab.tasks.protocols import Shortening, Task
 from rlhf_lab.types.randomness import stable_hash
@@ -42,11 +44,20 @@ def build_rollout_prompts(config: Config, pairs: str, tokenizer: Any) -> PromptS
     stream = stream_of(examples, config, tokenizer, "rollout", shuffle=True)
     if not isinstance(examples, LazyRows):
         # Rows of a user's own, which may be too long; generated ones cost more to check.
-        stream.require_fit(config.run.num_rounds * config.run.groups_generated)
+        # A selection may pass over rows.
+        count = config.run.num_rounds * config.run.groups_generated
+        stream.require_fit(len(stream) if config.run.remembers_prompts else count)
     if not config.run.offline_share:
         return stream
     offline = pair_prompts(config, pairs, tokenizer, "offline")
     return WithOffline(stream, offline, config.run.offline_share)
+
+
+def build_selection(config: Config, stream: PromptStream | WithOffline) -> PromptSelection:
+    """Which prompts of the stream each round has."""
+    if config.run.remembers_prompts and isinstance(stream, PromptStream):
+        return RememberedPrompts(stream, config.run, config.mode.max_staleness)
+    return EveryPrompt(stream, config.run.groups_generated)
 
 
 def pair_prompts(config: Config, pairs: str, tokenizer: Any, purpose: str) -> PromptStream:

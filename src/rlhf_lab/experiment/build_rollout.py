@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from rlhf_lab.experiment.build import build_generator, build_reward
-from rlhf_lab.experiment.build_prompts import build_rollout_prompts
+from rlhf_lab.experiment.build_prompts import build_rollout_prompts, build_selection
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.experiment.derived import chunks_per_round, pairs_file, response_tokens
 from rlhf_lab.experiment.generator_devices import generator_devices
@@ -38,11 +38,12 @@ from rlhf_lab.rollout.mode_choices import ExecutorKind, WhenStale
 from rlhf_lab.rollout.pipeline import Pipeline
 from rlhf_lab.rollout.recorded_schedule import read_schedule
 from rlhf_lab.rollout.worker import RolloutWorker
+from rlhf_lab.tasks.prompt_selection import PromptSelection
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.protocols import Generator
 from rlhf_lab.types.randomness import stable_hash, uniforms
 from rlhf_lab.types.rollouts import Chunk
-from rlhf_lab.types.samples import OFFLINE, Prompt
+from rlhf_lab.types.samples import OFFLINE
 
 
 def build_worker(config: Config, sources: Sources, policy: Any | None = None) -> RolloutWorker:
@@ -163,28 +164,29 @@ def build_pipeline(
             f"{stream.num_dropped} prompts of more than task.max_prompt_tokens="
             f"{config.task.max_prompt_tokens} are left out, {len(stream)} are kept"
         )
+    selection = build_selection(config, stream)
     recorded = None
     if mode.is_replay:
         recorded = read_schedule(Path(mode.schedule), mode, config.run, config.generator)
     return Pipeline(
         build_executor(config, sources, policy, report),
         build_budget(config),
-        functools.partial(chunk_of, config, stream),
+        functools.partial(chunk_of, config, selection),
         chunks_per_round(config),
         mode,
         recorded,
         should_stop,
         report,
+        selection,
     )
 
 
-def chunk_of(config: Config, stream: Sequence[Prompt], number: int) -> Chunk:
+def chunk_of(config: Config, selection: PromptSelection, number: int) -> Chunk:
     """The chunk of this number, counted over all rounds."""
     run, size = config.run, config.generator.chunk_groups
     round_, index = divmod(number, chunks_per_round(config))
-    start = round_ * run.groups_generated + index * size
-    end = min(start + size, (round_ + 1) * run.groups_generated)
-    prompts = tuple(stream[position] for position in range(start, end))
+    places = range(index * size, min((index + 1) * size, run.groups_generated))
+    prompts = tuple(selection.prompt(round_, place) for place in places)
     return Chunk(round_, index, prompts, run.group_size, config.algo.needs.greedy)
 
 

@@ -37,6 +37,7 @@ from rlhf_lab.experiment.checks_models import (
     check_proxy,
 )
 from rlhf_lab.experiment.checks_pairs import check_offline, check_pairs, unknown_writers
+from rlhf_lab.experiment.checks_prompts import check_prompts
 from rlhf_lab.experiment.checks_references import check_judge, check_references
 from rlhf_lab.experiment.checks_rewards import check_rules, check_shaping, unknown_violations
 from rlhf_lab.experiment.checks_teacher import check_teacher
@@ -118,6 +119,7 @@ RULES: tuple[Callable[[Config], None], ...] = (
     check_shaping,
     check_pairs,
     check_offline,
+    check_prompts,
     check_samples,
     check_own_kernels,
     check_kernels,

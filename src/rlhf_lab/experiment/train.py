@@ -71,7 +71,7 @@ def learn(
     for warning in warnings(config):
         report(f"warning: {warning}")
     pipe = build_pipeline(config, sources, model, tokenizer, report, should_stop)
-    start = output.checkpoints.newest(pipe.chunk, report)
+    start = output.checkpoints.newest(pipe.chunk, report, pipe.restore_prompts)
     begin = start.round if start else 0
     refuse_past_pause(config, begin)
     if start:

@@ -21,10 +21,12 @@ from rlhf_lab.rollout.mode import Mode
 from rlhf_lab.rollout.mode_choices import WeightPolicy, WhenStale
 from rlhf_lab.rollout.partial_rollout import PartialRollout, segments_of
 from rlhf_lab.rollout.prefetch import ChunkPrefetcher
-from rlhf_lab.types.data import Weights
+from rlhf_lab.tasks.prompt_selection import EveryPrompt, PromptSelection
+from rlhf_lab.types.data import Metrics, Weights
 from rlhf_lab.types.errors import StopRequested
 from rlhf_lab.types.protocols import WeightFeed
 from rlhf_lab.types.rollouts import Chunk, Rollout
+from rlhf_lab.types.samples import Group
 
 POLL_SECONDS = 0.25
 
@@ -33,7 +35,8 @@ class Pipeline:
     """chunk(number): the run's n-th chunk, the same whenever it is called.
 
     recorded: the schedule to repeat, by chunk number (replay mode). should_stop: read while it
-    waits. report: receives the generators' notes for the user.
+    waits. report: receives the generators' notes for the user. selection: what `chunk` takes its
+    prompts from.
     """
 
     def __init__(
@@ -46,11 +49,14 @@ class Pipeline:
         recorded: Mapping[int, Segments] | None = None,
         should_stop: Callable[[], bool] = lambda: False,
         report: Callable[[str], None] = lambda _: None,
+        selection: PromptSelection | None = None,
     ) -> None:
         self._report = report
         self._executor = executor
         self._budget = budget
-        self._chunk = ChunkPrefetcher(chunk, 2 * chunks_per_round)
+        self._selection = selection or EveryPrompt((), 0)
+        ahead = 2 * chunks_per_round if self._selection.is_known_ahead else 0
+        self._chunk = ChunkPrefetcher(chunk, ahead)
         self._chunks_per_round = chunks_per_round
         self._mode = mode
         self._recorded = recorded
@@ -172,6 +178,11 @@ class Pipeline:
         taken, self._pending = self._pending[:count], self._pending[count:]
         return self._account(weights.version, taken, chosen, dropped)
 
+    def observe(self, round_: int, groups: Sequence[Group]) -> Metrics:
+        """Let later prompts follow from the results of a round, before its weights are filled in.
+        Gives metrics of the selection."""
+        return self._selection.observe(round_, groups)
+
     def _account(
         self,
         version: int,
@@ -250,7 +261,12 @@ class Pipeline:
                 QueuedChunk(pending.number, pending.version, pending.is_refunded, rollout)
             )
         generated, in_flight = self.tokens()
-        counters = {"budget": self._budget.state(), "taken_tokens": generated - in_flight}
+        counters: dict[str, Any] = {
+            "budget": self._budget.state(),
+            "taken_tokens": generated - in_flight,
+        }
+        if selected := self._selection.state():
+            counters["prompts"] = selected
         return counters, queued
 
     def history(self) -> dict[int, Weights]:
@@ -265,6 +281,7 @@ class Pipeline:
         weights: Mapping[int, Weights],
     ) -> None:
         """Continue from a checkpoint: finished chunks are kept, the others generated again."""
+        self.restore_prompts(counters)
         self._budget.restore(counters["budget"])
         self._generated = counters["taken_tokens"]
         self._history = dict(weights)
@@ -286,6 +303,10 @@ class Pipeline:
                 self._pending.append(pending)
                 self._count(chunk.rollout)
             pending.is_refunded = chunk.is_refunded
+
+    def restore_prompts(self, counters: Mapping[str, Any]) -> None:
+        """Take the selection of prompts from a checkpoint, whose chunks can then be read."""
+        self._selection.restore(counters.get("prompts", {}))
 
     def chunk(self, number: int) -> Chunk:
         """The run's n-th chunk."""

@@ -81,8 +81,16 @@ class PromptStream(Sequence[Prompt]):
         return len(self._examples)
 
     def __getitem__(self, index: int) -> Prompt:  # type: ignore[override]
+        return self.of_row(self.row(index), index)
+
+    def row(self, index: int) -> int:
+        """The row of the split that stands at an index."""
         epoch, position = divmod(index, len(self._examples))
-        whole = self._examples[int(self._order(epoch)[position])]
+        return int(self._order(epoch)[position])
+
+    def of_row(self, row: int, number: int) -> Prompt:
+        """The prompt of a row of the split, under a number of the run."""
+        whole = self._examples[row]
         example, tokens = fit(
             whole, self._encode, self._shorten, self._max_prompt_tokens, self._render
         )
@@ -92,7 +100,7 @@ class PromptStream(Sequence[Prompt]):
                 f"task.max_prompt_tokens={self._max_prompt_tokens}: raise it, or shorten the row; "
                 "`rlhf-lab data` counts such rows, and with data.out=FOLDER it leaves them out"
             )
-        return Prompt(index, tokens, example)
+        return Prompt(number, tokens, example)
 
     def require_fit(self, count: int) -> None:
         """Refuse now what `stream[i]` would refuse for one of the first `count` prompts.
@@ -100,7 +108,7 @@ class PromptStream(Sequence[Prompt]):
         No tokenizer makes more tokens than bytes, so short texts need not be encoded.
         """
         for index in range(min(count, len(self))):
-            example = self._examples[int(self._order(0)[index])]
+            example = self._examples[self.row(index)]
             if len(self._render(example).encode("utf-8")) > self._max_prompt_tokens:
                 self[index]
 

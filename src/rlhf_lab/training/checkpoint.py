@@ -15,6 +15,7 @@ from contextlib import ExitStack
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from rlhf_lab.runs.atomic_folder import CorruptFolder, atomic_folder, flush, remove_drafts, verify
 from rlhf_lab.runs.extents import EMPTY, GrowingFile, cut_all
@@ -142,12 +143,18 @@ class Checkpoints:
         for old in saved_checkpoints(self._folder)[: -self._options.keep]:
             shutil.rmtree(old)
 
-    def newest(self, chunk: Callable[[int], Chunk], say: Callable[[str], None]) -> Snapshot | None:
-        """The newest intact checkpoint, None if there is none. `say` reports damaged ones."""
+    def newest(
+        self,
+        chunk: Callable[[int], Chunk],
+        say: Callable[[str], None],
+        prepare: Callable[[Mapping[str, Any]], None] = lambda _: None,
+    ) -> Snapshot | None:
+        """The newest intact checkpoint, None if there is none. `say` reports damaged ones. See
+        `read` for the others."""
         for folder in reversed(saved_checkpoints(self._folder)):
             try:
                 verify(folder, (STATE, optimizer_file(folder), QUEUE))
-                found = read(folder, chunk)
+                found = read(folder, chunk, prepare)
             except (CorruptFolder, Unreadable) as error:
                 say(f"checkpoint {error}: using the one before it")
                 continue

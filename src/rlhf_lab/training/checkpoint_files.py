@@ -70,9 +70,15 @@ def saved_checkpoints(folder: Path) -> list[Path]:
     return sorted(path for path in paths if NAME.fullmatch(path.name) and path.is_dir())
 
 
-def read(folder: Path, chunk: Callable[[int], Chunk]) -> Snapshot:
-    """Read a verified checkpoint. chunk(number): the chunk with its prompts."""
+def read(
+    folder: Path,
+    chunk: Callable[[int], Chunk],
+    prepare: Callable[[Mapping[str, Any]], None] = lambda _: None,
+) -> Snapshot:
+    """Read a verified checkpoint. chunk(number): the chunk with its prompts. prepare(counters) is
+    called before it."""
     state = read_json(folder / STATE, State)
+    prepare(state["counters"])
     found = [(WEIGHTS.fullmatch(path.name), path) for path in sorted(folder.glob("weights-*"))]
     weights = {int(match[1]): owned(read_tensors(path)) for match, path in found if match}
     if state["round"] != int(folder.name) or state["round"] not in weights:

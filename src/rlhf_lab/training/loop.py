@@ -138,6 +138,7 @@ class Loop:
             if self.run_options.buffer_rounds:
                 metrics |= replay_metrics(drawn, len(groups), round_)
                 self.replay.store(round_, rollouts, fresh)
+            metrics |= self.pipeline.observe(round_, rollouts.groups)
             with self._span("sync", round_):
                 new = self.engine.weights(version=round_ + 1)
                 self._move_reference(round_ + 1)

@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.prompt_options import PromptOptions
 
 
 class ReturnScaling(StrEnum):
@@ -28,7 +29,7 @@ class ReplayChoice(StrEnum):
 
 
 @dataclass(frozen=True)
-class RunOptions(limits.Limited, key="run"):
+class RunOptions(PromptOptions, key="run"):
     """How much is trained, and how much of it on samples of one round (N, T, K; S is
     mode.max_staleness)."""
 
@@ -183,3 +184,8 @@ class RunOptions(limits.Limited, key="run"):
     def groups_generated(self) -> int:
         """Groups written for a round."""
         return math.ceil(self.groups_fresh * max(1.0, self.oversample))
+
+    @property
+    def groups_repeated(self) -> int:
+        """Prompts of a round that prompts=replay may draw again."""
+        return math.floor(self.groups_generated * self.repeat_share)

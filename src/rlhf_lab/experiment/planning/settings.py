@@ -63,12 +63,12 @@ class Settings:
     def recipe(self) -> RunOptions:
         """Refuses numbers out of range, and updates that do not make whole rounds."""
         return RunOptions(
-            self.updates,
-            self.groups_per_update,
-            self.updates_per_round,
-            self.passes,
-            self.group_size,
-            self.oversample,
+            updates=self.updates,
+            groups_per_update=self.groups_per_update,
+            updates_per_round=self.updates_per_round,
+            passes=self.passes,
+            group_size=self.group_size,
+            oversample=self.oversample,
         )
 
     @property

@@ -1,0 +1,91 @@
+"""The options of group `run` that decide which prompts a round draws."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from rlhf_lab.types import limits
+from rlhf_lab.types.errors import UserError
+
+POOL = "after online difficulty filtering, arXiv:2504.03380"
+REPLAY = "Prompt Replay, arXiv:2603.21177"
+
+
+class PromptChoice(StrEnum):
+    """Which prompts a round draws: the next ones of the stream, those among them that are neither
+    always nor never solved, or again those of earlier rounds whose pass rate is nearest to 1/2."""
+
+    stream = "stream"
+    pool = "pool"
+    replay = "replay"
+
+
+@dataclass(frozen=True)
+class PromptOptions(limits.Limited, key="run"):
+    """Which prompts a round draws, by the results of earlier rounds."""
+
+    prompts: PromptChoice = limits.option(
+        PromptChoice.stream,
+        about=(
+            "Prompts of a round: the next ones (stream), without those always or never solved of "
+            "late (pool), or in part again those solved about half of the time (replay)."
+        ),
+        source=f"{POOL}; {REPLAY}",
+    )
+    pass_groups: int = limits.count(
+        1,
+        most=1024,
+        about=(
+            "Latest groups of a prompt whose mean reward is its pass rate; prompts=pool leaves "
+            "nothing out that has had fewer."
+        ),
+    )
+    rest_rounds: int = limits.count(
+        64,
+        about=(
+            "Rounds that prompts=pool leaves a prompt out for after a group, if its pass rate is "
+            "then 0 or 1."
+        ),
+        source=POOL,
+    )
+    repeat_share: float = limits.number(
+        0.5,
+        above=0,
+        below=1,
+        about="Largest share of a round's prompts that prompts=replay draws again.",
+        source=REPLAY,
+    )
+    cooldown_rounds: int = limits.count(
+        5,
+        about="Rounds after which prompts=replay may draw a prompt again.",
+        source=REPLAY,
+    )
+    most_repeats: int = limits.count(
+        5,
+        about="How often prompts=replay draws one prompt again in a run.",
+        source=REPLAY,
+    )
+    pass_least: float = limits.share(
+        0.24,
+        about="Smallest pass rate of a prompt that prompts=replay draws again.",
+        source=REPLAY,
+    )
+    pass_most: float = limits.share(
+        0.7,
+        about="Largest pass rate of a prompt that prompts=replay draws again.",
+        source=REPLAY,
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.pass_least > self.pass_most:
+            raise UserError(
+                f"run.pass_least={self.pass_least:g} with run.pass_most={self.pass_most:g}: no "
+                "pass rate is between them; pass run.pass_least=0.24 run.pass_most=0.7"
+            )
+
+    @property
+    def remembers_prompts(self) -> bool:
+        """Whether results of earlier rounds decide what is drawn."""
+        return self.prompts is not PromptChoice.stream
