@@ -33,7 +33,7 @@ NAMES = sorted(path.stem for path in FOLDER.glob("*.yaml") if path.stem not in S
 NANO = "_nano"
 QUESTIONS = sorted(name.removesuffix(NANO) for name in NAMES if name.endswith(NANO))
 # Their full forms are not on TL;DR.
-OTHER_TASKS = {"chats", "verified_answers"}
+OTHER_TASKS = {"chats", "prompt_pools", "verified_answers"}
 # A real model that a laptop trains: there is no smaller form that could follow instructions.
 OF_ONE_SIZE = ["instructions_smollm2"]
 SEEDS = ["1", "2", "3", "4", "5"]
@@ -44,6 +44,7 @@ OTHER_STAGES = {
     # With one that fails, as a stratum of its own.
     "off_policy_ladder_nano": ["1", "2", "3", "4", "5", "6", "7", "8", "9"],
     "verified_answers_nano": ["1", "2", "3", "4", "5", "6", "7", "8"],
+    "prompt_pools_nano": ["1", "2", "3", "4", "5", "6", "7", "8"],
     "learning_rate_nano": ["101", "102"],
     # 90 conditions, of which the fitted boundary takes all.
     "staleness_rate_nano": ["1", "3", "4", "5", "6"],
@@ -239,6 +240,7 @@ BUDGETS = {
     "lag_distribution": ((256, 256 * 4), (256, 8 * 4)),
     "chats": ((390, 256 * 2), (256, 8 * 2)),
     "verified_answers": ((512, 252 * 4), (384, 32 * 8)),
+    "prompt_pools": ((512, 252 * 4), (384, 32 * 8)),
     "over_optimisation": ((256, 256 * 4), (160, 32 * 4)),
 }
 # What these change is the budget itself.
