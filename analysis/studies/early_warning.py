@@ -38,6 +38,7 @@ from rlhf_lab_analysis.tables.gather import gather
 from rlhf_lab_analysis.tables.table import count
 from rlhf_lab_analysis.words import UPDATES
 
+TRACKED = Path(__file__).parents[1] / "benchmark" / "tables.parquet"
 SWEEP = "staleness_rate_nano"
 # What such runs differ in, and what a condition's name may lack.
 RATE = "optim.lr"
@@ -147,12 +148,9 @@ def parser() -> argparse.ArgumentParser:
 
 def selection_of(sources: Sequence[str]) -> Selection:
     """The runs that are asked for. Raises UserError if none collapses, or all do."""
-    if sources:
-        selection = cells(gather(sources, by=(RATE,)))
-    else:
-        from rlhf_lab_analysis.benchmark.kept import load_benchmark
-
-        selection = cells(load_benchmark()).only(sweep=SWEEP)
+    selection = cells(gather(sources or [str(TRACKED)], by=(RATE,)))
+    if not sources:
+        selection = selection.only(sweep=SWEEP)
     fallen, stable, _ = outcomes(selection)
     if not fallen or not stable:
         raise UserError(
