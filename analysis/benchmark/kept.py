@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.comparison.registry.definitions import read_registries
 from rlhf_lab_analysis.comparison.registry.gates import gated, without
 from rlhf_lab_analysis.sources.axes import AXES
-from rlhf_lab_analysis.sources.record import joined
-from rlhf_lab_analysis.tables.compact import compact
+from rlhf_lab_analysis.sources.record import Record, Row, joined
+from rlhf_lab_analysis.tables.compact import compact, without_paths
+from rlhf_lab_analysis.tables.frames import OWN
 from rlhf_lab_analysis.tables.gather import gather, read
 from rlhf_lab_analysis.tables.store import save
 from rlhf_lab_analysis.tables.table import Tables, make_tables
@@ -40,7 +42,7 @@ SIGNALS = (
     "kl/policy_reference_k1",
 )  # fmt: skip
 COURSE = ("total/rounds", "total/updates", "reward/mean", *SIGNALS)
-METRICS = tuple(dict.fromkeys((*(axis.key for axis in AXES), *JUDGED, *RECORDED, *COURSE)))
+METRICS = tuple(dict.fromkeys((*(axis.key for axis in AXES), *JUDGED, *RECORDED)))
 OF_COLLAPSE = ("updates_before_collapse", "boundary_slope")
 
 
@@ -56,7 +58,9 @@ def save_benchmark(sources: Sequence[str], path: Path = TABLES) -> Tables:
     kept = dict.fromkeys(sweeps_of_collapse(), COURSE)
     found = [read(saved)] if saved else []
     found += [compact(read(runs), POINTS, kept)] if runs else []
-    tables = make_tables(joined(found), metrics=METRICS, by=BY)
+    reading = joined(found)
+    records = tuple(small(one, kept.get(one.facts.sweep, ())) for one in reading.records)
+    tables = make_tables(replace(reading, records=records), by=BY)
     unfinished = tables.runs.loc[tables.runs["state"] != "finished", "place"]
     if len(unfinished):
         raise UserError(
@@ -71,6 +75,17 @@ def save_benchmark(sources: Sequence[str], path: Path = TABLES) -> Tables:
     if len(weak.runs):
         save(weak, weak_of(path))
     return good
+
+
+def small(record: Record, course: Sequence[str]) -> Record:
+    """The run with METRICS and those of its course alone, where it has them."""
+    rounds = [chosen(row, dict.fromkeys((*METRICS, *course))) for row in record.rounds]
+    evals = [chosen(row, (*METRICS, *OWN)) for row in record.evals]
+    return without_paths(replace(record, rounds=rounds, evals=evals))
+
+
+def chosen(row: Row, names: Iterable[str]) -> Row:
+    return {name: row[name] for name in names if name in row}
 
 
 def sweeps_of_collapse() -> set[str]:

@@ -2,8 +2,8 @@
 
 python -m rlhf_lab_analysis.studies.early_warning [TABLES...] [--docs docs/warnings.md]
 
-TABLES: runs or tables with all rounds of runs of which some collapse; without any, the tracked
-benchmark's `staleness_rate_nano`. The question stands in arXiv:2602.17616, which has ESS and
+TABLES: runs or tables with all rounds of runs of which some collapse; without any, those of
+`staleness_rate_nano` that are kept in `analysis/benchmark/collapses.parquet`. The question stands in arXiv:2602.17616, which has ESS and
 gradient norm predict collapse, and in reports that neither did.
 """
 
@@ -38,7 +38,7 @@ from rlhf_lab_analysis.tables.gather import gather
 from rlhf_lab_analysis.tables.table import count
 from rlhf_lab_analysis.words import UPDATES
 
-TRACKED = Path(__file__).parents[1] / "benchmark" / "tables.parquet"
+TRACKED = Path(__file__).parents[1] / "benchmark" / "collapses.parquet"
 SWEEP = "staleness_rate_nano"
 # What such runs differ in, and what a condition's name may lack.
 RATE = "optim.lr"
@@ -149,8 +149,6 @@ def parser() -> argparse.ArgumentParser:
 def selection_of(sources: Sequence[str]) -> Selection:
     """The runs that are asked for. Raises UserError if none collapses, or all do."""
     selection = cells(gather(sources or [str(TRACKED)], by=(RATE,)))
-    if not sources:
-        selection = selection.only(sweep=SWEEP)
     fallen, stable, _ = outcomes(selection)
     if not fallen or not stable:
         raise UserError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.sources.axes import number
@@ -44,7 +45,22 @@ def thin(record: Record, points: int, kept: Sequence[str] = ()) -> Record:
     if kept:
         whole = {id(row) for row in rounds}
         rounds = [row if id(row) in whole else course(row, kept) for row in record.rounds]
-    return replace(record, config=config, rounds=rounds)
+    return without_paths(replace(record, config=config, rounds=rounds))
+
+
+def without_paths(record: Record) -> Record:
+    """The run with its place and its project below the folder of its sweep, not below the root of
+    the machine on which it was made."""
+    facts = replace(record.facts, project=portable(record.facts.project, record.facts.sweep))
+    return replace(record, place=portable(record.place, record.facts.sweep), facts=facts)
+
+
+def portable(place: str, sweep: str) -> str:
+    """An absolute path from the sweep's folder on, or its last name alone; what is none stays."""
+    parts = Path(place).parts
+    if not place.startswith("/") or len(parts) < 2:
+        return place
+    return "/".join(parts[parts.index(sweep) :] if sweep in parts else parts[-1:])
 
 
 def course(row: Row, kept: Sequence[str]) -> Row:
