@@ -3,8 +3,9 @@
 python -m rlhf_lab_analysis.studies.early_warning [TABLES...] [--docs docs/warnings.md]
 
 TABLES: runs or tables with all rounds of runs of which some collapse; without any, those of
-`staleness_rate_nano` that are kept in `analysis/benchmark/collapses.parquet`. The question stands in arXiv:2602.17616, which has ESS and
-gradient norm predict collapse, and in reports that neither did.
+`staleness_rate_nano` that are kept in `analysis/benchmark/collapses.parquet`. The question stands
+in arXiv:2602.17616, which has ESS and gradient norm predict collapse, and in reports that neither
+did.
 """
 
 from __future__ import annotations

@@ -87,7 +87,7 @@ def test_nothing_of_the_machine_is_kept(tmp_path: Path) -> None:
 
 
 def paths_in(frame: pd.DataFrame, root: str) -> list[str]:
-    """The columns with a text that names a folder of a machine; `source` is where they were read."""
+    """The columns with a text that names a folder; `source` is where they were read."""
     texts = frame.drop(columns="source").select_dtypes("object").astype(str)
     return [name for name in texts if texts[name].str.contains(root, regex=False).any()]
 
