@@ -144,7 +144,10 @@ def rule_of_two(data: Censored, staleness_N: Floats, level: float) -> tuple[Inte
     with np.errstate(divide="ignore"):
         logs_N = np.log(staleness_N)
     bends = np.linspace(lows, highs, BENDS)
-    fits = [fit_thresholds(data, ones, -np.maximum(logs_N - bend, 0)) for bend in bends]
+    fits: list[ThresholdFit] = []
+    for bend in bends:
+        before = fits[-1] if fits else None
+        fits.append(fit_thresholds(data, ones, -np.maximum(logs_N - bend, 0), before))
     values = np.array([fit.log_likelihood for fit in fits])
     best = int(values.argmax())
     factor = small_sample_factor(len(logs_N), 2, 1)

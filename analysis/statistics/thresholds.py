@@ -56,9 +56,13 @@ def small_sample_factor(thresholds: int, parameters: int, tested: int) -> float:
 
 
 def fit_thresholds(
-    data: Censored, design_NP: Floats, offset_N: Floats | float = 0.0
+    data: Censored,
+    design_NP: Floats,
+    offset_N: Floats | float = 0.0,
+    near: ThresholdFit | None = None,
 ) -> ThresholdFit:
-    """The maximum of the likelihood. design_NP may have no columns."""
+    """The maximum of the likelihood. design_NP may have no columns. near: a fit to begin at, for
+    one of many that differ little; there is one maximum, wherever it begins."""
     columns = design_NP.shape[1]
     low_N, high_N = data.low_N - offset_N, data.high_N - offset_N
     least = LEAST_SCALE * data.step
@@ -68,8 +72,11 @@ def fit_thresholds(
         np.where(np.isfinite(low_N), low_N + data.step, high_N - data.step),
     )
     begin = np.linalg.lstsq(design_NP, middle_N, rcond=None)[0] if columns else np.empty(0)
+    start = np.append(begin, 1.0) / data.step
+    if near is not None:
+        start = np.append(near.coefficients, 1.0) / near.scale
     found = optimize.minimize(
-        loss_of, np.append(begin, 1.0) / data.step, (low_N, high_N, design_NP), jac=True,
+        loss_of, start, (low_N, high_N, design_NP), jac=True,
         method="L-BFGS-B", bounds=[(None, None)] * columns + [(1 / MOST_SCALE, 1 / least)],
         options={"ftol": 1e-12, "gtol": 1e-8, "maxiter": 500},
     )  # fmt: skip
@@ -113,8 +120,11 @@ def profile_interval(
         small_sample_factor(len(design_NP), design_NP.shape[1], 1),
     )
 
+    fixed = ThresholdFit(np.delete(whole.coefficients, column), whole.scale, 0.0)
+
     def excess(value: float) -> float:
-        fixed = fit_thresholds(data, rest_NP, design_NP[:, column] * value)
+        nonlocal fixed
+        fixed = fit_thresholds(data, rest_NP, design_NP[:, column] * value, fixed)
         return 2 * factor * (whole.log_likelihood - fixed.log_likelihood) - allowed
 
     low, high = (end_of(excess, point, sign * data.step) for sign in (-1.0, 1.0))
