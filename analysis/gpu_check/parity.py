@@ -77,7 +77,7 @@ def passed(network: PolicyWithValues, layout: PassLayout, device: str) -> dict[s
     """Log-probs, values, and the gradient of their sum, on the CPU."""
     batch = batch_for(device)
     network.zero_grad(set_to_none=True)
-    logp_BT, _, value_BT, _ = network(token_rows(batch), PassKind.both, layout)
+    logp_BT, _, value_BT, *_ = network(token_rows(batch), PassKind.both, layout)
     assert value_BT is not None
     ((logp_BT + value_BT) * batch.mask_BT).sum().backward()
     gradients = [p.grad.flatten() for p in network.parameters() if p.grad is not None]

@@ -26,10 +26,11 @@ pytestmark = pytest.mark.usefixtures("costly")
 # Of any two conditions; they take no sweep of their own.
 FOR_ANY = ("aggregates", "differences", "frontier", "pareto")
 # They are read from the figures of any runs, as win-rate over KL, and the front of cost and
-# win-rate; catching up is figure 3 of its runs. Mismatch is read as differences of conditions.
+# win-rate; catching up is figure 3 of its runs. The others are read as differences of conditions.
 WITHOUT_FIGURE = (
     *("kl_frontier", "compute_optimal", "catch_up", "learning_rate", "replay"),
-    "mismatch_staleness",
+    *("mismatch_staleness", "corrections_2026", "distill", "prompt_pools", "single_rollout"),
+    "adapters",
 )
 OF_SWEEPS = [
     (name, sweep) for name, spec in FIGURES.items() for sweep in spec.sweeps if sweep in QUESTIONS
