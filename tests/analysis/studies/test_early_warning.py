@@ -72,3 +72,10 @@ def test_runs_of_which_none_collapses_are_refused(
 
 def test_all_signals_are_kept_of_every_round() -> None:
     assert {*SIGNALS} == {*KEPT}
+
+
+def test_the_page_is_that_of_the_runs_that_are_kept(tmp_path: Path) -> None:
+    page, copy = Path(__file__).parents[3] / "docs" / "warnings.md", tmp_path / "page.md"
+    copy.write_text(page.read_text())
+    assert main(["--docs", str(copy)]) == 0
+    assert copy.read_text() == page.read_text()
