@@ -75,7 +75,7 @@ def by_setting(cell: Cell) -> Hashable:
 
 
 def courses_of(selection: Selection, signal: str, stratum: Stratum) -> Iterator[Course]:
-    """The course of a signal in each run, until the run collapses or ends."""
+    """The course of a signal in each run, with the round at which the run collapses."""
     for cell in selection.cells:
         for rows in cell.recorded.values():
             kept: pd.DataFrame = rows[rows[UPDATES].notna()]
