@@ -16,7 +16,13 @@ from pathlib import Path
 
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab_analysis.benchmark.gallery import write_gallery
-from rlhf_lab_analysis.benchmark.kept import TABLES, load_benchmark, load_weak, save_benchmark
+from rlhf_lab_analysis.benchmark.kept import (
+    TABLES,
+    load_benchmark,
+    load_collapses,
+    load_weak,
+    save_benchmark,
+)
 from rlhf_lab_analysis.benchmark.page import page
 from rlhf_lab_analysis.benchmark.timeline_picture import write_timeline_picture
 from rlhf_lab_analysis.command import exit_code
@@ -28,6 +34,8 @@ from rlhf_lab_analysis.comparison.registry.planning import core_seconds
 from rlhf_lab_analysis.comparison.selection import Selection, cells
 from rlhf_lab_analysis.markdown import split_at_markers
 from rlhf_lab_analysis.tables.table import Tables, count
+
+NONE = Selection((), ())
 
 
 def parser() -> argparse.ArgumentParser:
@@ -62,19 +70,22 @@ def run(given: argparse.Namespace, console: Console) -> None:
 def write(given: argparse.Namespace, tables: Tables, console: Console) -> None:
     """Decide all claims, and write the page, the gallery and the picture that are asked for."""
     registries, selection = read_registries(), cells(tables)
-    found = [decide_all(one, selection, Criteria()) for one in registries]
+    collapses = load_collapses(given.tables)
+    fallen = cells(collapses) if collapses else NONE
+    together = Selection(selection.cells + fallen.cells, selection.left_out + fallen.left_out)
+    found = [decide_all(one, together, Criteria()) for one in registries]
     for made in (one.answer for decisions in found for one in decisions.decided):
         console.print(f"{made.verdict}: {made.claim} ({made.setting}) {made.evidence}")
     if given.docs:
         weak = load_weak(given.tables)
-        every = [tables, *([weak] if weak else [])]
+        every = [each for each in (tables, collapses, weak) if each]
         found_stages = (row for one in registries for each in every for row in stages_of(one, each))
         stages = sorted(found_stages, key=lambda stage: (stage.task, stage.model, stage.seed))
-        write_page(given.docs, page(tables, selection, weak, found, stages, Criteria()))
+        write_page(given.docs, page(tables, selection, collapses, weak, found, stages))
         console.print(f"wrote {given.docs}")
     if given.gallery:
         folder = given.figures or given.gallery.parent / "figures" / "benchmark"
-        write_gallery(selection, found, given.gallery, folder, console)
+        write_gallery((selection, fallen), found, given.gallery, folder, console)
     if given.picture:
         console.print(f"wrote {write_timeline_picture(selection, given.picture)}")
 

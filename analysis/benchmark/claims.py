@@ -9,7 +9,7 @@ import argparse
 from pathlib import Path
 
 from rlhf_lab.runs.trackers.console import Console
-from rlhf_lab_analysis.benchmark.kept import TABLES
+from rlhf_lab_analysis.benchmark.kept import COLLAPSES, TABLES
 from rlhf_lab_analysis.comparison.registry.answers import Criteria
 from rlhf_lab_analysis.comparison.registry.decisions import Decision, Decisions, decide_all
 from rlhf_lab_analysis.comparison.registry.definitions import FOLDER, read_registries
@@ -30,7 +30,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(given: argparse.Namespace, console: Console) -> None:
     """Print the verdicts of all files of claims."""
-    tables = gather(given.sources or [str(TABLES)])
+    tables = gather(given.sources or [str(TABLES), str(COLLAPSES)])
     for registry in read_registries(given.claims):
         kept, failed = gated(registry, tables)
         found = decide_all(registry, cells(kept), Criteria())

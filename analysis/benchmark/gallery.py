@@ -25,13 +25,14 @@ CLAIMS = "claims"
 
 
 def write_gallery(
-    selection: Selection,
+    selections: Sequence[Selection],
     found: Sequence[Decisions],
     page: Path,
     folder: Path,
     console: Console,
 ) -> None:
-    """Draw all figures into the folder, and write the page that shows them."""
+    """Draw all figures into the folder, each of the first selection that allows it, and write the
+    page that shows them."""
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.iterdir():
         old.unlink()
@@ -40,9 +41,11 @@ def write_gallery(
     for place, drawn in enumerate(claims_forest(decided)):
         lines += entry(page_name(CLAIMS, place), drawn, drawn.caption, folder, page)
     for name, spec in FIGURES.items():
-        if lacks := missing(name, selection):
-            console.print(f"not drawn: {name}: {lacks}")
+        lacks = [missing(name, one) for one in selections]
+        if all(lacks):
+            console.print(f"not drawn: {name}: {lacks[0]}")
             continue
+        selection = selections[lacks.index("")]
         for place, drawn in enumerate(draw_pages(name, selection)):
             lines += entry(page_name(name, place), drawn, f"{spec.caption}.", folder, page)
     page.write_text("\n".join(lines), encoding="utf-8")

@@ -18,9 +18,12 @@ from rlhf_lab_analysis.tables.store import save
 from rlhf_lab_analysis.tables.table import Tables, make_tables
 
 TABLES = Path(__file__).parent / "tables.parquet"
+# Of the sweeps whose runs are to collapse, with every round; early_warning.py reads it too.
+COLLAPSES = TABLES.with_name("collapses.parquet")
 POINTS = 16
 # Keys that sweeps vary, which distinguish conditions of equal names.
 BY = ("optim.schedule_per", "run.updates")
+BY_OF_COLLAPSES = ("optim.lr",)
 JUDGED = (
     "gold/win_rate", "gold/mean", "gold/win_rate_length_controlled", "proxy/mean",
     "proxy/win_rate", "gap/win_rate", "kl/sft_k1", "kl/sft_k3", "ppl/sft_response",
@@ -102,6 +105,12 @@ def weak_of(path: Path) -> Path:
 def load_benchmark(path: Path = TABLES) -> Tables:
     """The benchmark's tables, of the runs that pass the gates."""
     return gather([str(path)], by=BY)
+
+
+def load_collapses(path: Path = TABLES) -> Tables | None:
+    """The runs that were made to collapse, kept beside these tables; None if there are none."""
+    kept = path.with_name(COLLAPSES.name)
+    return gather([str(kept)], by=BY_OF_COLLAPSES) if kept.is_file() else None
 
 
 def load_weak(path: Path = TABLES) -> Tables | None:

@@ -26,31 +26,36 @@ HEAD = ("claim", "source", "setting", "verdict", "difference", "power", "runs")
 def page(
     tables: Tables,
     selection: Selection,
+    collapses: Tables | None,
     weak: Tables | None,
     found: Sequence[Decisions],
     stages: Sequence[Stage],
-    criteria: Criteria,
 ) -> list[str]:
-    """All lines between the page's markers. weak: the runs that the gates stopped."""
+    """All lines between the page's markers. collapses: the runs that were made to collapse. weak:
+    those that the gates stopped."""
     every = [one for decisions in found for one in decisions.decided]
     lines = [f"{tables.overview}. {distinct_text(selection)} {verdicts_text(every)}", ""]
+    if collapses:
+        lines += [f"Besides, with every round, for claims on collapse: {collapses.overview}.", ""]
     for question in dict.fromkeys(one.claim.row["question"] for one in every):
         rows = tuple(row(one) for one in every if one.claim.row["question"] == question)
         lines += [f"## {question}", *markdown(HEAD, rows), ""]
     lines += ["## Not decided", "", *undecided(every, found), ""]
     lines += ["## Not run yet", "", *waiting(found), ""]
     lines += ["## Stages", "", *stage_lines(found, stages), ""]
-    lines += ["## Results", "", *result_lines(tables, selection, criteria)]
+    lines += ["## Results", "", *result_lines(tables, selection)]
+    if collapses:
+        lines += result_lines(collapses, cells(collapses))
     if weak:
         lines += ["## Results of the stages that fail the gates", "", f"{weak.overview}.", ""]
-        lines += result_lines(weak, cells(weak), criteria)
+        lines += result_lines(weak, cells(weak))
     left_out = [f"- {line}" for line in selection.left_out]
     return [*lines, "## Not counted", "", *(left_out or ["Nothing."]), ""]
 
 
-def result_lines(tables: Tables, selection: Selection, criteria: Criteria) -> list[str]:
+def result_lines(tables: Tables, selection: Selection) -> list[str]:
     """Where each condition ends, a table for each sweep."""
-    lines = []
+    lines, criteria = [], Criteria()
     for sweep in dict.fromkeys(cell.sweep for cell in selection.cells):
         ordered = in_order(selection.only(sweep=sweep).cells)
         shown = TableOptions(metrics=(criteria.quality, "proxy/mean", criteria.drift))
