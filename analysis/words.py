@@ -68,6 +68,7 @@ WORDS = {
     "cispo": "CISPO",
     "copg": "CoPG",
     "asymre": "AsymRE",
+    "vcpo": "VCPO",
     "tba": "TBA",
     "reinforce": "REINFORCE",
     "reinforce_plus_plus": "REINFORCE++",

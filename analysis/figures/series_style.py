@@ -34,7 +34,7 @@ KNOWN: Mapping[str, Sequence[str]] = {
     "algo": (
         "online_dpo ppo proximal_rloo best_of_n grpo rloo gspo cispo copg reinforce_plus_plus "
         "online_ipo dpo online_slic reinforce remax dapo dr_grpo lite_ppo a_lol ma_ppo kimi "
-        "mdpo crpg crraft codpo asymre tba distill sao"
+        "mdpo crpg crraft codpo asymre tba distill sao vcpo"
     ).split(),
     "mode": "sync async lagged free partial replay".split(),
     "correction": (

@@ -29,7 +29,7 @@ NAMES = list(ALGORITHMS)
 # Those whose gradient on-policy is the sum over a response's tokens; the others' is a token mean.
 OF_RESPONSES = (
     *("reinforce", "remax", "rloo", "proximal_rloo", "copg", "kimi", "a_lol", "asymre", "tba"),
-    *("best_of_n", "crpg"),
+    *("best_of_n", "crpg", "vcpo"),
 )
 COMPARED = ("online_dpo", "online_ipo", "online_slic", "dpo", "best_of_n", "codpo", "crraft")
 # Their credit is of the reference, which is the teacher: test_distill.py.

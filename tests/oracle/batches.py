@@ -56,6 +56,7 @@ def ragged_batch(
         version_B=torch.zeros(shape[0], dtype=torch.long),
         max_response_B=torch.full((shape[0],), LIMIT),
         has_reference_B=torch.ones(shape[0], dtype=torch.bool),
+        log_ratio_gradient_B=torch.zeros(shape[0], dtype=torch.float64),
     )
     return credited(algo, batch, normal((shape[0],), rng))
 

@@ -116,7 +116,7 @@ def test_the_ledger_splits_the_wall_clock() -> None:
     with ledger.span("update", 0, 0):
         sleep(2)
     ledger.count(prefill_tokens=4, generated_tokens=6, reference_tokens=10)
-    ledger.count(trained_tokens=7, scored_tokens=3)
+    ledger.count(trained_tokens=7, scored_tokens=3, gradient_tokens=2)
     ledger.count_rollout(rollout(1.5, 0.5))
     totals = ledger.totals(seconds_in_caller=0.0)
     assert totals["seconds/wall"] == 5
@@ -132,7 +132,7 @@ def test_the_ledger_splits_the_wall_clock() -> None:
         ("trainer", "score", 1.5, 2),
     ]
     assert ledger.drain() == []
-    assert totals["total/flops"] == (2 * 20 + 6 * 7) * 10 + 2 * 3 * 5
+    assert totals["total/flops"] == (2 * 20 + 6 * 9) * 10 + 2 * 3 * 5
 
 
 def test_a_trainer_that_generates_by_itself_does_not_wait() -> None:

@@ -92,6 +92,18 @@ def check_gradient_cosine(config: Config) -> None:
         )
 
 
+def check_ratio_gradients(config: Config) -> None:
+    """The gradient of a single response must be whole in one process, and its writer known."""
+    if not config.algo.needs.ratio_gradients:
+        return
+    if config.engine.name != "single":
+        raise UserError(
+            f"algo={config.algo.name} with engine={config.engine.name}: it reads the norm of each "
+            "response's gradient, which is spread over processes there; pass engine=single, or "
+            "algo=rloo, whose baseline needs no gradients"
+        )
+
+
 def check_correction(config: Config) -> None:
     """A correction must have something to correct in the algorithm's loss."""
     objective = config.algo.objective

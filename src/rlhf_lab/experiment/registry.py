@@ -33,6 +33,7 @@ CLASSES: dict[str, dict[str, str]] = {
         "rloo.RLOO",
         "proximal_rloo.ProximalRLOO",
         "asymre.AsymRE",
+        "vcpo.VCPO",
         "copg.CoPG",
         "tba.TBA",
         "grpo.GRPO",

@@ -41,7 +41,7 @@ def collate(groups: Sequence[Group], pad_id: int, limit: int = 0) -> Batch:
     """All samples of some groups as one batch, in order.
 
     The log-probs of proximal policy and writer are those of the behaviour; reference, lags,
-    values, credit and weight are 0.
+    values, credit, weight and gradients are 0.
     limit: the response limit in tokens; 0 takes the longest response of the batch.
     """
     rows = [
@@ -74,6 +74,7 @@ def collate(groups: Sequence[Group], pad_id: int, limit: int = 0) -> Batch:
         version_B=torch.tensor([sample.version for _, _, sample in rows]),
         max_response_B=torch.full((len(rows),), limit or mask_BT.shape[1]),
         has_reference_B=torch.ones(len(rows), dtype=torch.bool),
+        log_ratio_gradient_B=torch.zeros(len(rows)),
     )
 
 

@@ -93,6 +93,7 @@ ROUND = tuple(
         ("update/dpo/accuracy", SHARE, "Pairs whose preferred sample has the higher margin."),
         ("update/ppo/value_error", "score squared", "Loss of the value model."),
         ("update/cispo/weights_clipped", SHARE, "Tokens whose ratio CISPO clipped."),
+        ("update/vcpo/ratios_capped", SHARE, "Responses whose ratio VCPO capped."),
         ("algo/kl_coef", "", "KL coefficient where the algorithm adapts it."),
         ("algo/return_range", "score", "Average range of returns, run.return_scaling=percentile."),
         ("update/mdpo/kl_to_round", NATS_TOKEN, "KL of the policy to that of the round's start."),
@@ -125,6 +126,7 @@ ROUND = tuple(
         ("total/reference_tokens", TOKENS, "Tokens read by the reference model."),
         ("total/reread_tokens", TOKENS, "Tokens read again by the policy at the round's start, "
          "or by the version that wrote them."),
+        ("total/gradient_tokens", TOKENS, "Tokens of backward passes by response, algo=vcpo."),
         ("total/value_tokens", TOKENS, "Tokens read by the value model."),
         ("total/scored_tokens", TOKENS, "Tokens read by reward models."),
         ("total/kept_tokens", TOKENS, "Generated tokens that were trained on."),

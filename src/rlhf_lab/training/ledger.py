@@ -146,9 +146,10 @@ class Ledger:
         """Estimated floating-point operations of generation, scoring, reading and training."""
         counts = self._counts
         trained = 6 * counts["trained_tokens"]
+        of_policy = trained + 6 * counts["gradient_tokens"]
         read = sum(counts[name] for name in POLICY_FORWARD) - counts["offline_tokens"]
         return (
-            (2 * read + trained) * self._policy_parameters
+            (2 * read + of_policy) * self._policy_parameters
             + 2 * counts["reference_tokens"] * self._reference_parameters
             + 2 * counts["scored_tokens"] * self._reward_parameters
             + (2 * counts["value_tokens"] + trained) * self._value_parameters

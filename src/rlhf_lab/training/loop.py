@@ -279,6 +279,9 @@ class Loop:
             reader = "reread_tokens" if kind is ValueModel.shared else "value_tokens"
             self.ledger.count(**{reader: tokens})
             batch = replace(batch, value_BT=self.engine.values(batch))
+        if self.algo.needs.ratio_gradients:
+            self.ledger.count(gradient_tokens=tokens)
+            batch = replace(batch, log_ratio_gradient_B=self.engine.ratio_gradients(batch))
         return batch
 
     def _with_writers(self, batch: Batch, groups: Sequence[Group], weights: Weights) -> Batch:

@@ -80,7 +80,8 @@ class Needs:
     reference + (1 - reference_decay) * policy. bins: of a value model that classifies; None: it
     regresses. teacher: path of the reference ('': not named yet); None: the initial policy.
     top_tokens: tokens that the reference finds most likely before each token, whose log-probs the
-    loss reads (0: the whole vocabulary); None: none.
+    loss reads (0: the whole vocabulary); None: none. ratio_gradients: whether credit reads
+    `Batch.log_ratio_gradient_B`, at one backward pass a response.
     """
 
     group_size: int = 1
@@ -92,6 +93,7 @@ class Needs:
     bins: Bins | None = None
     teacher: str | None = None
     top_tokens: int | None = None
+    ratio_gradients: bool = False
 
 
 @dataclass(frozen=True)
@@ -121,6 +123,8 @@ class Batch:
     token, a part of the row's reward. group_B: number of the row's group. version_B: oldest weight
     version that wrote the row. max_response_B: response limit in tokens. has_reference_B: False
     where the reference was not run; its log-probs are then those of the behaviour.
+    log_ratio_gradient_B: for an algorithm that asks, else 0: log of the norm of the gradient of the
+    response's ratio, policy at the round's start over behaviour, by what is trained of the policy.
     """
 
     prompt_BS: Tensor
@@ -141,6 +145,7 @@ class Batch:
     version_B: Tensor
     max_response_B: Tensor
     has_reference_B: Tensor
+    log_ratio_gradient_B: Tensor
 
     def __len__(self) -> int:
         return int(self.response_BT.shape[0])

@@ -208,7 +208,8 @@ class ShardWriter(Protocol):
 class Engine(Protocol):
     """Owns everything that is trained. Log-probs and values are BT, of the response tokens.
 
-    logp: under given weights, without changing the policy. values: by the value model. weights: an
+    logp: under given weights, without changing the policy. values: by the value model.
+    ratio_gradients: of each response, see `Batch.log_ratio_gradient_B`. weights: an
     immutable copy of the policy. state, restore: optimizer, value model and moved reference of a
     checkpoint. sharded: what writes that state by shards, None where one process has it whole.
     peak_memory: bytes, of the process that took most.
@@ -219,6 +220,8 @@ class Engine(Protocol):
     def logp(self, batch: Batch, weights: Weights) -> Tensor: ...
 
     def values(self, batch: Batch) -> Tensor: ...
+
+    def ratio_gradients(self, batch: Batch) -> Tensor: ...
 
     def update(
         self, batch: Batch, algo: Algorithm, correction: Correction, learning_rate: float

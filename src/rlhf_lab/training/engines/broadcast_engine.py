@@ -47,6 +47,10 @@ class BroadcastEngine:
         result: Tensor = self._call("values", (batch,), (batch,))
         return result
 
+    def ratio_gradients(self, batch: Batch) -> Tensor:
+        result: Tensor = self._call("ratio_gradients", (batch,), (batch,))
+        return result
+
     def update(
         self, batch: Batch, algo: Algorithm, correction: Correction, learning_rate: float
     ) -> UpdateResult:

@@ -6,6 +6,7 @@ its share of the micro-batches, and all make the same calls in the same order.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -34,11 +35,14 @@ from rlhf_lab.training.engines.microbatches import (
     zero_loss,
 )
 from rlhf_lab.training.engines.options import EngineOptions, Versions
-from rlhf_lab.training.engines.parameter_backend import ParameterBackend
+from rlhf_lab.training.engines.parameter_backend import GradientBackend, ParameterBackend
 from rlhf_lab.training.engines.policy_with_values import PassKind
 from rlhf_lab.training.engines.versions import copied, settle
 from rlhf_lab.types.data import Batch, PolicyOutput, UpdateResult, Weights
 from rlhf_lab.types.protocols import Algorithm, Correction, Shards
+
+# Stands for the norm of a response without a gradient, such as one without tokens.
+TINY = 1e-30
 
 
 class TrainingEngine:
@@ -86,6 +90,25 @@ class TrainingEngine:
             return self._read(
                 batch, lambda step: required(self._output(step, PassKind.values).value_BT)
             )
+
+    def ratio_gradients(self, batch: Batch) -> Tensor:
+        """See `Batch.log_ratio_gradient_B`. Every response is read by itself, since its gradient
+        is."""
+        backend = self._backend
+        assert isinstance(backend, GradientBackend), "checked by check_ratio_gradients"
+        found = []
+        with self._phase("the gradients of single responses"):
+            for row in torch.arange(len(batch)):
+                backend.begin()
+                (step,) = self._steps(self._deal(batch.rows(row.unsqueeze(0))))
+                logp_BT = self._output(step, PassKind.policy).logp_BT
+                ratio_BT = (logp_BT - step.batch.behavior_logp_BT) * step.batch.mask_BT
+                log_ratio = ratio_BT.sum()
+                backend.backward(log_ratio, is_last=True)
+                # The gradient of a ratio is the ratio times that of its log.
+                found.append(log_ratio.item() + math.log(max(backend.gradient_norm(), TINY)))
+            backend.begin()
+        return torch.tensor(found)
 
     def _output(self, step: MicrobatchStep, kind: PassKind) -> PolicyOutput:
         return self._backend.output(token_rows(step.batch), kind, step.layout)

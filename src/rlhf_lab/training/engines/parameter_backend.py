@@ -89,6 +89,15 @@ class ParameterBackend(Protocol):
 
 
 @runtime_checkable
+class GradientBackend(Protocol):
+    """A backend that has the gradients of the policy whole after a backward pass."""
+
+    def gradient_norm(self) -> float:
+        """The norm of all gradients of the policy together."""
+        ...
+
+
+@runtime_checkable
 class ShardedBackend(Protocol):
     """A backend whose tensors are DTensors: each process has a shard."""
 

@@ -110,5 +110,9 @@ class SingleBackend:
     def backward(self, loss: Tensor, is_last: bool) -> None:
         loss.backward()  # type: ignore[no-untyped-call]
 
+    def gradient_norm(self) -> float:
+        grads = [p.grad for p in self._networks.policy.parameters() if p.grad is not None]
+        return float(torch.nn.utils.get_total_norm(grads))
+
     def step(self, learning_rate: float) -> dict[str, float]:
         return clipped_step(self._networks, self._tensors, self._optim, learning_rate)

@@ -114,6 +114,7 @@ def row_batch(rows: Sequence[Sequence[int]], group_B: Tensor) -> Batch:
         version_B=torch.zeros(num, dtype=torch.long),
         max_response_B=torch.full((num,), mask_BT.shape[1]),
         has_reference_B=torch.ones(num, dtype=torch.bool),
+        log_ratio_gradient_B=torch.zeros(num),
     )
     return Batch(**{**vars(batch), "weight_BT": token_weights(batch, Reduction.token_mean)})
 
