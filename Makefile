@@ -233,6 +233,8 @@ benchmark: $(INSTALLED)  ## train the tracked benchmark anew below BENCHMARK, an
 	$(MAKE) benchmark-sweep SWEEP=samples_per_prompt_nano OVERRIDES="model=nano_s"
 	$(MAKE) benchmark-sweep SWEEP=sync_async_nano LAUNCHER=local OVERRIDES="model=nano_s"
 	$(BIN)/python -m rlhf_lab_analysis.benchmark $(BENCHMARK)
+	$(MAKE) sweep SWEEP=staleness_rate_nano LAUNCHER=joblib OVERRIDES="output.root=$(BENCHMARK)_collapses"
+	$(BIN)/python -m rlhf_lab_analysis.benchmark --tables analysis/benchmark/collapses.parquet $(BENCHMARK)_collapses
 	$(MAKE) benchmark-page
 
 benchmark-sweep:

@@ -10,7 +10,8 @@ from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.comparison.registry.definitions import read_registries
 from rlhf_lab_analysis.comparison.registry.gates import gated, without
 from rlhf_lab_analysis.sources.axes import AXES
-from rlhf_lab_analysis.sources.record import Record, Row, joined
+from rlhf_lab_analysis.sources.findings import Kind
+from rlhf_lab_analysis.sources.record import Reading, Record, Row, joined
 from rlhf_lab_analysis.tables.compact import compact, without_paths
 from rlhf_lab_analysis.tables.frames import OWN
 from rlhf_lab_analysis.tables.gather import gather, read
@@ -63,7 +64,9 @@ def save_benchmark(sources: Sequence[str], path: Path = TABLES) -> Tables:
     found += [compact(read(runs), POINTS, kept)] if runs else []
     reading = joined(found)
     records = tuple(small(one, kept.get(one.facts.sweep, ())) for one in reading.records)
-    tables = make_tables(replace(reading, records=records), by=BY)
+    # A grid may be trained in parts, of which each lacks the jobs of the others.
+    findings = tuple(one for one in reading.findings if one.kind is not Kind.absent)
+    tables = make_tables(Reading(records, findings), by=BY)
     unfinished = tables.runs.loc[tables.runs["state"] != "finished", "place"]
     if len(unfinished):
         raise UserError(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,11 +13,16 @@ import pytest
 
 from rlhf_lab_analysis.benchmark.__main__ import main
 from rlhf_lab_analysis.benchmark.claims import power_text
-from rlhf_lab_analysis.benchmark.kept import TABLES, load_benchmark
+from rlhf_lab_analysis.benchmark.kept import (
+    COLLAPSES,
+    TABLES,
+    load_benchmark,
+    load_collapses,
+)
 from rlhf_lab_analysis.comparison.registry.answers import Criteria
 from rlhf_lab_analysis.comparison.registry.decisions import decide_all
 from rlhf_lab_analysis.comparison.registry.definitions import read_registries
-from rlhf_lab_analysis.comparison.selection import cells
+from rlhf_lab_analysis.comparison.selection import Selection, cells
 from rlhf_lab_analysis.publication_tables.escapes import markdown
 from rlhf_lab_analysis.tables.store import files
 from tests.support import table_records as made
@@ -92,6 +99,36 @@ def paths_in(frame: pd.DataFrame, root: str) -> list[str]:
     return [name for name in texts if texts[name].str.contains(root, regex=False).any()]
 
 
+def test_runs_that_collapse_lie_beside_and_their_claims_are_decided_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tables, page = tmp_path / "t.parquet", tmp_path / "page.md"
+    page.write_text(PAGE)
+    first = runs(tmp_path / "a", [Made()])
+    # The first condition is left out, so that the losses are of the second.
+    second = runs(tmp_path / "b", [Made(), Made(per_round=16)], (0.12, 0.10, 0.08))
+    for path in second.glob("0-*"):
+        shutil.rmtree(path)
+    beside = tables.with_name(COLLAPSES.name)
+    assert main([str(second), "--tables", str(beside)]) == 0
+    capsys.readouterr()
+    assert main([str(first), "--tables", str(tables), "--docs", str(page)]) == 0
+    assert "holds: 16 updates per round end at a lower win-rate" in capsys.readouterr().out
+    text = page.read_text()
+    assert "for claims on collapse: 3 runs, 1 condition, 3 seeds" in text
+
+
+def test_jobs_of_a_grid_that_were_never_trained_are_no_finding_of_the_tables(
+    tmp_path: Path,
+) -> None:
+    place, tables = runs(tmp_path / "sweep", [Made()]), tmp_path / "t.parquet"
+    jobs = {"lost": "content"}
+    sweep = {"jobs": jobs, "folders": {"lost": str(place / "lost")}, "base": ""}
+    (place / "sweep.json").write_text(json.dumps(sweep))
+    assert main([str(place), "--tables", str(tables)]) == 0
+    assert load_benchmark(tables).findings == ()
+
+
 def test_unfinished_runs_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     made.write_run(tmp_path / "runs" / "a", made.record("a", 1), state="failed")
     assert main([str(tmp_path / "runs"), "--tables", str(tmp_path / "t.parquet")]) == 2
@@ -155,9 +192,12 @@ def test_the_committed_benchmark_is_whole_small_and_what_its_page_says() -> None
     assert not paths_in(tables.runs, "/tmp/") and not paths_in(tables.points, "/tmp/")
     assert not any("/tmp/" in one.line for one in tables.findings)
     page = (Path(__file__).parents[3] / "docs" / "benchmark.md").read_text()
-    assert tables.overview in page
+    collapses = load_collapses()
+    assert collapses is not None and not any("/tmp/" in one.line for one in collapses.findings)
+    assert tables.overview in page and collapses.overview in page
+    decided_on = Selection(cells(tables).cells + cells(collapses).cells, ())
     for registry in registries:
-        for one in decide_all(registry, cells(tables), Criteria()).decided:
+        for one in decide_all(registry, decided_on, Criteria()).decided:
             found = one.answer
             assert f"| {found.verdict} | {markdown(found.evidence)} | {power_text(one)} |" in page
     assert pd.api.types.is_integer_dtype(tables.runs["seed"])
