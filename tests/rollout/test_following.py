@@ -13,7 +13,6 @@ from rlhf_lab.rollout.executor import InlineExecutor
 from rlhf_lab.rollout.feeds import LatestWeights, are_together
 from rlhf_lab.rollout.generator_main import following
 from rlhf_lab.rollout.mode import Mode
-from rlhf_lab.rollout.pipeline import Pipeline
 from rlhf_lab.rollout.worker import RolloutWorker, written_segments
 from rlhf_lab.types.data import Weights
 from rlhf_lab.types.protocols import WeightFeed
@@ -21,6 +20,7 @@ from rlhf_lab.types.reward_protocols import Reward
 from rlhf_lab.types.rollouts import Chunk
 from rlhf_lab.types.samples import Example, Finish, Group, Prompt, Sample
 from tests.rollout.test_vllm_generator import Lengths
+from tests.support.pipelines import chunk_pipeline
 
 PROMPT = Prompt(0, (5,), Example("row/0", "", ""))
 
@@ -79,7 +79,7 @@ def worker(generator: Patient) -> RolloutWorker:
 def test_a_trainer_that_generates_announces_all_chunks_that_a_version_writes(lag: int) -> None:
     generator = Patient()
     mode = Mode(name="lagged", max_staleness=lag)
-    pipe = Pipeline(
+    pipe = chunk_pipeline(
         InlineExecutor(lambda: worker(generator)), StalenessBudget(lag, 3, 2), chunk, 3, mode
     )
     with pipe:

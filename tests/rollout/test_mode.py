@@ -19,7 +19,6 @@ from rlhf_lab.rollout.budget import StalenessBudget
 from rlhf_lab.rollout.executor import InlineExecutor
 from rlhf_lab.rollout.mode import Mode
 from rlhf_lab.rollout.mode_choices import ExecutorKind
-from rlhf_lab.rollout.pipeline import Pipeline
 from rlhf_lab.rollout.worker import RolloutWorker
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.data import Weights
@@ -29,6 +28,7 @@ from rlhf_lab.types.samples import Example, Finish, Group, Prompt, Sample
 from tests.conftest import Finished, MakeConfig
 from tests.support.examples import FACTS
 from tests.support.in_memory import run_in_memory
+from tests.support.pipelines import chunk_pipeline
 from tests.support.survival import outcome
 
 ALGORITHMS = classes("algo")
@@ -281,7 +281,7 @@ def test_prompts_responses_and_rewards_stay_together_whoever_is_first(staleness:
     )
     mode = Mode("async", staleness, ExecutorKind.thread, 5)
     budget = StalenessBudget(staleness, per_round, rounds)
-    with Pipeline(executor, budget, make, per_round, mode) as pipe:
+    with chunk_pipeline(executor, budget, make, per_round, mode) as pipe:
         for version in range(rounds):
             taken = pipe.take(Weights(version, {}))
             groups = [group for rollout in taken.rollouts for group in rollout.groups]

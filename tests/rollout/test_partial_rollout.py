@@ -42,6 +42,7 @@ from rlhf_lab.types.rollouts import Chunk
 from rlhf_lab.types.samples import Example, Finish, Group, Prompt, Sample
 from tests.conftest import Finished, MakeConfig
 from tests.support.examples import FACTS
+from tests.support.pipelines import chunk_pipeline
 
 # Answers of up to eight tokens, which the sampled ones mostly are.
 SHORT = ("task=arithmetic", "algo=rloo", "reward=task_rule", "run.updates=4", "eval=none")
@@ -96,7 +97,7 @@ def pipeline(writer: Lengths, staleness: int, tokens: int) -> Pipeline:
     mode = Mode("lagged", staleness, segment_tokens=tokens)
     executor = InlineExecutor(lambda: RolloutWorker(writer, writer, is_model=True))  # type: ignore[arg-type]
     budget = StalenessBudget(staleness, 1, ROUNDS)
-    return Pipeline(executor, budget, one_prompt, 1, mode)
+    return chunk_pipeline(executor, budget, one_prompt, 1, mode)
 
 
 def rounds(pipe: Pipeline) -> Iterator[RoundRollouts]:
@@ -222,7 +223,7 @@ def real_worker() -> RolloutWorker:
 @contextmanager
 def real(executor: Executor, mode: Mode) -> Iterator[Pipeline]:
     budget = StalenessBudget(mode.max_staleness, 2, ROUNDS)
-    with Pipeline(executor, budget, prompts, 2, mode) as pipe:
+    with chunk_pipeline(executor, budget, prompts, 2, mode) as pipe:
         yield pipe
 
 

@@ -55,7 +55,6 @@ from rlhf_lab.rollout.generators.vllm.servers import Servers
 from rlhf_lab.rollout.generators.vllm.transfer import as_json, require_gpu
 from rlhf_lab.rollout.generators.vllm.weights import WeightFiles
 from rlhf_lab.rollout.mode import Mode
-from rlhf_lab.rollout.pipeline import Pipeline
 from rlhf_lab.rollout.ports import require_free
 from rlhf_lab.rollout.worker import RolloutWorker
 from rlhf_lab.runs.folder import config_hash
@@ -69,6 +68,7 @@ from rlhf_lab.types.samples import Finish, Group, Sample
 from tests.conftest import MakeConfig
 from tests.rollout.test_generators import stream, tiny, weights
 from tests.support.fake_vllm import FakeServer, Mirror, serving
+from tests.support.pipelines import chunk_pipeline
 
 pytestmark = pytest.mark.usefixtures("costly")
 
@@ -491,7 +491,7 @@ def test_notes_reach_the_user_measures_the_round_and_the_engine_its_end() -> Non
     backend = Mirror(fresh())
     worker = RolloutWorker(made(backend), Lengths(), is_model=False)
     notes: list[str] = []
-    pipeline = Pipeline(
+    pipeline = chunk_pipeline(
         InlineExecutor(lambda: worker),
         StalenessBudget(0, 1, 1),
         lambda number: chunk(),

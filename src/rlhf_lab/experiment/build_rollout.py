@@ -26,6 +26,8 @@ from rlhf_lab.rewards.preference import PreferenceScorer
 from rlhf_lab.rewards.shaping import shaped
 from rlhf_lab.rollout.background import ProcessExecutor, ThreadExecutor
 from rlhf_lab.rollout.budget import StalenessBudget
+from rlhf_lab.rollout.chunk_queue import ChunkQueue
+from rlhf_lab.rollout.chunk_runner import ChunkRunner
 from rlhf_lab.rollout.executor import Executor, InlineExecutor
 from rlhf_lab.rollout.failures import FailurePolicy
 from rlhf_lab.rollout.generators.pairs import PairsGenerator, PairsSampling
@@ -37,6 +39,7 @@ from rlhf_lab.rollout.mode import Mode
 from rlhf_lab.rollout.mode_choices import ExecutorKind, WhenStale
 from rlhf_lab.rollout.pipeline import Pipeline
 from rlhf_lab.rollout.recorded_schedule import read_schedule
+from rlhf_lab.rollout.round_queue import RoundQueue
 from rlhf_lab.rollout.worker import RolloutWorker
 from rlhf_lab.tasks.prompt_selection import PromptSelection
 from rlhf_lab.types.errors import UserError
@@ -165,20 +168,25 @@ def build_pipeline(
             f"{config.task.max_prompt_tokens} are left out, {len(stream)} are kept"
         )
     selection = build_selection(config, stream)
+    runner = ChunkRunner(
+        build_executor(config, sources, policy, report),
+        functools.partial(chunk_of, config, selection),
+        mode,
+        2 * chunks_per_round(config) if selection.is_known_ahead else 0,
+        should_stop,
+        report,
+    )
+    return Pipeline(runner, build_queue(config, runner), selection)
+
+
+def build_queue(config: Config, runner: ChunkRunner) -> RoundQueue:
+    """What decides which samples each round trains on."""
+    mode: Mode = config.mode
     recorded = None
     if mode.is_replay:
         recorded = read_schedule(Path(mode.schedule), mode, config.run, config.generator)
-    return Pipeline(
-        build_executor(config, sources, policy, report),
-        build_budget(config),
-        functools.partial(chunk_of, config, selection),
-        chunks_per_round(config),
-        mode,
-        recorded,
-        should_stop,
-        report,
-        selection,
-    )
+    budget = build_budget(config)
+    return ChunkQueue(runner, budget, chunks_per_round(config), mode, recorded)
 
 
 def chunk_of(config: Config, selection: PromptSelection, number: int) -> Chunk:

@@ -1,0 +1,46 @@
+"""Whether a chunk that a round takes is exactly as old as the mode promises."""
+
+from __future__ import annotations
+
+from rlhf_lab.rollout.budget import StalenessBudget
+from rlhf_lab.rollout.chunk_states import PendingChunk
+from rlhf_lab.rollout.mode import Mode
+from rlhf_lab.rollout.mode_choices import WhenStale
+from rlhf_lab.rollout.partial_rollout import segments_of
+from rlhf_lab.types.rollouts import Rollout
+
+
+def is_too_old(mode: Mode, rollout: Rollout, version: int) -> bool:
+    """Whether the round of this version passes over a rollout as too old."""
+    is_older = version - rollout.version > mode.max_staleness
+    return is_older and mode.when_stale is WhenStale.drop
+
+
+def check_lag(
+    mode: Mode, budget: StalenessBudget, pending: PendingChunk, rollout: Rollout, version: int
+) -> None:
+    """Raise RuntimeError if the chunk's lag is not exactly what the mode promises."""
+    lag = version - rollout.version
+    allowed = range(mode.max_staleness + 1)
+    if not (mode.uses_latest_weights or mode.is_replay):
+        expected = version - budget.version_of(pending.number)
+        allowed = range(expected, expected + 1)
+        if rollout.chunk.round != version:
+            allowed = range(0)
+    if not follows_its_segments(mode, pending, rollout):
+        allowed = range(0)
+    if lag not in allowed and not is_too_old(mode, rollout, version):
+        raise RuntimeError(
+            f"off-policy accounting broken: round {version} got chunk {rollout.chunk.index} "
+            f"of round {rollout.chunk.round}, written by version {rollout.version}; the lag "
+            f"must be in {list(allowed)}"
+        )
+
+
+def follows_its_segments(mode: Mode, pending: PendingChunk, rollout: Rollout) -> bool:
+    """Whether the expected versions wrote the segments of a partial rollout."""
+    tokens, count = mode.segment_tokens, len(rollout.segments)
+    if not tokens:
+        return True
+    promised = segments_of(rollout.chunk.round, pending.version, tokens, count)
+    return list(rollout.segments) == promised and rollout.is_finished

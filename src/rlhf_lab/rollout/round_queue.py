@@ -1,0 +1,34 @@
+"""The part of the pipeline that modes differ in: which samples each round trains on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from rlhf_lab.rollout.chunk_states import QueuedChunk, RoundRollouts
+from rlhf_lab.types.data import Weights
+
+
+class RoundQueue(Protocol):
+    """Samples on their way to the rounds that train on them.
+
+    fill: submit all that may be generated now that these weights exist. take: wait for the round of
+    these weights; nothing is taken before all of it is there, and what a worker raised is raised.
+    tokens: generated so far, and those among them that have not been taken. state, restore: of a
+    checkpoint between two rounds.
+    """
+
+    def fill(self, weights: Weights) -> None: ...
+
+    def take(self, weights: Weights) -> RoundRollouts: ...
+
+    def tokens(self) -> tuple[int, int]: ...
+
+    def state(self) -> tuple[dict[str, Any], list[QueuedChunk]]: ...
+
+    def restore(
+        self,
+        counters: Mapping[str, Any],
+        queued: Sequence[QueuedChunk],
+        weights: Mapping[int, Weights],
+    ) -> None: ...
