@@ -88,6 +88,7 @@ MODES = {
     "thread": ("mode=async", "mode.executor=thread", "mode.max_staleness=2"),
     "process": ("mode=async", "mode.num_generators=2", "mode.max_staleness=2"),
     "partial": ("mode=partial", "mode.max_staleness=2", "mode.segment_tokens=3"),
+    "recycled": ("mode=partial", "mode.segment_tokens=2", "mode.over_provision=1.5"),
 }
 
 
@@ -652,8 +653,10 @@ def test_a_checkpoint_comes_back_with_all_its_bits(tmp_path: Path) -> None:
     assert torch.equal(found.weights[5].state["a"], weights(5).state["a"])
     done, running = found.queue
     assert running == QueuedChunk(8, 4, False, None)
-    assert done.rollout is not None and saved[-1].queue[0].rollout is not None
-    assert done.rollout.groups == saved[-1].queue[0].rollout.groups
+    before = saved[-1].queue[0]
+    assert isinstance(done, QueuedChunk) and isinstance(before, QueuedChunk)
+    assert done.rollout is not None and before.rollout is not None
+    assert done.rollout.groups == before.rollout.groups
     assert done.rollout.segments == ((0, 3), (1, 4))
 
 

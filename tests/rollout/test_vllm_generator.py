@@ -23,6 +23,7 @@ from rlhf_lab.experiment.checks import check
 from rlhf_lab.models.causal_lm import load_policy
 from rlhf_lab.models.loading import shape_of
 from rlhf_lab.rollout.budget import StalenessBudget
+from rlhf_lab.rollout.chunk_runner import ChunkRunner
 from rlhf_lab.rollout.chunk_states import QueuedChunk, RoundRollouts
 from rlhf_lab.rollout.executor import InlineExecutor
 from rlhf_lab.rollout.feeds import LatestWeights
@@ -54,7 +55,10 @@ from rlhf_lab.rollout.generators.vllm.server_options import Sync, VLLMServerSamp
 from rlhf_lab.rollout.generators.vllm.servers import Servers
 from rlhf_lab.rollout.generators.vllm.transfer import as_json, require_gpu
 from rlhf_lab.rollout.generators.vllm.weights import WeightFiles
+from rlhf_lab.rollout.group_queue import GroupQueue
 from rlhf_lab.rollout.mode import Mode
+from rlhf_lab.rollout.open_groups import RecyclingRule
+from rlhf_lab.rollout.pipeline import Pipeline
 from rlhf_lab.rollout.ports import require_free
 from rlhf_lab.rollout.worker import RolloutWorker
 from rlhf_lab.runs.folder import config_hash
@@ -518,6 +522,32 @@ def test_a_rounds_measures_are_means_over_those_that_measured() -> None:
         for measures in ({"a": 1.0, "b": 5.0}, {"a": 3.0}, {})
     ]
     assert generator_metrics(RoundRollouts(rollouts, [], [])) == {"a": 2.0, "b": 5.0}
+
+
+def test_groups_go_on_in_the_next_round_as_with_any_generator() -> None:
+    model = fresh()
+    state = {name: tensor.detach().clone() for name, tensor in model.named_parameters()}
+    prompts, rule = stream(), RecyclingRule.of(2, 3, over_provision=2.0, max_staleness=1)
+
+    def make(number: int) -> Chunk:
+        return Chunk(number, 0, (prompts[2 * number], prompts[2 * number + 1]), 2)
+
+    backend = Mirror(model)
+    worker = RolloutWorker(made(backend), Lengths(), is_model=False)
+    mode = Mode("partial", 1, segment_tokens=2, over_provision=2.0)
+    runner = ChunkRunner(InlineExecutor(lambda: worker), make, mode)
+    found: list[Group] = []
+    with Pipeline(runner, GroupQueue(runner, rule, chunk_groups=2, segment_tokens=2)) as pipe:
+        for version in range(3):
+            taken = pipe.take(Weights(version, state))
+            assert len(taken.groups) == 2
+            found += taken.groups
+    assert sorted(group.prompt.id for group in found) == [prompts[n].id for n in range(6)]
+    assert all(group.is_finished for group in found)
+    lags = {n // 2 - s.version for n, group in enumerate(found) for s in group.samples}
+    assert lags == {0, 1}
+    # A segment has two of a response's tokens.
+    assert {len(answer.tokens) for answers in backend.begun for answer in answers} <= {1, 2}
 
 
 class Lengths:

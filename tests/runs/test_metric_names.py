@@ -19,6 +19,7 @@ SETTINGS = {
     "value model": ("algo=ppo",),
     "clipped weights": ("algo=cispo", "run.group_size=4", "correction=truncated_is"),
     "stale": ("mode=lagged", "mode.max_staleness=2", "run.updates_per_round=2"),
+    "recycled": ("mode=partial", "mode.executor=inline", "mode.over_provision=2"),
     "masked": ("run.mask_truncated=true", "algo=rloo"),
     "anchored": ("algo=grpo", "run.group_size=4", "correction=recompute"),
 }

@@ -38,6 +38,7 @@ MORE_MODES = {
     "thread": ("mode=async", "mode.executor=thread", "mode.max_staleness=2"),
     "process": ("mode=async", "mode.max_staleness=2"),
     "partial": ("mode=partial", "mode.max_staleness=2", "mode.segment_tokens=3"),
+    "recycled": ("mode=partial", "mode.segment_tokens=3", "mode.over_provision=1.5"),
     "drawn": ("mode=lagged", 'mode.lag_probabilities="0.5,0.5"'),
     "passes": ("mode=lagged", "run.passes=2", "generator.chunk_groups=3"),
 }

@@ -25,6 +25,10 @@ MODES = {
     "thread": ("mode=async", "mode.executor=thread", "mode.max_staleness=1"),
     "replay": ("mode=lagged", "mode.max_staleness=1", "run.buffer_rounds=2", "run.fresh_share=0.5"),
     "partial": ("mode=partial", "mode.executor=inline", "mode.segment_tokens=3"),
+    "recycled": (
+        *("mode=partial", "mode.executor=inline", "mode.segment_tokens=2"),
+        *("mode.over_provision=2", "run.buffer_rounds=2", "run.fresh_share=0.5"),
+    ),
 }
 QUIET = Console(quiet=True)
 

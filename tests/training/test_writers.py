@@ -125,6 +125,14 @@ def test_samples_of_several_versions_are_split_token_by_token(finished: Finished
     assert max(abs(x - 1) for x in ratios(rows, STALENESS)) > 1e-4
 
 
+def test_groups_that_moved_between_rounds_are_split_token_by_token(finished: Finished) -> None:
+    recycled = ("mode=partial", "mode.segment_tokens=2", "mode.over_provision=2")
+    rows = finished(*SPLIT, *recycled, "mode.executor=inline")[0]
+    assert sum(row["recycled/tokens"] for row in rows) > 0
+    assert ratios(rows, MISMATCH) == pytest.approx([1.0] * len(rows), abs=1e-5)
+    assert max(abs(x - 1) for x in ratios(rows, STALENESS)) > 1e-4
+
+
 @pytest.mark.parametrize("mode", [("mode=lagged",), ("mode=async", "mode.executor=thread")])
 def test_a_resumed_run_still_has_the_writers(
     make_config: MakeConfig, finished: Finished, mode: tuple[str, ...]

@@ -35,8 +35,10 @@ from rlhf_lab.rollout.generators.vllm.make import Lengths, engine_settings, vllm
 from rlhf_lab.rollout.generators.vllm.options import VLLMSampling
 from rlhf_lab.rollout.generators.vllm.own_server import Command, lone_server
 from rlhf_lab.rollout.generators.vllm.server_options import VLLMServerSampling
+from rlhf_lab.rollout.group_queue import GroupQueue
 from rlhf_lab.rollout.mode import Mode
 from rlhf_lab.rollout.mode_choices import ExecutorKind, WhenStale
+from rlhf_lab.rollout.open_groups import RecyclingRule
 from rlhf_lab.rollout.pipeline import Pipeline
 from rlhf_lab.rollout.recorded_schedule import read_schedule
 from rlhf_lab.rollout.round_queue import RoundQueue
@@ -181,7 +183,12 @@ def build_pipeline(
 
 def build_queue(config: Config, runner: ChunkRunner) -> RoundQueue:
     """What decides which samples each round trains on."""
-    mode: Mode = config.mode
+    mode, run = config.mode, config.run
+    if mode.recycles_groups:
+        rule = RecyclingRule.of(
+            run.groups_generated, run.num_rounds, mode.over_provision, mode.max_staleness
+        )
+        return GroupQueue(runner, rule, config.generator.chunk_groups, mode.segment_tokens)
     recorded = None
     if mode.is_replay:
         recorded = read_schedule(Path(mode.schedule), mode, config.run, config.generator)

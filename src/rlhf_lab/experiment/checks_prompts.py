@@ -37,6 +37,11 @@ def check_prompts(config: Config) -> None:
             "them; pass mode.when_stale=wait",
         ),
         (
+            mode.recycles_groups,
+            f"mode.over_provision={mode.over_provision:g}: a round then trains on groups that were "
+            "drawn for another; pass mode.over_provision=1",
+        ),
+        (
             is_pool and run.rest_rounds <= mode.max_staleness,
             f"run.rest_rounds={run.rest_rounds} and mode.max_staleness={mode.max_staleness}: a "
             "result counts after that many rounds, when no prompt would be left out any more; pass "

@@ -11,7 +11,7 @@ from typing import Any
 
 from rlhf_lab.rollout.budget import StalenessBudget
 from rlhf_lab.rollout.chunk_runner import ChunkRunner
-from rlhf_lab.rollout.chunk_states import PendingChunk, QueuedChunk, RoundRollouts
+from rlhf_lab.rollout.chunk_states import PendingChunk, Queued, QueuedChunk, RoundRollouts
 from rlhf_lab.rollout.feeds import RecordedWeights, Segments
 from rlhf_lab.rollout.lag_check import check_lag, is_too_old
 from rlhf_lab.rollout.mode import Mode
@@ -141,9 +141,9 @@ class ChunkQueue:
             schedule.append(row)
         return RoundRollouts(chosen, dropped, schedule)
 
-    def state(self) -> tuple[dict[str, Any], list[QueuedChunk]]:
+    def state(self) -> tuple[dict[str, Any], list[Queued]]:
         """What a checkpoint stores: counters, and every chunk that is admitted but not taken."""
-        queued = []
+        queued: list[Queued] = []
         for pending in self._pending:
             is_done = pending.future.done() and pending.future.exception() is None
             rollout = pending.future.result() if is_done else None
@@ -156,13 +156,14 @@ class ChunkQueue:
     def restore(
         self,
         counters: Mapping[str, Any],
-        queued: Sequence[QueuedChunk],
+        queued: Sequence[Queued],
         weights: Mapping[int, Weights],
     ) -> None:
         """Continue from a checkpoint: finished chunks are kept, the others generated again."""
         self._budget.restore(counters["budget"])
         self._tokens.restore(counters["taken_tokens"])
         for chunk in queued:
+            assert isinstance(chunk, QueuedChunk), "a queue of groups in a run of chunks"
             if chunk.rollout is None:
                 whole = self._runner.chunk(chunk.number)
                 pending = self._submit(chunk.number, whole, weights[chunk.version])

@@ -1,13 +1,15 @@
-"""A chunk on its way: pending in the pipeline, queued in a checkpoint, or taken for a round."""
+"""Samples on their way: pending in a queue, queued in a checkpoint, or taken for a round."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from rlhf_lab.rollout.open_groups import OpenGroup
 from rlhf_lab.rollout.partial_rollout import PartialRollout
+from rlhf_lab.types.data import Metrics
 from rlhf_lab.types.rollouts import Rollout
 from rlhf_lab.types.samples import Group
 
@@ -37,22 +39,40 @@ class QueuedChunk:
     rollout: Rollout | None
 
 
+# What a checkpoint keeps of a queue: chunks of one round each, or groups that move between rounds.
+Queued = QueuedChunk | OpenGroup
+
+
 @dataclass(frozen=True)
 class RoundRollouts:
     """The rollouts of one round, oldest first.
 
-    dropped: those passed over as too old. schedule: one row per chunk of both: round, number,
-    segments (which version wrote from which token on) and whether it was dropped.
+    dropped: those passed over as too old. schedule: one row per rollout of both: round, number of
+    the chunk, segments (which version wrote from which token on) and whether it was dropped; place
+    is that of its first group within the chunk, 0 if left out. work: segments that were generated
+    in this round, without groups, where groups are not taken by the chunk. metrics: of the queue.
     """
 
     rollouts: list[Rollout]
     dropped: list[Rollout]
     schedule: list[dict[str, Any]]
+    work: list[Rollout] = field(default_factory=list)
+    metrics: Metrics = field(default_factory=dict)
 
     @property
-    def numbers(self) -> list[int]:
-        """The number of each rollout's chunk over the run."""
-        return [row["chunk"] for row in self.schedule if not row["dropped"]]
+    def generated(self) -> list[Rollout]:
+        """All that generation cost: what is trained on, what was dropped, and the work on groups
+        that may not be due yet."""
+        return [*self.rollouts, *self.dropped, *self.work]
+
+    @property
+    def origins(self) -> Iterator[tuple[int, int, Group]]:
+        """Every group that was not dropped, with the number of its chunk over the run and its place
+        within that."""
+        taken = [row for row in self.schedule if not row["dropped"]]
+        for row, rollout in zip(taken, self.rollouts, strict=True):
+            for place, group in enumerate(rollout.groups, row.get("place", 0)):
+                yield row["chunk"], place, group
 
     @property
     def groups(self) -> list[Group]:

@@ -73,6 +73,16 @@ class Mode(limits.Limited, key="mode"):
         ),
         source="Kimi k1.5, arXiv:2501.12599",
     )
+    over_provision: float = limits.number(
+        1.0,
+        least=1,
+        most=2,
+        about=(
+            "Groups in flight for each that a round needs, with segment_tokens: the round ends "
+            "once enough are complete, and the next version continues the others. 1 is none."
+        ),
+        source="APRIL, arXiv:2509.18521",
+    )
     on_generator_failure: OnFailure = limits.option(
         OnFailure.stop,
         about=(
@@ -148,6 +158,12 @@ class Mode(limits.Limited, key="mode"):
     def _check_segments(self) -> None:
         key = f"mode.segment_tokens={self.segment_tokens}"
         if not self.segment_tokens:
+            if self.recycles_groups:
+                raise UserError(
+                    f"mode.over_provision={self.over_provision:g} with {key}: what a round does "
+                    "not wait for stops after a segment; pass mode=partial, or "
+                    "mode.over_provision=1"
+                )
             return
         if not self.max_staleness:
             raise UserError(
@@ -182,6 +198,11 @@ class Mode(limits.Limited, key="mode"):
     def uses_latest_weights(self) -> bool:
         """Whether timing decides which weights write a sample."""
         return self.weights in (WeightPolicy.latest, WeightPolicy.latest_per_token)
+
+    @property
+    def recycles_groups(self) -> bool:
+        """Whether groups may go on in later rounds than the one that they were begun in."""
+        return self.over_provision > 1
 
     @property
     def is_replay(self) -> bool:

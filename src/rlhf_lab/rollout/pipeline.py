@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any
 
 from rlhf_lab.rollout.chunk_runner import ChunkRunner
-from rlhf_lab.rollout.chunk_states import QueuedChunk, RoundRollouts
+from rlhf_lab.rollout.chunk_states import Queued, RoundRollouts
 from rlhf_lab.rollout.round_queue import RoundQueue
 from rlhf_lab.tasks.prompt_selection import EveryPrompt, PromptSelection
 from rlhf_lab.types.data import Metrics, Weights
@@ -78,7 +78,7 @@ class Pipeline:
         Gives metrics of the selection."""
         return self._selection.observe(round_, groups)
 
-    def state(self) -> tuple[dict[str, Any], list[QueuedChunk]]:
+    def state(self) -> tuple[dict[str, Any], list[Queued]]:
         """What a checkpoint stores: counters, and all that is begun but not taken."""
         counters, queued = self._queue.state()
         if selected := self._selection.state():
@@ -92,7 +92,7 @@ class Pipeline:
     def restore(
         self,
         counters: Mapping[str, Any],
-        queued: Sequence[QueuedChunk],
+        queued: Sequence[Queued],
         weights: Mapping[int, Weights],
     ) -> None:
         """Continue from a checkpoint."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from rlhf_lab.rollout.chunk_states import QueuedChunk, RoundRollouts
+from rlhf_lab.rollout.chunk_states import Queued, RoundRollouts
 from rlhf_lab.types.data import Weights
 
 
@@ -24,11 +24,11 @@ class RoundQueue(Protocol):
 
     def tokens(self) -> tuple[int, int]: ...
 
-    def state(self) -> tuple[dict[str, Any], list[QueuedChunk]]: ...
+    def state(self) -> tuple[dict[str, Any], list[Queued]]: ...
 
     def restore(
         self,
         counters: Mapping[str, Any],
-        queued: Sequence[QueuedChunk],
+        queued: Sequence[Queued],
         weights: Mapping[int, Weights],
     ) -> None: ...

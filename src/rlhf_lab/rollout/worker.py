@@ -60,8 +60,10 @@ class RolloutWorker:
             (Span("generate", start, generated),),
             report=self._report(),
         )
-        # A reward is of whole samples: the segment that finishes the chunk scores it.
-        return self._scored(rollout, pulse) if rollout.is_finished else rollout
+        # A reward is of whole samples: the segment that finishes them scores them.
+        ended = tuple(group for group in rollout.groups if group.is_finished)
+        is_due = bool(ended) if chunk.scores_groups else rollout.is_finished
+        return self._scored(rollout, ended, pulse) if is_due else rollout
 
     def announce(self, feed: WeightFeed, chunks: Iterable[Chunk]) -> None:
         """Chunks that `run` will be called with later, in order, with the same feed."""
@@ -96,14 +98,17 @@ class RolloutWorker:
         generator = self._generator
         return generator.report() if isinstance(generator, Reporting) else GeneratorReport()
 
-    def _scored(self, rollout: Rollout, pulse: Callable[[], None]) -> Rollout:
+    def _scored(
+        self, rollout: Rollout, ended: Sequence[Group], pulse: Callable[[], None]
+    ) -> Rollout:
+        """The rollout with rewards of the groups that have ended."""
         start = rollout.spans[-1].end
         with watched(pulse):
-            groups = tuple(scored_groups(self._reward, rollout.groups))
+            with_rewards = iter(scored_groups(self._reward, ended))
         scored = self._clock()
         read = sum(
             len(group.prompt.tokens) + len(sample.tokens)
-            for group in groups
+            for group in ended
             for sample in group.samples
         )
         counts = {
@@ -112,7 +117,7 @@ class RolloutWorker:
         }
         return replace(
             rollout,
-            groups=groups,
+            groups=tuple(next(with_rewards) if g.is_finished else g for g in rollout.groups),
             tokens={**rollout.tokens, **counts},
             spans=(*rollout.spans, Span("score", start, scored)),
         )

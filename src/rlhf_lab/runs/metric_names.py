@@ -49,6 +49,18 @@ ROUND = tuple(
         ("prompts/repeats", "", "Prompts drawn again so far, each time counted."),
         ("prompts/remembered", "", "Prompts whose pass rate the round knew when it was drawn."),
         ("prompts/pass_rate", SHARE, "Mean pass rate of these."),
+        ("recycled/groups", "", "Groups that the round continued, mode.over_provision."),
+        ("recycled/groups_due", "", "Those that were as old as mode.max_staleness allows, so that "
+         "the round waited for them."),
+        ("recycled/groups_left", "", "Groups that the next round goes on with."),
+        ("recycled/groups_ahead", "", "Those of them that are complete already."),
+        ("recycled/tokens", TOKENS, "Tokens of the trained groups that earlier rounds wrote."),
+        ("recycled/share", SHARE, "The same as a share of all tokens of the trained groups."),
+        ("recycled/steps", "", "Decode steps of the round: tokens that its longest new part got."),
+        ("recycled/idle", SHARE, "Decode steps in which a sample of the round had ended already, "
+         "over all samples that it began with."),
+        ("recycled/length_left", TOKENS, "Mean length so far of the samples that are left; compare "
+         "sample/length."),
         ("dropped/groups", "", "Groups dropped as older than mode.max_staleness."),
         ("dropped/length", TOKENS, "Mean length of dropped responses."),
         ("dropped/lag_rounds_*", "rounds", "Age of dropped samples: min, mean, max, histogram."),

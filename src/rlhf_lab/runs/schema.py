@@ -77,6 +77,7 @@ class Scheduled(TypedDict, total=False):
     segments: Required[Annotated[list[Segment], Field(min_length=1)]]
     dropped: Required[bool]
     segment_tokens: Count
+    place: Count
 
 
 class Timed(TypedDict, total=False):

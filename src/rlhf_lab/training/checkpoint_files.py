@@ -12,7 +12,7 @@ from typing import Any, NotRequired
 from torch import Tensor
 from typing_extensions import TypedDict
 
-from rlhf_lab.rollout.chunk_states import QueuedChunk
+from rlhf_lab.rollout.chunk_states import Queued
 from rlhf_lab.runs.disk import save_file
 from rlhf_lab.runs.extents import Extent
 from rlhf_lab.runs.jsonl import read_rows
@@ -23,7 +23,7 @@ from rlhf_lab.training.checkpoint_optimizer import (
     owned,
     read_optimizer,
 )
-from rlhf_lab.training.checkpoint_rows import as_row, buffer_row, from_row, stored_group
+from rlhf_lab.training.checkpoint_rows import buffer_row, from_queue_row, queue_row, stored_group
 from rlhf_lab.training.replay import StoredGroup
 from rlhf_lab.types.data import Weights
 from rlhf_lab.types.protocols import ShardWriter
@@ -58,7 +58,7 @@ class Snapshot:
     weights: Mapping[int, Weights]
     optimizer: Mapping[str, Tensor]
     counters: Mapping[str, Any]
-    queue: Sequence[QueuedChunk]
+    queue: Sequence[Queued]
     ledger: Mapping[str, Any]
     writer: ShardWriter | None = None
     buffer: Sequence[StoredGroup] = ()
@@ -88,7 +88,7 @@ def read(
         weights={version: Weights(version, tensors) for version, tensors in weights.items()},
         optimizer=read_optimizer(folder),
         counters=state["counters"],
-        queue=[from_row(row, chunk) for row in read_rows(folder / QUEUE)],
+        queue=[from_queue_row(row, chunk) for row in read_rows(folder / QUEUE)],
         ledger=state["ledger"],
         buffer=[stored_group(row, chunk) for row in read_rows(folder / BUFFER)]
         if (folder / BUFFER).exists()
@@ -113,7 +113,7 @@ def write_rest(snapshot: Snapshot, records: Mapping[str, Any], draft: Path) -> N
     (draft / STATE).write_text(json.dumps(state), encoding="utf-8")
     with (draft / QUEUE).open("w", encoding="utf-8") as file:
         for queued in snapshot.queue:
-            file.write(json.dumps(as_row(queued)) + "\n")
+            file.write(json.dumps(queue_row(queued)) + "\n")
     if snapshot.buffer:
         with (draft / BUFFER).open("w", encoding="utf-8") as file:
             for stored in snapshot.buffer:

@@ -1,4 +1,4 @@
-"""Chunks of a checkpoint's queue as rows of JSON. The keys are a file format: they never change."""
+"""The queue of a checkpoint as rows of JSON. The keys are a file format: they never change."""
 
 from __future__ import annotations
 
@@ -7,10 +7,28 @@ from dataclasses import asdict, replace
 from time import perf_counter
 from typing import Any
 
-from rlhf_lab.rollout.chunk_states import QueuedChunk
+from rlhf_lab.rollout.chunk_states import Queued, QueuedChunk
+from rlhf_lab.rollout.open_groups import OpenGroup
 from rlhf_lab.training.replay import StoredGroup
 from rlhf_lab.types.rollouts import Chunk, GeneratorReport, Rollout, Span
 from rlhf_lab.types.samples import Finish, Group, Prompt, Sample, Steps
+
+
+def queue_row(queued: Queued) -> dict[str, Any]:
+    """The row of a chunk, or of a group with what was written of it."""
+    if isinstance(queued, QueuedChunk):
+        return as_row(queued)
+    row = {"number": queued.number, "place": queued.place}
+    return row | {"group": group_row(queued.group)}
+
+
+def from_queue_row(row: Mapping[str, Any], chunk: Callable[[int], Chunk]) -> Queued:
+    """What `queue_row` wrote, bit for bit. Steps are those of a round, which begins anew."""
+    if "group" not in row:
+        return from_row(row, chunk)
+    whole = chunk(row["number"])
+    group = read_group(whole.prompts[row["place"]], row["group"])
+    return OpenGroup(row["number"], row["place"], whole, group)
 
 
 def as_row(queued: QueuedChunk) -> dict[str, Any]:

@@ -234,7 +234,7 @@ class Loop:
                 credit, masked = without_truncated(credit, groups)
             fates = token_fates(rollouts, batch, credit, num_fresh)
             self.ledger.count(rounds=1, **fates)
-            for rollout in [*rollouts.rollouts, *rollouts.dropped]:
+            for rollout in rollouts.generated:
                 self.ledger.count_rollout(rollout)
             metrics = sample_metrics(groups, batch, rollouts, num_fresh) | masked
             metrics |= generator_metrics(rollouts)

@@ -79,10 +79,9 @@ class ReplayBuffer:
     def store(self, round_: int, rollouts: RoundRollouts, groups: Sequence[Group]) -> None:
         """Keep the groups that a round was the first to train on."""
         wanted = {id(group) for group in groups}
-        for number, rollout in zip(rollouts.numbers, rollouts.rollouts, strict=True):
-            for place, group in enumerate(rollout.groups):
-                if id(group) in wanted:
-                    self._stored.append(StoredGroup(number, place, round_, 1, group))
+        for number, place, group in rollouts.origins:
+            if id(group) in wanted:
+                self._stored.append(StoredGroup(number, place, round_, 1, group))
 
 
 def spread(rewards: Sequence[float]) -> float:

@@ -137,18 +137,19 @@ def token_fates(
 
 
 def generator_metrics(rollouts: RoundRollouts) -> Metrics:
-    """Metrics of the generators' own reports, each a mean over the rollouts that have it."""
+    """Metrics of the generators' own reports, each a mean over the rollouts that have it, and of
+    the queue."""
     found: dict[str, list[float]] = {}
-    for rollout in rollouts.rollouts:
+    for rollout in [*rollouts.rollouts, *rollouts.work]:
         for name, value in rollout.report.measures.items():
             found.setdefault(name, []).append(value)
-    return {name: sum(values) / len(values) for name, values in found.items()}
+    return {name: sum(values) / len(values) for name, values in found.items()} | rollouts.metrics
 
 
 def reward_failure_text(rollouts: RoundRollouts) -> str:
     """The counts that the reward reported, such as judge failures, for an error message."""
     counts: Counter[str] = Counter()
-    for rollout in rollouts.rollouts:
+    for rollout in [*rollouts.rollouts, *rollouts.work]:
         counts.update({k: v for k, v in rollout.tokens.items() if not k.endswith("_tokens")})
     text = ", ".join(f"{name}={amount}" for name, amount in sorted(counts.items()) if amount)
     return f" (it counted {text})" if text else ""

@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from rlhf_lab.types.samples import UNBEGUN, Finish, Group, Prompt, Sample
+from rlhf_lab.types.samples import UNBEGUN, Group, Prompt, Sample
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """The unit of generation: a fixed list of prompts of one round, the same in every mode.
+    """The unit of generation: a fixed list of prompts of one round, the same in every mode but one
+    in which groups move between rounds.
 
     round, index: which round it belongs to, and its number within it. greedy: the last sample of
     each group takes the likeliest token at every step. stop_at: response tokens at which to stop
     for now (0: the response limit). begun: the samples of an earlier stop, in the order of their
-    prompts; the unfinished ones are continued.
+    prompts; the unfinished ones are continued. scores_groups: each group is scored once its samples
+    have ended; else all are, once those of the whole chunk have.
     """
 
     round: int
@@ -25,6 +27,7 @@ class Chunk:
     greedy: bool = False
     stop_at: int = 0
     begun: tuple[Sample, ...] = ()
+    scores_groups: bool = False
 
     @property
     def samples(self) -> tuple[Sample, ...]:
@@ -105,4 +108,4 @@ class Rollout:
     @property
     def is_finished(self) -> bool:
         """Whether no sample is left to be continued."""
-        return all(sample.finish is not Finish.unfinished for sample in self.samples)
+        return all(group.is_finished for group in self.groups)

@@ -128,6 +128,11 @@ class Group:
     rewards: tuple[float, ...] = ()
     step_rewards: tuple[Steps, ...] = ()
 
+    @property
+    def is_finished(self) -> bool:
+        """Whether no sample is left to be continued."""
+        return all(sample.finish is not Finish.unfinished for sample in self.samples)
+
     def scored(self, rewards: Sequence[float], steps: Sequence[Steps] = ()) -> Group:
         """The group with one reward per sample, or none if it could not be scored."""
         for column in (rewards, steps):
