@@ -388,6 +388,24 @@ def test_all_executors_train_the_same(finished: Finished) -> None:
     assert last["total/generated_tokens"] == last["total/kept_tokens"] + last["total/tied_tokens"]
 
 
+@pytest.mark.parametrize(
+    "algo",
+    [("algo=remax",), ("algo=dapo", "run.group_size=4"), ("algo=ppo", "run.group_size=1")],
+    ids=["with a greedy sample", "with groups that are left out", "without groups"],
+)
+def test_every_prompt_of_a_run_is_trained_on_once(
+    finished: Finished, algo: tuple[str, ...]
+) -> None:
+    rows = finished(*SHORT, *algo, *RECYCLING, "mode.executor=inline")[0]
+    totals = rows[-1]
+    per_round = totals["total/prompts"] / len(rows)
+    assert [row["total/prompts"] for row in rows] == [per_round * (n + 1) for n in range(len(rows))]
+    assert rows[-1]["recycled/groups_left"] == 0 < rows[0]["recycled/groups_left"]
+    fates = ("kept", "tied", "left_out", "unscored", "dropped")
+    found = sum(totals.get(f"total/{fate}_tokens", 0) for fate in fates)
+    assert totals["total/generated_tokens"] == found
+
+
 def test_without_over_provision_it_is_a_partial_run(finished: Finished) -> None:
     options = (*SHORT, "mode=partial", "mode.executor=inline", "mode.segment_tokens=2")
     assert finished(*options, "mode.over_provision=1") == finished(*options)

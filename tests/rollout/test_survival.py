@@ -161,6 +161,7 @@ def rows_of(folder: Path) -> int:
         ("sync", signal.SIGUSR1, "take"),
         ("process", signal.SIGTERM, "take"),
         ("process", signal.SIGUSR1, "update"),
+        ("recycled", signal.SIGTERM, "take"),
         ("sync", signal.SIGINT, "update"),
     ],
 )
@@ -183,7 +184,7 @@ def test_a_signal_saves_a_checkpoint_and_asks_to_be_run_again(
     assert int(checkpoint.name) == rows_of(stopped)
     assert rows_of(stopped) == 4 or (point == "take" and rows_of(stopped) == 3)
     generators = json.loads(pids.read_text())
-    assert len(generators) == (2 if mode == "process" else 0)
+    assert len(generators) == {"process": 2, "recycled": 1}.get(mode, 0)
     assert not [pid for pid in generators if is_running(pid)]
     finish(resuming)
     assert outcome(stopped) == outcome(whole)
