@@ -376,7 +376,7 @@ def test_the_log_probs_of_samples_stand_for_a_second_reading_by_the_policy(live:
     own, _ = evaluator.evaluate(replace(weights, state=moved))
     read, _ = replace(evaluator, has_policy_logps=False).evaluate(replace(weights, state=moved))
     assert own["kl/sft_k1"] == pytest.approx(read["kl/sft_k1"], abs=1e-5)
-    assert own["kl/sft_k3"] == pytest.approx(read["kl/sft_k3"], abs=1e-5)
+    assert own["kl/sft_k3"] == pytest.approx(read["kl/sft_k3"], rel=2e-6)
     assert abs(own["kl/sft_k1"]) > 1e-3
     assert {k for k in own if own[k] != read[k]} <= {"kl/sft_k1", "kl/sft_k3"}
 

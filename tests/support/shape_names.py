@@ -21,7 +21,7 @@ from typing import Any
 
 CHECKED = (
     *("rlhf_lab.algos", "rlhf_lab.models", "rlhf_lab.training", "rlhf_lab.types.data"),
-    *("rlhf_lab.rollout.generators.draw", "rlhf_lab.rollout.generators.lean_layers"),
+    *("rlhf_lab.rollout.generators.draw", "rlhf_lab.models.layer_stack"),
 )
 SHAPED = re.compile(r"[a-z]\w*_([A-Z][A-Z0-9]*)")
 CHECK, SIZES = "check_shape_name", "sizes_of_shape_names"

@@ -72,15 +72,23 @@ def build_reward(
     proxies: Sequence[str],
     threads: int,
     max_tokens: int = 0,
+    by_length: bool = False,
 ) -> Reward:
     """The reward of a config node; proxies stand in for models without a path. max_tokens: of the
-    references it compares with, 0 for those of training."""
+    references it compares with, 0 for those of training. by_length: see ModelScorer."""
     cache = Path(config.output.cache)
     limit = max_tokens or response_tokens(config)
     device = chosen(config.generator.device, "generator.device")
     return build_scorer(
-        options, RewardContext(config.task, tokenizer, proxies, threads, limit, cache, device)
+        options,
+        RewardContext(config.task, tokenizer, proxies, threads, limit, cache, device, by_length),
     )
+
+
+def build_proxy(config: Config, sources: Sources, tokenizer: Any) -> Reward:
+    """The run's reward as evaluation and validation read it."""
+    threads = config.eval.threads
+    return build_reward(config.reward, config, tokenizer, sources.proxies, threads, by_length=True)
 
 
 def build_evaluator(
@@ -109,7 +117,7 @@ def build_evaluator(
         policy=policy.to(device),
         reference=reference.to(device),
         gold=gold,
-        proxy=build_reward(config.reward, config, tokenizer, sources.proxies, threads),
+        proxy=build_proxy(config, sources, tokenizer),
         prompts=prompts,
         references=references,
         pad_id=pad_id(tokenizer),

@@ -8,7 +8,7 @@ from time import perf_counter
 
 from rlhf_lab.evaluation.options import Validate
 from rlhf_lab.evaluation.validator import Validator
-from rlhf_lab.experiment.build import build_evaluator, build_generator, build_reward
+from rlhf_lab.experiment.build import build_evaluator, build_generator, build_proxy
 from rlhf_lab.experiment.build_prompts import build_eval_prompts
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.experiment.policy_loader import PolicyLoader
@@ -34,7 +34,7 @@ def build_validator(config: Config, sources: Sources, loader: PolicyLoader) -> V
             options.temperature,
             options.max_new_tokens,
         ),
-        build_reward(config.reward, config, tokenizer, sources.proxies, options.threads),
+        build_proxy(config, sources, tokenizer),
         build_eval_prompts(config, tokenizer, options.prompts),
         options,
     )

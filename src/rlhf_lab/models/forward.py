@@ -138,18 +138,6 @@ def response_output(
     return with_values(found, values, hidden, batch.mask_BT)
 
 
-def response_logps(
-    model: Any, batch: Batch | TokenRows, temperatures: Sequence[float]
-) -> list[Tensor]:
-    """Log-probs of the response tokens, BT, at each temperature, from logits that are computed
-    once; 0 on padding."""
-    output = model(**inputs(batch), logits_to_keep=batch.response_BT.shape[1] + 1)
-    logits_BTV = output.logits[:, :-1].float()
-    tokens = batch.response_BT.unsqueeze(2)
-    logps = (torch.log_softmax(logits_BTV / t, dim=-1) for t in temperatures)
-    return [logp_BTV.gather(2, tokens).squeeze(2) * batch.mask_BT for logp_BTV in logps]
-
-
 def chunked_output(
     model: Any, batch: Batch | TokenRows, temperature: float, values: Any | None, num_chunks: int
 ) -> PolicyOutput:

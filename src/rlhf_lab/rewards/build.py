@@ -42,7 +42,7 @@ class RewardContext:
 
     tokenizer: the policy's. proxies: folders of the proxies that the pipeline trained, which stand
     in for models that no path names. response_limit: in tokens. cache: folder of all products.
-    device: where reward models run that name none.
+    device: where reward models run that name none. by_length: see ModelScorer.
     """
 
     task: Task
@@ -52,6 +52,7 @@ class RewardContext:
     response_limit: int
     cache: Path
     device: torch.device = CPU
+    by_length: bool = False
 
     def device_of(self, options: ModelReward | StepsReward) -> torch.device:
         """Where a reward model runs. Raises UserError for a device that is not here."""
@@ -89,7 +90,7 @@ def build_model(options: ModelReward, context: RewardContext) -> Reward:
     else:
         encode = encoder(context.tokenizer, own_tokenizer, reads_last_token(model))
     device = context.device_of(options)
-    return ModelScorer(model, offset, labelled, encode, context.threads, device)
+    return ModelScorer(model, offset, labelled, encode, context.threads, device, context.by_length)
 
 
 def build_ensemble(options: EnsembleReward, context: RewardContext) -> Reward:

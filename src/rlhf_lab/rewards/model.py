@@ -12,6 +12,7 @@ from rlhf_lab.models.batching import pad_right
 from rlhf_lab.models.causal_rows import causal_inputs, is_causal, stores_no_masks
 from rlhf_lab.models.devices import device_of, torch_threads
 from rlhf_lab.models.forward import positions
+from rlhf_lab.models.last_columns import last_column_stack, last_token_outputs
 from rlhf_lab.rewards.model_options import ModelReward
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.samples import Finish, Group, Sample
@@ -26,6 +27,8 @@ class ModelScorer:
     """score = head(last token) - offset; offset makes reference answers score 0 on average.
 
     device: where the model is moved to; rows come from the CPU, and scores go back there.
+    by_length: rows of like length are read together, and the last layer for their last tokens
+    alone, where the model can be read so: faster, and rounded differently.
     """
 
     def __init__(
@@ -36,8 +39,10 @@ class ModelScorer:
         encode: Encode,
         threads: int,
         device: torch.device = CPU,
+        by_length: bool = False,
     ) -> None:
         self._model = model.eval().to(device)
+        self._stack = last_column_stack(self._model) if by_length else None
         self._label = max(0, options.label)
         self._offset = offset
         self._options = options
@@ -48,9 +53,17 @@ class ModelScorer:
         """One float per sample, in order; samples without the end token get `missing_eos`."""
         rows = [self._encode(group, sample) for group in groups for sample in group.samples]
         with torch_threads(self._threads), torch.inference_mode():
-            score_B = scores_of(self._model, rows, self._options.micro_rows, self._label)
+            score_B = self._scores(rows)
         scores = iter((score_B - self._offset).tolist())
         return [tuple(self._penalised(s, next(scores)) for s in group.samples) for group in groups]
+
+    def _scores(self, rows: Sequence[Sequence[int]]) -> Tensor:
+        """The head's outputs, B, on the CPU."""
+        size = self._options.micro_rows
+        if self._stack is None:
+            return scores_of(self._model, rows, size, self._label)
+        require_room(self._model, rows)
+        return last_token_outputs(self._stack, rows, size)[:, self._label]
 
     def _penalised(self, sample: Sample, score: float) -> float:
         is_scored = sample.finish is Finish.eos or not self._options.needs_eos
@@ -71,6 +84,14 @@ def scores_of(model: Any, rows: Sequence[Sequence[int]], size: int, label: int =
 
 def row_scores(model: Any, rows: Sequence[Sequence[int]], label: int = 0) -> Tensor:
     """The reward of each row, B, whatever the rows beside it."""
+    require_room(model, rows)
+    if reads_last_token(model):
+        return last_token_scores(model, rows, label)
+    return pooled_scores(model, rows, label)
+
+
+def require_room(model: Any, rows: Sequence[Sequence[int]]) -> None:
+    """Refuse rows that are longer than what the model reads."""
     context = getattr(model.config, "max_position_embeddings", None)
     longest = max(map(len, rows))
     if context is not None and longest > context:
@@ -79,9 +100,6 @@ def row_scores(model: Any, rows: Sequence[Sequence[int]], label: int = 0) -> Ten
             "model: lower task.max_prompt_tokens or generator.max_new_tokens, or choose another "
             "reward.path"
         )
-    if reads_last_token(model):
-        return last_token_scores(model, rows, label)
-    return pooled_scores(model, rows, label)
 
 
 def last_token_scores(model: Any, rows: Sequence[Sequence[int]], label: int = 0) -> Tensor:

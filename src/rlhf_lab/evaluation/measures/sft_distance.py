@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -11,8 +11,8 @@ from torch import Tensor
 from rlhf_lab.algos.off_policy import k3_terms
 from rlhf_lab.models.batching import to_device
 from rlhf_lab.models.devices import device_of
-from rlhf_lab.models.forward import response_logps
-from rlhf_lab.models.microbatches import micro_batches
+from rlhf_lab.models.last_columns import last_column_stack, response_logps
+from rlhf_lab.models.microbatches import split
 from rlhf_lab.types.data import Batch, Metrics
 
 # Rows read at once: as many as fill a GPU. On a CPU the activations of more rows leave its caches,
@@ -49,32 +49,47 @@ def log_ratios(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Per sequence: sum of log ratios (k1), and of per-token k3 (never negative); with has_plain
     also the reference's log-likelihood at temperature 1. policy: see `distance_metrics`."""
-    k1, k3, plain = [], [], []
-    wanted = [temperature, 1.0] if has_plain else [temperature]
-    for part in micro_batches(batch, rows_for(reference)):
+    read_policy = None if policy is None else reader_of(policy)
+    read_reference = reader_of(reference)
+    length = 3 if has_plain else 2
+    found_BN = torch.zeros(len(batch), length)
+    for part, index_B in parts_of(batch, reference):
         policy_BT = part.behavior_logp_BT
-        if policy is not None:
-            (policy_BT,) = response_logp(policy, part, [temperature])
-        reference_BT, *plain_BT = response_logp(reference, part, wanted)
+        if read_policy is not None:
+            (policy_BT,) = read_policy(part, [temperature])
+        reference_BT, *plain_BT = read_reference(part, [temperature, 1.0][: length - 1])
         away_BT = policy_BT - reference_BT
-        k1.append(away_BT.sum(dim=1))
-        k3.append(k3_terms(-away_BT).sum(dim=1))
-        plain += [logp_BT.sum(dim=1) for logp_BT in plain_BT]
-    return torch.cat(k1), torch.cat(k3), torch.cat(plain) if plain else torch.zeros(0)
+        columns = [away_BT, k3_terms(-away_BT), *plain_BT]
+        found_BN[index_B] = torch.stack([column_BT.sum(dim=1) for column_BT in columns], dim=1)
+    away_B, ratio_B, *plain = found_BN.unbind(dim=1)
+    return away_B, ratio_B, plain[0] if plain else torch.zeros(0)
 
 
 def log_likelihood(reference: Any, batch: Batch) -> Tensor:
     """Per sequence, at temperature 1."""
-    parts = micro_batches(batch, rows_for(reference))
-    return torch.cat([response_logp(reference, part, [1.0])[0].sum(dim=1) for part in parts])
+    read = reader_of(reference)
+    found_B = torch.zeros(len(batch))
+    for part, index_B in parts_of(batch, reference):
+        found_B[index_B] = read(part, [1.0])[0].sum(dim=1)
+    return found_B
 
 
-def rows_for(model: Any) -> int:
-    """Rows that the model's device reads at once."""
-    return ROWS[device_of(model).type]
+def parts_of(batch: Batch, model: Any) -> Iterator[tuple[Batch, Tensor]]:
+    """Rows of like length together, as many as the model's device reads at once, and their
+    numbers in the batch."""
+    rows = ROWS[device_of(model).type]
+    width = batch.prompt_BS.shape[1] + batch.response_BT.shape[1]
+    for part in split(batch, rows, rows * width):
+        yield part.batch, part.index_B
 
 
-def response_logp(model: Any, part: Batch, temperatures: Sequence[float]) -> list[Tensor]:
-    """Log-probs of the response tokens at each temperature, BT, from wherever the model is."""
-    found = response_logps(model, to_device(part, device_of(model)), temperatures)
-    return [logp_BT.cpu() for logp_BT in found]
+def reader_of(model: Any) -> Callable[[Batch, Sequence[float]], list[Tensor]]:
+    """What gives log-probs of the response tokens at each temperature, BT, on the host, from
+    wherever the model is."""
+    stack, device = last_column_stack(model), device_of(model)
+
+    def read(part: Batch, temperatures: Sequence[float]) -> list[Tensor]:
+        found = response_logps(model, stack, to_device(part, device), temperatures)
+        return [logp_BT.cpu() for logp_BT in found]
+
+    return read

@@ -7,12 +7,10 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.nn.functional import scaled_dot_product_attention
 
 from rlhf_lab.models.batching import pad_left
-from rlhf_lab.models.forward import positions
-from rlhf_lab.rollout.generators.lean_layers import Stack
-from rlhf_lab.rollout.generators.lean_rotary import signed, turned
+from rlhf_lab.models.last_columns import last_columns
+from rlhf_lab.models.layer_stack import Stack
 
 # A prompt is read with others as long as it needs less padding than this share of the longest.
 SPARE = 0.25
@@ -72,29 +70,13 @@ class Reader:
         token_PS, mask_PS = (
             t.to(self._device) for t in pad_left([self._prompts[n] for n in part], 0)
         )
-        width = token_PS.shape[1]
-        # P rows of S tokens of E numbers; after the last layer of the last token alone.
-        hidden = self._stack.embed(token_PS)
-        cos, sin = self._stack.rotary(hidden, positions(mask_PS))
-        cos, sin = cos.unsqueeze(1), signed(sin).unsqueeze(1)
-        # A pad looks at itself, so that no row of the softmax is empty.
-        sees = torch.ones(width, width, dtype=torch.bool, device=self._device)
-        sees = sees.tril() & (mask_PS[:, None, None] > 0) | sees.diag().diag()
         place = torch.tensor(part, device=self._device)
-        for number, block in enumerate(self._stack.blocks):
-            query, key, value = block.project(hidden)
-            query, key = turned(query, cos, sin), turned(key, cos, sin)
+
+        def keep(number: int, key: Tensor, value: Tensor) -> None:
             self._put(self.keys, number, place, key)
             self._put(self.values, number, place, value)
-            if number == len(self._stack.blocks) - 1:
-                query, sees, hidden = query[:, :, -1:], sees[:, :, -1:], hidden[:, -1:]
-            if query.device.type != "cpu":
-                key, value = per_query(key, query), per_query(value, query)
-            found = scaled_dot_product_attention(
-                query, key, value, sees, scale=self._stack.scaling, enable_gqa=True
-            )
-            hidden = block.merge(hidden, found.transpose(1, 2).flatten(2))
-        return hidden[:, -1]
+
+        return last_columns(self._stack, token_PS, mask_PS, 1, keep)[:, -1]
 
     def _put(self, buffers: list[Tensor], number: int, place: Tensor, given: Tensor) -> None:
         """Keep a layer's keys or values of the prompts at these places."""
@@ -102,12 +84,6 @@ class Reader:
             size = (len(self._prompts), given.shape[1], self.width, given.shape[3])
             buffers.append(given.new_zeros(size))
         buffers[number][place, :, self.width - given.shape[2] :] = given
-
-
-def per_query(heads: Tensor, query: Tensor) -> Tensor:
-    """Keys or values once for each head of queries. No kernel of a GPU takes both a mask and fewer
-    keys than queries in float32: torch would store the scores of all pairs, three times."""
-    return heads.repeat_interleave(query.shape[1] // heads.shape[1], dim=1)
 
 
 def alike(lengths: Sequence[int]) -> Iterator[list[int]]:

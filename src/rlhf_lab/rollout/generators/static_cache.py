@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from rlhf_lab.rollout.generators.lean_layers import Stack
+from rlhf_lab.models.layer_stack import Stack
+from rlhf_lab.models.rotary import signed
 from rlhf_lab.rollout.generators.lean_prompts import ReadPrompts
-from rlhf_lab.rollout.generators.lean_rotary import signed
 
 # Rows are decoded by so many, the smallest number that takes all of them: one graph for each.
 BUCKETS = (8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)

@@ -1,4 +1,4 @@
-"""What the lean loop needs to know of a model: its blocks, called module by module.
+"""A model taken apart, for readers that pass its layers one by one: its blocks, module by module.
 
 Modules are called and never copied, so whatever weights are loaded into the model are the weights
 that are read here.
@@ -11,12 +11,24 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from torch import Tensor
-from transformers import GPTNeoXForCausalLM, LlamaForCausalLM, Qwen2ForCausalLM
+from transformers import (
+    GPTNeoXForCausalLM,
+    GPTNeoXForSequenceClassification,
+    LlamaForCausalLM,
+    LlamaForSequenceClassification,
+    Qwen2ForCausalLM,
+    Qwen2ForSequenceClassification,
+)
 
 from rlhf_lab.models.forward import attends_to_all
 
 # Rotary tables that are a function of the position alone; others change with the longest one.
 FIXED_ROTARY = ("default", "linear", "llama3", "yarn")
+NEOX = (GPTNeoXForCausalLM, GPTNeoXForSequenceClassification)
+LLAMA = (
+    *(LlamaForCausalLM, LlamaForSequenceClassification),
+    *(Qwen2ForCausalLM, Qwen2ForSequenceClassification),
+)
 
 
 class Block(Protocol):
@@ -33,7 +45,8 @@ class Block(Protocol):
 
 @dataclass(frozen=True)
 class Stack:
-    """A model taken apart. rotary(hidden, positions BT) gives cosines and sines, BTR each."""
+    """A model taken apart. rotary(hidden, positions BT) gives cosines and sines, BTR each. head: of
+    a policy, its logits; of a reward model, its scores."""
 
     embed: Callable[[Tensor], Tensor]
     blocks: Sequence[Block]
@@ -94,14 +107,14 @@ def stack_of(model: Any) -> Stack | None:
     """The model taken apart, None if its class or its attention is not known here."""
     if not has_known_attention(model.config):
         return None
-    head = model.get_output_embeddings()
+    head = model.score if hasattr(model, "score") else model.get_output_embeddings()
     blocks: Sequence[Block]
-    if type(model) is GPTNeoXForCausalLM:
+    if type(model) in NEOX:
         body = model.gpt_neox
         blocks = [NeoXBlock(layer) for layer in body.layers]
         scaling = body.layers[0].attention.scaling
         return Stack(body.embed_in, blocks, body.final_layer_norm, head, body.rotary_emb, scaling)
-    if type(model) in (LlamaForCausalLM, Qwen2ForCausalLM):
+    if type(model) in LLAMA:
         body = model.model
         blocks = [LlamaBlock(layer) for layer in body.layers]
         scaling = body.layers[0].self_attn.scaling

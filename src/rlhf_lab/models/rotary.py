@@ -1,4 +1,4 @@
-"""The rotary embedding of the lean loops."""
+"""The rotary embedding of models that are read layer by layer."""
 
 from __future__ import annotations
 
