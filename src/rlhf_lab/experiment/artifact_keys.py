@@ -3,19 +3,15 @@ folder in the cache."""
 
 from __future__ import annotations
 
-import contextlib
-import functools
-import hashlib
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import torch
 
-import rlhf_lab
 from rlhf_lab.experiment.build import transformers_sampling
 from rlhf_lab.experiment.build_stage import engine_key, stage_device
+from rlhf_lab.experiment.code_digest import code_digest
 from rlhf_lab.experiment.config import Config, plain
 from rlhf_lab.experiment.derived import has_references
 from rlhf_lab.experiment.own_code import digests
@@ -35,10 +31,6 @@ from rlhf_lab.training.stages.step_labels import step_rows
 
 Key = dict[str, Any]
 Model = ScratchModel | PretrainedModel
-# Packages whose code, and libraries whose versions, decide the bits of an artifact.
-PACKAGES = ("experiment", "models", "rewards", "rollout/generators", "tasks", "training", "types")
-LIBRARIES = ("torch", "transformers", "tokenizers", "numpy")
-OPTIONAL_LIBRARIES = ("reasoning-gym", "math-verify")
 
 
 @dataclass(frozen=True)
@@ -169,19 +161,3 @@ def pairs_to_relabel(config: Config) -> GivenPairs:
         path = config.generator.pairs_path
         return given_pairs(path, config.labels.held_out_pairs, "generator.path")
     return given_labels(config)
-
-
-@functools.cache
-def code_digest() -> str:
-    """Digest of the package's sources and of the libraries that decide bits: new code, new key."""
-    digest = hashlib.sha256()
-    root = Path(rlhf_lab.__file__).parent
-    for package in PACKAGES:
-        for path in sorted((root / package).rglob("*.py")):
-            digest.update(path.read_bytes())
-    for library in LIBRARIES:
-        digest.update(version(library).encode())
-    for extra in OPTIONAL_LIBRARIES:
-        with contextlib.suppress(PackageNotFoundError):
-            digest.update(f"{extra}=={version(extra)}".encode())
-    return digest.hexdigest()[:16]

@@ -23,6 +23,7 @@ from rlhf_lab.experiment.derived import (
     response_tokens,
 )
 from rlhf_lab.experiment.policy_loader import PolicyLoader
+from rlhf_lab.experiment.reference_scores import with_known_references
 from rlhf_lab.experiment.sources import Sources
 from rlhf_lab.models.devices import chosen
 from rlhf_lab.rewards.build import RewardContext, build_scorer
@@ -111,13 +112,14 @@ def build_evaluator(
     gold = None
     if has_judge(config):
         gold = build_reward(config.judge, config, tokenizer, (), threads, judged_tokens(config))
+    proxy = build_proxy(config, sources, tokenizer)
     return Evaluator(
         judged=judged,
         sampled=sampled,
         policy=policy.to(device),
         reference=reference.to(device),
         gold=gold,
-        proxy=build_proxy(config, sources, tokenizer),
+        proxy=with_known_references(config, sources.proxies, tokenizer, proxy, references),
         prompts=prompts,
         references=references,
         pad_id=pad_id(tokenizer),
