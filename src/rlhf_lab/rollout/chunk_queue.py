@@ -6,9 +6,9 @@ Each chunk's lag is checked against what the mode promises.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future
 from typing import Any
 
+from rlhf_lab.rollout.arrivals import Arrivals, OrderOfPrompts
 from rlhf_lab.rollout.budget import StalenessBudget
 from rlhf_lab.rollout.chunk_runner import ChunkRunner
 from rlhf_lab.rollout.chunk_states import PendingChunk, Queued, QueuedChunk, RoundRollouts
@@ -24,9 +24,10 @@ from rlhf_lab.types.rollouts import Chunk, Rollout
 
 
 class ChunkQueue:
-    """Submits what the budget admits and hands out what is due, oldest first; see `RoundQueue`.
+    """Submits what the budget admits and hands out what is due; see `RoundQueue`.
 
-    recorded: the schedule to repeat, by chunk number (replay mode).
+    recorded: the schedule to repeat, by chunk number (replay mode). arrivals: the order in which
+    rounds take chunks, where it is not that of the prompts.
     """
 
     def __init__(
@@ -36,6 +37,7 @@ class ChunkQueue:
         chunks_per_round: int,
         mode: Mode,
         recorded: Mapping[int, Segments] | None = None,
+        arrivals: Arrivals | None = None,
     ) -> None:
         self._runner = runner
         self._executor = runner.executor
@@ -43,6 +45,7 @@ class ChunkQueue:
         self._chunks_per_round = chunks_per_round
         self._mode = mode
         self._recorded = recorded
+        self._arrivals = arrivals or OrderOfPrompts()
         self._pending: list[PendingChunk] = []
         self._tokens = TokensInFlight()
         self._executor.on_done = self._tokens.add
@@ -93,17 +96,19 @@ class ChunkQueue:
         return weights
 
     def take(self, weights: Weights) -> RoundRollouts:
-        """Wait for the rollouts of the next round, oldest first; raises what a worker raised.
+        """Wait for the rollouts of the next round, in their order of arrival, which is oldest first
+        unless the mode has another; raises what a worker raised.
 
         Nothing is taken before all of them are finished: a run that stops meanwhile loses nothing.
         """
         chosen: list[Rollout] = []
         dropped: list[Rollout] = []
-        count = 0
-        while len(chosen) < self._chunks_per_round:
-            pending = self._pending[count]
+        taken: dict[int, PendingChunk] = {}
+        while (missing := self._chunks_per_round - len(chosen)) > 0:
+            left = [pending for pending in self._pending if pending.number not in taken]
+            pending = self._arrivals.next(left, weights.version, missing)
             rollout = self._runner.wait(pending.future)
-            count += 1
+            taken[pending.number] = pending
             if not is_too_old(self._mode, rollout, weights.version):
                 chosen.append(rollout)
                 continue
@@ -112,8 +117,9 @@ class ChunkQueue:
                 pending.is_refunded = True
                 self._budget.refund()
                 self.fill(weights)
-        taken, self._pending = self._pending[:count], self._pending[count:]
-        return self._account(weights.version, taken, chosen, dropped)
+        self._pending = [pending for pending in self._pending if pending.number not in taken]
+        self._arrivals.taken(chosen)
+        return self._account(weights.version, list(taken.values()), chosen, dropped)
 
     def _account(
         self,
@@ -130,7 +136,7 @@ class ChunkQueue:
             for note in rollout.report.notes:
                 self._runner.report(note)
             self._tokens.take(rollout)
-            row = {
+            row: dict[str, Any] = {
                 "round": version,
                 "chunk": pending.number,
                 "segments": [list(segment) for segment in rollout.segments],
@@ -138,20 +144,22 @@ class ChunkQueue:
             }
             if self._mode.segment_tokens:
                 row["segment_tokens"] = self._mode.segment_tokens
-            schedule.append(row)
-        return RoundRollouts(chosen, dropped, schedule)
+            schedule.append({**row, **self._arrivals.row(pending.number)})
+        return RoundRollouts(chosen, dropped, schedule, metrics=self._arrivals.measures())
 
     def state(self) -> tuple[dict[str, Any], list[Queued]]:
         """What a checkpoint stores: counters, and every chunk that is admitted but not taken."""
         queued: list[Queued] = []
         for pending in self._pending:
-            is_done = pending.future.done() and pending.future.exception() is None
-            rollout = pending.future.result() if is_done else None
+            rollout = self._arrivals.written(pending)
             queued.append(
                 QueuedChunk(pending.number, pending.version, pending.is_refunded, rollout)
             )
         generated, in_flight = self.tokens()
-        return {"budget": self._budget.state(), "taken_tokens": generated - in_flight}, queued
+        counters = {"budget": self._budget.state(), "taken_tokens": generated - in_flight}
+        if arrived := self._arrivals.state():
+            counters["arrivals"] = arrived
+        return counters, queued
 
     def restore(
         self,
@@ -162,9 +170,13 @@ class ChunkQueue:
         """Continue from a checkpoint: finished chunks are kept, the others generated again."""
         self._budget.restore(counters["budget"])
         self._tokens.restore(counters["taken_tokens"])
-        for chunk in queued:
-            assert isinstance(chunk, QueuedChunk), "a queue of groups in a run of chunks"
-            if chunk.rollout is None:
+        chunks = [chunk for chunk in queued if isinstance(chunk, QueuedChunk)]
+        assert len(chunks) == len(queued), "a queue of groups in a run of chunks"
+        self._arrivals.restore(counters.get("arrivals", {}), chunks, self._runner.chunk)
+        self._runner.restore(weights)
+        for chunk in chunks:
+            future = self._arrivals.restored(chunk)
+            if future is None:
                 whole = self._runner.chunk(chunk.number)
                 pending = self._submit(chunk.number, whole, weights[chunk.version])
                 # A partial rollout is repeated by the versions that have come since.
@@ -172,9 +184,8 @@ class ChunkQueue:
                     if pending.partial is not None:
                         pending.partial.publish(weights[version])
             else:
-                future: Future[Rollout] = Future()
-                future.set_result(chunk.rollout)
                 pending = PendingChunk(chunk.number, chunk.version, future)
                 self._pending.append(pending)
-                self._tokens.add(chunk.rollout)
+                if future.done():
+                    self._tokens.add(future.result())
             pending.is_refunded = chunk.is_refunded

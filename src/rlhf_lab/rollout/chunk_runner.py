@@ -65,7 +65,8 @@ class ChunkRunner:
         self.versions.clear()
         self.versions.update(weights)
         if self._mode.uses_latest_weights:
-            self.executor.publish(weights[max(weights)])
+            for version in sorted(weights):
+                self.executor.publish(weights[version])
 
     def wait(self, future: Future[Rollout]) -> Rollout:
         """Wait for one chunk; raises if a generator fails or the run is asked to stop meanwhile."""

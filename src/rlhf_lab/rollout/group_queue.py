@@ -151,6 +151,7 @@ class GroupQueue:
         weights: Mapping[int, Weights],
     ) -> None:
         """Continue from a checkpoint: the present round is generated from its beginning."""
+        self._runner.restore(weights)
         number, place = counters["next"]
         self._next = (number, place)
         self._unbegun = self._from(number, place)

@@ -27,8 +27,8 @@ class Mode(limits.Limited, key="mode"):
     executor: ExecutorKind = limits.option(
         ExecutorKind.inline,
         about=(
-            "Where samples are generated: in the trainer's own time (inline), in a thread, or in "
-            "processes beside it."
+            "Where samples are generated: in the trainer's own time (inline), in a thread, in "
+            "processes beside it, or in its own time on the clock of a virtual cluster (virtual)."
         ),
     )
     num_generators: int = limits.count(
@@ -39,7 +39,8 @@ class Mode(limits.Limited, key="mode"):
         WeightPolicy.admission,
         about=(
             "Which version writes a chunk: that of its admission (reproducible), the latest at "
-            "its start, the latest at every token, or that of a recorded schedule."
+            "its start, the latest at every token, that of a recorded schedule, or what a "
+            "generator of the virtual cluster holds (config group cluster)."
         ),
     )
     lag_probabilities: str = limits.option(
@@ -108,6 +109,7 @@ class Mode(limits.Limited, key="mode"):
                 f"mode.max_staleness={self.max_staleness} with mode=sync: sync means 0; "
                 "pass mode=lagged (stale, without concurrency) or mode=async"
             )
+        self._check_virtual()
         if self.executor is ExecutorKind.inline and self.num_generators > 1:
             raise UserError(
                 f"mode.num_generators={self.num_generators} with mode.executor=inline: "
@@ -117,6 +119,18 @@ class Mode(limits.Limited, key="mode"):
         self._check_weights()
         self._check_segments()
         self.lag_shares  # noqa: B018  (refuses what is no distribution)
+
+    def _check_virtual(self) -> None:
+        if self.is_virtual != (self.weights is WeightPolicy.cluster):
+            raise UserError(
+                f"mode.executor={self.executor.value} with mode.weights={self.weights.value}: a "
+                "virtual cluster is both, executor=virtual and weights=cluster; pass mode=virtual"
+            )
+        if self.is_virtual and self.num_generators > 1:
+            raise UserError(
+                f"mode.num_generators={self.num_generators} with mode=virtual: generators of the "
+                f"virtual cluster are meant; pass cluster.generators={self.num_generators}"
+            )
 
     def _check_failures(self) -> None:
         restarts = self.on_generator_failure is OnFailure.restart
@@ -197,7 +211,16 @@ class Mode(limits.Limited, key="mode"):
     @property
     def uses_latest_weights(self) -> bool:
         """Whether timing decides which weights write a sample."""
-        return self.weights in (WeightPolicy.latest, WeightPolicy.latest_per_token)
+        return self.weights in (
+            WeightPolicy.latest,
+            WeightPolicy.latest_per_token,
+            WeightPolicy.cluster,
+        )
+
+    @property
+    def is_virtual(self) -> bool:
+        """Whether timing is that of a virtual cluster."""
+        return self.executor is ExecutorKind.virtual
 
     @property
     def recycles_groups(self) -> bool:
@@ -211,4 +234,5 @@ class Mode(limits.Limited, key="mode"):
     @property
     def num_background(self) -> int:
         """Generators that run beside the trainer."""
-        return 0 if self.executor is ExecutorKind.inline else self.num_generators
+        is_alone = self.executor is ExecutorKind.inline or self.is_virtual
+        return 0 if is_alone else self.num_generators

@@ -6,21 +6,25 @@ from enum import StrEnum
 
 
 class ExecutorKind(StrEnum):
-    """Where generation runs: in the trainer's time, in a thread, or in a process of its own."""
+    """Where generation runs: in the trainer's time, in a thread, in a process of its own, or in the
+    trainer's time on the clock of a virtual cluster."""
 
     inline = "inline"
     thread = "thread"
     process = "process"
+    virtual = "virtual"
 
 
 class WeightPolicy(StrEnum):
     """Which version writes a chunk: the one at its admission (reproducible), the latest one at its
-    first token, the latest one at every token, or that of a recorded schedule."""
+    first token, the latest one at every token, that of a recorded schedule, or the one that a
+    generator of a virtual cluster holds."""
 
     admission = "admission"
     latest = "latest"
     latest_per_token = "latest_per_token"
     recorded = "recorded"
+    cluster = "cluster"
 
 
 class WhenStale(StrEnum):

@@ -97,7 +97,6 @@ class Pipeline:
     ) -> None:
         """Continue from a checkpoint."""
         self.restore_prompts(counters)
-        self._runner.restore(weights)
         self._queue.restore(counters, queued, weights)
 
     def restore_prompts(self, counters: Mapping[str, Any]) -> None:

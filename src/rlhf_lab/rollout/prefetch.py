@@ -9,7 +9,8 @@ from rlhf_lab.types.rollouts import Chunk
 
 
 class ChunkPrefetcher:
-    """Call it like `make`: it returns chunk n, and prepares the next `count` chunks in a thread."""
+    """Call it like `make`: it returns chunk n, and prepares the next `count` chunks in a thread; of
+    none, it makes chunk n itself."""
 
     def __init__(self, make: Callable[[int], Chunk], count: int) -> None:
         self._make = make
@@ -18,6 +19,8 @@ class ChunkPrefetcher:
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="prompts")
 
     def __call__(self, number: int) -> Chunk:
+        if not self._count:
+            return self._make(number)
         for n in range(number, number + 1 + self._count):
             if n not in self._futures:
                 self._futures[n] = self._pool.submit(self._make, n)

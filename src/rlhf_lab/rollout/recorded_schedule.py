@@ -35,6 +35,11 @@ def read_schedule(
             f"{rows[-1]['segment_tokens']}), which timing does not change: train again with that "
             "run's own options, which repeats it bit for bit"
         )
+    if "virtual_generator" in rows[-1]:
+        raise UserError(
+            f"mode.schedule={folder} is of a virtual cluster, which no machine's timing changes: "
+            "train again with that run's own options, which repeats it bit for bit"
+        )
     if absent := set(range(len(rows))) - {row["chunk"] for row in rows}:
         raise UserError(
             f"mode.schedule={folder} has no row of chunk {min(absent)}: restore its {SCHEDULE}, or "

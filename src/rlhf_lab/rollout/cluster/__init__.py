@@ -1,0 +1,1 @@
+"""A virtual cluster: a discrete-event model of generators, queue and trainer."""
