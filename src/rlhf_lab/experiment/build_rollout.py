@@ -24,10 +24,12 @@ from rlhf_lab.models.devices import chosen
 from rlhf_lab.rewards.options import scoring_paths
 from rlhf_lab.rewards.preference import PreferenceScorer
 from rlhf_lab.rewards.shaping import shaped
+from rlhf_lab.rollout.arrivals import Arrivals
 from rlhf_lab.rollout.background import ProcessExecutor, ThreadExecutor
 from rlhf_lab.rollout.budget import StalenessBudget
 from rlhf_lab.rollout.chunk_queue import ChunkQueue
 from rlhf_lab.rollout.chunk_runner import ChunkRunner
+from rlhf_lab.rollout.cluster.executor import Setting, VirtualExecutor
 from rlhf_lab.rollout.executor import Executor, InlineExecutor
 from rlhf_lab.rollout.failures import FailurePolicy
 from rlhf_lab.rollout.generators.pairs import PairsGenerator, PairsSampling
@@ -131,7 +133,22 @@ def build_executor(
         builds = [functools.partial(build_worker, one, sources, policy) for one in each]
         devices = [chosen(one.generator.device, "generator.device") for one in each]
         return ThreadExecutor(builds, mode.prefetch, devices)
+    if mode.is_virtual:
+        worker = functools.partial(build_worker, config, sources, policy)
+        return VirtualExecutor(worker, config.cluster, virtual_setting(config))
     return InlineExecutor(functools.partial(build_worker, config, sources, policy))
+
+
+def virtual_setting(config: Config) -> Setting:
+    """What a virtual cluster must know of the run that trains on it."""
+    mode: Mode = config.mode
+    return Setting(
+        chunks_per_round(config),
+        response_tokens(config),
+        config.run.passes,
+        mode.max_staleness if mode.when_stale is WhenStale.wait else None,
+        stable_hash(config.seed, "cluster"),
+    )
 
 
 def config_of_each(config: Config) -> list[Config]:
@@ -192,8 +209,9 @@ def build_queue(config: Config, runner: ChunkRunner) -> RoundQueue:
     recorded = None
     if mode.is_replay:
         recorded = read_schedule(Path(mode.schedule), mode, config.run, config.generator)
-    budget = build_budget(config)
-    return ChunkQueue(runner, budget, chunks_per_round(config), mode, recorded)
+    budget, executor = build_budget(config), runner.executor
+    arrivals: Arrivals | None = executor if isinstance(executor, VirtualExecutor) else None
+    return ChunkQueue(runner, budget, chunks_per_round(config), mode, recorded, arrivals)
 
 
 def chunk_of(config: Config, selection: PromptSelection, number: int) -> Chunk:

@@ -23,6 +23,7 @@ from rlhf_lab.experiment.checks_algorithm import (
     check_writers,
     starts_at_zero,
 )
+from rlhf_lab.experiment.checks_cluster import check_cluster
 from rlhf_lab.experiment.checks_devices import (
     check_devices,
     check_kernels,
@@ -122,6 +123,7 @@ RULES: tuple[Callable[[Config], None], ...] = (
     check_pairs,
     check_offline,
     check_prompts,
+    check_cluster,
     check_samples,
     check_own_kernels,
     check_kernels,

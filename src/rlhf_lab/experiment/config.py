@@ -18,6 +18,7 @@ from rlhf_lab.evaluation.options import EvalOptions
 from rlhf_lab.models.pretrained import PretrainedModel
 from rlhf_lab.models.scratch import ScratchModel
 from rlhf_lab.rewards.shaping import ShapingOptions
+from rlhf_lab.rollout.cluster.options import ClusterOptions
 from rlhf_lab.rollout.generators.options import HFSampling
 from rlhf_lab.rollout.mode import Mode
 from rlhf_lab.runs.kernels import Kernels
@@ -98,6 +99,7 @@ class Config(limits.Limited):
     algo: Any
     correction: Any
     mode: Mode
+    cluster: ClusterOptions
     task: Any
     model: ScratchModel | PretrainedModel
     proxy: ScratchModel | PretrainedModel

@@ -159,6 +159,7 @@ def timing_settings(config: Config) -> dict[str, Any]:
         **{f.name: getattr(config.run, f.name) for f in fields(config.run)},
         "max_staleness": config.mode.max_staleness,
         "segment_tokens": config.mode.segment_tokens,
+        "is_virtual": config.mode.is_virtual,
         "num_generators": config.mode.num_background,
         "num_trainers": world_size(),
         "chunk_groups": config.generator.chunk_groups,

@@ -132,7 +132,8 @@ def finish_run(
             console.print(f"paused at round {weights.version} of {rounds} (checkpoint.pause_round)")
             return "paused"
         # Which chunk waits for which version follows from the lengths of partial rollouts.
-        ideal = {} if config.mode.segment_tokens else planner.report_overlap(folder, console)
+        is_planned = not (config.mode.segment_tokens or config.mode.is_virtual)
+        ideal = planner.report_overlap(folder, console) if is_planned else {}
         records = {name: asdict(extent_of(folder / name)) for name in RECORDS}
         record.update(weights_digest=weights_digest(weights), records=records, **ideal)
     validate_version(config, sources, loader, folder, console, rounds)

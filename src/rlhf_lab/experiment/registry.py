@@ -101,6 +101,7 @@ CLASSES: dict[str, dict[str, str]] = {
     },
     "run": {"run": "types.run_options.RunOptions"},
     "mode": {"mode": "rollout.mode.Mode"},
+    "cluster": {"cluster": "rollout.cluster.options.ClusterOptions"},
     "generator": {
         "hf": f"{GENERATORS}.options.HFSampling",
         "pairs": f"{GENERATORS}.pairs.PairsSampling",
@@ -122,6 +123,7 @@ DEFAULTS: dict[str, dict[str, str]] = {
     "model": {},
     "run": {},
     "mode": {"sync": "mode"},
+    "cluster": {"node_7_1": "cluster"},
     "optim": {"paper": "adamw"},
     "eval": {"quick": "eval"},
     "tracker": {"jsonl": "tracker"},

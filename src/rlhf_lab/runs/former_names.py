@@ -138,6 +138,10 @@ BY_DEVICE: dict[str, tuple[Any, Any]] = {
 # weights. Runs train no pretrained policy before RLHF; a proxy may be one, whose node has a path.
 BY_MODEL: dict[str, tuple[Any, Any]] = {"sft.lr": (0.0, 3e-3), "reward_model.lr": (0.0, 1e-3)}
 
+# Nodes that were added after 0.1: the node, key and value that they are used with. Otherwise they
+# have their defaults (checks refuse others) and are left out.
+ADDED_NODES = {"cluster": ("mode", "executor", "virtual")}
+
 # Keys that decide nothing by themselves, and which hashes therefore leave out.
 UNHASHED = ("plugins",)
 
@@ -237,11 +241,20 @@ def last_part(key: str) -> str:
 def as_first_recorded(values: Any) -> Any:
     """Plain values under the names that they were first recorded by."""
     if isinstance(values, Mapping):
-        hashed = {name: value for name, value in values.items() if name not in UNHASHED}
+        hashed = {name: value for name, value in values.items() if is_hashed(name, values)}
         found = with_first_classes(with_former_defaults(without_added(hashed)))
         found = with_options(found, "", is_former=False)
         return renamed(found, FIRST_KEYS, FIRST_VALUES)
     return values
+
+
+def is_hashed(name: str, values: Mapping[str, Any]) -> bool:
+    """Whether a node or key of a config decides anything."""
+    if name not in ADDED_NODES:
+        return name not in UNHASHED
+    node, key, used = ADDED_NODES[name]
+    found = values.get(node)
+    return not isinstance(found, Mapping) or found.get(key) == used
 
 
 def without_added(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

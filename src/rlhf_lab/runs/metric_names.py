@@ -18,6 +18,7 @@ class Metric(NamedTuple):
 
 
 SHARE, TOKENS, SECONDS = "share, 0 to 1", "tokens", "s"
+VIRTUAL = "virtual s"
 NATS_TOKEN, NATS_SEQUENCE, SCORE = "nats a token", "nats a sequence", "score"
 
 ROUND = tuple(
@@ -126,6 +127,16 @@ ROUND = tuple(
         ("seconds/checkpoint", SECONDS, "Saving checkpoints."),
         ("seconds/other", SECONDS, "Wall-clock of the trainer that no phase accounts for."),
         ("seconds/lost", SECONDS, "Work repeated after interruptions."),
+        ("virtual_seconds/wall", VIRTUAL, "Virtual time when the round began to train."),
+        ("virtual_seconds/train", VIRTUAL, "Training of the rounds before it."),
+        ("virtual_seconds/sync", VIRTUAL, "Handing versions over, in the trainer's lane."),
+        ("virtual_seconds/wait", VIRTUAL, "The trainer waited for samples."),
+        ("virtual_seconds/generate", VIRTUAL, "Sum over generators: decoding and reading."),
+        ("virtual_seconds/load", VIRTUAL, "Sum over generators: taking versions over."),
+        ("virtual_seconds/generator_wait", VIRTUAL, "Sum over generators: neither of both."),
+        ("virtual/decoded_tokens", TOKENS, "Virtual tokens that generators have decoded."),
+        ("virtual/lost_tokens", TOKENS, "Those that failures of generators took."),
+        ("virtual/failures", "", "Failures of generators so far."),
         ("total/rounds", "", "Rounds so far."),
         ("total/updates", "", "Optimizer updates so far."),
         ("total/updates_empty", "", "Updates without a row that had credit: nothing applied."),

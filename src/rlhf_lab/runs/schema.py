@@ -78,6 +78,10 @@ class Scheduled(TypedDict, total=False):
     dropped: Required[bool]
     segment_tokens: Count
     place: Count
+    virtual_generator: Count
+    virtual_seconds_start: Amount
+    virtual_seconds_end: Amount
+    virtual_seconds_taken: Amount
 
 
 class Timed(TypedDict, total=False):

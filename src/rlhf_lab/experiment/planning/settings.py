@@ -131,6 +131,11 @@ def settings_of(folder: Path) -> Settings:
                 f"{settings['segment_tokens']}), whose timeline follows from the lengths of its "
                 "samples: pass a run of mode=async"
             )
+        if settings.pop("is_virtual", False):
+            raise UserError(
+                f"{folder} trained on a virtual cluster: its clock is in schedule.jsonl and in "
+                "virtual_seconds/* of its metrics; pass a run of mode=async"
+            )
         # Runs from before groups could be oversampled did not.
         whole = checked({"oversample": 1.0, **settings}, SettingsRow, path, "key settings")
     except Unreadable as error:

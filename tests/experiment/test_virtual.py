@@ -1,0 +1,164 @@
+"""mode=virtual: real learning on the clock of a virtual cluster, bit for bit."""
+
+from __future__ import annotations
+
+import pytest
+
+from rlhf_lab.experiment.checks import check
+from rlhf_lab.experiment.config import plain
+from rlhf_lab.runs.folder import config_hash
+from rlhf_lab.types.errors import StopRequested, UserError
+from tests.conftest import Finished, MakeConfig
+from tests.support.in_memory import MemoryOutput, Row, memory_of, run_in_memory
+
+SHORT = ("run.updates=6", "eval=none", "eval.snapshots=0", "sft.steps=4")
+ONE_BY_ONE = (*SHORT, "generator.chunk_groups=1", "algo=grpo")
+# Slow generators: rounds wait, and chunks of several versions are under way.
+BUSY = (
+    *ONE_BY_ONE,
+    "mode=virtual",
+    "mode.max_staleness=2",
+    "run.updates=10",
+    "cluster.generators=2",
+    "cluster.sequences=6",
+    "cluster.step_seconds=0.1",
+    "cluster.load_seconds=0.05",
+)
+
+
+def without_clock(rows: list[Row]) -> list[Row]:
+    return [{k: v for k, v in row.items() if not k.startswith("virtual")} for row in rows]
+
+
+def test_a_cluster_that_is_never_ahead_is_sync(finished: Finished) -> None:
+    rows, digest = finished(*ONE_BY_ONE, "mode=virtual", "mode.max_staleness=0", IN_ORDER)
+    assert (without_clock(rows), digest) == finished(*ONE_BY_ONE)
+
+
+IN_ORDER = "cluster.order=submission"
+
+
+@pytest.mark.parametrize("staleness", [1, 2])
+def test_a_cluster_with_room_for_all_is_lagged(finished: Finished, staleness: int) -> None:
+    """Every chunk begins when it is admitted, with the version of then. Generators have ended
+    before the next one comes."""
+    behind = f"mode.max_staleness={staleness}"
+    rows, digest = finished(
+        *(*ONE_BY_ONE, "mode=virtual", behind, IN_ORDER),
+        *("cluster.sequences=1000", "cluster.step_seconds=1e-5"),
+    )
+    assert (without_clock(rows), digest) == finished(*ONE_BY_ONE, "mode=lagged", behind)
+
+
+def trained(config: MakeConfig, *options: str) -> tuple[tuple[list[Row], str], MemoryOutput]:
+    made = config(*options)
+    output = memory_of(made)
+    return run_in_memory(made, output), output
+
+
+def lags(output: MemoryOutput) -> list[int]:
+    return [r["round"] - r["segments"][0][1] for r in output.schedule if not r["dropped"]]
+
+
+def test_a_virtual_run_repeats_and_trains_on_every_prompt_once(make_config: MakeConfig) -> None:
+    result, output = trained(make_config, *BUSY)
+    again, _ = trained(make_config, *BUSY)
+    assert again == result
+    chunks = [row["chunk"] for row in output.schedule]
+    assert sorted(chunks) == list(range(len(chunks))) and chunks != sorted(chunks)
+    assert set(lags(output)) == {0, 1, 2}
+    assert all(
+        row["virtual_seconds_end"] <= row["virtual_seconds_taken"] for row in output.schedule
+    )
+    walls = [row["virtual_seconds/wall"] for row in result[0]]
+    assert walls == sorted(walls) and walls[0] > 0
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        (),
+        (IN_ORDER,),
+        ("mode.when_stale=drop", "mode.max_staleness=1", "mode.extra_rounds=2"),
+        ("cluster.failure_seconds=3", "cluster.repair_seconds=0.5"),
+    ],
+)
+def test_a_virtual_run_goes_on_where_it_was_stopped(
+    make_config: MakeConfig, options: tuple[str, ...]
+) -> None:
+    whole, complete = trained(make_config, *BUSY, *options)
+    config = make_config(*BUSY, *options, "checkpoint.rounds=3")
+    output = memory_of(config)
+    asked: list[int] = []
+
+    def after_four() -> bool:
+        asked.append(1)
+        return len(asked) == 4
+
+    with pytest.raises(StopRequested):
+        run_in_memory(config, output, after_four)
+    assert len(output.rows) == 4
+    assert run_in_memory(config, output) == whole
+    assert output.schedule == complete.schedule
+
+
+def test_dropped_samples_are_counted_and_replaced(make_config: MakeConfig) -> None:
+    (rows, _), output = trained(
+        make_config, *BUSY, "mode.when_stale=drop", "mode.max_staleness=1", "mode.extra_rounds=3"
+    )
+    dropped = [row for row in output.schedule if row["dropped"]]
+    assert dropped and rows[-1]["total/dropped_groups"] == len(dropped)
+    assert max(lags(output)) == 1
+    assert len(lags(output)) == 10 * 4
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        (("cluster.generators=3",), "cluster.generators=3 with mode=sync"),
+        (("mode=virtual", "cluster.sequences=3"), "the 8 samples of a chunk"),
+        (("mode=virtual", "mode.segment_tokens=4", "mode.weights=cluster"), "segment_tokens=4"),
+        (("mode=virtual", "mode.executor=inline"), "mode.weights=cluster"),
+        (("mode=virtual", "mode.num_generators=2"), "cluster.generators=2"),
+        (
+            ("mode=virtual", "run.prompts=pool", "reward=task_rule", "run.rest_rounds=3"),
+            "run.prompts=pool",
+        ),
+        (
+            ("mode=virtual", "mode.when_stale=drop", "cluster.weight_update=in_flight"),
+            "mode.when_stale=drop",
+        ),
+    ],
+)
+def test_what_a_virtual_cluster_cannot_do_is_refused(
+    config_of: MakeConfig, options: tuple[str, ...], text: str
+) -> None:
+    with pytest.raises(UserError, match=text):
+        check(config_of(*options))
+
+
+def test_its_schedule_is_not_replayed(make_config: MakeConfig) -> None:
+    from pathlib import Path
+
+    from rlhf_lab.experiment import lifecycle
+    from rlhf_lab.experiment.planning.timing import measured
+    from rlhf_lab.rollout.recorded_schedule import read_schedule
+    from rlhf_lab.runs.trackers.console import Console
+    from tests.support.examples import FACTS
+
+    config = make_config(*BUSY, "run.updates=4")
+    folder: Path = lifecycle.train(config, Console(quiet=True), FACTS)
+    with pytest.raises(UserError, match="no machine's timing changes"):
+        read_schedule(folder, config.mode, config.run, config.generator)
+    with pytest.raises(UserError, match="trained on a virtual cluster"):
+        measured(folder)
+
+
+def test_a_cluster_is_hashed_where_it_is_used(config_of: MakeConfig) -> None:
+    def hashed(*options: str) -> str:
+        return config_hash(plain(config_of(*options)))
+
+    other = hashed("mode=virtual", "cluster.generators=3")
+    assert hashed("mode=virtual") != other
+    before = {key: value for key, value in plain(config_of()).items() if key != "cluster"}
+    assert hashed() == config_hash(before), "runs of before have the hashes that they had"
