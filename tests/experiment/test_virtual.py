@@ -6,6 +6,7 @@ import pytest
 
 from rlhf_lab.experiment.checks import check
 from rlhf_lab.experiment.config import plain
+from rlhf_lab.experiment.registry import group_options
 from rlhf_lab.runs.folder import config_hash
 from rlhf_lab.types.errors import StopRequested, UserError
 from tests.conftest import Finished, MakeConfig
@@ -23,6 +24,9 @@ BUSY = (
     "cluster.sequences=6",
     "cluster.step_seconds=0.1",
     "cluster.load_seconds=0.05",
+    "cluster.round_seconds=1",
+    "cluster.row_scale=1",
+    "cluster.length_scale=1",
 )
 
 
@@ -45,7 +49,7 @@ def test_a_cluster_with_room_for_all_is_lagged(finished: Finished, staleness: in
     behind = f"mode.max_staleness={staleness}"
     rows, digest = finished(
         *(*ONE_BY_ONE, "mode=virtual", behind, IN_ORDER),
-        *("cluster.sequences=1000", "cluster.step_seconds=1e-5"),
+        *("cluster.sequences=1000", "cluster.step_seconds=1e-5", "cluster.round_seconds=1"),
     )
     assert (without_clock(rows), digest) == finished(*ONE_BY_ONE, "mode=lagged", behind)
 
@@ -81,6 +85,8 @@ def test_a_virtual_run_repeats_and_trains_on_every_prompt_once(make_config: Make
         (IN_ORDER,),
         ("mode.when_stale=drop", "mode.max_staleness=1", "mode.extra_rounds=2"),
         ("cluster.failure_seconds=3", "cluster.repair_seconds=0.5"),
+        ("cluster.weight_update=in_flight", "cluster.round_seconds=0.5"),
+        ("cluster.weight_update=interrupt", "cluster.round_seconds=0.5"),
     ],
 )
 def test_a_virtual_run_goes_on_where_it_was_stopped(
@@ -100,6 +106,9 @@ def test_a_virtual_run_goes_on_where_it_was_stopped(
     assert len(output.rows) == 4
     assert run_in_memory(config, output) == whole
     assert output.schedule == complete.schedule
+    if "cluster.round_seconds=0.5" in options:
+        assert any(len(row["segments"]) > 1 for row in output.schedule)
+        assert any(row["sample/continued"] > 0 for row in whole[0])
 
 
 def test_dropped_samples_are_counted_and_replaced(make_config: MakeConfig) -> None:
@@ -116,7 +125,7 @@ def test_dropped_samples_are_counted_and_replaced(make_config: MakeConfig) -> No
     ("options", "text"),
     [
         (("cluster.generators=3",), "cluster.generators=3 with mode=sync"),
-        (("mode=virtual", "cluster.sequences=3"), "the 8 samples of a chunk"),
+        (("mode=virtual", "cluster.sequences=30"), "the 8 samples of a chunk"),
         (("mode=virtual", "mode.segment_tokens=4", "mode.weights=cluster"), "segment_tokens=4"),
         (("mode=virtual", "mode.executor=inline"), "mode.weights=cluster"),
         (("mode=virtual", "mode.num_generators=2"), "cluster.generators=2"),
@@ -162,3 +171,11 @@ def test_a_cluster_is_hashed_where_it_is_used(config_of: MakeConfig) -> None:
     assert hashed("mode=virtual") != other
     before = {key: value for key, value in plain(config_of()).items() if key != "cluster"}
     assert hashed() == config_hash(before), "runs of before have the hashes that they had"
+
+
+@pytest.mark.parametrize("preset", sorted(group_options()["cluster"]))
+def test_every_preset_trains_the_same_prompts(make_config: MakeConfig, preset: str) -> None:
+    options = (*ONE_BY_ONE, "mode=virtual", f"cluster={preset}", "run.group_size=2")
+    _, output = trained(make_config, *options)
+    assert sorted(row["chunk"] for row in output.schedule) == list(range(6 * 4))
+    assert max(lags(output)) <= 1

@@ -25,6 +25,10 @@ PLAIN = ClusterOptions(
     prefill_tokens_per_second=1e12,
     round_seconds=10.0,
     train_tokens_per_second=1e12,
+    sync_seconds=0.0,
+    load_seconds=0.0,
+    row_scale=1.0,
+    length_scale=1.0,
 )
 
 
@@ -185,6 +189,7 @@ def test_littles_law_holds_of_chunks_that_wait_or_are_written() -> None:
     order=st.sampled_from(list(TakeOrder)),
     when_stale=st.sampled_from(list(WhenStale)),
     load=st.sampled_from([0.0, 0.7]),
+    update=st.sampled_from(list(WeightUpdate)),
     failure=st.sampled_from([0.0, 200.0]),
     is_colocated=st.booleans(),
 )
@@ -196,6 +201,7 @@ def test_every_token_is_trained_on_dropped_lost_or_in_flight(
     order: TakeOrder,
     when_stale: WhenStale,
     load: float,
+    update: WeightUpdate,
     failure: float,
     is_colocated: bool,
 ) -> None:
@@ -206,6 +212,7 @@ def test_every_token_is_trained_on_dropped_lost_or_in_flight(
         step_seconds_per_sequence=0.01,
         order=order,
         load_seconds=load,
+        weight_update=update,
         failure_seconds=failure,
         repair_seconds=3.0,
         is_colocated=is_colocated,
@@ -304,3 +311,47 @@ def test_a_sample_of_the_run_stands_for_several_sequences() -> None:
 def test_impossible_clusters_are_refused(values: dict[str, float], text: str) -> None:
     with pytest.raises(UserError, match=text):
         replace(PLAIN, **values)  # type: ignore[arg-type]
+
+
+def test_new_weights_come_between_two_tokens_of_a_sequence() -> None:
+    """Chunk 1 is written from second 0 on. Round 0 trains from 2 to 11.5, when version 1 comes:
+    the twelfth token has begun."""
+    options = replace(
+        PLAIN,
+        sequences=2,
+        weight_update=WeightUpdate.in_flight,
+        round_seconds=9.5,
+        load_seconds=3.0,
+    )
+    lengths = [(2,), (20,), (4,)]
+    found = simulate(options, virtual_mode(1), work(lengths))
+    segments = {row["chunk"]: row["segments"] for row in found.rows}
+    # Twelve tokens, three seconds to load, eight tokens more.
+    assert segments == {0: [[0, 0]], 1: [[0, 0], [12, 1]], 2: [[0, 1]]}
+    assert taken(found)[1][2:] == (0, 23, 23)
+    drained = simulate(
+        replace(options, weight_update=WeightUpdate.drain), virtual_mode(1), work(lengths)
+    )
+    assert {row["chunk"]: row["segments"] for row in drained.rows}[1] == [[0, 0]]
+
+
+def test_an_interrupted_sequence_is_read_anew() -> None:
+    options = replace(
+        PLAIN,
+        sequences=2,
+        weight_update=WeightUpdate.interrupt,
+        round_seconds=9.5,
+        prefill_tokens_per_second=4.0,
+    )
+    found = simulate(options, virtual_mode(1), work([(2,), (20,), (4,)], prompt=4))
+    # Two prompts are read in 2 seconds, round 0 trains from 4 to 13.5, in chunk 1's twelfth token.
+    # It is read with its prompt in 4 seconds, then chunk 2's prompt in one; 8 tokens are left.
+    assert taken(found)[1] == (1, 0, 0, 27, 27)
+    assert taken(found)[0] == (0, 0, 0, 4, 4)
+
+
+def test_colocated_generators_pause_while_the_trainer_trains() -> None:
+    options = replace(PLAIN, sequences=2, is_colocated=True, weight_update=WeightUpdate.interrupt)
+    found = simulate(options, virtual_mode(1), work([(2,), (20,), (4,)]))
+    # Two tokens before the pause of ten seconds, eighteen after it.
+    assert taken(found)[1] == (1, 0, 0, 30, 30)

@@ -15,42 +15,47 @@ MOST_RATE = 1e12
 @dataclass(frozen=True)
 class ClusterOptions(limits.Limited, key="cluster"):
     """Generators, trainer and queue of a virtual cluster, which mode=virtual trains on. All times
-    are virtual: the machine that computes the samples has no part in them."""
+    are virtual: the machine that computes the samples has no part in them.
+
+    The defaults are eight H100, seven of which train Qwen2.5-7B on rounds of 1,024 responses of
+    2,048 tokens, as `rlhf_lab.experiment.planning.cluster_rates` predicts them. A nano run stands
+    for them by row_scale and length_scale.
+    """
 
     name: str = limits.name("node_7_1")
     generators: int = limits.count(1, most=4096, about="Generators beside the trainer.")
     sequences: int = limits.count(
-        64, most=10**6, about="Sequences that a generator decodes at the same time."
+        110, most=10**6, about="Sequences that a generator decodes at the same time."
     )
     step_seconds: float = limits.number(
-        0.01, above=0, most=1e6, about="Virtual seconds of a decoding step of no sequence."
+        0.0078, above=0, most=1e6, about="Virtual seconds of a decoding step of no sequence."
     )
     step_seconds_per_sequence: float = limits.number(
-        0.0001, least=0, most=1e6, about="Virtual seconds that each sequence adds to a step."
+        3.65e-5, least=0, most=1e6, about="Virtual seconds that each sequence adds to a step."
     )
     prefill_tokens_per_second: float = limits.number(
-        50_000.0,
+        30_000.0,
         above=0,
         most=MOST_RATE,
         about="Tokens that a generator reads in a virtual second; its decoding waits meanwhile.",
     )
     round_seconds: float = limits.number(
-        1.0, least=0, most=1e7, about="Virtual seconds of a round of training without its tokens."
+        0.0, least=0, most=1e7, about="Virtual seconds of a round of training without its tokens."
     )
     train_tokens_per_second: float = limits.number(
-        20_000.0,
+        28_900.0,
         above=0,
         most=MOST_RATE,
         about="Tokens of prompts and responses that the trainer trains on in a virtual second.",
     )
     sync_seconds: float = limits.number(
-        0.0,
+        0.04,
         least=0,
         most=1e7,
         about="Virtual seconds of the trainer's lane to hand a new version over.",
     )
     load_seconds: float = limits.number(
-        0.0,
+        0.04,
         least=0,
         most=1e7,
         about="Virtual seconds in which a generator takes a version over and decodes nothing.",
@@ -76,7 +81,7 @@ class ClusterOptions(limits.Limited, key="cluster"):
         ),
     )
     row_scale: float = limits.number(
-        1.0,
+        10.0,
         least=1,
         most=1e6,
         about=(
@@ -85,7 +90,7 @@ class ClusterOptions(limits.Limited, key="cluster"):
         ),
     )
     length_scale: float = limits.number(
-        1.0,
+        85.0,
         above=0,
         most=1e6,
         about="Virtual tokens for each token of a prompt, and of a response as long as its limit.",

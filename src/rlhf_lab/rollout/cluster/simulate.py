@@ -14,12 +14,14 @@ from rlhf_lab.rollout.chunk_queue import ChunkQueue
 from rlhf_lab.rollout.chunk_runner import ChunkRunner
 from rlhf_lab.rollout.cluster.executor import Setting, VirtualExecutor
 from rlhf_lab.rollout.cluster.options import ClusterOptions
+from rlhf_lab.rollout.feeds import SegmentRecorder
 from rlhf_lab.rollout.mode import Mode
 from rlhf_lab.rollout.mode_choices import ExecutorKind, WeightPolicy, WhenStale
 from rlhf_lab.rollout.pipeline import Pipeline
 from rlhf_lab.types.data import Metrics, Weights
+from rlhf_lab.types.heartbeat import nothing
 from rlhf_lab.types.protocols import WeightFeed
-from rlhf_lab.types.rollouts import Chunk, GeneratorReport, Rollout
+from rlhf_lab.types.rollouts import Chunk, Rollout
 from rlhf_lab.types.samples import Example, Finish, Group, Prompt, Sample
 
 ROW = Example("row", "", "")
@@ -61,22 +63,23 @@ class LengthWriter:
 
     def run(self, feed: WeightFeed, chunk: Chunk) -> Rollout:
         number = chunk.round * self._work.chunks_per_round + chunk.index
-        version = feed.at(0).version
-        samples = tuple(
-            Sample((0,) * length, (), version, Finish.eos, "")
-            for length in self._work.lengths(number)
-        )
+        lengths = self._work.lengths(number)
+        recorder = SegmentRecorder(feed, nothing)
+        version = recorder.at(0).version
+        if not isinstance(feed, Weights):
+            for step in range(1, max(lengths)):
+                recorder.at(step)
+        samples = tuple(Sample((0,) * length, (), version, Finish.eos, "") for length in lengths)
         tokens = {"generated_tokens": sum(len(sample.tokens) for sample in samples)}
         group = Group(chunk.prompts[0], samples, (0.0,) * len(samples))
-        return Rollout(chunk, (group,), ((0, version),), tokens, report=GeneratorReport())
+        return Rollout(chunk, (group,), recorder.segments, tokens)
 
     def close(self) -> None:
         """Nothing was started."""
 
 
 def simulate(options: ClusterOptions, mode: Mode, work: Work, seed: int = 0) -> Simulation:
-    """Let a cluster train on chunks of given lengths. Weights are drained before a version is
-    loaded: without samples, nothing can go on with other weights."""
+    """Let a cluster train on chunks of given lengths, which no version changes."""
     bound = mode.max_staleness if mode.when_stale is WhenStale.wait else None
     setting = Setting(work.chunks_per_round, work.limit, work.passes, bound, seed)
     executor = VirtualExecutor(lambda: LengthWriter(work), options, setting)
