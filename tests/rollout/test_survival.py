@@ -34,7 +34,7 @@ from rlhf_lab.runs.jsonl import read_rows
 from rlhf_lab.runs.summaries import list_runs
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.training.checkpoint import Checkpoints
-from rlhf_lab.training.checkpoint_files import Snapshot
+from rlhf_lab.training.checkpoint_files import Snapshot, state_bytes
 from rlhf_lab.training.checkpoint_options import CheckpointOptions
 from rlhf_lab.types.data import Weights
 from rlhf_lab.types.errors import UserError
@@ -661,6 +661,24 @@ def test_a_checkpoint_comes_back_with_all_its_bits(tmp_path: Path) -> None:
     assert done.rollout.segments == ((0, 3), (1, 4))
 
 
+def test_a_checkpoint_every_so_many_rounds_is_never_deleted(tmp_path: Path) -> None:
+    options = CheckpointOptions("n", rounds=1, minutes=0, keep=2, keep_every=3)
+    checkpoints = Checkpoints(tmp_path / "checkpoints", options)
+    for round_ in range(1, 9):
+        assert checkpoints.is_due(round_)
+        checkpoints.save(snapshot(round_))
+    sizes = state_bytes(tmp_path / "checkpoints")
+    assert list(sizes) == [3, 6, 7, 8]
+    files = [path for path in (tmp_path / "checkpoints/00000003").rglob("*") if path.is_file()]
+    assert sizes[3] == sum(len(path.read_bytes()) for path in files)
+
+
+def test_kept_checkpoints_are_due_where_no_others_are(tmp_path: Path) -> None:
+    alone = Checkpoints(tmp_path, CheckpointOptions("n", minutes=0, keep_every=3))
+    assert alone.is_on
+    assert [round_ for round_ in range(1, 10) if alone.is_due(round_)] == [3, 6, 9]
+
+
 def test_checkpoints_are_due_by_rounds_and_by_minutes(tmp_path: Path) -> None:
     now = [0.0]
     by_rounds = Checkpoints(
@@ -675,7 +693,9 @@ def test_checkpoints_are_due_by_rounds_and_by_minutes(tmp_path: Path) -> None:
     assert by_time.is_due(51)
 
 
-@pytest.mark.parametrize("options", [{"rounds": -1}, {"minutes": -0.5}, {"keep": 0}])
+@pytest.mark.parametrize(
+    "options", [{"rounds": -1}, {"minutes": -0.5}, {"keep": 0}, {"keep_every": -1}]
+)
 def test_checkpoint_options_out_of_range_are_refused(options: dict[str, Any]) -> None:
     (key,) = options
     with pytest.raises(UserError, match=f"checkpoint.{key}="):

@@ -61,6 +61,17 @@ def test_a_run_that_paused_twice_ends_as_one_that_never_did(
         assert (paused / name).read_text() == (whole / name).read_text()
 
 
+def test_a_manifest_has_the_bytes_of_each_kept_checkpoint(
+    make_config: MakeConfig, tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    options = (*SHORT, "eval.snapshots=0", f"output.dir={folder}")
+    run(make_config(*options, "checkpoint.minutes=0", "checkpoint.keep_every=2"))
+    found = json.loads((folder / "manifest.json").read_text())["checkpoints"]
+    assert found["rounds"] == [2]
+    assert found["bytes"] == [sum(p.stat().st_size for p in folder.glob("checkpoints/*/*"))]
+
+
 def test_a_pause_that_was_reached_is_not_passed(make_config: MakeConfig, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     options = (*SHORT, "eval.snapshots=0", f"output.dir={folder}", "output.resume=true")

@@ -19,6 +19,7 @@ from rlhf_lab.experiment.planning import planner
 from rlhf_lab.experiment.policy_loader import PolicyLoader
 from rlhf_lab.experiment.prepare import Artifacts
 from rlhf_lab.experiment.run_products import own_products
+from rlhf_lab.experiment.saved_states import report_states
 from rlhf_lab.experiment.sources import Sources
 from rlhf_lab.experiment.train import learn
 from rlhf_lab.experiment.validate import validate
@@ -135,7 +136,9 @@ def finish_run(
         is_planned = not (config.mode.segment_tokens or config.mode.is_virtual)
         ideal = planner.report_overlap(folder, console) if is_planned else {}
         records = {name: asdict(extent_of(folder / name)) for name in RECORDS}
-        record.update(weights_digest=weights_digest(weights), records=records, **ideal)
+        states = report_states(config, folder, console)
+        digest = weights_digest(weights)
+        record.update(weights_digest=digest, records=records, checkpoints=states, **ideal)
     validate_version(config, sources, loader, folder, console, rounds)
     if config.eval.snapshots:
         rows = evaluate_run(config, sources, loader, folder, console)

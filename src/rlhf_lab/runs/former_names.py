@@ -113,6 +113,7 @@ ADDED: dict[str, Any] = {
     "algo.value_least": -10.0,
     "algo.value_most": 10.0,
     "algo.value_spread": 0.75,
+    "checkpoint.keep_every": 0,
 }
 # Options of a group that had the key from the beginning.
 HAD: dict[str, tuple[str, ...]] = {

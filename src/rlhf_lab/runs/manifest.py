@@ -93,6 +93,13 @@ class RecordedExtent(TypedDict):
     sha256: str
 
 
+class SavedStates(TypedDict):
+    """The checkpoints that a run left: their rounds, and the bytes of each."""
+
+    rounds: list[Count]
+    bytes: list[Count]
+
+
 class Manifest(TypedDict, total=False):
     """Contents of manifest.json."""
 
@@ -128,6 +135,7 @@ class Manifest(TypedDict, total=False):
     process: Process
     weights_digest: str
     records: dict[str, RecordedExtent]
+    checkpoints: SavedStates
     wall_seconds: Amount
     ideal_seconds: Amount
     error: str | None

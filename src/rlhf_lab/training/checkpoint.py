@@ -72,6 +72,7 @@ class Checkpoints:
         """Whether to save when `round_` rounds are done."""
         options = self._options
         by_round = options.rounds > 0 and round_ - self._saved_round >= options.rounds
+        by_round = by_round or options.is_kept(round_)
         passed = self._clock() - self._saved_at
         return by_round or (options.minutes > 0 and passed >= 60 * options.minutes)
 
@@ -140,7 +141,9 @@ class Checkpoints:
         self._prune()
 
     def _prune(self) -> None:
-        for old in saved_checkpoints(self._folder)[: -self._options.keep]:
+        saved = saved_checkpoints(self._folder)
+        others = [path for path in saved if not self._options.is_kept(int(path.name))]
+        for old in others[: -self._options.keep]:
             shutil.rmtree(old)
 
     def newest(

@@ -70,6 +70,14 @@ def saved_checkpoints(folder: Path) -> list[Path]:
     return sorted(path for path in paths if NAME.fullmatch(path.name) and path.is_dir())
 
 
+def state_bytes(folder: Path) -> dict[int, int]:
+    """The bytes on disk of each checkpoint in a folder, by round."""
+    return {
+        int(path.name): sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+        for path in saved_checkpoints(folder)
+    }
+
+
 def read(
     folder: Path,
     chunk: Callable[[int], Chunk],

@@ -11,7 +11,7 @@ from rlhf_lab.types.errors import UserError
 @dataclass(frozen=True)
 class CheckpointOptions(limits.Limited, key="checkpoint"):
     """When a run saves what it can go on from; a run that is stopped or loses a generator saves
-    too, unless rounds and minutes are both 0."""
+    too, unless rounds, minutes and keep_every are all 0."""
 
     name: str = limits.name("minutes")
     rounds: int = limits.count(
@@ -20,7 +20,14 @@ class CheckpointOptions(limits.Limited, key="checkpoint"):
     minutes: float = limits.number(
         10.0, least=0, most=1e7, about="Minutes between checkpoints; 0 does not count minutes."
     )
-    keep: int = limits.count(2, most=10**6, about="Checkpoints that stay on disk.")
+    keep: int = limits.count(
+        2, most=10**6, about="Checkpoints that stay on disk, besides those of keep_every."
+    )
+    keep_every: int = limits.count(
+        0,
+        least=0,
+        about=("Rounds between checkpoints that are never deleted; 0 keeps none."),
+    )
     pause_round: int = limits.count(
         0,
         least=0,
@@ -40,4 +47,8 @@ class CheckpointOptions(limits.Limited, key="checkpoint"):
 
     @property
     def is_on(self) -> bool:
-        return self.rounds > 0 or self.minutes > 0
+        return self.rounds > 0 or self.minutes > 0 or self.keep_every > 0
+
+    def is_kept(self, round_: int) -> bool:
+        """Whether the checkpoint of this round is never deleted."""
+        return self.keep_every > 0 and round_ % self.keep_every == 0

@@ -113,6 +113,10 @@ def run_disk(config: Config) -> Iterator[Need]:
         saved = len(list(Path(config.output.dir).glob("weights/*"))) if config.output.dir else 0
         keys = f"eval.snapshots={config.eval.snapshots}"
         yield Need(keys, "the kept weights", max(0, kept - saved) * weights)
+        every = config.checkpoint.keep_every
+        states = (rounds - 1) // every if every else 0
+        # Each has one version at least, and the two moments of AdamW.
+        yield Need(f"checkpoint.keep_every={every}", "the kept checkpoints", 3 * states * weights)
 
 
 def run_rows(config: Config) -> Iterator[Need]:
