@@ -53,6 +53,8 @@ FILES = (
     ("extending.md", "## Sweeps", "sweeps/mine.yaml"),
 )
 REWARD = "def my_reward(prompt, completion, **_): return 0.0\n\n\nshort = my_reward\n"
+# What a command reads by itself, though it looks like an override.
+OWN_WORDS = {"fork": "round="}
 LEFT_OUT = {"...", "RUNS...", "SOURCE...", "…"}
 
 
@@ -200,6 +202,7 @@ def require_composable(words: Sequence[str], capsys: pytest.CaptureFixture[str])
         return
     name, arguments = (arguments[0], ["--help"]) if name == "help" else (name, arguments)
     command = COMMANDS[name]
+    arguments = [word for word in arguments if not word.startswith(OWN_WORDS.get(name, "\0"))]
     overrides = [word for word in arguments if "=" in word and not word.startswith("-")]
     activate(modules_in(overrides))
     if "--help" in arguments:

@@ -18,6 +18,12 @@ from rlhf_lab.runs.secrets import masked, secret_in
 from rlhf_lab.sweeps.override_text import quoted
 from rlhf_lab.types.errors import UserError
 
+# What a fork does not take over from its parent: where it writes, and how the parent began.
+NOT_OF_FORKS = (
+    *("output.dir=", "output.resume=", "output.log=", "output.quiet="),
+    *("fork.", "checkpoint.pause_round="),
+)
+
 
 def is_option(text: str) -> bool:
     """Whether an argument is an override or a flag, and no folder.
@@ -74,13 +80,46 @@ def overrides_to_resume(folder: Path, changes: Sequence[str]) -> list[str]:
 
 def overrides_of_replay(folder: Path, changes: Sequence[str]) -> list[str]:
     """The overrides of a run in another folder that repeats the recorded schedule of this one."""
+    own = [text for text in recorded_overrides(folder) if not text.startswith("output.")]
+    own = with_schedule(folder, own)
+    return [*primary_flags(folder, changes), *merged(own, changes)]
+
+
+def overrides_of_fork(folder: Path, changes: Sequence[str]) -> list[str]:
+    """The overrides of a run that goes on from a round of this one, with changes. A change of a
+    group's option takes the place of all that the run had set in the group."""
+    path = manifest_path(folder)
+    rounds = [text for text in changes if text.startswith("round=")]
+    changes = [text for text in changes if text not in rounds]
+    if not rounds:
+        raise UserError(
+            f"rlhf-lab fork {folder} needs the round to go on from, such as round=10: the run has "
+            f"{read_manifest(path).get('num_rounds')}"
+        )
+    groups = {key for text in changes if "." not in (key := text.partition("=")[0])}
+    own = [
+        text
+        for text in recorded_overrides(folder)
+        if not text.startswith(NOT_OF_FORKS) and text.partition(".")[0] not in groups
+    ]
+    own += [f"fork.parent={quoted(folder)}", f"fork.{rounds[-1]}"]
+    if "mode" not in groups and is_timed(folder):
+        own = with_schedule(folder, own)
+    return [*primary_flags(folder, changes), *merged(own, changes)]
+
+
+def is_timed(folder: Path) -> bool:
+    """Whether timing decided which version wrote the samples of a run."""
+    return str((recorded_config(folder).get("mode") or {}).get("weights")).startswith("latest")
+
+
+def with_schedule(folder: Path, overrides: Sequence[str]) -> list[str]:
+    """Overrides by which a run repeats the recorded schedule of another."""
     path = manifest_path(folder)
     settings = checked(read_manifest(path), Replayed, path)["mode_settings"]
-    dropped = ("mode=", "mode.", "output.")
-    own = [text for text in recorded_overrides(folder) if not text.startswith(dropped)]
+    own = [text for text in overrides if not text.startswith(("mode=", "mode."))]
     own += ["mode=replay", f"mode.schedule={quoted(folder)}"]
-    own += [present_override(f"mode.{key}={value}") for key, value in settings.items()]
-    return [*primary_flags(folder, changes), *merged(own, changes)]
+    return [*own, *(present_override(f"mode.{key}={value}") for key, value in settings.items())]
 
 
 def recorded_overrides(folder: Path) -> list[str]:

@@ -10,7 +10,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import hydra
 from hydra._internal.utils import get_args_parser
@@ -24,6 +24,7 @@ from hydra_plugins.rlhf_lab_plugin.search_sweeper import SearchSweeper
 from hydra_plugins.rlhf_lab_plugin.shipped_sweeps import ShippedSweeps
 from hydra_plugins.rlhf_lab_plugin.slurm_launcher import SlurmLauncher
 from hydra_plugins.rlhf_lab_plugin.tracked_sweeper import TrackedSweeper
+from rlhf_lab.cli.arguments import recorded_overrides
 from rlhf_lab.cli.endings import refusals
 from rlhf_lab.cli.status_line import load_libraries
 from rlhf_lab.experiment.checks import check, require_readable_splits, require_working_rewards
@@ -45,6 +46,9 @@ from rlhf_lab.sweeps.job import content_of, without_addresses
 from rlhf_lab.sweeps.launchers import slurm
 from rlhf_lab.sweeps.override_text import PRIMARY, primary_config
 from rlhf_lab.types.errors import UserError
+
+if TYPE_CHECKING:
+    from rlhf_lab.experiment.fork_past import Fork
 
 Job = Callable[[DictConfig], None]
 # What may change when a run is resumed: where it writes and reports, not what it computes.
@@ -125,6 +129,7 @@ def start_run(
     """Start a run, in the main process of those that torchrun may have started, and print what can
     be done with it. run: returns its folder."""
     config, console = checked(cfg)
+    from rlhf_lab.experiment.fork_past import fork_of
     from rlhf_lab.experiment.planning.forecast import require_prompts, require_room
     from rlhf_lab.models.package import require_weights
     from rlhf_lab.training.engines.broadcast_engine import STOP
@@ -143,14 +148,24 @@ def start_run(
             f"eval={config.eval.name} eval.tasks={config.eval.tasks}: benchmarks run on a run's "
             "policy; pass them to `rlhf-lab evaluate RUN`"
         )
+    fork = fork_of(config, config_of_run)
     with main_rank(STOP):
-        folder = run(config, console, facts(command, cfg, config))
+        folder = run(config, console, facts(command, cfg, config, fork))
     if not config.output.log:  # of a sweep's job, whose output nobody watches
         print_next(console, after_run(folder))
 
 
-def facts(command: str, cfg: DictConfig, config: Config) -> dict[str, Any]:
-    """What a run's folder records about its config."""
+def config_of_run(folder: Path) -> Config:
+    """The config that a run was started with, composed beside the one of this job."""
+    overrides = [text for text in recorded_overrides(folder) if not text.startswith("output.")]
+    loader = GlobalHydra.instance().config_loader()
+    name = HydraConfig.get().job.config_name
+    cfg = loader.load_configuration(name, overrides=overrides, run_mode=RunMode.RUN)
+    return typed(cfg)
+
+
+def facts(command: str, cfg: DictConfig, config: Config, fork: Fork) -> dict[str, Any]:
+    """What a run's folder records about its config, and the past of a fork."""
     import torch
 
     resolved = plain(config)
@@ -177,5 +192,7 @@ def facts(command: str, cfg: DictConfig, config: Config) -> dict[str, Any]:
         "precision": precision(config),
         "accelerator": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
     }
+    if fork.facts is not None:
+        manifest["fork"] = dict(fork.facts)
     text = OmegaConf.to_yaml(cfg, resolve=True)
-    return {"manifest": manifest, "config_yaml": text, "resolved": resolved}
+    return {"manifest": manifest, "config_yaml": text, "resolved": resolved, "fork": fork}

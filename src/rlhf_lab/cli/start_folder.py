@@ -12,7 +12,9 @@ from rlhf_lab.runs.folder import manifest_path
 from rlhf_lab.runs.manifest import read_manifest
 from rlhf_lab.sweeps.override_text import quoted
 
-PATH_KEYS = ("path", "paths", "cache", "dir", "root", "schedule", "weights_folder", "log")
+PATH_KEYS = (
+    *("path", "paths", "cache", "dir", "root", "schedule", "weights_folder", "log", "parent"),
+)
 
 
 def enter_start_folder(run: Path, arguments: Sequence[str]) -> list[str]:

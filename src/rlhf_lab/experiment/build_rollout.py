@@ -186,7 +186,7 @@ def build_pipeline(
             f"{stream.num_dropped} prompts of more than task.max_prompt_tokens="
             f"{config.task.max_prompt_tokens} are left out, {len(stream)} are kept"
         )
-    selection = build_selection(config, stream)
+    selection, budget = build_selection(config, stream), build_budget(config)
     runner = ChunkRunner(
         build_executor(config, sources, policy, report),
         functools.partial(chunk_of, config, selection),
@@ -194,11 +194,12 @@ def build_pipeline(
         2 * chunks_per_round(config) if selection.is_known_ahead else 0,
         should_stop,
         report,
+        budget.inherited_lag,
     )
-    return Pipeline(runner, build_queue(config, runner), selection)
+    return Pipeline(runner, build_queue(config, runner, budget), selection)
 
 
-def build_queue(config: Config, runner: ChunkRunner) -> RoundQueue:
+def build_queue(config: Config, runner: ChunkRunner, budget: StalenessBudget) -> RoundQueue:
     """What decides which samples each round trains on."""
     mode, run = config.mode, config.run
     if mode.recycles_groups:
@@ -209,7 +210,7 @@ def build_queue(config: Config, runner: ChunkRunner) -> RoundQueue:
     recorded = None
     if mode.is_replay:
         recorded = read_schedule(Path(mode.schedule), mode, config.run, config.generator)
-    budget, executor = build_budget(config), runner.executor
+    executor = runner.executor
     arrivals: Arrivals | None = executor if isinstance(executor, VirtualExecutor) else None
     return ChunkQueue(runner, budget, chunks_per_round(config), mode, recorded, arrivals)
 

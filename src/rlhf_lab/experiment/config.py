@@ -15,6 +15,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from rlhf_lab.evaluation.options import EvalOptions
+from rlhf_lab.experiment.fork_options import ForkOptions
 from rlhf_lab.models.pretrained import PretrainedModel
 from rlhf_lab.models.scratch import ScratchModel
 from rlhf_lab.rewards.shaping import ShapingOptions
@@ -35,7 +36,7 @@ from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.run_options import RunOptions
 
 # Nodes that no option of a group is chosen for.
-NODES = ("sft", "labels", "reward_model", "data", "shaping", "output")
+NODES = ("sft", "labels", "reward_model", "data", "shaping", "fork", "output")
 
 
 @dataclass(frozen=True)
@@ -116,6 +117,7 @@ class Config(limits.Limited):
     reward_model: RewardModelOptions
     data: DataOptions
     shaping: ShapingOptions
+    fork: ForkOptions
     output: OutputOptions
 
     @property

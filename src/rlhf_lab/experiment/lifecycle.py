@@ -13,6 +13,8 @@ from rlhf_lab.experiment.derived import generation_settings, timing_settings
 from rlhf_lab.experiment.early_end import end_early, resume_text, with_hint
 from rlhf_lab.experiment.evaluate import evaluate_run
 from rlhf_lab.experiment.evaluate_again import send_evaluation
+from rlhf_lab.experiment.fork_past import Fork, Past
+from rlhf_lab.experiment.fork_training import state_at, train_past
 from rlhf_lab.experiment.model_card import write_card
 from rlhf_lab.experiment.outputs import RECORDS, FolderOutput
 from rlhf_lab.experiment.planning import planner
@@ -124,9 +126,13 @@ def finish_run(
     if "weights_digest" not in record.manifest:
         code = short_commit(record.manifest)
         facts = {**facts, "run_id": record.manifest["run_id"], "commit": code}
+        fork = facts.get("fork", Fork())
         with stop.deferred():
+            train_past(
+                fork, config, folder, console, facts, loader, stages, lambda: stop.is_requested
+            )
             weights = train_policy(
-                config, sources, loader, folder, console, facts, lambda: stop.is_requested
+                config, sources, folder, fork, console, facts, loader, lambda: stop.is_requested
             )
         if weights.version < rounds:
             validate_version(config, sources, loader, folder, console, weights.version)
@@ -150,10 +156,11 @@ def finish_run(
 def train_policy(
     config: Config,
     sources: Sources,
-    loader: PolicyLoader,
     folder: Path,
+    fork: Fork,
     console: Console,
     facts: Record,
+    loader: PolicyLoader,
     should_stop: Callable[[], bool],
 ) -> Weights:
     """Train into the run's folder, and save the policy if the run came to its end. Returns the last
@@ -165,7 +172,8 @@ def train_policy(
     require_savable(model, tokenizer, sources.policy.path, settings)
     # The engine may cut the trained one into parts.
     shape = without_weights(model)
-    weights = learn(config, sources, model, tokenizer, output, console.print, should_stop)
+    state = state_at(fork.own or Past(config), folder)
+    weights = learn(config, sources, model, tokenizer, output, console.print, should_stop, state)
     if weights.version == config.run.num_rounds:
         whole = with_parameters(shape, weights.state)
         save_policy(whole, tokenizer, folder / runs.POLICY, settings)
@@ -195,4 +203,6 @@ def claim_folder(config: Config) -> Path:
     method = f"{config.algo.name}{correction}"
     name = f"{config.task.name}-{method}-{config.mode.name}-{config.model.name}"
     label_ = f"{name}-N{config.run.updates_per_round}-seed{config.seed}"
+    if config.fork.is_on:
+        label_ += f"-fork{config.fork.round}"
     return runs.new_folder(Path(config.output.root), label_)

@@ -72,6 +72,10 @@ class Artifacts:
         self._keys = ArtifactKeys(config)
         self._root = Path(config.output.cache)
 
+    def of(self, config: Config) -> Artifacts:
+        """The artifacts of another config in the same run."""
+        return Artifacts(config, self._console, self._loader, self._of_run)
+
     def sources(self) -> Sources:
         """The policy a run starts from, the proxies it is scored by, and the pairs if fixed."""
         proxies = self.proxies()

@@ -136,11 +136,14 @@ def products_of(run: Path, may_make: bool) -> RunProducts:
 
 
 def own_products(config: Config, may_make: bool) -> RunProducts:
-    """What a run that is resumed was made from, or the run that this one replays. Artifacts of one
-    that had not come so far are made."""
+    """What a run that is resumed was made from, or the run that this one replays or is a fork of.
+    Artifacts of one that had not come so far are made."""
     before = config.mode.schedule if config.mode.is_replay else config.output.dir
-    found = products_of(Path(before), may_make) if before else RunProducts()
-    return found if found.recorded else RunProducts()
+    for folder in (before, config.fork.parent):
+        found = products_of(Path(folder), may_make) if folder else RunProducts()
+        if found.recorded:
+            return found
+    return RunProducts()
 
 
 def settings_hash(key: Mapping[str, Any]) -> str:

@@ -18,5 +18,6 @@ def report_states(config: Config, folder: Path, console: Console) -> dict[str, A
     found = state_bytes(folder / CHECKPOINTS)
     if found and config.checkpoint.keep_every:
         mean = sum(found.values()) / len(found)
-        console.print(f"{counted(len(found), 'checkpoint')} kept, {size(mean)} each")
+        kept = f"{counted(len(found), 'checkpoint')} kept, {size(mean)} each"
+        console.print(f"{kept}: `rlhf-lab fork {folder} round=R` goes on from any round")
     return {"rounds": list(found), "bytes": list(found.values())}

@@ -28,6 +28,7 @@ from rlhf_lab.rewards.options import scoring_paths
 from rlhf_lab.runs.memory import keep_freed_memory
 from rlhf_lab.runs.signals import SIGNALS
 from rlhf_lab.training.checkpoint import Checkpoints
+from rlhf_lab.training.checkpoint_files import Snapshot
 from rlhf_lab.training.engines.broadcast_engine import STOP, follow
 from rlhf_lab.training.engines.distributed import Processes, join, leave
 from rlhf_lab.training.ledger import Ledger
@@ -56,12 +57,15 @@ def learn(
     output: Output,
     report: Callable[[str], None],
     should_stop: Callable[[], bool] = lambda: False,
+    state: Callable[[Snapshot | None], Snapshot | None] = lambda found: found,
+    finishes_chunks: bool = False,
 ) -> Weights:
     """Train the policy from the newest checkpoint of the output, or from the beginning. Returns
     the last weights.
 
     model: the policy at version 0; training changes it. The only files that are read or written
-    are those of the output, of the reward models and of a teacher.
+    are those of the output, of the reward models and of a teacher. state(checkpoint): what is gone
+    on from. finishes_chunks: whether a pause waits for all chunks on their way.
     """
     keep_freed_memory()
     torch.set_num_threads(config.engine.threads)
@@ -71,7 +75,7 @@ def learn(
     for warning in warnings(config):
         report(f"warning: {warning}")
     pipe = build_pipeline(config, sources, model, tokenizer, report, should_stop)
-    start = output.checkpoints.newest(pipe.chunk, report, pipe.restore_prompts)
+    start = state(output.checkpoints.newest(pipe.chunk, report, pipe.restore_prompts))
     begin = start.round if start else 0
     refuse_past_pause(config, begin)
     if start:
@@ -106,6 +110,7 @@ def learn(
             compares_weights=config.tracker.changed_share,
             reference_groups=reference_groups(config),
             kept_samples=config.tracker.samples,
+            finishes_chunks=finishes_chunks,
         )
         return loop.train(start)
 

@@ -121,6 +121,12 @@ class ChunkQueue:
         self._arrivals.taken(chosen)
         return self._account(weights.version, list(taken.values()), chosen, dropped)
 
+    def finish(self) -> None:
+        """Wait until chunks on their way are written, but those that later versions continue."""
+        for pending in self._pending:
+            if pending.partial is None and not self._mode.is_virtual:
+                self._runner.wait(pending.future)
+
     def _account(
         self,
         version: int,

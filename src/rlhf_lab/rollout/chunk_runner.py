@@ -21,7 +21,8 @@ class ChunkRunner:
 
     chunk(number): the run's n-th chunk, the same whenever it is called; `ahead` of them are
     prepared in advance. should_stop: read while it waits. report: receives the generators' notes
-    for the user. versions: the weights that are kept, by version.
+    for the user. inherited_lag(version): rounds by which chunks of a fork's parent may be older
+    than a version. versions: the weights that are kept, by version.
     """
 
     def __init__(
@@ -32,6 +33,7 @@ class ChunkRunner:
         ahead: int = 0,
         should_stop: Callable[[], bool] = lambda: False,
         report: Callable[[str], None] = lambda _: None,
+        inherited_lag: Callable[[int], int] = lambda _: 0,
     ) -> None:
         self.executor = executor
         self.chunk = ChunkPrefetcher(chunk, ahead)
@@ -39,6 +41,7 @@ class ChunkRunner:
         self.versions: dict[int, Weights] = {}
         self._mode = mode
         self._should_stop = should_stop
+        self._inherited_lag = inherited_lag
 
     def close(self) -> None:
         """Stop the generators and what is being prepared."""
@@ -49,15 +52,19 @@ class ChunkRunner:
         """Keep a version, and forget those that nothing needs any more."""
         self.versions[weights.version] = weights
         # One more than samples still to come need: the gap probe reads the round just trained.
-        oldest = weights.version - self._mode.max_lag - 1
+        oldest = weights.version - self._max_lag(weights.version) - 1
         for version in [v for v in self.versions if v < oldest]:
             del self.versions[version]
         if self._mode.uses_latest_weights:
             self.executor.publish(weights)
 
+    def _max_lag(self, version: int) -> int:
+        return max(self._mode.max_lag, self._inherited_lag(version))
+
     def history(self) -> dict[int, Weights]:
         """Every version that may have written samples still to be taken."""
-        oldest = max(self.versions) - self._mode.max_lag
+        newest = max(self.versions)
+        oldest = newest - self._max_lag(newest)
         return {version: w for version, w in self.versions.items() if version >= oldest}
 
     def restore(self, weights: Mapping[int, Weights]) -> None:

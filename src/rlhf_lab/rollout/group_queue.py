@@ -69,6 +69,9 @@ class GroupQueue:
         if self._groups and self._rule.chosen(self._groups, self._round) is None:
             self._writing = self._submit(self._groups, weights, 0)
 
+    def finish(self) -> None:
+        """Nothing to wait for: later versions continue all that is on its way."""
+
     def _from(self, number: int, place: int) -> Iterator[OpenGroup]:
         """The run's groups in the order of their prompts, from a place in a chunk on."""
         yield from unbegun(number, self._runner.chunk(number))[place:]

@@ -22,10 +22,11 @@ def check_lag(
     """Raise RuntimeError if the chunk's lag is not exactly what the mode promises."""
     lag = version - rollout.version
     allowed = range(mode.max_staleness + 1)
-    if not (mode.uses_latest_weights or mode.is_replay):
+    is_timed = mode.uses_latest_weights or mode.is_replay
+    if budget.is_inherited(pending.number) or not is_timed:
         expected = version - budget.version_of(pending.number)
         allowed = range(expected, expected + 1)
-        if rollout.chunk.round != version:
+        if rollout.chunk.round != version and not is_timed:
             allowed = range(0)
     if not follows_its_segments(mode, pending, rollout):
         allowed = range(0)

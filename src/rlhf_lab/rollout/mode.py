@@ -210,12 +210,17 @@ class Mode(limits.Limited, key="mode"):
 
     @property
     def uses_latest_weights(self) -> bool:
-        """Whether timing decides which weights write a sample."""
+        """Whether timing, real or virtual, decides which weights write a sample."""
         return self.weights in (
             WeightPolicy.latest,
             WeightPolicy.latest_per_token,
             WeightPolicy.cluster,
         )
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether wall-clock decides which weights write a sample, so that no run repeats it."""
+        return self.uses_latest_weights and not self.is_virtual
 
     @property
     def is_virtual(self) -> bool:

@@ -73,6 +73,10 @@ class Pipeline:
         self.fill(weights)
         return self._queue.take(weights)
 
+    def finish(self) -> None:
+        """Wait until chunks on their way are written, but those that later versions continue."""
+        self._queue.finish()
+
     def observe(self, round_: int, groups: Sequence[Group]) -> Metrics:
         """Let later prompts follow from the results of a round, before its weights are filled in.
         Gives metrics of the selection."""

@@ -14,6 +14,7 @@ class RoundQueue(Protocol):
 
     fill: submit all that may be generated now that these weights exist. take: wait for the round of
     these weights; nothing is taken before all of it is there, and what a worker raised is raised.
+    finish: wait until what is on its way is written, but what later versions continue.
     tokens: generated so far, and those among them that have not been taken. state, restore: of a
     checkpoint between two rounds.
     """
@@ -21,6 +22,8 @@ class RoundQueue(Protocol):
     def fill(self, weights: Weights) -> None: ...
 
     def take(self, weights: Weights) -> RoundRollouts: ...
+
+    def finish(self) -> None: ...
 
     def tokens(self) -> tuple[int, int]: ...
 

@@ -114,7 +114,12 @@ ADDED: dict[str, Any] = {
     "algo.value_most": 10.0,
     "algo.value_spread": 0.75,
     "checkpoint.keep_every": 0,
+    "fork.parent": "",
+    "fork.round": 0,
 }
+# Nodes that were added, which hashes leave out where all of their keys have their defaults.
+OPTIONAL_NODES = ("fork",)
+PART = {"part"}
 # Options of a group that had the key from the beginning.
 HAD: dict[str, tuple[str, ...]] = {
     "generator.dtype": ("vllm", "vllm_server"),
@@ -260,13 +265,15 @@ def is_hashed(name: str, values: Mapping[str, Any]) -> bool:
 
 def without_added(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Plain values without the keys of ADDED that have their default."""
-    return {
+    found = {
         name: without_added(value, f"{prefix}{name}.") if isinstance(value, Mapping) else value
         for name, value in values.items()
         if (key := TERM.sub("", f"{prefix}{name}")) not in ADDED
         or value != ADDED[key]
         or values.get("name") in HAD.get(key, ())
     }
+    left_out = [name for name in OPTIONAL_NODES if not set(found.get(name, PART)) - PART]
+    return {name: one for name, one in found.items() if name not in left_out}
 
 
 def with_former_defaults(values: Mapping[str, Any]) -> dict[str, Any]:

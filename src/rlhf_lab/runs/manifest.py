@@ -100,6 +100,16 @@ class SavedStates(TypedDict):
     bytes: list[Count]
 
 
+class ForkFacts(TypedDict):
+    """What a fork goes on from: folder and run_id of its parent, rounds that they share, and what
+    it changed, as key -> (parent's, fork's)."""
+
+    parent: str
+    parent_id: str
+    round: Count
+    changes: dict[str, list[Any]]
+
+
 class Manifest(TypedDict, total=False):
     """Contents of manifest.json."""
 
@@ -136,6 +146,7 @@ class Manifest(TypedDict, total=False):
     weights_digest: str
     records: dict[str, RecordedExtent]
     checkpoints: SavedStates
+    fork: ForkFacts
     wall_seconds: Amount
     ideal_seconds: Amount
     error: str | None

@@ -26,7 +26,9 @@ class CheckpointOptions(limits.Limited, key="checkpoint"):
     keep_every: int = limits.count(
         0,
         least=0,
-        about=("Rounds between checkpoints that are never deleted; 0 keeps none."),
+        about=(
+            "Rounds between checkpoints that are never deleted, for `rlhf-lab fork`; 0 keeps none."
+        ),
     )
     pause_round: int = limits.count(
         0,

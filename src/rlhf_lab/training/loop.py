@@ -88,7 +88,8 @@ class Loop:
     groups per round that get reference log-probs where only metrics use them; ALL for every group.
     compares_weights: whether the probe counts the weights that the round changed.
     kept_samples: samples per round that hooks.keep_samples gets. returns: range of returns, with
-    run.return_scaling. replay: groups of earlier rounds, with run.buffer_rounds.
+    run.return_scaling. finishes_chunks: whether the run's pause waits for all chunks on their way,
+    which another mode then takes over. replay: groups of earlier rounds, with run.buffer_rounds.
     """
 
     algo: Algorithm
@@ -109,6 +110,7 @@ class Loop:
     compares_weights: bool = False
     kept_samples: int = 0
     returns: ReturnRange | None = None
+    finishes_chunks: bool = False
 
     def __post_init__(self) -> None:
         self.replay = ReplayBuffer(self.run_options, self.seed)
@@ -156,9 +158,13 @@ class Loop:
                 self.hooks.save(weights)
             is_stopping = self.hooks.should_stop()
             if weights.version < self.run_options.num_rounds:
-                self._checkpoint(weights, is_forced=is_stopping or weights.version == last)
+                is_pause = weights.version == last and not self.finishes_chunks
+                self._checkpoint(weights, is_forced=is_stopping or is_pause)
                 if is_stopping:
                     raise StopRequested
+        if self.finishes_chunks and weights.version < self.run_options.num_rounds:
+            self.pipeline.finish()
+            self._checkpoint(weights, is_forced=True)
         self.checkpoints.finish()
         self.hooks.record((), self.ledger.drain())
         return weights
@@ -175,7 +181,8 @@ class Loop:
             return weights
         weights = start.weights[start.round]
         self.engine.restore(weights, start.optimizer)
-        if isinstance(self.algo, Adaptive):
+        # A fork may begin with a coefficient of its own.
+        if isinstance(self.algo, Adaptive) and "kl_coef" in start.counters:
             self.algo = self.algo.with_kl_coef(start.counters["kl_coef"])
         if "return_range" in start.counters:
             decay = self.run_options.return_decay

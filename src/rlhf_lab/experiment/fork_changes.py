@@ -1,0 +1,185 @@
+"""What a fork may change: settings that act from its round on, and none that the shared rounds
+followed. docs/forks.md has the same table in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from rlhf_lab.experiment.config import Config, plain
+from rlhf_lab.runs.folder import SCHEDULE
+from rlhf_lab.runs.jsonl import read_rows
+from rlhf_lab.types.errors import UserError
+
+# Where a run writes, what it reports and how it is judged changes no bit of what it learns.
+BESIDE = ("data", "eval", "tracker", "checkpoint", "output", "fork", "plugins", "judge")
+# Keys whose new values act from the fork's round on.
+LATER = (
+    *("algo", "correction", "mode", "reward", "generator", "engine", "optim", "shaping"),
+    *("run.updates", "run.mask_truncated", "run.return_scaling", "run.return_decay", "run.replay"),
+)
+STAGE = "the policy or the proxy of round 0 was made with it"
+PROCESS = "the shared rounds are repeated in the same process, which has one setting of it"
+# Keys that the shared rounds followed, with the reason; a longer key comes before its node.
+PAST: Mapping[str, str] = {
+    "seed": "it keys prompts, samples and shuffles of the shared rounds",
+    "stage_seed": STAGE,
+    "kernels": PROCESS,
+    "deterministic": PROCESS,
+    "run": "it decides the prompts of each round, also of those that are shared",
+    "run.updates_per_round": "it decides how many prompts a round has, and how rounds are counted",
+    "run.passes": "it decides how rounds are counted, so that the fork's round is another one",
+    "run.group_size": "samples of the shared rounds, and of chunks on their way, have groups of it",
+    "run.oversample": "it decides how many prompts a round has",
+    "task": "the prompts of the shared rounds are drawn from it",
+    "model": "the shared rounds train this model",
+    "proxy": STAGE,
+    "sft": STAGE,
+    "labels": STAGE,
+    "reward_model": STAGE,
+    "generator.chunk_groups": "chunks on their way have this size, and bits depend on it",
+    "optim.gradient_cosine": "the optimizer's state holds gradients only with it",
+}
+# Of chunks that are written in segments, later versions continue what is begun.
+BEGUN = ("generator", "reward", "shaping", "mode.segment_tokens")
+
+Pair = tuple[Any, Any]
+
+
+def changes_between(parent: Config, config: Config) -> dict[str, Pair]:
+    """The settings in which a fork differs from its parent: key -> (parent's, fork's), None for a
+    key that one of them lacks. Names of the modes of a repeated schedule are left out."""
+    before, after = flat(plain(parent)), flat(plain(config))
+    if repeats(config):
+        after |= {key: value for key, value in before.items() if key.startswith("mode.")}
+    keys = [key for key in dict.fromkeys([*before, *after]) if not is_below(key, BESIDE)]
+    pairs = {key: (before.get(key), after.get(key)) for key in keys}
+    return {key: pair for key, pair in pairs.items() if pair[0] != pair[1]}
+
+
+def repeats(config: Config) -> bool:
+    """Whether a fork goes along the recorded schedule of its parent."""
+    return config.mode.is_replay and config.mode.schedule == config.fork.parent
+
+
+def flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Values by dotted keys; a list is one value."""
+    return dict(pairs_of(value, prefix))
+
+
+def pairs_of(value: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+    for name, inner in value.items():
+        if isinstance(inner, Mapping):
+            yield from pairs_of(inner, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", inner
+
+
+def is_below(key: str, nodes: tuple[str, ...]) -> bool:
+    """Whether a key is one of these, or stands below one of them."""
+    return any(key == node or key.startswith(f"{node}.") for node in nodes)
+
+
+def reason_against(key: str) -> str:
+    """Why a fork cannot change a key; "" if it can."""
+    own = [node for node in PAST if is_below(key, (node,))]
+    closest = max(own, key=len, default="")
+    if closest and not any(is_below(key, (node,)) for node in LATER if len(node) > len(closest)):
+        return PAST[closest]
+    return "" if is_below(key, LATER) else "the shared rounds followed it"
+
+
+def require_possible(
+    parent: Config, config: Config, changes: Mapping[str, Pair], folder: Path
+) -> None:
+    """Raise UserError for a change that would have changed the shared rounds, or that what they
+    left (optimizer, chunks on their way) does not allow."""
+    for key, (before, after) in changes.items():
+        if reason := reason_against(key):
+            refuse(config, key, f"{before} in {folder}", after, reason)
+    require_same_state(parent, config, folder)
+    if config.fork.round:
+        require_same_queue(parent, config, changes, folder)
+        require_finished_samples(parent, config, changes, folder)
+        require_rounds(parent, config, folder)
+        require_no_drops(parent, config, folder)
+
+
+def refuse(config: Config, key: str, before: str, after: Any, reason: str) -> None:
+    raise UserError(
+        f"{key}={after}, but {before}: a fork at round {config.fork.round} cannot change it, since "
+        f"{reason}; leave it out, or train a run of its own with it"
+    )
+
+
+def require_same_state(parent: Config, config: Config, folder: Path) -> None:
+    """Refuse an algorithm whose optimizer, value model, reference or samples the state lacks."""
+    was, now = parent.algo.needs, config.algo.needs
+    facts = {
+        "a value model of the same kind": (was.values, was.bins) == (now.values, now.bins),
+        "a reference that moves, or one that does not": bool(was.reference_every)
+        == bool(now.reference_every),
+        "a greedy sample in each group": was.greedy == now.greedy,
+        "the same teacher": was.teacher == now.teacher,
+    }
+    for what, is_equal in facts.items():
+        if not is_equal:
+            reason = f"its state has no place for it: both must have {what}, or neither"
+            refuse(config, "algo", f"{parent.algo.name} in {folder}", config.algo.name, reason)
+    if parent.generator.draws_samples != config.generator.draws_samples:
+        reason = "one of them draws samples and the other has fixed pairs"
+        before = f"{parent.generator.name} in {folder}"
+        refuse(config, "generator", before, config.generator.name, reason)
+
+
+def require_finished_samples(
+    parent: Config, config: Config, changes: Mapping[str, Pair], folder: Path
+) -> None:
+    """Refuse other sampling where samples on their way are continued after the fork's round."""
+    if not parent.mode.segment_tokens:
+        return
+    reason = "samples that are begun are continued by the versions after the fork's round"
+    for key, (before, after) in changes.items():
+        if is_below(key, BEGUN):
+            refuse(config, key, f"{before} in {folder}", after, reason)
+    if config.mode.max_staleness < parent.mode.max_staleness:
+        before = f"{parent.mode.max_staleness} in {folder}"
+        refuse(config, "mode.max_staleness", before, config.mode.max_staleness, reason)
+
+
+def require_same_queue(
+    parent: Config, config: Config, changes: Mapping[str, Pair], folder: Path
+) -> None:
+    """Refuse another mode where what is on its way is not chunks of fixed rounds."""
+    kinds = [(one.mode.is_virtual, one.mode.recycles_groups) for one in (parent, config)]
+    if not any(any(kind) for kind in kinds):
+        return
+    reason = (
+        "a virtual cluster's events, or groups that move from round to round, cannot be taken over"
+    )
+    for key, (before, after) in changes.items():
+        if is_below(key, ("mode",)):
+            refuse(config, key, f"{before} in {folder}", after, reason)
+
+
+def require_rounds(parent: Config, config: Config, folder: Path) -> None:
+    """Refuse an end before chunks on their way are used."""
+    ahead = 0 if parent.mode.uses_latest_weights else parent.mode.max_staleness
+    least = min(config.fork.round + ahead + 1, parent.run.num_rounds)
+    if config.run.num_rounds < least:
+        raise UserError(
+            f"run.updates={config.run.updates}: chunks of {folder} are on their way up to round "
+            f"{least}; pass {least * config.run.optimizer_steps_per_round} or more"
+        )
+
+
+def require_no_drops(parent: Config, config: Config, folder: Path) -> None:
+    """Refuse another mode after drops, by which prompts belong to later rounds than else."""
+    if config.mode.uses_latest_weights or config.mode.is_replay:
+        return
+    rows = read_rows(folder / SCHEDULE) if parent.mode.uses_latest_weights else ()
+    if any(row["dropped"] for row in rows if row["round"] < config.fork.round):
+        reason = "samples were dropped before, so that prompts no longer belong to fixed rounds"
+        before = f"mode={parent.mode.name} in {folder}"
+        refuse(config, "mode", before, config.mode.name, reason)

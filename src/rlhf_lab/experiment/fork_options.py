@@ -1,0 +1,34 @@
+"""Config node `fork`: the run and the round that a run goes on from, with other settings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rlhf_lab.types import limits
+from rlhf_lab.types.errors import UserError
+
+
+@dataclass(frozen=True)
+class ForkOptions(limits.Limited, key="fork"):
+    """The run and the round that this one goes on from; `rlhf-lab fork RUN round=R` sets them."""
+
+    parent: str = limits.option(
+        "", about="Folder of the run that this one is a fork of; empty for a run of its own."
+    )
+    round: int = limits.count(
+        0,
+        least=0,
+        about="Rounds that a fork shares with its parent; its settings hold from this one on.",
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.round and not self.parent:
+            raise UserError(
+                f"fork.round={self.round} without fork.parent: name the run, as "
+                f"`rlhf-lab fork RUN round={self.round}` does"
+            )
+
+    @property
+    def is_on(self) -> bool:
+        return bool(self.parent)
