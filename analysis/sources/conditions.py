@@ -67,9 +67,24 @@ def place_of(record: Record, by: Sequence[str] = ()) -> Place:
     experiment = str(look_up(config, "exp_name") or exp_name(tracked, facts.swept))
     labels = [f"{LETTERS[name]}={value}" for name, value in numbers.items() if value is not None]
     labels += [f"{key}={value}" for key, value in extra.items()]
+    labels += fork_labels(config)
     condition = " ".join([experiment or "(no exp_name)", *labels])
     stage_seed = as_seed(look_up(config, "stage_seed")) or None
     return Place(env, experiment, condition, stage_seed, seed, parts, numbers, extra)
+
+
+def fork_labels(config: Mapping[str, Any]) -> list[str]:
+    """What a fork adds to the name of its condition: it shares rounds with other settings, so that
+    it is no seed of its settings' own condition."""
+    if not look_up(config, "fork.parent"):
+        return []
+    changes = config.get(FORK_CHANGES)
+    return [f"forked at {shared_rounds(config)}{f': {changes}' if changes else ''}"]
+
+
+def shared_rounds(config: Mapping[str, Any]) -> int:
+    """Rounds that a run shares with the one that it is a fork of; 0 for a run of its own."""
+    return as_seed(look_up(config, "fork.round")) or 0
 
 
 def plain(value: Any) -> Any:
@@ -77,6 +92,8 @@ def plain(value: Any) -> Any:
     return value if value is None or isinstance(value, bool) else cell(value)
 
 
+# Key of a record's config, from the manifest of a fork.
+FORK_CHANGES = "fork_changes"
 TUNING = "tuning"
 ROLES = {TRIAL: TUNING, TEST: "test"}
 

@@ -18,6 +18,7 @@ from rlhf_lab.runs.trackers.identity import TrackedRun, tags
 from rlhf_lab.runs.trackers.options import TrackerOptions
 from rlhf_lab.sweeps.sweep_file import RECORD, job_folders, read_record, same_path
 from rlhf_lab.types.errors import UserError
+from rlhf_lab_analysis.sources.conditions import FORK_CHANGES
 from rlhf_lab_analysis.sources.findings import Finding, Kind
 from rlhf_lab_analysis.sources.record import Facts, Reading, Record, Row, Source, as_seed, flat
 from rlhf_lab_analysis.sources.starts import kernels_of, precision_of
@@ -69,10 +70,19 @@ def record_of(run: RunSummary, root: Path) -> Record:
         for path, label in evaluation_files(run.folder)
         for row in read_evaluation(path, label, problems)
     ]
-    config = config_of(run.folder, manifest, problems)
+    config = {**config_of(run.folder, manifest, problems), **fork_of(manifest)}
     findings = (Finding(Kind.damaged, run_id, place, what) for what in dict.fromkeys(problems))
     facts = facts_of(manifest, config, run.state, str(root))
     return Record(Source.folder, run_id, place, facts, config, rounds, evals, tuple(findings))
+
+
+def fork_of(manifest: Mapping[str, Any]) -> dict[str, str]:
+    """What a fork changed, for the name of its condition; nothing for a run of its own."""
+    fork = manifest.get("fork")
+    if not fork:
+        return {}
+    changes = [f"{key}={pair[-1]}" for key, pair in fork["changes"].items() if pair]
+    return {FORK_CHANGES: ", ".join(changes)}
 
 
 def read_rows_of(path: Path, problems: list[str]) -> list[Row]:

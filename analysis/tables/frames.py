@@ -14,7 +14,7 @@ import pandas as pd
 from rlhf_lab_analysis.sources.axes import COLUMNS as AXES
 from rlhf_lab_analysis.sources.axes import GLOBAL_STEP, VersionAxes, axes_of, clock_of
 from rlhf_lab_analysis.sources.conditions import COLUMNS as PLACE_COLUMNS
-from rlhf_lab_analysis.sources.conditions import NUMBERS, Place, columns, role_of
+from rlhf_lab_analysis.sources.conditions import NUMBERS, Place, columns, role_of, shared_rounds
 from rlhf_lab_analysis.sources.findings import Finding, Kind
 from rlhf_lab_analysis.sources.record import Cell, Record, Row
 
@@ -43,14 +43,15 @@ class Placed:
 
 
 def points_frame(runs: Sequence[Placed], metrics: Sequence[str]) -> pd.DataFrame:
-    """One row a run and recorded point. metrics: the columns wanted, all if empty."""
+    """One row a run and recorded point. metrics: the columns wanted, all if empty. Of a fork, the
+    last round that it shares with its parent is the first: its curve leaves the parent's there."""
     rows = [
         columns(run.record, run.place)
         | axes_of(row, run.record.facts.step)
         | metric_values(row, keep)
         for run in runs
         for keep in [metric_columns(run, metrics)]
-        for row in run.record.rounds
+        for row in run.record.rounds[max(0, shared_rounds(run.record.config) - 1) :]
     ]
     return make_frame(rows, [*key_columns(runs), *AXES])
 

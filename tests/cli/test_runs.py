@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from rlhf_lab.cli.run_tree import in_tree
 from rlhf_lab.cli.runs import COMMAND
 from rlhf_lab.runs import forkserver
 from rlhf_lab.runs.child import birth
@@ -224,3 +225,42 @@ def test_the_log_of_a_failed_job_is_found_after_its_sweep_was_moved(
     log.parent.mkdir(parents=True)
     log.touch()
     assert f"; log {log}" in listing(str(tmp_path), capsys=capsys)
+
+
+def fork_facts(parent: RunDirectory, round_: int, **changes: Any) -> dict[str, Any]:
+    return {
+        "parent": str(parent.folder),
+        "parent_id": parent.manifest["run_id"],
+        "round": round_,
+        "changes": changes,
+    }
+
+
+def test_forks_stand_below_their_parents(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = start(tmp_path / "b")
+    start(tmp_path / "a")
+    changes = {"correction.name": ["none", "split"]}
+    facts = {**FACTS, "fork": fork_facts(first, 4, **changes)}
+    fork = RunDirectory.create(tmp_path / "c", facts, "")
+    RunDirectory.create(tmp_path / "d", {**FACTS, "fork": fork_facts(fork, 6)}, "")
+    assert COMMAND.run([str(tmp_path)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    names = [line[:5].rstrip() for line in lines[2:6]]
+    assert names == ["a", "b", "└ c", "└─ d"]
+    assert lines[4].rstrip().endswith("b at round 4: correction.name=split")
+    assert lines[5].rstrip().endswith("c at round 6: no change")
+    assert COMMAND.run([str(tmp_path), "--json"]) == 0
+    found = {run["run"]: run["fork"] for run in json.loads(capsys.readouterr().out)["runs"]}
+    assert found["a"] is None and found["c"]["changes"] == changes
+
+
+def test_forks_that_name_each_other_are_listed_too(tmp_path: Path) -> None:
+    pair = [start(tmp_path / name) for name in "ab"]
+    for one, other in (pair, pair[::-1]):
+        one.update(fork=fork_facts(other, 1), started="2026-01-01T00:00:00+00:00")
+    assert [(depth, run.name) for depth, run in in_tree(list_runs(tmp_path))] == [
+        (0, "a"),
+        (0, "b"),
+    ]

@@ -249,3 +249,43 @@ def written(folder: Path) -> None:
 def test_a_round_needs_a_parent(config_of: MakeConfig) -> None:
     with pytest.raises(UserError, match=r"fork.round=3 without fork.parent"):
         config_of("fork.round=3")
+
+
+def test_rows_left_out_are_counted_and_change_no_other_row(
+    make_config: MakeConfig, runs: Runs
+) -> None:
+    parent = runs.train(make_config(*SHORT, *LAGGED, f"output.dir={runs.folder('parent')}"))
+    of = (f"fork.parent={parent}", "fork.round=4", f"output.dir={runs.folder('fork')}")
+    config = make_config(*SHORT, *LAGGED, *of, "fork.without_rows=[0,1,2,3,9]")
+    facts = runs.fork_of(config).facts
+    assert facts is not None
+    assert facts["changes"] == {"fork.without_rows": [[], [0, 1, 2, 3, 9]]}
+    fork = runs.train(config)
+    before, after = (exact_rows(folder / "metrics.jsonl") for folder in (parent, fork))
+    assert after[:4] == before[:4] and after[4] != before[4]
+    own, whole = after[4], before[4]
+    assert own["reward/mean"] == whole["reward/mean"]
+    assert own["rows_kept"] == whole["rows_kept"] - own["sample/without_rows"] / 16
+    gone = own["total/tied_tokens"] - whole["total/tied_tokens"]
+    assert own["sample/without_tokens"] == gone > 0
+    assert "sample/without_rows" not in after[5]
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        (["fork.without_rows=[16]"], r"without_rows=16: a round has 16 rows; choose 0 to 15"),
+        (
+            ["algo=online_dpo", "fork.without_rows=[4,5,6]"],
+            r"without_rows=7 is missing with algo=online_dpo: .* leave out all 4 rows",
+        ),
+    ],
+)
+def test_rows_that_cannot_be_left_out_are_refused(
+    make_config: MakeConfig, runs: Runs, changes: list[str], complaint: str
+) -> None:
+    runs.configs[runs.folder("parent")] = make_config(*SHORT, *LAGGED)
+    written(runs.folder("parent"))
+    of = (f"fork.parent={runs.folder('parent')}", "fork.round=3")
+    with pytest.raises(UserError, match=complaint):
+        runs.fork_of(make_config(*SHORT, *LAGGED, *of, *changes))

@@ -7,6 +7,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from rlhf_lab.cli.run_tree import branch, fork_text
 from rlhf_lab.runs.manifest import error_of
 from rlhf_lab.runs.summaries import RunSummary
 from rlhf_lab.runs.trackers.console import seconds_text
@@ -15,7 +16,10 @@ FACTS = ("command", "task", "algo", "mode", "seed")
 # Columns with a metric: of the last round, and of the last evaluation.
 ROUND_METRICS = {"reward": "reward/mean", "KL": "kl/sampled_reference_k1"}
 EVAL_METRICS = {"gold win-rate": "gold/win_rate"}
-COLUMNS = (*("run", "state", "started", "wall", *FACTS, "rounds", *ROUND_METRICS, *EVAL_METRICS),)
+COLUMNS = (
+    *("run", "state", "started", "wall", *FACTS, "rounds", *ROUND_METRICS, *EVAL_METRICS),
+    "fork of",
+)
 DROPPED_FIRST = ("command", "seed", "task", "KL", "mode", "algo", "started", "reward", "wall")
 # Keys of --sort, and of the facts for programs that they compare.
 SORTED_BY = {
@@ -31,11 +35,12 @@ SORTED_BY = {
 }
 
 
-def row(run: RunSummary) -> list[str]:
-    """One line of the table; what is not known is left empty."""
+def row(run: RunSummary, depth: int = 0) -> list[str]:
+    """One line of the table; what is not known is left empty. depth: runs above it in the tree of
+    forks."""
     total, seconds = run.manifest.get("num_rounds"), wall_seconds(run)
     return [
-        run.name,
+        f"{branch(depth)}{run.name}",
         run.state,
         moment_text(started(run)),
         "" if seconds is None else seconds_text(seconds),
@@ -43,6 +48,7 @@ def row(run: RunSummary) -> list[str]:
         f"{run.rounds}/{total}" if total else str(run.rounds),
         *(number(run.last, name) for name in ROUND_METRICS.values()),
         *(number(run.last_eval, name) for name in EVAL_METRICS.values()),
+        fork_text(run),
     ]
 
 
@@ -83,6 +89,7 @@ def facts_of(run: RunSummary) -> dict[str, Any]:
         "num_rounds": manifest.get("num_rounds"),
         **{name: run.last.get(name) for name in ROUND_METRICS.values()},
         **{name: run.last_eval.get(name) for name in EVAL_METRICS.values()},
+        "fork": manifest.get("fork"),
         "config_hash": manifest.get("config_hash"),
         "error": error_of(manifest) or None,
         "problem": run.problem or None,

@@ -21,6 +21,7 @@ from rlhf_lab.cli.run_facts import (
     sort_key,
     started,
 )
+from rlhf_lab.cli.run_tree import fork_in, in_tree
 from rlhf_lab.runs.manifest import error_of
 from rlhf_lab.runs.summaries import RunSummary, list_runs
 from rlhf_lab.runs.trackers.console import Console, counted
@@ -67,8 +68,11 @@ def show(options: argparse.Namespace, console: Console) -> int:
     if not every:
         console.print(f"no runs in {named}: `rlhf-lab train` makes one")
         return 0
-    rows = [row(run) for run in listed]
-    console.table(f"runs in {named}", COLUMNS, rows, DROPPED_FIRST, REMEDY)
+    tree = in_tree(listed)
+    rows = [row(run, depth) for depth, run in tree]
+    columns = COLUMNS if any(map(fork_in, listed)) else COLUMNS[:-1]
+    rows = [one[: len(columns)] for one in rows]
+    console.table(f"runs in {named}", columns, rows, DROPPED_FIRST, REMEDY)
     for run in listed:
         if run.problem:
             console.print(f"{run.name}: {run.problem}")

@@ -10,6 +10,7 @@ from typing import Any
 from rlhf_lab.experiment.config import Config, plain
 from rlhf_lab.runs.folder import SCHEDULE
 from rlhf_lab.runs.jsonl import read_rows
+from rlhf_lab.types.data import Objective
 from rlhf_lab.types.errors import UserError
 
 # Where a run writes, what it reports and how it is judged changes no bit of what it learns.
@@ -99,6 +100,7 @@ def require_possible(
         if reason := reason_against(key):
             refuse(config, key, f"{before} in {folder}", after, reason)
     require_same_state(parent, config, folder)
+    require_rows(config)
     if config.fork.round:
         require_same_queue(parent, config, changes, folder)
         require_finished_samples(parent, config, changes, folder)
@@ -131,6 +133,22 @@ def require_same_state(parent: Config, config: Config, folder: Path) -> None:
         reason = "one of them draws samples and the other has fixed pairs"
         before = f"{parent.generator.name} in {folder}"
         refuse(config, "generator", before, config.generator.name, reason)
+
+
+def require_rows(config: Config) -> None:
+    """Refuse to leave out rows that a round cannot have, or one side of a comparison."""
+    rows, size = set(config.fork.without_rows), config.run.group_size
+    most = config.run.groups_per_round * size
+    if rows and max(rows) >= most:
+        raise UserError(
+            f"fork.without_rows={max(rows)}: a round has {most} rows; choose 0 to {most - 1}"
+        )
+    whole = {row // size * size + place for row in rows for place in range(size)}
+    if config.algo.objective is Objective.comparison and rows != whole:
+        raise UserError(
+            f"fork.without_rows={min(whole - rows)} is missing with algo={config.algo.name}: its "
+            f"loss compares the samples of a prompt; leave out all {size} rows of a group"
+        )
 
 
 def require_finished_samples(

@@ -62,6 +62,8 @@ def fork_of(config: Config, read: ReadConfig) -> Fork:
     require_round(config, parent)
     changes = changes_between(parent, config)
     require_possible(parent, config, changes, folder)
+    if config.fork.without_rows:
+        changes["fork.without_rows"] = [], config.fork.without_rows
     facts = {
         "parent": str(folder),
         "parent_id": manifest.get("run_id", ""),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -30,17 +31,20 @@ def train_past(
     loader: PolicyLoader,
     stages: Artifacts,
     should_stop: Callable[[], bool],
-) -> None:
+) -> dict[str, Any]:
     """Bring a fork's folder to its round: copy the parent's checkpoint before it, and train what
-    is missing. Nothing where that is done, or the run is no fork."""
-    if not fork.pasts:
-        return
-    take_over(Path(config.fork.parent), folder, config.fork.round, console.print)
+    is missing. Nothing where that is done, or the run is no fork. Returns facts for the manifest:
+    the seconds that it took."""
+    if fork.facts is None:
+        return {}
+    begin = time.perf_counter()
+    if fork.pasts:
+        take_over(Path(config.fork.parent), folder, config.fork.round, console.print)
     for past in fork.pasts:
         if is_reached(folder, past):
             continue
-        begin = newest_round(folder)
-        console.print(f"rounds {begin} to {past.until} are those of {config.fork.parent}")
+        first = newest_round(folder)
+        console.print(f"rounds {first} to {past.until} are those of {config.fork.parent}")
         release_unused()
         sources = stages.of(past.config).sources()
         model, tokenizer = loader.take(sources.policy, past.config.seed)
@@ -56,6 +60,7 @@ def train_past(
             state_at(past, folder),
             finishes_chunks=True,
         )
+    return {"fork": {**fork.facts, "seconds": time.perf_counter() - begin}}
 
 
 def is_reached(folder: Path, past: Past) -> bool:

@@ -128,9 +128,10 @@ def finish_run(
         facts = {**facts, "run_id": record.manifest["run_id"], "commit": code}
         fork = facts.get("fork", Fork())
         with stop.deferred():
-            train_past(
+            begun = train_past(
                 fork, config, folder, console, facts, loader, stages, lambda: stop.is_requested
             )
+            record.update(**begun)
             weights = train_policy(
                 config, sources, folder, fork, console, facts, loader, lambda: stop.is_requested
             )

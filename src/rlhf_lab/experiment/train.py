@@ -111,6 +111,7 @@ def learn(
             reference_groups=reference_groups(config),
             kept_samples=config.tracker.samples,
             finishes_chunks=finishes_chunks,
+            left_out={config.fork.round: config.fork.without_rows},
         )
         return loop.train(start)
 

@@ -116,6 +116,7 @@ ADDED: dict[str, Any] = {
     "checkpoint.keep_every": 0,
     "fork.parent": "",
     "fork.round": 0,
+    "fork.without_rows": [],
 }
 # Nodes that were added, which hashes leave out where all of their keys have their defaults.
 OPTIONAL_NODES = ("fork",)

@@ -101,13 +101,14 @@ class SavedStates(TypedDict):
 
 
 class ForkFacts(TypedDict):
-    """What a fork goes on from: folder and run_id of its parent, rounds that they share, and what
-    it changed, as key -> (parent's, fork's)."""
+    """What a fork goes on from: folder and run_id of its parent, rounds that they share, what it
+    changed, as key -> (parent's, fork's), and the seconds that it took to come to its round."""
 
     parent: str
     parent_id: str
     round: Count
     changes: dict[str, list[Any]]
+    seconds: NotRequired[Amount]
 
 
 class Manifest(TypedDict, total=False):

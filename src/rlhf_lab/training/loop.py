@@ -8,9 +8,9 @@ asynchronous runs differ in the `Pipeline` alone: in which version wrote the gro
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -23,6 +23,7 @@ from rlhf_lab.runs.rollouts import RolloutSample, chosen
 from rlhf_lab.training.checkpoint import Checkpoints
 from rlhf_lab.training.checkpoint_files import Snapshot
 from rlhf_lab.training.ledger import Ledger
+from rlhf_lab.training.left_out import without_rows
 from rlhf_lab.training.optim import Optim
 from rlhf_lab.training.probe import changed_shares, measure_gaps
 from rlhf_lab.training.replay import ReplayBuffer, replay_metrics
@@ -89,7 +90,8 @@ class Loop:
     compares_weights: whether the probe counts the weights that the round changed.
     kept_samples: samples per round that hooks.keep_samples gets. returns: range of returns, with
     run.return_scaling. finishes_chunks: whether the run's pause waits for all chunks on their way,
-    which another mode then takes over. replay: groups of earlier rounds, with run.buffer_rounds.
+    which another mode then takes over. left_out: rows of a round's batch that no update is made
+    from, by round. replay: groups of earlier rounds, with run.buffer_rounds.
     """
 
     algo: Algorithm
@@ -111,6 +113,7 @@ class Loop:
     kept_samples: int = 0
     returns: ReturnRange | None = None
     finishes_chunks: bool = False
+    left_out: Mapping[int, Collection[int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.replay = ReplayBuffer(self.run_options, self.seed)
@@ -239,6 +242,9 @@ class Loop:
             masked: Metrics = {}
             if self.run_options.mask_truncated:
                 credit, masked = without_truncated(credit, groups)
+            if rows := self.left_out.get(round_):
+                credit, gone = without_rows(credit, batch, rows, round_)
+                masked |= gone
             fates = token_fates(rollouts, batch, credit, num_fresh)
             self.ledger.count(rounds=1, **fates)
             for rollout in rollouts.generated:
