@@ -27,6 +27,11 @@ MODES = {
     "thread": ("mode=async", "mode.executor=thread", "mode.max_staleness=2"),
     "drawn": (*LAGGED, 'mode.lag_probabilities="0.2,0.4,0.4"'),
     "partial": ("mode=partial", "mode.executor=inline", "mode.segment_tokens=3"),
+    "recycling": (
+        *("mode=partial", "mode.executor=inline", "mode.segment_tokens=3"),
+        *("mode.over_provision=1.5", "mode.max_staleness=2"),
+    ),
+    "virtual": ("mode=virtual", "mode.max_staleness=2", "generator.chunk_groups=1"),
     "buffer": (*LAGGED, "run.buffer_rounds=2", "run.fresh_share=0.5"),
     "pool": (*LAGGED, "run.prompts=pool", "run.rest_rounds=2"),
 }
@@ -92,6 +97,17 @@ def test_chunks_on_their_way_keep_their_versions(
     assert versions(fork) == versions(parent)[:4] + list(zip(range(4, 8), expected, strict=True))
     rows = exact_rows(parent / "metrics.jsonl")[:4]
     assert exact_rows(fork / "metrics.jsonl")[:4] == rows
+
+
+@pytest.mark.parametrize("mode", ["recycling", "virtual"])
+def test_what_is_no_chunk_of_a_fixed_round_is_not_taken_over_by_another_mode(
+    make_config: MakeConfig, runs: Runs, mode: str
+) -> None:
+    parent = runs.train(make_config(*SHORT, *MODES[mode], f"output.dir={runs.folder('parent')}"))
+    of = (f"fork.parent={parent}", "fork.round=4", f"output.dir={runs.folder('fork')}")
+    chunks = [one for one in MODES[mode] if one.startswith("generator.")]
+    with pytest.raises(UserError, match="cannot be taken over"):
+        runs.fork_of(make_config(*SHORT, *LAGGED, *chunks, *of))
 
 
 def test_postponed_chunks_wait_for_the_version_that_the_new_mode_gives_them(
