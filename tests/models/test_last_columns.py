@@ -150,6 +150,9 @@ def test_two_layers_of_means_by_hand() -> None:
     found = last_columns(stack, tokens, mask, 4, lambda number, *_: kept.append(number))
     torch.testing.assert_close(found[0, :3, 0], torch.tensor([2.0, 2.5, 10 / 3]))
     assert kept == [0, 1]
+    picked = torch.tensor([0, 0]), torch.tensor([2, 1])
+    some = last_columns(stack, tokens, mask, 4, picked=picked)
+    torch.testing.assert_close(some[:, 0, 0], torch.tensor([10 / 3, 2.5]))
 
 
 def test_models_that_are_to_be_read_by_themselves() -> None:

@@ -27,11 +27,17 @@ Keep = Callable[[int, Tensor, Tensor], None]
 
 
 def last_columns(
-    stack: Stack, token_BL: Tensor, mask_BL: Tensor, width: int, keep: Keep | None = None
+    stack: Stack,
+    token_BL: Tensor,
+    mask_BL: Tensor,
+    width: int,
+    keep: Keep | None = None,
+    picked: tuple[Tensor, Tensor] | None = None,
 ) -> Tensor:
     """The hidden states of the last `width` columns after all layers, BWE, before the norm.
 
-    mask_BL: 0 on padding, which may stand on either side of a row's tokens.
+    mask_BL: 0 on padding, which may stand on either side of a row's tokens. picked: rows and
+    columns, N each and the columns among the last ones, of the states that are wanted, N1E.
     """
     hidden = stack.embed(token_BL)
     cos, sin = stack.rotary(hidden, positions(mask_BL))
@@ -52,7 +58,10 @@ def last_columns(
         found = scaled_dot_product_attention(
             query, key, value, sees, scale=stack.scaling, enable_gqa=True
         )
-        hidden = block.merge(hidden, found.transpose(1, 2).flatten(2))
+        attended = found.transpose(1, 2).flatten(2)
+        if number == len(stack.blocks) - 1 and picked is not None:
+            hidden, attended = hidden[picked].unsqueeze(1), attended[picked].unsqueeze(1)
+        hidden = block.merge(hidden, attended)
     return hidden
 
 
@@ -81,12 +90,22 @@ def last_column_stack(model: Any) -> Stack | None:
 
 
 def response_states(stack: Stack, rows: TokenRows) -> Tensor:
-    """The hidden states before the N response tokens, ND, row after row."""
-    given = inputs(rows)
-    width = rows.response_BT.shape[1] + 1
-    hidden_BWE = last_columns(stack, given["input_ids"], given["attention_mask"], width)
-    states_NE: Tensor = stack.norm(hidden_BWE[:, :-1][rows.mask_BT > 0])
-    return states_NE
+    """The hidden states before the N response tokens, NE, row after row.
+
+    Rows are moved to the right edge, so that rows of one length have no padding, wherever their
+    responses begin.
+    """
+    is_text_BW = torch.cat([rows.prompt_mask_BS, rows.mask_BT], dim=1) > 0
+    token_BW = torch.cat([rows.prompt_BS, rows.response_BT], dim=1)
+    length_B = (rows.mask_BT > 0).sum(dim=1)
+    # With the state before the first token, of padding where a row has no prompt.
+    width = int(length_B.max()) + 1
+    longest = max(width, int(is_text_BW.sum(dim=1).max()))
+    order_BL = is_text_BW.long().argsort(dim=1, stable=True)[:, -longest:]
+    token_BL, mask_BL = token_BW.gather(1, order_BL), is_text_BW.gather(1, order_BL).long()
+    row_N, index_N = rows.mask_BT.nonzero(as_tuple=True)
+    picked = row_N, width - length_B[row_N] + index_N - 1
+    return stack.norm(last_columns(stack, token_BL, mask_BL, width, picked=picked).squeeze(1))
 
 
 def response_logps(

@@ -30,7 +30,10 @@ from rlhf_lab.types.errors import UserError
 
 METHOD = "forkserver"
 # All that a job or a generator imports.
-PRELOAD = [__name__, "rlhf_lab.cli.main", "rlhf_lab.cli.compose", "rlhf_lab.experiment.lifecycle"]
+PRELOAD = [
+    *(__name__, "rlhf_lab.cli.main", "rlhf_lab.cli.compose", "rlhf_lab.experiment.lifecycle"),
+    "rlhf_lab.experiment.preloaded",
+]
 
 # 107 bytes, the kernel's limit, without /pymp-xxxxxxxx/listener-xxxxxxxx.
 LONGEST_FOLDER = 75
