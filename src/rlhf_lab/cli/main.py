@@ -22,7 +22,7 @@ from rlhf_lab.types.errors import UserError
 MODULES = """
 data train sft label relabel reward_model stages evaluate implicit_reward pipeline sweep runs watch
 samples resume replay fork timeline serve launch export wandb_sync report figures tables compare
-publication_tables claims plan explain completion
+publication_tables claims plan cluster explain completion
 """.split()
 
 # What the scripts of `rlhf-lab completion` ask.

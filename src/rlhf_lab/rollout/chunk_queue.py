@@ -147,6 +147,7 @@ class ChunkQueue:
                 "chunk": pending.number,
                 "segments": [list(segment) for segment in rollout.segments],
                 "dropped": id(rollout) in dropped_ids,
+                "steps": rollout.steps,
             }
             if self._mode.segment_tokens:
                 row["segment_tokens"] = self._mode.segment_tokens

@@ -139,6 +139,7 @@ class GroupQueue:
             "place": one.place,
             "segments": [list(segment) for segment in rollout.segments],
             "dropped": False,
+            "steps": rollout.steps,
             "segment_tokens": self._segment_tokens,
         }
 

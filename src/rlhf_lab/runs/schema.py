@@ -76,6 +76,7 @@ class Scheduled(TypedDict, total=False):
     chunk: Required[Count]
     segments: Required[Annotated[list[Segment], Field(min_length=1)]]
     dropped: Required[bool]
+    steps: Count
     segment_tokens: Count
     place: Count
     virtual_generator: Count

@@ -106,6 +106,11 @@ class Rollout:
         return tuple(sample for group in self.groups for sample in group.samples)
 
     @property
+    def steps(self) -> int:
+        """Tokens of its longest response."""
+        return max((len(sample.tokens) for sample in self.samples), default=0)
+
+    @property
     def is_finished(self) -> bool:
         """Whether no sample is left to be continued."""
         return all(group.is_finished for group in self.groups)

@@ -1,0 +1,127 @@
+"""A virtual cluster that is fitted to a run predicts its lags and its wall-clock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rlhf_lab.cli import cluster
+from rlhf_lab.experiment import lifecycle
+from rlhf_lab.experiment.layout import parsed
+from rlhf_lab.experiment.planning.cluster_fit import Fit, decoding, distance, fitted
+from rlhf_lab.experiment.planning.cluster_rates import rates_of
+from rlhf_lab.experiment.planning.layouts.choice import Choice
+from rlhf_lab.experiment.planning.layouts.gpus import named
+from rlhf_lab.experiment.planning.layouts.seconds import generation
+from rlhf_lab.experiment.planning.layouts.shapes import published
+from rlhf_lab.experiment.planning.layouts.workload import Workload
+from rlhf_lab.rollout.cluster.choices import TakeOrder
+from rlhf_lab.rollout.cluster.options import ClusterOptions
+from rlhf_lab.rollout.cluster.simulate import Work, simulate, virtual_mode
+from rlhf_lab.runs.trackers.console import Console
+from rlhf_lab.types.errors import UserError
+from tests.conftest import MakeConfig
+from tests.support.examples import FACTS
+
+Train = Callable[..., Path]
+
+
+@pytest.fixture
+def train(make_config: MakeConfig) -> Train:
+    def start(*options: str) -> Path:
+        base = ("eval=none", "eval.snapshots=0", "reward=task_rule", "generator.chunk_groups=2")
+        return lifecycle.train(make_config(*base, *options), Console(quiet=True), FACTS)
+
+    return start
+
+
+def test_the_seconds_of_a_step_are_found_by_least_squares() -> None:
+    steps = {number: 5 + 3 * number % 7 for number in range(20)}
+    seconds = {number: 0.5 + 0.25 * length for number, length in steps.items()} | {0: 99.0}
+    assert decoding(seconds, steps) == pytest.approx((0.5, 0.25)), "without the first chunk"
+    same = dict.fromkeys(range(9), 4)
+    assert decoding(dict.fromkeys(range(9), 2.0), same) == pytest.approx((0.0, 0.5))
+
+
+def test_the_distance_of_histograms_is_the_total_variation() -> None:
+    assert distance([0, 0, 1, 1], [1, 1, 1, 1]) == pytest.approx(0.5)
+    assert distance([0, 1], [1, 0]) == 0
+    assert distance([0], [2, 3]) == 1
+
+
+def test_a_cluster_with_the_rates_of_a_cluster_predicts_it_exactly() -> None:
+    options = ClusterOptions(
+        generators=2,
+        sequences=1,
+        step_seconds=0.01,
+        step_seconds_per_sequence=0.0,
+        prefill_tokens_per_second=100.0,
+        round_seconds=0.7,
+        train_tokens_per_second=1e12,
+        sync_seconds=0.0,
+        load_seconds=0.0,
+        order=TakeOrder.submission,
+        row_scale=1.0,
+        length_scale=1.0,
+    )
+    rng = np.random.default_rng(1)
+    steps = {number: int(rng.integers(5, 60)) for number in range(60)}
+    work = Work(lambda number: (steps[number],), lambda _: 7, 60, 3, 20)
+    found = simulate(options, virtual_mode(2), work)
+    wall = found.rounds[-1]["virtual_seconds/wall"] + 0.7
+    fit = Fit(options, steps, 7, 3, 2, found.lags, wall)
+    lags, predicted = fit.predicted()
+    assert distance(lags, fit.lags) == 0 and len(set(lags)) > 1
+    assert predicted == pytest.approx(wall)
+
+
+def test_a_run_beside_its_generators_is_fitted(
+    train: Train, tmp_path: Path, processes: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = train("mode=free", "run.updates=6", "mode.executor=thread")
+    assert cluster.COMMAND.run(["fit", str(run), "--out", str(tmp_path / "mine.yaml")]) == 0
+    shown = capsys.readouterr().out
+    assert "predicted (virtual)" in shown and "virtual s" in shown
+    text = (tmp_path / "mine.yaml").read_text(encoding="utf-8")
+    assert "name: fitted" in text and "sequences: 4" in text
+
+
+def test_a_run_that_generates_by_itself_is_refused(train: Train) -> None:
+    with pytest.raises(UserError, match="the trainer's own time"):
+        fitted(train("mode=lagged"))
+
+
+def test_rates_of_named_gpus_are_those_of_the_planner() -> None:
+    """One wave of sequences on one generator takes what the planner takes it to."""
+    shape = published("Qwen/Qwen2.5-7B@main")
+    assert shape is not None
+    work = Workload(
+        policy=shape,
+        scorers=(),
+        value_models=0,
+        has_adapters=False,
+        reads_reference=True,
+        shares_prompts=False,
+        prompt=512,
+        response=2048,
+        longest=512 + 2048,
+        groups=8,
+        group_size=8,
+        trained_rows=64,
+        trained_groups=8,
+        updates=1,
+        num_rounds=10,
+        staleness=1,
+        chunk_rows=(8,) * 8,
+        logit_tokens=4096,
+    )
+    choice = Choice(parsed("1x8:7+1"), "fsdp", "bfloat16", 16384, True, 1)
+    gpu = named("h100")
+    rates = rates_of(work, choice, gpu)
+    assert rates["generators"] == 1 and rates["sequences"] == 64
+    step = rates["step_seconds"] + 64 * rates["step_seconds_per_sequence"]
+    prefill = 8 * 512 / rates["prefill_tokens_per_second"]
+    assert prefill + 2048 * step == pytest.approx(generation(work, choice, gpu, 64))
