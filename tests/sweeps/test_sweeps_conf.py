@@ -50,6 +50,8 @@ OTHER_STAGES = {
     "staleness_rate_nano": ["1", "3", "4", "5", "6"],
     # 84 conditions.
     "corrections_2026_nano": ["1", "3", "4", "5", "6"],
+    # 72 conditions.
+    "queue_policies_nano": ["1", "3", "4", "5", "6"],
 }
 # Conditions that are all composed; of larger grids, a sample is.
 SMALL = 9
@@ -238,6 +240,7 @@ BUDGETS = {
     "corrections": ((256, 256 * 4), (256, 8 * 4)),
     "corrections_2026": ((256, 256 * 4), (128, 8 * 4)),
     "lag_distribution": ((256, 256 * 4), (256, 8 * 4)),
+    "queue_policies": ((256, 256 * 4), (64, 8 * 4)),
     "chats": ((390, 256 * 2), (256, 8 * 2)),
     "verified_answers": ((512, 252 * 4), (384, 32 * 8)),
     "prompt_pools": ((512, 252 * 4), (384, 32 * 8)),
@@ -371,6 +374,21 @@ def test_all_lags_but_none_have_the_mean_two(name: str) -> None:
         # Several draws a round, or the lag of a round would be one.
         assert config.run.groups_per_update // config.generator.chunk_groups >= 4
     assert means == pytest.approx([0.0, 2.0, 2.0, 2.0])
+
+
+@pytest.mark.parametrize("name", forms("queue_policies"))
+def test_queues_and_tails_are_crossed_and_tails_are_equally_long_in_the_mean(name: str) -> None:
+    sweep = Sweep(name)
+    queues = [sweep.config(f"queue={queue}") for queue in sweep.varied["queue"]]
+    found = [(config.cluster.order.value, config.mode.when_stale.value) for config in queues]
+    assert found == [("submission", "wait"), ("completion", "wait"), ("completion", "drop")]
+    tails = [sweep.config(f"tail={tail}").cluster for tail in sweep.varied["tail"]]
+    assert [tail.length_power for tail in tails] == [0, 1, 3]
+    # Of 24 tokens at most, nano samples have 13.5 in the mean, and 5.4 by the power of three.
+    means = [48 * 24, 85 * 13.5, 213 * 5.4]
+    assert means == pytest.approx([1150] * 3, rel=0.01)
+    assert [tail.length_scale for tail in tails] == [48, 85, 213]
+    assert all(config.generator.chunk_groups == 1 for config in sweep.configs())
 
 
 def test_the_overlays_are_all_in_use() -> None:
