@@ -48,10 +48,10 @@ class RoundRollouts:
     """The rollouts of one round, oldest first.
 
     dropped: those passed over as too old. schedule: one row per rollout of both: round, number of
-    the chunk, segments (which version wrote from which token on) and whether it was dropped, steps
+    the chunk, segments (which version wrote from which token on), whether it was dropped, steps
     (tokens of its longest response); place is that of its first group within the chunk, 0 if left
-    out. work: segments that were generated
-    in this round, without groups, where groups are not taken by the chunk. metrics: of the queue.
+    out. work: segments that were generated in this round, without groups, where groups are not
+    taken by the chunk. metrics: of the queue.
     """
 
     rollouts: list[Rollout]
