@@ -49,7 +49,8 @@ def test_a_fork_without_a_change_ends_as_its_parent(
     options = (*SHORT, *MODES[mode])
     parent = runs.train(make_config(*options, f"output.dir={runs.folder('parent')}"))
     before = contents(parent)
-    for round_ in (0, 3, 5):  # a new beginning, a checkpoint, and two rounds after it
+    # A new beginning, a checkpoint, and two rounds after it.
+    for round_ in (0, 3, 5) if mode == "sync" else (5,):
         place = f"output.dir={runs.folder(str(round_))}"
         of = (f"fork.parent={parent}", f"fork.round={round_}")
         fork = runs.train(make_config(*options, *of, place))
@@ -125,11 +126,9 @@ def test_postponed_chunks_wait_for_the_version_that_the_new_mode_gives_them(
 @pytest.mark.parametrize(
     "change",
     [
-        ("correction=split",),
-        ("correction=recompute", "optim.lr=1e-2"),
-        ("algo=rloo",),
-        ("generator.round_weights=bf16",),
-        ("shaping.length_weight=0.01",),
+        ("correction=split", "mode.max_staleness=2"),
+        ("algo=rloo", "optim.lr=1e-2"),
+        ("generator.round_weights=bf16", "shaping.length_weight=0.01"),
     ],
 )
 def test_a_change_acts_from_the_round_on_whichever_checkpoint_serves(
