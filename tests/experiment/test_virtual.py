@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from rlhf_lab.experiment import lifecycle
 from rlhf_lab.experiment.checks import check
 from rlhf_lab.experiment.config import plain
+from rlhf_lab.experiment.planning.timing import measured
 from rlhf_lab.experiment.registry import group_options
-from rlhf_lab.runs.folder import config_hash
+from rlhf_lab.rollout.recorded_schedule import read_schedule
+from rlhf_lab.runs.folder import SCHEDULE, config_hash
+from rlhf_lab.runs.jsonl import read_rows
+from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import StopRequested, UserError
 from tests.conftest import Finished, MakeConfig
+from tests.support.examples import FACTS
 from tests.support.in_memory import MemoryOutput, Row, memory_of, run_in_memory
+from tests.support.survival import outcome
 
 SHORT = ("run.updates=6", "eval=none", "eval.snapshots=0", "sft.steps=4")
 ONE_BY_ONE = (*SHORT, "generator.chunk_groups=1", "algo=grpo")
@@ -147,14 +156,6 @@ def test_what_a_virtual_cluster_cannot_do_is_refused(
 
 
 def test_its_schedule_is_not_replayed(make_config: MakeConfig) -> None:
-    from pathlib import Path
-
-    from rlhf_lab.experiment import lifecycle
-    from rlhf_lab.experiment.planning.timing import measured
-    from rlhf_lab.rollout.recorded_schedule import read_schedule
-    from rlhf_lab.runs.trackers.console import Console
-    from tests.support.examples import FACTS
-
     config = make_config(*BUSY, "run.updates=4")
     folder: Path = lifecycle.train(config, Console(quiet=True), FACTS)
     with pytest.raises(UserError, match="no machine's timing changes"):
@@ -179,3 +180,16 @@ def test_every_preset_trains_the_same_prompts(make_config: MakeConfig, preset: s
     _, output = trained(make_config, *options)
     assert sorted(row["chunk"] for row in output.schedule) == list(range(6 * 4))
     assert max(lags(output)) <= 1
+
+
+def test_a_virtual_run_that_paused_goes_on_from_its_files(
+    make_config: MakeConfig, tmp_path: Path
+) -> None:
+    options = (*BUSY, "run.updates=8", "cluster.weight_update=in_flight")
+    whole = lifecycle.train(make_config(*options), Console(quiet=True), FACTS)
+    into = (*options, f"output.dir={tmp_path}/paused")
+    paused = make_config(*into, "checkpoint.pause_round=4")
+    folder = lifecycle.train(paused, Console(quiet=True), FACTS)
+    lifecycle.train(make_config(*into, "output.resume=true"), Console(quiet=True), FACTS)
+    assert outcome(folder) == outcome(whole)
+    assert read_rows(folder / SCHEDULE) == read_rows(whole / SCHEDULE)
