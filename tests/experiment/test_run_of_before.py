@@ -79,8 +79,9 @@ def test_it_is_evaluated_again(
 def test_its_schedule_is_replayed(run: Path, command: Command, tmp_path: Path) -> None:
     again = tmp_path / "again"
     assert command("replay", str(run), f"output.dir={again}") == 0
-    rows = [read_rows(folder / SCHEDULE) for folder in (run, again)]
-    assert list(rows[0]) == list(rows[1])
+    before, now = (read_rows(folder / SCHEDULE) for folder in (run, again))
+    # Rows of that version have no steps.
+    assert list(before) == [{k: v for k, v in row.items() if k != "steps"} for row in now]
 
 
 def test_it_is_resumed(run: Path, command: Command) -> None:

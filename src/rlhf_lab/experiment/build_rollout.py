@@ -24,12 +24,10 @@ from rlhf_lab.models.devices import chosen
 from rlhf_lab.rewards.options import scoring_paths
 from rlhf_lab.rewards.preference import PreferenceScorer
 from rlhf_lab.rewards.shaping import shaped
-from rlhf_lab.rollout.arrivals import Arrivals
 from rlhf_lab.rollout.background import ProcessExecutor, ThreadExecutor
 from rlhf_lab.rollout.budget import StalenessBudget
 from rlhf_lab.rollout.chunk_queue import ChunkQueue
 from rlhf_lab.rollout.chunk_runner import ChunkRunner
-from rlhf_lab.rollout.cluster.executor import Setting, VirtualExecutor
 from rlhf_lab.rollout.executor import Executor, InlineExecutor
 from rlhf_lab.rollout.failures import FailurePolicy
 from rlhf_lab.rollout.generators.pairs import PairsGenerator, PairsSampling
@@ -133,22 +131,13 @@ def build_executor(
         builds = [functools.partial(build_worker, one, sources, policy) for one in each]
         devices = [chosen(one.generator.device, "generator.device") for one in each]
         return ThreadExecutor(builds, mode.prefetch, devices)
+    worker = functools.partial(build_worker, config, sources, policy)
     if mode.is_virtual:
-        worker = functools.partial(build_worker, config, sources, policy)
-        return VirtualExecutor(worker, config.cluster, virtual_setting(config))
-    return InlineExecutor(functools.partial(build_worker, config, sources, policy))
+        # Only this mode needs simpy.
+        from rlhf_lab.experiment.build_virtual import virtual_executor
 
-
-def virtual_setting(config: Config) -> Setting:
-    """What a virtual cluster must know of the run that trains on it."""
-    mode: Mode = config.mode
-    return Setting(
-        chunks_per_round(config),
-        response_tokens(config),
-        config.run.passes,
-        mode.max_staleness if mode.when_stale is WhenStale.wait else None,
-        stable_hash(config.seed, "cluster"),
-    )
+        return virtual_executor(config, worker)
+    return InlineExecutor(worker)
 
 
 def config_of_each(config: Config) -> list[Config]:
@@ -210,8 +199,7 @@ def build_queue(config: Config, runner: ChunkRunner, budget: StalenessBudget) ->
     recorded = None
     if mode.is_replay:
         recorded = read_schedule(Path(mode.schedule), mode, config.run, config.generator)
-    executor = runner.executor
-    arrivals: Arrivals | None = executor if isinstance(executor, VirtualExecutor) else None
+    arrivals: Any = runner.executor if mode.is_virtual else None
     return ChunkQueue(runner, budget, chunks_per_round(config), mode, recorded, arrivals)
 
 

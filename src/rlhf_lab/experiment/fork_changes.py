@@ -39,6 +39,7 @@ PAST: Mapping[str, str] = {
     "sft": STAGE,
     "labels": STAGE,
     "reward_model": STAGE,
+    "cluster": "its events decided which version wrote what in the shared rounds",
     "generator.chunk_groups": "chunks on their way have this size, and bits depend on it",
     "optim.gradient_cosine": "the optimizer's state holds gradients only with it",
 }
