@@ -81,7 +81,7 @@ def write(given: argparse.Namespace, tables: Tables, console: Console) -> None:
         every = [each for each in (tables, collapses, weak) if each]
         found_stages = (row for one in registries for each in every for row in stages_of(one, each))
         stages = sorted(found_stages, key=lambda stage: (stage.task, stage.model, stage.seed))
-        write_page(given.docs, page(tables, selection, collapses, weak, found, stages))
+        write_page(given.docs, page(tables, selection, collapses, fallen, weak, found, stages))
         console.print(f"wrote {given.docs}")
     if given.gallery:
         folder = given.figures or given.gallery.parent / "figures" / "benchmark"

@@ -27,12 +27,13 @@ def page(
     tables: Tables,
     selection: Selection,
     collapses: Tables | None,
+    fallen: Selection,
     weak: Tables | None,
     found: Sequence[Decisions],
     stages: Sequence[Stage],
 ) -> list[str]:
-    """All lines between the page's markers. collapses: the runs that were made to collapse. weak:
-    those that the gates stopped."""
+    """All lines between the page's markers. collapses, fallen: the runs that were made to
+    collapse, and their conditions. weak: those that the gates stopped."""
     every = [one for decisions in found for one in decisions.decided]
     lines = [f"{tables.overview}. {distinct_text(selection)} {verdicts_text(every)}", ""]
     if collapses:
@@ -45,11 +46,11 @@ def page(
     lines += ["## Stages", "", *stage_lines(found, stages), ""]
     lines += ["## Results", "", *result_lines(tables, selection)]
     if collapses:
-        lines += result_lines(collapses, cells(collapses))
+        lines += result_lines(collapses, fallen)
     if weak:
         lines += ["## Results of the stages that fail the gates", "", f"{weak.overview}.", ""]
         lines += result_lines(weak, cells(weak))
-    left_out = [f"- {line}" for line in selection.left_out]
+    left_out = [f"- {line}" for line in (*selection.left_out, *fallen.left_out)]
     return [*lines, "## Not counted", "", *(left_out or ["Nothing."]), ""]
 
 

@@ -11,6 +11,7 @@ from typing_extensions import TypedDict
 from rlhf_lab.runs.extents import Extent, difference, extent_of
 from rlhf_lab.runs.folder import EVALS, METRICS, VALIDATION
 from rlhf_lab.runs.jsonl import Rows, read_rows
+from rlhf_lab.runs.manifest import fork_changes
 from rlhf_lab.runs.provenance import short_commit
 from rlhf_lab.runs.reading import Unreadable, checked, read_yaml
 from rlhf_lab.runs.summaries import RunSummary, list_runs
@@ -79,10 +80,7 @@ def record_of(run: RunSummary, root: Path) -> Record:
 def fork_of(manifest: Mapping[str, Any]) -> dict[str, str]:
     """What a fork changed, for the name of its condition; nothing for a run of its own."""
     fork = manifest.get("fork")
-    if not fork:
-        return {}
-    changes = [f"{key}={pair[-1]}" for key, pair in fork["changes"].items() if pair]
-    return {FORK_CHANGES: ", ".join(changes)}
+    return {FORK_CHANGES: ", ".join(fork_changes(fork))} if fork else {}
 
 
 def read_rows_of(path: Path, problems: list[str]) -> list[Row]:

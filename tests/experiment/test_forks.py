@@ -222,6 +222,15 @@ def test_a_fork_saves_the_version_that_it_begins_from_and_its_own(
         assert all(evaluated[version] == own[version] for version in set(own) & set(evaluated))
 
 
+def refuses(make_config: MakeConfig, runs: Runs, changes: list[str], complaint: str) -> None:
+    """A fork at round 3 with these changes is refused, for this reason."""
+    runs.configs[runs.folder("parent")] = make_config(*SHORT, *LAGGED)
+    written(runs.folder("parent"))
+    of = (f"fork.parent={runs.folder('parent')}", "fork.round=3")
+    with pytest.raises(UserError, match=complaint):
+        runs.fork_of(make_config(*SHORT, *LAGGED, *of, *changes))
+
+
 @pytest.mark.parametrize(
     ("changes", "complaint"),
     [
@@ -239,11 +248,7 @@ def test_a_fork_saves_the_version_that_it_begins_from_and_its_own(
 def test_what_would_change_the_past_is_refused(
     make_config: MakeConfig, runs: Runs, changes: list[str], complaint: str
 ) -> None:
-    runs.configs[runs.folder("parent")] = make_config(*SHORT, *LAGGED)
-    written(runs.folder("parent"))
-    of = (f"fork.parent={runs.folder('parent')}", "fork.round=3")
-    with pytest.raises(UserError, match=complaint):
-        runs.fork_of(make_config(*SHORT, *LAGGED, *of, *changes))
+    refuses(make_config, runs, changes, complaint)
 
 
 def test_samples_that_are_begun_keep_their_settings(make_config: MakeConfig, runs: Runs) -> None:
@@ -299,8 +304,4 @@ def test_rows_left_out_are_counted_and_change_no_other_row(
 def test_rows_that_cannot_be_left_out_are_refused(
     make_config: MakeConfig, runs: Runs, changes: list[str], complaint: str
 ) -> None:
-    runs.configs[runs.folder("parent")] = make_config(*SHORT, *LAGGED)
-    written(runs.folder("parent"))
-    of = (f"fork.parent={runs.folder('parent')}", "fork.round=3")
-    with pytest.raises(UserError, match=complaint):
-        runs.fork_of(make_config(*SHORT, *LAGGED, *of, *changes))
+    refuses(make_config, runs, changes, complaint)

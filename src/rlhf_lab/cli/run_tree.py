@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from rlhf_lab.runs.manifest import fork_changes
 from rlhf_lab.runs.summaries import RunSummary
 
 # Changes that a line names; the manifest and --json have all.
@@ -63,7 +64,7 @@ def fork_text(run: RunSummary) -> str:
     fork = fork_in(run)
     if not fork:
         return ""
-    changes = [f"{key}={pair[-1]}" for key, pair in fork["changes"].items() if pair]
+    changes = fork_changes(fork)
     more = f" and {len(changes) - SHOWN} more" if len(changes) > SHOWN else ""
     what = ", ".join(changes[:SHOWN]) + more if changes else "no change"
     return f"{Path(fork['parent']).name} at round {fork['round']}: {what}"

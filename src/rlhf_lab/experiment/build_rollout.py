@@ -37,7 +37,7 @@ from rlhf_lab.rollout.generators.vllm.own_server import Command, lone_server
 from rlhf_lab.rollout.generators.vllm.server_options import VLLMServerSampling
 from rlhf_lab.rollout.group_queue import GroupQueue
 from rlhf_lab.rollout.mode import Mode
-from rlhf_lab.rollout.mode_choices import ExecutorKind, WhenStale
+from rlhf_lab.rollout.mode_choices import ExecutorKind
 from rlhf_lab.rollout.open_groups import RecyclingRule
 from rlhf_lab.rollout.pipeline import Pipeline
 from rlhf_lab.rollout.recorded_schedule import read_schedule
@@ -213,12 +213,8 @@ def chunk_of(config: Config, selection: PromptSelection, number: int) -> Chunk:
 
 
 def build_budget(config: Config) -> StalenessBudget:
-    """How far rollouts may run ahead: in a replay by one round, in a mode that drops stale samples
-    by `mode.extra_rounds` rounds more than it trains on."""
+    """How far rollouts may run ahead, and the lag of each chunk where lags are drawn."""
     mode: Mode = config.mode
-    admitted = 0 if mode.is_replay else mode.max_staleness
-    if mode.when_stale is WhenStale.drop and not mode.is_replay:
-        admitted += mode.extra_rounds
     lag = None
     if mode.lag_shares:
         shares = np.cumsum(mode.lag_shares)
@@ -227,4 +223,4 @@ def build_budget(config: Config) -> StalenessBudget:
             draw = uniforms(stable_hash(config.seed, "lag"), number, 0, 1)[0] * shares[-1]
             return min(int(np.searchsorted(shares, draw, side="right")), mode.max_staleness)
 
-    return StalenessBudget(admitted, chunks_per_round(config), config.run.num_rounds, lag)
+    return StalenessBudget(mode.rounds_ahead, chunks_per_round(config), config.run.num_rounds, lag)

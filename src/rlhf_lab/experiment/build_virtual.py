@@ -8,7 +8,6 @@ from rlhf_lab.experiment.config import Config
 from rlhf_lab.experiment.derived import chunks_per_round, response_tokens
 from rlhf_lab.rollout.cluster.executor import ChunkWriter, Setting, VirtualExecutor
 from rlhf_lab.rollout.mode import Mode
-from rlhf_lab.rollout.mode_choices import WhenStale
 from rlhf_lab.types.randomness import stable_hash
 
 
@@ -19,7 +18,7 @@ def virtual_executor(config: Config, make_worker: Callable[[], ChunkWriter]) -> 
         chunks_per_round(config),
         response_tokens(config),
         config.run.passes,
-        mode.max_staleness if mode.when_stale is WhenStale.wait else None,
+        mode.deadline,
         stable_hash(config.seed, "cluster"),
     )
     return VirtualExecutor(make_worker, config.cluster, setting)

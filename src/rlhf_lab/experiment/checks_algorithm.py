@@ -93,7 +93,7 @@ def check_gradient_cosine(config: Config) -> None:
 
 
 def check_ratio_gradients(config: Config) -> None:
-    """The gradient of a single response must be whole in one process, and its writer known."""
+    """The gradient of a single response must be whole in one process."""
     if not config.algo.needs.ratio_gradients:
         return
     if config.engine.name != "single":

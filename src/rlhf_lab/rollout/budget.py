@@ -41,15 +41,14 @@ class StalenessBudget:
         """Numbers of the chunks to generate now, counted over the run, oldest first."""
         rounds = min(version + self._max_staleness + 1, self._num_rounds)
         end = max(self._seen, rounds * self._chunks_per_round + self._refunds)
-        new = list(range(self._seen, end))
+        due = list(range(self._seen, end))
         self._seen = end
-        if self._lag is None and not self._postponed:
-            return new
-        # Without drawn lags, only chunks that a fork's parent had postponed still wait.
-        waiting = [*self._postponed, *(new if self._lag is not None else ())]
-        due = new if self._lag is None else []
+        # Without drawn lags, only chunks that a fork's parent had postponed wait for their version.
+        waiting = self._postponed
+        if self._lag is not None:
+            waiting, due = [*waiting, *due], []
         self._postponed = [n for n in waiting if self.version_of(n) > version]
-        return sorted([n for n in waiting if self.version_of(n) <= version] + due)
+        return sorted([*due, *(n for n in waiting if self.version_of(n) <= version)])
 
     def refund(self) -> None:
         """Admit one more chunk, in place of one that is dropped."""

@@ -203,6 +203,19 @@ class Mode(limits.Limited, key="mode"):
         return shares_of(self.lag_probabilities, self.max_staleness)
 
     @property
+    def rounds_ahead(self) -> int:
+        """Rounds by which generation may run ahead of training: none in a replay, whose schedule
+        has the versions, and `extra_rounds` more where samples may be dropped."""
+        if self.is_replay:
+            return 0
+        return self.max_staleness + (self.extra_rounds if self.deadline is None else 0)
+
+    @property
+    def deadline(self) -> int | None:
+        """Rounds within which a chunk must be taken; None where it is dropped after them."""
+        return self.max_staleness if self.when_stale is WhenStale.wait else None
+
+    @property
     def max_lag(self) -> int:
         """Rounds that a chunk may be old when it is looked at, to be taken or dropped."""
         is_dropping = self.when_stale is WhenStale.drop

@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rlhf_lab.runs.former_options import present_options, with_options
@@ -119,9 +119,6 @@ ADDED: dict[str, Any] = {
     "fork.round": 0,
     "fork.without_rows": [],
 }
-# Nodes that were added, which hashes leave out where all of their keys have their defaults.
-OPTIONAL_NODES = ("fork",)
-PART = {"part"}
 # Options of a group that had the key from the beginning.
 HAD: dict[str, tuple[str, ...]] = {
     "generator.dtype": ("vllm", "vllm_server"),
@@ -146,9 +143,12 @@ BY_DEVICE: dict[str, tuple[Any, Any]] = {
 # weights. Runs train no pretrained policy before RLHF; a proxy may be one, whose node has a path.
 BY_MODEL: dict[str, tuple[Any, Any]] = {"sft.lr": (0.0, 3e-3), "reward_model.lr": (0.0, 1e-3)}
 
-# Nodes that were added after 0.1: the node, key and value that they are used with. Otherwise they
-# have their defaults (checks refuse others) and are left out.
-ADDED_NODES = {"cluster": ("mode", "executor", "virtual")}
+# Nodes that were added after 0.1, with a node, a key of it, and whether its value has them used.
+# Otherwise they have their defaults (checks refuse others) and are left out.
+ADDED_NODES: dict[str, tuple[str, str, Callable[[Any], bool]]] = {
+    "cluster": ("mode", "executor", lambda executor: executor == "virtual"),
+    "fork": ("fork", "parent", bool),
+}
 
 # Keys that decide nothing by themselves, and which hashes therefore leave out.
 UNHASHED = ("plugins",)
@@ -260,22 +260,20 @@ def is_hashed(name: str, values: Mapping[str, Any]) -> bool:
     """Whether a node or key of a config decides anything."""
     if name not in ADDED_NODES:
         return name not in UNHASHED
-    node, key, used = ADDED_NODES[name]
+    node, key, is_used = ADDED_NODES[name]
     found = values.get(node)
-    return not isinstance(found, Mapping) or found.get(key) == used
+    return not isinstance(found, Mapping) or is_used(found.get(key))
 
 
 def without_added(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Plain values without the keys of ADDED that have their default."""
-    found = {
+    return {
         name: without_added(value, f"{prefix}{name}.") if isinstance(value, Mapping) else value
         for name, value in values.items()
         if (key := TERM.sub("", f"{prefix}{name}")) not in ADDED
         or value != ADDED[key]
         or values.get("name") in HAD.get(key, ())
     }
-    left_out = [name for name in OPTIONAL_NODES if not set(found.get(name, PART)) - PART]
-    return {name: one for name, one in found.items() if name not in left_out}
 
 
 def with_former_defaults(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -207,6 +207,11 @@ def last_start(manifest: Mapping[str, Any]) -> str:
     return str([manifest["started"], *(again["at"] for again in manifest.get("resumed", []))][-1])
 
 
+def fork_changes(fork: Mapping[str, Any]) -> list[str]:
+    """What a fork changed, as KEY=VALUE. fork: of its manifest."""
+    return [f"{key}={pair[-1]}" for key, pair in fork["changes"].items() if pair]
+
+
 def error_of(manifest: Mapping[str, Any]) -> str:
     """The error that a failed run noted down, in one line without its traceback; "" if none."""
     lines = str(manifest.get("error") or "").splitlines()

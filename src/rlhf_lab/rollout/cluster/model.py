@@ -54,8 +54,7 @@ class Cluster:
     def publish(self, version: int) -> None:
         """Make a version the newest, which every chunk that begins from now on is written by."""
         self.newest = version
-        for generator in self.generators:
-            generator.wake()
+        self._wake()
         self.give_back([job for one in self.generators for job in one.unassign()])
 
     def elapse(self, seconds: float) -> None:

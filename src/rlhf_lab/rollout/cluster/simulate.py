@@ -16,7 +16,7 @@ from rlhf_lab.rollout.cluster.executor import Setting, VirtualExecutor
 from rlhf_lab.rollout.cluster.options import ClusterOptions
 from rlhf_lab.rollout.feeds import SegmentRecorder
 from rlhf_lab.rollout.mode import Mode
-from rlhf_lab.rollout.mode_choices import ExecutorKind, WeightPolicy, WhenStale
+from rlhf_lab.rollout.mode_choices import ExecutorKind, WeightPolicy
 from rlhf_lab.rollout.pipeline import Pipeline
 from rlhf_lab.types.data import Metrics, Weights
 from rlhf_lab.types.heartbeat import nothing
@@ -80,11 +80,9 @@ class LengthWriter:
 
 def simulate(options: ClusterOptions, mode: Mode, work: Work, seed: int = 0) -> Simulation:
     """Let a cluster train on chunks of given lengths, which no version changes."""
-    bound = mode.max_staleness if mode.when_stale is WhenStale.wait else None
-    setting = Setting(work.chunks_per_round, work.limit, work.passes, bound, seed)
+    setting = Setting(work.chunks_per_round, work.limit, work.passes, mode.deadline, seed)
     executor = VirtualExecutor(lambda: LengthWriter(work), options, setting)
-    ahead = mode.max_staleness + (mode.extra_rounds if bound is None else 0)
-    budget = StalenessBudget(ahead, work.chunks_per_round, work.num_rounds)
+    budget = StalenessBudget(mode.rounds_ahead, work.chunks_per_round, work.num_rounds)
     runner = ChunkRunner(executor, lambda number: chunk_of(work, number), mode)
     queue = ChunkQueue(runner, budget, work.chunks_per_round, mode, arrivals=executor)
     pipe = Pipeline(runner, queue)
