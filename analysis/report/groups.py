@@ -10,7 +10,7 @@ import pandas as pd
 
 from rlhf_lab_analysis.comparison.families import order
 from rlhf_lab_analysis.comparison.selection import Cell
-from rlhf_lab_analysis.sources.conditions import NUMBERS, PARTS
+from rlhf_lab_analysis.sources.conditions import NUMBERS, PARTS, fork_in_name
 
 # A proxy and a reward distinguish conditions last: their names mean little by themselves.
 ORDER = ("algo", "mode", "correction", *NUMBERS, "model", "task", "proxy", "reward")
@@ -52,12 +52,21 @@ def titles(cells: Sequence[Cell]) -> list[str]:
     """A name for each condition of an environment: the parts that differ, then more if need be."""
     differ = differing(cells) or ["mode"]
     names = [name for name in known(cells) if name in {"algo", *differ}]
-    plain = [cell.title(names) or cell.condition for cell in cells]
-    with_sweep = [f"{name} ({cell.sweep})" for name, cell in zip(plain, cells, strict=True)]
-    for candidates in (plain, with_sweep):
+    plain = [
+        f"{title}{fork_in_name(cell.condition)}" if (title := cell.title(names)) else cell.condition
+        for cell in cells
+    ]
+    for candidates in (plain, with_sweeps(plain, cells)):
         if len({*candidates}) == len(candidates):
             return candidates
-    return [f"{cell.condition} ({cell.sweep})" for cell in cells]
+    return with_sweeps([cell.condition for cell in cells], cells)
+
+
+def with_sweeps(names: Sequence[str], cells: Sequence[Cell]) -> list[str]:
+    return [
+        f"{name} ({cell.sweep})" if cell.sweep else name
+        for name, cell in zip(names, cells, strict=True)
+    ]
 
 
 def rank(part: Any) -> tuple[bool, Any]:

@@ -16,8 +16,10 @@ from rlhf_lab_analysis.comparison.selection import KEY, cells
 from rlhf_lab_analysis.packages.beside import Beside
 from rlhf_lab_analysis.report.chosen import Chosen, choose
 from rlhf_lab_analysis.report.colours import styles_of
+from rlhf_lab_analysis.report.forks import fork_trees
 from rlhf_lab_analysis.report.groups import Group, name_groups
 from rlhf_lab_analysis.report.headline import Headline, headlines
+from rlhf_lab_analysis.report.lag_by_length import LAG_LEGEND, lags_of_lengths
 from rlhf_lab_analysis.report.open_questions import OpenQuestion, open_questions
 from rlhf_lab_analysis.report.rendering import render
 from rlhf_lab_analysis.report.results import results
@@ -29,6 +31,7 @@ from rlhf_lab_analysis.report.titles import page_title
 from rlhf_lab_analysis.report.verdicts import QuestionCards, verdicts
 from rlhf_lab_analysis.report.warnings import warning_list
 from rlhf_lab_analysis.tables.table import Tables, count
+from rlhf_lab_analysis.words import label
 
 Question: TypeAlias = QuestionCards | OpenQuestion
 Compared: TypeAlias = Headline | QuestionCards | OpenQuestion
@@ -90,6 +93,10 @@ def html(tables: Tables, options: Options) -> str:
         # Sync beside async, where there is one; else whatever has seconds.
         "timelines": timelines(groups, rank_groups(groups, first, only=True) or ranked),
         "timeline_legend": LEGEND,
+        "lags": lags_of_lengths(groups, ranked),
+        "lag_legend": LAG_LEGEND,
+        "forks": fork_trees(tables, options.metric),
+        "score_name": label(options.metric),
         "data": page_data(tables, groups, chosen, ranked, first, questions_of_page)
         | {"samples": samples(groups, ranked) if options.texts else []},
         "scripts": SCRIPTS,

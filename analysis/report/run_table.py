@@ -22,6 +22,7 @@ from rlhf_lab_analysis.words import MISSING, label
 
 # What `rlhf-lab timeline` draws, and what it is drawn from.
 TIMELINES = ("timeline.html", "timeline.jsonl")
+VIRTUAL_TIMELINE = "virtual_timeline.html"
 BEFORE = ("condition", "seed", "state")
 AFTER = ("rounds", "versions", "wall-clock, s", "findings", "code", "files", "config")
 Title = Mapping[Key, str]
@@ -120,9 +121,9 @@ def rounds_of(row: Mapping[Any, Any]) -> str:
 
 
 def links(folder: Path, beside: Path) -> list[tuple[str, str]]:
-    """Names of and links to the config and timeline of a run that is a folder of this machine. Of
-    the timeline the drawing, if `rlhf-lab timeline RUN` made one."""
-    names = [name for name in ("config.yaml",) if (folder / name).is_file()]
+    """Names of and links to the config and timelines of a run that is a folder of this machine. Of
+    its timeline the drawing, if `rlhf-lab timeline RUN` made one."""
+    names = [name for name in ("config.yaml", VIRTUAL_TIMELINE) if (folder / name).is_file()]
     names += [name for name in TIMELINES if (folder / name).is_file()][:1]
     return [(name, relative(folder / name, beside)) for name in names]
 

@@ -1,17 +1,31 @@
-"""Draw some rounds of one run of a few conditions, in one time scale: who worked, who waited."""
+"""Draw some rounds of one run of a few conditions, in one time scale: who worked, who waited.
+
+Runs of mode=virtual are drawn by their cluster's clock, in a scale of their own.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from markupsafe import Markup
 
 from rlhf_lab.runs.folder import TIMELINE
-from rlhf_lab.runs.timeline import TRAINER, LaneSpan, idle_shares, lanes, read_spans, visible, wall
+from rlhf_lab.runs.timeline import (
+    SECONDS,
+    TRAINER,
+    VIRTUAL_SECONDS,
+    LaneSpan,
+    idle_shares,
+    lanes,
+    read_spans,
+    visible,
+    wall,
+)
 from rlhf_lab.runs.timeline_colours import OTHER, OTHER_LABEL, phase_colours
 from rlhf_lab.runs.timeline_svg import chart
+from rlhf_lab.runs.virtual_timeline import read_virtual_spans
 from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.figures.round_seconds import COLUMNS, sums_of
 from rlhf_lab_analysis.figures.timelines import measured_lanes
@@ -20,9 +34,12 @@ from rlhf_lab_analysis.words import number_text
 
 # Of a page, of a run, and of a run's drawing.
 MOST_RUNS, ROUNDS, MOST_SPANS = 8, 6, 240
+# Generators whose idle times are named one by one.
+MOST_NAMED = 4
 # Of the seconds of two drawings in one scale.
 LARGEST_RATIO = 5
 MEASURED = "as it was recorded"
+SIMULATED = "by the clock of its virtual cluster"
 LAID_OUT = "laid out from the mean seconds of its rounds"
 LEGEND = [*phase_colours(), (OTHER_LABEL, OTHER)]
 
@@ -47,28 +64,45 @@ class Piece:
     rounds: tuple[int, int]
     idle: str
     source: str
+    unit: str = SECONDS
 
     @property
     def seconds(self) -> float:
         return wall(self.spans)
 
 
-def timelines(groups: Sequence[Group], ranked: Sequence[int]) -> list[DrawnTimeline]:
-    """Drawings of the first conditions in `ranked` that have seconds, all as wide as the longest
-    lasts; those that would be too short to see beside the first are left out."""
-    pieces: list[tuple[int, Piece]] = []
+def timelines(groups: Sequence[Group], ranked: Sequence[int]) -> list[list[DrawnTimeline]]:
+    """Drawings of the first conditions in `ranked` that have seconds: those of this machine's
+    clock, then those of virtual clusters, where there are any."""
+    pieces = {SECONDS: Scale(), VIRTUAL_SECONDS: Scale()}
     for place in ranked:
-        piece = piece_of(groups[place])
-        if piece is None or (pieces and not is_visible(piece, [one for _, one in pieces])):
-            continue
-        pieces.append((place, piece))
-        if len(pieces) == MOST_RUNS:
-            break
-    longest = max((piece.seconds for _, piece in pieces), default=0.0)
+        if (piece := piece_of(groups[place])) is not None:
+            pieces[piece.unit].add(place, piece)
     return [
-        draw(place, groups[place], piece, longest, order)
-        for order, (place, piece) in enumerate(pieces)
+        [
+            draw(place, groups[place], piece, scale.longest, f"{number}-{order}")
+            for order, (place, piece) in enumerate(scale.pieces)
+        ]
+        for number, scale in enumerate(pieces.values())
+        if scale.pieces
     ]
+
+
+class Scale:
+    """Pieces that are drawn in one scale, all as wide as the longest lasts. Those that would be too
+    short to see beside the first are left out."""
+
+    def __init__(self) -> None:
+        self.pieces: list[tuple[int, Piece]] = []
+
+    def add(self, place: int, piece: Piece) -> None:
+        others = [one for _, one in self.pieces]
+        if len(others) < MOST_RUNS and (not others or is_visible(piece, others)):
+            self.pieces.append((place, piece))
+
+    @property
+    def longest(self) -> float:
+        return max(piece.seconds for _, piece in self.pieces)
 
 
 def is_visible(piece: Piece, others: Sequence[Piece]) -> bool:
@@ -77,35 +111,44 @@ def is_visible(piece: Piece, others: Sequence[Piece]) -> bool:
     return max(seconds) < LARGEST_RATIO * min(seconds)
 
 
-def draw(place: int, group: Group, piece: Piece, seconds: float, order: int) -> DrawnTimeline:
+def draw(place: int, group: Group, piece: Piece, seconds: float, name: str) -> DrawnTimeline:
+    """name: of the drawing, once in a page."""
     first, end = piece.rounds
     note = f"rounds {first} to {end} of seed {group.cell.seeds[0]}, {piece.source}: "
-    note += f"{number_text(piece.seconds)} s"
+    note += f"{number_text(piece.seconds)} {piece.unit}"
     if piece.idle:
         note += f"; idle in the whole run: {piece.idle}"
     label, window = f"{group.title}: {note}", (0.0, seconds)
-    drawing = chart(piece.spans, window, label, f"idle-{order}", is_cut=True)
+    drawing = chart(piece.spans, window, label, f"idle-{name}", is_cut=True, unit=piece.unit)
     return DrawnTimeline(place, group.title, note, lanes(piece.spans), Markup(drawing))
 
 
 def piece_of(group: Group) -> Piece | None:
-    """Of the first seed: from its recorded timeline, else from its table of rounds; None where
-    there is neither."""
+    """Of the first seed: from its virtual cluster, else its recorded timeline, else its table of
+    rounds; None where there is none of them."""
     seed = group.cell.seeds[0]
     folder = Path(str(group.cell.runs[seed]["place"]))
-    if (folder / TIMELINE).is_file():
-        spans = recorded(folder)
-        if spans:
-            shares = idle_shares(spans)
-            idle = ", ".join(f"{lane} {100 * share:.0f}%" for lane, share in shares.items())
-            return middle(spans, idle, MEASURED)
+    if spans := recorded(folder, read_virtual_spans):
+        return middle(spans, idle_text(spans), SIMULATED, VIRTUAL_SECONDS)
+    if (folder / TIMELINE).is_file() and (spans := recorded(folder, read_spans)):
+        return middle(spans, idle_text(spans), MEASURED)
     return laid_out(group, seed)
 
 
-def recorded(folder: Path) -> list[LaneSpan]:
+def idle_text(spans: Sequence[LaneSpan]) -> str:
+    """How idle each lane was; of many generators, the least and the most idle one."""
+    shares = idle_shares(spans)
+    generators = [share for lane, share in shares.items() if lane != TRAINER]
+    if len(generators) <= MOST_NAMED or TRAINER not in shares:
+        return ", ".join(f"{lane} {100 * share:.0f}%" for lane, share in shares.items())
+    ends = f"{100 * min(generators):.0f}% to {100 * max(generators):.0f}%"
+    return f"{TRAINER} {100 * shares[TRAINER]:.0f}%, {len(generators)} generators {ends}"
+
+
+def recorded(folder: Path, read: Callable[[Path], list[LaneSpan]]) -> list[LaneSpan]:
     """The spans of a run; none of a file that is damaged, which is a finding of its own."""
     try:
-        spans = read_spans(folder)
+        spans = read(folder)
     except UserError:
         return []
     return spans if spans and wall(spans) > 0 else []
@@ -122,7 +165,7 @@ def laid_out(group: Group, seed: int) -> Piece | None:
     return middle(named, "", LAID_OUT)
 
 
-def middle(spans: Sequence[LaneSpan], idle: str, source: str) -> Piece:
+def middle(spans: Sequence[LaneSpan], idle: str, source: str, unit: str = SECONDS) -> Piece:
     """A few rounds from the middle of a run, fewer where they have very many spans."""
     lane = TRAINER if TRAINER in {span.lane for span in spans} else lanes(spans)[0]
     rounds = sorted({span.round for span in spans if span.lane == lane})
@@ -135,7 +178,8 @@ def middle(spans: Sequence[LaneSpan], idle: str, source: str) -> Piece:
         seen = [clipped(span, window) for span in kept]
         if len(seen) <= MOST_SPANS:
             break
-    return Piece([s for s in seen if s.end > s.start], (shown[0], shown[-1]), idle, source)
+    drawn = [span for span in seen if span.end > span.start]
+    return Piece(drawn, (shown[0], shown[-1]), idle, source, unit)
 
 
 def clipped(span: LaneSpan, window: tuple[float, float]) -> LaneSpan:

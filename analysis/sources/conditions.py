@@ -79,7 +79,13 @@ def fork_labels(config: Mapping[str, Any]) -> list[str]:
     if not look_up(config, "fork.parent"):
         return []
     changes = config.get(FORK_CHANGES)
-    return [f"forked at {shared_rounds(config)}{f': {changes}' if changes else ''}"]
+    return [f"{FORKED}{shared_rounds(config)}{f': {changes}' if changes else ''}"]
+
+
+def fork_in_name(condition: str) -> str:
+    """What the name of a condition has from `fork_labels`, with a space before it, else ""."""
+    _, is_fork, what = condition.partition(f" {FORKED}")
+    return f" {FORKED}{what}" if is_fork else ""
 
 
 def shared_rounds(config: Mapping[str, Any]) -> int:
@@ -92,8 +98,9 @@ def plain(value: Any) -> Any:
     return value if value is None or isinstance(value, bool) else cell(value)
 
 
-# Key of a record's config, from the manifest of a fork.
-FORK_CHANGES = "fork_changes"
+# Keys of a record's config, from the manifest of a fork.
+FORK_PARENT, FORK_CHANGES = "fork_parent", "fork_changes"
+FORKED = "forked at "
 TUNING = "tuning"
 ROLES = {TRIAL: TUNING, TEST: "test"}
 

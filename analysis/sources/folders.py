@@ -19,7 +19,7 @@ from rlhf_lab.runs.trackers.identity import TrackedRun, tags
 from rlhf_lab.runs.trackers.options import TrackerOptions
 from rlhf_lab.sweeps.sweep_file import RECORD, job_folders, read_record, same_path
 from rlhf_lab.types.errors import UserError
-from rlhf_lab_analysis.sources.conditions import FORK_CHANGES
+from rlhf_lab_analysis.sources.conditions import FORK_CHANGES, FORK_PARENT
 from rlhf_lab_analysis.sources.findings import Finding, Kind
 from rlhf_lab_analysis.sources.record import Facts, Reading, Record, Row, Source, as_seed, flat
 from rlhf_lab_analysis.sources.starts import kernels_of, precision_of
@@ -78,9 +78,11 @@ def record_of(run: RunSummary, root: Path) -> Record:
 
 
 def fork_of(manifest: Mapping[str, Any]) -> dict[str, str]:
-    """What a fork changed, for the name of its condition; nothing for a run of its own."""
+    """The id of a fork's parent and what the fork changed; nothing for a run of its own."""
     fork = manifest.get("fork")
-    return {FORK_CHANGES: ", ".join(fork_changes(fork))} if fork else {}
+    if not fork:
+        return {}
+    return {FORK_PARENT: fork["parent_id"], FORK_CHANGES: ", ".join(fork_changes(fork))}
 
 
 def read_rows_of(path: Path, problems: list[str]) -> list[Row]:

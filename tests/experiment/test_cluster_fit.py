@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 
-from rlhf_lab.cli import cluster
+from rlhf_lab.cli import cluster, plan
 from rlhf_lab.experiment import lifecycle
 from rlhf_lab.experiment.layout import parsed
 from rlhf_lab.experiment.planning.cluster_fit import Fit, decoding, distance, fitted
@@ -66,6 +68,7 @@ def test_a_cluster_with_the_rates_of_a_cluster_predicts_it_exactly() -> None:
         order=TakeOrder.submission,
         row_scale=1.0,
         length_scale=1.0,
+        prompt_scale=1.0,
     )
     rng = np.random.default_rng(1)
     steps = {number: int(rng.integers(5, 60)) for number in range(60)}
@@ -125,3 +128,39 @@ def test_rates_of_named_gpus_are_those_of_the_planner() -> None:
     step = rates["step_seconds"] + 64 * rates["step_seconds_per_sequence"]
     prefill = 8 * 512 / rates["prefill_tokens_per_second"]
     assert prefill + 2048 * step == pytest.approx(generation(work, choice, gpu, 64))
+
+
+PLANNED = (
+    *("--gpu", "h100", "--devices", "8", "--prompt-tokens", "430", "--response-tokens", "1000"),
+    *("task=gsm8k", "model=qwen2.5_7b", "algo=grpo", "run.group_size=16", "reward=task_rule"),
+)
+
+
+def test_a_planned_layout_is_a_cluster_to_choose(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "conf" / "mine.yaml"
+    plan.COMMAND.run(
+        [
+            *PLANNED,
+            "mode=async",
+            "layout=1x8:6+2",
+            "generator.tensor_parallel_size=1",
+            "--cluster",
+            str(file),
+        ]
+    )
+    assert "mode=virtual cluster=mine" in capsys.readouterr().out
+    text = file.read_text(encoding="utf-8")
+    assert text.startswith("# layout=1x8:6+2 of h100, planned by `rlhf-lab plan`.\n")
+    values = yaml.safe_load(text)
+    assert values.pop("defaults") == ["schema/cluster@_here_", "_self_"]
+    assert set(values) == {field.name for field in fields(ClusterOptions)}
+    assert values["name"] == "mine" and values["generators"] == 2 and values["row_scale"] == 1
+
+
+def test_a_plan_without_generators_of_their_own_is_no_cluster(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    with pytest.raises(UserError, match="generators on devices of their own"):
+        plan.COMMAND.run([*PLANNED, "layout=1x8:8+0", "--cluster", str(file)])
+    assert not file.exists()

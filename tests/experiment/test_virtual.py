@@ -36,6 +36,7 @@ BUSY = (
     "cluster.round_seconds=1",
     "cluster.row_scale=1",
     "cluster.length_scale=1",
+    "cluster.prompt_scale=1",
 )
 
 

@@ -29,6 +29,7 @@ PLAIN = ClusterOptions(
     load_seconds=0.0,
     row_scale=1.0,
     length_scale=1.0,
+    prompt_scale=1.0,
 )
 
 

@@ -31,6 +31,7 @@ from rlhf_lab.runs.run_directory import RunDirectory
 from rlhf_lab.runs.summaries import list_runs
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.runs.trackers.evaluations import sent_digests
+from rlhf_lab.runs.virtual_timeline import read_virtual_spans
 from rlhf_lab.sweeps.job import Job
 from rlhf_lab.sweeps.job_table import JobTable
 from rlhf_lab.sweeps.search.runs import usage_of
@@ -223,6 +224,7 @@ def watched(folder: Path) -> None:
 def drawn(folder: Path) -> None:
     found = timeline.drawable_spans(folder)
     timeline_page.html(found, timeline.heading("run", found))
+    read_virtual_spans(folder)
 
 
 def sampled(folder: Path) -> None:

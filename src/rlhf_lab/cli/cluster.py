@@ -26,7 +26,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def show(options: argparse.Namespace, console: Console) -> int:
     """Print the rates of a run, and what they predict of it."""
-    from rlhf_lab.experiment.planning.cluster_fit import distance, fitted, yaml_of
+    from rlhf_lab.experiment.planning.cluster_file import cluster_yaml
+    from rlhf_lab.experiment.planning.cluster_fit import distance, fitted
 
     fit = fitted(options.run)
     lags, wall = fit.predicted()
@@ -49,7 +50,8 @@ def show(options: argparse.Namespace, console: Console) -> int:
         f"{distance(fit.lags, lags):.3f}"
     )
     if options.out:
-        options.out.write_text(yaml_of(fit, options.run), encoding="utf-8")
+        comment = f"Fitted to {options.run.resolve().name} by `rlhf-lab cluster fit`."
+        options.out.write_text(cluster_yaml(fit.options, [comment]), encoding="utf-8")
         console.print(f"wrote {options.out}")
     return 0
 

@@ -15,6 +15,9 @@ from rlhf_lab.types.errors import UserError
 
 if TYPE_CHECKING:
     from rlhf_lab.experiment.config import Config
+    from rlhf_lab.experiment.planning.layouts.gpus import Gpu
+    from rlhf_lab.experiment.planning.layouts.search import Plan
+    from rlhf_lab.experiment.planning.layouts.workload import Workload
 
 SETTINGS = (
     "of RUN: settings to predict, several values with commas: run.passes=1,2 mode=sync,async; with "
@@ -41,6 +44,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--prompt-tokens", type=float, metavar="N", help="mean length of prompts (the longest)")
     add("--response-tokens", type=float, metavar="N", help="mean length of responses (the longest)")
     add("--rows", type=int, default=10, metavar="N", help="layouts to print (10)")
+    text = "write the fastest layout there as a virtual cluster, for mode=virtual"
+    add("--cluster", type=Path, metavar="FILE", help=text)
     parser.add_argument_group("KEY=VALUE", SETTINGS)
 
 
@@ -109,7 +114,23 @@ def search(
     chosen = [parsed(text) for text in layouts] or list(layouts_of(options.nodes, options.devices))
     pairs = [text.partition("=")[::2] for text in overrides]
     fixed = {key: value for key, value in pairs if key in FIXABLE and value not in OPEN}
-    show_layouts(chosen, work, gpu, fixed, options.rows, overrides, console)
+    plans = show_layouts(chosen, work, gpu, fixed, options.rows, overrides, console)
+    if options.cluster:
+        write_cluster(options.cluster, plans, work, gpu, console)
+
+
+def write_cluster(
+    path: Path, plans: Sequence[Plan], work: Workload, gpu: Gpu, console: Console
+) -> None:
+    """Write the virtual cluster of the fastest plan as an option of config group `cluster`."""
+    from rlhf_lab.experiment.planning.cluster_file import cluster_yaml
+    from rlhf_lab.experiment.planning.cluster_rates import cluster_of, comments_of, fastest_apart
+
+    choice = fastest_apart(plans)
+    cluster = cluster_of(work, choice, gpu, path.stem)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(cluster_yaml(cluster, comments_of(work, choice, gpu)), encoding="utf-8")
+    console.print(f"  wrote {path}: mode=virtual cluster={path.stem}")
 
 
 def compare(options: argparse.Namespace, config: Config, console: Console) -> None:

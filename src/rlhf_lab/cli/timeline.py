@@ -12,8 +12,17 @@ from rlhf_lab.cli.command import OptionsCommand
 from rlhf_lab.cli.timeline_page import html
 from rlhf_lab.cli.timeline_picture import figure
 from rlhf_lab.runs.folder import TIMELINE
-from rlhf_lab.runs.timeline import LaneSpan, idle_shares, read_spans, wall, window_of
+from rlhf_lab.runs.timeline import (
+    SECONDS,
+    VIRTUAL_SECONDS,
+    LaneSpan,
+    idle_shares,
+    read_spans,
+    wall,
+    window_of,
+)
 from rlhf_lab.runs.trackers.console import Console
+from rlhf_lab.runs.virtual_timeline import read_virtual_spans
 from rlhf_lab.types.errors import UserError
 
 # A lane with more spans is not drawn whole, but so many rounds of its middle.
@@ -39,10 +48,10 @@ def middle(spans: Sequence[LaneSpan]) -> tuple[int, int] | None:
     return shown[0], shown[-1]
 
 
-def heading(name: str, spans: Sequence[LaneSpan]) -> str:
+def heading(name: str, spans: Sequence[LaneSpan], unit: str = SECONDS) -> str:
     """The run, its wall-clock and how idle its lanes were."""
     shares = ", ".join(f"{lane} {100 * share:.0f}%" for lane, share in idle_shares(spans).items())
-    return f"{name}: {wall(spans):.1f} s of wall-clock; idle: {shares}"
+    return f"{name}: {wall(spans):.1f} {unit} of wall-clock; idle: {shares}"
 
 
 def rounds(text: str) -> tuple[int, int]:
@@ -62,11 +71,25 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def show(options: argparse.Namespace, console: Console) -> int:
-    """Draw a run's timeline into its folder and name the files. Returns 0."""
+    """Draw a run's timeline into its folder and name the files; of a virtual cluster, its own too.
+    Returns 0."""
     folder: Path = options.run
-    chosen: tuple[int, int] | None = options.rounds
-    spans = drawable_spans(folder)
-    title, window = heading(folder.resolve().name, spans), (0.0, wall(spans))
+    draw(folder, drawable_spans(folder), options.rounds, console)
+    if virtual := read_virtual_spans(folder):
+        draw(folder, virtual, options.rounds, console, VIRTUAL_SECONDS)
+    return 0
+
+
+def draw(
+    folder: Path,
+    spans: Sequence[LaneSpan],
+    chosen: tuple[int, int] | None,
+    console: Console,
+    unit: str = SECONDS,
+) -> None:
+    """Draw spans as a page and a picture. chosen: the first and the last round to show; None shows
+    all of them, of a long run its middle."""
+    title, window = heading(folder.resolve().name, spans, unit), (0.0, wall(spans))
     if between := chosen or middle(spans):
         window = window_of(spans, *between)
         note = f"shown: rounds {between[0]} to {between[1]} of {max(s.round for s in spans) + 1}"
@@ -74,12 +97,12 @@ def show(options: argparse.Namespace, console: Console) -> int:
             note += ", the middle of the run (others: --rounds A:B)"
             console.print(note)
         title += f"\n{note}; idle shares are over the whole run"
-    page, picture = folder / "timeline.html", folder / "timeline.png"
-    page.write_text(html(spans, title, window), encoding="utf-8")
+    name = "timeline" if unit == SECONDS else "virtual_timeline"
+    page, picture = folder / f"{name}.html", folder / f"{name}.png"
+    page.write_text(html(spans, title, window, unit), encoding="utf-8")
     console.print(f"wrote {page}")
-    figure(spans, title, window).savefig(picture, dpi=150)
+    figure(spans, title, window, unit).savefig(picture, dpi=150)
     console.print(f"wrote {picture}")
-    return 0
 
 
 COMMAND = OptionsCommand(

@@ -7,7 +7,7 @@ from html import escape
 from pathlib import Path
 from string import Template
 
-from rlhf_lab.runs.timeline import Interval, LaneSpan, lanes, visible, wall
+from rlhf_lab.runs.timeline import SECONDS, Interval, LaneSpan, lanes, visible, wall
 from rlhf_lab.runs.timeline_colours import (
     IDLE_LABEL,
     OTHER,
@@ -20,8 +20,11 @@ from rlhf_lab.runs.timeline_svg import chart
 PAGE = Path(__file__).with_name("timeline_page.html")
 
 
-def html(spans: Sequence[LaneSpan], title: str, window: Interval | None = None) -> str:
-    """A page that needs nothing else; window: the seconds that are shown, all without it."""
+def html(
+    spans: Sequence[LaneSpan], title: str, window: Interval | None = None, unit: str = SECONDS
+) -> str:
+    """A page that needs nothing else; window: the seconds that are shown, all without it. unit: of
+    them."""
     window = window or (0.0, wall(spans))
     first, *rest = title.splitlines() or [""]
     phases = [*phase_colours(), (OTHER_LABEL, OTHER)]
@@ -29,7 +32,7 @@ def html(spans: Sequence[LaneSpan], title: str, window: Interval | None = None) 
         name=escape(first),
         heading="\n".join([f"<h1>{escape(first)}</h1>", *(f"<p>{escape(r)}</p>" for r in rest)]),
         lanes="".join(f"<div>{escape(name)}</div>" for name in ["", *lanes(spans)]),
-        chart=chart(spans, window, first),
+        chart=chart(spans, window, first, unit=unit),
         phases=swatches(phases) + f'<span><i class="hatched"></i>{IDLE_LABEL}</span>',
         versions=swatches(version_colours(visible(spans, window))),
     )

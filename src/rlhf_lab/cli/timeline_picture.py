@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from rlhf_lab.runs.timeline import (
+    SECONDS,
     WAITING,
     Interval,
     LaneSpan,
@@ -38,8 +39,10 @@ HATCHED: dict[str, Any] = {
 }
 
 
-def figure(spans: Sequence[LaneSpan], title: str, window: Interval | None = None) -> Figure:
-    """A lane a line; window: the seconds that are shown, all of them without it."""
+def figure(
+    spans: Sequence[LaneSpan], title: str, window: Interval | None = None, unit: str = SECONDS
+) -> Figure:
+    """A lane a line; window: the seconds that are shown, all of them without it. unit: of them."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
@@ -54,7 +57,7 @@ def figure(spans: Sequence[LaneSpan], title: str, window: Interval | None = None
     axes.set_xlim(*window)
     axes.set_ylim(len(order) - 0.5, -0.5)
     axes.set_yticks(range(len(order)), order)
-    axes.set_xlabel("seconds since the run began")
+    axes.set_xlabel(f"{'seconds' if unit == SECONDS else 'virtual seconds'} since the run began")
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.tick_params(axis="y", length=0)
     starts = round_starts(spans, window)
@@ -78,17 +81,18 @@ def draw_bars(axes: Axes, spans: Sequence[LaneSpan], window: Interval) -> None:
         axes.broken_barh(bars, (rows[lane] - 0.4, 0.8), **HATCHED)
     work = [span for span in visible(spans, window) if span.phase != WAITING]
     axes.barh(
-        [rows[span.lane] for span in work],
+        [rows[span.lane] - 0.4 + 0.8 * (span.row + 0.5) / span.rows for span in work],
         [span.seconds for span in work],
         left=[span.start for span in work],
-        height=0.8,
+        height=[0.8 / span.rows for span in work],
         color=[colour(span) for span in work],
         edgecolor="white",
         linewidth=0.3,
     )
     for span in work:
         start, end = max(span.start, window[0]), min(span.end, window[1])
-        if span.phase in ("generate", "update") and end - start > 0.018 * (window[1] - window[0]):
+        is_labelled = span.rows == 1 and span.phase in ("generate", "update")
+        if is_labelled and end - start > 0.018 * (window[1] - window[0]):
             middle, row = (start + end) / 2, rows[span.lane]
             axes.text(
                 middle, row, str(span.round), ha="center", va="center", color="white", fontsize=8

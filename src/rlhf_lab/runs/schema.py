@@ -37,6 +37,9 @@ Round = TypedDict(
         "seconds/wall": Amount,
         "seconds/device": Amount,
         "seconds/wait": Amount,
+        "virtual_seconds/wall": Amount,
+        "virtual_seconds/train": Amount,
+        "virtual_seconds/sync": Amount,
         "total/rounds": Count,
         "total/updates": Count,
         "total/prompts": Count,
@@ -67,6 +70,8 @@ Evaluation = TypedDict(
 """A row of evals.jsonl, evals-<label>.jsonl and validation.jsonl."""
 
 Segment = Annotated[list[Count], Field(min_length=2, max_length=2)]
+# A version, and the virtual second from which it wrote.
+Moment = Annotated[list[Amount], Field(min_length=2, max_length=2)]
 
 
 class Scheduled(TypedDict, total=False):
@@ -81,6 +86,7 @@ class Scheduled(TypedDict, total=False):
     place: Count
     virtual_generator: Count
     virtual_seconds_start: Amount
+    virtual_seconds_versions: Annotated[list[Moment], Field(min_length=1)]
     virtual_seconds_end: Amount
     virtual_seconds_taken: Amount
 

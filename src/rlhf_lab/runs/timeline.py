@@ -17,6 +17,8 @@ from rlhf_lab.runs.reading import Unreadable
 from rlhf_lab.types.errors import UserError
 
 TRAINER = "trainer"
+# Units of the seconds of this machine, and of a virtual cluster's.
+SECONDS, VIRTUAL_SECONDS = "s", "virtual s"
 # The phase in which the trainer waits for rollouts; with the trainer as generator, it holds theirs.
 WAITING = "take"
 GENERATION = ("generate", "score")
@@ -27,7 +29,8 @@ Interval = tuple[float, float]
 @dataclass(frozen=True)
 class LaneSpan:
     """What a lane did from start to end, in seconds since the run began. round, version: of the
-    samples or of the update. chunk: of generation alone."""
+    samples or of the update. chunk: of generation alone. row: where it lies in its lane, whose
+    work at the same time is drawn in so many rows."""
 
     lane: str
     phase: str
@@ -36,6 +39,8 @@ class LaneSpan:
     round: int
     version: int
     chunk: int | None = None
+    row: int = 0
+    rows: int = 1
 
     @property
     def seconds(self) -> float:
@@ -62,7 +67,9 @@ def span_of(row: Mapping[str, Any], path: Path, number: int) -> LaneSpan:
     if row["end"] < row["start"]:
         reason = f"it is less than start={row['start']!r}: delete the line to read the others"
         raise Unreadable(path, reason, f"line {number} key end")
-    known: dict[str, Any] = {field.name: row.get(field.name) for field in fields(LaneSpan)}
+    known: dict[str, Any] = {
+        field.name: row[field.name] for field in fields(LaneSpan) if field.name in row
+    }
     return LaneSpan(**known)
 
 

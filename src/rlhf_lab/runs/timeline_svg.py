@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from html import escape
 
 from rlhf_lab.runs.timeline import (
+    SECONDS,
     WAITING,
     Interval,
     LaneSpan,
@@ -21,6 +22,7 @@ from rlhf_lab.runs.timeline_colours import IDLE_LABEL, colour
 # Pixels; the pages that show a timeline have the same heights.
 LANE = 34
 MARGIN = 22
+BAR = LANE - 6
 
 
 def chart(
@@ -29,10 +31,12 @@ def chart(
     label: str = "",
     pattern: str = "idle",
     is_cut: bool = False,
+    unit: str = SECONDS,
 ) -> str:
     """The lanes as SVG. Its x axis is in percent, so that its width alone sets the zoom. label: its
     text for readers who do not see it. pattern: the id of the hatching, once in a page. is_cut:
-    whether lanes went on after their last span, so that they were not idle then."""
+    whether lanes went on after their last span, so that they were not idle then. unit: of its
+    seconds."""
     rows = {lane: MARGIN + LANE * number for number, lane in enumerate(lanes(spans))}
     height, hatching = MARGIN * 2 + LANE * len(rows), f"url(#{pattern})"
     parts = [
@@ -41,7 +45,7 @@ def chart(
         f'<defs><pattern id="{pattern}" width="6" height="6" patternUnits="userSpaceOnUse" '
         'patternTransform="rotate(45)"><rect width="6" height="6"/><path d="M3 0V6"/></pattern>'
         "</defs>",
-        *marks(spans, window, height),
+        *marks(spans, window, height, unit),
     ]
     # After the last span nothing is known, not even that lanes were idle.
     known = (window[0], min(window[1], wall(spans)))
@@ -50,36 +54,54 @@ def chart(
         for start, end in gaps:
             if is_cut and start >= last:
                 continue
-            text = f"{IDLE_LABEL}\nstart {start:.3f} s\n{1000 * (end - start):.1f} ms"
-            parts.append(rectangle("gap", hatching, (start, end), rows[lane], window, text))
+            text = f"{IDLE_LABEL}\n{times((start, end), unit)}"
+            place: tuple[float, float] = (rows[lane], BAR)
+            parts.append(rectangle("gap", hatching, (start, end), place, window, text))
     for span in visible(spans, window):
         fill = hatching if span.phase == WAITING else colour(span)
-        interval = (span.start, span.end)
-        parts.append(rectangle("span", fill, interval, rows[span.lane], window, tooltip(span)))
+        interval, thickness = (span.start, span.end), BAR / span.rows
+        place = (rows[span.lane] + span.row * thickness, thickness)
+        parts.append(rectangle("span", fill, interval, place, window, tooltip(span, unit)))
     return "\n".join([*parts, "</svg>"])
 
 
-def tooltip(span: LaneSpan) -> str:
+def tooltip(span: LaneSpan, unit: str = SECONDS) -> str:
     chunk = "" if span.chunk is None else f"\nchunk {span.chunk}"
     return (
         f"{span.phase}\nround {span.round}\nversion {span.version}{chunk}\n"
-        f"start {span.start:.3f} s\n{1000 * span.seconds:.1f} ms"
+        f"{times((span.start, span.end), unit)}"
     )
+
+
+def times(interval: Interval, unit: str) -> str:
+    """Begin and duration of something."""
+    start, seconds = interval[0], interval[1] - interval[0]
+    lasts = f"{1000 * seconds:.1f} ms" if unit == SECONDS else f"{seconds:.3f} {unit}"
+    return f"start {start:.3f} {unit}\n{lasts}"
 
 
 def percent(at: float, window: Interval) -> str:
     return f"{100 * (at - window[0]) / (window[1] - window[0]):.5f}%"
 
 
-def rectangle(kind: str, fill: str, interval: Interval, y: int, window: Interval, text: str) -> str:
+def rectangle(
+    kind: str,
+    fill: str,
+    interval: Interval,
+    place: tuple[float, float],
+    window: Interval,
+    text: str,
+) -> str:
+    """place: the upper edge of the lane, or of a row in it, and the height, in pixels."""
     width = percent(window[0] + interval[1] - interval[0], window)
+    y, height = place
     return (
-        f'<rect class="{kind}" fill="{fill}" x="{percent(interval[0], window)}" y="{y + 3}" '
-        f'width="{width}" height="{LANE - 6}"><title>{escape(text)}</title></rect>'
+        f'<rect class="{kind}" fill="{fill}" x="{percent(interval[0], window)}" y="{y + 3:g}" '
+        f'width="{width}" height="{height:.4g}"><title>{escape(text)}</title></rect>'
     )
 
 
-def marks(spans: Sequence[LaneSpan], window: Interval, height: int) -> list[str]:
+def marks(spans: Sequence[LaneSpan], window: Interval, height: int, unit: str) -> list[str]:
     """Rounds above the lanes, seconds below them; more seconds when one looks closely."""
     parts = []
     for number, at in round_starts(spans, window).items():
@@ -89,7 +111,7 @@ def marks(spans: Sequence[LaneSpan], window: Interval, height: int) -> list[str]
     step = tick_step(window[1] - window[0])
     for number in range(math.ceil(10 * window[0] / step), math.ceil(10 * window[1] / step)):
         x, kind = percent(number * step / 10, window), "fine" if number % 10 else "coarse"
-        label = f"{number * step / 10:.6g} s"
+        label = f"{number * step / 10:.6g} {unit}"
         parts.append(f'<text class="{kind}" x="{x}" y="{height - 6}">{label}</text>')
     return parts
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +88,7 @@ def fitted(folder: Path) -> Fit:
         order=TakeOrder.submission,
         row_scale=1.0,
         length_scale=1.0,
+        prompt_scale=1.0,
     )
     lags = [row["round"] - row["segments"][0][1] for row in rows]
     return Fit(
@@ -138,11 +139,3 @@ def distance(lags: Sequence[int], others: Sequence[int]) -> float:
     return 0.5 * sum(
         abs(mine[lag] / len(lags) - theirs[lag] / len(others)) for lag in mine | theirs
     )
-
-
-def yaml_of(fit: Fit, folder: Path) -> str:
-    """The options as a file for conf/cluster of a project."""
-    values = asdict(fit.options)
-    lines = [f"{name}: {getattr(value, 'value', value)}" for name, value in values.items()]
-    head = [f"# Fitted to {folder.name} by `rlhf-lab cluster fit`.", "defaults:"]
-    return "\n".join([*head, "  - schema/cluster@_here_", "  - _self_", *lines, ""])

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rlhf_lab.experiment.planning.layouts.choice import Choice
 from rlhf_lab.experiment.planning.layouts.gpus import Gpu
 from rlhf_lab.experiment.planning.layouts.memory import memory_of
+from rlhf_lab.experiment.planning.layouts.search import Plan
 from rlhf_lab.experiment.planning.layouts.seconds import (
     DECODING_SHARE,
     READING_SHARE,
@@ -14,6 +17,8 @@ from rlhf_lab.experiment.planning.layouts.seconds import (
     weight_sync,
 )
 from rlhf_lab.experiment.planning.layouts.workload import Workload
+from rlhf_lab.rollout.cluster.options import ClusterOptions
+from rlhf_lab.types.errors import UserError
 
 
 def rates_of(work: Workload, choice: Choice, gpu: Gpu) -> dict[str, float]:
@@ -39,3 +44,39 @@ def rates_of(work: Workload, choice: Choice, gpu: Gpu) -> dict[str, float]:
         "train_tokens_per_second": work.rows * (work.prompt + work.response) / seconds,
         "sync_seconds": weight_sync(work, choice, gpu),
     }
+
+
+def fastest_apart(plans: Sequence[Plan]) -> Choice:
+    """The fastest of these plans whose generators have devices of their own, of plans in the order
+    of speed. Raises UserError where none has."""
+    choice = next((plan.choice for plan in plans if plan.choice.is_apart), None)
+    if choice is None:
+        raise UserError(
+            "no layout that fits has generators on devices of their own, which a virtual cluster "
+            "is made of: pass more --devices, or a layout such as layout=1x8:6+2"
+        )
+    return choice
+
+
+def cluster_of(work: Workload, choice: Choice, gpu: Gpu, name: str) -> ClusterOptions:
+    """The virtual cluster of a layout, in which each sample stands for itself."""
+    rates = rates_of(work, choice, gpu)
+    return ClusterOptions(
+        name=name,
+        load_seconds=rates["sync_seconds"],
+        row_scale=1.0,
+        length_scale=1.0,
+        prompt_scale=1.0,
+        **rates,  # type: ignore[arg-type]
+    )
+
+
+def comments_of(work: Workload, choice: Choice, gpu: Gpu) -> list[str]:
+    """What a cluster was planned for, and how a smaller run stands for it."""
+    return [
+        f"layout={choice.layout} of {gpu.name}, planned by `rlhf-lab plan`.",
+        f"Rounds of {work.rows} prompts of {work.prompt:g} and responses of {work.response:g} "
+        "tokens. A smaller run stands for",
+        "them by row_scale (samples of a round for each of its own), length_scale and prompt_scale "
+        "(tokens for each of its own).",
+    ]

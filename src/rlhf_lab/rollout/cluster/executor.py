@@ -169,7 +169,11 @@ class VirtualExecutor:
             known.pop(number, None)
         return {
             "virtual_generator": job.generator,
-            "virtual_seconds_start": job.started,
+            "virtual_seconds_start": job.moments[0],
+            "virtual_seconds_versions": [
+                [version, second]
+                for (_, version), second in zip(job.segments, job.moments, strict=True)
+            ],
             "virtual_seconds_end": job.ended,
             "virtual_seconds_taken": self._cluster.now,
         }

@@ -112,7 +112,7 @@ class Generator:
         read = 0.0
         for job in self.running:
             read += job.prompt_tokens + self._options.row_scale * job.decoded
-            job.follow(version, self._cluster.write)
+            job.follow(version, self._env.now, self._cluster.write)
         if read and self._options.weight_update is WeightUpdate.interrupt:
             yield from self._read(read)
         self._cluster.dispatch()

@@ -18,8 +18,9 @@ class Job:
     virtual, read once before it begins.
 
     lengths: virtual tokens of each row, known once it has begun. steps: decoding steps done.
-    segments: (step, version) pairs. started, ended: virtual seconds. rank: its place in the order
-    of completion. restarts: how often a generator failed under it.
+    segments: (step, version) pairs. moments: virtual seconds at which each segment began. ended:
+    virtual seconds. rank: its place in the order of completion. restarts: how often a generator
+    failed under it.
     """
 
     number: int
@@ -28,8 +29,8 @@ class Job:
     lengths: list[int] = field(default_factory=list)
     steps: int = 0
     segments: list[tuple[int, int]] = field(default_factory=list)
+    moments: list[float] = field(default_factory=list)
     generator: int = -1
-    started: float = 0.0
     ended: float = 0.0
     rank: int = -1
     restarts: int = 0
@@ -64,14 +65,16 @@ class Job:
 
     def begin(self, version: int, generator: int, now: float, write: Write) -> None:
         """Start with the first token, by this version."""
-        self.generator, self.started, self.steps = generator, float(now), 0
-        self.follow(version, write)
+        self.generator, self.steps = generator, 0
+        self.follow(version, now, write)
 
-    def follow(self, version: int, write: Write) -> None:
+    def follow(self, version: int, now: float, write: Write) -> None:
         """Let a version write all tokens from here on."""
         if self.segments and self.segments[-1][0] == self.steps:
             self.segments.pop()
+            self.moments.pop()
         self.segments.append((self.steps, version))
+        self.moments.append(float(now))
         self.lengths = list(write(self.number, tuple(self.segments)))
 
     def advance(self, steps: int) -> int:
@@ -83,6 +86,6 @@ class Job:
     def lose(self) -> int:
         """Forget all that was written, so that it begins anew. Returns the virtual tokens lost."""
         lost = self.decoded
-        self.lengths, self.segments, self.steps = [], [], 0
+        self.lengths, self.segments, self.moments, self.steps = [], [], [], 0
         self.restarts += 1
         return lost

@@ -19,7 +19,7 @@ class ClusterOptions(limits.Limited, key="cluster"):
 
     The defaults are eight H100, seven of which train Qwen2.5-7B on rounds of 1,024 responses of
     2,048 tokens, as `rlhf_lab.experiment.planning.cluster_rates` predicts them. A nano run stands
-    for them by row_scale and length_scale.
+    for them by row_scale, length_scale and prompt_scale.
     """
 
     name: str = limits.name("node_7_1")
@@ -93,7 +93,10 @@ class ClusterOptions(limits.Limited, key="cluster"):
         85.0,
         above=0,
         most=1e6,
-        about="Virtual tokens for each token of a prompt, and of a response as long as its limit.",
+        about="Virtual tokens for each token of a response that is as long as its limit.",
+    )
+    prompt_scale: float = limits.number(
+        4.0, above=0, most=1e6, about="Virtual tokens for each token of a prompt."
     )
     length_power: float = limits.number(
         1.0,
@@ -156,7 +159,7 @@ class ClusterOptions(limits.Limited, key="cluster"):
 
     def prompt(self, tokens: int) -> float:
         """Virtual tokens of a prompt, in all sequences that it stands for."""
-        return self.row_scale * self.length_scale * tokens
+        return self.row_scale * self.prompt_scale * tokens
 
     def reading_seconds(self, tokens: float) -> float:
         """Virtual seconds in which a generator reads so many virtual tokens."""

@@ -52,8 +52,9 @@ def show_layouts(
     most: int,
     overrides: Sequence[str],
     console: Console,
-) -> None:
-    """Print the best layouts and their commands. Raises UserError where none fits."""
+) -> list[Plan]:
+    """Print the best layouts and their commands. Returns all that fit, the fastest first. Raises
+    UserError where none fits."""
     plans = ranked(layouts, work, gpu, fixed)
     if not plans:
         raise UserError(nothing_fits(layouts, work, gpu, fixed))
@@ -70,6 +71,7 @@ def show_layouts(
     console.print(f"  fastest: {command(fastest.choice, overrides)}")
     if cheapest is not fastest:
         console.print(f"  fewest device-hours: {command(cheapest.choice, overrides)}")
+    return plans
 
 
 def cells(plan: Plan, work: Workload) -> list[str]:

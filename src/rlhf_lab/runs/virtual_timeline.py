@@ -1,0 +1,71 @@
+"""What each lane of a virtual cluster did when, of a run of mode=virtual, in virtual seconds.
+
+It is put together from the schedule, which has the seconds of each chunk, and from the cluster's
+sums in the metrics, which are those of the moment at which a round has all of its chunks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from rlhf_lab.runs.folder import METRICS, SCHEDULE
+from rlhf_lab.runs.jsonl import read_rows
+from rlhf_lab.runs.timeline import TRAINER, WAITING, LaneSpan
+
+SUMS = WALL, TRAIN, SYNC = [f"virtual_seconds/{name}" for name in ("wall", "train", "sync")]
+OF_CHUNKS = {"virtual_generator", "virtual_seconds_versions", "virtual_seconds_end"}
+
+
+def read_virtual_spans(folder: Path) -> list[LaneSpan]:
+    """The spans of a run of mode=virtual, none of other runs. The chunks that a generator writes
+    at the same time lie side by side. What the trainer did after its last recorded round is not
+    known."""
+    rounds = {row["step"]: row for row in read_rows(folder / METRICS) if row.keys() >= {*SUMS}}
+    if not rounds:
+        return []
+    schedule = read_rows(folder / SCHEDULE)
+    chunks = [chunk_spans(row) for row in schedule if row.keys() >= OF_CHUNKS]
+    return [*trainer_spans(rounds), *side_by_side(chunks)]
+
+
+def trainer_spans(rounds: Mapping[int, Mapping[str, Any]]) -> list[LaneSpan]:
+    """Waiting for each round's chunks, then training and handing over, by the sums that the next
+    round begins with."""
+    spans: list[LaneSpan] = []
+    for number, row in rounds.items():
+        begin = spans[-1].end if spans else 0.0
+        spans.append(LaneSpan(TRAINER, WAITING, begin, row[WALL], number, number))
+        if (after := rounds.get(number + 1)) is not None:
+            trained = row[WALL] + after[TRAIN] - row[TRAIN]
+            handed_over = trained + after[SYNC] - row[SYNC]
+            spans.append(LaneSpan(TRAINER, "update", row[WALL], trained, number, number))
+            spans.append(LaneSpan(TRAINER, "sync", trained, handed_over, number, number))
+    return spans
+
+
+def chunk_spans(row: Mapping[str, Any]) -> list[LaneSpan]:
+    """A chunk of the schedule: a span for each version that wrote a part of it."""
+    lane = f"generator-{row['virtual_generator']}"
+    versions = row["virtual_seconds_versions"]
+    ends = [second for _, second in versions[1:]] + [row["virtual_seconds_end"]]
+    return [
+        LaneSpan(lane, "generate", start, end, row["round"], int(version), row["chunk"])
+        for (version, start), end in zip(versions, ends, strict=True)
+    ]
+
+
+def side_by_side(chunks: Sequence[Sequence[LaneSpan]]) -> list[LaneSpan]:
+    """The spans of all chunks, those of chunks that overlap in a lane in different rows of it. All
+    lanes have as many rows as the fullest one needs."""
+    ends: dict[str, list[float]] = {}
+    placed: list[tuple[LaneSpan, int]] = []
+    for chunk in sorted(chunks, key=lambda spans: (spans[0].start, spans[0].chunk)):
+        rows = ends.setdefault(chunk[0].lane, [])
+        row = next((row for row, end in enumerate(rows) if end <= chunk[0].start), len(rows))
+        rows[row:] = [chunk[-1].end, *rows[row + 1 :]]
+        placed += [(span, row) for span in chunk]
+    most = max(map(len, ends.values()), default=1)
+    return [replace(span, row=row, rows=most) for span, row in placed]

@@ -1,0 +1,50 @@
+"""Files of a run of mode=virtual, from a simulation of its cluster with given lengths."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from rlhf_lab.rollout.cluster.options import ClusterOptions
+from rlhf_lab.rollout.cluster.simulate import Simulation, Work, simulate, virtual_mode
+from rlhf_lab.runs.jsonl import write_rows
+
+# A token a second; a round trains for ten seconds and hands over in one.
+CLUSTER = ClusterOptions(
+    sequences=1,
+    step_seconds=1.0,
+    step_seconds_per_sequence=0.0,
+    prefill_tokens_per_second=1e12,
+    round_seconds=10.0,
+    train_tokens_per_second=1e12,
+    sync_seconds=1.0,
+    load_seconds=0.0,
+    row_scale=1.0,
+    length_scale=1.0,
+    prompt_scale=1.0,
+)
+
+
+def simulated(
+    lengths: Sequence[int], options: ClusterOptions = CLUSTER, staleness: int = 1, chunks: int = 1
+) -> Simulation:
+    """A run of chunks of one response each, so many in a round."""
+    work = Work(
+        lambda number: (lengths[number],), lambda _: 1, 10**6, chunks, len(lengths) // chunks
+    )
+    return simulate(options, virtual_mode(staleness), work)
+
+
+def write_files(found: Simulation, folder: Path) -> None:
+    """metrics.jsonl and schedule.jsonl as a run with this course would have written them."""
+    rows = [{"step": number, **values} for number, values in enumerate(found.rounds)]
+    write_rows(folder / "metrics.jsonl", rows)
+    write_rows(folder / "schedule.jsonl", found.rows)
+
+
+def write_virtual_files(folder: Path) -> None:
+    """Those of four rounds of four chunks, whose ages differ."""
+    lengths = [4, 9, 3, 30, 5, 6, 4, 25, 3, 7, 8, 2, 4, 30, 6, 5]
+    cluster = replace(CLUSTER, generators=3)
+    write_files(simulated(lengths, cluster, staleness=2, chunks=4), folder)
