@@ -138,7 +138,7 @@ def num_gpus(config: Config) -> int:
 def reference_groups(config: Config) -> int:
     """Groups per round whose log-probs under the reference are computed."""
     from rlhf_lab.experiment.algorithm_probes import reads_reference
-    from rlhf_lab.training.loop import ALL
+    from rlhf_lab.training.round_reader import ALL
 
     groups = config.tracker.reference_groups
     return ALL if groups == ALL or reads_reference(config.algo) else groups

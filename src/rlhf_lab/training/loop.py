@@ -7,76 +7,48 @@ asynchronous runs differ in the `Pipeline` alone: in which version wrote the gro
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field
 
-import torch
-
-from rlhf_lab.algos.off_policy import is_anchored
 from rlhf_lab.models.batching import collate, minibatches, rewards_of
 from rlhf_lab.rollout.chunk_states import RoundRollouts
 from rlhf_lab.rollout.pipeline import Pipeline
-from rlhf_lab.runs.rollouts import RolloutSample, chosen
+from rlhf_lab.runs.rollouts import chosen
 from rlhf_lab.training.checkpoint import Checkpoints
 from rlhf_lab.training.checkpoint_files import Snapshot
+from rlhf_lab.training.hooks import Hooks
 from rlhf_lab.training.ledger import Ledger
 from rlhf_lab.training.left_out import without_rows
 from rlhf_lab.training.optim import Optim
 from rlhf_lab.training.probe import changed_shares, measure_gaps
 from rlhf_lab.training.replay import ReplayBuffer, replay_metrics
 from rlhf_lab.training.return_scaling import ReturnRange
+from rlhf_lab.training.reward_check import require_groups, reward_complaint
 from rlhf_lab.training.rollout_samples import rollout_samples
 from rlhf_lab.training.round_metrics import (
     UpdateMetrics,
     generator_metrics,
-    reward_failure_text,
     sample_metrics,
     token_fates,
 )
-from rlhf_lab.training.round_rows import count_tokens, informative_first, shuffled, with_reference
+from rlhf_lab.training.round_reader import ALL, RoundReader
+from rlhf_lab.training.round_rows import count_tokens, informative_first, shuffled
 from rlhf_lab.training.truncated import without_truncated
-from rlhf_lab.training.writers import token_versions, writer_logp
-from rlhf_lab.types.data import Batch, Credit, Metrics, UpdateResult, ValueModel, Weights
+from rlhf_lab.types.data import Batch, Credit, Metrics, UpdateResult, Weights
 from rlhf_lab.types.errors import StopRequested
 from rlhf_lab.types.protocols import (
     Adaptive,
     Algorithm,
     Correction,
     Engine,
-    Interpolating,
     Scheduled,
-    Splitting,
 )
 from rlhf_lab.types.run_options import ReturnScaling, RunOptions
 from rlhf_lab.types.samples import Group
 
-# Stand in for the number of the pass in the key of a shuffle: the two choices of groups.
-PROBE, REFERENCE = -1, -2
-ALL = -1
-
-
-@dataclass(frozen=True)
-class Hooks:
-    """What a run does besides learning. Its seconds count: generators work on meanwhile, so time
-    that is left out would make asynchronous runs look faster than they are.
-
-    log(metrics, round): one row per round. record(schedule, events): which version wrote each chunk
-    of the round, and spans of time. save(weights): every version, the first included.
-    keep_batch(batch, groups, reason): a batch that could not be trained on, for debugging.
-    keep_samples(samples): some samples of the round. should_stop(): read between rounds.
-    enter(phase): the trainer begins a phase of the ledger.
-    """
-
-    log: Callable[[Metrics, int], None]
-    record: Callable[[Sequence[Mapping[str, Any]], Sequence[Mapping[str, Any]]], None]
-    save: Callable[[Weights], None]
-    keep_batch: Callable[[Batch, Sequence[Group], str], None]
-    keep_samples: Callable[[Sequence[RolloutSample]], None] = lambda _: None
-    should_stop: Callable[[], bool] = lambda: False
-    enter: Callable[[str], None] = lambda _: None
+# Stands in for the number of the pass in the key of a shuffle: the choice of groups.
+PROBE = -1
 
 
 @dataclass
@@ -117,6 +89,16 @@ class Loop:
 
     def __post_init__(self) -> None:
         self.replay = ReplayBuffer(self.run_options, self.seed)
+        self._reader = RoundReader(
+            self.engine,
+            self.correction,
+            self.ledger,
+            self.pipeline.weights_of,
+            self.seed,
+            self.pad_id,
+            self.response_limit,
+            self.reference_groups,
+        )
 
     def train(self, start: Snapshot | None = None) -> Weights:
         """Train all remaining rounds, or those before the run's pause. The pipeline must be open.
@@ -135,7 +117,7 @@ class Loop:
         last = self.checkpoints.last_round(self.run_options.num_rounds)
         for round_ in range(weights.version, last):
             rollouts = self._take(weights)
-            self._require_rewards(rollouts)
+            self._check_rewards(rollouts)
             fresh = informative_first(rollouts.groups, self.run_options.groups_fresh)
             drawn = self.replay.draw(round_)
             groups = [*fresh, *(one.group for one in drawn)]
@@ -206,24 +188,12 @@ class Loop:
                     error.add_note(f"saved at round {weights.version}: `rlhf-lab resume` goes on")
                 raise
 
-    def _require_rewards(self, rollouts: RoundRollouts) -> None:
-        """Refuse a round without any reward, or with one that is not finite."""
-        if not rollouts.groups:
-            raise RuntimeError(
-                f"none of the {len(rollouts.unscored)} groups of a round could be scored, so there "
-                "is nothing to learn from: correct the reward"
-                f"{reward_failure_text(rollouts)}"
-            )
-        for group in rollouts.groups:
-            for reward in group.rewards:
-                if not math.isfinite(reward):
-                    complaint = (
-                        f"prompt {group.prompt.example.uid} (number {group.prompt.id}) got reward "
-                        f"{reward}: no update was made; correct the reward"
-                    )
-                    batch = collate(rollouts.groups, self.pad_id, self.response_limit)
-                    self.hooks.keep_batch(batch, rollouts.groups, complaint)
-                    raise FloatingPointError(complaint)
+    def _check_rewards(self, rollouts: RoundRollouts) -> None:
+        require_groups(rollouts)
+        if complaint := reward_complaint(rollouts.groups):
+            batch = collate(rollouts.groups, self.pad_id, self.response_limit)
+            self.hooks.keep_batch(batch, rollouts.groups, complaint)
+            raise FloatingPointError(complaint)
 
     def _learn(
         self,
@@ -237,7 +207,7 @@ class Loop:
         round_ = weights.version
         algo = self._algo_of(round_)
         with self._span("reference", round_):
-            batch = self._read(weights, groups)
+            batch = self._reader.read(weights, groups, self.algo)
             credit = self._scaled(algo.credit(rewards_of(groups), batch), groups, batch)
             masked: Metrics = {}
             if self.run_options.mask_truncated:
@@ -277,56 +247,6 @@ class Loop:
         if isinstance(self.algo, Scheduled):
             return self.algo.at_round(round_, self.run_options.num_rounds)
         return self.algo
-
-    def _read(self, weights: Weights, groups: Sequence[Group]) -> Batch:
-        """The round's rows as tensors, with the log-probs and values that losses compare with."""
-        batch = collate(groups, self.pad_id, self.response_limit)
-        batch = self._with_reference(batch, len(groups), weights.version)
-        tokens = count_tokens(batch)
-        if is_anchored(self.algo, self.correction):
-            self.ledger.count(reread_tokens=tokens)
-            batch = replace(batch, proximal_logp_BT=self.engine.logp(batch, weights))
-        batch = self._with_writers(batch, groups, weights)
-        kind = self.algo.needs.values
-        if kind is not ValueModel.none:
-            reader = "reread_tokens" if kind is ValueModel.shared else "value_tokens"
-            self.ledger.count(**{reader: tokens})
-            batch = replace(batch, value_BT=self.engine.values(batch))
-        if self.algo.needs.ratio_gradients:
-            self.ledger.count(gradient_tokens=tokens)
-            batch = replace(batch, log_ratio_gradient_B=self.engine.ratio_gradients(batch))
-        return batch
-
-    def _with_writers(self, batch: Batch, groups: Sequence[Group], weights: Weights) -> Batch:
-        """What the trainer's model gives each token at the weights that wrote it, or how old the
-        token is, if the correction asks for it; proximal log-probs are read already."""
-        if isinstance(self.correction, Interpolating):
-            lag_BT = (weights.version - token_versions(groups)) * batch.mask_BT
-            return replace(batch, lag_BT=lag_BT)
-        if not isinstance(self.correction, Splitting):
-            return batch
-        known = {}
-        if is_anchored(self.algo, self.correction):
-            known = {weights.version: batch.proximal_logp_BT}
-        versions = self.pipeline.weights_of
-        logp_BT, tokens = writer_logp(self.engine, versions, groups, batch, known)
-        self.ledger.count(reread_tokens=tokens)
-        return self.correction.with_writers(batch, logp_BT)
-
-    def _with_reference(self, batch: Batch, num_groups: int, round_: int) -> Batch:
-        """Reference log-probs of all rows, or of `reference_groups` groups if only metrics use
-        them. Offline rows, whose own log-probs are unknown, always get them."""
-        is_offline = bool(batch.behavior_logp_BT.isnan().any())
-        if self.reference_groups == ALL or is_offline or self.reference_groups >= num_groups:
-            self.ledger.count(reference_tokens=count_tokens(batch))
-            return with_reference(batch, self.engine.reference_logp(batch))
-        chosen_C = shuffled(num_groups, self.seed, round_, REFERENCE)[: self.reference_groups]
-        has_reference_B = torch.isin(batch.group_B, chosen_C)
-        chosen = batch.rows(has_reference_B)
-        self.ledger.count(reference_tokens=count_tokens(chosen))
-        reference_BT = batch.behavior_logp_BT.clone()
-        reference_BT[has_reference_B] = self.engine.reference_logp(chosen)
-        return replace(with_reference(batch, reference_BT), has_reference_B=has_reference_B)
 
     def _update(
         self, part: Batch, algo: Algorithm, groups: Sequence[Group], round_: int, number: int

@@ -1,0 +1,90 @@
+"""The rows of a round as tensors, with all log-probs and values that losses compare with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+
+from rlhf_lab.algos.off_policy import is_anchored
+from rlhf_lab.models.batching import collate
+from rlhf_lab.training.ledger import Ledger
+from rlhf_lab.training.round_rows import count_tokens, shuffled, with_reference
+from rlhf_lab.training.writers import token_versions, writer_logp
+from rlhf_lab.types.data import Batch, ValueModel, Weights
+from rlhf_lab.types.protocols import Algorithm, Correction, Engine, Interpolating, Splitting
+from rlhf_lab.types.samples import Group
+
+# Stands in for the number of the pass in the key of a shuffle: the choice of groups.
+REFERENCE = -2
+ALL = -1
+
+
+@dataclass(frozen=True)
+class RoundReader:
+    """Reads rounds by the trainer's models, and counts the tokens that this takes.
+
+    weights_of: the weights of a version that is still held. reference_groups: groups per round that
+    get reference log-probs where only metrics use them; ALL for every group.
+    """
+
+    engine: Engine
+    correction: Correction
+    ledger: Ledger
+    weights_of: Callable[[int], Weights]
+    seed: int
+    pad_id: int
+    response_limit: int
+    reference_groups: int
+
+    def read(self, weights: Weights, groups: Sequence[Group], algo: Algorithm) -> Batch:
+        """The rows (B) of a round that begins with these weights; T: longest response, in tokens."""
+        batch = collate(groups, self.pad_id, self.response_limit)
+        batch = self._with_reference(batch, len(groups), weights.version)
+        tokens = count_tokens(batch)
+        if is_anchored(algo, self.correction):
+            self.ledger.count(reread_tokens=tokens)
+            batch = replace(batch, proximal_logp_BT=self.engine.logp(batch, weights))
+        batch = self._with_writers(batch, groups, weights, algo)
+        kind = algo.needs.values
+        if kind is not ValueModel.none:
+            reader = "reread_tokens" if kind is ValueModel.shared else "value_tokens"
+            self.ledger.count(**{reader: tokens})
+            batch = replace(batch, value_BT=self.engine.values(batch))
+        if algo.needs.ratio_gradients:
+            self.ledger.count(gradient_tokens=tokens)
+            batch = replace(batch, log_ratio_gradient_B=self.engine.ratio_gradients(batch))
+        return batch
+
+    def _with_writers(
+        self, batch: Batch, groups: Sequence[Group], weights: Weights, algo: Algorithm
+    ) -> Batch:
+        """What the trainer's model gives each token at the weights that wrote it, or how old the
+        token is, if the correction asks for it; proximal log-probs are read already."""
+        if isinstance(self.correction, Interpolating):
+            lag_BT = (weights.version - token_versions(groups)) * batch.mask_BT
+            return replace(batch, lag_BT=lag_BT)
+        if not isinstance(self.correction, Splitting):
+            return batch
+        known = {}
+        if is_anchored(algo, self.correction):
+            known = {weights.version: batch.proximal_logp_BT}
+        logp_BT, tokens = writer_logp(self.engine, self.weights_of, groups, batch, known)
+        self.ledger.count(reread_tokens=tokens)
+        return self.correction.with_writers(batch, logp_BT)
+
+    def _with_reference(self, batch: Batch, num_groups: int, round_: int) -> Batch:
+        """Reference log-probs of all rows, or of `reference_groups` groups if only metrics use
+        them. Offline rows, whose own log-probs are unknown, always get them."""
+        is_offline = bool(batch.behavior_logp_BT.isnan().any())
+        if self.reference_groups == ALL or is_offline or self.reference_groups >= num_groups:
+            self.ledger.count(reference_tokens=count_tokens(batch))
+            return with_reference(batch, self.engine.reference_logp(batch))
+        chosen_C = shuffled(num_groups, self.seed, round_, REFERENCE)[: self.reference_groups]
+        has_reference_B = torch.isin(batch.group_B, chosen_C)
+        chosen = batch.rows(has_reference_B)
+        self.ledger.count(reference_tokens=count_tokens(chosen))
+        reference_BT = batch.behavior_logp_BT.clone()
+        reference_BT[has_reference_B] = self.engine.reference_logp(chosen)
+        return replace(with_reference(batch, reference_BT), has_reference_B=has_reference_B)
