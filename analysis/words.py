@@ -51,6 +51,9 @@ SETTINGS = {
     "optim.schedule_per": ("rate per ", "rate per update"),
     "mode.lag_probabilities": ("P(lag)=", "one lag"),
     "reward.combine": ("ensemble, ", "one proxy"),
+    "cluster.length_power": ("tail of power ", "no tail"),
+    "cluster.order": ("by ", ""),
+    "mode.when_stale": ("", ""),
 }
 # Names of options as the field writes them. Names that are not here stay as they are.
 WORDS = {

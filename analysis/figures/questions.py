@@ -16,6 +16,9 @@ from rlhf_lab_analysis.words import GOLD, KL, PROXY, UPDATES, WIN_RATE
 
 N, S = "updates_per_round", "max_staleness"
 PER, LAGS, COMBINE = "optim.schedule_per", "mode.lag_probabilities", "reward.combine"
+TAIL, ORDER, STALE = "cluster.length_power", "cluster.order", "mode.when_stale"
+# What changes with a tail, for equal means, and with a queue that drops.
+WITH_THEM = ("cluster.length_scale", "mode.extra_rounds")
 LEVELS = (WIN_RATE, KL)
 
 
@@ -85,6 +88,17 @@ def over_optimisation(families: Sequence[Family]) -> FigureBuilder:
     return grid(families, (COMBINE,), [(KL, GOLD), (KL, PROXY), (UPDATES, GOLD)], ("algo", "model"))
 
 
+@figure(
+    "queue_policies",
+    "win-rate and KL at the end with each queue and tail of lengths, on a virtual cluster",
+    "Queues of a virtual cluster: where each ends, by the tail of lengths",
+    Requirement((TAIL, ORDER, STALE, *WITH_THEM), LEVELS, (ORDER, STALE), {"mode": ("virtual",)}),
+    ("queue_policies",),
+)
+def queue_policies(families: Sequence[Family]) -> FigureBuilder:
+    return rows_of_levels(families, (TAIL, ORDER, STALE), ("algo", "model", S))
+
+
 def ladders(families: Sequence[Family], over: str, key: str) -> FigureBuilder:
     """Win-rate and KL at the end over a number, a line for each value of the key."""
     builder, axes = begin(len(families), 2)
@@ -94,12 +108,14 @@ def ladders(families: Sequence[Family], over: str, key: str) -> FigureBuilder:
     return builder
 
 
-def rows_of_levels(families: Sequence[Family], keys: Sequence[str]) -> FigureBuilder:
-    """Win-rate and KL at the end, a row for each condition."""
+def rows_of_levels(
+    families: Sequence[Family], keys: Sequence[str], title: Sequence[str] = ("algo", "model")
+) -> FigureBuilder:
+    """Win-rate and KL at the end, a row for each condition. title: what names a family."""
     most = max(len(family.cells) for family in families)
     figure_, axes = page(len(families), 2, DOUBLE, 0.35 + 0.17 * most, sharey="row")
     builder = FigureBuilder(figure_)
-    for family, row in in_rows(builder, families, axes.tolist(), ("algo", "model")):
+    for family, row in in_rows(builder, families, axes.tolist(), title):
         for panel, metric in zip(row, LEVELS, strict=True):
             level_rows(builder, panel, family.cells, metric, keys)
     return builder

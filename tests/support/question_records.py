@@ -12,7 +12,8 @@ from tests.support import table_records as made
 
 @dataclass(frozen=True)
 class Made:
-    """A condition. seconds: a round; generate: of these, with scoring; work: FLOPs a round."""
+    """A condition. groups: prompts an update, left open where it is None. seconds: a round;
+    generate: of these, with scoring; work: FLOPs a round."""
 
     algo: str = "ppo"
     model: str = "nano_s"
@@ -23,6 +24,7 @@ class Made:
     staleness: int = 1
     passes: int = 1
     group_size: int = 2
+    groups: int | None = None
     updates: int = 64
     schedule: str = "update"
     seconds: float = 10.0
@@ -38,6 +40,7 @@ class Made:
         parts = {"task": "tldr_nano", "model": self.model, "algo": self.algo}
         parts |= {"correction": self.correction, "reward": "reward_model", "proxy": self.proxy}
         run = {"updates": self.updates, "updates_per_round": self.per_round}
+        run |= {} if self.groups is None else {"groups_per_update": self.groups}
         return {
             **{name: {"name": value} for name, value in parts.items()},
             "run": {**run, "passes": self.passes, "group_size": self.group_size},

@@ -24,7 +24,10 @@ def run_of(config: Config, name: str, condition: tuple[str, ...], seed: int, ste
     ends = end_of(seed, step)
     evals = [{**judged(quarter, ends), "version": quarter * count // 4} for quarter in QUARTERS]
     # As many rounds as the evaluated versions need; those between are as the tables compact them.
-    kept = [rounds(count)[place - 1] for place in sorted({*range(1, 5), *versions(count)})]
+    kept = [
+        rounds(count)[place - 1]
+        for place in sorted({*range(1, min(4, count) + 1), *versions(count)} - {0})
+    ]
     base = record(f"{name}-{'-'.join(condition)}-{seed}", seed)
     facts = replace(base.facts, sweep=name, swept=",".join(condition), planned_rounds=count)
     rows = [rounded(row, per_round, config.mode.name) for row in kept]

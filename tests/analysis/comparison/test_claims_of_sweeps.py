@@ -1,5 +1,4 @@
-"""The claims about single samples and adapters find their conditions among the runs of their
-sweeps."""
+"""Claims find their conditions among the runs of their sweeps."""
 
 from __future__ import annotations
 
@@ -9,14 +8,24 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
+import pytest
+
+from rlhf_lab_analysis.benchmark.kept import load_benchmark, load_collapses
 from rlhf_lab_analysis.comparison.registry.answers import Criteria
-from rlhf_lab_analysis.comparison.registry.decisions import decide_all
-from rlhf_lab_analysis.comparison.registry.definitions import FOLDER, read_registry
+from rlhf_lab_analysis.comparison.registry.decisions import decide_all, decide_claim
+from rlhf_lab_analysis.comparison.registry.definitions import (
+    FOLDER,
+    Definition,
+    read_registries,
+    read_registry,
+)
 from rlhf_lab_analysis.comparison.selection import cells
 from rlhf_lab_analysis.sources.record import Record
 from rlhf_lab_analysis.statistics.decisions import Verdict
 from tests.support import table_records as made
 from tests.support.question_records import Made
+from tests.support.sweep_tables import of_sweep
+from tests.sweeps.test_sweeps_conf import Sweep
 
 HIGH = (0.80, 0.84, 0.82, 0.83)
 
@@ -66,7 +75,12 @@ def test_groups_lose_to_old_weights_and_single_samples_do_not() -> None:
         for algo, size in (("grpo", 4), ("ppo", 1), ("sao", 1))
         for lag in (0, 1, 4)
         for run in Made(
-            algo=algo, group_size=size, staleness=lag, mode="lagged", sweep="single_rollout_nano"
+            algo=algo,
+            group_size=size,
+            groups=32 // size,
+            staleness=lag,
+            mode="lagged",
+            sweep="single_rollout_nano",
         ).runs(ending(losses.get((algo, size, lag), 0.0), algo, lag))
     ]
     found = verdicts("single_rollout", runs)
@@ -89,3 +103,29 @@ def test_adapters_are_compared_at_the_rate_of_each() -> None:
     assert found["adapters_need_ten_times_the_rate"] == [Verdict.holds] * 2
     assert len(found["rank_one_is_enough"]) == 2
     assert len(found["adapters_bear_old_weights"]) == 1
+
+
+def waiting() -> dict[str, list[Definition]]:
+    """The claims of nano sweeps that no kept run decides yet, by their sweep."""
+    collapses = load_collapses()
+    assert collapses is not None
+    kept = {*load_benchmark().runs["sweep"], *collapses.runs["sweep"]}
+    found: dict[str, list[Definition]] = {}
+    for registry in read_registries():
+        for claim in registry.claims:
+            sweep = claim.row["sweep"]
+            if sweep.endswith("_nano") and sweep not in kept:
+                found.setdefault(sweep, []).append(claim)
+    return found
+
+
+@pytest.mark.usefixtures("costly")
+@pytest.mark.parametrize("name", sorted(waiting()))
+def test_a_claim_that_waits_for_runs_will_find_them(name: str) -> None:
+    """What changes with the setting of a claim must be named by it too, or it is never decided."""
+    sweep = Sweep(name)
+    swept = {key: values for key, values in sweep.swept.items() if key != "stage_seed"}
+    made_by_hand = cells(of_sweep(name, swept, sweep.config, most=99))
+    for claim in waiting()[name]:
+        decided, idle = decide_claim(claim, made_by_hand, Criteria())
+        assert decided or idle, claim.name

@@ -30,7 +30,7 @@ FOR_ANY = ("aggregates", "differences", "frontier", "pareto")
 WITHOUT_FIGURE = (
     *("kl_frontier", "compute_optimal", "catch_up", "learning_rate", "replay"),
     *("mismatch_staleness", "corrections_2026", "distill", "prompt_pools", "single_rollout"),
-    *("adapters", "queue_policies"),
+    "adapters",
 )
 OF_SWEEPS = [
     (name, sweep) for name, spec in FIGURES.items() for sweep in spec.sweeps if sweep in QUESTIONS
