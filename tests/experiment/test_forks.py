@@ -12,7 +12,7 @@ from rlhf_lab.experiment.config import Config
 from rlhf_lab.experiment.fork_training import train_past
 from rlhf_lab.types.errors import UserError
 from tests.conftest import MakeConfig
-from tests.support.forks import Runs, contents, versions
+from tests.support.forks import QUIET, Runs, contents, versions
 from tests.support.survival import exact_rows, outcome
 
 SHORT = (
@@ -21,6 +21,7 @@ SHORT = (
 )
 LAGGED = ("mode=lagged", "mode.max_staleness=2")
 REPLAY = ("mode=replay", "mode.max_staleness=2")
+VIRTUAL = ("mode=virtual", "generator.chunk_groups=1")
 MODES = {
     "sync": ("mode=sync",),
     "lagged": LAGGED,
@@ -31,7 +32,10 @@ MODES = {
         *("mode=partial", "mode.executor=inline", "mode.segment_tokens=3"),
         *("mode.over_provision=1.5", "mode.max_staleness=2"),
     ),
-    "virtual": ("mode=virtual", "mode.max_staleness=2", "generator.chunk_groups=1"),
+    "virtual": (*VIRTUAL, "mode.max_staleness=2"),
+    # Chunks of the fork's rounds wait at its round, or are lost after it.
+    "busy": (*VIRTUAL, "mode.max_staleness=2", "cluster.row_scale=25"),
+    "failing": (*VIRTUAL, "mode.max_staleness=2", "cluster.failure_seconds=20"),
     "buffer": (*LAGGED, "run.buffer_rounds=2", "run.fresh_share=0.5"),
     "pool": (*LAGGED, "run.prompts=pool", "run.rest_rounds=2"),
 }
@@ -305,3 +309,20 @@ def test_rows_that_cannot_be_left_out_are_refused(
     make_config: MakeConfig, runs: Runs, changes: list[str], complaint: str
 ) -> None:
     refuses(make_config, runs, changes, complaint)
+
+
+def test_repeated_rounds_of_other_code_are_named(
+    make_config: MakeConfig, runs: Runs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parent = runs.train(make_config(*SHORT, f"output.dir={runs.folder('parent')}"))
+    printed: list[str] = []
+    monkeypatch.setattr(QUIET, "print", printed.append)
+    of = (f"fork.parent={parent}", "fork.round=4")
+    for name in ("same", "other"):
+        if name == "other":
+            manifest = json.loads((parent / "manifest.json").read_text())
+            text = json.dumps({**manifest, "code": "0123456789abcdef"})
+            (parent / "manifest.json").write_text(text)
+        runs.train(make_config(*SHORT, *of, f"output.dir={runs.folder(name)}"))
+        found = [text for text in printed if "other code (01234567, this is" in text]
+        assert len(found) == (name == "other")

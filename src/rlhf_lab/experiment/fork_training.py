@@ -16,6 +16,8 @@ from rlhf_lab.experiment.policy_loader import PolicyLoader
 from rlhf_lab.experiment.prepare import Artifacts
 from rlhf_lab.experiment.train import learn
 from rlhf_lab.models.devices import release_unused
+from rlhf_lab.runs.folder import manifest_path
+from rlhf_lab.runs.manifest import read_manifest
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.training.checkpoint_files import Snapshot
 from rlhf_lab.training.fork_state import along_schedule, forked
@@ -45,6 +47,8 @@ def train_past(
             continue
         first = newest_round(folder)
         console.print(f"rounds {first} to {past.until} are those of {config.fork.parent}")
+        if text := other_code(Path(config.fork.parent), folder):
+            console.print(text)
         release_unused()
         sources = stages.of(past.config).sources()
         model, tokenizer = loader.take(sources.policy, past.config.seed)
@@ -61,6 +65,18 @@ def train_past(
             finishes_chunks=True,
         )
     return {"fork": {**fork.facts, "seconds": time.perf_counter() - begin}}
+
+
+def other_code(parent: Path, folder: Path) -> str:
+    """A warning where a fork repeats rounds by other code than its parent's; "" where it is the
+    same."""
+    theirs, own = (read_manifest(manifest_path(one)).get("code") for one in (parent, folder))
+    if theirs == own:
+        return ""
+    return (
+        f"{parent} was trained by other code ({str(theirs)[:8]}, this is {str(own)[:8]}): rounds "
+        "that are repeated may differ from its own"
+    )
 
 
 def is_reached(folder: Path, past: Past) -> bool:

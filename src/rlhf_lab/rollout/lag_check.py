@@ -23,7 +23,9 @@ def check_lag(
     lag = version - rollout.version
     allowed = range(mode.max_staleness + 1)
     is_timed = mode.uses_latest_weights or mode.is_replay
-    if budget.is_inherited(pending.number) or not is_timed:
+    # Chunks of a virtual cluster that a fork takes over may still wait, or be lost and begin anew.
+    is_inherited = budget.is_inherited(pending.number) and not mode.is_virtual
+    if is_inherited or not is_timed:
         expected = version - budget.version_of(pending.number)
         allowed = range(expected, expected + 1)
         if rollout.chunk.round != version and not is_timed:

@@ -39,7 +39,7 @@ class RoundReader:
     reference_groups: int
 
     def read(self, weights: Weights, groups: Sequence[Group], algo: Algorithm) -> Batch:
-        """The rows (B) of a round that begins with these weights; T: longest response, in tokens."""
+        """The rows (B) of a round that begins with these weights; T: the longest, in tokens."""
         batch = collate(groups, self.pad_id, self.response_limit)
         batch = self._with_reference(batch, len(groups), weights.version)
         tokens = count_tokens(batch)
