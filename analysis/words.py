@@ -13,6 +13,7 @@ from rlhf_lab_analysis.tables.table import count
 
 WIN_RATE, GOLD, PROXY, KL = "gold/win_rate", "gold/mean", "proxy/mean", "kl/sft_k1"
 UPDATES, WALL, DEVICE_HOURS, FLOPS = "x/updates", "x/wall_seconds", "x/device_hours", "x/flops"
+VIRTUAL = "x/virtual_seconds"
 COMPLETIONS, ACCURACY = "x/completions", "accuracy/mean"
 LABELS = {
     WIN_RATE: "gold win-rate",
@@ -30,6 +31,7 @@ LABELS = {
     FLOPS: "FLOPs",
     WALL: "wall-clock of training (s)",
     DEVICE_HOURS: "device-hours",
+    VIRTUAL: "wall-clock of the virtual cluster (virtual s)",
     "updates_per_round": "updates a round, N",
     "max_staleness": "staleness bound, S (rounds)",
     "passes": "passes, T",
@@ -42,9 +44,10 @@ LABELS = {
     "optim.lr": "learning rate",
 }
 # For the side of a panel, which has less room, and for heads of columns in tables and files.
-SHORT = {KL: "KL to SFT (nats)", WALL: "wall-clock (s)"}
+SHORT = {KL: "KL to SFT (nats)", WALL: "wall-clock (s)", VIRTUAL: "virtual wall-clock (virtual s)"}
 HEADS = {
-    KL: "KL to SFT, nats", WALL: "wall-clock, s", GOLD: "gold score", PROXY: "proxy score",
+    KL: "KL to SFT, nats", WALL: "wall-clock, s", VIRTUAL: "wall-clock, virtual s",
+    GOLD: "gold score", PROXY: "proxy score",
 }  # fmt: skip
 # Keys of the config: the words before their value, and those for having none.
 SETTINGS = {

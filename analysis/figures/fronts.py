@@ -25,7 +25,7 @@ from rlhf_lab_analysis.statistics.pareto import front
 from rlhf_lab_analysis.statistics.results import Estimate
 from rlhf_lab_analysis.statistics.survival import survival
 from rlhf_lab_analysis.statistics.targets import time_to_target
-from rlhf_lab_analysis.words import DEVICE_HOURS, FLOPS, UPDATES, WALL, WIN_RATE, label
+from rlhf_lab_analysis.words import DEVICE_HOURS, FLOPS, UPDATES, VIRTUAL, WALL, WIN_RATE, label
 
 COSTS = (FLOPS, DEVICE_HOURS, WALL)
 # How far from SFT to the end of the freshest condition a target lies.
@@ -49,7 +49,7 @@ def pareto(families: Sequence[Family]) -> FigureBuilder:
     figure_, axes = page(len(families), len(widths), height=ROW, width_ratios=widths)
     builder = FigureBuilder(figure_)
     for family, row in in_rows(builder, families, axes.tolist(), ("task", "model")):
-        for panel, cost in zip(row, COSTS, strict=False):
+        for panel, cost in zip(row, costs_of(family), strict=False):
             draw_front(builder, panel, family, cost)
             panel.set_xlabel(label(cost))
             panel.xaxis.set_major_locator(MaxNLocator(FEW_TICKS))
@@ -62,6 +62,12 @@ def pareto(families: Sequence[Family]) -> FigureBuilder:
         "seeds in which a condition is on the front."
     )
     return builder
+
+
+def costs_of(family: Family) -> tuple[str, ...]:
+    """The costs of a row's panels. Of virtual clusters this machine's time is no cost."""
+    is_virtual = all(cell.has(VIRTUAL) for cell in family.cells)
+    return (FLOPS, UPDATES, VIRTUAL) if is_virtual else COSTS
 
 
 def draw_front(builder: FigureBuilder, axes: Axes, family: Family, cost: str) -> None:

@@ -12,7 +12,7 @@ from rlhf_lab_analysis.figures.ladders import LadderSpec, ladder
 from rlhf_lab_analysis.figures.panels import begin, grid, in_rows
 from rlhf_lab_analysis.figures.requirement import Requirement
 from rlhf_lab_analysis.figures.style import DOUBLE, page
-from rlhf_lab_analysis.words import GOLD, KL, PROXY, UPDATES, WIN_RATE
+from rlhf_lab_analysis.words import GOLD, KL, PROXY, UPDATES, VIRTUAL, WIN_RATE
 
 N, S = "updates_per_round", "max_staleness"
 PER, LAGS, COMBINE = "optim.schedule_per", "mode.lag_probabilities", "reward.combine"
@@ -90,13 +90,19 @@ def over_optimisation(families: Sequence[Family]) -> FigureBuilder:
 
 @figure(
     "queue_policies",
-    "win-rate and KL at the end with each queue and tail of lengths, on a virtual cluster",
+    "win-rate, KL and virtual seconds at the end with each queue and tail of lengths",
     "Queues of a virtual cluster: where each ends, by the tail of lengths",
-    Requirement((TAIL, ORDER, STALE, *WITH_THEM), LEVELS, (ORDER, STALE), {"mode": ("virtual",)}),
+    Requirement(
+        (TAIL, ORDER, STALE, *WITH_THEM),
+        (*LEVELS, VIRTUAL),
+        (ORDER, STALE),
+        {"mode": ("virtual",)},
+    ),
     ("queue_policies",),
 )
 def queue_policies(families: Sequence[Family]) -> FigureBuilder:
-    return rows_of_levels(families, (TAIL, ORDER, STALE), ("algo", "model", S))
+    keys, metrics = (TAIL, ORDER, STALE), (*LEVELS, VIRTUAL)
+    return rows_of_levels(families, keys, ("algo", "model", S), metrics)
 
 
 def ladders(families: Sequence[Family], over: str, key: str) -> FigureBuilder:
@@ -109,13 +115,17 @@ def ladders(families: Sequence[Family], over: str, key: str) -> FigureBuilder:
 
 
 def rows_of_levels(
-    families: Sequence[Family], keys: Sequence[str], title: Sequence[str] = ("algo", "model")
+    families: Sequence[Family],
+    keys: Sequence[str],
+    title: Sequence[str] = ("algo", "model"),
+    metrics: Sequence[str] = LEVELS,
 ) -> FigureBuilder:
-    """Win-rate and KL at the end, a row for each condition. title: what names a family."""
+    """Metrics at the end, a row for each condition. title: what names a family."""
     most = max(len(family.cells) for family in families)
-    figure_, axes = page(len(families), 2, DOUBLE, 0.35 + 0.17 * most, sharey="row")
+    height = 0.35 + 0.17 * most
+    figure_, axes = page(len(families), len(metrics), DOUBLE, height, sharey="row")
     builder = FigureBuilder(figure_)
     for family, row in in_rows(builder, families, axes.tolist(), title):
-        for panel, metric in zip(row, LEVELS, strict=True):
+        for panel, metric in zip(row, metrics, strict=True):
             level_rows(builder, panel, family.cells, metric, keys)
     return builder

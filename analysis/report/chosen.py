@@ -10,10 +10,10 @@ import pandas as pd
 from rlhf_lab_analysis.comparison.selection import labelled
 from rlhf_lab_analysis.sources.axes import STEP
 from rlhf_lab_analysis.tables.table import Tables
-from rlhf_lab_analysis.words import COMPLETIONS, DEVICE_HOURS, FLOPS, KL, UPDATES, WALL
+from rlhf_lab_analysis.words import COMPLETIONS, DEVICE_HOURS, FLOPS, KL, UPDATES, VIRTUAL, WALL
 
 MEASURED_AXIS = KL
-AXES = (UPDATES, WALL, DEVICE_HOURS, FLOPS, "x/generated_tokens", COMPLETIONS, STEP, KL)
+AXES = (UPDATES, WALL, VIRTUAL, DEVICE_HOURS, FLOPS, "x/generated_tokens", COMPLETIONS, STEP, KL)
 FIRST_VERSIONS = (
     *("gold/win_rate", MEASURED_AXIS, "gold/mean", "proxy/mean", "ppl/sft_response"),
     *("accuracy/mean", "gap/proxy_gold", "proxy/win_rate", "ppl/sft_paper", "sample/length"),

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 
 from rlhf_lab_analysis.sources.record import Cell, Record, Row
 
-STEP, WALL = "x/step", "x/wall_seconds"
+STEP, WALL, VIRTUAL = "x/step", "x/wall_seconds", "x/virtual_seconds"
 RUNTIME, GLOBAL_STEP = "_runtime", "global_step"
+# Of runs on a virtual cluster alone.
+VIRTUAL_KEY = "virtual_seconds/wall"
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,7 @@ AXES = (
     Axis("x/flops", "total/flops"),
     Axis(WALL, "seconds/wall"),
     Axis("x/device_hours", "seconds/device", 1 / 3600),
+    Axis(VIRTUAL, VIRTUAL_KEY),
 )
 COLUMNS = (*(axis.column for axis in AXES), STEP)
 Point = dict[str, float]
@@ -84,7 +87,8 @@ class VersionAxes:
     def at(self, version: int) -> tuple[Point, bool]:
         """The axes, and whether the version's round was recorded. Version 0 has cost nothing."""
         if version == 0:
-            return dict.fromkeys(COLUMNS, 0.0), True
+            is_virtual = any(VIRTUAL_KEY in row for row in self._rows.values())
+            return {**dict.fromkeys(COLUMNS, 0.0), VIRTUAL: 0.0 if is_virtual else math.nan}, True
         row: Mapping[str, Cell] = self._rows.get(version, {})
         found = axes_of(row, self._step) | {"x/rounds": float(version)}
         if not row and self._updates_a_round is not None:

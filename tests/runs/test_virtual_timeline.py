@@ -49,6 +49,8 @@ def test_lanes_worked_by_hand(tmp_path: Path) -> None:
         ("update", 15, 25, 1, 1),
         ("sync", 25, 26, 1, 1),
         ("take", 26, 26, 2, 2),
+        ("update", 26, 36, 2, 2),
+        ("sync", 36, 37, 2, 2),
     ]
 
 

@@ -43,6 +43,8 @@ def rounded(row: Row, per_round: int, mode: str) -> Row:
     seconds = {"generate": 4 * n, "score": n, "train": 3 * n, "wall": wall, "device": 2 * wall}
     seconds["wait"] = 2 * n if mode == "async" else 0.0
     told = {f"seconds/{name}": value for name, value in seconds.items()}
+    if mode == "virtual":
+        told["virtual_seconds/wall"] = 30 * n
     return {**row, **told, "total/updates": n * per_round, "lag/rounds_mean": 1.0}
 
 

@@ -25,7 +25,7 @@ class Arrivals(Protocol):
         ...
 
     def measures(self) -> Metrics:
-        """Metrics of the round taken last."""
+        """Sums over the run until the newest weights were filled in."""
         ...
 
     def row(self, number: int) -> Mapping[str, Any]:

@@ -18,7 +18,7 @@ from rlhf_lab.rollout.mode import Mode
 from rlhf_lab.rollout.mode_choices import WeightPolicy
 from rlhf_lab.rollout.partial_rollout import PartialRollout
 from rlhf_lab.rollout.tokens_in_flight import TokensInFlight
-from rlhf_lab.types.data import Weights
+from rlhf_lab.types.data import Metrics, Weights
 from rlhf_lab.types.protocols import WeightFeed
 from rlhf_lab.types.rollouts import Chunk, Rollout
 
@@ -53,6 +53,10 @@ class ChunkQueue:
     def tokens(self) -> tuple[int, int]:
         """Response tokens generated so far, and those among them that have not been taken yet."""
         return self._tokens.totals
+
+    def measures(self) -> Metrics:
+        """What the order of arrival counted so far."""
+        return self._arrivals.measures()
 
     def fill(self, weights: Weights) -> None:
         """Submit every chunk that may be generated now that these weights exist."""
@@ -152,7 +156,7 @@ class ChunkQueue:
             if self._mode.segment_tokens:
                 row["segment_tokens"] = self._mode.segment_tokens
             schedule.append({**row, **self._arrivals.row(pending.number)})
-        return RoundRollouts(chosen, dropped, schedule, metrics=self._arrivals.measures())
+        return RoundRollouts(chosen, dropped, schedule)
 
     def state(self) -> tuple[dict[str, Any], list[Queued]]:
         """What a checkpoint stores: counters, and every chunk that is admitted but not taken."""

@@ -25,7 +25,7 @@ from rlhf_lab.rollout.open_groups import (
 )
 from rlhf_lab.rollout.recycling_metrics import recycling_metrics
 from rlhf_lab.rollout.worker import written_segments
-from rlhf_lab.types.data import Weights
+from rlhf_lab.types.data import Metrics, Weights
 from rlhf_lab.types.rollouts import Rollout
 from rlhf_lab.types.samples import Group
 
@@ -48,6 +48,10 @@ class GroupQueue:
         self._taken_tokens = 0
         self._round = -1
         self._writing: Writing = []
+
+    def measures(self) -> Metrics:
+        """None: what it counts is of a round, and among the metrics of that."""
+        return {}
 
     def tokens(self) -> tuple[int, int]:
         """Response tokens of the rounds taken so far and of the groups in flight, and the latter.

@@ -56,6 +56,10 @@ class Pipeline:
         """Response tokens generated so far, and those among them that have not been taken yet."""
         return self._queue.tokens()
 
+    def measures(self) -> Metrics:
+        """Sums of a virtual cluster until the newest weights were filled in; else none."""
+        return self._queue.measures()
+
     def weights_of(self, version: int) -> Weights:
         """A version that wrote samples of the present round."""
         return self._runner.versions[version]

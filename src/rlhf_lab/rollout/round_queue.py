@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from rlhf_lab.rollout.chunk_states import Queued, RoundRollouts
-from rlhf_lab.types.data import Weights
+from rlhf_lab.types.data import Metrics, Weights
 
 
 class RoundQueue(Protocol):
@@ -15,8 +15,8 @@ class RoundQueue(Protocol):
     fill: submit all that may be generated now that these weights exist. take: wait for the round of
     these weights; nothing is taken before all of it is there, and what a worker raised is raised.
     finish: wait until what is on its way is written, but what later versions continue.
-    tokens: generated so far, and those among them that have not been taken. state, restore: of a
-    checkpoint between two rounds.
+    tokens: generated so far, and those among them that have not been taken. measures: sums over the
+    run until the newest weights were filled in. state, restore: of a checkpoint between two rounds.
     """
 
     def fill(self, weights: Weights) -> None: ...
@@ -26,6 +26,8 @@ class RoundQueue(Protocol):
     def finish(self) -> None: ...
 
     def tokens(self) -> tuple[int, int]: ...
+
+    def measures(self) -> Metrics: ...
 
     def state(self) -> tuple[dict[str, Any], list[Queued]]: ...
 

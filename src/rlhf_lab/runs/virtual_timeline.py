@@ -1,7 +1,7 @@
 """What each lane of a virtual cluster did when, of a run of mode=virtual, in virtual seconds.
 
 It is put together from the schedule, which has the seconds of each chunk, and from the cluster's
-sums in the metrics, which are those of the moment at which a round has all of its chunks.
+sums in the metrics, which are those of the moment at which a round's version is published.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ OF_CHUNKS = {"virtual_generator", "virtual_seconds_versions", "virtual_seconds_e
 
 def read_virtual_spans(folder: Path) -> list[LaneSpan]:
     """The spans of a run of mode=virtual, none of other runs. The chunks that a generator writes
-    at the same time lie side by side. What the trainer did after its last recorded round is not
-    known."""
+    at the same time lie side by side."""
     rounds = {row["step"]: row for row in read_rows(folder / METRICS) if row.keys() >= {*SUMS}}
     if not rounds:
         return []
@@ -32,17 +31,16 @@ def read_virtual_spans(folder: Path) -> list[LaneSpan]:
 
 
 def trainer_spans(rounds: Mapping[int, Mapping[str, Any]]) -> list[LaneSpan]:
-    """Waiting for each round's chunks, then training and handing over, by the sums that the next
-    round begins with."""
+    """Waiting for each round's chunks, training on them, and handing the version over."""
     spans: list[LaneSpan] = []
+    before: Mapping[str, Any] = dict.fromkeys(SUMS, 0.0)
     for number, row in rounds.items():
-        begin = spans[-1].end if spans else 0.0
-        spans.append(LaneSpan(TRAINER, WAITING, begin, row[WALL], number, number))
-        if (after := rounds.get(number + 1)) is not None:
-            trained = row[WALL] + after[TRAIN] - row[TRAIN]
-            handed_over = trained + after[SYNC] - row[SYNC]
-            spans.append(LaneSpan(TRAINER, "update", row[WALL], trained, number, number))
-            spans.append(LaneSpan(TRAINER, "sync", trained, handed_over, number, number))
+        trained = row[WALL] - (row[SYNC] - before[SYNC])
+        begun = trained - (row[TRAIN] - before[TRAIN])
+        spans.append(LaneSpan(TRAINER, WAITING, before[WALL], begun, number, number))
+        spans.append(LaneSpan(TRAINER, "update", begun, trained, number, number))
+        spans.append(LaneSpan(TRAINER, "sync", trained, row[WALL], number, number))
+        before = row
     return spans
 
 

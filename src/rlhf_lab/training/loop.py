@@ -297,6 +297,7 @@ class Loop:
             "timing/generated_tokens": generated,
             "timing/in_flight_tokens": in_flight,
             "timing/generator_restarts": self.pipeline.restarts,
+            **self.pipeline.measures(),
             **{f"timing/peak_{name}": size for name, size in self.engine.peak_memory().items()},
         }
 

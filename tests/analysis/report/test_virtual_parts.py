@@ -7,13 +7,18 @@ from pathlib import Path
 from typing import Any
 
 from rlhf_lab.runs.jsonl import write_rows
+from rlhf_lab_analysis.figures.catalogue import draw
 from rlhf_lab_analysis.report.forks import fork_trees
 from rlhf_lab_analysis.report.lag_by_length import lags_of_lengths
 from rlhf_lab_analysis.report.make import Options, html
 from rlhf_lab_analysis.sources.record import Record
 from tests.support import table_records as made
-from tests.support.report_pages import Texts
+from tests.support.report_pages import Texts, data_of
+from tests.support.sweep_tables import of_sweep
 from tests.support.virtual_files import write_virtual_files
+from tests.sweeps.test_sweeps_conf import Sweep
+
+SWEPT = {"queue": ["in_order", "drop"], "tail": ["none"], "mode.max_staleness": ["1"]}
 
 
 def chunk(round_: int, version: int, steps: int, dropped: bool = False) -> dict[str, Any]:
@@ -106,3 +111,21 @@ def test_a_page_shows_the_tree_of_forks(tmp_path: Path) -> None:
     assert [held for tag, held in found.elements if held.get("id") == "forks"]
     alone = Texts(html(made.tables(forked("alone", "", 0.5)), Options()))
     assert not [held for tag, held in alone.elements if held.get("id") == "forks"]
+
+
+def test_the_clock_of_a_virtual_cluster_is_an_axis_with_a_name_of_its_own() -> None:
+    rounds = made.rounds(4)
+    ran = [{**row, "virtual_seconds/wall": 30.0 * n} for n, row in enumerate(rounds, start=1)]
+    text = html(made.tables(made.record(rounds=ran)), Options())
+    axes = {one["id"]: one["label"] for one in data_of(text)["axes"]}
+    assert axes["x/virtual_seconds"] == "wall-clock of the virtual cluster (virtual s)"
+    row = Texts(text).row("grpo sync")
+    assert "120" in row and "wall-clock, virtual s" in Texts(text).text
+    assert "virtual s" not in Texts(html(made.tables(made.record(rounds=rounds)), Options())).text
+
+
+def test_a_front_of_virtual_runs_has_virtual_seconds() -> None:
+    sweep = "queue_policies_nano"
+    drawn = draw("pareto", of_sweep(sweep, SWEPT, Sweep(sweep).config))
+    found = {*drawn.data["x_name"].dropna()}
+    assert found == {"x/flops", "x/updates", "x/virtual_seconds"}

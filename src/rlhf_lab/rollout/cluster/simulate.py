@@ -42,8 +42,9 @@ class Work:
 
 @dataclass(frozen=True)
 class Simulation:
-    """rows: the schedule, as a run writes it. rounds: the cluster's metrics of each round, in
-    virtual seconds and tokens. tokens: response tokens (generated, in flight) at the end."""
+    """rows: the schedule, as a run writes it. rounds: the cluster's sums when each round's version
+    was published, in virtual seconds and tokens. tokens: response tokens (generated, in flight) at
+    the end."""
 
     rows: list[dict[str, Any]]
     rounds: list[Metrics]
@@ -92,8 +93,8 @@ def simulate(options: ClusterOptions, mode: Mode, work: Work, seed: int = 0) -> 
         for version in range(work.num_rounds):
             taken = pipe.take(Weights(version, {}))
             rows += taken.schedule
-            rounds.append(taken.metrics)
             pipe.fill(Weights(version + 1, {}))
+            rounds.append(pipe.measures())
         return Simulation(rows, rounds, pipe.tokens())
 
 
