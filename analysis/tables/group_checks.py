@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from rlhf_lab.runs.former_names import with_former_defaults, without_added
+from rlhf_lab.runs.former_names import with_former_defaults, without_added, without_unused
 from rlhf_lab_analysis.sources.axes import VersionAxes, clock_of
 from rlhf_lab_analysis.sources.record import Record, Row, Source, flat_config
 from rlhf_lab_analysis.tables.frames import Placed, metric_names
@@ -155,10 +155,11 @@ def differing_configs(group: Sequence[Placed]) -> RunProblems:
 def compared_settings(config: Mapping[str, Any]) -> dict[str, str]:
     """The config values that must be equal in all runs of a condition, as texts. Runs from before a
     default became `by the device` had the values that it stands for on a CPU; options that came
-    later, at their defaults, are those that earlier runs lack."""
+    later, at their defaults, and nodes that decide nothing are those that earlier runs lack."""
+    known = with_former_defaults(without_added(without_unused(config)))
     return {
         key: str(value)
-        for key, value in flat_config(with_former_defaults(without_added(config))).items()
+        for key, value in flat_config(known).items()
         if not key.startswith(NOT_COMPARED)
         and key not in NOT_SETTINGS
         and not key.endswith(".part")

@@ -265,6 +265,15 @@ def is_hashed(name: str, values: Mapping[str, Any]) -> bool:
     return not isinstance(found, Mapping) or is_used(found.get(key))
 
 
+def without_unused(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Plain values without the nodes of ADDED_NODES that decide nothing, which earlier runs lack."""
+    return {
+        name: value
+        for name, value in values.items()
+        if name not in ADDED_NODES or is_hashed(name, values)
+    }
+
+
 def without_added(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Plain values without the keys of ADDED that have their default."""
     return {

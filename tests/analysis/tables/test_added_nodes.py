@@ -1,4 +1,5 @@
-"""A fork is a condition of its own, whose curve leaves its parent's at the last shared round."""
+"""Runs with nodes that earlier ones lack: a fork is a condition of its own, whose curve leaves its
+parent's at the last shared round; a cluster that nothing uses is none."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ from pathlib import Path
 from rlhf_lab_analysis.sources.conditions import place_of
 from rlhf_lab_analysis.sources.folders import read_folder
 from rlhf_lab_analysis.tables.frames import Placed, points_frame
+from rlhf_lab_analysis.tables.group_checks import compared_settings
 from tests.support.live_runs import write_run
 
 
@@ -27,3 +29,12 @@ def test_a_fork_is_drawn_from_its_parents_curve(tmp_path: Path) -> None:
     parent, own = (run.place.condition for run in runs)
     assert own.endswith(" forked at 4: optim.lr=0.01")
     assert "fork" not in parent
+
+
+def test_a_cluster_that_decides_nothing_makes_no_other_condition() -> None:
+    def settings(executor: str, **nodes: object) -> dict[str, str]:
+        return compared_settings({"mode": {"executor": executor}, **nodes})
+
+    cluster = {"cluster": {"generators": 2}}
+    assert settings("inline", **cluster) == settings("inline")
+    assert settings("virtual", **cluster) != settings("virtual")
