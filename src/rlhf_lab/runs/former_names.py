@@ -266,7 +266,7 @@ def is_hashed(name: str, values: Mapping[str, Any]) -> bool:
 
 
 def without_unused(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Plain values without the nodes of ADDED_NODES that decide nothing, which earlier runs lack."""
+    """Plain values without the nodes of ADDED_NODES that decide nothing: earlier runs lack them."""
     return {
         name: value
         for name, value in values.items()
