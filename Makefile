@@ -240,6 +240,7 @@ benchmark: $(INSTALLED)  ## train the tracked benchmark anew below BENCHMARK, an
 	$(MAKE) benchmark-sweep SWEEP=replay_nano
 	$(MAKE) benchmark-sweep SWEEP=single_rollout_nano
 	$(MAKE) benchmark-sweep SWEEP=mismatch_staleness_nano
+	$(MAKE) benchmark-sweep SWEEP=adapters_nano
 	$(MAKE) benchmark-sweep SWEEP=sync_async_nano LAUNCHER=local OVERRIDES="model=nano_s"
 	$(BIN)/python -m rlhf_lab_analysis.benchmark $(BENCHMARK)
 	$(MAKE) sweep SWEEP=staleness_rate_nano LAUNCHER=joblib OVERRIDES="output.root=$(BENCHMARK)_collapses"

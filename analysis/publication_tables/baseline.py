@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlhf_lab.types.errors import UserError
+from rlhf_lab_analysis.comparison.families import rest_of
 from rlhf_lab_analysis.comparison.selection import Cell, Selection
 from rlhf_lab_analysis.sources.conditions import LETTERS
 from rlhf_lab_analysis.words import listed, unique
@@ -45,7 +46,8 @@ class Baseline:
 
     def of(self, cell: Cell, among: Selection) -> Cell | None:
         """The condition of the same sweep and environment with these values and else the same
-        parts; None if there is none. Raises UserError if there are several."""
+        parts; of several, the one with the same other settings. None if there is none. Raises
+        UserError if several are left."""
         wanted = {**cell.parts, **self.values}
         # Sync has no staleness, and fresh samples have nothing to correct.
         if self.values.get("mode") == "sync":
@@ -53,7 +55,13 @@ class Baseline:
         is_fresh = {"mode": "sync", "max_staleness": 0}.items() & self.values.items()
         if is_fresh and "correction" not in self.values:
             wanted["correction"] = wanted["correction"] and "none"
-        return among.one(sweep=cell.sweep, env=cell.env, **wanted)
+        found = among.only(sweep=cell.sweep, env=cell.env, **wanted)
+        if len(found.cells) > 1:
+            varied = {name for name in wanted if wanted[name] != cell.parts.get(name)}
+            rest = rest_of(cell, varied | self.values.keys())
+            alike = [c for c in found.cells if rest_of(c, varied | self.values.keys()) == rest]
+            found = Selection(tuple(alike) or found.cells, found.left_out)
+        return found.one(sweep=cell.sweep, env=cell.env, **wanted)
 
 
 def parse_baseline(text: str, parts: Sequence[str]) -> Baseline:
