@@ -91,8 +91,8 @@ enough = more_seeds(contrast, half_width=0.02)
 view.lines(f"{enough.more} more seeds for a difference to 2 points", *enough.warnings)
 
 # %% [markdown]
-# All tables of these runs, in LaTeX, Markdown and CSV:
+# The runs of one sweep as a table. All tables of all runs, in LaTeX, Markdown and CSV:
 # `python -m rlhf_lab_analysis.publication_tables SOURCE --out FOLDER`.
 
 # %%
-view.table("runs", runs)
+view.table("runs", view.of_sweeps(runs, "off_policy_ladder"))

@@ -14,7 +14,8 @@ VERSIONS = (0, 2, 4)
 PARTS = {
     "updates_per_round": "run", "passes": "run", "group_size": "run", "max_staleness": "mode",
     "lag_probabilities": "mode", "schedule_per": "optim", "combine": "reward",
-    "lr": "optim",
+    "lr": "optim", "order": "cluster", "length_power": "cluster", "when_stale": "mode",
+    "executor": "mode",
 }  # fmt: skip
 
 
@@ -24,7 +25,7 @@ def run_of(seed: int, parts: Mapping[str, Any], metrics: Mapping[str, float], sw
     made = config(seed)
     for name, value in parts.items():
         if name in PARTS:
-            made[PARTS[name]] = made[PARTS[name]] | {name: value}
+            made[PARTS[name]] = made.get(PARTS[name], {}) | {name: value}
         else:
             made[name] = made.get(name, {}) | {"name": value}
     name = "-".join(f"{key}={value}" for key, value in sorted(parts.items()))
@@ -107,6 +108,10 @@ EVERY: Mapping[str, list[dict[str, Any]]] = {
     "corrections": [
         {"mode": "lagged", "max_staleness": 4, "correction": c}
         for c in ("none", "truncated_is", "recompute", "icepop")
+    ],
+    "queue_policies": [
+        {"mode": "virtual", "executor": "virtual", "order": order, "when_stale": stale}
+        for order, stale in (("submission", "wait"), ("completion", "wait"), ("completion", "drop"))
     ],
     "lag_distribution": [
         {"mode": "lagged", "max_staleness": 2, "lag_probabilities": ""},

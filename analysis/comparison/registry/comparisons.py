@@ -85,16 +85,16 @@ def alone(claim: Definition, chosen: Selection, criteria: Criteria) -> Iterator[
 def changed(claim: Definition, pair: Pair, criteria: Criteria) -> Compared:
     """What a change does."""
     before, after = pair
-    text = change_text(claim, pair)
+    text, at = change_text(claim, pair), at_text(claim, after)
     beside = tuple(
-        (f"{one.label or one.name}, {text}", one, effect(one, after, before, criteria))
+        (f"{one.label or one.name}, {text}{at}", one, effect(one, after, before, criteria))
         for one in (MEASURES[name] for name in claim.row.get("beside", ()))
     )
     key = claim.varied[0]
     sentence = claim.row["text"].format(
         before=level_text(before, key), after=level_text(after, key)
     )
-    label = (claim.measure.label or text) + at_text(claim, after)
+    label = (claim.measure.label or text) + at
     return Compared(
         label, effect(claim.measure, after, before, criteria), (after, before), sentence, beside
     )
