@@ -31,9 +31,10 @@ def level_text(cell: Cell, key: str) -> str:
 
 
 def at_text(claim: Definition, cell: Cell) -> str:
-    """The numbers that tests of the claim differ in, such as `, S=4`."""
-    keys = [key for key in claim.row.get("each", []) if named(key)]
-    return "".join(f", {named(key)}{level_text(cell, key)}" for key in keys)
+    """The levels that tests of the claim differ in, such as `, S=4` or `, lr=0.0003`; parts such as
+    the algorithm have names of their own."""
+    keys = [key for key in claim.row.get("each", []) if "." in key]
+    return "".join(f", {level_name(cell, key)}" for key in keys)
 
 
 def between(claim: Definition) -> str:
