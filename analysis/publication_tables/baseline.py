@@ -57,9 +57,9 @@ class Baseline:
             wanted["correction"] = wanted["correction"] and "none"
         found = among.only(sweep=cell.sweep, env=cell.env, **wanted)
         if len(found.cells) > 1:
-            varied = {name for name in wanted if wanted[name] != cell.parts.get(name)}
-            rest = rest_of(cell, varied | self.values.keys())
-            alike = [c for c in found.cells if rest_of(c, varied | self.values.keys()) == rest]
+            changed = {name for name in wanted if wanted[name] != cell.parts.get(name)}
+            varied = changed | self.values.keys()
+            alike = [one for one in found.cells if rest_of(one, varied) == rest_of(cell, varied)]
             found = Selection(tuple(alike) or found.cells, found.left_out)
         return found.one(sweep=cell.sweep, env=cell.env, **wanted)
 

@@ -18,9 +18,9 @@ UNCHANGED = "no change"
 
 @dataclass(frozen=True)
 class Branch:
-    """A run and its forks. change: from which round on what is different, "" for a run of its own.
-    score: its last value of the page's metric. difference: that less its parent's, NaN without
-    one."""
+    """A run and its forks. change: the round from which it differs from its parent and the changed
+    settings, "" for a run that is no fork. score: its last value of the page's metric. difference:
+    that less its parent's, NaN without a parent."""
 
     name: str
     change: str
@@ -30,42 +30,30 @@ class Branch:
     forks: Sequence[Branch]
 
 
-@dataclass(frozen=True)
-class _Run:
-    """A run of the tables. parent: the id of the run that it is a fork of, "" of none."""
-
-    id: str
-    parent: str
-    name: str
-    change: str
-    state: str
-    score: float
-
-
 def fork_trees(tables: Tables, metric: str) -> list[Branch]:
     """Every run that has forks, in the order of the tables. Forks whose parent is not among the
     runs stand alone."""
+    rows = {str(row["run"]): row for row in tables.runs.to_dict("records")}
+    configs = {run: json.loads(row["config"]) for run, row in rows.items()}
     names = run_names(tables.runs)
-    runs = [run_of(row, names, metric) for row in tables.runs.to_dict("records")]
-    known = {run.id for run in runs}
-    below: dict[str, list[_Run]] = {}
-    for run in runs:
-        if run.parent:
-            below.setdefault(run.parent, []).append(run)
-    roots = [run for run in runs if run.parent not in known]
-    return [branch(run, None, below) for run in roots if run.parent or run.id in below]
+    below: dict[str, list[str]] = {}
+    for run, config in configs.items():
+        if parent := config.get(FORK_PARENT):
+            below.setdefault(str(parent), []).append(run)
+
+    def branch(run: str, parent_score: float) -> Branch:
+        score = value_of(rows[run], metric)
+        forks = [branch(fork, score) for fork in below.get(run, ())]
+        state = str(rows[run]["state"])
+        return Branch(
+            names[run], change_of(configs[run]), state, score, score - parent_score, forks
+        )
+
+    roots = [run for run in rows if str(configs[run].get(FORK_PARENT)) not in rows]
+    return [branch(run, math.nan) for run in roots if configs[run].get(FORK_PARENT) or run in below]
 
 
-def run_of(row: Mapping[Any, Any], names: Mapping[str, str], metric: str) -> _Run:
-    config = json.loads(row["config"])
-    parent = str(config.get(FORK_PARENT) or "")
-    change = f"from round {shared_rounds(config)}: {config.get(FORK_CHANGES) or UNCHANGED}"
-    run = str(row["run"])
-    score = value_of(row, metric)
-    return _Run(run, parent, names[run], change if parent else "", str(row["state"]), score)
-
-
-def branch(run: _Run, parent: _Run | None, below: Mapping[str, Sequence[_Run]]) -> Branch:
-    difference = run.score - parent.score if parent else math.nan
-    forks = [branch(fork, run, below) for fork in below.get(run.id, ())]
-    return Branch(run.name, run.change, run.state, run.score, difference, forks)
+def change_of(config: Mapping[str, Any]) -> str:
+    if not config.get(FORK_PARENT):
+        return ""
+    return f"from round {shared_rounds(config)}: {config.get(FORK_CHANGES) or UNCHANGED}"

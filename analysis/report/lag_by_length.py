@@ -59,8 +59,8 @@ def lags_of_lengths(groups: Sequence[Group], ranked: Sequence[int]) -> list[Lags
 
 
 def schedule(group: Group, seed: int) -> list[dict[str, Any]]:
-    """The chunks of a run with their lengths; none where ages do not differ, and of a file that is
-    damaged, which is a finding of its own."""
+    """The chunks of a run with their lengths; none where ages do not differ within a round, and
+    none of a damaged file, which the findings list."""
     try:
         rows = read_rows(Path(str(group.cell.runs[seed]["place"])) / SCHEDULE)
     except UserError:

@@ -1,11 +1,11 @@
 """Draw some rounds of one run of a few conditions, in one time scale: who worked, who waited.
 
-Runs of mode=virtual are drawn by their cluster's clock, in a scale of their own.
+Runs of mode=virtual are drawn in virtual seconds, in one scale among themselves.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from rlhf_lab.runs.timeline import (
     idle_shares,
     lanes,
     read_spans,
+    shares_text,
     visible,
     wall,
 )
@@ -30,7 +31,7 @@ from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.figures.round_seconds import COLUMNS, sums_of
 from rlhf_lab_analysis.figures.timelines import measured_lanes
 from rlhf_lab_analysis.report.groups import Group
-from rlhf_lab_analysis.words import number_text
+from rlhf_lab_analysis.words import VIRTUAL, number_text
 
 # Of a page, of a run, and of a run's drawing.
 MOST_RUNS, ROUNDS, MOST_SPANS = 8, 6, 240
@@ -76,6 +77,9 @@ def timelines(groups: Sequence[Group], ranked: Sequence[int]) -> list[list[Drawn
     clock, then those of virtual clusters, where there are any."""
     pieces = {SECONDS: Scale(), VIRTUAL_SECONDS: Scale()}
     for place in ranked:
+        # Files are read of as many runs as are drawn.
+        if pieces[clock_of(groups[place])].is_full:
+            continue
         if (piece := piece_of(groups[place])) is not None:
             pieces[piece.unit].add(place, piece)
     return [
@@ -97,8 +101,12 @@ class Scale:
 
     def add(self, place: int, piece: Piece) -> None:
         others = [one for _, one in self.pieces]
-        if len(others) < MOST_RUNS and (not others or is_visible(piece, others)):
+        if not self.is_full and (not others or is_visible(piece, others)):
             self.pieces.append((place, piece))
+
+    @property
+    def is_full(self) -> bool:
+        return len(self.pieces) == MOST_RUNS
 
     @property
     def longest(self) -> float:
@@ -123,30 +131,36 @@ def draw(place: int, group: Group, piece: Piece, seconds: float, name: str) -> D
     return DrawnTimeline(place, group.title, note, lanes(piece.spans), Markup(drawing))
 
 
+def clock_of(group: Group) -> str:
+    """The unit of the seconds that a condition is drawn in, from its tables."""
+    rows = group.cell.recorded[group.cell.seeds[0]]
+    return VIRTUAL_SECONDS if VIRTUAL in rows and rows[VIRTUAL].notna().any() else SECONDS
+
+
 def piece_of(group: Group) -> Piece | None:
     """Of the first seed: from its virtual cluster, else its recorded timeline, else its table of
     rounds; None where there is none of them."""
     seed = group.cell.seeds[0]
     folder = Path(str(group.cell.runs[seed]["place"]))
-    if spans := recorded(folder, read_virtual_spans):
-        return middle(spans, idle_text(spans), SIMULATED, VIRTUAL_SECONDS)
+    is_virtual = clock_of(group) == VIRTUAL_SECONDS
+    if is_virtual and (spans := recorded(folder, read_virtual_spans)):
+        return middle(spans, idle_text(idle_shares(spans)), SIMULATED, VIRTUAL_SECONDS)
     if (folder / TIMELINE).is_file() and (spans := recorded(folder, read_spans)):
-        return middle(spans, idle_text(spans), MEASURED)
+        return middle(spans, idle_text(idle_shares(spans)), MEASURED)
     return laid_out(group, seed)
 
 
-def idle_text(spans: Sequence[LaneSpan]) -> str:
+def idle_text(shares: Mapping[str, float]) -> str:
     """How idle each lane was; of many generators, the least and the most idle one."""
-    shares = idle_shares(spans)
     generators = [share for lane, share in shares.items() if lane != TRAINER]
     if len(generators) <= MOST_NAMED or TRAINER not in shares:
-        return ", ".join(f"{lane} {100 * share:.0f}%" for lane, share in shares.items())
+        return shares_text(shares)
     ends = f"{100 * min(generators):.0f}% to {100 * max(generators):.0f}%"
-    return f"{TRAINER} {100 * shares[TRAINER]:.0f}%, {len(generators)} generators {ends}"
+    return f"{shares_text({TRAINER: shares[TRAINER]})}, {len(generators)} generators {ends}"
 
 
 def recorded(folder: Path, read: Callable[[Path], list[LaneSpan]]) -> list[LaneSpan]:
-    """The spans of a run; none of a file that is damaged, which is a finding of its own."""
+    """The spans of a run; none of a damaged file, which the findings list."""
     try:
         spans = read(folder)
     except UserError:

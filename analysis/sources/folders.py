@@ -78,7 +78,7 @@ def record_of(run: RunSummary, root: Path) -> Record:
 
 
 def fork_of(manifest: Mapping[str, Any]) -> dict[str, str]:
-    """The id of a fork's parent and what the fork changed; nothing for a run of its own."""
+    """The id of a fork's parent and what the fork changed; nothing for a run that is no fork."""
     fork = manifest.get("fork")
     if not fork:
         return {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +27,7 @@ from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
 from tests.conftest import MakeConfig
 from tests.support.examples import FACTS
+from tests.support.virtual_files import PLAIN
 
 Train = Callable[..., Path]
 
@@ -55,20 +56,13 @@ def test_the_distance_of_histograms_is_the_total_variation() -> None:
 
 
 def test_a_cluster_with_the_rates_of_a_cluster_predicts_it_exactly() -> None:
-    options = ClusterOptions(
+    options = replace(
+        PLAIN,
         generators=2,
-        sequences=1,
         step_seconds=0.01,
-        step_seconds_per_sequence=0.0,
         prefill_tokens_per_second=100.0,
         round_seconds=0.7,
-        train_tokens_per_second=1e12,
-        sync_seconds=0.0,
-        load_seconds=0.0,
         order=TakeOrder.submission,
-        row_scale=1.0,
-        length_scale=1.0,
-        prompt_scale=1.0,
     )
     rng = np.random.default_rng(1)
     steps = {number: int(rng.integers(5, 60)) for number in range(60)}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -12,35 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlhf_lab.rollout.cluster.choices import TakeOrder, WeightUpdate
-from rlhf_lab.rollout.cluster.options import ClusterOptions
 from rlhf_lab.rollout.cluster.simulate import Simulation, Work, simulate, virtual_mode
 from rlhf_lab.rollout.mode_choices import WhenStale
 from rlhf_lab.types.errors import UserError
-
-# A token a second, nothing else takes time, and a round trains for ten seconds.
-PLAIN = ClusterOptions(
-    sequences=1,
-    step_seconds=1.0,
-    step_seconds_per_sequence=0.0,
-    prefill_tokens_per_second=1e12,
-    round_seconds=10.0,
-    train_tokens_per_second=1e12,
-    sync_seconds=0.0,
-    load_seconds=0.0,
-    row_scale=1.0,
-    length_scale=1.0,
-    prompt_scale=1.0,
-)
-
-
-def work(lengths: Sequence[tuple[int, ...]], per_round: int = 1, prompt: int = 1) -> Work:
-    return Work(
-        lambda number: lengths[number],
-        lambda _: prompt,
-        10**6,
-        per_round,
-        len(lengths) // per_round,
-    )
+from tests.support.virtual_files import PLAIN, work
 
 
 def taken(found: Simulation) -> list[tuple[int, int, float, float, float]]:

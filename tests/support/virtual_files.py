@@ -1,4 +1,4 @@
-"""Files of a run of mode=virtual, from a simulation of its cluster with given lengths."""
+"""Virtual clusters with given lengths, and the files that runs on them would have written."""
 
 from __future__ import annotations
 
@@ -10,30 +10,40 @@ from rlhf_lab.rollout.cluster.options import ClusterOptions
 from rlhf_lab.rollout.cluster.simulate import Simulation, Work, simulate, virtual_mode
 from rlhf_lab.runs.jsonl import write_rows
 
-# A token a second; a round trains for ten seconds and hands over in one.
-CLUSTER = ClusterOptions(
+# A token a second, nothing else takes time, and a round trains for ten seconds.
+PLAIN = ClusterOptions(
     sequences=1,
     step_seconds=1.0,
     step_seconds_per_sequence=0.0,
     prefill_tokens_per_second=1e12,
     round_seconds=10.0,
     train_tokens_per_second=1e12,
-    sync_seconds=1.0,
+    sync_seconds=0.0,
     load_seconds=0.0,
     row_scale=1.0,
     length_scale=1.0,
     prompt_scale=1.0,
 )
+# The same with a second to hand a version over.
+CLUSTER = replace(PLAIN, sync_seconds=1.0)
+
+
+def work(lengths: Sequence[tuple[int, ...]], per_round: int = 1, prompt: int = 1) -> Work:
+    """Chunks of these response lengths, so many in a round."""
+    return Work(
+        lambda number: lengths[number],
+        lambda _: prompt,
+        10**6,
+        per_round,
+        len(lengths) // per_round,
+    )
 
 
 def simulated(
     lengths: Sequence[int], options: ClusterOptions = CLUSTER, staleness: int = 1, chunks: int = 1
 ) -> Simulation:
     """A run of chunks of one response each, so many in a round."""
-    work = Work(
-        lambda number: (lengths[number],), lambda _: 1, 10**6, chunks, len(lengths) // chunks
-    )
-    return simulate(options, virtual_mode(staleness), work)
+    return simulate(options, virtual_mode(staleness), work([(one,) for one in lengths], chunks))
 
 
 def write_files(found: Simulation, folder: Path) -> None:

@@ -31,8 +31,8 @@ def level_text(cell: Cell, key: str) -> str:
 
 
 def at_text(claim: Definition, cell: Cell) -> str:
-    """The levels that tests of the claim differ in, such as `, S=4` or `, lr=0.0003`; parts such as
-    the algorithm have names of their own."""
+    """The levels that tests of the claim differ in, such as `, S=4` or `, lr=0.0003`. Parts without
+    a dot, such as algo, are named by the setting."""
     keys = [key for key in claim.row.get("each", []) if "." in key]
     return "".join(f", {level_name(cell, key)}" for key in keys)
 

@@ -18,6 +18,7 @@ from rlhf_lab.runs.timeline import (
     LaneSpan,
     idle_shares,
     read_spans,
+    shares_text,
     wall,
     window_of,
 )
@@ -50,8 +51,8 @@ def middle(spans: Sequence[LaneSpan]) -> tuple[int, int] | None:
 
 def heading(name: str, spans: Sequence[LaneSpan], unit: str = SECONDS) -> str:
     """The run, its wall-clock and how idle its lanes were."""
-    shares = ", ".join(f"{lane} {100 * share:.0f}%" for lane, share in idle_shares(spans).items())
-    return f"{name}: {wall(spans):.1f} {unit} of wall-clock; idle: {shares}"
+    idle = shares_text(idle_shares(spans))
+    return f"{name}: {wall(spans):.1f} {unit} of wall-clock; idle: {idle}"
 
 
 def rounds(text: str) -> tuple[int, int]:

@@ -249,29 +249,26 @@ def last_part(key: str) -> str:
 def as_first_recorded(values: Any) -> Any:
     """Plain values under the names that they were first recorded by."""
     if isinstance(values, Mapping):
-        hashed = {name: value for name, value in values.items() if is_hashed(name, values)}
+        used = without_unused(values).items()
+        hashed = {name: value for name, value in used if name not in UNHASHED}
         found = with_first_classes(with_former_defaults(without_added(hashed)))
         found = with_options(found, "", is_former=False)
         return renamed(found, FIRST_KEYS, FIRST_VALUES)
     return values
 
 
-def is_hashed(name: str, values: Mapping[str, Any]) -> bool:
-    """Whether a node or key of a config decides anything."""
-    if name not in ADDED_NODES:
-        return name not in UNHASHED
-    node, key, is_used = ADDED_NODES[name]
-    found = values.get(node)
-    return not isinstance(found, Mapping) or is_used(found.get(key))
-
-
 def without_unused(values: Mapping[str, Any]) -> dict[str, Any]:
     """Plain values without the nodes of ADDED_NODES that decide nothing: earlier runs lack them."""
-    return {
-        name: value
-        for name, value in values.items()
-        if name not in ADDED_NODES or is_hashed(name, values)
-    }
+    return {name: value for name, value in values.items() if is_used(name, values)}
+
+
+def is_used(name: str, values: Mapping[str, Any]) -> bool:
+    """Whether a node of a config decides anything, as far as ADDED_NODES knows."""
+    if name not in ADDED_NODES:
+        return True
+    node, key, has_use = ADDED_NODES[name]
+    found = values.get(node)
+    return not isinstance(found, Mapping) or has_use(found.get(key))
 
 
 def without_added(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -110,6 +110,11 @@ def idle_shares(spans: Sequence[LaneSpan]) -> dict[str, float]:
     }
 
 
+def shares_text(shares: Mapping[str, float]) -> str:
+    """Shares by lane in words, such as `trainer 10%, generator-0 25%`."""
+    return ", ".join(f"{lane} {100 * share:.0f}%" for lane, share in shares.items())
+
+
 def visible(spans: Sequence[LaneSpan], window: Interval) -> list[LaneSpan]:
     """Spans that reach into the window, outer ones before those that lie inside them."""
     seen = [span for span in spans if span.end >= window[0] and span.start <= window[1]]

@@ -6,12 +6,18 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from rlhf_lab.runs.jsonl import write_rows
+from rlhf_lab.runs.timeline import LaneSpan
+from rlhf_lab_analysis.comparison.selection import cells
 from rlhf_lab_analysis.figures.catalogue import draw
+from rlhf_lab_analysis.report import timelines
 from rlhf_lab_analysis.report.forks import fork_trees
+from rlhf_lab_analysis.report.groups import Group, name_groups
 from rlhf_lab_analysis.report.lag_by_length import lags_of_lengths
 from rlhf_lab_analysis.report.make import Options, html
-from rlhf_lab_analysis.sources.record import Record
+from rlhf_lab_analysis.sources.record import Record, Row
 from tests.support import table_records as made
 from tests.support.report_pages import Texts, data_of
 from tests.support.sweep_tables import of_sweep
@@ -28,11 +34,14 @@ def chunk(round_: int, version: int, steps: int, dropped: bool = False) -> dict[
     }  # fmt: skip
 
 
+def virtual_rounds() -> list[Row]:
+    """Four rounds of a run on a virtual cluster, 30 virtual seconds each."""
+    rounds = enumerate(made.rounds(4), start=1)
+    return [{**row, "virtual_seconds/wall": 30.0 * number} for number, row in rounds]
+
+
 def shown(folder: Path, *rows: dict[str, Any]) -> list[tuple[str, list[tuple[str, float]]]]:
     """Ranges of lengths, and the parts of their bars, of a run with this schedule."""
-    from rlhf_lab_analysis.comparison.selection import cells
-    from rlhf_lab_analysis.report.groups import name_groups
-
     write_rows(folder / "schedule.jsonl", rows)
     tables = made.tables(made.record(place=str(folder)))
     found = lags_of_lengths(name_groups(cells(tables, unjudged=True).cells), [0])
@@ -67,7 +76,7 @@ def test_runs_whose_chunks_have_one_age_a_round_are_left_out(tmp_path: Path) -> 
 
 def test_a_page_draws_virtual_lanes_in_their_own_unit(tmp_path: Path) -> None:
     write_virtual_files(tmp_path)
-    record = made.record(place=str(tmp_path))
+    record = made.record(place=str(tmp_path), rounds=virtual_rounds())
     found = Texts(html(made.tables(record), Options()))
     assert "by the clock of its virtual cluster" in found.text
     assert re.search(r"[\d.]+ virtual s; idle in the whole run: trainer \d+%", found.text)
@@ -114,14 +123,12 @@ def test_a_page_shows_the_tree_of_forks(tmp_path: Path) -> None:
 
 
 def test_the_clock_of_a_virtual_cluster_is_an_axis_with_a_name_of_its_own() -> None:
-    rounds = made.rounds(4)
-    ran = [{**row, "virtual_seconds/wall": 30.0 * n} for n, row in enumerate(rounds, start=1)]
-    text = html(made.tables(made.record(rounds=ran)), Options())
+    text = html(made.tables(made.record(rounds=virtual_rounds())), Options())
     axes = {one["id"]: one["label"] for one in data_of(text)["axes"]}
     assert axes["x/virtual_seconds"] == "wall-clock of the virtual cluster (virtual s)"
     row = Texts(text).row("grpo sync")
     assert "120" in row and "wall-clock, virtual s" in Texts(text).text
-    assert "virtual s" not in Texts(html(made.tables(made.record(rounds=rounds)), Options())).text
+    assert "virtual s" not in Texts(html(made.tables(made.record()), Options())).text
 
 
 def test_a_front_of_virtual_runs_has_virtual_seconds() -> None:
@@ -129,3 +136,20 @@ def test_a_front_of_virtual_runs_has_virtual_seconds() -> None:
     drawn = draw("pareto", of_sweep(sweep, SWEPT, Sweep(sweep).config))
     found = {*drawn.data["x_name"].dropna()}
     assert found == {"x/flops", "x/updates", "x/virtual_seconds"}
+
+
+def test_files_are_read_of_no_more_runs_than_are_drawn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    records = [made.record(f"r{n}", config=made.config(per_round=n)) for n in range(1, 13)]
+    groups = name_groups(cells(made.tables(*records), unjudged=True).cells)
+    read: list[str] = []
+    span = LaneSpan("trainer", "update", 0.0, 1.0, 0, 0)
+
+    def piece_of(group: Group) -> timelines.Piece:
+        read.append(group.title)
+        return timelines.Piece([span], (0, 0), "", "")
+
+    monkeypatch.setattr(timelines, "piece_of", piece_of)
+    (drawn,) = timelines.timelines(groups, range(len(groups)))
+    assert len(groups) == 12 and len(drawn) == len(read) == timelines.MOST_RUNS
