@@ -230,6 +230,10 @@ coverage: $(INSTALLED)  ## how often intervals hold the truth: tables of docs/st
 benchmark: $(INSTALLED)  ## train the tracked benchmark anew below BENCHMARK, and write its tables, docs/benchmark.md and docs/gallery.md (hours)
 	$(BIN)/python -m rlhf_lab_analysis.benchmark --cost
 	$(MAKE) benchmark-sweep SWEEP=off_policy_ladder_nano
+	$(MAKE) benchmark-sweep SWEEP=off_policy_ladder_nano EXTEND=1 \
+		OVERRIDES="tuned=proximal_rloo run.updates_per_round=1,4 stage_seed=range(11,37)"
+	$(MAKE) benchmark-sweep SWEEP=off_policy_ladder_nano EXTEND=1 \
+		OVERRIDES="tuned=online_dpo run.updates_per_round=1,64 stage_seed=range(11,37)"
 	$(MAKE) benchmark-sweep SWEEP=catch_up_nano
 	$(MAKE) benchmark-sweep SWEEP=rate_schedule_nano OVERRIDES="optim.schedule_per=round"
 	$(MAKE) benchmark-sweep SWEEP=policy_scale_nano OVERRIDES="model=nano_m"
