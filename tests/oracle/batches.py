@@ -57,6 +57,8 @@ def ragged_batch(
         max_response_B=torch.full((shape[0],), LIMIT),
         has_reference_B=torch.ones(shape[0], dtype=torch.bool),
         log_ratio_gradient_B=torch.zeros(shape[0], dtype=torch.float64),
+        text_BU=torch.zeros(shape[0], 0, dtype=torch.long),
+        writer_BU=torch.zeros(shape[0], 0, dtype=torch.long),
     )
     return credited(algo, batch, normal((shape[0],), rng))
 

@@ -27,7 +27,7 @@ from hydra_plugins.rlhf_lab_plugin.tracked_sweeper import TrackedSweeper
 from rlhf_lab.cli.arguments import recorded_overrides
 from rlhf_lab.cli.endings import refusals
 from rlhf_lab.cli.status_line import load_libraries
-from rlhf_lab.experiment.checks import check, require_readable_splits, require_working_rewards
+from rlhf_lab.experiment.checks import check, require_readable_splits, require_working_parts
 from rlhf_lab.experiment.config import Config, plain, typed
 from rlhf_lab.experiment.config_schema import read_own_parts, register
 from rlhf_lab.experiment.derived import precision
@@ -110,7 +110,7 @@ def checked(cfg: DictConfig) -> tuple[Config, Console]:
     check(config)
     require_readable_splits(config)
     load_libraries(config.output.quiet)
-    require_working_rewards(config)
+    require_working_parts(config)
     return config, Console(quiet=config.output.quiet)
 
 

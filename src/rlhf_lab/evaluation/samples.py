@@ -7,6 +7,7 @@ from typing import Any
 
 from rlhf_lab.evaluation.measures.intervals import mean
 from rlhf_lab.evaluation.measures.verdicts import Judged
+from rlhf_lab.tasks.episode_metrics import episode_metrics, transcript
 from rlhf_lab.types.data import Metrics, Weights
 from rlhf_lab.types.protocols import Generator, Spreading
 from rlhf_lab.types.reward_protocols import Comparing, Metered, Reward
@@ -45,6 +46,7 @@ def sample_metrics(samples: Sequence[Sample]) -> Metrics:
     return {
         "sample/length": mean([len(sample.tokens) for sample in samples]),
         "sample/eos_rate": mean([float(s.finish is Finish.eos) for s in samples]),
+        **episode_metrics(samples),
     }
 
 
@@ -65,7 +67,7 @@ def text_rows(
             "uid": group.prompt.example.uid,
             "prompt": group.prompt.example.prompt,
             "reference": reference,
-            "sample": group.samples[0].text,
+            "sample": transcript(group.samples[0]),
             "gold": row.gold if row else None,
             "reference_gold": row.reference_gold if row else None,
         }

@@ -27,8 +27,10 @@ from rlhf_lab.experiment.reference_scores import with_known_references
 from rlhf_lab.experiment.sources import Sources
 from rlhf_lab.models.devices import chosen
 from rlhf_lab.rewards.build import RewardContext, build_scorer
+from rlhf_lab.rollout.generators.episodes import EpisodeGenerator
 from rlhf_lab.rollout.generators.hf import HFGenerator
 from rlhf_lab.rollout.generators.options import HFSampling, RoundWeights
+from rlhf_lab.tasks.environment import Episodic
 from rlhf_lab.tasks.protocols import Answering
 from rlhf_lab.tasks.references import reference_groups
 from rlhf_lab.types.randomness import stable_hash, uniforms
@@ -66,6 +68,18 @@ def build_generator(
     )
 
 
+def build_player(
+    config: Config, model: Any, tokenizer: Any, purpose: str, *how: Any, **options: Any
+) -> HFGenerator | EpisodeGenerator:
+    """The generator of `build_generator`, as the writer of episodes where the task has an
+    environment."""
+    generator = build_generator(config, model, tokenizer, purpose, *how, **options)
+    if not isinstance(config.task, Episodic):
+        return generator
+    seed = functools.partial(stable_hash, config.seed, "environment", purpose)
+    return EpisodeGenerator(generator, tokenizer, config.task, seed)
+
+
 def build_reward(
     options: Any,
     config: Config,
@@ -100,11 +114,11 @@ def build_evaluator(
     policy, sampling_model = copy.deepcopy(reference), copy.deepcopy(reference)
     device = chosen(config.engine.device, "engine.device")
     prompts = build_eval_prompts(config, tokenizer, config.eval.most_prompts[1])
-    sampled = build_generator(config, sampling_model, tokenizer, "evaluation")
+    sampled = build_player(config, sampling_model, tokenizer, "evaluation")
     judged = sampled
     how = config.eval.temperature or config.generator.temperature, judged_tokens(config)
     if how != (config.generator.temperature, response_tokens(config)):
-        judged = build_generator(config, sampling_model, tokenizer, "evaluation", *how)
+        judged = build_player(config, sampling_model, tokenizer, "evaluation", *how)
     threads = config.eval.threads
     references: list[Group] = []
     if has_references(config):

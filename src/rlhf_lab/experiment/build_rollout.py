@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from rlhf_lab.experiment.build import build_generator, build_reward
+from rlhf_lab.experiment.build import build_player, build_reward
 from rlhf_lab.experiment.build_prompts import build_rollout_prompts, build_selection
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.experiment.derived import chunks_per_round, pairs_file, response_tokens
@@ -89,7 +89,7 @@ def rollout_generator(
     else:
         own = load_policy(sources.policy, None, config.seed)[0]
     rounding = config.generator.round_weights
-    return build_generator(config, own, tokenizer, "rollout", round_weights=rounding)
+    return build_player(config, own, tokenizer, "rollout", round_weights=rounding)
 
 
 def build_server(config: Config) -> Command:

@@ -32,6 +32,7 @@ from rlhf_lab.experiment.checks_devices import (
     check_workspace,
     full_precision,
 )
+from rlhf_lab.experiment.checks_episodes import check_episodes, require_working_environment
 from rlhf_lab.experiment.checks_models import (
     check_adapters,
     check_lengths,
@@ -116,6 +117,7 @@ RULES: tuple[Callable[[Config], None], ...] = (
     check_threads,
     check_judge,
     check_references,
+    check_episodes,
     check_lengths,
     check_rules,
     check_proxy,
@@ -167,9 +169,10 @@ def require_readable_splits(config: Config) -> None:
         pair_examples(Path(path), key)
 
 
-def require_working_rewards(config: Config) -> None:
-    """Score one reference answer by every function of the user's own, so that one that cannot is
-    refused before the first step."""
+def require_working_parts(config: Config) -> None:
+    """Score one reference answer by every function of the user's own, and begin an episode of the
+    task's environment, so that one that cannot is refused before the first step."""
+    require_working_environment(config)
     example = config.task.examples(Split.train)[0]
     for key in ("reward", "judge"):
         for place, part in named_parts(key, getattr(config, key)):

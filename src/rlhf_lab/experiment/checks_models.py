@@ -7,6 +7,7 @@ from typing import Any
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.experiment.derived import (
     judged_tokens,
+    observation_tokens,
     response_tokens,
     sft_tokens,
     trains_proxy,
@@ -58,6 +59,7 @@ def check_lengths(config: Config) -> None:
     check_cut(config)
     prompt = config.task.max_prompt_tokens
     response = max(response_tokens(config), judged_tokens(config), sft_tokens(config) - prompt)
+    response += observation_tokens(config)
     length = prompt + response
     for key, model in models.items():
         if model.context is not None and length > model.context:
@@ -82,6 +84,7 @@ def check_context(config: Config, model: Any, longest: int = 0) -> None:
     """The same for a loaded model, whose context is known now. longest: tokens of a row of SFT."""
     context = getattr(model.config, "max_position_embeddings", None)
     needed = max(config.task.max_prompt_tokens + response_tokens(config), longest)
+    needed += observation_tokens(config)
     if context is not None and needed > context:
         raise UserError(
             f"task.max_prompt_tokens={config.task.max_prompt_tokens} plus responses of "

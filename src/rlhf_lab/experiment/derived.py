@@ -17,6 +17,7 @@ from rlhf_lab.models.sampling import GenerationSettings
 from rlhf_lab.rewards.nobody import NoJudge
 from rlhf_lab.rewards.options import num_proxies
 from rlhf_lab.rollout.generators.vllm.server_options import VLLMServerSampling
+from rlhf_lab.tasks.environment import Episodic
 from rlhf_lab.tasks.protocols import Referencing, Verifiable
 from rlhf_lab.training.engines.ranks import world_size
 
@@ -26,6 +27,12 @@ PROBE_EVERY_ON_GPU = 10
 def response_tokens(config: Config) -> int:
     """Longest response, the end token included."""
     return config.generator.max_new_tokens or int(config.task.max_response_tokens)
+
+
+def observation_tokens(config: Config) -> int:
+    """What the environment of an episode may write at most; 0 for a task without one."""
+    task = config.task
+    return task.max_turns * task.max_observation_tokens if isinstance(task, Episodic) else 0
 
 
 def sft_response_tokens(config: Config) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,13 +22,17 @@ from rlhf_lab.models.pretrained import PretrainedModel
 from rlhf_lab.models.reward_model import load_reward_model, reward_model_from, save_reward_model
 from rlhf_lab.models.scratch import ScratchModel
 from rlhf_lab.models.without_weights import with_parameters, without_weights
+from rlhf_lab.rollout.generators.open_episode import episode_limits
 from rlhf_lab.runs.trackers.console import Console
+from rlhf_lab.tasks.environment import Episodic
 from rlhf_lab.tasks.references import reference_sample
 from rlhf_lab.training.engines.policy_with_values import PolicyWithValues
 from rlhf_lab.training.stages.calibration import write_calibration
+from rlhf_lab.training.stages.demonstrations import Demonstrations
 from rlhf_lab.training.stages.reward_model import pair_gaps, train_reward_model
 from rlhf_lab.training.stages.scored_rows import ScoreNetwork
-from rlhf_lab.training.stages.sft import train_sft
+from rlhf_lab.training.stages.sft import Answers, cut_references, train_sft
+from rlhf_lab.training.stages.sft_options import SFTOptions
 from rlhf_lab.training.stages.strength import strength_metrics, vote
 from rlhf_lab.types.randomness import stable_hash
 from rlhf_lab.types.samples import Split
@@ -59,12 +64,24 @@ def make_sft(
             tokenizer,
             train,
             [held_out[index] for index in range(num)],
-            sft_response_tokens(config),
+            answers_of(config, tokenizer, options),
             options,
             bar,
         )
     save_policy(with_parameters(shape, weights.state), tokenizer, folder)
     return metrics
+
+
+def answers_of(config: Config, tokenizer: Any, options: SFTOptions) -> Answers:
+    """What SFT learns: reference answers, or demonstrations of episodes."""
+    limit = sft_response_tokens(config)
+    if not isinstance(config.task, Episodic):
+        return functools.partial(
+            cut_references, tokenizer=tokenizer, max_response_tokens=limit, options=options
+        )
+    seed = functools.partial(stable_hash, config.seed, "environment", "sft")
+    limits = episode_limits(config.task, limit)
+    return Demonstrations(config.task, tokenizer, limits, seed).groups
 
 
 def make_initial(config: Config, model: ScratchModel, folder: Path) -> dict[str, float]:

@@ -75,6 +75,7 @@ CLASSES: dict[str, dict[str, str]] = {
         "tasks",
         "tldr_nano.TldrNano",
         "arithmetic.Arithmetic",
+        "ask_nano.AskNano",
         "gsm8k.Gsm8k",
         "ifeval.IFEval",
         "instructions.Instructions",
@@ -82,6 +83,7 @@ CLASSES: dict[str, dict[str, str]] = {
         "no_robots.NoRobots",
         "reasoning_gym.ReasoningGym",
         "tldr.Tldr",
+        "tool_arithmetic.ToolArithmetic",
     )
     | {"prompts": "tasks.own_prompts.OwnPrompts"},
     "reward": {
@@ -93,6 +95,7 @@ CLASSES: dict[str, dict[str, str]] = {
         "combined": "rewards.combined.CombinedReward",
         "per_task": "rewards.per_task.PerTaskReward",
         "endpoint": "rewards.judge.options.EndpointReward",
+        "environment": "rewards.environment.EnvironmentReward",
         "none": "rewards.nobody.NoJudge",
     },
     "model": {

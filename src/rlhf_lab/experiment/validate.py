@@ -8,7 +8,7 @@ from time import perf_counter
 
 from rlhf_lab.evaluation.options import Validate
 from rlhf_lab.evaluation.validator import Validator
-from rlhf_lab.experiment.build import build_evaluator, build_generator, build_proxy
+from rlhf_lab.experiment.build import build_evaluator, build_player, build_proxy
 from rlhf_lab.experiment.build_prompts import build_eval_prompts
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.experiment.policy_loader import PolicyLoader
@@ -26,7 +26,7 @@ def build_validator(config: Config, sources: Sources, loader: PolicyLoader) -> V
     model, tokenizer = loader.read(sources.policy, config.seed)
     options = config.eval
     return Validator(
-        build_generator(
+        build_player(
             config,
             copy.deepcopy(model),
             tokenizer,

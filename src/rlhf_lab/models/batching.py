@@ -12,8 +12,10 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from rlhf_lab.types.data import Batch, Credit, Reduction
-from rlhf_lab.types.samples import Group, Steps
+from rlhf_lab.types.data import Batch, Credit, Reduction, Writer
+from rlhf_lab.types.samples import Group, Sample, Steps
+
+TEXT_COLUMNS = ("text_BU", "writer_BU")
 
 
 def pad_left(rows: Sequence[Sequence[int]], fill: int) -> tuple[Tensor, Tensor]:
@@ -75,7 +77,25 @@ def collate(groups: Sequence[Group], pad_id: int, limit: int = 0) -> Batch:
         max_response_B=torch.full((len(rows),), limit or mask_BT.shape[1]),
         has_reference_B=torch.ones(len(rows), dtype=torch.bool),
         log_ratio_gradient_B=torch.zeros(len(rows)),
+        **text_columns([sample for _, _, sample in rows], pad_id),
     )
+
+
+def text_columns(samples: Sequence[Sample], pad_id: int) -> dict[str, Tensor]:
+    """`text_BU` and `writer_BU` of a batch; without columns if no environment wrote anything."""
+    if not any(sample.episode and sample.episode.observed for sample in samples):
+        return {name: torch.zeros(len(samples), 0, dtype=torch.long) for name in TEXT_COLUMNS}
+    whose = [
+        [
+            Writer.environment if is_observed else Writer.policy
+            for is_observed, tokens in sample.pieces()
+            for _ in tokens
+        ]
+        for sample in samples
+    ]
+    writer_BU = pad_right(whose, torch.long)
+    text_BU = pad_right([sample.all_tokens for sample in samples], torch.long)
+    return {"text_BU": text_BU.masked_fill(writer_BU == 0, pad_id), "writer_BU": writer_BU}
 
 
 def steps_of(group: Group) -> Sequence[Steps]:

@@ -17,7 +17,7 @@ from torch.utils.checkpoint import checkpoint
 
 from rlhf_lab.models.top_tokens import Asked, top_columns
 from rlhf_lab.models.value_model import expected
-from rlhf_lab.types.data import Batch, PolicyOutput
+from rlhf_lab.types.data import Batch, PolicyOutput, Writer
 
 # Config fields of transformers by which a model caps its logits.
 CAPS = ("final_logit_softcapping", "output_logits_soft_cap")
@@ -40,10 +40,28 @@ class TokenRows(NamedTuple):
 
 
 def token_rows(batch: Batch) -> TokenRows:
-    """The columns of a batch that models read."""
-    return TokenRows(
-        batch.prompt_BS, batch.prompt_mask_BS, batch.response_BT, batch.mask_BT, batch.group_B
-    )
+    """The columns of a batch that models read: all text, where an environment wrote some of it.
+    What is found for its U columns, `of_policy` brings to the T columns of the response."""
+    prompt_BS, mask_BS, group_B = batch.prompt_BS, batch.prompt_mask_BS, batch.group_B
+    if not batch.has_environment:
+        return TokenRows(prompt_BS, mask_BS, batch.response_BT, batch.mask_BT, group_B)
+    is_text_BU = (batch.writer_BU > 0).to(batch.mask_BT.dtype)
+    return TokenRows(prompt_BS, mask_BS, batch.text_BU, is_text_BU, group_B)
+
+
+def of_policy(output: PolicyOutput, batch: Batch) -> PolicyOutput:
+    """What a pass over `token_rows` found, at the tokens that the policy wrote alone."""
+    if not batch.has_environment:
+        return output
+    columns = {name: value for name, value in vars(output).items() if value is not None}
+    return replace(output, **{name: policy_columns(columns[name], batch) for name in columns})
+
+
+def policy_columns(found_BU: Tensor, batch: Batch) -> Tensor:
+    """Numbers of all text, BU (or BUK), at the tokens that the policy wrote, BT (or BTK)."""
+    if not batch.has_environment:
+        return found_BU
+    return in_rows(found_BU[batch.writer_BU == Writer.policy], batch.mask_BT)
 
 
 def asked_top(batch: Batch | TokenRows) -> Asked | None:

@@ -17,7 +17,14 @@ from torch.nn.functional import scaled_dot_product_attention
 from rlhf_lab.models.agreement import reads_as_plain
 from rlhf_lab.models.batching import pad_left
 from rlhf_lab.models.devices import device_of
-from rlhf_lab.models.forward import TokenRows, in_rows, inputs, positions, token_rows
+from rlhf_lab.models.forward import (
+    TokenRows,
+    in_rows,
+    inputs,
+    policy_columns,
+    positions,
+    token_rows,
+)
 from rlhf_lab.models.layer_stack import Stack, stack_of
 from rlhf_lab.models.rotary import signed, turned
 from rlhf_lab.types.data import Batch
@@ -122,7 +129,8 @@ def response_logps(
         logits_NV = stack.head(response_states(stack, rows)).float()
     token_N1 = rows.response_BT[is_token_BT].unsqueeze(1)
     logps = (torch.log_softmax(logits_NV / t, dim=-1) for t in temperatures)
-    return [in_rows(logp_NV.gather(1, token_N1).squeeze(1), rows.mask_BT) for logp_NV in logps]
+    found = (in_rows(logp_NV.gather(1, token_N1).squeeze(1), rows.mask_BT) for logp_NV in logps)
+    return [policy_columns(logp_BU, batch) for logp_BU in found]
 
 
 def last_token_outputs(stack: Stack, rows: Sequence[Sequence[int]], size: int) -> Tensor:

@@ -23,8 +23,8 @@ class Microbatch:
     @property
     def padded_tokens(self) -> int:
         """Tokens that a model reads, padding included."""
-        width = self.batch.prompt_BS.shape[1] + self.batch.response_BT.shape[1]
-        return len(self.batch) * width
+        behind = self.batch.text_BU if self.batch.has_environment else self.batch.response_BT
+        return len(self.batch) * (self.batch.prompt_BS.shape[1] + behind.shape[1])
 
 
 def micro_batches(batch: Batch, max_rows: int) -> Iterator[Batch]:
@@ -61,7 +61,8 @@ def group_bounds(batch: Batch) -> list[tuple[int, int]]:
 
 
 class GroupSize(NamedTuple):
-    """The longest prompt and the longest response of a group's rows, and how many rows it has."""
+    """The longest prompt and the longest response of a group's rows, with what an environment
+    wrote in it, and how many rows it has."""
 
     prompt: int
     response: int
@@ -75,7 +76,7 @@ class GroupSize(NamedTuple):
 
 def group_sizes(batch: Batch) -> list[GroupSize]:
     """The size of every group."""
-    prompt_B, response_B = batch.prompt_mask_BS.sum(dim=1), batch.mask_BT.sum(dim=1)
+    prompt_B, response_B = batch.prompt_mask_BS.sum(dim=1), batch.read_length_B
     return [
         GroupSize(int(prompt_B[a:b].max()), int(response_B[a:b].max()), b - a)
         for a, b in group_bounds(batch)
@@ -123,11 +124,18 @@ def trim(batch: Batch, start: int, end: int) -> Batch:
     """Rows start..end, without the columns in which all of them are padding."""
     part = {name: tensor[start:end] for name, tensor in vars(batch).items()}
     first = int(part["prompt_mask_BS"].any(dim=0).float().argmax())
-    is_used_T = (part["mask_BT"] > 0).any(dim=0)
-    last = int(is_used_T.nonzero().max()) + 1 if is_used_T.any() else 0
+    last, last_of_text = used_columns(part["mask_BT"]), used_columns(part["writer_BU"])
     for name, tensor in part.items():
         if name.endswith("_BS"):
             part[name] = tensor[:, first:]
         elif name.endswith("_BT"):
             part[name] = tensor[:, :last]
+        elif name.endswith("_BU"):
+            part[name] = tensor[:, :last_of_text]
     return Batch(**part)
+
+
+def used_columns(mask: Tensor) -> int:
+    """How many of the first columns any row uses."""
+    is_used = (mask > 0).any(dim=0)
+    return int(is_used.nonzero().max()) + 1 if is_used.any() else 0

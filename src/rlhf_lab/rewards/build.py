@@ -15,6 +15,7 @@ from rlhf_lab.models.reward_model import chosen_label, load_reward_model
 from rlhf_lab.rewards.combined import CombinedReward, CombinedScorer
 from rlhf_lab.rewards.encoding import chat_encoder, encoder, steps_encoder
 from rlhf_lab.rewards.ensemble import EnsembleReward, EnsembleScorer
+from rlhf_lab.rewards.environment import EnvironmentReward, EnvironmentScorer
 from rlhf_lab.rewards.fields import AUTO
 from rlhf_lab.rewards.function import FunctionJudge, FunctionReward
 from rlhf_lab.rewards.judge.cache import JudgeCache
@@ -130,6 +131,10 @@ def build_endpoint(options: EndpointReward, context: RewardContext) -> Reward:
     return JudgeScorer(options, JudgeCalls(options, options.api_key(), cache), context.reference)
 
 
+def build_environment(options: EnvironmentReward, context: RewardContext) -> Reward:
+    return EnvironmentScorer()
+
+
 def build_nobody(options: NoJudge, context: RewardContext) -> Reward:
     raise UserError(
         "judge=none: nobody judges here, and this needs a judge: pass reward@judge=function "
@@ -146,5 +151,6 @@ BUILDERS: dict[type, Callable[[Any, RewardContext], Reward]] = {
     PerTaskReward: build_per_task,
     EndpointReward: build_endpoint,
     StepsReward: build_steps,
+    EnvironmentReward: build_environment,
     NoJudge: build_nobody,
 }

@@ -168,8 +168,12 @@ def written_tokens(chunk: Chunk, groups: Sequence[Group]) -> dict[str, int]:
     else:
         # Offline samples were there before: no prompt is read for them.
         read = sum(len(group.prompt.tokens) for group in groups if not is_offline(group))
-    return {
-        "prefill_tokens": read,
+    episodes = [sample.episode for sample in samples if sample.episode]
+    counts = {
+        "prefill_tokens": read + sum(episode.reread_tokens for episode in episodes),
         "generated_tokens": sum(len(sample.tokens) for sample in samples) - begun,
         "offline_tokens": offline,
     }
+    if episodes:
+        counts["observed_tokens"] = sum(episode.observed_tokens for episode in episodes)
+    return counts

@@ -146,8 +146,10 @@ ROUND = tuple(
         ("total/completions", "", "Completions so far."),
         ("total/flops", "FLOPs", "Estimate for generation, scoring, reading and training."),
         ("total/generated_tokens", TOKENS, "Response tokens of the rounds that were taken."),
-        ("total/prefill_tokens", TOKENS, "Prompt tokens read by generators."),
-        ("total/trained_tokens", TOKENS, "Tokens read by updates, prompts included."),
+        ("total/prefill_tokens", TOKENS, "Tokens that generators read: prompts, and where turns or "
+         "segments begin all that stands before."),
+        ("total/trained_tokens", TOKENS, "Tokens read by updates, prompts and observations "
+         "included."),
         ("total/reference_tokens", TOKENS, "Tokens read by the reference model."),
         ("total/reread_tokens", TOKENS, "Tokens read again by the policy at the round's start, "
          "or by the version that wrote them."),
@@ -160,6 +162,7 @@ ROUND = tuple(
         ("total/unscored_tokens", TOKENS, "Generated tokens of groups without a reward."),
         ("total/replayed_tokens", TOKENS, "Response tokens of repeated groups, run.buffer_rounds."),
         ("total/dropped_tokens", TOKENS, "Generated tokens dropped as too old."),
+        ("total/observed_tokens", TOKENS, "Tokens that environments wrote between turns."),
         ("total/offline_tokens", TOKENS, "Tokens from a fixed set, which nobody generated."),
         ("total/unscored_groups", "", "Groups without a reward so far."),
         ("total/dropped_groups", "", "Groups dropped as too old so far."),
@@ -202,6 +205,7 @@ EVALUATION = tuple(
         ("majority/at_*", SHARE, "Prompts whose most frequent answer of k is right, and bounds."),
         ("sample/length", TOKENS, "Mean length of responses."),
         ("sample/eos_rate", SHARE, "Responses that end with the end token."),
+        ("episode/*", "", "Means over episodes: as in metrics.jsonl."),
         ("stage/sft_loss", "nats a token", "Held-out loss of the SFT that the run started from."),
         ("stage/proxy_accuracy", SHARE, "Held-out accuracy of its proxies, their mean."),
         ("kl/sft_k1", NATS_SEQUENCE, "KL from the judged version to SFT."),

@@ -11,7 +11,7 @@ from hydra.errors import HydraException
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
 
-from rlhf_lab.experiment.checks import check, require_readable_splits, require_working_rewards
+from rlhf_lab.experiment.checks import check, require_readable_splits, require_working_parts
 from rlhf_lab.experiment.checks_devices import check_trainers
 from rlhf_lab.experiment.config import Config, plain
 from rlhf_lab.experiment.derived import num_devices, timing_settings
@@ -101,7 +101,7 @@ def check_config(context: Context, config: Config, checked: set[str]) -> None:
     data = config_hash({"task": plain(config.task), "reward": plain(config.reward)})
     if data not in checked:
         require_readable_splits(config)
-        require_working_rewards(config)
+        require_working_parts(config)
         checked.add(data)
 
 

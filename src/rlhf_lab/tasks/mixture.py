@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from rlhf_lab.tasks import fields
+from rlhf_lab.tasks.environment import Episodic
 from rlhf_lab.tasks.lazy_rows import LazyRows
 from rlhf_lab.tasks.protocols import Edited, Shortening
 from rlhf_lab.types import limits
@@ -118,6 +119,11 @@ class Mixture(limits.Limited, key="task"):
 def refuse_unmixable(name: str, task: Any) -> None:
     """Refuse what a mixture cannot hold. Raises UserError."""
     place = f"task.tasks.{name}"
+    if isinstance(task, Episodic):
+        raise UserError(
+            f"{place}={task.name}: a mixture has no episodes of several turns; pass "
+            f"task={task.name} by itself"
+        )
     for key in ("drop_long", "chat_template", "chat"):
         if getattr(task, key, False):
             raise UserError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from rlhf_lab.types.randomness import stable_hash
@@ -120,9 +120,16 @@ def facts_of(world_seed: int, split: Split, index: int) -> tuple[Facts, random.R
     return facts, rng
 
 
-def render_post(facts: Facts, num_distractors: int, rng: random.Random) -> str:
-    """A post of at most MAX_PROMPT words that states all facts, in any order, among distractors."""
-    sentences = [rng.choice(options).format(**facts) for options in SENTENCES.values()]
+def render_post(
+    facts: Facts, num_distractors: int, rng: random.Random, unstated: Collection[str] = ()
+) -> str:
+    """A post of at most MAX_PROMPT words that states all facts but those of the slots `unstated`,
+    in any order, among distractors."""
+    sentences = [
+        rng.choice(options).format(**facts)
+        for stated, options in SENTENCES.items()
+        if stated not in unstated
+    ]
     fixed = f"{rng.choice(SUBREDDITS)} post :", "tl;dr :"
     room = MAX_PROMPT - sum(len(text.split()) for text in (*sentences, *fixed))
     for _ in range(num_distractors):

@@ -11,7 +11,7 @@ from rlhf_lab.rollout.chunk_states import Queued, QueuedChunk
 from rlhf_lab.rollout.open_groups import OpenGroup
 from rlhf_lab.training.replay import StoredGroup
 from rlhf_lab.types.rollouts import Chunk, GeneratorReport, Rollout, Span
-from rlhf_lab.types.samples import Finish, Group, Prompt, Sample, Steps
+from rlhf_lab.types.samples import Episode, Finish, Group, Prompt, Sample, Steps
 
 
 def queue_row(queued: Queued) -> dict[str, Any]:
@@ -125,4 +125,17 @@ def samples(rows: Sequence[Mapping[str, Any]]) -> Iterator[Sample]:
             finish=Finish(row["finish"]),
             text=row["text"],
             versions=tuple(row["versions"]),
+            episode=episode(row["episode"]) if row.get("episode") else None,
         )
+
+
+def episode(row: Mapping[str, Any]) -> Episode:
+    """The episode of a sample; checkpoints from before there were episodes have none."""
+    return Episode(
+        observed=tuple((place, tuple(tokens)) for place, tokens in row["observed"]),
+        turns=steps(row["turns"]),
+        transcript=tuple((writer, text) for writer, text in row["transcript"]),
+        info=row["info"],
+        is_done=row["is_done"],
+        reread_tokens=row["reread_tokens"],
+    )

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from rlhf_lab.models.batching import steps_of
 from rlhf_lab.runs.rollouts import RolloutSample
+from rlhf_lab.tasks.episode_metrics import transcript
 from rlhf_lab.types.data import Credit
 from rlhf_lab.types.run_options import RunOptions
 from rlhf_lab.types.samples import OFFLINE, Group
@@ -45,7 +46,7 @@ def rollout_sample(
         uid=example.uid,
         sample=number,
         prompt=example.prompt,
-        response=sample.text,
+        response=transcript(sample),
         reward=group.rewards[number],
         credit=total / length if length else 0.0,
         is_kept=bool(credit.keep_B[row]),

@@ -10,6 +10,7 @@ from torch import Tensor
 from rlhf_lab.algos import off_policy
 from rlhf_lab.models.batching import rewards_of
 from rlhf_lab.rollout.chunk_states import RoundRollouts
+from rlhf_lab.tasks.episode_metrics import episode_metrics
 from rlhf_lab.types.data import Batch, Credit, Metrics, UpdateResult
 from rlhf_lab.types.run_options import RunOptions
 from rlhf_lab.types.samples import MIXED_TASK, OFFLINE, Finish, Group
@@ -95,7 +96,7 @@ def sample_metrics(
     }
     if len(drawn) < len(samples):
         metrics["sample/offline"] = 1 - len(drawn) / len(samples)
-    metrics |= task_rewards(groups)
+    metrics |= task_rewards(groups) | episode_metrics(samples)
     dropped = [s for r in rollouts.dropped for group in r.groups for s in group.samples]
     if dropped:
         round_ = rollouts.schedule[0]["round"]

@@ -41,5 +41,6 @@ def with_reference(batch: Batch, reference_BT: Tensor) -> Batch:
 
 
 def count_tokens(batch: Batch) -> int:
-    """Prompt and response tokens of the rows, without padding."""
-    return int(batch.prompt_mask_BS.sum() + batch.mask_BT.sum())
+    """Tokens of the rows that models read, without padding: prompts, responses, and what an
+    environment wrote between their tokens."""
+    return int(batch.prompt_mask_BS.sum() + batch.read_length_B.sum())

@@ -4,6 +4,7 @@ Tensor names end in their shape:
 
     P prompts (groups)   G samples of one group   B rows = P * G
     S prompt tokens, left-padded   T response tokens, right-padded   V vocabulary
+    U response tokens and those of an environment between them, right-padded
     H bins of a histogram of values   K tokens of the reference's distribution before a token
 
 A sample written by weight version w and trained on in round v has a lag of v - w rounds.
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
+from enum import IntEnum, StrEnum
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -108,6 +109,14 @@ class Weights:
         return self
 
 
+class Writer(IntEnum):
+    """Whose a token of `Batch.text_BU` is."""
+
+    padding = 0
+    policy = 1
+    environment = 2
+
+
 @dataclass(frozen=True)
 class Batch:
     """Rows of whole groups, in group order, as tensors. Padding is 0 in every mask and weight.
@@ -123,6 +132,9 @@ class Batch:
     token, a part of the row's reward. group_B: number of the row's group. version_B: oldest weight
     version that wrote the row. max_response_B: response limit in tokens. has_reference_B: False
     where the reference was not run; its log-probs are then those of the behaviour.
+    text_BU: what stands behind the prompt where an environment wrote some of it; writer_BU: whose
+    each token is (see Writer). Without an environment U is 0, and the response is all there is. All
+    columns T are of response tokens, which the policy wrote, whatever stands between them.
     log_ratio_gradient_B: for an algorithm that asks, else 0: log of the norm of the gradient of the
     response's ratio, policy at the round's start over behaviour, by what is trained of the policy.
     """
@@ -146,9 +158,22 @@ class Batch:
     max_response_B: Tensor
     has_reference_B: Tensor
     log_ratio_gradient_B: Tensor
+    text_BU: Tensor
+    writer_BU: Tensor
 
     def __len__(self) -> int:
         return int(self.response_BT.shape[0])
+
+    @property
+    def has_environment(self) -> bool:
+        """Whether an environment wrote some of what stands behind the prompts."""
+        return self.text_BU.shape[1] > 0
+
+    @property
+    def read_length_B(self) -> Tensor:
+        """Tokens behind the prompt that models read, B."""
+        read_BU = self.writer_BU > 0 if self.has_environment else self.mask_BT
+        return read_BU.sum(dim=1)
 
     def rows(self, index_B: Tensor) -> Batch:
         """The rows selected by an index or boolean tensor, in that order."""

@@ -6,7 +6,7 @@ Imports no torch, so that child processes of time-limited rewards start at once.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
@@ -63,12 +63,44 @@ class Prompt:
 
 
 @dataclass(frozen=True)
+class Episode:
+    """What an environment did between the turns of a sample.
+
+    observed: (number of response tokens before it, its tokens) of each observation that was read.
+    turns: (last response token, reward) of each turn. transcript: the texts of all actions and
+    observations, with "policy" or "environment" as their writers. info: sums over the turns of the
+    environment's own numbers. is_done: whether the environment ended it, and not a limit.
+    reread_tokens: tokens that generation read anew where turns began.
+    """
+
+    observed: tuple[tuple[int, tuple[int, ...]], ...] = ()
+    turns: Steps = ()
+    transcript: tuple[tuple[str, str], ...] = ()
+    info: Mapping[str, float] = field(default_factory=dict)
+    is_done: bool = False
+    reread_tokens: int = 0
+
+    @property
+    def reward(self) -> float:
+        """The sum over its turns."""
+        return sum(reward for _, reward in self.turns)
+
+    @property
+    def observed_tokens(self) -> int:
+        """Tokens of all observations."""
+        return sum(len(tokens) for _, tokens in self.observed)
+
+
+@dataclass(frozen=True)
 class Sample:
     """A completion: response tokens (with the end token, if written), log-probs and versions.
 
     logps: natural, of each token under the policy that wrote it, at the sampling temperature.
     version: that policy's weight version. versions: one per token if the weights changed midway;
     `version` is then the first and oldest.
+    episode: of a sample of several turns. Its response tokens are those of all actions, each with
+    its end token, and `text` is the last action; what the policy read between them is in
+    `Episode.observed`, so that whatever is counted of response tokens is of the policy's own.
     An offline sample comes from outside of the run: its logps are NaN, which the loop replaces by
     the reference's, and its version is 0, or OFFLINE in rounds that have samples of the run too.
     """
@@ -79,6 +111,7 @@ class Sample:
     finish: Finish
     text: str
     versions: tuple[int, ...] = ()
+    episode: Episode | None = None
 
     def continued(
         self,
@@ -98,7 +131,24 @@ class Sample:
             finish=finish,
             text=text,
             versions=() if all_versions[0] == all_versions[-1] else all_versions,
+            episode=self.episode,
         )
+
+    def pieces(self) -> Iterator[tuple[bool, tuple[int, ...]]]:
+        """What stands behind the prompt, in order: whether the environment wrote it, and tokens."""
+        start = 0
+        for end, tokens in self.episode.observed if self.episode else ():
+            if end > start:
+                yield False, self.tokens[start:end]
+            yield True, tokens
+            start = end
+        if start < len(self.tokens):
+            yield False, self.tokens[start:]
+
+    @property
+    def all_tokens(self) -> tuple[int, ...]:
+        """Everything that stands behind the prompt: the policy's tokens and the environment's."""
+        return tuple(token for _, tokens in self.pieces() for token in tokens)
 
     @property
     def newest_version(self) -> int:

@@ -60,13 +60,13 @@ class HFGenerator:
         max_new_tokens: int,
         uniforms: Uniforms,
     ) -> None:
-        self._device = chosen(sampling.device, "generator.device")
-        own = sampling.dtype_on(self._device.type, str(model.dtype).removeprefix("torch."))
-        self._model = with_parameters_in(model.eval().to(self._device), getattr(torch, own))
+        self.device = chosen(sampling.device, "generator.device")
+        own = sampling.dtype_on(self.device.type, str(model.dtype).removeprefix("torch."))
+        self._model = with_parameters_in(model.eval().to(self.device), getattr(torch, own))
         self._tokenizer = tokenizer
         self._sampling = sampling
-        self._max_new_tokens = max_new_tokens
-        self._uniforms = uniforms
+        self.max_new_tokens = max_new_tokens
+        self.uniforms = uniforms
         self._loaded: Weights | None = None
         self._rounding = WeightRounding(self._model, sampling.round_weights)
         with torch_threads(sampling.threads):
@@ -81,8 +81,8 @@ class HFGenerator:
     @property
     def settings(self) -> GeneratorSettings:
         """Those of its like on another process's device of the same kind."""
-        sampling = replace(self._sampling, device=self._device.type)
-        return GeneratorSettings(self._tokenizer, sampling, self._max_new_tokens, self._uniforms)
+        sampling = replace(self._sampling, device=self.device.type)
+        return GeneratorSettings(self._tokenizer, sampling, self.max_new_tokens, self.uniforms)
 
     @property
     def is_float32(self) -> bool:
@@ -92,19 +92,27 @@ class HFGenerator:
 
     def generate(self, feed: WeightFeed, chunk: Chunk) -> tuple[Group, ...]:
         """Samples of every prompt of the chunk, K each, with their behaviour log-probs."""
+        rows = self._rows(chunk)
+        return self._groups(chunk, rows, self.write(feed, rows))
+
+    def write(self, feed: WeightFeed, rows: Rows) -> WrittenTokens:
+        """Write all rows until they end or the random numbers do.
+
+        New weights continue with the cache that old ones computed (in-flight updates,
+        arXiv:2509.19128); log-probs are of the distribution that was sampled from.
+        """
         with (
             torch_threads(self._sampling.threads),
             torch.inference_mode(),
             memory_for("generation", f"generator.chunk_groups={self._sampling.chunk_groups}"),
         ):
-            rows = self._rows(chunk)
-            written = self._write(feed, rows)
+            written = self._writer.write(rows, lambda step: self._load(feed.at(step)))
             if bool(written.logp_BT.isnan().any()):  # elsewhere NaN: the writer is unknown
                 raise FloatingPointError(
                     f"the policy's log-probs are NaN at version {written.versions[0]}: no sample "
                     "was made"
                 )
-        return self._groups(chunk, rows, written)
+        return written
 
     def take(self, version: int, tensors: Iterable[tuple[str, Tensor]]) -> Weights:
         """Load a version that arrives tensor by tensor, none of which is kept. Returns what
@@ -116,6 +124,15 @@ class HFGenerator:
         self._loaded = Weights(version, {})
         return self._loaded
 
+    def length(self, tokens: Sequence[int]) -> tuple[int, bool]:
+        """How many of these tokens are written, an end token included, and whether one is there."""
+        eos = self._tokenizer.eos_token_id
+        return (tokens.index(eos) + 1, True) if eos in tokens else (len(tokens), False)
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """The text of tokens, without special ones."""
+        return self._tokenizer.decode(tokens, skip_special_tokens=True)
+
     def report(self) -> GeneratorReport:
         """Once: why transformers decodes although the lean loop was allowed to."""
         notes, self._note = (self._note,) if self._note else (), ""
@@ -126,19 +143,19 @@ class HFGenerator:
         size, begun = chunk.group_size, chunk.begun
         numbers = [n for n, s in enumerate(chunk.samples) if s.finish is Finish.unfinished]
         start = len(chunk.samples[numbers[0]].tokens)
-        stop = chunk.stop(self._max_new_tokens)
+        stop = chunk.stop(self.max_new_tokens)
         texts = [prompt.tokens for prompt in chunk.prompts]
         if begun:
             texts = [texts[n // size] + begun[n].tokens for n in numbers]
-        drawn = [self._uniforms(chunk.prompts[n // size].id, n % size, stop) for n in numbers]
+        drawn = [self.uniforms(chunk.prompts[n // size].id, n % size, stop) for n in numbers]
         number_B = torch.tensor(numbers)
         return Rows(
             texts=texts,
             repeats=1 if begun else size,
             number_B=number_B,
             start=start,
-            uniform_BT=torch.from_numpy(np.stack(drawn)[:, start:]).to(self._device),
-            is_greedy_B=(number_B % size == size - 1).to(self._device) if chunk.greedy else None,
+            uniform_BT=torch.from_numpy(np.stack(drawn)[:, start:]).to(self.device),
+            is_greedy_B=(number_B % size == size - 1).to(self.device) if chunk.greedy else None,
         )
 
     def _load(self, weights: Weights) -> int:
@@ -148,14 +165,6 @@ class HFGenerator:
             load_weights(self._model, self._rounding(weights))
             self._loaded = weights
         return weights.version
-
-    def _write(self, feed: WeightFeed, rows: Rows) -> WrittenTokens:
-        """Write all rows until they end or the random numbers do.
-
-        New weights continue with the cache that old ones computed (in-flight updates,
-        arXiv:2509.19128); log-probs are of the distribution that was sampled from.
-        """
-        return self._writer.write(rows, lambda step: self._load(feed.at(step)))
 
     def _groups(self, chunk: Chunk, rows: Rows, written: WrittenTokens) -> tuple[Group, ...]:
         """The chunk's groups with the new tokens; samples that had ended before do not change."""
@@ -171,13 +180,12 @@ class HFGenerator:
         self, begun: Sample, tokens: list[int], logps: list[float], versions: list[int]
     ) -> Sample:
         """Cut at the first end token, which belongs to the sample (N+ detail 23)."""
-        eos = self._tokenizer.eos_token_id
-        length = tokens.index(eos) + 1 if eos in tokens else len(tokens)
+        length, has_ended = self.length(tokens)
         whole = begun.tokens + tuple(tokens[:length])
         finish = Finish.unfinished
-        if eos in tokens:
+        if has_ended:
             finish = Finish.eos
-        elif len(whole) == self._max_new_tokens:
+        elif len(whole) == self.max_new_tokens:
             finish = Finish.length
-        text = self._tokenizer.decode(whole, skip_special_tokens=True)
+        text = self.decode(whole)
         return begun.continued(tokens[:length], logps[:length], versions[:length], finish, text)

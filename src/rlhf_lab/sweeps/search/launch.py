@@ -11,7 +11,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
-from rlhf_lab.experiment.checks import check, require_readable_splits, require_working_rewards
+from rlhf_lab.experiment.checks import check, require_readable_splits, require_working_parts
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.runs.folder import make_folder
 from rlhf_lab.runs.provenance import code_version
@@ -49,7 +49,7 @@ def search(
                 "leave it out"
             )
         require_readable_splits(config)
-        require_working_rewards(config)
+        require_working_parts(config)
         base = content_of(config)
     keeps = sweeper.other_code == "keep"
     tuned = Search(folder, fixed, space, options, base, code_version(), keeps)

@@ -18,7 +18,7 @@ from torch import Tensor
 from rlhf_lab.algos.off_policy import corrected, fitted, measure, split_terms
 from rlhf_lab.models.dealing import Dealt, deal
 from rlhf_lab.models.devices import tensor_float, torch_threads
-from rlhf_lab.models.forward import token_rows
+from rlhf_lab.models.forward import of_policy, token_rows
 from rlhf_lab.runs.memory import memory_for, peak_bytes
 from rlhf_lab.training.engines.distributed import Processes
 from rlhf_lab.training.engines.engine_state import EngineState
@@ -71,10 +71,7 @@ class TrainingEngine:
     def reference_logp(self, batch: Batch) -> Tensor:
         """Log-probs of the responses under the reference, BT."""
         with self._phase("the log-probs of the reference"):
-            return self._read(
-                batch,
-                lambda step: self._backend.reference(token_rows(step.batch), step.layout).logp_BT,
-            )
+            return self._read(batch, lambda step: self._reference(step).logp_BT)
 
     def logp(self, batch: Batch, weights: Weights) -> Tensor:
         """Log-probs of the responses under the given weights, BT. The policy does not change."""
@@ -111,7 +108,12 @@ class TrainingEngine:
         return torch.tensor(found)
 
     def _output(self, step: MicrobatchStep, kind: PassKind) -> PolicyOutput:
-        return self._backend.output(token_rows(step.batch), kind, step.layout)
+        found = self._backend.output(token_rows(step.batch), kind, step.layout)
+        return of_policy(found, step.batch)
+
+    def _reference(self, step: MicrobatchStep) -> PolicyOutput:
+        found = self._backend.reference(token_rows(step.batch), step.layout)
+        return of_policy(found, step.batch)
 
     def _trained(self, step: MicrobatchStep, algo: Algorithm) -> PolicyOutput:
         """A pass with gradients, at the tokens that the reference finds most likely if the
@@ -123,7 +125,8 @@ class TrainingEngine:
         with torch.no_grad():
             found = self._backend.reference(rows._replace(top=number), step.layout)
         policy = self._backend.output(rows._replace(top=found.top_BTK), PassKind.both, step.layout)
-        return replace(policy, reference_top_logp_BTK=found.top_logp_BTK)
+        policy = replace(policy, reference_top_logp_BTK=found.top_logp_BTK)
+        return of_policy(policy, step.batch)
 
     @contextmanager
     def _phase(self, phase: str) -> Iterator[None]:

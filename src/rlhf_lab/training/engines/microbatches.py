@@ -53,7 +53,7 @@ def passes_of(
     """This process's passes over micro-batches, as many as every other process makes."""
     for index, turn in enumerate(dealt.turns):
         abreast = [dealt.parts[number] for number in turn if number is not None]
-        tokens = max(int(part.batch.mask_BT.sum()) for part in abreast)
+        tokens = max(int(part.batch.read_length_B.sum()) for part in abreast)
         is_packed = options.share_prompts and all(
             packing_is_cheaper(token_rows(part.batch), hidden_size, stores_no_masks(device))
             for part in abreast

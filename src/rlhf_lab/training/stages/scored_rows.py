@@ -115,6 +115,8 @@ def row_batch(rows: Sequence[Sequence[int]], group_B: Tensor) -> Batch:
         max_response_B=torch.full((num,), mask_BT.shape[1]),
         has_reference_B=torch.ones(num, dtype=torch.bool),
         log_ratio_gradient_B=torch.zeros(num),
+        text_BU=torch.zeros(num, 0, dtype=torch.long),
+        writer_BU=torch.zeros(num, 0, dtype=torch.long),
     )
     return Batch(**{**vars(batch), "weight_BT": token_weights(batch, Reduction.token_mean)})
 

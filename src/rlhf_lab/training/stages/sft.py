@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -16,6 +16,8 @@ from rlhf_lab.training.stages.supervised import Bar, SupervisedLoss, fit
 from rlhf_lab.types.data import Batch, LossOutput, PolicyOutput, Reduction, Weights
 from rlhf_lab.types.protocols import Engine
 from rlhf_lab.types.samples import Group, Prompt
+
+Answers = Callable[[Sequence[Prompt]], list[Group]]
 
 
 @dataclass(frozen=True)
@@ -33,17 +35,18 @@ def train_sft(
     tokenizer: Any,
     prompts: Sequence[Prompt],
     held_out: Sequence[Prompt],
-    max_response_tokens: int,
+    answers: Answers,
     options: SFTOptions,
     bar: Bar,
 ) -> tuple[dict[str, float], Weights]:
     """Fit the engine's policy; returns the metrics and the policy. prompts: an endless stream,
-    `prompts[i]` exists for every i, of which an epoch has len(prompts)."""
+    `prompts[i]` exists for every i, of which an epoch has len(prompts). answers: what it learns to
+    write for some prompts, as groups of one sample."""
     num_steps = options.num_steps(len(prompts))
     pad = tokenizer.eos_token_id if tokenizer.pad_token_id is None else tokenizer.pad_token_id
 
     def batch_of(chosen: Sequence[Prompt]) -> Batch:
-        return collate(cut_references(chosen, tokenizer, max_response_tokens, options), pad)
+        return collate(answers(chosen), pad)
 
     def data_of_step(step: int) -> tuple[Batch, CrossEntropy]:
         chosen = [prompts[step * options.batch + row] for row in range(options.batch)]

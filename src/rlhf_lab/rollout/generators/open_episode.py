@@ -1,0 +1,210 @@
+"""An episode while it is generated: the policy's actions, and the environment's answers to them."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from rlhf_lab.tasks.environment import Environment, Episodic, Turn
+from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.samples import Episode, Example, Finish, Prompt, Sample
+
+
+@dataclass(frozen=True)
+class Played:
+    """A turn: the action, whether it ended with the end token, and what came of it."""
+
+    action: str
+    finished: bool
+    turn: Turn
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Of an episode: turns, the policy's tokens of all turns and of one, and tokens of an
+    observation."""
+
+    turns: int
+    tokens: int
+    turn_tokens: int
+    observation_tokens: int
+
+
+def episode_limits(task: Episodic, max_tokens: int) -> Limits:
+    """The limits of a task's episodes. max_tokens: of the policy, over all turns."""
+    return Limits(task.max_turns, max_tokens, task.max_turn_tokens, task.max_observation_tokens)
+
+
+@dataclass
+class OpenEpisode:
+    """One sample of a prompt. number: its number in its group. name: of the task, for errors."""
+
+    prompt: Prompt
+    number: int
+    environment: Environment
+    seed: int
+    limits: Limits
+    name: str
+    tokens: list[int] = field(default_factory=list)
+    logps: list[float] = field(default_factory=list)
+    versions: list[int] = field(default_factory=list)
+    observed: list[tuple[int, tuple[int, ...]]] = field(default_factory=list)
+    played: list[Played] = field(default_factory=list)
+    rewards: list[tuple[int, float]] = field(default_factory=list)
+    transcript: list[tuple[str, str]] = field(default_factory=list)
+    info: Counter[str] = field(default_factory=Counter)
+    reread: int = 0
+    finish: Finish = Finish.unfinished
+    first: str = ""
+
+    @property
+    def room(self) -> int:
+        """Tokens that the next action may have."""
+        return min(self.limits.turn_tokens, self.limits.tokens - len(self.tokens))
+
+    @property
+    def read(self) -> tuple[int, ...]:
+        """Tokens of the prompt and of all that stands behind it."""
+        return (*self.prompt.tokens, *self.sample().all_tokens)
+
+    def count_read(self, length: int) -> None:
+        """The next action is written behind so many tokens. The prompt is counted by itself, once
+        for its group, wherever it is read first."""
+        is_prompt_new = not self.tokens and self.number == 0
+        self.reread += length - len(self.prompt.tokens) * is_prompt_new
+
+    def begin(self) -> str:
+        """Reset the environment. Returns the first observation."""
+        self.first = first_of(self.environment, self.prompt.example, self.seed, self.name)
+        return self.first
+
+    def observe(self, text: str, tokens: Sequence[int]) -> None:
+        """Read an observation, which may be empty. Raises UserError for one that is too long."""
+        if len(tokens) > self.limits.observation_tokens:
+            raise UserError(
+                f"{self._place}: an observation has {len(tokens)} tokens, more than "
+                f"task.max_observation_tokens={self.limits.observation_tokens}: raise it, or let "
+                "the environment answer in fewer"
+            )
+        if tokens:
+            self.observed.append((len(self.tokens), tuple(tokens)))
+            self.transcript.append(("environment", text))
+
+    def act(
+        self,
+        action: str,
+        finished: bool,
+        tokens: Sequence[int],
+        logps: Sequence[float],
+        versions: Sequence[int],
+    ) -> str | None:
+        """Take an action, with its tokens. Returns the observation that follows; None at the
+        episode's end."""
+        with self._named():
+            turn = checked(self.environment.step(action, finished), self._place)
+        self.tokens += tokens
+        self.logps += logps
+        self.versions += versions
+        self.played.append(Played(action, finished, turn))
+        self.rewards.append((len(self.tokens) - 1, float(turn.reward)))
+        self.transcript.append(("policy", action))
+        self.info.update({name: float(value) for name, value in turn.info.items()})
+        is_last = len(self.played) == self.limits.turns or not self.room or not finished
+        if turn.is_done and finished:
+            self.finish = Finish.eos
+        elif turn.is_done or is_last:
+            self.finish = Finish.length
+        return turn.observation if self.finish is Finish.unfinished else None
+
+    def sample(self) -> Sample:
+        """The sample as it is now."""
+        versions = self.versions
+        return Sample(
+            tokens=tuple(self.tokens),
+            logps=tuple(self.logps),
+            version=versions[0] if versions else 0,
+            finish=self.finish,
+            text=self.played[-1].action if self.played else "",
+            versions=() if len(set(versions)) < 2 else tuple(versions),
+            episode=Episode(
+                observed=tuple(self.observed),
+                turns=tuple(self.rewards),
+                transcript=tuple(self.transcript),
+                info=dict(self.info),
+                is_done=bool(self.played) and self.played[-1].turn.is_done,
+                reread_tokens=self.reread,
+            ),
+        )
+
+    def require_repeatable(self, environment: Environment) -> None:
+        """Play the episode again in a fresh environment. Raises UserError where the same actions
+        have other consequences: samples could then not be repeated."""
+        if first_of(environment, self.prompt.example, self.seed, self.name) != self.first:
+            raise self._not_repeatable("reset")
+        for number, played in enumerate(self.played, start=1):
+            if environment.step(played.action, played.finished) != played.turn:
+                raise self._not_repeatable(f"turn {number}")
+
+    def _not_repeatable(self, where: str) -> UserError:
+        return UserError(
+            f"{self._place}: played again with the same seed and actions, {where} gave something "
+            "else: an environment must be a function of the example, the seed and the actions; "
+            "take its random numbers from the seed that reset gets"
+        )
+
+    @property
+    def _place(self) -> str:
+        return place_of(self.name, self.prompt.example, len(self.played) + 1)
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            error.add_note(f"raised by the environment of {self._place}")
+            raise
+
+
+def encoded(tokenizer: Any, text: str) -> list[int]:
+    """The tokens of a text that stands within another."""
+    tokens: list[int] = tokenizer(text, add_special_tokens=False)["input_ids"] if text else []
+    return tokens
+
+
+def place_of(name: str, example: Example, turn: int) -> str:
+    """What an error is about."""
+    return f"task={name}, row {example.uid}, turn {turn}"
+
+
+def first_of(environment: Environment, example: Example, seed: int, name: str) -> str:
+    """What the environment shows before the first action."""
+    try:
+        first = environment.reset(example, seed)
+    except Exception as error:
+        error.add_note(f"raised by reset of the environment of {place_of(name, example, 1)}")
+        raise
+    if not isinstance(first, str):
+        raise UserError(
+            f"{place_of(name, example, 1)}: reset returned {type(first).__name__}: return the text "
+            "that the policy reads before its first action, '' for none"
+        )
+    return first
+
+
+def checked(turn: object, place: str) -> Turn:
+    """The turn, or a UserError for what is none."""
+    if not isinstance(turn, Turn):
+        raise UserError(
+            f"{place}: step returned {type(turn).__name__}: return rlhf_lab.tasks.environment.Turn"
+        )
+    if not isinstance(turn.observation, str):
+        raise UserError(f"{place}: the observation is no text: {turn.observation!r}")
+    numbers = {"reward": turn.reward, **turn.info}
+    for name, value in numbers.items():
+        if not isinstance(value, (int, float)) or not math.isfinite(value):
+            raise UserError(f"{place}: {name} is {value!r}: pass a finite number")
+    return turn

@@ -1,0 +1,36 @@
+"""Metrics of episodes, and an episode as text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rlhf_lab.types.data import Metrics
+from rlhf_lab.types.samples import Sample
+
+
+def episode_metrics(samples: Sequence[Sample]) -> Metrics:
+    """Means over episodes: turns, the environment's tokens and own numbers, and the share that the
+    environment ended. An episode without one of these numbers counts as 0. Nothing without
+    episodes."""
+    episodes = [sample.episode for sample in samples if sample.episode]
+    if not episodes:
+        return {}
+    count = len(episodes)
+    names = sorted({name for episode in episodes for name in episode.info})
+    return {
+        "episode/turns": sum(len(episode.turns) for episode in episodes) / count,
+        "episode/observed_tokens": sum(episode.observed_tokens for episode in episodes) / count,
+        "episode/done": sum(episode.is_done for episode in episodes) / count,
+        **{
+            f"episode/{name}": sum(episode.info.get(name, 0.0) for episode in episodes) / count
+            for name in names
+        },
+    }
+
+
+def transcript(sample: Sample) -> str:
+    """The text of a sample: of an episode a line for each action and observation, with its writer
+    in front."""
+    if not sample.episode:
+        return sample.text
+    return "\n".join(f"{writer}: {text.strip()}" for writer, text in sample.episode.transcript)

@@ -1,0 +1,56 @@
+"""Demonstrations of episodes, played in their environments: what SFT learns from where a task has
+several turns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rlhf_lab.rollout.generators.open_episode import Limits, OpenEpisode, encoded
+from rlhf_lab.tasks.environment import Episodic
+from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.samples import Finish, Group, Prompt
+
+
+@dataclass(frozen=True)
+class Demonstrations:
+    """Plays a task's demonstrations. seed(prompt id): of the environment."""
+
+    task: Episodic
+    tokenizer: Any
+    limits: Limits
+    seed: Callable[[int], int]
+
+    def groups(self, prompts: Sequence[Prompt]) -> list[Group]:
+        """A group of one sample for each prompt (log-probs unknown, set to 0). Raises UserError for
+        a demonstration that does not fit its limits, or does not end with its episode."""
+        return [Group(prompt, (self._played(prompt).sample(),)) for prompt in prompts]
+
+    def _played(self, prompt: Prompt) -> OpenEpisode:
+        environment, seed = self.task.environment(), self.seed(prompt.id)
+        episode = OpenEpisode(prompt, 0, environment, seed, self.limits, self.task.name)
+        text: str | None = episode.begin()
+        actions = list(self.task.demonstration(prompt.example))
+        for number, action in enumerate(actions, start=1):
+            if text is None:
+                raise self._wrong(prompt, f"{len(actions)} actions, but its episode ends before")
+            episode.observe(text, encoded(self.tokenizer, text))
+            tokens = [*encoded(self.tokenizer, action), self.tokenizer.eos_token_id]
+            if len(tokens) > episode.room:
+                raise self._wrong(
+                    prompt,
+                    f"action {number} of {len(tokens)} tokens, where {episode.room} are left: "
+                    "raise task.max_turn_tokens and task.max_response_tokens",
+                )
+            known = self.tokenizer.decode(tokens, skip_special_tokens=True)
+            zeros = [0.0] * len(tokens)
+            text = episode.act(known, True, tokens, zeros, [-1] * len(tokens))
+        if episode.finish is not Finish.eos:
+            raise self._wrong(prompt, f"{len(actions)} actions, which do not end its episode")
+        return episode
+
+    def _wrong(self, prompt: Prompt, what: str) -> UserError:
+        return UserError(
+            f"task={self.task.name}, row {prompt.example.uid}: the demonstration has {what}"
+        )
