@@ -106,15 +106,14 @@ def test_a_documented_command_is_accepted(
     read_own_parts()
     # Extras are installed by whoever uses them.
     monkeypatch.setattr("rlhf_lab.tasks.extras.find_spec", lambda _: object())
-    with no_plugins("my_module"):
+    with no_plugins("my_module", "my_guess"):
         accept(words, capsys)
 
 
 def write_files(folder: Path) -> None:
     """The files that commands name, as the pages show them."""
-    page = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
-    parts = "\n".join(re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE))
-    (folder / "my_module.py").write_text(REWARD + parts)
+    (folder / "my_module.py").write_text(REWARD + python_of("extending.md"))
+    (folder / "my_guess.py").write_text(python_of("environments.md"))
     (folder / "my_rewards.py").write_text(REWARD)
     for name, heading, place in FILES:
         text = (ROOT / "docs" / name).read_text(encoding="utf-8").split(f"\n{heading}\n")[1]
@@ -122,6 +121,12 @@ def write_files(folder: Path) -> None:
         assert found, f"{name}: {heading} shows no file"
         (folder / place).parent.mkdir(parents=True, exist_ok=True)
         (folder / place).write_text(found[1])
+
+
+def python_of(page: str) -> str:
+    """The Python that a page shows, as one module."""
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    return "\n".join(re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE))
 
 
 def accept(words: Sequence[str], capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,123 @@
+"""Runs on tasks with an environment: the same bits in every mode, and what they leave on disk."""
+
+from __future__ import annotations
+
+import pytest
+
+from rlhf_lab.experiment import lifecycle
+from rlhf_lab.runs.folder import EVALS
+from rlhf_lab.runs.jsonl import read_rows
+from rlhf_lab.runs.rollouts import read_rollouts
+from rlhf_lab.runs.trackers.console import Console
+from rlhf_lab.types.errors import StopRequested
+from tests.conftest import Finished, MakeConfig
+from tests.support.examples import FACTS
+from tests.support.in_memory import memory_of, run_in_memory
+from tests.support.survival import outcome
+
+SHORT = (
+    "run.updates=6",
+    "eval=none",
+    "eval.snapshots=0",
+    "sft.steps=60",
+    "generator.chunk_groups=1",
+)
+WORLDS = {
+    "ask": (*SHORT, "task=ask_nano", "algo=grpo", "run.group_size=4", "task.ask_rate=0.9"),
+    # Values per token, turns with rewards of their own.
+    "tool": (*SHORT, "task=tool_arithmetic", "algo=ppo", "run.group_size=2", "task.tool_rate=1"),
+}
+STALE = ("mode.max_staleness=2",)
+
+
+@pytest.fixture(params=sorted(WORLDS))
+def world(request: pytest.FixtureRequest) -> tuple[str, ...]:
+    return WORLDS[request.param]
+
+
+def test_episodes_have_turns_and_every_token_is_accounted_for(
+    finished: Finished, world: tuple[str, ...]
+) -> None:
+    rows, _ = finished(*world)
+    last = rows[-1]
+    assert any(row["episode/turns"] > 1.2 for row in rows)
+    observed = sum(row["episode/observed_tokens"] for row in rows)
+    completions = last["total/completions"]
+    assert last["total/observed_tokens"] == pytest.approx(observed * completions / len(rows))
+    assert last["total/kept_tokens"] + last["total/tied_tokens"] == last["total/generated_tokens"]
+    # Each of these is read by the reference behind the prompts of its samples.
+    assert last["total/reference_tokens"] > last["total/generated_tokens"] + observed
+
+
+def test_samples_of_the_present_policy_have_ratios_of_one(
+    finished: Finished, world: tuple[str, ...]
+) -> None:
+    rows, _ = finished(*world, "run.passes=1", "run.updates_per_round=1")
+    assert all(row["gap/mismatch_k1"] == pytest.approx(0, abs=1e-5) for row in rows)
+    assert all(row["ratio/mean"] == pytest.approx(1, abs=1e-4) for row in rows)
+    assert rows[0]["kl/sampled_reference_k1"] == pytest.approx(0, abs=1e-4)
+
+
+def test_a_lag_of_zero_is_sync(finished: Finished, world: tuple[str, ...]) -> None:
+    assert finished(*world, "mode=lagged", "mode.max_staleness=0") == finished(*world)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("mode=async", "mode.executor=thread", "mode.num_generators=2"),
+        ("mode=async", "mode.executor=process"),
+    ],
+)
+def test_async_episodes_have_the_bits_of_lagged_ones(
+    finished: Finished, processes: None, world: tuple[str, ...], options: tuple[str, ...]
+) -> None:
+    lagged = finished(*world, "mode=lagged", *STALE)
+    assert finished(*world, *options, *STALE) == lagged
+    assert lagged[1] != finished(*world)[1]
+
+
+@pytest.mark.parametrize("rounds", [1, 3])
+def test_a_run_goes_on_where_it_was_stopped(
+    make_config: MakeConfig, finished: Finished, world: tuple[str, ...], rounds: int
+) -> None:
+    """Chunks of later rounds are under way, with episodes that have ended."""
+    options = (*world, "mode=lagged", *STALE)
+    config = make_config(*options, "checkpoint.rounds=2")
+    output = memory_of(config)
+    asked: list[int] = []
+
+    def after_some() -> bool:
+        asked.append(1)
+        return len(asked) == rounds
+
+    with pytest.raises(StopRequested):
+        run_in_memory(config, output, after_some)
+    assert len(output.rows) == rounds
+    assert run_in_memory(config, output) == finished(*options)
+
+
+def test_a_run_goes_on_from_its_files(make_config: MakeConfig, world: tuple[str, ...]) -> None:
+    options = (*world, "mode=lagged", *STALE)
+    whole = lifecycle.train(make_config(*options), Console(quiet=True), FACTS)
+    into = (*options, f"output.dir={whole.parent}/paused")
+    paused = make_config(*into, "checkpoint.pause_round=3")
+    folder = lifecycle.train(paused, Console(quiet=True), FACTS)
+    lifecycle.train(make_config(*into, "output.resume=true"), Console(quiet=True), FACTS)
+    assert outcome(folder) == outcome(whole)
+
+
+def test_files_show_the_turns(make_config: MakeConfig) -> None:
+    options = (*WORLDS["ask"], "eval=quick", "eval.prompts=8", "eval.snapshots=1")
+    folder = lifecycle.train(make_config(*options, "tracker.samples=4"), Console(quiet=True), FACTS)
+    kept = read_rollouts(folder)
+    asking = [sample for sample in kept if "policy: ask " in sample.response]
+    assert asking and all("\nenvironment: " in sample.response for sample in asking)
+    for sample in kept:
+        # A turn has a reward each, of which the last is the summary's.
+        assert len(sample.steps) == sample.response.count("policy: ")
+        assert sample.reward == pytest.approx(sum(reward for _, reward in sample.steps))
+        assert sample.steps[-1][0] == sample.tokens - 1
+    evaluated = read_rows(folder / EVALS)[-1]
+    assert evaluated["episode/turns"] >= 1 and evaluated["episode/questions"] >= 0
+    assert abs(read_rows(folder / EVALS)[0]["kl/sft_k1"]) < 1e-4
