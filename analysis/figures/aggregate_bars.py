@@ -15,6 +15,7 @@ from rlhf_lab_analysis.figures.mean_curves import options_for
 from rlhf_lab_analysis.figures.panels import in_rows
 from rlhf_lab_analysis.figures.requirement import any_two
 from rlhf_lab_analysis.figures.style import DOUBLE, page
+from rlhf_lab_analysis.figures.tick_room import roomy_ticks
 from rlhf_lab_analysis.statistics.aggregates import MEASURES, aggregates
 from rlhf_lab_analysis.words import WIN_RATE, label
 
@@ -48,6 +49,8 @@ def aggregate_bars(families: Sequence[Family]) -> FigureBuilder:
             rows = [(name, found[name][measure], cells[0]) for name, cells in conditions.items()]
             interval_rows(builder, panel, rows, keys_of(family), WIN_RATE)
             panel.set_xlabel(TITLES[measure])
+            # Long names of rows leave little room for four panels beside them.
+            roomy_ticks(panel)
         row[0].set_title(f"{builder.group}: {label(WIN_RATE)}")
     return builder
 
