@@ -16,6 +16,7 @@ from matplotlib.lines import Line2D
 from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.comparison.equal_kl import Plane, at_equal_kl
 from rlhf_lab_analysis.comparison.selection import cells
+from rlhf_lab_analysis.figures.aggregate_bars import shown_names
 from rlhf_lab_analysis.figures.axis_limits import limits
 from rlhf_lab_analysis.figures.catalogue import FIGURES, draw, draw_pages, missing, page_name
 from rlhf_lab_analysis.figures.figure_builder import DrawnFigure
@@ -413,9 +414,22 @@ def test_labels_of_aggregates_are_apart(digits: int, name: str) -> None:
     made = draw("aggregates", tables(*runs)).figure
     made.draw_without_rendering()
     assert len(made.axes) == 4 and all(map(labels_are_apart, made.axes))
-    # The longest name leaves hardly any room.
-    least = 2 if len(name) < 30 else 1
-    assert all(len(seen_labels(panel)) >= least for panel in made.axes)
+    assert all(len(seen_labels(panel)) > 1 for panel in made.axes)
+    titles = [panel.xaxis.label.get_window_extent() for panel in made.axes]
+    assert all(one.x1 < other.x0 for one, other in pairwise(titles))
+    rows = [text.get_window_extent() for text in made.axes[0].get_yticklabels()]
+    assert all(box.x0 >= made.bbox.x0 for box in rows)
+    assert all(one.y0 > other.y1 for one, other in pairwise(rows))
+
+
+def test_long_names_of_rows_lack_what_all_of_them_have() -> None:
+    assert shown_names(
+        ["grpo-replay=half N=1 run.updates=64 of=four", "grpo N=1 run.updates=64"]
+    ) == [
+        "GRPO-replay=half of=four",
+        "GRPO",
+    ]
+    assert shown_names(["grpo N=1", "grpo N=4"]) == ["GRPO N=1", "GRPO N=4"]
 
 
 def seen_labels(panel: Axes) -> list[Any]:
