@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from textwrap import wrap
 
 from rlhf_lab_analysis.comparison.families import Family
 from rlhf_lab_analysis.comparison.selection import Cell
@@ -14,12 +15,15 @@ from rlhf_lab_analysis.figures.interval_rows import interval_rows
 from rlhf_lab_analysis.figures.mean_curves import options_for
 from rlhf_lab_analysis.figures.panels import in_rows
 from rlhf_lab_analysis.figures.requirement import any_two
-from rlhf_lab_analysis.figures.style import DOUBLE, page
+from rlhf_lab_analysis.figures.style import DOUBLE, page, plain
+from rlhf_lab_analysis.figures.tick_room import roomy_ticks
 from rlhf_lab_analysis.statistics.aggregates import MEASURES, aggregates
-from rlhf_lab_analysis.words import WIN_RATE, label
+from rlhf_lab_analysis.words import WIN_RATE, in_words, label
 
-# Inches of a row of an interval, and of what is around the rows.
-LINE, AROUND = 0.16, 0.42
+# Inches of a row of an interval, of each further line of its name, and of what is around the rows.
+LINE, MORE_LINE, AROUND = 0.16, 0.1, 0.42
+# Letters of a line of a name: longer ones leave no room for the panels.
+LETTERS = 40
 TITLES = {"iqm": "IQM", "median": "median", "mean": "mean", "optimality_gap": "optimality gap"}
 
 
@@ -30,12 +34,14 @@ TITLES = {"iqm": "IQM", "median": "median", "mean": "mean", "optimality_gap": "o
     any_two(WIN_RATE, grouping=by_sweep),
 )
 def aggregate_bars(families: Sequence[Family]) -> FigureBuilder:
-    heights = [AROUND + LINE * len(family.cells) for family in families]
+    named = [by_condition(family) for family in families]
+    heights = [AROUND + row_height(names) * len(names) for names in named]
     columns = len(MEASURES)
     figure_, axes = page(len(families), columns, DOUBLE, heights, sharex="col", sharey="row")
     builder = FigureBuilder(figure_)
-    for family, row in in_rows(builder, families, axes.tolist(), ("task",)):
-        conditions = by_condition(builder, family)
+    rows_of_families = in_rows(builder, families, axes.tolist(), ("task",))
+    for (family, row), conditions in zip(rows_of_families, named, strict=True):
+        warn_of_left_out(builder, family, conditions)
         for cell in (cell for cells in conditions.values() for cell in cells):
             builder.count_runs(cell)
         scores = {
@@ -48,23 +54,48 @@ def aggregate_bars(families: Sequence[Family]) -> FigureBuilder:
             rows = [(name, found[name][measure], cells[0]) for name, cells in conditions.items()]
             interval_rows(builder, panel, rows, keys_of(family), WIN_RATE)
             panel.set_xlabel(TITLES[measure])
+            # Long names of rows leave little room for four panels beside them.
+            roomy_ticks(panel)
+        counts = [text.get_text().rpartition(" (n=")[2] for text in row[0].get_yticklabels()]
+        texts = map(" (n=".join, zip(shown_names(conditions), counts, strict=True))
+        row[0].set_yticks(range(len(counts)), ["\n".join(wrap(text, LETTERS)) for text in texts])
         row[0].set_title(f"{builder.group}: {label(WIN_RATE)}")
     return builder
 
 
-def by_condition(builder: FigureBuilder, family: Family) -> dict[str, list[Cell]]:
+def shown_names(names: Iterable[str]) -> list[str]:
+    """Names of rows in words; where some are long, without the words that all of them have."""
+    texts = [in_words(plain(name)) for name in names]
+    if max(map(len, texts)) <= LETTERS or len(texts) == 1:
+        return texts
+    shared = set.intersection(*(set(text.split()) for text in texts))
+    own = (" ".join(word for word in text.split() if word not in shared) for text in texts)
+    return [short or text for short, text in zip(own, texts, strict=True)]
+
+
+def row_height(names: Iterable[str]) -> float:
+    """Inches of each row, as many as the name of the most lines needs."""
+    texts = [f"{name} (n=00)" for name in shown_names(names)]
+    return LINE + MORE_LINE * (max(len(wrap(text, LETTERS)) for text in texts) - 1)
+
+
+def by_condition(family: Family) -> dict[str, list[Cell]]:
     """The cells of each condition in all environments, by a short name. Conditions that lack an
-    environment are left out with a warning."""
+    environment are left out."""
     envs = {cell.env for cell in family.cells}
     keys = [key for key in keys_of(family) if key != "model"]
     groups = group_by(family.cells, lambda cell: cell.condition)
     whole = [cells for cells in groups if len(cells) == len(envs)] or groups[-1:]
-    for cells in groups:
-        if cells not in whole:
-            builder.warn(
-                f"{cells[0].condition} is not in all environments, so left out of aggregates"
-            )
     short = [cells[0].title(keys) or "no correction" for cells in whole]
     is_clear = len({*short}) == len(short)
     names = short if is_clear else [cells[0].condition for cells in whole]
     return dict(zip(names, whole, strict=True))
+
+
+def warn_of_left_out(
+    builder: FigureBuilder, family: Family, conditions: Mapping[str, Sequence[Cell]]
+) -> None:
+    drawn = {cell.condition for cells in conditions.values() for cell in cells}
+    for cell in family.cells:
+        if cell.condition not in drawn:
+            builder.warn(f"{cell.condition} is not in all environments, so left out of aggregates")

@@ -26,7 +26,7 @@ from rlhf_lab_analysis.report.results import results
 from rlhf_lab_analysis.report.run_table import configs, run_table
 from rlhf_lab_analysis.report.samples import samples
 from rlhf_lab_analysis.report.series import curve_data, thinning
-from rlhf_lab_analysis.report.timelines import LEGEND, timelines
+from rlhf_lab_analysis.report.timelines import legend, timelines
 from rlhf_lab_analysis.report.titles import page_title
 from rlhf_lab_analysis.report.verdicts import QuestionCards, verdicts
 from rlhf_lab_analysis.report.warnings import warning_list
@@ -81,6 +81,8 @@ def html(tables: Tables, options: Options) -> str:
     questions_of_page = [*shown["questions"], *(one for one in open_ones if one.conditions)]
     ranked = rank_groups(groups, [*first, *questions_of_page])
     chosen = choose(tables, options.metric, modes=bool(first))
+    # Sync beside async, where there is one; else whatever has seconds.
+    drawn = timelines(groups, rank_groups(groups, first, only=True) or ranked)
     values = {
         "title": options.title or page_title(groups),
         "summary": f"{size_text(tables)}. {codes(tables.runs)}.",
@@ -90,9 +92,8 @@ def html(tables: Tables, options: Options) -> str:
         "basis": basis(chosen),
         "warnings": page_warnings(tables, groups, selection.left_out, found),
         "sources": sources(tables),
-        # Sync beside async, where there is one; else whatever has seconds.
-        "timelines": timelines(groups, rank_groups(groups, first, only=True) or ranked),
-        "timeline_legend": LEGEND,
+        "timelines": drawn,
+        "timeline_legend": legend(drawn),
         "lags": lags_of_lengths(groups, ranked),
         "lag_legend": LAG_LEGEND,
         "forks": fork_trees(tables, options.metric),

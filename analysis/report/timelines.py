@@ -17,14 +17,16 @@ from rlhf_lab.runs.timeline import (
     TRAINER,
     VIRTUAL_SECONDS,
     LaneSpan,
+    has_pauses,
     idle_shares,
     lanes,
+    paused_shares,
     read_spans,
     shares_text,
     visible,
     wall,
 )
-from rlhf_lab.runs.timeline_colours import OTHER, OTHER_LABEL, phase_colours
+from rlhf_lab.runs.timeline_colours import phase_colours
 from rlhf_lab.runs.timeline_svg import chart
 from rlhf_lab.runs.virtual_timeline import read_virtual_spans
 from rlhf_lab.types.errors import UserError
@@ -42,28 +44,29 @@ LARGEST_RATIO = 5
 MEASURED = "as it was recorded"
 SIMULATED = "by the clock of its virtual cluster"
 LAID_OUT = "laid out from the mean seconds of its rounds"
-LEGEND = [*phase_colours(), (OTHER_LABEL, OTHER)]
 
 
 @dataclass(frozen=True)
 class DrawnTimeline:
     """Some rounds of a run. group: the number of its condition in the page. note: what they are,
-    and how idle the lanes were over the whole run."""
+    and how idle the lanes were over the whole run. has_pauses: whether some lane is paused."""
 
     group: int
     title: str
     note: str
     lanes: Sequence[str]
     drawing: Markup
+    has_pauses: bool
 
 
 @dataclass(frozen=True)
 class Piece:
-    """Spans of some rounds, which begin at 0. idle: shares of the whole run, by lane."""
+    """Spans of some rounds, which begin at 0. shares: of the whole run, in which each lane was idle
+    or paused."""
 
     spans: Sequence[LaneSpan]
     rounds: tuple[int, int]
-    idle: str
+    shares: str
     source: str
     unit: str = SECONDS
 
@@ -124,11 +127,12 @@ def draw(place: int, group: Group, piece: Piece, seconds: float, name: str) -> D
     first, end = piece.rounds
     note = f"rounds {first} to {end} of seed {group.cell.seeds[0]}, {piece.source}: "
     note += f"{number_text(piece.seconds)} {piece.unit}"
-    if piece.idle:
-        note += f"; idle in the whole run: {piece.idle}"
+    if piece.shares:
+        note += f"; {piece.shares}"
     label, window = f"{group.title}: {note}", (0.0, seconds)
     drawing = chart(piece.spans, window, label, f"idle-{name}", is_cut=True, unit=piece.unit)
-    return DrawnTimeline(place, group.title, note, lanes(piece.spans), Markup(drawing))
+    shown = lanes(piece.spans)
+    return DrawnTimeline(place, group.title, note, shown, Markup(drawing), has_pauses(piece.spans))
 
 
 def clock_of(group: Group) -> str:
@@ -144,19 +148,32 @@ def piece_of(group: Group) -> Piece | None:
     folder = Path(str(group.cell.runs[seed]["place"]))
     is_virtual = clock_of(group) == VIRTUAL_SECONDS
     if is_virtual and (spans := recorded(folder, read_virtual_spans)):
-        return middle(spans, idle_text(idle_shares(spans)), SIMULATED, VIRTUAL_SECONDS)
+        return middle(spans, shares_of_run(spans), SIMULATED, VIRTUAL_SECONDS)
     if (folder / TIMELINE).is_file() and (spans := recorded(folder, read_spans)):
-        return middle(spans, idle_text(idle_shares(spans)), MEASURED)
+        return middle(spans, shares_of_run(spans), MEASURED)
     return laid_out(group, seed)
 
 
-def idle_text(shares: Mapping[str, float]) -> str:
-    """How idle each lane was; of many generators, the least and the most idle one."""
+def shares_of_run(spans: Sequence[LaneSpan]) -> str:
+    """How idle each lane was, and how long it was paused."""
+    text = f"idle in the whole run: {few_shares_text(idle_shares(spans))}"
+    paused = few_shares_text(paused_shares(spans))
+    return f"{text}; paused: {paused}" if paused else text
+
+
+def few_shares_text(shares: Mapping[str, float]) -> str:
+    """The share of each lane; of many generators, the least and the largest one."""
     generators = [share for lane, share in shares.items() if lane != TRAINER]
-    if len(generators) <= MOST_NAMED or TRAINER not in shares:
+    if len(generators) <= MOST_NAMED:
         return shares_text(shares)
     ends = f"{100 * min(generators):.0f}% to {100 * max(generators):.0f}%"
-    return f"{shares_text({TRAINER: shares[TRAINER]})}, {len(generators)} generators {ends}"
+    text = f"{len(generators)} generators {ends}"
+    return f"{shares_text({TRAINER: shares[TRAINER]})}, {text}" if TRAINER in shares else text
+
+
+def legend(timelines: Sequence[Sequence[DrawnTimeline]]) -> list[tuple[str, str]]:
+    """Labels and colours of the phases, and of pauses if some timeline has them."""
+    return phase_colours(any(one.has_pauses for clock in timelines for one in clock))
 
 
 def recorded(folder: Path, read: Callable[[Path], list[LaneSpan]]) -> list[LaneSpan]:
@@ -179,7 +196,7 @@ def laid_out(group: Group, seed: int) -> Piece | None:
     return middle(named, "", LAID_OUT)
 
 
-def middle(spans: Sequence[LaneSpan], idle: str, source: str, unit: str = SECONDS) -> Piece:
+def middle(spans: Sequence[LaneSpan], shares: str, source: str, unit: str = SECONDS) -> Piece:
     """A few rounds from the middle of a run, fewer where they have very many spans."""
     lane = TRAINER if TRAINER in {span.lane for span in spans} else lanes(spans)[0]
     rounds = sorted({span.round for span in spans if span.lane == lane})
@@ -193,7 +210,7 @@ def middle(spans: Sequence[LaneSpan], idle: str, source: str, unit: str = SECOND
         if len(seen) <= MOST_SPANS:
             break
     drawn = [span for span in seen if span.end > span.start]
-    return Piece(drawn, (shown[0], shown[-1]), idle, source, unit)
+    return Piece(drawn, (shown[0], shown[-1]), shares, source, unit)
 
 
 def clipped(span: LaneSpan, window: tuple[float, float]) -> LaneSpan:

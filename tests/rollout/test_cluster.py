@@ -330,3 +330,9 @@ def test_colocated_generators_pause_while_the_trainer_trains() -> None:
     found = simulate(options, virtual_mode(1), work([(2,), (20,), (4,)]))
     # Two tokens before the pause of ten seconds, eighteen after it.
     assert taken(found)[1] == (1, 0, 0, 30, 30)
+    assert [row["virtual_seconds_pauses"] for row in found.rows[:2]] == [
+        [],
+        [[pytest.approx(2), pytest.approx(12)]],
+    ]
+    apart = simulate(replace(options, is_colocated=False), virtual_mode(1), work([(2,), (20,)]))
+    assert not any("virtual_seconds_pauses" in row for row in apart.rows)

@@ -6,6 +6,7 @@ import functools
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -29,7 +30,7 @@ from rlhf_lab.rollout.worker import RolloutWorker
 from rlhf_lab.tasks.tldr_nano import TldrNano
 from rlhf_lab.training.checkpoint_rows import from_queue_row, queue_row
 from rlhf_lab.training.ledger import Ledger
-from rlhf_lab.types.data import Weights
+from rlhf_lab.types.data import Metrics, Weights
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.protocols import WeightFeed
 from rlhf_lab.types.randomness import uniforms
@@ -102,7 +103,14 @@ def inline(writer: Writer) -> Executor:
     return InlineExecutor(lambda: RolloutWorker(writer, writer, is_model=True))
 
 
-def taken(writer: Writer, rule: RecyclingRule, tokens: int) -> Iterator[RoundRollouts]:
+@dataclass(frozen=True)
+class MeasuredRound(RoundRollouts):
+    """A round with what its queue counted."""
+
+    metrics: Metrics = field(default_factory=dict)
+
+
+def taken(writer: Writer, rule: RecyclingRule, tokens: int) -> Iterator[MeasuredRound]:
     """All rounds; after each, every token is accounted for."""
     ledger, group_size = Ledger(1, 0, 100), len(writer._lengths[0])
     with pipeline(inline(writer), rule, group_size, tokens) as pipe:
@@ -114,7 +122,7 @@ def taken(writer: Writer, rule: RecyclingRule, tokens: int) -> Iterator[RoundRol
             generated, in_flight = pipe.tokens()
             ledger.count(kept_tokens=sum(rollout.response_tokens for rollout in found.rollouts))
             ledger.check_tokens(generated, in_flight)
-            yield found
+            yield MeasuredRound(**vars(found), metrics=pipe.measures())
         assert pipe.tokens() == (writer.written, 0)
 
 
@@ -307,11 +315,12 @@ def real_worker(kind: type[HFGenerator] = HFGenerator) -> RolloutWorker:
 
 def results(executor: Executor) -> list[Any]:
     with pipeline(executor, RULE, group_size=2, tokens=3, per_chunk=3) as pipe:
-        return [outcome(pipe.take(weights(version))) for version in range(ROUNDS)]
+        return [outcome(pipe, version) for version in range(ROUNDS)]
 
 
-def outcome(found: RoundRollouts) -> Any:
-    return found.groups, found.schedule, found.metrics
+def outcome(pipe: Pipeline, version: int) -> Any:
+    found = pipe.take(weights(version))
+    return found.groups, found.schedule, pipe.measures()
 
 
 @functools.cache
@@ -328,7 +337,7 @@ def test_threads_write_what_the_trainer_writes_by_itself(workers: int, prefetch:
 @pytest.mark.parametrize("stop", range(1, ROUNDS))
 def test_a_checkpoint_holds_what_is_written_and_goes_on_with_the_same_bits(stop: int) -> None:
     with pipeline(InlineExecutor(real_worker), RULE, 2, tokens=3, per_chunk=3) as pipe:
-        found = [outcome(pipe.take(weights(version))) for version in range(stop)]
+        found = [outcome(pipe, version) for version in range(stop)]
         pipe.fill(weights(stop))
         counters, queue = pipe.state()
         rows = json.dumps([counters, [queue_row(one) for one in queue]])
@@ -340,7 +349,7 @@ def test_a_checkpoint_holds_what_is_written_and_goes_on_with_the_same_bits(stop:
     with pipeline(InlineExecutor(real_worker), RULE, 2, tokens=3, per_chunk=3) as pipe:
         pipe.restore(counters, again, {stop: weights(stop)})
         assert pipe.tokens()[1] == in_flight
-        found += [outcome(pipe.take(weights(version))) for version in range(stop, ROUNDS)]
+        found += [outcome(pipe, version) for version in range(stop, ROUNDS)]
     assert found == alone()
 
 
@@ -358,7 +367,7 @@ def test_a_round_that_was_interrupted_begins_anew() -> None:
 
     found = []
     with pipeline(InlineExecutor(lambda: real_worker(Breaking)), RULE, 2, 3, 3) as pipe:
-        found += [outcome(pipe.take(weights(version))) for version in range(2)]
+        found += [outcome(pipe, version) for version in range(2)]
         before = pipe.tokens()
         with pytest.raises(OSError, match="killed"):
             pipe.take(weights(2))
@@ -366,7 +375,7 @@ def test_a_round_that_was_interrupted_begins_anew() -> None:
         assert pipe.tokens() == before
     with pipeline(InlineExecutor(real_worker), RULE, 2, tokens=3, per_chunk=3) as pipe:
         pipe.restore(counters, queue, {2: weights(2)})
-        found += [outcome(pipe.take(weights(version))) for version in range(2, ROUNDS)]
+        found += [outcome(pipe, version) for version in range(2, ROUNDS)]
     assert found == alone()
 
 

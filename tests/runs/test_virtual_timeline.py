@@ -10,10 +10,12 @@ import pytest
 
 from rlhf_lab.cli import timeline
 from rlhf_lab.cli.timeline_page import html
+from rlhf_lab.cli.timeline_picture import figure
 from rlhf_lab.rollout.cluster.choices import WeightUpdate
 from rlhf_lab.rollout.cluster.simulate import Simulation
 from rlhf_lab.runs.jsonl import write_rows
-from rlhf_lab.runs.timeline import VIRTUAL_SECONDS, LaneSpan, idle_shares
+from rlhf_lab.runs.timeline import VIRTUAL_SECONDS, LaneSpan, idle_shares, paused_shares
+from rlhf_lab.runs.timeline_colours import PAUSED_LABEL
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.runs.virtual_timeline import read_virtual_spans
 from tests.support.virtual_files import CLUSTER, simulated, write_files
@@ -63,6 +65,79 @@ def test_idle_shares_are_those_that_the_cluster_counted(tmp_path: Path) -> None:
     assert shares.pop("trainer") == pytest.approx(last["virtual_seconds/wait"] / seconds)
     waited = sum(shares.values()) * seconds
     assert waited == pytest.approx(last["virtual_seconds/generator_wait"])
+
+
+COLOCATED = replace(
+    CLUSTER, generators=2, sequences=2, step_seconds_per_sequence=0.5, is_colocated=True
+)
+
+
+def colocated() -> Simulation:
+    """Generator 0 writes chunks 0 and 1, a token of both in two seconds, and generator 1 writes
+    chunk 2, a token in 1.5 seconds."""
+    return simulated([2, 4, 2], COLOCATED, staleness=2)
+
+
+def test_pauses_of_colocated_generators_worked_by_hand(tmp_path: Path) -> None:
+    spans = spans_of(colocated(), tmp_path)
+    # Round 0 trains on chunk 2 from 3 on, while generator 0 has begun a step that ends at 4; round
+    # 1 trains at once on chunk 0. Chunk 1 has two tokens left, and is alone.
+    assert drawn(spans, "generator-0") == [
+        ("generate", 0, 4, 1, 0),
+        ("generate", 0, 4, 2, 0),
+        ("generate", 25, 28, 2, 0),
+        ("paused", 4, 14, 0, 0),
+        ("paused", 14, 25, 1, 1),
+        ("paused", 28, 39, 2, 2),
+    ]
+    assert drawn(spans, "generator-1") == [
+        ("generate", 0, 3, 0, 0),
+        ("paused", 3, 14, 0, 0),
+        ("paused", 14, 25, 1, 1),
+        ("paused", 28, 39, 2, 2),
+    ]
+    # A chunk's parts lie in the same row, and a pause takes the whole lane.
+    places = [(s.row, s.rows) for s in spans if s.lane == "generator-0"]
+    assert places == [(0, 2), (1, 2), (1, 2), (0, 1), (0, 1), (0, 1)]
+    shares = {"trainer": 6 / 39, "generator-0": 0, "generator-1": 3 / 39}
+    assert idle_shares(spans) == pytest.approx(shares, abs=1e-9)
+    assert paused_shares(spans) == pytest.approx({"generator-0": 32 / 39, "generator-1": 33 / 39})
+
+
+@pytest.mark.parametrize("update", WeightUpdate)
+@pytest.mark.parametrize("staleness", [0, 1, 2])
+def test_idle_and_paused_time_is_that_of_no_work(
+    tmp_path: Path, update: WeightUpdate, staleness: int
+) -> None:
+    options = replace(COLOCATED, weight_update=update, round_seconds=7.3)
+    found = simulated([4, 6, 5, 25, 3, 7, 9, 2, 6, 4, 8, 3], options, staleness, chunks=4)
+    spans, last = spans_of(found, tmp_path), found.rounds[-1]
+    idle = sum(share for lane, share in idle_shares(spans).items() if lane != "trainer")
+    paused = sum(paused_shares(spans).values())
+    waited = last["virtual_seconds/generator_wait"] / last["virtual_seconds/wall"]
+    assert idle + paused == pytest.approx(waited)
+    # No pause is longer than the training of its round.
+    trained = last["virtual_seconds/train"] + last["virtual_seconds/sync"]
+    assert 0 < paused <= 2 * trained / last["virtual_seconds/wall"] + 1e-9
+
+
+def test_pauses_are_drawn_and_counted_apart_from_idle_time(tmp_path: Path) -> None:
+    spans = spans_of(colocated(), tmp_path)
+    title = timeline.heading("run", spans, VIRTUAL_SECONDS)
+    assert title == (
+        "run: 39.0 virtual s of wall-clock; idle: trainer 15%, generator-0 0%, generator-1 8%; "
+        "paused: generator-0 82%, generator-1 85%"
+    )
+    page = html(spans, title, unit=VIRTUAL_SECONDS)
+    assert page.count("<title>paused\n") == 6 and PAUSED_LABEL in page
+    texts = [text.get_text() for text in figure(spans, title).legends[0].get_texts()]
+    assert PAUSED_LABEL in texts
+
+
+def test_generators_with_devices_of_their_own_have_no_pauses(tmp_path: Path) -> None:
+    spans = spans_of(simulated([2, 2, 4], replace(COLOCATED, is_colocated=False), 2), tmp_path)
+    assert paused_shares(spans) == {}
+    assert "paused" not in html(spans, timeline.heading("run", spans))
 
 
 def test_chunks_at_the_same_time_lie_side_by_side(tmp_path: Path) -> None:

@@ -53,8 +53,8 @@ def write_files(found: Simulation, folder: Path) -> None:
     write_rows(folder / "schedule.jsonl", found.rows)
 
 
-def write_virtual_files(folder: Path) -> None:
+def write_virtual_files(folder: Path, is_colocated: bool = False) -> None:
     """Those of four rounds of four chunks, whose ages differ."""
     lengths = [4, 9, 3, 30, 5, 6, 4, 25, 3, 7, 8, 2, 4, 30, 6, 5]
-    cluster = replace(CLUSTER, generators=3)
+    cluster = replace(CLUSTER, generators=3, is_colocated=is_colocated)
     write_files(simulated(lengths, cluster, staleness=2, chunks=4), folder)

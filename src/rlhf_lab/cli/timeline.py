@@ -17,6 +17,7 @@ from rlhf_lab.runs.timeline import (
     VIRTUAL_SECONDS,
     LaneSpan,
     idle_shares,
+    paused_shares,
     read_spans,
     shares_text,
     wall,
@@ -50,9 +51,10 @@ def middle(spans: Sequence[LaneSpan]) -> tuple[int, int] | None:
 
 
 def heading(name: str, spans: Sequence[LaneSpan], unit: str = SECONDS) -> str:
-    """The run, its wall-clock and how idle its lanes were."""
-    idle = shares_text(idle_shares(spans))
-    return f"{name}: {wall(spans):.1f} {unit} of wall-clock; idle: {idle}"
+    """The run, its wall-clock, and how idle its lanes were and how long they were paused."""
+    idle, paused = shares_text(idle_shares(spans)), shares_text(paused_shares(spans))
+    text = f"{name}: {wall(spans):.1f} {unit} of wall-clock; idle: {idle}"
+    return text + (f"; paused: {paused}" if paused else "")
 
 
 def rounds(text: str) -> tuple[int, int]:

@@ -7,14 +7,8 @@ from html import escape
 from pathlib import Path
 from string import Template
 
-from rlhf_lab.runs.timeline import SECONDS, Interval, LaneSpan, lanes, visible, wall
-from rlhf_lab.runs.timeline_colours import (
-    IDLE_LABEL,
-    OTHER,
-    OTHER_LABEL,
-    phase_colours,
-    version_colours,
-)
+from rlhf_lab.runs.timeline import SECONDS, Interval, LaneSpan, has_pauses, lanes, visible, wall
+from rlhf_lab.runs.timeline_colours import IDLE_LABEL, phase_colours, version_colours
 from rlhf_lab.runs.timeline_svg import chart
 
 PAGE = Path(__file__).with_name("timeline_page.html")
@@ -27,7 +21,7 @@ def html(
     them."""
     window = window or (0.0, wall(spans))
     first, *rest = title.splitlines() or [""]
-    phases = [*phase_colours(), (OTHER_LABEL, OTHER)]
+    phases = phase_colours(has_pauses(spans))
     return Template(PAGE.read_text(encoding="utf-8")).substitute(
         name=escape(first),
         heading="\n".join([f"<h1>{escape(first)}</h1>", *(f"<p>{escape(r)}</p>" for r in rest)]),

@@ -11,6 +11,7 @@ from rlhf_lab.runs.timeline import (
     WAITING,
     Interval,
     LaneSpan,
+    has_pauses,
     idle,
     lanes,
     round_starts,
@@ -19,8 +20,6 @@ from rlhf_lab.runs.timeline import (
 )
 from rlhf_lab.runs.timeline_colours import (
     IDLE_LABEL,
-    OTHER,
-    OTHER_LABEL,
     colour,
     phase_colours,
     version_colours,
@@ -103,8 +102,8 @@ def draw_legends(picture: Figure, seen: Sequence[LaneSpan]) -> None:
     """Phases on the left, versions on the right, below the lanes."""
     from matplotlib.patches import Patch
 
-    phases = [Patch(color=colour, label=label) for label, colour in phase_colours()]
-    phases += [Patch(color=OTHER, label=OTHER_LABEL), Patch(label=IDLE_LABEL, **HATCHED)]
+    phases = [Patch(color=colour, label=label) for label, colour in phase_colours(has_pauses(seen))]
+    phases.append(Patch(label=IDLE_LABEL, **HATCHED))
     versions = [Patch(color=colour, label=label) for label, colour in version_colours(seen)]
     small: dict[str, Any] = {"frameon": False, "fontsize": "small", "title_fontsize": "small"}
     picture.legend(

@@ -9,7 +9,6 @@ from typing import Any
 
 from rlhf_lab.rollout.open_groups import OpenGroup
 from rlhf_lab.rollout.partial_rollout import PartialRollout
-from rlhf_lab.types.data import Metrics
 from rlhf_lab.types.rollouts import Rollout
 from rlhf_lab.types.samples import Group
 
@@ -51,14 +50,13 @@ class RoundRollouts:
     the chunk, segments (which version wrote from which token on), whether it was dropped, steps
     (tokens of its longest response); place is that of its first group within the chunk, 0 if left
     out. work: segments that were generated in this round, without groups, where groups are not
-    taken by the chunk. metrics: of the queue.
+    taken by the chunk.
     """
 
     rollouts: list[Rollout]
     dropped: list[Rollout]
     schedule: list[dict[str, Any]]
     work: list[Rollout] = field(default_factory=list)
-    metrics: Metrics = field(default_factory=dict)
 
     @property
     def generated(self) -> list[Rollout]:

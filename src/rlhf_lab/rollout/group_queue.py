@@ -48,10 +48,11 @@ class GroupQueue:
         self._taken_tokens = 0
         self._round = -1
         self._writing: Writing = []
+        self._metrics: Metrics = {}
 
     def measures(self) -> Metrics:
-        """None: what it counts is of a round, and among the metrics of that."""
-        return {}
+        """Counts of the round that was taken last."""
+        return self._metrics
 
     def tokens(self) -> tuple[int, int]:
         """Response tokens of the rounds taken so far and of the groups in flight, and the latter.
@@ -105,8 +106,8 @@ class GroupQueue:
             writing = []
         keys = {one.key for one in chosen}
         left = [one for one in groups if one.key not in keys]
-        metrics = recycling_metrics(self._groups, groups, chosen, self._rule, weights.version)
         rollouts = [self._taken(one, n, weights.version) for n, one in enumerate(chosen)]
+        self._metrics = recycling_metrics(self._groups, groups, chosen, self._rule, weights.version)
         self._groups = left
         self._taken_tokens += sum(one.tokens for one in chosen)
         for part in work:
@@ -117,7 +118,6 @@ class GroupQueue:
             dropped=[],
             schedule=[self._row(*pair) for pair in zip(chosen, rollouts, strict=True)],
             work=[without_groups(part) for part in work],
-            metrics=metrics,
         )
 
     def _taken(self, one: OpenGroup, index: int, round_: int) -> Rollout:

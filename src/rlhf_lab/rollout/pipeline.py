@@ -57,7 +57,8 @@ class Pipeline:
         return self._queue.tokens()
 
     def measures(self) -> Metrics:
-        """Sums of a virtual cluster until the newest weights were filled in; else none."""
+        """All metrics of the queue, once the weights after a round are filled in: sums of a virtual
+        cluster until then, or counts of the round where groups are recycled."""
         return self._queue.measures()
 
     def weights_of(self, version: int) -> Weights:

@@ -15,8 +15,9 @@ class RoundQueue(Protocol):
     fill: submit all that may be generated now that these weights exist. take: wait for the round of
     these weights; nothing is taken before all of it is there, and what a worker raised is raised.
     finish: wait until what is on its way is written, but what later versions continue.
-    tokens: generated so far, and those among them that have not been taken. measures: sums over the
-    run until the newest weights were filled in. state, restore: of a checkpoint between two rounds.
+    tokens: generated so far, and those among them that have not been taken. measures: what it has
+    counted when the weights after a round are filled in: of that round, or sums over the run until
+    then, which hold the round's training too. state, restore: of a checkpoint between two rounds.
     """
 
     def fill(self, weights: Weights) -> None: ...

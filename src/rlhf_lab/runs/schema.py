@@ -72,6 +72,8 @@ Evaluation = TypedDict(
 Segment = Annotated[list[Count], Field(min_length=2, max_length=2)]
 # A version, and the virtual second from which it wrote.
 Moment = Annotated[list[Amount], Field(min_length=2, max_length=2)]
+# The virtual seconds of its start and its end.
+Pause = Annotated[list[Amount], Field(min_length=2, max_length=2)]
 
 
 class Scheduled(TypedDict, total=False):
@@ -87,6 +89,7 @@ class Scheduled(TypedDict, total=False):
     virtual_generator: Count
     virtual_seconds_start: Amount
     virtual_seconds_versions: Annotated[list[Moment], Field(min_length=1)]
+    virtual_seconds_pauses: list[Pause]
     virtual_seconds_end: Amount
     virtual_seconds_taken: Amount
 

@@ -21,6 +21,8 @@ TRAINER = "trainer"
 SECONDS, VIRTUAL_SECONDS = "s", "virtual s"
 # The phase in which the trainer waits for rollouts; with the trainer as generator, it holds theirs.
 WAITING = "take"
+# The phase of a virtual generator whose devices the trainer trains on.
+PAUSED = "paused"
 GENERATION = ("generate", "score")
 
 Interval = tuple[float, float]
@@ -107,6 +109,20 @@ def idle_shares(spans: Sequence[LaneSpan]) -> dict[str, float]:
     return {
         lane: sum(end - start for start, end in gaps) / total
         for lane, gaps in idle(spans, (0.0, total)).items()
+    }
+
+
+def has_pauses(spans: Sequence[LaneSpan]) -> bool:
+    return any(span.phase == PAUSED for span in spans)
+
+
+def paused_shares(spans: Sequence[LaneSpan]) -> dict[str, float]:
+    """Per lane that was paused, the share of the run's wall-clock in which it was."""
+    total = wall(spans)
+    paused = [span for span in spans if span.phase == PAUSED]
+    return {
+        lane: sum(span.seconds for span in paused if span.lane == lane) / total
+        for lane in lanes(paused)
     }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rlhf_lab.runs.timeline import LaneSpan
+from rlhf_lab.runs.timeline import PAUSED, LaneSpan
 
 # tab10 without its grey, which stands for idle time.
 PALETTE = (
@@ -13,12 +13,17 @@ PALETTE = (
 # Share of white (above zero) or black (below) that is mixed into a version's colour.
 SHADES = {"generate": 0.0, "score": 0.55, "reference": -0.18, "update": -0.42}
 OTHER = "#6b7280"
+PAUSE = "#c3c8d0"
 OTHER_LABEL = "sync, probe, track, save, checkpoint"
+PAUSED_LABEL = "paused while the trainer trains"
 IDLE_LABEL = "idle or waiting"
 
 
 def colour(span: LaneSpan) -> str:
-    """The colour of the version, lighter or darker by phase; grey for what neither makes."""
+    """The colour of the version, lighter or darker by phase; grey for what neither makes, a
+    lighter one for pauses."""
+    if span.phase == PAUSED:
+        return PAUSE
     if span.phase not in SHADES:
         return OTHER
     return shaded(PALETTE[span.version % len(PALETTE)], SHADES[span.phase])
@@ -31,9 +36,12 @@ def shaded(colour: str, share: float) -> str:
     return "#" + "".join(f"{part:02x}" for part in mixed)
 
 
-def phase_colours() -> list[tuple[str, str]]:
-    """Labels and colours of the phases for a legend, in the colour of version 0."""
-    return [(phase, shaded(PALETTE[0], share)) for phase, share in SHADES.items()]
+def phase_colours(has_pauses: bool = False) -> list[tuple[str, str]]:
+    """Labels and colours of the phases for a legend, in the colour of version 0; of pauses where
+    there are any."""
+    phases = [(phase, shaded(PALETTE[0], share)) for phase, share in SHADES.items()]
+    pauses = [(PAUSED_LABEL, PAUSE)] if has_pauses else []
+    return [*phases, (OTHER_LABEL, OTHER), *pauses]
 
 
 def version_colours(spans: Sequence[LaneSpan]) -> list[tuple[str, str]]:

@@ -290,7 +290,8 @@ class Loop:
             )
 
     def _totals(self) -> Metrics:
-        """Sums over the run; keys under `timing/` and `seconds/` differ from run to run."""
+        """Sums over the run, and metrics of the queue. Keys under `timing/` and `seconds/` differ
+        from run to run."""
         generated, in_flight = self.pipeline.tokens()
         self.ledger.check_tokens(generated, in_flight)
         return self.ledger.totals(self.pipeline.seconds_in_caller) | {

@@ -138,13 +138,12 @@ def token_fates(
 
 
 def generator_metrics(rollouts: RoundRollouts) -> Metrics:
-    """Metrics of the generators' own reports, each a mean over the rollouts that have it, and of
-    the queue."""
+    """Metrics of the generators' own reports, each a mean over the rollouts that have it."""
     found: dict[str, list[float]] = {}
     for rollout in [*rollouts.rollouts, *rollouts.work]:
         for name, value in rollout.report.measures.items():
             found.setdefault(name, []).append(value)
-    return {name: sum(values) / len(values) for name, values in found.items()} | rollouts.metrics
+    return {name: sum(values) / len(values) for name, values in found.items()}
 
 
 def reward_failure_text(rollouts: RoundRollouts) -> str:

@@ -10,11 +10,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.comparison.equal_kl import Plane, at_equal_kl
 from rlhf_lab_analysis.comparison.selection import cells
+from rlhf_lab_analysis.figures.aggregate_bars import shown_names
 from rlhf_lab_analysis.figures.axis_limits import limits
 from rlhf_lab_analysis.figures.catalogue import FIGURES, draw, draw_pages, missing, page_name
 from rlhf_lab_analysis.figures.figure_builder import DrawnFigure
@@ -399,8 +401,47 @@ def test_titles_verdicts_and_ticks_of_differences_lie_on_the_page() -> None:
         boxes = [word.get_window_extent() for word in words if word.get_text()]
         assert all(box.x0 >= page.x0 and box.x1 <= page.x1 for box in boxes)
         assert panel.get_window_extent().width > page.width / 4
-    labels = [tick.get_window_extent() for tick in panels[-1].get_xticklabels() if tick.get_text()]
-    assert all(one.x1 < other.x0 for one, other in pairwise(labels))
+    assert labels_are_apart(panels[-1])
+
+
+@pytest.mark.parametrize("digits", [1, 2, 3, 4])
+@pytest.mark.parametrize("name", ["", "a_correction_of_a_long_name", "a_correction_" * 5])
+def test_labels_of_aggregates_are_apart(digits: int, name: str) -> None:
+    step = 3 * 10.0**-digits
+    runs = [run_of(s, parts, {"gold/win_rate": 0.8125 + step * (s / 30 - n / 10)}, "own")
+            for n, parts in enumerate([{}, {"correction": name or "decoupled"}])
+            for s in (1, 2, 3)]  # fmt: skip
+    made = draw("aggregates", tables(*runs)).figure
+    made.draw_without_rendering()
+    assert len(made.axes) == 4 and all(map(labels_are_apart, made.axes))
+    assert all(len(seen_labels(panel)) > 1 for panel in made.axes)
+    titles = [panel.xaxis.label.get_window_extent() for panel in made.axes]
+    assert all(one.x1 < other.x0 for one, other in pairwise(titles))
+    rows = [text.get_window_extent() for text in made.axes[0].get_yticklabels()]
+    assert all(box.x0 >= made.bbox.x0 for box in rows)
+    assert all(one.y0 > other.y1 for one, other in pairwise(rows))
+
+
+def test_long_names_of_rows_lack_what_all_of_them_have() -> None:
+    assert shown_names(
+        ["grpo-replay=half N=1 run.updates=64 of=four", "grpo N=1 run.updates=64"]
+    ) == [
+        "GRPO-replay=half of=four",
+        "GRPO",
+    ]
+    assert shown_names(["grpo N=1", "grpo N=4"]) == ["GRPO N=1", "GRPO N=4"]
+
+
+def seen_labels(panel: Axes) -> list[Any]:
+    """The boxes of the labels along x that lie in the panel."""
+    low, high = panel.get_xlim()
+    ticks = panel.xaxis.get_major_ticks()
+    labels = [tick.label1 for tick in ticks if low <= tick.get_loc() <= high]
+    return [label.get_window_extent() for label in labels if label.get_text()]
+
+
+def labels_are_apart(panel: Axes) -> bool:
+    return all(one.x1 < other.x0 for one, other in pairwise(seen_labels(panel)))
 
 
 def test_a_front_shows_seeds_and_interquartile_means_with_both_intervals() -> None:

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from rlhf_lab.runs.jsonl import write_rows
-from rlhf_lab.runs.timeline import LaneSpan
+from rlhf_lab.runs.timeline import PAUSED, LaneSpan
+from rlhf_lab.runs.timeline_colours import PAUSED_LABEL
 from rlhf_lab_analysis.comparison.selection import cells
 from rlhf_lab_analysis.figures.catalogue import draw
 from rlhf_lab_analysis.report import timelines
@@ -80,8 +81,25 @@ def test_a_page_draws_virtual_lanes_in_their_own_unit(tmp_path: Path) -> None:
     found = Texts(html(made.tables(record), Options()))
     assert "by the clock of its virtual cluster" in found.text
     assert re.search(r"[\d.]+ virtual s; idle in the whole run: trainer \d+%", found.text)
+    assert PAUSED_LABEL not in found.text
     assert "Lag by length" in found.text
     assert [held for tag, held in found.elements if held.get("class") == "lag lag-1"]
+
+
+def test_a_page_draws_and_counts_pauses_of_colocated_generators(tmp_path: Path) -> None:
+    write_virtual_files(tmp_path, is_colocated=True)
+    record = made.record(place=str(tmp_path), rounds=virtual_rounds())
+    found = Texts(html(made.tables(record), Options()))
+    assert re.search(r"idle in the whole run: [^;]+; paused: generator-0 \d+%", found.text)
+    assert PAUSED_LABEL in found.text
+
+
+def test_of_many_generators_the_shortest_and_the_longest_pause_are_given() -> None:
+    spans = [LaneSpan("trainer", "update", 0.0, 10.0, 0, 0)]
+    spans += [LaneSpan(f"generator-{n}", PAUSED, n, 10.0, 0, 0) for n in range(5)]
+    text = "idle in the whole run: trainer 0%, 5 generators 0% to 40%"
+    assert timelines.shares_of_run(spans) == f"{text}; paused: 5 generators 60% to 100%"
+    assert timelines.shares_of_run(spans[:1]) == "idle in the whole run: trainer 0%"
 
 
 def forked(run: str, parent: str, score: float, round_: int = 2, changes: str = "") -> Record:

@@ -167,7 +167,7 @@ class VirtualExecutor:
         job = self._jobs.pop(number)
         for known in (self._chunks, self._rollouts, self._futures):
             known.pop(number, None)
-        return {
+        row = {
             "virtual_generator": job.generator,
             "virtual_seconds_start": job.moments[0],
             "virtual_seconds_versions": [
@@ -177,6 +177,9 @@ class VirtualExecutor:
             "virtual_seconds_end": job.ended,
             "virtual_seconds_taken": self._cluster.now,
         }
+        if self._options.is_colocated:
+            row["virtual_seconds_pauses"] = [list(pause) for pause in job.pauses]
+        return row
 
     def measures(self) -> Metrics:
         return self._clock.measures()

@@ -100,8 +100,15 @@ class Generator:
             elif self.running and not self._cluster.is_paused:
                 yield from self._decode()
             else:
-                yield self._wake
-                self._wake = self._env.event()
+                yield from self._wait()
+
+    def _wait(self) -> ProcessGenerator:
+        """Do nothing until it is woken. With chunks that it has begun, it is paused."""
+        start = float(self._env.now)
+        yield self._wake
+        self._wake = self._env.event()
+        for job in self.running:
+            job.pause(start, float(self._env.now))
 
     def _load(self) -> ProcessGenerator:
         version, start = self._cluster.newest, self._env.now

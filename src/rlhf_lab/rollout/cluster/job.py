@@ -18,9 +18,9 @@ class Job:
     virtual, read once before it begins.
 
     lengths: virtual tokens of each row, known once it has begun. steps: decoding steps done.
-    segments: (step, version) pairs. moments: virtual seconds at which each segment began. ended:
-    virtual seconds. rank: its place in the order of completion. restarts: how often a generator
-    failed under it.
+    segments: (step, version) pairs. moments: virtual seconds at which each segment began. pauses:
+    virtual seconds from which and until which its generator was paused. ended: virtual seconds.
+    rank: its place in the order of completion. restarts: how often a generator failed under it.
     """
 
     number: int
@@ -30,6 +30,7 @@ class Job:
     steps: int = 0
     segments: list[tuple[int, int]] = field(default_factory=list)
     moments: list[float] = field(default_factory=list)
+    pauses: list[tuple[float, float]] = field(default_factory=list)
     generator: int = -1
     ended: float = 0.0
     rank: int = -1
@@ -83,9 +84,17 @@ class Job:
         self.steps += steps
         return self.decoded - before
 
+    def pause(self, start: float, end: float) -> None:
+        """Count virtual seconds of a pause, which may go on with the one before."""
+        if self.pauses and self.pauses[-1][1] == start:
+            start, _ = self.pauses.pop()
+        if end > start:
+            self.pauses.append((start, end))
+
     def lose(self) -> int:
         """Forget all that was written, so that it begins anew. Returns the virtual tokens lost."""
         lost = self.decoded
         self.lengths, self.segments, self.moments, self.steps = [], [], [], 0
+        self.pauses = []
         self.restarts += 1
         return lost
