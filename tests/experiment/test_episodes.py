@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 from rlhf_lab.experiment import lifecycle
+from rlhf_lab.experiment.prepare import Artifacts
 from rlhf_lab.runs.folder import EVALS
 from rlhf_lab.runs.jsonl import read_rows
 from rlhf_lab.runs.rollouts import read_rollouts
 from rlhf_lab.runs.trackers.console import Console
-from rlhf_lab.types.errors import StopRequested
+from rlhf_lab.types.errors import StopRequested, UserError
 from tests.conftest import Finished, MakeConfig
 from tests.support.examples import FACTS
 from tests.support.in_memory import memory_of, run_in_memory
@@ -111,13 +112,20 @@ def test_files_show_the_turns(make_config: MakeConfig) -> None:
     options = (*WORLDS["ask"], "eval=quick", "eval.prompts=8", "eval.snapshots=1")
     folder = lifecycle.train(make_config(*options, "tracker.samples=4"), Console(quiet=True), FACTS)
     kept = read_rollouts(folder)
-    asking = [sample for sample in kept if "policy: ask " in sample.response]
+    asking = [sample for sample in kept if "): ask " in sample.response]
     assert asking and all("\nenvironment: " in sample.response for sample in asking)
     for sample in kept:
         # A turn has a reward each, of which the last is the summary's.
-        assert len(sample.steps) == sample.response.count("policy: ")
+        assert len(sample.steps) == sample.response.count("policy (")
         assert sample.reward == pytest.approx(sum(reward for _, reward in sample.steps))
         assert sample.steps[-1][0] == sample.tokens - 1
     evaluated = read_rows(folder / EVALS)[-1]
     assert evaluated["episode/turns"] >= 1 and evaluated["episode/questions"] >= 0
     assert abs(read_rows(folder / EVALS)[0]["kl/sft_k1"]) < 1e-4
+
+
+def test_labels_of_episodes_are_refused(make_config: MakeConfig) -> None:
+    """Labels are pairs of answers of one turn."""
+    artifacts = Artifacts(make_config(*WORLDS["ask"]), Console(quiet=True))
+    with pytest.raises(UserError, match=r"task=ask_nano has several turns, and labels compare"):
+        artifacts.labels()

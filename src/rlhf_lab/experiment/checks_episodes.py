@@ -77,6 +77,15 @@ def refuse_without_environment(config: Config) -> None:
                 )
 
 
+def require_one_turn(config: Config, what: str) -> None:
+    """Raise UserError where what is to be made consists of answers of one turn."""
+    if isinstance(config.task, Episodic):
+        raise UserError(
+            f"task={config.task.name} has several turns, and {what} compare answers of one: pass "
+            "reward=environment, or another task"
+        )
+
+
 def require_working_environment(config: Config) -> None:
     """Begin an episode and take one action, so that an environment that cannot is refused before
     the first step."""

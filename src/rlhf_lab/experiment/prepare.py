@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from rlhf_lab.experiment.artifact_keys import ArtifactKeys, Key, given_labels, pairs_to_relabel
+from rlhf_lab.experiment.checks_episodes import require_one_turn
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.experiment.derived import has_references, pairs_file, trains_on_labels
 from rlhf_lab.experiment.labelled_pairs import as_read, read_pairs, require_one_vocabulary
@@ -204,6 +205,7 @@ class Artifacts:
         config = self._config
         if config.labels.path:
             return copy_labels(given_labels(config), folder)
+        require_one_turn(config, "labels")
         model, tokenizer = self._loader.read(self.policy(config.model), config.seed)
         return make_labels(config, self._console, model, tokenizer, folder)
 

@@ -57,11 +57,11 @@ def of_policy(output: PolicyOutput, batch: Batch) -> PolicyOutput:
     return replace(output, **{name: policy_columns(columns[name], batch) for name in columns})
 
 
-def policy_columns(found_BU: Tensor, batch: Batch) -> Tensor:
+def policy_columns(found: Tensor, batch: Batch) -> Tensor:
     """Numbers of all text, BU (or BUK), at the tokens that the policy wrote, BT (or BTK)."""
     if not batch.has_environment:
-        return found_BU
-    return in_rows(found_BU[batch.writer_BU == Writer.policy], batch.mask_BT)
+        return found
+    return in_rows(found[batch.writer_BU == Writer.policy], batch.mask_BT)
 
 
 def asked_top(batch: Batch | TokenRows) -> Asked | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rlhf_lab.types.data import Metrics
-from rlhf_lab.types.samples import Sample
+from rlhf_lab.types.samples import POLICY, Sample
 
 
 def episode_metrics(samples: Sequence[Sample]) -> Metrics:
@@ -29,8 +29,14 @@ def episode_metrics(samples: Sequence[Sample]) -> Metrics:
 
 
 def transcript(sample: Sample) -> str:
-    """The text of a sample: of an episode a line for each action and observation, with its writer
-    in front."""
+    """The text of a sample: of an episode a line for each action, with the reward of its turn, and
+    each observation."""
     if not sample.episode:
         return sample.text
-    return "\n".join(f"{writer}: {text.strip()}" for writer, text in sample.episode.transcript)
+    rewards = iter(sample.episode.turns)
+    return "\n".join(
+        f"policy ({next(rewards)[1]:.4g}): {text.strip()}"
+        if writer == POLICY
+        else f"{writer}: {text.strip()}"
+        for writer, text in sample.episode.transcript
+    )

@@ -14,6 +14,8 @@ from typing import Any
 # The key of `Example.hidden` that names the task of a row of a mixture.
 MIXED_TASK = "mixture/task"
 Steps = tuple[tuple[int, float], ...]
+# The writers of an episode's texts.
+POLICY, ENVIRONMENT = "policy", "environment"
 # The version of a sample that no version of the run wrote: it has no age.
 OFFLINE = -1
 
@@ -68,7 +70,7 @@ class Episode:
 
     observed: (number of response tokens before it, its tokens) of each observation that was read.
     turns: (last response token, reward) of each turn. transcript: the texts of all actions and
-    observations, with "policy" or "environment" as their writers. info: sums over the turns of the
+    observations, each behind its writer, POLICY or ENVIRONMENT. info: sums over the turns of the
     environment's own numbers. is_done: whether the environment ended it, and not a limit.
     reread_tokens: tokens that generation read anew where turns began.
     """

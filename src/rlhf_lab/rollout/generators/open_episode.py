@@ -11,7 +11,15 @@ from typing import Any
 
 from rlhf_lab.tasks.environment import Environment, Episodic, Turn
 from rlhf_lab.types.errors import UserError
-from rlhf_lab.types.samples import Episode, Example, Finish, Prompt, Sample
+from rlhf_lab.types.samples import (
+    ENVIRONMENT,
+    POLICY,
+    Episode,
+    Example,
+    Finish,
+    Prompt,
+    Sample,
+)
 
 
 @dataclass(frozen=True)
@@ -92,7 +100,7 @@ class OpenEpisode:
             )
         if tokens:
             self.observed.append((len(self.tokens), tuple(tokens)))
-            self.transcript.append(("environment", text))
+            self.transcript.append((ENVIRONMENT, text))
 
     def act(
         self,
@@ -104,14 +112,14 @@ class OpenEpisode:
     ) -> str | None:
         """Take an action, with its tokens. Returns the observation that follows; None at the
         episode's end."""
-        with self._named():
+        with named(self._place):
             turn = checked(self.environment.step(action, finished), self._place)
         self.tokens += tokens
         self.logps += logps
         self.versions += versions
         self.played.append(Played(action, finished, turn))
         self.rewards.append((len(self.tokens) - 1, float(turn.reward)))
-        self.transcript.append(("policy", action))
+        self.transcript.append((POLICY, action))
         self.info.update({name: float(value) for name, value in turn.info.items()})
         is_last = len(self.played) == self.limits.turns or not self.room or not finished
         if turn.is_done and finished:
@@ -144,29 +152,36 @@ class OpenEpisode:
         """Play the episode again in a fresh environment. Raises UserError where the same actions
         have other consequences: samples could then not be repeated."""
         if first_of(environment, self.prompt.example, self.seed, self.name) != self.first:
-            raise self._not_repeatable("reset")
+            raise self._not_repeatable(1, "reset")
         for number, played in enumerate(self.played, start=1):
-            if environment.step(played.action, played.finished) != played.turn:
-                raise self._not_repeatable(f"turn {number}")
+            with named(self._place_of(number)):
+                turn = environment.step(played.action, played.finished)
+            if turn != played.turn:
+                raise self._not_repeatable(number, "step")
 
-    def _not_repeatable(self, where: str) -> UserError:
+    def _not_repeatable(self, turn: int, what: str) -> UserError:
         return UserError(
-            f"{self._place}: played again with the same seed and actions, {where} gave something "
-            "else: an environment must be a function of the example, the seed and the actions; "
-            "take its random numbers from the seed that reset gets"
+            f"{self._place_of(turn)}: played again with the same seed and actions, {what} gave "
+            "something else: an environment must be a function of the example, the seed and the "
+            "actions; take its random numbers from the seed that reset gets"
         )
 
     @property
     def _place(self) -> str:
-        return place_of(self.name, self.prompt.example, len(self.played) + 1)
+        return self._place_of(len(self.played) + 1)
 
-    @contextmanager
-    def _named(self) -> Iterator[None]:
-        try:
-            yield
-        except Exception as error:
-            error.add_note(f"raised by the environment of {self._place}")
-            raise
+    def _place_of(self, turn: int) -> str:
+        return place_of(self.name, self.prompt.example, turn)
+
+
+@contextmanager
+def named(place: str) -> Iterator[None]:
+    """Errors of an environment get a note of where it raised them."""
+    try:
+        yield
+    except Exception as error:
+        error.add_note(f"raised by the environment of {place}")
+        raise
 
 
 def encoded(tokenizer: Any, text: str) -> list[int]:
@@ -203,8 +218,7 @@ def checked(turn: object, place: str) -> Turn:
         )
     if not isinstance(turn.observation, str):
         raise UserError(f"{place}: the observation is no text: {turn.observation!r}")
-    numbers = {"reward": turn.reward, **turn.info}
-    for name, value in numbers.items():
+    for name, value in (("reward", turn.reward), *turn.info.items()):
         if not isinstance(value, (int, float)) or not math.isfinite(value):
             raise UserError(f"{place}: {name} is {value!r}: pass a finite number")
     return turn
