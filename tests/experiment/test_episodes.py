@@ -29,6 +29,7 @@ WORLDS = {
     "tool": (*SHORT, "task=tool_arithmetic", "algo=ppo", "run.group_size=2", "task.tool_rate=1"),
 }
 STALE = ("mode.max_staleness=2",)
+BY_TURNS = ("mode=partial_turns", "mode.executor=inline", *STALE)
 
 
 @pytest.fixture(params=sorted(WORLDS))
@@ -78,12 +79,57 @@ def test_async_episodes_have_the_bits_of_lagged_ones(
     assert lagged[1] != finished(*world)[1]
 
 
+def test_segments_of_as_many_turns_as_there_are_make_a_lagged_run(
+    finished: Finished, world: tuple[str, ...]
+) -> None:
+    rows, digest = finished(*world, *BY_TURNS, "mode.segment_turns=6")
+    assert (rows, digest) == finished(*world, "mode=lagged", *STALE)
+
+
+def test_each_turn_is_of_the_next_version(make_config: MakeConfig) -> None:
+    config = make_config(*WORLDS["ask"], *BY_TURNS)
+    output = memory_of(config)
+    rows, _ = run_in_memory(config, output)
+    for row in output.schedule:
+        first = max(0, row["round"] - 2)
+        promised = [[turn, version] for turn, version in enumerate(range(first, row["round"] + 1))]
+        assert row["segments"] == promised[: row["steps"]] and row["segment_turns"] == 1
+    assert any(len(row["segments"]) == 3 for row in output.schedule)
+    last = rows[-1]
+    assert last["episode/lag_first_turn"] == 2 > last["episode/lag_last_turn"] >= 0
+    assert last["sample/version_span"] == pytest.approx(2 - last["episode/lag_last_turn"])
+    # Each version reads its turn's whole context anew, as each turn does in any mode.
+    assert last["total/observed_tokens"] > 0
+
+
+def test_turns_have_the_same_bits_in_every_executor(
+    finished: Finished, processes: None, world: tuple[str, ...]
+) -> None:
+    inline = finished(*world, *BY_TURNS)
+    for executor in ("thread", "process"):
+        assert finished(*world, *BY_TURNS, f"mode.executor={executor}") == inline
+    assert inline[1] != finished(*world, "mode=lagged", *STALE)[1]
+
+
+def test_a_free_run_takes_weights_between_turns_and_is_replayed(
+    make_config: MakeConfig, processes: None
+) -> None:
+    free = ("mode=free", "mode.executor=thread", "mode.weights=latest_per_token", *STALE)
+    folder = lifecycle.train(make_config(*WORLDS["ask"], *free), Console(quiet=True), FACTS)
+    again = make_config(
+        *WORLDS["ask"], *STALE, "mode=replay", f"mode.schedule={folder}", f"output.dir={folder}-2"
+    )
+    repeated = lifecycle.train(again, Console(quiet=True), FACTS)
+    assert outcome(repeated)[1] == outcome(folder)[1]
+
+
+@pytest.mark.parametrize("mode", ["lagged", "partial_turns"])
 @pytest.mark.parametrize("rounds", [1, 3])
 def test_a_run_goes_on_where_it_was_stopped(
-    make_config: MakeConfig, finished: Finished, world: tuple[str, ...], rounds: int
+    make_config: MakeConfig, finished: Finished, world: tuple[str, ...], mode: str, rounds: int
 ) -> None:
-    """Chunks of later rounds are under way, with episodes that have ended."""
-    options = (*world, "mode=lagged", *STALE)
+    """Chunks of later rounds are under way, some of whose episodes have ended."""
+    options = (*world, f"mode={mode}", "mode.executor=inline", *STALE)
     config = make_config(*options, "checkpoint.rounds=2")
     output = memory_of(config)
     asked: list[int] = []

@@ -6,7 +6,6 @@ from rlhf_lab.experiment.config import Config
 from rlhf_lab.rewards.environment import EnvironmentReward
 from rlhf_lab.rewards.options import named_parts
 from rlhf_lab.rollout.generators.open_episode import Limits, OpenEpisode
-from rlhf_lab.rollout.mode_choices import WeightPolicy
 from rlhf_lab.tasks.environment import Episodic
 from rlhf_lab.training.stages.sft_options import LossOn
 from rlhf_lab.types.errors import UserError
@@ -17,6 +16,7 @@ def check_episodes(config: Config) -> None:
     """Episodes must be generated, scored and learned from by parts that know them."""
     if not isinstance(config.task, Episodic):
         refuse_without_environment(config)
+        refuse_turns(config)
         return
     mode, generator, run = config.mode, config.generator, config.run
     refusals = (
@@ -27,12 +27,12 @@ def check_episodes(config: Config) -> None:
         (
             bool(mode.segment_tokens),
             f"mode.segment_tokens={mode.segment_tokens}: a segment may end within a turn; pass "
-            "mode=sync, lagged or async, or mode.segment_tokens=0",
+            "mode.segment_tokens=0 mode.segment_turns=1",
         ),
         (
-            mode.weights is WeightPolicy.latest_per_token or mode.is_virtual,
-            f"mode.weights={mode.weights.value}: weights come between turns of some samples and "
-            "within those of others; pass mode=sync, lagged, async or free",
+            mode.is_virtual,
+            "mode=virtual: the cluster's generators write one turn; pass mode=sync, lagged, async "
+            "or free",
         ),
         (
             bool(run.offline_share),
@@ -53,6 +53,15 @@ def check_episodes(config: Config) -> None:
     for is_refused, why in refusals:
         if is_refused:
             raise UserError(f"task={config.task.name} has several turns, with {why}")
+
+
+def refuse_turns(config: Config) -> None:
+    """Segments of turns need turns."""
+    if config.mode.segment_turns:
+        raise UserError(
+            f"mode.segment_turns={config.mode.segment_turns} with task={config.task.name}: its "
+            "samples have one turn; pass mode.segment_tokens, or task=ask_nano"
+        )
 
 
 def learned_rewards(config: Config) -> list[tuple[bool, str]]:

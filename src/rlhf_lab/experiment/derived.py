@@ -165,7 +165,7 @@ def timing_settings(config: Config) -> dict[str, Any]:
     return {
         **{f.name: getattr(config.run, f.name) for f in fields(config.run)},
         "max_staleness": config.mode.max_staleness,
-        "segment_tokens": config.mode.segment_tokens,
+        "segment_tokens": config.mode.segment_steps,
         "is_virtual": config.mode.is_virtual,
         "num_generators": config.mode.num_background,
         "num_trainers": world_size(),

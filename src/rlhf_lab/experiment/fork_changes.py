@@ -44,7 +44,7 @@ PAST: Mapping[str, str] = {
     "optim.gradient_cosine": "the optimizer's state holds gradients only with it",
 }
 # Of chunks that are written in segments, later versions continue what is begun.
-BEGUN = ("generator", "reward", "shaping", "mode.segment_tokens")
+BEGUN = ("generator", "reward", "shaping", "mode.segment_tokens", "mode.segment_turns")
 
 Pair = tuple[Any, Any]
 
@@ -156,7 +156,7 @@ def require_finished_samples(
     parent: Config, config: Config, changes: Mapping[str, Pair], folder: Path
 ) -> None:
     """Refuse other sampling where samples on their way are continued after the fork's round."""
-    if not parent.mode.segment_tokens:
+    if not parent.mode.segment_steps:
         return
     reason = "samples that are begun are continued by the versions after the fork's round"
     for key, (before, after) in changes.items():

@@ -85,7 +85,7 @@ def is_reached(folder: Path, past: Past) -> bool:
     newest = newest_round(folder)
     if newest != past.until:
         return newest > past.until
-    is_continued = past.config.mode.segment_tokens > 0 or past.config.mode.is_virtual
+    is_continued = past.config.mode.segment_steps > 0 or past.config.mode.is_virtual
     return is_continued or is_written(folder / CHECKPOINTS / f"{newest:08d}")
 
 

@@ -140,7 +140,7 @@ def finish_run(
             console.print(f"paused at round {weights.version} of {rounds} (checkpoint.pause_round)")
             return "paused"
         # Which chunk waits for which version follows from the lengths of partial rollouts.
-        is_planned = not (config.mode.segment_tokens or config.mode.is_virtual)
+        is_planned = not (config.mode.segment_steps or config.mode.is_virtual)
         ideal = planner.report_overlap(folder, console) if is_planned else {}
         records = {name: asdict(extent_of(folder / name)) for name in RECORDS}
         states = report_states(config, folder, console)

@@ -75,13 +75,12 @@ class ChunkQueue:
         """Whether the weights of a chunk's admission write all of it."""
         mode = self._mode
         is_fixed = self._recorded is None and not mode.uses_latest_weights
-        return is_fixed and not mode.segment_tokens
+        return is_fixed and not mode.segment_steps
 
     def _submit(self, number: int, chunk: Chunk, weights: Weights) -> PendingChunk:
         partial = None
-        if self._mode.segment_tokens:
-            tokens = self._mode.segment_tokens
-            partial = PartialRollout(chunk, weights.version, tokens, self._executor.submit)
+        if steps := self._mode.segment_steps:
+            partial = PartialRollout(chunk, weights.version, steps, self._executor.submit)
             partial.publish(weights)
             future = partial.future
         else:
@@ -153,8 +152,9 @@ class ChunkQueue:
                 "dropped": id(rollout) in dropped_ids,
                 "steps": rollout.steps,
             }
-            if self._mode.segment_tokens:
-                row["segment_tokens"] = self._mode.segment_tokens
+            if self._mode.segment_steps:
+                unit = "segment_turns" if self._mode.segment_turns else "segment_tokens"
+                row[unit] = self._mode.segment_steps
             schedule.append({**row, **self._arrivals.row(pending.number)})
         return RoundRollouts(chosen, dropped, schedule)
 

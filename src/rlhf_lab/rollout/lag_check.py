@@ -42,8 +42,8 @@ def check_lag(
 
 def follows_its_segments(mode: Mode, pending: PendingChunk, rollout: Rollout) -> bool:
     """Whether the expected versions wrote the segments of a partial rollout."""
-    tokens, count = mode.segment_tokens, len(rollout.segments)
-    if not tokens:
+    steps, count = mode.segment_steps, len(rollout.segments)
+    if not steps:
         return True
-    promised = segments_of(rollout.chunk.round, pending.version, tokens, count)
+    promised = segments_of(rollout.chunk.round, pending.version, steps, count)
     return list(rollout.segments) == promised and rollout.is_finished

@@ -74,6 +74,15 @@ class Mode(limits.Limited, key="mode"):
         ),
         source="Kimi k1.5, arXiv:2501.12599",
     )
+    segment_turns: int = limits.count(
+        0,
+        least=0,
+        most=1024,
+        about=(
+            "The same for tasks of several turns, in turns: the next version takes those that "
+            "follow; 0 is whole episodes."
+        ),
+    )
     over_provision: float = limits.number(
         1.0,
         least=1,
@@ -170,14 +179,20 @@ class Mode(limits.Limited, key="mode"):
             )
 
     def _check_segments(self) -> None:
-        key = f"mode.segment_tokens={self.segment_tokens}"
-        if not self.segment_tokens:
-            if self.recycles_groups:
-                raise UserError(
-                    f"mode.over_provision={self.over_provision:g} with {key}: what a round does "
-                    "not wait for stops after a segment; pass mode=partial, or "
-                    "mode.over_provision=1"
-                )
+        name = "segment_turns" if self.segment_turns else "segment_tokens"
+        key = f"mode.{name}={getattr(self, name)}"
+        if self.segment_turns and self.segment_tokens:
+            raise UserError(
+                f"{key} with mode.segment_tokens={self.segment_tokens}: a segment ends with a turn "
+                "or after a number of tokens; leave one of the two out"
+            )
+        if not self.segment_tokens and self.recycles_groups:
+            raise UserError(
+                f"mode.over_provision={self.over_provision:g} with "
+                f"mode.segment_tokens={self.segment_tokens}: what a round does not wait for stops "
+                "after a segment; pass mode=partial, or mode.over_provision=1"
+            )
+        if not self.segment_steps:
             return
         if not self.max_staleness:
             raise UserError(
@@ -194,6 +209,11 @@ class Mode(limits.Limited, key="mode"):
                 f"{key} with mode.lag_probabilities={self.lag_probabilities}: every chunk goes "
                 "through all versions from S rounds before its own; leave one of the two out"
             )
+
+    @property
+    def segment_steps(self) -> int:
+        """Steps of a segment, tokens or turns; 0 where chunks are not written in segments."""
+        return self.segment_tokens or self.segment_turns
 
     @property
     def lag_shares(self) -> tuple[float, ...]:

@@ -1,8 +1,8 @@
 """Partial rollouts (arXiv:2501.12599, section 2.6.2): each version writes one segment.
 
-A chunk that is admitted at version v0 gets segment j from version v0 + j, at most `segment_tokens`
-tokens per sample; the version of the chunk's own round writes the rest. The version of a token is
-thus a function of its position.
+A chunk that is admitted at version v0 gets segment j from version v0 + j, at most `segment_steps`
+tokens per sample, or turns of an episode; the version of the chunk's own round writes the rest. The
+version of a token is thus a function of its position, or of its turn.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ class PartialRollout:
     """Submits the next segment of a chunk as soon as its version is published and the segment
     before is finished, in whichever thread that happens. `future`: the whole rollout."""
 
-    def __init__(self, chunk: Chunk, first: int, segment_tokens: int, submit: Submit) -> None:
+    def __init__(self, chunk: Chunk, first: int, segment_steps: int, submit: Submit) -> None:
         self._chunk = chunk
         self._first = first
-        self._segment_tokens = segment_tokens
+        self._segment_steps = segment_steps
         self._submit = submit
         self._lock = threading.Lock()
         self._ready: dict[int, Weights] = {}
@@ -55,7 +55,7 @@ class PartialRollout:
         is_last = version == self._chunk.round
         return replace(
             self._chunk,
-            stop_at=0 if is_last else self._segment_tokens * (len(self._parts) + 1),
+            stop_at=0 if is_last else self._segment_steps * (len(self._parts) + 1),
             begun=self._parts[-1].samples if self._parts else (),
         )
 
@@ -98,7 +98,7 @@ def join_segments(chunk: Chunk, parts: list[Rollout]) -> Rollout:
     )
 
 
-def segments_of(round_: int, first: int, segment_tokens: int, count: int) -> list[tuple[int, int]]:
+def segments_of(round_: int, first: int, segment_steps: int, count: int) -> list[tuple[int, int]]:
     """The (step, version) pairs that a chunk of `count` segments must have."""
     versions = range(first, round_ + 1)
-    return [(segment_tokens * j, version) for j, version in enumerate(versions)][:count]
+    return [(segment_steps * j, version) for j, version in enumerate(versions)][:count]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from rlhf_lab.rollout.feeds import Segments
 from rlhf_lab.rollout.generators.options import HFSampling
@@ -29,12 +31,7 @@ def read_schedule(
             f"mode.schedule={folder} ends at round {rows[-1]['round']}, this run has "
             f"{options.num_rounds}: resume that run first, or lower run.updates"
         )
-    if rows[-1].get("segment_tokens"):
-        raise UserError(
-            f"mode.schedule={folder} is of partial rollouts (mode.segment_tokens="
-            f"{rows[-1]['segment_tokens']}), which timing does not change: train again with that "
-            "run's own options, which repeats it bit for bit"
-        )
+    refuse_partial(folder, rows[-1])
     if "virtual_generator" in rows[-1]:
         raise UserError(
             f"mode.schedule={folder} is of a virtual cluster, which no machine's timing changes: "
@@ -60,3 +57,14 @@ def read_schedule(
             f"{lag} rounds old: pass mode.max_staleness={lag}"
         )
     return {row["chunk"]: tuple((s, v) for s, v in row["segments"]) for row in rows}
+
+
+def refuse_partial(folder: Path, row: Mapping[str, Any]) -> None:
+    """Refuse the schedule of partial rollouts, whose versions follow from positions or turns."""
+    for key in ("segment_tokens", "segment_turns"):
+        if steps := row.get(key):
+            raise UserError(
+                f"mode.schedule={folder} is of partial rollouts (mode.{key}={steps}), which timing "
+                "does not change: train again with that run's own options, which repeats it bit "
+                "for bit"
+            )

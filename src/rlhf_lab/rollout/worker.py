@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from time import perf_counter
@@ -14,7 +15,7 @@ from rlhf_lab.types.heartbeat import nothing, watched
 from rlhf_lab.types.protocols import Anticipating, Closing, Generator, Reporting, WeightFeed
 from rlhf_lab.types.reward_protocols import Metered, Reward, scored_groups
 from rlhf_lab.types.rollouts import Chunk, GeneratorReport, Rollout, Span
-from rlhf_lab.types.samples import Finish, Group
+from rlhf_lab.types.samples import Finish, Group, Sample
 
 
 class RolloutWorker:
@@ -136,26 +137,35 @@ def is_offline(group: Group) -> bool:
 def reached_segments(segments: Segments, groups: Sequence[Group]) -> Segments:
     """The segments that wrote a token of any sample: a generator may read weights for a token or
     two before it sees that all samples have ended."""
-    lengths = (len(sample.tokens) for group in groups for sample in group.samples)
-    longest = max(lengths, default=0)
+    longest = max((sample.steps for group in groups for sample in group.samples), default=0)
     return segments[:1] + tuple(s for s in segments[1:] if s[0] < longest)
 
 
 def written_segments(groups: Sequence[Group]) -> Segments:
-    """(step, version) pairs, the oldest version first: the earliest token that each one wrote.
-    Samples need not be written in step with each other."""
+    """(step, version) pairs, the oldest version first: the earliest token, or turn of an episode,
+    that each one wrote. Samples need not be written in step with each other."""
     first: dict[int, int] = {}
     for sample in (sample for group in groups for sample in group.samples):
-        versions = sample.versions or (sample.version,)
-        for step, version in enumerate(versions):
+        for step, version in enumerate(step_versions(sample)):
             if step < first.get(version, step + 1):
                 first[version] = step
     return tuple((first[version], version) for version in sorted(first))
 
 
+def step_versions(sample: Sample) -> Sequence[int]:
+    """The version of each step that a sample was written in; one where it is the same for all."""
+    if not sample.versions:
+        return (sample.version,)
+    if sample.episode is None:
+        return sample.versions
+    return [sample.versions[last] for last, _ in sample.episode.turns]
+
+
 def written_tokens(chunk: Chunk, groups: Sequence[Group]) -> dict[str, int]:
     """What generation read and wrote. A continued sample is read anew with all that it has."""
     samples = [sample for group in groups for sample in group.samples]
+    if any(sample.episode for sample in samples):
+        return episode_tokens(chunk, groups)
     begun = sum(len(sample.tokens) for sample in chunk.begun)
     offline = sum(len(sample.tokens) for sample in samples if sample.is_offline)
     if chunk.begun:
@@ -168,12 +178,29 @@ def written_tokens(chunk: Chunk, groups: Sequence[Group]) -> dict[str, int]:
     else:
         # Offline samples were there before: no prompt is read for them.
         read = sum(len(group.prompt.tokens) for group in groups if not is_offline(group))
-    episodes = [sample.episode for sample in samples if sample.episode]
-    counts = {
-        "prefill_tokens": read + sum(episode.reread_tokens for episode in episodes),
+    return {
+        "prefill_tokens": read,
         "generated_tokens": sum(len(sample.tokens) for sample in samples) - begun,
         "offline_tokens": offline,
     }
-    if episodes:
-        counts["observed_tokens"] = sum(episode.observed_tokens for episode in episodes)
+
+
+def episode_tokens(chunk: Chunk, groups: Sequence[Group]) -> dict[str, int]:
+    """The same of episodes, whose every turn reads all that stands before it; and what their
+    environments wrote."""
+    samples = [sample for group in groups for sample in group.samples]
+    new, before = summed(samples), summed(chunk.begun)
+    if not chunk.begun:
+        new["prefill_tokens"] += sum(len(group.prompt.tokens) for group in groups)
+    return {name: new[name] - before[name] for name in new} | {"offline_tokens": 0}
+
+
+def summed(samples: Sequence[Sample]) -> Counter[str]:
+    """What episodes have read, written and observed so far, but for the prompts of groups."""
+    counts = Counter(dict.fromkeys(("prefill_tokens", "generated_tokens", "observed_tokens"), 0))
+    for sample in samples:
+        counts["generated_tokens"] += len(sample.tokens)
+        if sample.episode:
+            counts["prefill_tokens"] += sample.episode.reread_tokens
+            counts["observed_tokens"] += sample.episode.observed_tokens
     return counts

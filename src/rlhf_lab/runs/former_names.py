@@ -115,6 +115,7 @@ ADDED: dict[str, Any] = {
     "algo.value_spread": 0.75,
     "checkpoint.keep_every": 0,
     "mode.over_provision": 1.0,
+    "mode.segment_turns": 0,
     "fork.parent": "",
     "fork.round": 0,
     "fork.without_rows": [],

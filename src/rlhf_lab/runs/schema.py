@@ -85,6 +85,7 @@ class Scheduled(TypedDict, total=False):
     dropped: Required[bool]
     steps: Count
     segment_tokens: Count
+    segment_turns: Count
     place: Count
     virtual_generator: Count
     virtual_seconds_start: Amount

@@ -13,7 +13,7 @@ from rlhf_lab.rollout.chunk_states import RoundRollouts
 from rlhf_lab.tasks.episode_metrics import episode_metrics
 from rlhf_lab.types.data import Batch, Credit, Metrics, UpdateResult
 from rlhf_lab.types.run_options import RunOptions
-from rlhf_lab.types.samples import MIXED_TASK, OFFLINE, Finish, Group
+from rlhf_lab.types.samples import MIXED_TASK, OFFLINE, Finish, Group, Sample
 
 
 class UpdateMetrics:
@@ -96,13 +96,25 @@ def sample_metrics(
     }
     if len(drawn) < len(samples):
         metrics["sample/offline"] = 1 - len(drawn) / len(samples)
-    metrics |= task_rewards(groups) | episode_metrics(samples)
+    metrics |= task_rewards(groups) | episode_metrics(samples) | turn_lags(drawn, rollouts)
     dropped = [s for r in rollouts.dropped for group in r.groups for s in group.samples]
     if dropped:
         round_ = rollouts.schedule[0]["round"]
         metrics["dropped/length"] = sum(len(s.tokens) for s in dropped) / len(dropped)
         metrics |= histogram("dropped/lag_rounds", Counter(round_ - s.version for s in dropped))
     return metrics
+
+
+def turn_lags(samples: Sequence[Sample], rollouts: RoundRollouts) -> Metrics:
+    """Mean age of the first and of the last turn, in rounds; nothing without episodes."""
+    played = [sample for sample in samples if sample.episode]
+    if not played:
+        return {}
+    round_ = rollouts.schedule[0]["round"]
+    return {
+        "episode/lag_first_turn": sum(round_ - s.version for s in played) / len(played),
+        "episode/lag_last_turn": sum(round_ - s.newest_version for s in played) / len(played),
+    }
 
 
 def task_rewards(groups: Sequence[Group]) -> Metrics:

@@ -14,10 +14,10 @@ class Chunk:
     in which groups move between rounds.
 
     round, index: which round it belongs to, and its number within it. greedy: the last sample of
-    each group takes the likeliest token at every step. stop_at: response tokens at which to stop
-    for now (0: the response limit). begun: the samples of an earlier stop, in the order of their
-    prompts; the unfinished ones are continued. scores_groups: each group is scored once its samples
-    have ended; else all are, once those of the whole chunk have.
+    each group takes the likeliest token at every step. stop_at: response tokens, or turns of an
+    episode, at which to stop for now (0: at their limit). begun: the samples of an earlier stop, in
+    the order of their prompts; the unfinished ones are continued. scores_groups: each group is
+    scored once its samples have ended; else all are, once those of the whole chunk have.
     """
 
     round: int
@@ -107,8 +107,8 @@ class Rollout:
 
     @property
     def steps(self) -> int:
-        """Tokens of its longest response."""
-        return max((len(sample.tokens) for sample in self.samples), default=0)
+        """Tokens of its longest response, or turns of its longest episode."""
+        return max((sample.steps for sample in self.samples), default=0)
 
     @property
     def is_finished(self) -> bool:

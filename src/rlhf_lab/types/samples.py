@@ -136,6 +136,11 @@ class Sample:
             episode=self.episode,
         )
 
+    @property
+    def steps(self) -> int:
+        """Steps at which weights may have changed: tokens, or turns of an episode."""
+        return len(self.episode.turns) if self.episode else len(self.tokens)
+
     def pieces(self) -> Iterator[tuple[bool, tuple[int, ...]]]:
         """What stands behind the prompt, in order: whether the environment wrote it, and tokens."""
         start = 0

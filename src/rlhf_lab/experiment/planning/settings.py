@@ -127,9 +127,9 @@ def settings_of(folder: Path) -> Settings:
         settings = checked(read_manifest(path), Planned, path)["settings"]
         if settings.get("segment_tokens"):
             raise UserError(
-                f"{folder} has partial rollouts (mode.segment_tokens="
-                f"{settings['segment_tokens']}), whose timeline follows from the lengths of its "
-                "samples: pass a run of mode=async"
+                f"{folder} has partial rollouts (segments of {settings['segment_tokens']} tokens "
+                "or turns), whose timeline follows from the lengths of its samples: pass a run of "
+                "mode=async"
             )
         if settings.pop("is_virtual", False):
             raise UserError(

@@ -14,7 +14,7 @@ from rlhf_lab.rollout.generators.rows import Rows
 from rlhf_lab.tasks.environment import Episodic
 from rlhf_lab.types.protocols import WeightFeed
 from rlhf_lab.types.rollouts import Chunk, GeneratorReport
-from rlhf_lab.types.samples import Finish, Group
+from rlhf_lab.types.samples import Episode, Finish, Group, Prompt, Sample
 
 Seed = Callable[[int, int], int]
 
@@ -25,7 +25,8 @@ class EpisodeGenerator:
     What was sampled is never decoded and encoded again: contexts are the tokens themselves. The
     random number of a token is keyed by prompt, sample, and its place among the policy's tokens.
     seed(prompt id, sample number): of the environment. The first episode of each chunk is played
-    again by its actions alone, to find environments that are no function of seed and actions.
+    again by its actions alone, to find environments that are no function of seed and actions; so
+    are those that a later version continues.
     """
 
     def __init__(self, writer: HFGenerator, tokenizer: Any, task: Episodic, seed: Seed) -> None:
@@ -41,38 +42,52 @@ class EpisodeGenerator:
         return self._writer.is_float32
 
     def generate(self, feed: WeightFeed, chunk: Chunk) -> tuple[Group, ...]:
-        """Episodes of every prompt of the chunk, K each."""
-        episodes = [
-            self._begun(chunk, place, number)
-            for place in range(len(chunk.prompts))
-            for number in range(chunk.group_size)
-        ]
-        step = 0
-        while playing := [one for one in episodes if one.finish is Finish.unfinished]:
-            rows = self._rows(playing, chunk, step)
-            written = self._writer.write(feed, rows)
-            step += written.token_BT.shape[1]
+        """Episodes of every prompt of the chunk, K each. Weights are read once for each turn."""
+        samples, size = list(chunk.samples), chunk.group_size
+        episodes = {
+            place: self._begun(chunk.prompts[place // size], place % size, sample)
+            for place, sample in enumerate(samples)
+            if sample.finish is Finish.unfinished
+        }
+        stop = chunk.stop(self._limits.turns)
+        while playing := [one for one in episodes.values() if one.is_open and one.turns < stop]:
+            weights = feed.at(playing[0].turns)
+            written = self._writer.write(weights, self._rows(playing, chunk))
             cells = zip(playing, written.token_BT.tolist(), written.logp_BT.tolist(), strict=True)
             for episode, tokens, logps in cells:
                 self._play(episode, tokens, logps, written.versions)
-        episodes[0].require_repeatable(self._task.environment())
-        return chunk.grouped([episode.sample() for episode in episodes])
+        next(iter(episodes.values())).require_repeatable(self._task.environment())
+        for place, episode in episodes.items():
+            samples[place] = episode.sample()
+        return chunk.grouped(samples)
 
     def report(self) -> GeneratorReport:
         """That of the generator of the actions."""
         return self._writer.report()
 
-    def _begun(self, chunk: Chunk, place: int, number: int) -> OpenEpisode:
-        """An episode before its first action."""
-        prompt = chunk.prompts[place]
+    def _begun(self, prompt: Prompt, number: int, sample: Sample) -> OpenEpisode:
+        """An episode before its first action, or with the turns of a sample that has begun."""
         seed = self._seed(prompt.id, number)
         environment = self._task.environment()
         episode = OpenEpisode(prompt, number, environment, seed, self._limits, self._task.name)
         text = episode.begin()
         episode.observe(text, encoded(self._tokenizer, text))
+        if sample.episode:
+            self._repeat(episode, sample, sample.episode)
         return episode
 
-    def _rows(self, playing: Sequence[OpenEpisode], chunk: Chunk, step: int) -> Rows:
+    def _repeat(self, episode: OpenEpisode, sample: Sample, begun: Episode) -> None:
+        """Play the turns of a sample that has begun."""
+        versions = sample.versions or (sample.version,) * len(sample.tokens)
+        start = 0
+        for last, _ in begun.turns:
+            turn = slice(start, last + 1)
+            self._play(episode, sample.tokens[turn], sample.logps[turn], versions[turn])
+            start = last + 1
+        episode.reread = begun.reread_tokens
+        episode.require_same(sample)
+
+    def _rows(self, playing: Sequence[OpenEpisode], chunk: Chunk) -> Rows:
         """The rows of the next actions. As long as no text stands behind any prompt, samples of a
         prompt share it, as those of one turn do."""
         is_first = not any(episode.observed or episode.tokens for episode in playing)
@@ -86,7 +101,7 @@ class EpisodeGenerator:
             texts=texts,
             repeats=repeats,
             number_B=torch.arange(len(playing)),
-            start=step,
+            start=0,
             uniform_BT=torch.from_numpy(self._drawn(playing)).to(self._writer.device),
             is_greedy_B=(
                 torch.tensor(is_greedy, device=self._writer.device) if chunk.greedy else None

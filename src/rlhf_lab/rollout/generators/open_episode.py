@@ -70,6 +70,15 @@ class OpenEpisode:
     first: str = ""
 
     @property
+    def is_open(self) -> bool:
+        return self.finish is Finish.unfinished
+
+    @property
+    def turns(self) -> int:
+        """Turns that were played."""
+        return len(self.played)
+
+    @property
     def room(self) -> int:
         """Tokens that the next action may have."""
         return min(self.limits.turn_tokens, self.limits.tokens - len(self.tokens))
@@ -78,6 +87,12 @@ class OpenEpisode:
     def read(self) -> tuple[int, ...]:
         """Tokens of the prompt and of all that stands behind it."""
         return (*self.prompt.tokens, *self.sample().all_tokens)
+
+    def require_same(self, sample: Sample) -> None:
+        """Raise UserError where the actions of a sample did not bring its episode to where the
+        sample stands."""
+        if self.sample() != sample:
+            raise self._not_repeatable(self.turns, "step")
 
     def count_read(self, length: int) -> None:
         """The next action is written behind so many tokens. The prompt is counted by itself, once
@@ -121,7 +136,7 @@ class OpenEpisode:
         self.rewards.append((len(self.tokens) - 1, float(turn.reward)))
         self.transcript.append((POLICY, action))
         self.info.update({name: float(value) for name, value in turn.info.items()})
-        is_last = len(self.played) == self.limits.turns or not self.room or not finished
+        is_last = self.turns == self.limits.turns or not self.room or not finished
         if turn.is_done and finished:
             self.finish = Finish.eos
         elif turn.is_done or is_last:

@@ -15,8 +15,8 @@ Load = Callable[[int], int]
 class Rows:
     """The rows to write: `texts` (token ids), each read once for `repeats` consecutive rows.
 
-    number_B: index of each row among the chunk's samples. start: number of the first step, by which
-    weights are read: without episodes, the response tokens that every row has already.
+    number_B: index of each row among the chunk's samples. start: tokens that every row has already,
+    by which weights are read; 0 for turns, each of which one version writes.
     uniform_BT: one random number for each new token, of which there are T at most. is_greedy_B:
     None where no row is greedy.
     """
