@@ -34,8 +34,9 @@ NANO = "_nano"
 QUESTIONS = sorted(name.removesuffix(NANO) for name in NAMES if name.endswith(NANO))
 # Their full forms are not on TL;DR.
 OTHER_TASKS = {"chats", "prompt_pools", "verified_answers"}
-# A real model that a laptop trains: there is no smaller form that could follow instructions.
-OF_ONE_SIZE = ["instructions_smollm2"]
+# A real model that a laptop trains: there is no smaller form that could follow instructions. And a
+# world of nano models alone.
+OF_ONE_SIZE = ["instructions_smollm2", "turns"]
 SEEDS = ["1", "2", "3", "4", "5"]
 # Of the tracked benchmark: those whose stages pass its gates, and one run of each.
 STAGE_SEEDS = ["1", "3", "4", "5", "6", "7", "8", "9"]
@@ -363,6 +364,15 @@ def test_every_kl_to_a_teacher_is_crossed_with_staleness(name: str) -> None:
     }
     assert sweep.varied["mode.max_staleness"] == ["0", "4", "16"]
     assert {config.mode.name for config in sweep.configs()} == {"lagged"}
+
+
+def test_turns_are_of_one_age_or_of_falling_ages() -> None:
+    ages = {}
+    for config in Sweep("turns").configs():
+        mode = config.mode
+        ages[mode.name, mode.max_staleness] = mode.segment_turns
+        assert config.task.name == "ask_nano" and config.reward.name == "environment"
+    assert ages == {("lagged", 0): 0, ("lagged", 4): 0, ("partial_turns", 4): 1}
 
 
 @pytest.mark.parametrize("name", forms("lag_distribution"))
