@@ -64,6 +64,12 @@ ROUND = tuple(
          "over all samples that it began with."),
         ("recycled/length_left", TOKENS, "Mean length so far of the samples that are left; compare "
          "sample/length."),
+        ("episode/turns", "", "Actions of an episode, mean; docs/environments.md."),
+        ("episode/done", SHARE, "Episodes that their environment ended, and no limit."),
+        ("episode/observed_tokens", TOKENS, "Tokens of observations of an episode, mean."),
+        ("episode/lag_first_turn", "rounds", "Age of the version that wrote the first turn, mean."),
+        ("episode/lag_last_turn", "rounds", "The same of the last turn."),
+        ("episode/*", "", "The environment's own numbers, summed over turns, mean over episodes."),
         ("dropped/groups", "", "Groups dropped as older than mode.max_staleness."),
         ("dropped/length", TOKENS, "Mean length of dropped responses."),
         ("dropped/lag_rounds_*", "rounds", "Age of dropped samples: min, mean, max, histogram."),
