@@ -21,6 +21,9 @@ MODES = (
     ["mode=async"],
     ["mode=async", "mode.executor=thread"],
     ["mode=free"],
+    ["mode=free", "mode.weights=latest_per_token"],
+    ["mode=partial_turns"],
+    ["mode=partial_turns", "mode.segment_turns=3"],
     ["run.buffer_rounds=2", "run.fresh_share=0.5"],
 )
 
@@ -47,15 +50,14 @@ def test_episodes_are_generated_in_these_modes(
         ),
         (
             ["mode=partial", "mode.segment_tokens=7"],
-            "mode.segment_tokens=7: a segment may end within a turn; pass mode=sync, lagged or "
-            "async, or mode.segment_tokens=0",
+            "mode.segment_tokens=7: a segment may end within a turn; pass mode.segment_tokens=0 "
+            "mode.segment_turns=1",
         ),
         (
-            ["mode=free", "mode.weights=latest_per_token"],
-            "mode.weights=latest_per_token: weights come between turns of some samples and within "
-            "those of others; pass mode=sync, lagged, async or free",
+            ["mode=virtual"],
+            "mode=virtual: the cluster's generators write one turn; pass mode=sync, lagged, async "
+            "or free",
         ),
-        (["mode=virtual"], "mode.weights=cluster: weights come between turns of some samples"),
         (["run.offline_share=0.25"], "run.offline_share=0.25: fixed answers have one turn; pass "),
         (
             ["sft.loss_on=all"],
@@ -117,6 +119,16 @@ def test_the_environments_reward_needs_a_task_with_an_environment(
     for one in (check_episodes, check):
         with pytest.raises(UserError, match=complaint):
             one(config)
+
+
+def test_segments_of_turns_need_turns(config_of: MakeConfig) -> None:
+    config = config_of("task=arithmetic", "reward=task_rule", "mode=partial_turns")
+    complaint = (
+        r"^mode\.segment_turns=1 with task=arithmetic: its samples have one turn; pass "
+        r"mode\.segment_tokens, or task=ask_nano"
+    )
+    with pytest.raises(UserError, match=complaint):
+        check(config)
 
 
 def test_a_mixture_holds_no_episodes(config_of: MakeConfig) -> None:

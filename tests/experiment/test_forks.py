@@ -38,6 +38,10 @@ MODES = {
     "failing": (*VIRTUAL, "mode.max_staleness=2", "cluster.failure_seconds=20"),
     "buffer": (*LAGGED, "run.buffer_rounds=2", "run.fresh_share=0.5"),
     "pool": (*LAGGED, "run.prompts=pool", "run.rest_rounds=2"),
+    "episodes": (
+        *("task=ask_nano", "sft.steps=60", "mode=partial_turns", "mode.executor=inline"),
+        "mode.max_staleness=2",
+    ),
 }
 
 

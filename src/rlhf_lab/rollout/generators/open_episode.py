@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from numbers import Real
 from typing import Any
 
 from rlhf_lab.tasks.environment import Environment, Episodic, Turn
@@ -20,6 +21,9 @@ from rlhf_lab.types.samples import (
     Prompt,
     Sample,
 )
+
+# Names of metrics `episode/*` that no environment may give to numbers of its own.
+OWN_NUMBERS = {"turns", "done", "observed_tokens", "lag_first_turn", "lag_last_turn"}
 
 
 @dataclass(frozen=True)
@@ -108,8 +112,9 @@ class OpenEpisode:
     def observe(self, text: str, tokens: Sequence[int]) -> None:
         """Read an observation, which may be empty. Raises UserError for one that is too long."""
         if len(tokens) > self.limits.observation_tokens:
+            place = self._place_of(max(1, self.turns))
             raise UserError(
-                f"{self._place}: an observation has {len(tokens)} tokens, more than "
+                f"{place}: an observation has {len(tokens)} tokens, more than "
                 f"task.max_observation_tokens={self.limits.observation_tokens}: raise it, or let "
                 "the environment answer in fewer"
             )
@@ -233,7 +238,11 @@ def checked(turn: object, place: str) -> Turn:
         )
     if not isinstance(turn.observation, str):
         raise UserError(f"{place}: the observation is no text: {turn.observation!r}")
+    if own := OWN_NUMBERS & set(turn.info):
+        raise UserError(
+            f"{place}: info has {min(own)}, which every episode has: choose another name"
+        )
     for name, value in (("reward", turn.reward), *turn.info.items()):
-        if not isinstance(value, (int, float)) or not math.isfinite(value):
+        if not isinstance(value, Real) or not math.isfinite(value):
             raise UserError(f"{place}: {name} is {value!r}: pass a finite number")
     return turn
