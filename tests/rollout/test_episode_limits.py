@@ -37,7 +37,7 @@ def test_an_episode_by_hand() -> None:
     assert (sample.text, sample.finish, sample.versions) == ("ab", Finish.eos, ())
     assert sample.all_tokens == (two, ab, EOS, one, semicolon, two, c, EOS, 2, 3, EOS)
     assert [is_observed for is_observed, _ in sample.pieces()] == [True, False, True, False]
-    # The first turn's context: a prompt of a token and the 2; then those of four and six more.
+    # The 2 behind the prompt, and the first answer; the second one is empty.
     assert episode_of(sample) == Episode(
         observed=((0, (two,)), (2, (one, semicolon, two))),
         turns=((1, -0.5), (3, 0.0), (6, 2.0)),
@@ -50,7 +50,7 @@ def test_an_episode_by_hand() -> None:
         ),
         info={"calls": 3.0, "errors": 1.0},
         is_done=True,
-        reread_tokens=1 + (1 + 1 + 2 + 3) + (1 + 1 + 2 + 3 + 2),
+        read_tokens=1 + 3,
     )
     assert episode_of(sample).reward == 1.5
     # Once while it was generated, and once to see that it can be repeated.
@@ -116,12 +116,12 @@ TWO_TURNS = [[said("1"), said("2")], [said("12"), said("21")]]
 
 
 def test_tokens_without_an_observation_before_the_first_turn() -> None:
-    """A prompt of one token is read once for two samples; then each reads a token of prompt, two of
-    its action and three of the observation, and writes three more."""
+    """A prompt of one token is read once for two samples; then each reads three of the
+    observation."""
     world = Play(lambda: Script([Turn("1;2"), DONE]))
     assert len(prompt().tokens) == 1
     assert counts(played(world, TWO_TURNS, size=2), 2) == {
-        "prefill_tokens": 1 + 2 * (1 + 2 + 3),
+        "prefill_tokens": 1 + 2 * 3,
         "generated_tokens": 2 * (2 + 3),
         "observed_tokens": 2 * 3,
         "offline_tokens": 0,
@@ -132,7 +132,7 @@ def test_tokens_with_an_observation_before_the_first_turn() -> None:
     """Each sample reads prompt and observation by itself."""
     world = Play(lambda: Script([Turn("1;2"), DONE], first="21"))
     assert counts(played(world, TWO_TURNS, size=2), 2) == {
-        "prefill_tokens": 2 * (1 + 2) + 2 * (1 + 2 + 2 + 3),
+        "prefill_tokens": 2 * (1 + 2) + 2 * 3,
         "generated_tokens": 2 * (2 + 3),
         "observed_tokens": 2 * (2 + 3),
         "offline_tokens": 0,

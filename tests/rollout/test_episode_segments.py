@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -12,12 +13,10 @@ from rlhf_lab.tasks.environment import Turn
 from rlhf_lab.types.data import Weights
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.rollouts import Chunk
-from rlhf_lab.types.samples import Example, Finish, Group
+from rlhf_lab.types.samples import Example, Finish, Group, Sample
 from tests.support.environments import (
-    EOS,
     Echo,
     Play,
-    Script,
     chunk,
     player,
     prompt,
@@ -34,7 +33,8 @@ def goes_on(part: Chunk, groups: Sequence[Group]) -> Chunk:
 
 
 @pytest.mark.parametrize("stops", [(1, 2, 0), (1, 0), (2, 0)])
-def test_an_episode_in_parts_has_the_bits_and_counts_of_a_whole_one(stops: tuple[int, ...]) -> None:
+def test_an_episode_in_parts_is_the_whole_one(stops: tuple[int, ...]) -> None:
+    """A part reads the whole context anew: log-probs are equal up to rounding."""
     whole = player(ECHO, writer(24)).generate(weights(), chunk())
     part, total = chunk(), dict.fromkeys(written_tokens(chunk(), whole), 0)
     for stop in stops:
@@ -46,8 +46,15 @@ def test_an_episode_in_parts_has_the_bits_and_counts_of_a_whole_one(stops: tuple
         for name, count in written_tokens(part, groups).items():
             total[name] += count
         part = goes_on(part, groups)
-    assert groups == whole
-    assert total == written_tokens(chunk(), whole)
+    for group, other in zip(groups, whole, strict=True):
+        for sample, wanted in zip(group.samples, other.samples, strict=True):
+            assert (sample.tokens, sample.text) == (wanted.tokens, wanted.text)
+            assert sample.logps == pytest.approx(wanted.logps, abs=2e-5)
+            assert sample.episode is not None and wanted.episode is not None
+            assert replace(sample.episode, read_tokens=0) == replace(wanted.episode, read_tokens=0)
+    counts = written_tokens(chunk(), whole)
+    assert total.pop("prefill_tokens") > counts.pop("prefill_tokens")
+    assert total == counts
 
 
 def test_samples_that_had_ended_stay_as_they_are() -> None:
@@ -64,29 +71,49 @@ def test_samples_that_had_ended_stay_as_they_are() -> None:
 
 
 class Newer:
-    """A version a step, which notes the steps that it was asked for."""
+    """A version a step, of the same weights, which notes the steps that it was asked for."""
 
     def __init__(self) -> None:
         self.steps: list[int] = []
 
     def at(self, step: int) -> Weights:
         self.steps.append(step)
-        return Weights(10 + step, {})
+        return weights(version=10 + step)
 
 
-def test_weights_are_read_once_a_turn() -> None:
-    """Two samples, of which the second ends a turn earlier."""
-    turns = [Turn("1"), Turn("1"), Turn(is_done=True)]
-    given = Given([[said("12"), said("1")], [said("1"), [2] * 4], [said("1;")]])
+@pytest.mark.parametrize("decode", ["lean", "static", "transformers"])
+def test_weights_are_read_at_every_token_observed_ones_included(decode: str) -> None:
     feed = Newer()
-    whole = Chunk(0, 0, (prompt(),), 2)
-    (group,) = player(Play(lambda: Script(turns)), given).generate(feed, whole)
-    assert feed.steps == [0, 1, 2]
-    first, second = group.samples
-    assert first.versions == (10, 10, 10, 11, 11, 12, 12, 12)
-    assert second.tokens == (6, EOS, 2, 2, 2, 2)
-    assert second.versions == (10, 10, 11, 11, 11, 11)
-    assert (first.version, first.newest_version) == (10, 12)
+    groups = player(ECHO, writer(24, decode)).generate(feed, chunk())
+    longest = max(sample.steps for group in groups for sample in group.samples)
+    assert feed.steps == list(range(longest))
+    assert max(len(s.tokens) for group in groups for s in group.samples) < longest
+    for sample in (sample for group in groups for sample in group.samples):
+        place, expected = 0, []
+        for is_observed, tokens in sample.pieces():
+            if not is_observed:
+                expected += [10 + place + index for index in range(len(tokens))]
+            place += len(tokens)
+        assert (sample.versions or (sample.version,)) == tuple(expected)
+
+
+def test_rows_do_not_wait_for_the_turns_of_others() -> None:
+    """Turn by turn, a chunk takes the longest action of each turn, one after the other."""
+    groups = player(ECHO, writer(24)).generate(weights(), chunk(12))
+    samples = [sample for group in groups for sample in group.samples]
+    together = max(sample.steps for sample in samples)
+    in_turns = sum(
+        max(lengths_of_turn)
+        for lengths_of_turn in itertools.zip_longest(*map(turn_lengths, samples), fillvalue=0)
+    )
+    observed = max(s.episode.observed_tokens for s in samples if s.episode)
+    assert together < in_turns + observed
+
+
+def turn_lengths(sample: Sample) -> list[int]:
+    assert sample.episode is not None
+    ends = [-1, *(last for last, _ in sample.episode.turns)]
+    return [after - before for before, after in itertools.pairwise(ends)]
 
 
 def test_an_environment_that_answers_otherwise_the_next_time_is_refused() -> None:

@@ -12,7 +12,8 @@ from rlhf_lab.models.scratch import ScratchModel, scratch
 from rlhf_lab.rollout.generators.episodes import EpisodeGenerator
 from rlhf_lab.rollout.generators.hf import HFGenerator
 from rlhf_lab.rollout.generators.options import Decode, HFSampling
-from rlhf_lab.rollout.generators.rows import Rows, WrittenTokens
+from rlhf_lab.rollout.generators.rows import Rows
+from rlhf_lab.rollout.generators.turn_writer import Talk
 from rlhf_lab.tasks.environment import Environment, Turn
 from rlhf_lab.types.data import Weights
 from rlhf_lab.types.randomness import stable_hash, uniforms
@@ -133,9 +134,9 @@ class Noting(HFGenerator):
 
     rows: list[Rows]
 
-    def write(self, feed: Any, rows: Rows) -> WrittenTokens:
+    def converse(self, feed: Any, rows: Rows, talks: Sequence[Talk], room: int) -> None:
         self.rows = [*getattr(self, "rows", []), rows]
-        return super().write(feed, rows)
+        super().converse(feed, rows, talks, room)
 
 
 def writer(length: int = 8, decode: str = "lean", model: Any = None) -> Noting:

@@ -7,22 +7,20 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from rlhf_lab.rollout.generators.hf import HFGenerator
-from rlhf_lab.rollout.generators.rows import Rows, WrittenTokens
+from rlhf_lab.rollout.generators.rows import Rows
+from rlhf_lab.rollout.generators.turn_writer import Talk
 from rlhf_lab.types.data import Weights
 from rlhf_lab.types.protocols import WeightFeed
 from rlhf_lab.types.randomness import uniforms
 from rlhf_lab.types.rollouts import Chunk, GeneratorReport
 from rlhf_lab.types.samples import Group
-from tests.support.environments import EOS, Pieces, Play, ids, player, prompt
+from tests.support.environments import EOS, Play, ids, player, prompt
 
 
 class Given:
-    """A writer whose every call writes known actions, one a row, up to its random numbers."""
+    """A writer of known actions: in each turn one for each row that goes on, cut at its room."""
 
     device = torch.device("cpu")
-    length, decode = HFGenerator.length, HFGenerator.decode
-    _tokenizer = Pieces()
 
     def __init__(self, calls: Sequence[Sequence[Sequence[int]]], length: int = 20) -> None:
         self.calls, self.max_new_tokens = list(calls), length
@@ -34,15 +32,24 @@ class Given:
     def report(self) -> GeneratorReport:
         return GeneratorReport()
 
-    def write(self, feed: WeightFeed, rows: Rows) -> WrittenTokens:
+    def converse(self, feed: WeightFeed, rows: Rows, talks: Sequence[Talk], room: int) -> None:
         self.rows.append(rows)
         version = feed.at(rows.start).version
-        actions = self.calls.pop(0)
-        assert len(actions) == len(rows.number_B)
-        width = min(max(map(len, actions)), rows.uniform_BT.shape[1])
-        cut = [[*action, *[EOS] * width][:width] for action in actions]
-        logps = [[-float(place + 1) for place in range(width)] for _ in cut]
-        return WrittenTokens(torch.tensor(cut), torch.tensor(logps), [version] * width)
+        playing = list(talks)
+        while playing:
+            actions = self.calls.pop(0)
+            assert len(actions) == len(playing)
+            playing = [
+                talk
+                for talk, action in zip(playing, actions, strict=True)
+                if answered(talk, action[: talk.room], version)
+            ]
+
+
+def answered(talk: Talk, tokens: Sequence[int], version: int) -> bool:
+    """Whether the row of these tokens goes on."""
+    logps = [-float(place + 1) for place in range(len(tokens))]
+    return talk.answer(tokens, logps, [version] * len(tokens)) is not None
 
 
 def played(

@@ -49,7 +49,7 @@ class RolloutWorker:
         pulse()
         tokens = written_tokens(chunk, unscored)
         drawn = [group for group in unscored if not is_offline(group)]
-        if is_following(feed) and drawn:
+        if is_following(feed) and drawn and not has_episodes(drawn):
             segments = written_segments(drawn)
         else:
             segments = reached_segments(recorder.segments, drawn or unscored)
@@ -142,29 +142,26 @@ def reached_segments(segments: Segments, groups: Sequence[Group]) -> Segments:
 
 
 def written_segments(groups: Sequence[Group]) -> Segments:
-    """(step, version) pairs, the oldest version first: the earliest token, or turn of an episode,
-    that each one wrote. Samples need not be written in step with each other."""
+    """(step, version) pairs, the oldest version first: the earliest token that each one wrote.
+    Samples need not be written in step with each other."""
     first: dict[int, int] = {}
     for sample in (sample for group in groups for sample in group.samples):
-        for step, version in enumerate(step_versions(sample)):
+        versions = sample.versions or (sample.version,)
+        for step, version in enumerate(versions):
             if step < first.get(version, step + 1):
                 first[version] = step
     return tuple((first[version], version) for version in sorted(first))
 
 
-def step_versions(sample: Sample) -> Sequence[int]:
-    """The version of each step that a sample was written in; one where it is the same for all."""
-    if not sample.versions:
-        return (sample.version,)
-    if sample.episode is None:
-        return sample.versions
-    return [sample.versions[last] for last, _ in sample.episode.turns]
+def has_episodes(groups: Sequence[Group]) -> bool:
+    """Whether samples have turns, at whose observations weights are read too."""
+    return any(sample.episode for group in groups for sample in group.samples)
 
 
 def written_tokens(chunk: Chunk, groups: Sequence[Group]) -> dict[str, int]:
     """What generation read and wrote. A continued sample is read anew with all that it has."""
     samples = [sample for group in groups for sample in group.samples]
-    if any(sample.episode for sample in samples):
+    if has_episodes(groups):
         return episode_tokens(chunk, groups)
     begun = sum(len(sample.tokens) for sample in chunk.begun)
     offline = sum(len(sample.tokens) for sample in samples if sample.is_offline)
@@ -186,8 +183,8 @@ def written_tokens(chunk: Chunk, groups: Sequence[Group]) -> dict[str, int]:
 
 
 def episode_tokens(chunk: Chunk, groups: Sequence[Group]) -> dict[str, int]:
-    """The same of episodes, whose every turn reads all that stands before it; and what their
-    environments wrote."""
+    """The same of episodes, which count what is read for them, and what their environments
+    wrote."""
     samples = [sample for group in groups for sample in group.samples]
     new, before = summed(samples), summed(chunk.begun)
     if not chunk.begun:
@@ -201,6 +198,6 @@ def summed(samples: Sequence[Sample]) -> Counter[str]:
     for sample in samples:
         counts["generated_tokens"] += len(sample.tokens)
         if sample.episode:
-            counts["prefill_tokens"] += sample.episode.reread_tokens
+            counts["prefill_tokens"] += sample.episode.read_tokens
             counts["observed_tokens"] += sample.episode.observed_tokens
     return counts

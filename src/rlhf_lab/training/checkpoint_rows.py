@@ -137,5 +137,5 @@ def episode(row: Mapping[str, Any]) -> Episode:
         transcript=tuple((writer, text) for writer, text in row["transcript"]),
         info=row["info"],
         is_done=row["is_done"],
-        reread_tokens=row["reread_tokens"],
+        read_tokens=row["read_tokens"],
     )

@@ -107,7 +107,7 @@ class Rollout:
 
     @property
     def steps(self) -> int:
-        """Tokens of its longest response, or turns of its longest episode."""
+        """Tokens of its longest response, with what an environment wrote in it."""
         return max((sample.steps for sample in self.samples), default=0)
 
     @property

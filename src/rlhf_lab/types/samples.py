@@ -72,7 +72,8 @@ class Episode:
     turns: (last response token, reward) of each turn. transcript: the texts of all actions and
     observations, each behind its writer, POLICY or ENVIRONMENT. info: sums over the turns of the
     environment's own numbers. is_done: whether the environment ended it, and not a limit.
-    reread_tokens: tokens that generation read anew where turns began.
+    read_tokens: tokens that generation read besides the prompt of the group: observations, and all
+    that stood before where a version began to write.
     """
 
     observed: tuple[tuple[int, tuple[int, ...]], ...] = ()
@@ -80,7 +81,7 @@ class Episode:
     transcript: tuple[tuple[str, str], ...] = ()
     info: Mapping[str, float] = field(default_factory=dict)
     is_done: bool = False
-    reread_tokens: int = 0
+    read_tokens: int = 0
 
     @property
     def reward(self) -> float:
@@ -138,8 +139,9 @@ class Sample:
 
     @property
     def steps(self) -> int:
-        """Steps at which weights may have changed: tokens, or turns of an episode."""
-        return len(self.episode.turns) if self.episode else len(self.tokens)
+        """Steps of its generation: tokens, those of observations included."""
+        observed = self.episode.observed_tokens if self.episode else 0
+        return len(self.tokens) + observed
 
     def pieces(self) -> Iterator[tuple[bool, tuple[int, ...]]]:
         """What stands behind the prompt, in order: whether the environment wrote it, and tokens."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,8 +20,38 @@ from rlhf_lab.types.samples import Episode, Finish, Group, Prompt, Sample
 Seed = Callable[[int, int], int]
 
 
+@dataclass(frozen=True)
+class Conversation:
+    """An episode as a row of a decode loop. stop: turns at which it is not written on for now."""
+
+    episode: OpenEpisode
+    tokenizer: Any
+    stop: int
+
+    @property
+    def room(self) -> int:
+        """Tokens that the next action may have."""
+        return self.episode.room
+
+    def answer(
+        self, tokens: Sequence[int], logps: Sequence[float], versions: Sequence[int]
+    ) -> Sequence[int] | None:
+        """The environment's answer to an action, as tokens; None where nothing is written on."""
+        action = self.tokenizer.decode(tokens, skip_special_tokens=True)
+        finished = tokens[-1] == self.tokenizer.eos_token_id
+        text = self.episode.act(action, finished, tokens, logps, versions)
+        if text is None:
+            return None
+        observation = encoded(self.tokenizer, text)
+        self.episode.observe(text, observation)
+        if self.episode.turns == self.stop:
+            return None
+        self.episode.read += len(observation)
+        return observation
+
+
 class EpisodeGenerator:
-    """Plays the episodes of a chunk: all that still go on write their next action together.
+    """Plays the episodes of a chunk, each at its own pace: none waits for the turn of another.
 
     What was sampled is never decoded and encoded again: contexts are the tokens themselves. The
     random number of a token is keyed by prompt, sample, and its place among the policy's tokens.
@@ -42,94 +73,79 @@ class EpisodeGenerator:
         return self._writer.is_float32
 
     def generate(self, feed: WeightFeed, chunk: Chunk) -> tuple[Group, ...]:
-        """Episodes of every prompt of the chunk, K each. Weights are read once for each turn."""
+        """Episodes of every prompt of the chunk, K each."""
         samples, size = list(chunk.samples), chunk.group_size
-        episodes = {
-            place: self._begun(chunk.prompts[place // size], place % size, sample)
+        stop = chunk.stop(self._limits.turns)
+        open_ones = {
+            place: self._begun(chunk.prompts[place // size], place % size, sample, stop)
             for place, sample in enumerate(samples)
             if sample.finish is Finish.unfinished
         }
-        stop = chunk.stop(self._limits.turns)
-        while playing := [one for one in episodes.values() if one.is_open and one.turns < stop]:
-            weights = feed.at(playing[0].turns)
-            written = self._writer.write(weights, self._rows(playing, chunk))
-            cells = zip(playing, written.token_BT.tolist(), written.logp_BT.tolist(), strict=True)
-            for episode, tokens, logps in cells:
-                self._play(episode, tokens, logps, written.versions)
-        next(iter(episodes.values())).require_repeatable(self._task.environment())
-        for place, episode in episodes.items():
-            samples[place] = episode.sample()
+        talks = list(open_ones.values())
+        episodes = [talk.episode for talk in talks]
+        room = max(episode.room_of_turns(stop) for episode in episodes)
+        self._writer.converse(feed, self._rows(episodes, chunk), talks, room)
+        episodes[0].require_repeatable(self._task.environment())
+        for place, talk in open_ones.items():
+            samples[place] = talk.episode.sample()
         return chunk.grouped(samples)
 
     def report(self) -> GeneratorReport:
         """That of the generator of the actions."""
         return self._writer.report()
 
-    def _begun(self, prompt: Prompt, number: int, sample: Sample) -> OpenEpisode:
+    def _begun(self, prompt: Prompt, number: int, sample: Sample, stop: int) -> Conversation:
         """An episode before its first action, or with the turns of a sample that has begun."""
         seed = self._seed(prompt.id, number)
         environment = self._task.environment()
         episode = OpenEpisode(prompt, number, environment, seed, self._limits, self._task.name)
         text = episode.begin()
         episode.observe(text, encoded(self._tokenizer, text))
+        talk = Conversation(episode, self._tokenizer, stop)
         if sample.episode:
-            self._repeat(episode, sample, sample.episode)
-        return episode
+            repeat(talk, sample, sample.episode)
+        return talk
 
-    def _repeat(self, episode: OpenEpisode, sample: Sample, begun: Episode) -> None:
-        """Play the turns of a sample that has begun."""
-        versions = sample.versions or (sample.version,) * len(sample.tokens)
-        start = 0
-        for last, _ in begun.turns:
-            turn = slice(start, last + 1)
-            self._play(episode, sample.tokens[turn], sample.logps[turn], versions[turn])
-            start = last + 1
-        episode.reread = begun.reread_tokens
-        episode.require_same(sample)
-
-    def _rows(self, playing: Sequence[OpenEpisode], chunk: Chunk) -> Rows:
-        """The rows of the next actions. As long as no text stands behind any prompt, samples of a
-        prompt share it, as those of one turn do."""
-        is_first = not any(episode.observed or episode.tokens for episode in playing)
-        repeats = chunk.group_size if is_first else 1
-        texts = [episode.read for episode in playing[::repeats]]
-        if not is_first:
-            for episode, text in zip(playing, texts, strict=True):
-                episode.count_read(len(text))
-        is_greedy = [episode.number == chunk.group_size - 1 for episode in playing]
+    def _rows(self, episodes: Sequence[OpenEpisode], chunk: Chunk) -> Rows:
+        """The rows of the next actions. Samples of a prompt share it where no text stands behind
+        any, as those of one turn do."""
+        is_new = not any(episode.observed or episode.tokens for episode in episodes)
+        repeats = chunk.group_size if is_new else 1
+        texts = [episode.context for episode in episodes[::repeats]]
+        if not is_new:
+            for episode, text in zip(episodes, texts, strict=True):
+                episode.count_context(len(text))
+        is_greedy = [episode.number == chunk.group_size - 1 for episode in episodes]
         return Rows(
             texts=texts,
             repeats=repeats,
-            number_B=torch.arange(len(playing)),
-            start=0,
-            uniform_BT=torch.from_numpy(self._drawn(playing)).to(self._writer.device),
+            number_B=torch.arange(len(episodes)),
+            start=episodes[0].turns,
+            uniform_BT=torch.from_numpy(self._drawn(episodes)).to(self._writer.device),
             is_greedy_B=(
                 torch.tensor(is_greedy, device=self._writer.device) if chunk.greedy else None
             ),
         )
 
-    def _drawn(self, playing: Sequence[OpenEpisode]) -> np.ndarray:
-        """A random number for each token of the next actions; 0 where an action may not have it."""
-        width = max(episode.room for episode in playing)
+    def _drawn(self, episodes: Sequence[OpenEpisode]) -> np.ndarray:
+        """A random number for each token that the policy may still write; 0 behind the last."""
+        limit = self._limits.tokens
+        width = limit - min(len(episode.tokens) for episode in episodes)
         drawn = []
-        for episode in playing:
-            start, end = len(episode.tokens), len(episode.tokens) + episode.room
-            own = self._writer.uniforms(episode.prompt.id, episode.number, end)[start:]
+        for episode in episodes:
+            numbers = self._writer.uniforms(episode.prompt.id, episode.number, limit)
+            own = numbers[len(episode.tokens) :]
             drawn.append(np.pad(own, (0, width - len(own))))
         return np.stack(drawn)
 
-    def _play(
-        self,
-        episode: OpenEpisode,
-        tokens: Sequence[int],
-        logps: Sequence[float],
-        versions: Sequence[int],
-    ) -> None:
-        """One action and the environment's answer to it."""
-        length, finished = self._writer.length(tokens[: episode.room])
-        own = tokens[:length]
-        observation = episode.act(
-            self._writer.decode(own), finished, own, logps[:length], versions[:length]
-        )
-        if observation is not None:
-            episode.observe(observation, encoded(self._tokenizer, observation))
+
+def repeat(talk: Conversation, sample: Sample, begun: Episode) -> None:
+    """Play the turns of a sample that has begun. Raises UserError where they come out otherwise."""
+    versions = sample.versions or (sample.version,) * len(sample.tokens)
+    start = 0
+    for last, _ in begun.turns:
+        turn = slice(start, last + 1)
+        talk.answer(sample.tokens[turn], sample.logps[turn], versions[turn])
+        start = last + 1
+    talk.episode.read = begun.read_tokens
+    talk.episode.require_same(sample)

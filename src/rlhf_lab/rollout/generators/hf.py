@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
 
@@ -14,10 +15,11 @@ from rlhf_lab.models.devices import chosen, torch_threads
 from rlhf_lab.models.weights import load_weights, with_parameters_in
 from rlhf_lab.rollout.generators.decoders import decoder_of
 from rlhf_lab.rollout.generators.options import HFSampling, RoundWeights
-from rlhf_lab.rollout.generators.rows import Rows, WrittenTokens
+from rlhf_lab.rollout.generators.rows import Rows, WrittenTokens, require_numbers
 from rlhf_lab.rollout.generators.static import StaticDecoder
 from rlhf_lab.rollout.generators.static_writer import StaticWriter
 from rlhf_lab.rollout.generators.stepwise import StepwiseWriter
+from rlhf_lab.rollout.generators.turn_writer import Talk, TurnWriter
 from rlhf_lab.rollout.generators.weight_rounding import WeightRounding
 from rlhf_lab.runs.memory import memory_for
 from rlhf_lab.types.data import Weights
@@ -101,18 +103,25 @@ class HFGenerator:
         New weights continue with the cache that old ones computed (in-flight updates,
         arXiv:2509.19128); log-probs are of the distribution that was sampled from.
         """
+        with self._ready():
+            written = self._writer.write(rows, lambda step: self._load(feed.at(step)))
+            require_numbers(written.logp_BT, written.versions[0])
+        return written
+
+    def converse(self, feed: WeightFeed, rows: Rows, talks: Sequence[Talk], room: int) -> None:
+        """Write rows whose actions are answered; see TurnWriter."""
+        writer = TurnWriter(self._decoder, self._sampling.temperature, self.eos)
+        with self._ready():
+            writer.write(rows, talks, room, lambda step: self._load(feed.at(step)))
+
+    @contextmanager
+    def _ready(self) -> Iterator[None]:
         with (
             torch_threads(self._sampling.threads),
             torch.inference_mode(),
             memory_for("generation", f"generator.chunk_groups={self._sampling.chunk_groups}"),
         ):
-            written = self._writer.write(rows, lambda step: self._load(feed.at(step)))
-            if bool(written.logp_BT.isnan().any()):  # elsewhere NaN: the writer is unknown
-                raise FloatingPointError(
-                    f"the policy's log-probs are NaN at version {written.versions[0]}: no sample "
-                    "was made"
-                )
-        return written
+            yield
 
     def take(self, version: int, tensors: Iterable[tuple[str, Tensor]]) -> Weights:
         """Load a version that arrives tensor by tensor, none of which is kept. Returns what
@@ -124,10 +133,10 @@ class HFGenerator:
         self._loaded = Weights(version, {})
         return self._loaded
 
-    def length(self, tokens: Sequence[int]) -> tuple[int, bool]:
-        """How many of these tokens are written, an end token included, and whether one is there."""
-        eos = self._tokenizer.eos_token_id
-        return (tokens.index(eos) + 1, True) if eos in tokens else (len(tokens), False)
+    @property
+    def eos(self) -> int:
+        """The end token."""
+        return self._tokenizer.eos_token_id
 
     def decode(self, tokens: Sequence[int]) -> str:
         """The text of tokens, without special ones."""
@@ -180,10 +189,10 @@ class HFGenerator:
         self, begun: Sample, tokens: list[int], logps: list[float], versions: list[int]
     ) -> Sample:
         """Cut at the first end token, which belongs to the sample (N+ detail 23)."""
-        length, has_ended = self.length(tokens)
+        length = tokens.index(self.eos) + 1 if self.eos in tokens else len(tokens)
         whole = begun.tokens + tuple(tokens[:length])
         finish = Finish.unfinished
-        if has_ended:
+        if self.eos in tokens:
             finish = Finish.eos
         elif len(whole) == self.max_new_tokens:
             finish = Finish.length

@@ -69,7 +69,7 @@ class OpenEpisode:
     rewards: list[tuple[int, float]] = field(default_factory=list)
     transcript: list[tuple[str, str]] = field(default_factory=list)
     info: Counter[str] = field(default_factory=Counter)
-    reread: int = 0
+    read: int = 0
     finish: Finish = Finish.unfinished
     first: str = ""
 
@@ -87,8 +87,13 @@ class OpenEpisode:
         """Tokens that the next action may have."""
         return min(self.limits.turn_tokens, self.limits.tokens - len(self.tokens))
 
+    def room_of_turns(self, stop: int) -> int:
+        """Tokens that may be written and observed until so many turns are played."""
+        observed = (stop - self.turns) * self.limits.observation_tokens
+        return self.limits.tokens - len(self.tokens) + observed
+
     @property
-    def read(self) -> tuple[int, ...]:
+    def context(self) -> tuple[int, ...]:
         """Tokens of the prompt and of all that stands behind it."""
         return (*self.prompt.tokens, *self.sample().all_tokens)
 
@@ -98,11 +103,11 @@ class OpenEpisode:
         if self.sample() != sample:
             raise self._not_repeatable(self.turns, "step")
 
-    def count_read(self, length: int) -> None:
-        """The next action is written behind so many tokens. The prompt is counted by itself, once
-        for its group, wherever it is read first."""
+    def count_context(self, length: int) -> None:
+        """The next action is written behind so many tokens, which are read for it. The prompt is
+        counted by itself, once for its group, wherever it is read first."""
         is_prompt_new = not self.tokens and self.number == 0
-        self.reread += length - len(self.prompt.tokens) * is_prompt_new
+        self.read += length - len(self.prompt.tokens) * is_prompt_new
 
     def begin(self) -> str:
         """Reset the environment. Returns the first observation."""
@@ -164,7 +169,7 @@ class OpenEpisode:
                 transcript=tuple(self.transcript),
                 info=dict(self.info),
                 is_done=bool(self.played) and self.played[-1].turn.is_done,
-                reread_tokens=self.reread,
+                read_tokens=self.read,
             ),
         )
 

@@ -16,7 +16,7 @@ class Rows:
     """The rows to write: `texts` (token ids), each read once for `repeats` consecutive rows.
 
     number_B: index of each row among the chunk's samples. start: tokens that every row has already,
-    by which weights are read; 0 for turns, each of which one version writes.
+    by which weights are read, or turns that their episodes have.
     uniform_BT: one random number for each new token, of which there are T at most. is_greedy_B:
     None where no row is greedy.
     """
@@ -37,3 +37,11 @@ class WrittenTokens:
     token_BT: Tensor
     logp_BT: Tensor
     versions: list[int]
+
+
+def require_numbers(logp: Tensor, version: int) -> None:
+    """Raise where log-probs are NaN, which elsewhere means that the writer is unknown."""
+    if bool(logp.isnan().any()):
+        raise FloatingPointError(
+            f"the policy's log-probs are NaN at version {version}: no sample was made"
+        )
