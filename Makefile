@@ -248,7 +248,6 @@ benchmark: $(INSTALLED)  ## train the tracked benchmark anew below BENCHMARK, an
 	$(BIN)/rlhf-lab train reward=task_rule algo=grpo run.group_size=4 optim.lr=2e-4 run.updates=128 stage_seed=102 seed=102 \
 		output.dir=runs/teacher
 	$(MAKE) benchmark-sweep SWEEP=distill_nano
-	$(MAKE) benchmark-sweep SWEEP=turns
 	$(MAKE) benchmark-sweep SWEEP=sync_async_nano LAUNCHER=local OVERRIDES="model=nano_s"
 	$(BIN)/python -m rlhf_lab_analysis.benchmark $(BENCHMARK)
 	$(MAKE) sweep SWEEP=staleness_rate_nano LAUNCHER=joblib OVERRIDES="output.root=$(BENCHMARK)_collapses"

@@ -50,7 +50,11 @@ class Cell:
 
     @property
     def num_runs(self) -> int:
-        return sum(self.repeats.values()) or len(self.runs)
+        return self.runs_of(self.seeds)
+
+    def runs_of(self, seeds: Sequence[int]) -> int:
+        """How many runs these seeds have."""
+        return sum(self.repeats.get(seed, 1) for seed in seeds)
 
     @property
     def unit(self) -> str:

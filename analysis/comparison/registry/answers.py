@@ -120,8 +120,10 @@ def answer(
     verdict: Verdict,
     numbers: Sequence[Number],
     evidence: str,
+    seeds: Mapping[Cell, Sequence[int]],
 ) -> Answer:
-    """An answer with the runs that it stands on and their warnings."""
+    """An answer with the runs that it stands on and their warnings. seeds: of each condition, those
+    that have a part in it."""
     warned = dict.fromkeys(text for number in numbers for text in number.estimate.warnings)
     return Answer(
         claim.question,
@@ -131,7 +133,7 @@ def answer(
         verdict,
         evidence,
         tuple(numbers),
-        runs_of(cells),
+        runs_of(seeds),
         criteria.margin,
         tuple(warned),
         tuple(dict.fromkeys(cell.key for cell in cells)),
@@ -157,9 +159,10 @@ def values_of(cells: Sequence[Cell], part: str) -> str:
     return " and ".join(dict.fromkeys(str(c.parts[part]) for c in cells if c.parts.get(part)))
 
 
-def runs_of(cells: Sequence[Cell]) -> str:
+def runs_of(seeds: Mapping[Cell, Sequence[int]]) -> str:
     """How many runs and which seeds."""
-    seeds = sorted({seed for cell in cells for seed in cell.seeds})
-    runs = sum(cell.num_runs for cell in cells)
-    named = ", ".join(map(str, seeds))
-    return f"{count(runs, 'run')}, {count(len(seeds), cells[0].unit)} ({named})"
+    all_seeds = sorted({seed for own in seeds.values() for seed in own})
+    runs = sum(cell.runs_of(own) for cell, own in seeds.items())
+    named = ", ".join(map(str, all_seeds))
+    unit = next(iter(seeds)).unit
+    return f"{count(runs, 'run')}, {count(len(all_seeds), unit)} ({named})"

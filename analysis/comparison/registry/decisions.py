@@ -108,6 +108,7 @@ def decision(claim: Definition, setting: Setting, together: int, criteria: Crite
         verdict,
         numbers,
         evidence(numbers, setting),
+        setting.seeds,
     )
     if "plan" not in claim.row:
         return Decision(claim, made)

@@ -42,6 +42,18 @@ class Setting:
         return tuple(dict.fromkeys(cell for part in self.parts for cell in part.cells))
 
     @property
+    def seeds(self) -> dict[Cell, list[int]]:
+        """Of each condition, the seeds that have a part in a comparison: pairs lack those that one
+        side alone has. What is fitted is fitted to all."""
+        found = {}
+        for cell in self.cells:
+            parts = [part for part in self.parts if cell in part.cells]
+            is_fitted = any(part.fitted for part in parts)
+            used = {seed for part in parts for seed in part.effects}
+            found[cell] = [seed for seed in cell.seeds if is_fitted or seed in used]
+        return found
+
+    @property
     def asked(self) -> Pair:
         """The comparison that decides together with which others it is one claim."""
         return self.parts[0].asked or (self.cells[0], self.cells[-1])

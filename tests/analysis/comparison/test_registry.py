@@ -288,6 +288,20 @@ def test_runs_of_one_stage_seed_count_once(tmp_path: Path) -> None:
     assert found.answer.runs == "12 runs, 3 stage seeds (1, 3, 4)"
 
 
+def test_seeds_of_one_side_alone_have_no_part_in_the_answer(tmp_path: Path) -> None:
+    fresh = [run for seed in (1, 3, 4, 5) for run in map_stage(Made().runs((0.7, 0.72)), seed)]
+    old = [
+        run for seed in (1, 3, 4) for run in map_stage(Made(per_round=16).runs((0.6, 0.7)), seed)
+    ]
+    found = only(decided(tmp_path, [*fresh, *old]))
+    assert found.answer.runs == "12 runs, 3 stage seeds (1, 3, 4)"
+
+
+def map_stage(runs: Sequence[Record], stage_seed: int) -> list[Record]:
+    """The runs, with stages of this seed."""
+    return [staged(run, stage_seed) for run in runs]
+
+
 def with_last(run: Record, end: float) -> Record:
     """A run whose last version is judged on more prompts as well."""
     last = {**run.evals[-1], "label": "last", "gold/win_rate": end}
