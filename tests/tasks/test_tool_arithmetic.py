@@ -41,7 +41,7 @@ def episode(task: ToolArithmetic, row: Example, actions: Sequence[str]) -> list[
 def test_it_is_a_task_of_episodes() -> None:
     task: Episodic = ToolArithmetic()
     assert isinstance(task, Episodic)
-    assert (task.max_turns, task.max_turn_tokens, task.max_observation_tokens) == (4, 12, 10)
+    assert (task.max_turns, task.max_turn_tokens, task.max_observation_tokens) == (4, 12, 12)
 
 
 def test_an_episode_by_hand() -> None:

@@ -66,7 +66,7 @@ class ToolArithmetic(Arithmetic):
         12, about="Longest action of one turn in tokens, its end token included."
     )
     max_observation_tokens: int = limits.count(
-        10,
+        12,
         most=MOST_DISPLAYED,
         about=(
             "Longest answer of the calculator, its mark included; results that are longer are "

@@ -174,10 +174,10 @@ def test_page_figure_and_table_have_one_rule(whole: Tables, every: Selection) ->
             ends = found.answer.numbers[0].estimate
             width = (ends.high - ends.low) / (value.high - value.low)
             assert ends.point == pytest.approx(value.point)
-            # A second look is one of the claim alone, whose interval is wider for it.
-            assert found.claim.looks == {"N=2": 1, "N=4": 2}[n]
+            # Later looks are of the claim alone, whose interval is wider for them.
+            assert found.claim.looks == {"N=2": 1, "N=4": 3}[n]
             assert holds == is_equal if n == "N=2" else is_equal or not holds
-            assert width == pytest.approx(1) if n == "N=2" else 1.1 < width < 1.2
+            assert width == pytest.approx(1) if n == "N=2" else 1.15 < width < 1.4
 
 
 def test_no_two_lines_of_a_claim_have_one_name(every: Selection) -> None:
@@ -200,7 +200,7 @@ def jobs_of_target() -> dict[str, list[list[str]]]:
     """By sweep the overrides of each job of one seed that `make benchmark` trains."""
     text = (ROOT / "Makefile").read_text().replace("\\\n", " ")
     lines = re.findall(r'benchmark-sweep SWEEP=(\w+)(?:.*?OVERRIDES="(.*?)")?', text)
-    jobs = {}
+    jobs: dict[str, list[list[str]]] = {}
     for sweep, given in lines:
         own = yaml.safe_load((SWEEPS / f"{sweep}.yaml").read_text())
         grid = {
@@ -210,7 +210,8 @@ def jobs_of_target() -> dict[str, list[list[str]]]:
         for seeds in ("seed", "stage_seed"):
             grid.pop(seeds, None)
         choices = [[f"{key}={value}" for value in str(of).split(",")] for key, of in grid.items()]
-        jobs[sweep] = [list(job) for job in itertools.product(*choices)]
+        # Later looks add seeds to jobs that are there already.
+        jobs.setdefault(sweep, [list(job) for job in itertools.product(*choices)])
     return jobs
 
 

@@ -173,7 +173,9 @@ def test_names_are_plain_and_met_once(tmp_path: Path) -> None:
 def test_the_tracked_predictions_are_what_their_runs_say(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    selection, predictions = cells(load_benchmark()), read_predictions()
+    # Stage seeds from 19 on came with a later look.
+    known = load_benchmark().only(stage_seed=list(range(19)))
+    selection, predictions = cells(known), read_predictions()
     for prediction in predictions:
         found = remade(prediction, selection)
         own = (prediction.number, prediction.low, prediction.high)
