@@ -18,7 +18,7 @@ from rlhf_lab.training.checkpoint_files import Snapshot
 from rlhf_lab.training.checkpoint_optimizer import read_optimizer
 from rlhf_lab.training.checkpoint_options import CheckpointOptions
 from rlhf_lab.training.engines.broadcast_engine import STOP, BroadcastEngine, follow
-from rlhf_lab.training.engines.distributed import current, join
+from rlhf_lab.training.engines.distributed import current, join, leave
 from rlhf_lab.types.data import Weights
 from tests.support.engine_cases import engine, options_of, restore, saved, updates
 
@@ -78,6 +78,8 @@ def main(folder: Path, names: list[str]) -> None:
             lead(folder, name)
         else:
             follow(engine(options_of(name), ALGO), processes)
+    if not processes.is_main:
+        leave(processes, None)
 
 
 if __name__ == "__main__":

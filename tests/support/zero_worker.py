@@ -13,7 +13,7 @@ import torch
 
 from rlhf_lab.algos.corrections.none import NoCorrection
 from rlhf_lab.training.engines.broadcast_engine import STOP, BroadcastEngine, follow
-from rlhf_lab.training.engines.distributed import current, join
+from rlhf_lab.training.engines.distributed import current, join, leave
 from rlhf_lab.training.engines.options import DeepSpeedOptions, Precision
 from tests.support.engine_cases import (
     ALGOS,
@@ -81,6 +81,8 @@ def main(folder: Path) -> None:
     for stage in STAGES:
         for _ in range(2):
             follow(begun(stage), processes)
+    # As worker ranks of a run do: a thread that still runs at the interpreter's end aborts it.
+    leave(processes, None)
 
 
 if __name__ == "__main__":
