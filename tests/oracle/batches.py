@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from rlhf_lab.algos.common import per_token
-from rlhf_lab.models.batching import token_weights
+from rlhf_lab.models.batching import no_text, token_weights
 from rlhf_lab.types.data import Batch, LossOutput, PolicyOutput
 from rlhf_lab.types.protocols import Algorithm
 
@@ -57,8 +57,7 @@ def ragged_batch(
         max_response_B=torch.full((shape[0],), LIMIT),
         has_reference_B=torch.ones(shape[0], dtype=torch.bool),
         log_ratio_gradient_B=torch.zeros(shape[0], dtype=torch.float64),
-        text_BU=torch.zeros(shape[0], 0, dtype=torch.long),
-        writer_BU=torch.zeros(shape[0], 0, dtype=torch.long),
+        **no_text(shape[0]),
     )
     return credited(algo, batch, normal((shape[0],), rng))
 

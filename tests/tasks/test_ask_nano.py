@@ -4,44 +4,23 @@ from __future__ import annotations
 
 import functools
 import random
-from collections.abc import Sequence
 
 import pytest
 
 from rlhf_lab.tasks.ask_nano import AskNano, question_tokenizer
 from rlhf_lab.tasks.ask_nano_world import MINOR, UNSTATED
-from rlhf_lab.tasks.environment import Episodic, Turn
+from rlhf_lab.tasks.environment import Episodic
 from rlhf_lab.tasks.tldr_nano import TldrNano, word_tokenizer
 from rlhf_lab.tasks.tldr_nano_world import CORE, SENTENCES, SLOTS, render_summary, split_of
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.samples import Example, Split
+from tests.support.story import FACTS, PERFECT
+from tests.support.turns import turns_of
 
-FACTS = {
-    "who": "sister",
-    "event": "broke",
-    "object": "bike",
-    "place": "park",
-    "time": "monday",
-    "feeling": "sad",
-    "ask": "forgive",
-}
 POST = "r/advice post : my sister broke my bike . should i forgive ? it was monday . tl;dr :"
 ROW = Example("ask_nano/train/7", POST, "", {**FACTS, UNSTATED: "place feeling"})
-PERFECT = "my sister broke my bike in the park monday . i am sad . should i forgive ?"
 # Coverage 5.4 and fluency 1, less 18 words at 0.03.
 PERFECT_POINTS = 5.4 + 1.0 - 0.03 * 18
-
-
-def episode(task: AskNano, row: Example, actions: Sequence[str], seed: int = 0) -> list[Turn]:
-    """The turns of these actions, all of them finished, up to the end of the episode."""
-    environment = task.environment()
-    assert environment.reset(row, seed) == ""
-    turns = []
-    for action in actions:
-        turns.append(environment.step(action, True))
-        if turns[-1].is_done:
-            break
-    return turns
 
 
 def stated_values(text: str) -> dict[str, str]:
@@ -57,7 +36,7 @@ def test_it_is_a_task_of_episodes() -> None:
 
 def test_an_episode_by_hand() -> None:
     actions = [" ask place", "ask feeling", PERFECT]
-    place, feeling, summary = episode(AskNano(question_cost=0.25), ROW, actions)
+    place, feeling, summary = turns_of(AskNano(question_cost=0.25), ROW, actions)
     assert place.observation in {
         " it happened in the park .",
         " we were at the park then .",
@@ -75,10 +54,10 @@ def test_an_episode_by_hand() -> None:
 
 
 def test_an_answer_is_worth_the_importance_of_its_fact_less_words_and_question() -> None:
-    (silent,) = episode(AskNano(), ROW, ["my sister broke my bike monday . i am sad ."])
-    asked = episode(AskNano(), ROW, ["ask ask", "my sister broke my bike monday . i am sad ."])
+    (silent,) = turns_of(AskNano(), ROW, ["my sister broke my bike monday . i am sad ."])
+    asked = turns_of(AskNano(), ROW, ["ask ask", "my sister broke my bike monday . i am sad ."])
     assert asked[-1].reward == silent.reward
-    knowing = episode(
+    knowing = turns_of(
         AskNano(), ROW, ["ask place", "my sister broke my bike in the park monday . i am sad ."]
     )
     # 0.6 for the place, three words at 0.03, a question at 0.1.
@@ -88,7 +67,7 @@ def test_an_answer_is_worth_the_importance_of_its_fact_less_words_and_question()
 
 def test_a_question_is_useful_once_and_only_about_a_fact_that_the_post_leaves_out() -> None:
     actions = ["ask place", "ask place", "ask time", "ask feeling", "ask ask"]
-    turns = episode(AskNano(), ROW, actions)
+    turns = turns_of(AskNano(), ROW, actions)
     assert [turn.info["useful_questions"] for turn in turns] == [1, 0, 0, 1, 0]
     assert all(turn.info["questions"] == 1 and turn.reward == -0.1 for turn in turns)
     assert turns[0].observation == turns[1].observation
@@ -97,13 +76,13 @@ def test_a_question_is_useful_once_and_only_about_a_fact_that_the_post_leaves_ou
 
 @pytest.mark.parametrize("action", ["ask who", "ask", "place ask", "ask place place", "ask it", ""])
 def test_what_is_no_question_ends_the_episode(action: str) -> None:
-    (turn,) = episode(AskNano(), ROW, [action])
+    (turn,) = turns_of(AskNano(), ROW, [action])
     assert turn.is_done
     assert turn.reward == AskNano().judge(ROW, action, True)
 
 
 def test_the_last_turn_and_an_action_without_its_end_are_taken_as_the_summary() -> None:
-    last = episode(AskNano(max_turns=2), ROW, ["ask place", "ask feeling"])[-1]
+    last = turns_of(AskNano(max_turns=2), ROW, ["ask place", "ask feeling"])[-1]
     # Two words at 0.03, no fact, and no pair of words that a summary has.
     assert last.is_done and last.reward == pytest.approx(-0.06)
     environment = AskNano().environment()
@@ -119,16 +98,16 @@ def test_an_episode_is_a_function_of_example_seed_and_actions() -> None:
     for index in range(100):
         row = task.examples(Split.train)[index]
         actions = [f"ask {rng.choice(MINOR)}" for _ in range(5)] + [row.reference]
-        turns = episode(task, row, actions, seed=index)
+        turns = turns_of(task, row, actions, seed=index)
         used.reset(row, index)
         assert turns == [used.step(action, True) for action in actions]
         # A sentence is the same in whatever turn it is asked for.
-        backwards = episode(task, row, actions[4::-1], seed=index)
+        backwards = turns_of(task, row, actions[4::-1], seed=index)
         assert [t.observation for t in backwards] == [t.observation for t in turns[4::-1]]
 
 
 def test_seeds_choose_the_sentences_of_answers() -> None:
-    texts = {episode(AskNano(), ROW, ["ask time"], seed)[0].observation for seed in range(50)}
+    texts = {turns_of(AskNano(), ROW, ["ask time"], seed)[0].observation for seed in range(50)}
     assert texts == {f" {sentence.format(**FACTS)}" for sentence in SENTENCES["time"]}
 
 
@@ -186,7 +165,7 @@ def test_demonstrations_end_their_episodes_and_state_only_what_is_known() -> Non
         row = rows[index]
         *questions, summary = task.demonstration(row)
         assert task.demonstration(row) == [*questions, summary]
-        turns = episode(task, row, [*questions, summary], seed=index)
+        turns = turns_of(task, row, [*questions, summary], seed=index)
         assert [turn.is_done for turn in turns] == [False] * len(questions) + [True]
         assert all(turn.info["useful_questions"] == 1 for turn in turns[:-1])
         known = " ".join([row.prompt, *(turn.observation for turn in turns)]).split()
@@ -220,7 +199,7 @@ def test_all_texts_fit_their_limits_and_have_no_unknown_word(split: Split) -> No
     rows = task.examples(split)
     for index in range(300):
         row, actions = rows[index], task.demonstration(rows[index])
-        turns = episode(task, row, actions, seed=index)
+        turns = turns_of(task, row, actions, seed=index)
         assert length(row.prompt) <= task.max_prompt_tokens
         assert length(row.reference) + 1 <= task.max_turn_tokens
         assert all(length(action) + 1 <= task.max_turn_tokens for action in actions)
@@ -278,4 +257,4 @@ def test_fewer_questions_need_fewer_tokens() -> None:
     AskNano(ask_rate=0, max_response_tokens=24)
     task = AskNano(max_turns=1, max_response_tokens=24, ask_rate=1)
     assert len(task.demonstration(ROW)) == 1
-    assert episode(task, ROW, ["ask place"])[0].is_done
+    assert turns_of(task, ROW, ["ask place"])[0].is_done

@@ -22,17 +22,7 @@ from rlhf_lab.tasks.tldr_nano_world import (
 )
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.samples import Split
-
-FACTS = {
-    "who": "sister",
-    "event": "broke",
-    "object": "bike",
-    "place": "park",
-    "time": "monday",
-    "feeling": "sad",
-    "ask": "forgive",
-}
-PERFECT = "my sister broke my bike in the park monday . i am sad . should i forgive ?"
+from tests.support.story import FACTS, PERFECT
 
 
 def test_there_are_far_more_than_a_million_posts() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -13,6 +12,7 @@ from rlhf_lab.tasks.environment import Episodic, Turn
 from rlhf_lab.tasks.tool_arithmetic import ToolArithmetic, calculate, calls_of, tool_tokenizer
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.samples import Example, Split
+from tests.support.turns import turns_of
 
 ROW = Example("tool_arithmetic/train/7", "12+7*3=", "34", {"answer": "33"})
 TASKS = [
@@ -26,18 +26,6 @@ TASKS = [
 ]
 
 
-def episode(task: ToolArithmetic, row: Example, actions: Sequence[str]) -> list[Turn]:
-    """The turns of these actions, all of them finished, up to the end of the episode."""
-    environment = task.environment()
-    assert environment.reset(row, 0) == ""
-    turns = []
-    for action in actions:
-        turns.append(environment.step(action, True))
-        if turns[-1].is_done:
-            break
-    return turns
-
-
 def test_it_is_a_task_of_episodes() -> None:
     task: Episodic = ToolArithmetic()
     assert isinstance(task, Episodic)
@@ -45,7 +33,7 @@ def test_it_is_a_task_of_episodes() -> None:
 
 
 def test_an_episode_by_hand() -> None:
-    turns = episode(ToolArithmetic(call_cost=0.25), ROW, ["7*3=", "12+21=", "33"])
+    turns = turns_of(ToolArithmetic(call_cost=0.25), ROW, ["7*3=", "12+21=", "33"])
     called = {"calls": 1, "errors": 0}
     assert turns == [
         Turn("21;", -0.25, False, called),
@@ -57,7 +45,7 @@ def test_an_episode_by_hand() -> None:
 
 @pytest.mark.parametrize("action", ["", "34", "033", "+33", "33 ", "7*3", "!"])
 def test_any_other_answer_gets_nothing(action: str) -> None:
-    (turn,) = episode(ToolArithmetic(), ROW, [action])
+    (turn,) = turns_of(ToolArithmetic(), ROW, [action])
     assert turn.is_done and turn.reward == 0.0
 
 
@@ -66,7 +54,7 @@ def test_any_other_answer_gets_nothing(action: str) -> None:
     ["=", "33=", "12+7*3=", "7*=", "*3=", "7**3=", "7+-=", "+7*3=", "7*3==", "7 *3=", "7/3="],
 )
 def test_a_call_that_cannot_be_read_is_an_error_and_costs_as_much(call: str) -> None:
-    turns = episode(ToolArithmetic(), ROW, [call, "33"])
+    turns = turns_of(ToolArithmetic(), ROW, [call, "33"])
     assert turns[0] == Turn("!;", -0.02, False, {"calls": 1, "errors": 1})
     assert turns[1].reward == 1.0 and turns[1].is_done
 
@@ -108,10 +96,10 @@ def test_the_longest_display_holds_products_that_python_can_write() -> None:
 
 
 def test_the_last_turn_and_an_action_without_its_end_are_taken_as_the_answer() -> None:
-    turns = episode(ToolArithmetic(), ROW, ["1+1="] * 4)
+    turns = turns_of(ToolArithmetic(), ROW, ["1+1="] * 4)
     assert [turn.is_done for turn in turns] == [False, False, False, True]
     assert turns[3] == Turn("", 0.0, True, {"calls": 0, "errors": 0})
-    assert episode(ToolArithmetic(), ROW, ["1+1="] * 3 + ["33"])[3].reward == 1.0
+    assert turns_of(ToolArithmetic(), ROW, ["1+1="] * 3 + ["33"])[3].reward == 1.0
     for action in ("33", "7*3="):
         environment = ToolArithmetic().environment()
         environment.reset(ROW, 0)
@@ -126,7 +114,7 @@ def test_an_episode_is_a_function_of_example_and_actions() -> None:
         calls = ["".join(rng.choices("0123456789+-*", k=5)) + "=" for _ in range(3)]
         actions = [*calls, row.reference]
         used.reset(row, index)
-        assert episode(task, row, actions) == [used.step(action, True) for action in actions]
+        assert turns_of(task, row, actions) == [used.step(action, True) for action in actions]
 
 
 @pytest.mark.parametrize(
@@ -157,7 +145,7 @@ def test_demonstrations_end_their_episodes_and_calculate_what_they_answer(
     for index in range(300):
         row, actions = rows[index], task.demonstration(rows[index])
         assert task.demonstration(row) == actions
-        turns = episode(task, row, actions)
+        turns = turns_of(task, row, actions)
         assert [turn.is_done for turn in turns] == [False] * (len(actions) - 1) + [True]
         assert all(turn.info["errors"] == 0 for turn in turns)
         if len(actions) > 1:
@@ -194,7 +182,7 @@ def test_all_texts_fit_their_limits_and_can_be_read(task: ToolArithmetic) -> Non
         assert length(row.reference) + 1 <= task.max_turn_tokens
         assert all(length(action) + 1 <= task.max_turn_tokens for action in actions)
         assert sum(length(action) + 1 for action in actions) <= task.max_response_tokens
-        for turn in episode(task, row, actions):
+        for turn in turns_of(task, row, actions):
             assert length(turn.observation) <= task.max_observation_tokens
 
 
@@ -265,5 +253,5 @@ def test_without_calls_in_demonstrations_one_turn_is_enough() -> None:
     task = ToolArithmetic(
         tool_rate=0, max_turns=1, max_turn_tokens=9, max_observation_tokens=1, max_response_tokens=9
     )
-    assert episode(task, ROW, ["33"])[0].reward == 1.0
-    assert episode(task, ROW, ["7*3="])[0] == Turn("", 0.0, True, {"calls": 0, "errors": 0})
+    assert turns_of(task, ROW, ["33"])[0].reward == 1.0
+    assert turns_of(task, ROW, ["7*3="])[0] == Turn("", 0.0, True, {"calls": 0, "errors": 0})

@@ -84,7 +84,7 @@ def collate(groups: Sequence[Group], pad_id: int, limit: int = 0) -> Batch:
 def text_columns(samples: Sequence[Sample], pad_id: int) -> dict[str, Tensor]:
     """`text_BU` and `writer_BU` of a batch; without columns if no environment wrote anything."""
     if not any(sample.episode and sample.episode.observed for sample in samples):
-        return {name: torch.zeros(len(samples), 0, dtype=torch.long) for name in TEXT_COLUMNS}
+        return no_text(len(samples))
     whose = [
         [
             Writer.environment if is_observed else Writer.policy
@@ -96,6 +96,11 @@ def text_columns(samples: Sequence[Sample], pad_id: int) -> dict[str, Tensor]:
     writer_BU = pad_right(whose, torch.long)
     text_BU = pad_right([sample.all_tokens for sample in samples], torch.long)
     return {"text_BU": text_BU.masked_fill(writer_BU == 0, pad_id), "writer_BU": writer_BU}
+
+
+def no_text(num_rows: int) -> dict[str, Tensor]:
+    """The same columns of rows that no environment wrote in."""
+    return {name: torch.zeros(num_rows, 0, dtype=torch.long) for name in TEXT_COLUMNS}
 
 
 def steps_of(group: Group) -> Sequence[Steps]:

@@ -23,8 +23,8 @@ class Microbatch:
     @property
     def padded_tokens(self) -> int:
         """Tokens that a model reads, padding included."""
-        behind = self.batch.text_BU if self.batch.has_environment else self.batch.response_BT
-        return len(self.batch) * (self.batch.prompt_BS.shape[1] + behind.shape[1])
+        width = self.batch.prompt_BS.shape[1] + self.batch.read_width
+        return len(self.batch) * width
 
 
 def micro_batches(batch: Batch, max_rows: int) -> Iterator[Batch]:

@@ -79,8 +79,8 @@ class Mode(limits.Limited, key="mode"):
         least=0,
         most=1024,
         about=(
-            "Turns after which an episode that goes on is continued by the next version (partial "
-            "rollouts of tasks with an environment); 0 is whole episodes."
+            "Turns after which the next version continues an unfinished episode (partial rollouts "
+            "of tasks with an environment); 0 is whole episodes."
         ),
     )
     over_provision: float = limits.number(

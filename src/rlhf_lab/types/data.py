@@ -175,6 +175,11 @@ class Batch:
         read_BU = self.writer_BU > 0 if self.has_environment else self.mask_BT
         return read_BU.sum(dim=1)
 
+    @property
+    def read_width(self) -> int:
+        """Columns behind the prompt that models read."""
+        return int((self.text_BU if self.has_environment else self.response_BT).shape[1])
+
     def rows(self, index_B: Tensor) -> Batch:
         """The rows selected by an index or boolean tensor, in that order."""
         return Batch(**{name: tensor[index_B] for name, tensor in vars(self).items()})

@@ -78,8 +78,8 @@ def parts_of(batch: Batch, model: Any) -> Iterator[tuple[Batch, Tensor]]:
     """Rows of like length together, as many as the model's device reads at once, and their
     numbers in the batch."""
     rows = ROWS[device_of(model).type]
-    width = max(batch.text_BU.shape[1], batch.response_BT.shape[1])
-    for part in split(batch, rows, rows * (batch.prompt_BS.shape[1] + width)):
+    width = batch.prompt_BS.shape[1] + batch.read_width
+    for part in split(batch, rows, rows * width):
         yield part.batch, part.index_B
 
 

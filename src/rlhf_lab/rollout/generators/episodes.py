@@ -3,51 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 
+from rlhf_lab.rollout.generators.conversation import Conversation, begun_conversation
 from rlhf_lab.rollout.generators.hf import HFGenerator
-from rlhf_lab.rollout.generators.open_episode import OpenEpisode, encoded, episode_limits
+from rlhf_lab.rollout.generators.open_episode import OpenEpisode, episode_limits
 from rlhf_lab.rollout.generators.rows import Rows
 from rlhf_lab.tasks.environment import Episodic
 from rlhf_lab.types.protocols import WeightFeed
 from rlhf_lab.types.rollouts import Chunk, GeneratorReport
-from rlhf_lab.types.samples import Episode, Finish, Group, Prompt, Sample
+from rlhf_lab.types.samples import Finish, Group, Prompt, Sample
 
 Seed = Callable[[int, int], int]
-
-
-@dataclass(frozen=True)
-class Conversation:
-    """An episode as a row of a decode loop. stop: turns at which it is not written on for now."""
-
-    episode: OpenEpisode
-    tokenizer: Any
-    stop: int
-
-    @property
-    def room(self) -> int:
-        """Tokens that the next action may have."""
-        return self.episode.room
-
-    def answer(
-        self, tokens: Sequence[int], logps: Sequence[float], versions: Sequence[int]
-    ) -> Sequence[int] | None:
-        """The environment's answer to an action, as tokens; None where nothing is written on."""
-        action = self.tokenizer.decode(tokens, skip_special_tokens=True)
-        finished = tokens[-1] == self.tokenizer.eos_token_id
-        text = self.episode.act(action, finished, tokens, logps, versions)
-        if text is None:
-            return None
-        observation = encoded(self.tokenizer, text)
-        self.episode.observe(text, observation)
-        if self.episode.turns == self.stop:
-            return None
-        self.episode.read += len(observation)
-        return observation
 
 
 class EpisodeGenerator:
@@ -84,7 +54,10 @@ class EpisodeGenerator:
         talks = list(open_ones.values())
         episodes = [talk.episode for talk in talks]
         room = max(episode.room_of_turns(stop) for episode in episodes)
+        starts = [len(episode.tokens) for episode in episodes]
         self._writer.converse(feed, self._rows(episodes, chunk), talks, room)
+        for episode, start in zip(episodes, starts, strict=True):
+            episode.count_observed(start)
         episodes[0].require_repeatable(self._task.environment())
         for place, talk in open_ones.items():
             samples[place] = talk.episode.sample()
@@ -97,13 +70,11 @@ class EpisodeGenerator:
     def _begun(self, prompt: Prompt, number: int, sample: Sample, stop: int) -> Conversation:
         """An episode before its first action, or with the turns of a sample that has begun."""
         seed = self._seed(prompt.id, number)
-        environment = self._task.environment()
-        episode = OpenEpisode(prompt, number, environment, seed, self._limits, self._task.name)
-        text = episode.begin()
-        episode.observe(text, encoded(self._tokenizer, text))
-        talk = Conversation(episode, self._tokenizer, stop)
+        talk = begun_conversation(
+            self._task, self._tokenizer, prompt, number, seed, self._limits, stop
+        )
         if sample.episode:
-            repeat(talk, sample, sample.episode)
+            talk.repeat(sample, sample.episode)
         return talk
 
     def _rows(self, episodes: Sequence[OpenEpisode], chunk: Chunk) -> Rows:
@@ -137,15 +108,3 @@ class EpisodeGenerator:
             own = numbers[len(episode.tokens) :]
             drawn.append(np.pad(own, (0, width - len(own))))
         return np.stack(drawn)
-
-
-def repeat(talk: Conversation, sample: Sample, begun: Episode) -> None:
-    """Play the turns of a sample that has begun. Raises UserError where they come out otherwise."""
-    versions = sample.versions or (sample.version,) * len(sample.tokens)
-    start = 0
-    for last, _ in begun.turns:
-        turn = slice(start, last + 1)
-        talk.answer(sample.tokens[turn], sample.logps[turn], versions[turn])
-        start = last + 1
-    talk.episode.read = begun.read_tokens
-    talk.episode.require_same(sample)

@@ -138,10 +138,6 @@ class HFGenerator:
         """The end token."""
         return self._tokenizer.eos_token_id
 
-    def decode(self, tokens: Sequence[int]) -> str:
-        """The text of tokens, without special ones."""
-        return self._tokenizer.decode(tokens, skip_special_tokens=True)
-
     def report(self) -> GeneratorReport:
         """Once: why transformers decodes although the lean loop was allowed to."""
         notes, self._note = (self._note,) if self._note else (), ""
@@ -196,5 +192,5 @@ class HFGenerator:
             finish = Finish.eos
         elif len(whole) == self.max_new_tokens:
             finish = Finish.length
-        text = self.decode(whole)
+        text = self._tokenizer.decode(whole, skip_special_tokens=True)
         return begun.continued(tokens[:length], logps[:length], versions[:length], finish, text)

@@ -2,28 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from numbers import Real
-from typing import Any
 
+from rlhf_lab.rollout.generators.environment_answers import first_of, place_of, turn_of
 from rlhf_lab.tasks.environment import Environment, Episodic, Turn
 from rlhf_lab.types.errors import UserError
-from rlhf_lab.types.samples import (
-    ENVIRONMENT,
-    POLICY,
-    Episode,
-    Example,
-    Finish,
-    Prompt,
-    Sample,
-)
-
-# Names of metrics `episode/*` that no environment may give to numbers of its own.
-OWN_NUMBERS = {"turns", "done", "observed_tokens", "lag_first_turn", "lag_last_turn"}
+from rlhf_lab.types.samples import ENVIRONMENT, POLICY, Episode, Finish, Prompt, Sample
 
 
 @dataclass(frozen=True)
@@ -109,6 +95,10 @@ class OpenEpisode:
         is_prompt_new = not self.tokens and self.number == 0
         self.read += length - len(self.prompt.tokens) * is_prompt_new
 
+    def count_observed(self, start: int) -> None:
+        """Observations among the response tokens from `start` on were read with these."""
+        self.read += sum(len(o) for place, o in self.observed if start < place < len(self.tokens))
+
     def begin(self) -> str:
         """Reset the environment. Returns the first observation."""
         self.first = first_of(self.environment, self.prompt.example, self.seed, self.name)
@@ -137,8 +127,8 @@ class OpenEpisode:
     ) -> str | None:
         """Take an action, with its tokens. Returns the observation that follows; None at the
         episode's end."""
-        with named(self._place):
-            turn = checked(self.environment.step(action, finished), self._place)
+        place = self._place_of(self.turns + 1)
+        turn = turn_of(self.environment, action, finished, place)
         self.tokens += tokens
         self.logps += logps
         self.versions += versions
@@ -179,9 +169,8 @@ class OpenEpisode:
         if first_of(environment, self.prompt.example, self.seed, self.name) != self.first:
             raise self._not_repeatable(1, "reset")
         for number, played in enumerate(self.played, start=1):
-            with named(self._place_of(number)):
-                turn = environment.step(played.action, played.finished)
-            if turn != played.turn:
+            place = self._place_of(number)
+            if turn_of(environment, played.action, played.finished, place) != played.turn:
                 raise self._not_repeatable(number, "step")
 
     def _not_repeatable(self, turn: int, what: str) -> UserError:
@@ -191,63 +180,5 @@ class OpenEpisode:
             "actions; take its random numbers from the seed that reset gets"
         )
 
-    @property
-    def _place(self) -> str:
-        return self._place_of(len(self.played) + 1)
-
     def _place_of(self, turn: int) -> str:
         return place_of(self.name, self.prompt.example, turn)
-
-
-@contextmanager
-def named(place: str) -> Iterator[None]:
-    """Errors of an environment get a note of where it raised them."""
-    try:
-        yield
-    except Exception as error:
-        error.add_note(f"raised by the environment of {place}")
-        raise
-
-
-def encoded(tokenizer: Any, text: str) -> list[int]:
-    """The tokens of a text that stands within another."""
-    tokens: list[int] = tokenizer(text, add_special_tokens=False)["input_ids"] if text else []
-    return tokens
-
-
-def place_of(name: str, example: Example, turn: int) -> str:
-    """What an error is about."""
-    return f"task={name}, row {example.uid}, turn {turn}"
-
-
-def first_of(environment: Environment, example: Example, seed: int, name: str) -> str:
-    """What the environment shows before the first action."""
-    try:
-        first = environment.reset(example, seed)
-    except Exception as error:
-        error.add_note(f"raised by reset of the environment of {place_of(name, example, 1)}")
-        raise
-    if not isinstance(first, str):
-        raise UserError(
-            f"{place_of(name, example, 1)}: reset returned {type(first).__name__}: return the text "
-            "that the policy reads before its first action, '' for none"
-        )
-    return first
-
-
-def checked(turn: object, place: str) -> Turn:
-    """The turn, or a UserError for what is none."""
-    if not isinstance(turn, Turn):
-        raise UserError(
-            f"{place}: step returned {type(turn).__name__}: return rlhf_lab.tasks.environment.Turn"
-        )
-    if not isinstance(turn.observation, str):
-        raise UserError(f"{place}: the observation is no text: {turn.observation!r}")
-    if own := OWN_NUMBERS & set(turn.info):
-        raise UserError(
-            f"{place}: info has {min(own)}, which every episode has: choose another name"
-        )
-    for name, value in (("reward", turn.reward), *turn.info.items()):
-        if not isinstance(value, Real) or not math.isfinite(value):
-            raise UserError(f"{place}: {name} is {value!r}: pass a finite number")
-    return turn

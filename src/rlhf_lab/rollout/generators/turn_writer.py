@@ -1,4 +1,4 @@
-"""The loop around a decoder for samples of several turns, each row at a turn of its own."""
+"""The decode loop for samples of several turns; rows need not be at the same turn."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rlhf_lab.rollout.generators.stepwise import STILL_WRITING
 
 
 class Talk(Protocol):
-    """What stands behind a row: whose actions are answered.
+    """Answers the actions of one row.
 
     room: tokens that the next action may have. answer: takes an action, its tokens with their
     log-probs and versions; returns the tokens to read next, None where the row is not written on.

@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rlhf_lab.rollout.generators.open_episode import Limits, OpenEpisode, encoded
+from rlhf_lab.rollout.generators.conversation import begun_conversation, encoded
+from rlhf_lab.rollout.generators.open_episode import Limits, OpenEpisode
 from rlhf_lab.tasks.environment import Episodic
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.samples import Finish, Group, Prompt
@@ -28,24 +29,22 @@ class Demonstrations:
         return [Group(prompt, (self._played(prompt).sample(),)) for prompt in prompts]
 
     def _played(self, prompt: Prompt) -> OpenEpisode:
-        environment, seed = self.task.environment(), self.seed(prompt.id)
-        episode = OpenEpisode(prompt, 0, environment, seed, self.limits, self.task.name)
-        text: str | None = episode.begin()
-        actions = list(self.task.demonstration(prompt.example))
+        seed, turns = self.seed(prompt.id), self.limits.turns
+        talk = begun_conversation(
+            self.task, self.tokenizer, prompt, 0, seed, self.limits, stop=turns
+        )
+        episode, actions = talk.episode, list(self.task.demonstration(prompt.example))
         for number, action in enumerate(actions, start=1):
-            if text is None:
+            if not episode.is_open:
                 raise self._wrong(prompt, f"{len(actions)} actions, but its episode ends before")
-            episode.observe(text, encoded(self.tokenizer, text))
             tokens = [*encoded(self.tokenizer, action), self.tokenizer.eos_token_id]
-            if len(tokens) > episode.room:
+            if len(tokens) > talk.room:
                 raise self._wrong(
                     prompt,
-                    f"action {number} of {len(tokens)} tokens, where {episode.room} are left: "
+                    f"action {number} of {len(tokens)} tokens, where {talk.room} are left: "
                     "raise task.max_turn_tokens and task.max_response_tokens",
                 )
-            known = self.tokenizer.decode(tokens, skip_special_tokens=True)
-            zeros = [0.0] * len(tokens)
-            text = episode.act(known, True, tokens, zeros, [-1] * len(tokens))
+            talk.answer(tokens, [0.0] * len(tokens), [-1] * len(tokens))
         if episode.finish is not Finish.eos:
             raise self._wrong(prompt, f"{len(actions)} actions, which do not end its episode")
         return episode

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlhf_lab.models.batching import pad_right, token_weights
+from rlhf_lab.models.batching import no_text, pad_right, token_weights
 from rlhf_lab.models.forward import TokenRows, positions
 from rlhf_lab.training.engines.policy_with_values import PassKind, PassLayout, PolicyWithValues
 from rlhf_lab.training.stages.strength import Row, pair_loss
@@ -115,8 +115,7 @@ def row_batch(rows: Sequence[Sequence[int]], group_B: Tensor) -> Batch:
         max_response_B=torch.full((num,), mask_BT.shape[1]),
         has_reference_B=torch.ones(num, dtype=torch.bool),
         log_ratio_gradient_B=torch.zeros(num),
-        text_BU=torch.zeros(num, 0, dtype=torch.long),
-        writer_BU=torch.zeros(num, 0, dtype=torch.long),
+        **no_text(num),
     )
     return Batch(**{**vars(batch), "weight_BT": token_weights(batch, Reduction.token_mean)})
 
